@@ -1,0 +1,68 @@
+# What all targets share: language level, warnings, sanitizers, ccache, linker; and the two helpers that
+# every room uses, so that a room's CMakeLists.txt is a list of files and of the rooms it may include.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+add_library(shardscope_options INTERFACE)
+target_compile_options(shardscope_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+                       -Wimplicit-fallthrough -Wno-missing-field-initializers)
+if(SHARDSCOPE_WERROR)
+    target_compile_options(shardscope_options INTERFACE -Werror)
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # g++ 12 reports false positives from inlined std::string and std::vector code at -O2.
+    target_compile_options(shardscope_options INTERFACE -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow
+                           -Wno-array-bounds -Wno-stringop-overread)
+endif()
+if(SHARDSCOPE_SANITIZE)
+    target_compile_options(shardscope_options INTERFACE -fsanitize=${SHARDSCOPE_SANITIZE} -fno-omit-frame-pointer)
+    target_link_options(shardscope_options INTERFACE -fsanitize=${SHARDSCOPE_SANITIZE})
+    if(SHARDSCOPE_SANITIZE MATCHES "undefined")
+        target_compile_options(shardscope_options INTERFACE -fno-sanitize-recover=undefined)
+    endif()
+endif()
+if(SHARDSCOPE_FUZZ)
+    # Every library is instrumented for coverage; only the fuzz targets get libFuzzer's main.
+    target_compile_options(shardscope_options INTERFACE -fsanitize=fuzzer-no-link)
+    target_link_options(shardscope_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+find_program(MOLD_PROGRAM mold)
+if(MOLD_PROGRAM AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_link_options(shardscope_options INTERFACE -fuse-ld=mold)
+endif()
+
+# shardscope_room(<name> SOURCES ... [EXPORTS ...] [PUBLIC ...] [PRIVATE ...])
+# A static library `shardscope_<name>` (alias `shardscope::<name>`). EXPORTS lists the folders or headers, relative to
+# core/, that others may include (default: the folder <name>). They are reached through a directory that holds nothing
+# else, so an include of a room that is not linked does not compile.
+function(shardscope_room name)
+    cmake_parse_arguments(ROOM "" "" "SOURCES;EXPORTS;PUBLIC;PRIVATE" ${ARGN})
+    if(NOT ROOM_EXPORTS)
+        set(ROOM_EXPORTS ${name})
+    endif()
+    add_library(shardscope_${name} STATIC ${ROOM_SOURCES})
+    add_library(shardscope::${name} ALIAS shardscope_${name})
+    set(exported "${CMAKE_BINARY_DIR}/rooms/${name}")
+    foreach(item ${ROOM_EXPORTS})
+        get_filename_component(parent "${exported}/${item}" DIRECTORY)
+        file(MAKE_DIRECTORY "${parent}")
+        file(CREATE_LINK "${CMAKE_SOURCE_DIR}/core/${item}" "${exported}/${item}" SYMBOLIC)
+    endforeach()
+    target_include_directories(shardscope_${name} PUBLIC "${exported}")
+    target_link_libraries(shardscope_${name} PUBLIC ${ROOM_PUBLIC} PRIVATE shardscope_options ${ROOM_PRIVATE})
+endfunction()

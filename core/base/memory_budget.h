@@ -1,0 +1,45 @@
+// The limit on buffer memory that all work of one job shares.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+namespace shardscope {
+
+class MemoryBudget {
+  public:
+    explicit MemoryBudget(uint64_t bytes) : limit_(bytes) {}
+
+    uint64_t limit() const { return limit_; }
+    uint64_t peak() const;
+
+    // A share of the budget; gives it back when destroyed.
+    class Lease {
+      public:
+        Lease() = default;
+        Lease(MemoryBudget& budget, uint64_t bytes) : budget_(&budget), bytes_(bytes) {}
+        Lease(Lease&& other) noexcept : budget_(other.budget_), bytes_(other.bytes_) { other.budget_ = nullptr; }
+        Lease& operator=(Lease&& other) noexcept;
+        ~Lease();
+
+      private:
+        MemoryBudget* budget_ = nullptr;
+        uint64_t bytes_ = 0;
+    };
+
+    // Waits until `bytes` are free. A request above the whole limit waits until nothing else is leased and then passes,
+    // so that work that cannot be cut smaller still goes on, alone.
+    Lease acquire(uint64_t bytes);
+
+  private:
+    void release(uint64_t bytes);
+
+    const uint64_t limit_;
+    mutable std::mutex mutex_;
+    std::condition_variable freed_;
+    uint64_t used_ = 0;
+    uint64_t peak_ = 0;
+};
+
+}  // namespace shardscope

@@ -1,0 +1,95 @@
+// A value or an Error. Ignoring one does not compile.
+#pragma once
+
+#include <cassert>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+
+namespace shardscope {
+
+template <class T>
+class [[nodiscard]] Result {
+  public:
+    using value_type = T;
+
+    Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+    Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+
+    bool ok() const { return state_.index() == 0; }
+    explicit operator bool() const { return ok(); }
+
+    T& value() & {
+        assert(ok());
+        return *std::get_if<0>(&state_);
+    }
+    const T& value() const& {
+        assert(ok());
+        return *std::get_if<0>(&state_);
+    }
+    T&& value() && {
+        assert(ok());
+        return std::move(*std::get_if<0>(&state_));
+    }
+    T& operator*() & { return value(); }
+    const T& operator*() const& { return value(); }
+    T&& operator*() && { return std::move(*this).value(); }
+    T* operator->() { return &value(); }
+    const T* operator->() const { return &value(); }
+
+    const Error& error() const& {
+        assert(!ok());
+        return *std::get_if<1>(&state_);
+    }
+    Error&& error() && {
+        assert(!ok());
+        return std::move(*std::get_if<1>(&state_));
+    }
+
+  private:
+    std::variant<T, Error> state_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+  public:
+    Result() = default;
+    Result(Error error) : error_(std::move(error)) {}
+
+    bool ok() const { return !error_; }
+    explicit operator bool() const { return ok(); }
+    const Error& error() const& {
+        assert(!ok());
+        return *error_;
+    }
+    Error&& error() && {
+        assert(!ok());
+        return std::move(*error_);
+    }
+
+  private:
+    std::optional<Error> error_;
+};
+
+using Status = Result<void>;
+
+}  // namespace shardscope
+
+// Returns the error of `expr` from the enclosing function, or goes on.
+#define SHARDSCOPE_TRY(expr)                                                    \
+    do {                                                                        \
+        if (auto shardscopeStatus = (expr); !shardscopeStatus.ok())             \
+            return std::move(shardscopeStatus).error();                         \
+    } while (false)
+
+#define SHARDSCOPE_CONCAT_(a, b) a##b
+#define SHARDSCOPE_CONCAT(a, b) SHARDSCOPE_CONCAT_(a, b)
+
+// SHARDSCOPE_ASSIGN(auto x, f()); declares or assigns the value of `expr`, or returns its error.
+#define SHARDSCOPE_ASSIGN(lhs, expr)                                            \
+    auto SHARDSCOPE_CONCAT(shardscopeResult_, __LINE__) = (expr);               \
+    if (!SHARDSCOPE_CONCAT(shardscopeResult_, __LINE__).ok())                   \
+        return std::move(SHARDSCOPE_CONCAT(shardscopeResult_, __LINE__)).error(); \
+    lhs = std::move(SHARDSCOPE_CONCAT(shardscopeResult_, __LINE__)).value()

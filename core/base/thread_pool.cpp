@@ -1,0 +1,96 @@
+#include "base/thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+
+namespace shardscope {
+
+ThreadPool::ThreadPool(unsigned threads) {
+    if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
+    threads_.reserve(threads);
+    for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+ThreadPool::~ThreadPool() {
+    {
+        std::lock_guard lock(mutex_);
+        ending_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::work() {
+    for (;;) {
+        std::function<void()> task;
+        {
+            std::unique_lock lock(mutex_);
+            wake_.wait(lock, [this] { return ending_ || !queue_.empty(); });
+            if (queue_.empty()) return;
+            task = std::move(queue_.front());
+            queue_.pop_front();
+        }
+        task();
+    }
+}
+
+Status ThreadPool::parallelFor(size_t count, const StopToken& stop, const std::function<Status(size_t)>& body) {
+    struct Shared {
+        std::atomic<size_t> next{0};
+        std::atomic<bool> failed{false};
+        std::mutex mutex;
+        std::condition_variable finished;
+        size_t running = 0;
+        std::optional<Error> error;
+    };
+    if (count == 0) return {};
+    auto shared = std::make_shared<Shared>();
+    const std::function<Status(size_t)>* bodyPointer = &body;
+
+    // `body` and `stop` live in the caller's frame; a helper registers in `running` before it touches them, and the
+    // caller leaves only when no helper is registered and none can register any more (next >= count or failed).
+    auto drain = [count, bodyPointer, stop](Shared& s) {
+        for (;;) {
+            if (s.failed.load(std::memory_order_acquire)) return;
+            const size_t index = s.next.fetch_add(1);
+            if (index >= count) return;
+            Status status = stop.poll();
+            if (status.ok()) status = (*bodyPointer)(index);
+            if (!status.ok()) {
+                std::lock_guard lock(s.mutex);
+                if (!s.error) s.error = std::move(status).error();
+                s.failed.store(true, std::memory_order_release);
+                return;
+            }
+        }
+    };
+
+    const size_t helpers = std::min<size_t>(threads_.size(), count - 1);
+    {
+        std::lock_guard lock(mutex_);
+        for (size_t i = 0; i < helpers; ++i) {
+            queue_.emplace_back([shared, drain, count] {
+                {
+                    std::lock_guard guard(shared->mutex);
+                    if (shared->failed || shared->next.load() >= count) return;
+                    ++shared->running;
+                }
+                drain(*shared);
+                std::lock_guard guard(shared->mutex);
+                if (--shared->running == 0) shared->finished.notify_all();
+            });
+        }
+    }
+    wake_.notify_all();
+    drain(*shared);
+
+    std::unique_lock lock(shared->mutex);
+    shared->next.store(count);
+    shared->finished.wait(lock, [&] { return shared->running == 0; });
+    if (shared->error) return std::move(*shared->error);
+    return {};
+}
+
+}  // namespace shardscope

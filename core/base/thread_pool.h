@@ -1,0 +1,42 @@
+// The one set of threads of the process.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "base/stop.h"
+
+namespace shardscope {
+
+class ThreadPool {
+  public:
+    // 0 = as many as there are cores.
+    explicit ThreadPool(unsigned threads = 0);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    unsigned size() const { return static_cast<unsigned>(threads_.size()); }
+
+    // Runs body(i) for every i in [0, count) on the pool's threads and waits. Indices are handed out in order. After the
+    // first error, or when `stop` is raised, no new index starts; that error is returned. The caller's thread works too,
+    // so nested calls cannot deadlock.
+    Status parallelFor(size_t count, const StopToken& stop, const std::function<Status(size_t)>& body);
+
+  private:
+    void work();
+
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::deque<std::function<void()>> queue_;
+    bool ending_ = false;
+    std::vector<std::thread> threads_;
+};
+
+}  // namespace shardscope

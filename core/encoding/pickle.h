@@ -1,0 +1,84 @@
+// Python pickles, protocols 0 to 5, read as data and written. Nothing is ever imported or called: a class or function is a
+// `global` node, a call is an `object` node (model/value.h).
+//
+// Source of the facts: CPython's pickletools; docs/formats/torch_save.md has the list of opcodes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/value.h"
+
+namespace shardscope {
+
+struct PickleLimits {
+    uint64_t textBytes = uint64_t{16} << 20;  // one string or bytes value, unless it lies in `allowLargeBytes`
+    uint64_t nodes = 0;                       // 0 = 4 per byte of the stream, at most 256 million
+    int depth = kMaxValueDepth;               // of the finished graph
+};
+
+struct Pickle {
+    ValueGraph graph;
+    NodeId root = kNoNode;
+    size_t length = 0;  // bytes up to and including STOP
+    int protocol = 0;
+    // Every global that the stream names or calls, in order of appearance, each once, "module.name"; also those whose
+    // result was thrown away.
+    std::vector<std::string> globals;
+};
+
+// Decodes the pickle at the start of `bytes`; bytes after STOP are the caller's business (see Pickle::length).
+// Errors: damaged with the offset in `bytes` and the opcode (truncation, stack underflow, lengths beyond the end, opcodes
+// that straddle a frame, missing memo entries, ...); unsupported (EXT1/2/4, NEXT_BUFFER, protocol above 5); limit.
+Result<Pickle> decodePickle(std::span<const std::byte> bytes, const PickleLimits& limits = {});
+
+// Protocol 2, the opcodes that torch's weights_only unpickler accepts whenever the values allow it; shared nodes are
+// memoized. Errors: unsupported (naming the value) for what cannot be written; limit for depth.
+Result<std::string> encodePickle(const Value& value);
+
+// A protocol-2 stream that is put together piece by piece, for pickles that are not held as a Value
+// (torch's data.pkl with its storages, DCP's .metadata). Memo indices are the caller's: put() returns one.
+class PickleWriter {
+  public:
+    PickleWriter();  // writes PROTO 2
+
+    void none();
+    void boolean(bool value);
+    void integer(int64_t value);
+    void real(double value);
+    void text(std::string_view utf8);
+    void global(std::string_view module, std::string_view name);
+    void mark();
+    void tuple();         // up to the last mark
+    void tuple1();
+    void tuple2();
+    void tuple3();
+    void emptyTuple();
+    void emptyList();
+    void appends();       // up to the last mark
+    void emptyDict();
+    void setItems();      // up to the last mark
+    void reduce();
+    void newObject();
+    void build();
+    void persistentId();
+    uint32_t put();       // memoizes the top of the stack
+    void get(uint32_t memo);
+    Status value(const Value& value);  // any inert value
+
+    size_t size() const { return out_.size(); }
+    // What was written so far is handed over and forgotten; for streaming very large pickles.
+    std::string take();
+    std::string finish();  // writes STOP
+
+  private:
+    std::string out_;
+    uint32_t memo_ = 0;
+};
+
+}  // namespace shardscope

@@ -1,0 +1,86 @@
+// The front door: what the command line and the window use.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "execute/executor.h"
+#include "formats/format.h"
+#include "plan/plan.h"
+#include "validate/validate.h"
+
+namespace shardscope {
+
+// The formats of this build, most specific first.
+const std::vector<const Format*>& builtinFormats();
+const Format* findFormat(std::string_view name);
+
+// Opens a checkpoint: detects the format by content, or takes `format`.
+// Errors: notFound; unsupported when nothing matches (says what the bytes look like: git-lfs pointer, HTML, ...).
+struct CheckpointOptions {
+    std::string format;
+    OpenOptions open;
+    IoMode io = IoMode::automatic;
+};
+struct Checkpoint {
+    std::string path;
+    const Format* format = nullptr;
+    std::shared_ptr<const Reader> reader;
+    const Catalog& catalog() const { return reader->catalog(); }
+};
+Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
+
+// A planned conversion: the plan to look at, and what running it needs.
+struct PreparedConversion {
+    Checkpoint source;
+    std::string destination;
+    const Format* format = nullptr;
+    Wish wish;
+    std::unique_ptr<TargetLayout> layout;
+    Plan plan;
+};
+struct ConvertSettings {
+    ConvertRequest request;
+    ConvertOptions options;
+    std::string like;       // checkpoint whose names and placement are taken over
+    std::string map;        // recipe file
+    uint64_t memory = uint64_t{512} << 20;
+    unsigned threads = 0;
+    IoMode io = IoMode::automatic;
+    std::string objectsFile;  // --objects: objects that the target cannot hold go there
+};
+Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
+                                             const ConvertSettings& settings, const StopToken& stop = {});
+Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConvertSettings& settings, Progress* progress,
+                                  const StopToken& stop = {});
+
+// ------------------------------------------------------------------ comparing
+
+struct DiffOptions {
+    bool values = false;
+    std::vector<RenameRule> rename;  // applied to names of A
+};
+struct DiffEntry {
+    std::string name;
+    std::string a, b;  // what each side has, as text
+};
+struct ValueDiff {
+    std::string name;
+    uint64_t different = 0;  // elements
+    double maxAbs = 0, maxRelative = 0;
+    uint64_t maxUlp = 0;
+};
+struct DiffReport {
+    std::vector<std::string> onlyA, onlyB;
+    std::vector<DiffEntry> shape, dtype, placement;
+    std::vector<ValueDiff> values;
+    bool valuesCompared = false;
+    // Names, shapes, dtypes and (when compared) values are equal; placement does not count.
+    bool equal() const { return onlyA.empty() && onlyB.empty() && shape.empty() && dtype.empty() && values.empty(); }
+};
+Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options,
+                                   const Resources& resources);
+
+}  // namespace shardscope

@@ -1,0 +1,119 @@
+// Runs a conversion: reads each source byte once, writes each destination byte once, in tiles of the tensors' own
+// row-major order, within a memory limit; scans and digests on the way; publishes the destination whole or not at all.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/memory_budget.h"
+#include "base/progress.h"
+#include "base/result.h"
+#include "base/stop.h"
+#include "base/thread_pool.h"
+#include "formats/format.h"
+#include "plan/plan.h"
+#include "storage/digest.h"
+
+namespace shardscope {
+
+// What a scan of values counts. Float and complex dtypes only have NaN and Inf.
+struct ValueCounts {
+    uint64_t elements = 0;
+    uint64_t nan = 0;
+    uint64_t inf = 0;
+    uint64_t zero = 0;
+};
+
+struct Resources {
+    ThreadPool* pool = nullptr;
+    MemoryBudget* memory = nullptr;
+    Progress* progress = nullptr;  // may be null
+    StopToken stop;
+    std::string scratchDirectory;  // empty = beside the destination, or the system's temporary directory
+};
+
+// ------------------------------------------------------------------ reading tensors in their global order
+
+struct TileView {
+    TensorId tensor = kNone;
+    int64_t firstElement = 0;  // of the tile, in the tensor's row-major order; a multiple of the digest cell
+    int64_t elements = 0;
+    std::span<const std::byte> bytes;  // row-major, little-endian, conjugation and negation applied
+};
+
+struct ScanOptions {
+    FillGaps fillGaps = FillGaps::refuse;  // refuse: a tensor with gaps is an error
+    uint64_t tileBytes = 0;                // 0 = chosen from the memory limit; rounded to whole digest cells
+    bool ordered = false;                  // tiles of one tensor are handed out in order, one at a time
+};
+
+// Reads the tensors and calls visit(tile) from the pool's threads, several tensors or tiles at once. Each source byte is
+// read once. Errors carry file, byte and tensor.
+Status scanTensors(const Reader& reader, const std::vector<TensorId>& tensors, const ScanOptions& options,
+                   const Resources& resources, const std::function<Status(const TileView&)>& visit);
+
+// Tile digests of the tensors, by tensor.
+struct TensorDigest {
+    TensorId tensor = kNone;
+    Digest128 digest;
+    ValueCounts counts;
+};
+Result<std::vector<TensorDigest>> digestTensors(const Reader& reader, const std::vector<TensorId>& tensors,
+                                                const ScanOptions& options, const Resources& resources);
+
+// One tensor region as bytes in memory (row-major), for `show --values`, small extracts and objects. Errors: limit above `maxBytes`.
+Result<std::vector<std::byte>> readRegion(const Reader& reader, TensorId tensor, const Box& region, uint64_t maxBytes,
+                                          const Resources& resources);
+
+// ------------------------------------------------------------------ converting
+
+// Fixed rounding of all casts: to nearest, ties to even; overflow becomes infinity where the target has one, else NaN
+// (float8_e4m3fn) or the largest value (float4, float6); NaN stays NaN.
+bool castSupported(DType from, DType to);
+// Converts `count` elements; `to` holds count * dtypeBytes(toType).
+void castElements(DType fromType, const std::byte* from, DType toType, std::byte* to, size_t count);
+
+struct ConvertOptions {
+    Verify verify = Verify::digest;
+    FillGaps fillGaps = FillGaps::refuse;
+    bool resume = false;
+    bool overwrite = false;
+    bool scanValues = true;
+};
+
+struct ConvertJob {
+    const Reader* source = nullptr;
+    const Wish* wish = nullptr;
+    const TargetLayout* layout = nullptr;
+    const Plan* plan = nullptr;
+    std::shared_ptr<FileSystem> fileSystem;
+    std::string destination;      // directory, or file when singleFile
+    bool singleFile = false;
+    // Reopens the staged output through the ordinary reader, for verification.
+    std::function<Result<std::unique_ptr<Reader>>(const std::string& path)> reopen;
+    ConvertOptions options;
+};
+
+struct ConvertReport {
+    uint64_t bytesRead = 0;      // from source files, all reads
+    uint64_t bytesWritten = 0;
+    uint64_t bytesReused = 0;    // found complete in the journal of an interrupted job
+    double seconds = 0;          // reading and writing, without verification
+    double verifySeconds = 0;
+    bool verified = false;
+    std::vector<std::pair<std::string, Digest128>> digests;      // of the destination's tensors
+    std::vector<std::pair<std::string, ValueCounts>> counts;     // tensors with NaN or Inf
+};
+
+// Errors: exists, noSpace, permission, changed (a source file changed), damaged (verification failed), cancelled, io. After any
+// error the destination is as it was; the staging directory stays for --resume when anything in it is worth keeping.
+Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& resources);
+
+// The staging directory of a destination: "<parent>/.<name>.shardscope-partial".
+std::string stagingPath(const std::string& destination);
+
+}  // namespace shardscope

@@ -1,0 +1,21 @@
+#include "formats/format.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace shardscope {
+
+bool Source::hasFile(std::string_view name) const {
+    const auto it = std::lower_bound(entries.begin(), entries.end(), name,
+                                     [](const DirectoryEntry& e, std::string_view n) { return e.name < n; });
+    return it != entries.end() && it->name == name && it->kind == DirectoryEntry::Kind::file;
+}
+
+std::vector<LeftOut> Format::cannotHold(const Catalog&, const WriteOptions&) const { return {}; }
+
+Result<std::unique_ptr<TargetLayout>> Format::layout(const Catalog&, const WriteOptions&) const {
+    return unsupported(fmt::format("{} is read but not written", info().title));
+}
+
+}  // namespace shardscope

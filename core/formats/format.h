@@ -1,0 +1,164 @@
+// What a checkpoint format is to the rest of the engine: it recognises itself, describes what lies there (a Catalog, and
+// where each chunk's raw elements are), and lays out what should lie somewhere else. It moves no tensor data.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/stop.h"
+#include "model/catalog.h"
+#include "storage/file_system.h"
+
+namespace shardscope {
+
+// Limits on what is believed from untrusted input. A limit that is reached is reported as such, never as damage.
+struct Limits {
+    uint64_t safetensorsHeader = 100'000'000;         // as the reference implementation
+    uint64_t indexJson = uint64_t{256} << 20;
+    uint64_t pickleBytes = uint64_t{2} << 30;
+    uint64_t pickleText = uint64_t{16} << 20;         // one string
+    uint64_t objectBytes = uint64_t{64} << 20;        // one non-tensor object, tensors inside it included
+    uint64_t zipEntries = 4'000'000;
+};
+
+// A checkpoint's place: a directory, or one file of it.
+struct Source {
+    std::shared_ptr<FileSystem> fileSystem;
+    std::shared_ptr<Directory> directory;
+    std::string entry;    // file name inside the directory; empty = the directory itself
+    std::string display;  // as the user gave it
+    std::vector<DirectoryEntry> entries;  // listing of the directory, sorted by name
+    bool hasFile(std::string_view name) const;
+};
+
+struct OpenOptions {
+    Limits limits;
+    std::string variant;            // format-specific choice, e.g. "id=3"
+    std::string scratchDirectory;   // for entries that must be unpacked before they can be read by position
+    StopToken stop;
+};
+
+struct Probe {
+    enum class Match : uint8_t { no, possible, certain };
+    Match match = Match::no;
+    std::string reason;  // why, for messages: "has .metadata and __0_0.distcp"
+};
+
+// A checksum that the checkpoint itself stores.
+struct StoredChecksum {
+    uint64_t offset = 0;  // in the chunk's file
+    uint64_t length = 0;
+    uint32_t crc32 = 0;
+};
+
+// Where the elements of one chunk lie, ready to be read by position.
+struct Extent {
+    std::shared_ptr<const ReadFile> file;
+    uint64_t offset = 0;  // of the chunk's element [0, ..., 0] (for a flat range: of its first element)
+    uint64_t length = 0;  // bytes from there to the end of the last element
+    Dims strides;         // in elements, one per dimension of the box; empty = row-major. Never negative, may be 0
+    bool swapBytes = false;  // stored big-endian
+    bool conjugate = false;  // the true value is the complex conjugate / the negative of what is stored
+    bool negate = false;
+    std::optional<StoredChecksum> checksum;
+};
+
+// One open checkpoint. Immutable after open; all methods are thread-safe.
+class Reader {
+  public:
+    virtual ~Reader() = default;
+
+    virtual const Catalog& catalog() const = 0;
+
+    // Reads what little surrounds the chunk's data and checks it against the catalog: dtype, shape, size.
+    // Errors: damaged (rule meta.inconsistent), notFound (file.missing), file.truncated, unsupported.
+    virtual Result<Extent> locate(ChunkId chunk) const = 0;
+
+    // The value of a non-tensor entry; a small read where it is not part of the metadata.
+    virtual Result<Value> objectValue(ObjectId object) const = 0;
+
+    // Which files locate() would open; for change detection. Default: those of the catalog.
+    virtual Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const = 0;
+};
+
+// ------------------------------------------------------------------ writing
+
+struct WriteOptions {
+    std::string variant;
+    uint64_t maxFileSize = 0;  // 0 = the format's default
+    std::string archiveName;   // stem of the destination's name, for formats that record it
+    bool strict = false;
+};
+
+struct LeftOut {
+    std::string name;
+    std::string why;
+};
+
+struct TargetFile {
+    std::string path;   // relative to the destination
+    uint64_t size = 0;  // exact
+    bool metadata = false;
+};
+
+// Receives the bytes that are not tensor data: headers, padding, pickles, directories.
+using LiteralSink = std::function<Status(FileId file, uint64_t offset, std::span<const std::byte> bytes)>;
+
+// Where every byte of a destination goes. The executor writes chunk data at chunkOffset, calls chunkLiterals() once for
+// each chunk when its data is complete, and fileLiterals() once for each file after all its chunks.
+// Every byte of every file is covered by exactly one of these, except padding, which reads as zero.
+class TargetLayout {
+  public:
+    virtual ~TargetLayout() = default;
+
+    std::vector<TargetFile> files;
+    std::vector<FileId> chunkFile;      // one per chunk of the wanted catalog
+    std::vector<uint64_t> chunkOffset;  // of the raw elements
+    std::vector<LeftOut> changed;       // what is carried, but not as it was (a tied name recorded as alias, ...)
+    bool needsCrc = false;              // whether `crc32` arguments below must be right
+
+    virtual Status chunkLiterals(ChunkId chunk, uint32_t crc32, const LiteralSink& sink) const = 0;
+    // `chunkCrcs` is indexed by ChunkId, over all chunks.
+    virtual Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs, const LiteralSink& sink) const = 0;
+};
+
+// ------------------------------------------------------------------ a format
+
+struct FormatInfo {
+    std::string name;   // "dcp", as in --to and --format
+    std::string title;  // "PyTorch distributed checkpoint (DCP)"
+    bool reads = false;
+    bool writes = false;
+    std::vector<std::string> generations;  // what is read, for `shardscope formats`
+    std::vector<std::string> variants;     // what --variant accepts when writing
+    // What it can hold.
+    bool shards = false;       // a tensor in several pieces on several ranks
+    bool objects = false;      // non-tensor entries
+    bool aliases = false;      // two names of one storage
+    bool nesting = false;      // paths, not only names
+    bool singleFile = false;   // the destination is one file rather than a directory
+};
+
+class Format {
+  public:
+    virtual ~Format() = default;
+
+    virtual const FormatInfo& info() const = 0;
+    // Looks at names and first bytes only.
+    virtual Probe probe(const Source& source) const = 0;
+    virtual Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const = 0;
+
+    // Which tensors (by name) and objects of `wanted` this format cannot hold, and why.
+    virtual std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& options) const;
+    // Pure: opens nothing. `wanted` outlives the layout; objects carry their values; its chunks cover each tensor exactly.
+    virtual Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted, const WriteOptions& options) const;
+};
+
+}  // namespace shardscope

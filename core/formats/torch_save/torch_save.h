@@ -1,0 +1,9 @@
+#pragma once
+
+#include "formats/format.h"
+
+namespace shardscope {
+
+const Format& torchSaveFormat();
+
+}  // namespace shardscope

@@ -1,0 +1,298 @@
+#include "model/catalog.h"
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+
+namespace shardscope {
+
+std::string_view roleName(Role role) {
+    switch (role) {
+        case Role::parameter: return "parameter";
+        case Role::buffer: return "buffer";
+        case Role::optimizer: return "optimizer";
+        case Role::other: return "other";
+    }
+    return "other";
+}
+
+std::string_view severityName(Severity severity) {
+    switch (severity) {
+        case Severity::info: return "info";
+        case Severity::warning: return "warning";
+        case Severity::error: return "error";
+    }
+    return "error";
+}
+
+// ------------------------------------------------------------------ Catalog
+
+std::string_view Catalog::name(TensorId t) const {
+    const uint64_t begin = t ? nameEnd_[t - 1] : 0;
+    return std::string_view(names_).substr(begin, nameEnd_[t] - begin);
+}
+
+Path Catalog::path(TensorId t) const {
+    const uint64_t begin = t ? pathEnd_[t - 1] : 0;
+    if (begin == pathEnd_[t]) {
+        if (name(t).empty()) return {};
+        return {keyPart(name(t))};
+    }
+    return decodePath(std::string_view(paths_).substr(begin, pathEnd_[t] - begin));
+}
+
+DimSpan Catalog::shape(TensorId t) const {
+    const uint64_t begin = t ? shapeEnd_[t - 1] : 0;
+    return DimSpan(shapes_).subspan(begin, shapeEnd_[t] - begin);
+}
+
+uint64_t Catalog::bytes(TensorId t) const {
+    const int64_t count = elements(t);
+    if (const auto exact = dtypeByteCount(dtypes_[t], static_cast<uint64_t>(count))) return *exact;
+    return (static_cast<uint64_t>(count) * dtypeBits(dtypes_[t]) + 7) / 8;
+}
+
+TensorId Catalog::find(std::string_view wanted) const {
+    const auto it = std::lower_bound(byName_.begin(), byName_.end(), wanted,
+                                     [this](TensorId t, std::string_view n) { return name(t) < n; });
+    return it != byName_.end() && name(*it) == wanted ? *it : kNone;
+}
+
+TensorId Catalog::tensorOf(ChunkId c) const {
+    // The last tensor whose first chunk is not after c; tensors without chunks share a first chunk with the next one.
+    const auto it = std::upper_bound(firstChunk_.begin(), firstChunk_.end() - 1, c);
+    return static_cast<TensorId>(it - firstChunk_.begin() - 1);
+}
+
+ChunkInfo Catalog::chunk(ChunkId c) const { return chunk(tensorOf(c), c); }
+
+ChunkInfo Catalog::chunk(TensorId t, ChunkId c) const {
+    ChunkInfo info;
+    info.id = c;
+    info.tensor = t;
+    info.rank = ranks_[c];
+    info.file = files_[c];
+    info.offset = offsets_[c];
+    info.length = lengths_[c];
+    const size_t rank = shape(t).size();
+    const size_t begin = firstDim_[t] + size_t{c - firstChunk_[t]} * rank * 2;
+    info.offsets = DimSpan(dims_).subspan(begin, rank);
+    info.lengths = DimSpan(dims_).subspan(begin + rank, rank);
+    if (!flats_.empty() && flats_[c].start >= 0) info.flat = flats_[c];
+    return info;
+}
+
+namespace {
+template <class T>
+uint64_t heldBy(const std::vector<T>& v) {
+    return v.capacity() * sizeof(T);
+}
+}  // namespace
+
+uint64_t Catalog::memoryBytes() const {
+    uint64_t bytes = names_.capacity() + paths_.capacity() + heldBy(nameEnd_) + heldBy(pathEnd_) + heldBy(dtypes_) +
+                     heldBy(roles_) + heldBy(aliasOf_) + heldBy(special_) + heldBy(shapes_) + heldBy(shapeEnd_) +
+                     heldBy(firstChunk_) + heldBy(firstDim_) + heldBy(byName_) + heldBy(dims_) + heldBy(ranks_) +
+                     heldBy(files_) + heldBy(offsets_) + heldBy(lengths_) + heldBy(flats_) + heldBy(fileInfos_) +
+                     heldBy(objects_) + heldBy(notes_);
+    for (const FileInfo& file : fileInfos_) bytes += file.path.capacity();
+    for (const ObjectInfo& object : objects_) bytes += object.name.capacity() + object.path.capacity() * sizeof(PathPart);
+    return bytes;
+}
+
+// ------------------------------------------------------------------ CatalogBuilder
+
+CatalogBuilder::CatalogBuilder(std::string format, std::string variant, std::string writer) {
+    catalog_.format_ = std::move(format);
+    catalog_.variant_ = std::move(variant);
+    catalog_.writer_ = std::move(writer);
+    catalog_.firstChunk_.push_back(0);
+}
+
+FileId CatalogBuilder::addFile(FileInfo file) {
+    catalog_.fileInfos_.push_back(std::move(file));
+    return static_cast<FileId>(catalog_.fileInfos_.size() - 1);
+}
+
+void CatalogBuilder::reserve(size_t tensors, size_t chunks, size_t dims) {
+    Catalog& c = catalog_;
+    c.nameEnd_.reserve(tensors);
+    c.pathEnd_.reserve(tensors);
+    c.dtypes_.reserve(tensors);
+    c.roles_.reserve(tensors);
+    c.shapeEnd_.reserve(tensors);
+    c.firstChunk_.reserve(tensors + 1);
+    c.firstDim_.reserve(tensors);
+    c.dims_.reserve(dims);
+    c.ranks_.reserve(chunks);
+    c.files_.reserve(chunks);
+    c.offsets_.reserve(chunks);
+    c.lengths_.reserve(chunks);
+}
+
+Status CatalogBuilder::addTensor(const TensorInfo& info) {
+    Catalog& c = catalog_;
+    if (info.shape.size() > kMaxRank) {
+        return makeError(ErrorCode::limit, fmt::format("{} dimensions are more than the {} that are read",
+                                                       info.shape.size(), kMaxRank))
+            .ofTensor(info.name);
+    }
+    for (int64_t d : info.shape) {
+        if (d < 0) return damaged(fmt::format("the shape {} has a negative size", formatDims(info.shape))).ofTensor(info.name);
+        if (d > kMaxDim) {
+            return makeError(ErrorCode::limit, fmt::format("the shape {} has a size above 2^48", formatDims(info.shape)))
+                .ofTensor(info.name);
+        }
+    }
+    int64_t count = 0;
+    int64_t bits = 0;
+    if (!checkedProduct(info.shape, count) || !checkedMul<int64_t>(count, dtypeBits(info.dtype), bits)) {
+        return damaged(fmt::format("the number of elements of shape {} overflows", formatDims(info.shape)))
+            .ofTensor(info.name);
+    }
+    if (c.dtypes_.size() >= kNone - 1) return makeError(ErrorCode::limit, "more than 4 billion tensors");
+
+    c.names_ += info.name;
+    c.nameEnd_.push_back(c.names_.size());
+    const bool trivial = info.path.empty() || (info.path.size() == 1 && info.path[0].kind == PathPart::Kind::key &&
+                                               info.path[0].text == info.name);
+    if (!trivial) c.paths_ += encodePath(info.path);
+    c.pathEnd_.push_back(c.paths_.size());
+    c.dtypes_.push_back(info.dtype);
+    c.roles_.push_back(info.role);
+    if (info.aliasOf != kNone && c.aliasOf_.empty()) c.aliasOf_.resize(c.dtypes_.size() - 1, kNone);
+    if (info.aliasOf != kNone || !c.aliasOf_.empty()) c.aliasOf_.push_back(info.aliasOf);
+    if (info.special != kNone && c.special_.empty()) c.special_.resize(c.dtypes_.size() - 1, kNone);
+    if (info.special != kNone || !c.special_.empty()) c.special_.push_back(info.special);
+    c.shapes_.insert(c.shapes_.end(), info.shape.begin(), info.shape.end());
+    c.shapeEnd_.push_back(c.shapes_.size());
+    c.firstDim_.push_back(c.dims_.size());
+    c.firstChunk_.push_back(static_cast<ChunkId>(c.files_.size()));
+    return {};
+}
+
+Status CatalogBuilder::addChunk(const Chunk& chunk) {
+    Catalog& c = catalog_;
+    assert(!c.dtypes_.empty());
+    const auto t = static_cast<TensorId>(c.dtypes_.size() - 1);
+    const DimSpan shape = c.shape(t);
+    if (chunk.offsets.size() != shape.size() || chunk.lengths.size() != shape.size()) {
+        return damaged(fmt::format("a chunk has {} dimensions, its tensor has {}", chunk.offsets.size(), shape.size()))
+            .ofTensor(c.name(t));
+    }
+    if (c.files_.size() >= kNone - 1) return makeError(ErrorCode::limit, "more than 4 billion chunks");
+    int64_t count = 0;
+    if (!checkedProduct(chunk.lengths, count)) {
+        return damaged(fmt::format("a chunk has the impossible lengths {}", formatDims(chunk.lengths))).ofTensor(c.name(t));
+    }
+    if (chunk.flat && (chunk.flat->start < 0 || chunk.flat->stop < chunk.flat->start || chunk.flat->stop > count)) {
+        return damaged(fmt::format("flat range [{}, {}) is outside its box of {} elements", chunk.flat->start,
+                                   chunk.flat->stop, count))
+            .ofTensor(c.name(t));
+    }
+    c.dims_.insert(c.dims_.end(), chunk.offsets.begin(), chunk.offsets.end());
+    c.dims_.insert(c.dims_.end(), chunk.lengths.begin(), chunk.lengths.end());
+    c.ranks_.push_back(chunk.rank);
+    c.files_.push_back(chunk.file);
+    c.offsets_.push_back(chunk.offset);
+    c.lengths_.push_back(chunk.length);
+    if (chunk.flat && c.flats_.empty()) c.flats_.resize(c.files_.size() - 1, FlatRange{-1, -1});
+    if (chunk.flat || !c.flats_.empty()) c.flats_.push_back(chunk.flat.value_or(FlatRange{-1, -1}));
+    c.firstChunk_[t + 1] = static_cast<ChunkId>(c.files_.size());
+    return {};
+}
+
+Status CatalogBuilder::addWhole(uint32_t rank, FileId file, uint64_t offset, uint64_t length) {
+    const auto t = static_cast<TensorId>(catalog_.dtypes_.size() - 1);
+    const DimSpan shape = catalog_.shape(t);
+    const Dims lengths(shape.begin(), shape.end());
+    const Dims zeros(shape.size(), 0);
+    return addChunk({rank, file, offset, length, zeros, lengths, std::nullopt});
+}
+
+uint32_t CatalogBuilder::addSpecial(SpecialTensor special) {
+    catalog_.specials_.push_back(std::move(special));
+    return static_cast<uint32_t>(catalog_.specials_.size() - 1);
+}
+
+void CatalogBuilder::addObject(ObjectInfo object) { catalog_.objects_.push_back(std::move(object)); }
+
+void CatalogBuilder::addNote(Note note) { catalog_.notes_.push_back(std::move(note)); }
+
+Catalog CatalogBuilder::finish() && {
+    Catalog& c = catalog_;
+    c.byName_.resize(c.dtypes_.size());
+    std::iota(c.byName_.begin(), c.byName_.end(), 0U);
+    std::stable_sort(c.byName_.begin(), c.byName_.end(), [&](TensorId a, TensorId b) { return c.name(a) < c.name(b); });
+
+    // Rename duplicates, in one rebuild of the name column.
+    std::vector<std::pair<TensorId, std::string>> renamed;
+    for (size_t i = 1, repeat = 1; i < c.byName_.size(); ++i) {
+        repeat = c.name(c.byName_[i]) == c.name(c.byName_[i - 1]) ? repeat + 1 : 1;
+        if (repeat == 1) continue;
+        const std::string_view name = c.name(c.byName_[i]);
+        renamed.emplace_back(c.byName_[i], fmt::format("{}~{}", name, repeat));
+        addNote({"meta.duplicate", Severity::warning,
+                 fmt::format("the name '{}' occurs more than once; the later one is shown as '{}'", name,
+                             renamed.back().second),
+                 {}, std::string(name), std::nullopt});
+    }
+    if (!renamed.empty()) {
+        std::sort(renamed.begin(), renamed.end());
+        std::string names;
+        std::vector<uint64_t> ends;
+        auto next = renamed.begin();
+        for (TensorId t = 0; t < c.dtypes_.size(); ++t) {
+            if (next != renamed.end() && next->first == t) {
+                names += next->second;
+                ++next;
+            } else {
+                names += c.name(t);
+            }
+            ends.push_back(names.size());
+        }
+        c.names_ = std::move(names);
+        c.nameEnd_ = std::move(ends);
+        std::stable_sort(c.byName_.begin(), c.byName_.end(), [&](TensorId a, TensorId b) { return c.name(a) < c.name(b); });
+    }
+
+    uint32_t highestRank = kNone;
+    for (uint32_t r : c.ranks_) {
+        if (r != kNone && (highestRank == kNone || r > highestRank)) highestRank = r;
+    }
+    for (const FileInfo& file : c.fileInfos_) {
+        if (file.referenced && file.rank != kNone && (highestRank == kNone || file.rank > highestRank)) highestRank = file.rank;
+    }
+    if (c.rankCount_ == 0) c.rankCount_ = highestRank == kNone ? 1 : highestRank + 1;
+
+    for (TensorId t = 0; t < c.dtypes_.size(); ++t) {
+        if (c.aliasOf(t) == kNone) {
+            c.totalBytes_ += c.bytes(t);
+            c.totalElements_ += static_cast<uint64_t>(c.elements(t));
+        }
+        for (ChunkId k = c.firstChunk(t); k < c.endChunk(t); ++k) {
+            const ChunkInfo chunk = c.chunk(t, k);
+            if (!boxInside(chunk.offsets, chunk.lengths, c.shape(t))) {
+                addNote({"coverage.bounds", Severity::error,
+                         fmt::format("chunk {} leaves its tensor of shape {}", formatBox(chunk.offsets, chunk.lengths),
+                                     formatDims(c.shape(t))),
+                         chunk.file == kNone ? std::string() : c.fileInfos_[chunk.file].path, std::string(c.name(t)),
+                         chunk.offset});
+            }
+        }
+    }
+    c.names_.shrink_to_fit();
+    c.paths_.shrink_to_fit();
+    c.dims_.shrink_to_fit();
+    c.ranks_.shrink_to_fit();
+    c.files_.shrink_to_fit();
+    c.offsets_.shrink_to_fit();
+    c.lengths_.shrink_to_fit();
+    return std::move(catalog_);
+}
+
+}  // namespace shardscope

@@ -1,0 +1,122 @@
+// What the user wants, and the plan that makes it: a value that can be shown, compared and run. Planning opens no file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "model/catalog.h"
+
+namespace shardscope {
+
+// A cut of matching tensors over mesh axes: `axisDims` in mesh order, e.g. {{"tp", 0}, {"dp", 0}}.
+struct ShardRule {
+    std::string pattern;
+    std::vector<std::pair<std::string, int>> axisDims;
+};
+
+// Matching tensors live only on ranks with this coordinate.
+struct StageRule {
+    std::string pattern;
+    std::string axis;
+    uint32_t coordinate = 0;
+};
+
+struct RenameRule {
+    std::string from;  // regular expression (ECMAScript), replaced wherever it matches
+    std::string to;
+};
+
+struct CastRule {
+    std::string pattern;
+    DType dtype = DType::float32;
+};
+
+enum class FillGaps : uint8_t { refuse, nan, zero };
+enum class Verify : uint8_t { digest, full, none };
+
+// What `convert` is asked for; what --map recipes and the wizard produce as well.
+struct ConvertRequest {
+    std::string format;   // target; empty = the source's
+    std::string variant;
+    std::vector<std::string> select;   // GLOB or re:REGEX; empty = all
+    std::vector<std::string> exclude;
+    bool weightsOnly = false;
+    std::vector<RenameRule> rename;
+    std::vector<CastRule> cast;
+    std::optional<Mesh> mesh;
+    std::vector<ShardRule> shard;
+    std::vector<StageRule> stage;
+    SplitRule split = SplitRule::torch;
+    uint64_t maxFileSize = 0;
+    bool strict = false;
+    FillGaps fillGaps = FillGaps::refuse;
+    std::string keys;  // "olmo"
+};
+
+// Matches full tensor names: `*` any characters, `?` one, or "re:" and a regular expression that must match the whole name.
+class NamePattern {
+  public:
+    // Errors: usage for a malformed regular expression.
+    static Result<NamePattern> parse(const std::string& text);
+    bool matches(std::string_view name) const;
+
+  private:
+    std::string glob_;
+    std::shared_ptr<const void> regex_;
+};
+
+struct PlanLeftOut {
+    std::string name;
+    std::string why;
+};
+
+// How one wanted tensor is made from the source.
+struct TensorSource {
+    TensorId source = kNone;  // in the source catalog; same shape as the wanted one
+};
+
+// The wanted state of things, before a format has laid it out: names, dtypes and boxes of the destination.
+struct Wish {
+    Catalog wanted;                      // its chunks have no file yet
+    std::vector<TensorSource> sources;   // one per wanted tensor
+    std::vector<ObjectId> objects;       // source object of each wanted object
+    std::vector<PlanLeftOut> leftOut;
+    std::vector<PlanLeftOut> impossible;
+    std::vector<PlanLeftOut> renamed;    // name -> new name (in `why`), for display
+};
+
+// `like`: a checkpoint whose names and placement are taken over. `drop(name)` returns why the target format cannot hold an
+// entry, or empty. Errors: usage (malformed patterns, axes that the mesh lacks).
+Result<Wish> makeWish(const Catalog& source, const ConvertRequest& request, const Catalog* like,
+                      const std::function<std::string(std::string_view name)>& drop = {});
+
+struct PlanFile {
+    std::string path;
+    uint64_t size = 0;
+};
+
+struct Plan {
+    std::string sourcePath, sourceFormat;
+    std::string targetPath, targetFormat, targetVariant;
+    uint64_t bytesRead = 0;     // tensor data
+    uint64_t bytesWritten = 0;  // all files
+    uint64_t peakMemory = 0;
+    std::vector<PlanFile> files;
+    std::vector<PlanLeftOut> leftOut;
+    std::vector<PlanLeftOut> impossible;
+    std::vector<PlanLeftOut> changed;  // carried in another form
+    double estimateSeconds = 0;
+    size_t tensors = 0, chunks = 0, objects = 0;
+    bool runnable() const { return impossible.empty(); }
+};
+
+// The plan as a person reads it.
+std::string planText(const Plan& plan);
+
+}  // namespace shardscope

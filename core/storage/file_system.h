@@ -1,0 +1,118 @@
+// Access to files, behind an interface so that tests can hold them in memory and make any operation fail.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace shardscope {
+
+// What identifies a file and its state; two equal fingerprints mean "not touched in between".
+struct Fingerprint {
+    uint64_t device = 0;
+    uint64_t inode = 0;
+    uint64_t size = 0;
+    int64_t modifiedNs = 0;
+    int64_t changedNs = 0;
+    bool operator==(const Fingerprint&) const = default;
+};
+
+// An open file that is read by position. Thread-safe; closes when destroyed. Never mapped into memory: a mapping of a file
+// that shrinks kills the process.
+class ReadFile {
+  public:
+    virtual ~ReadFile() = default;
+
+    virtual const std::string& path() const = 0;  // as the user can open it, for messages
+    virtual uint64_t size() const = 0;            // when it was opened
+    // Fills the whole buffer. Errors: changed ("the file shrank") when it ends early, io, all with file and offset.
+    virtual Status readAt(uint64_t offset, std::span<std::byte> buffer) const = 0;
+    // As readAt, for bulk tensor data: may bypass the page cache when the bytes are not in it. `buffer` should lie in an
+    // AlignedBuffer; anything works.
+    virtual Status readBulk(uint64_t offset, std::span<std::byte> buffer) const { return readAt(offset, buffer); }
+    virtual Result<Fingerprint> fingerprint() const = 0;  // of now, through the open handle
+};
+
+// A file that is being produced. Thread-safe for disjoint ranges.
+class WriteFile {
+  public:
+    virtual ~WriteFile() = default;
+
+    virtual const std::string& path() const = 0;
+    // Reserves space so that a full disk shows before the first byte. Errors: noSpace.
+    virtual Status allocate(uint64_t size) = 0;
+    virtual Status writeAt(uint64_t offset, std::span<const std::byte> bytes) = 0;
+    // As writeAt, for bulk tensor data: goes past the page cache where offset, address and file system allow it.
+    virtual Status writeBulk(uint64_t offset, std::span<const std::byte> bytes) { return writeAt(offset, bytes); }
+    // After a failed sync the file's content is unknown: it must be written again or given up, never synced again.
+    virtual Status sync() = 0;
+};
+
+struct DirectoryEntry {
+    enum class Kind : uint8_t { file, directory, other };
+    std::string name;
+    Kind kind = Kind::file;
+    uint64_t size = 0;
+};
+
+enum class IoMode : uint8_t { automatic, direct, buffered };
+
+// One directory, opened once; all names are relative to it.
+class Directory {
+  public:
+    virtual ~Directory() = default;
+
+    virtual const std::string& path() const = 0;
+    virtual Result<std::vector<DirectoryEntry>> list(std::string_view subdirectory = "") const = 0;
+
+    // For reading. `name` comes from untrusted metadata: absolute paths, "..", empty components, symbolic links that leave
+    // the directory (except those of a Hugging Face cache, models--*/snapshots/*/x -> ../../blobs/*), devices, sockets and
+    // pipes are refused with `unsafe`; nothing blocks.
+    virtual Result<std::shared_ptr<const ReadFile>> openFile(std::string_view name) const = 0;
+    // Kind and size without opening; notFound when absent.
+    virtual Result<DirectoryEntry> stat(std::string_view name) const = 0;
+
+    // For writing. Creates parents inside the directory. The file must not exist unless `existing` is true (resume).
+    virtual Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool existing = false) = 0;
+    virtual Status removeFile(std::string_view name) = 0;
+    virtual Status sync() = 0;  // the directory itself and its sub-directories
+};
+
+// Operations on whole paths.
+class FileSystem {
+  public:
+    virtual ~FileSystem() = default;
+
+    virtual Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) = 0;
+    // Errors: exists.
+    virtual Status makeDirectory(const std::string& path) = 0;
+    virtual Result<DirectoryEntry> stat(const std::string& path) = 0;
+    // Replaces nothing: errors with `exists` when `to` is there.
+    virtual Status rename(const std::string& from, const std::string& to) = 0;
+    // Exchanges two paths atomically where the kernel can, else in two renames.
+    virtual Status exchange(const std::string& a, const std::string& b) = 0;
+    virtual Status removeTree(const std::string& path) = 0;
+    virtual Status syncDirectory(const std::string& path) = 0;
+    virtual Result<uint64_t> freeBytes(const std::string& path) = 0;
+    // An unnamed file for intermediate data, gone when closed. `directory` empty = the system's temporary directory.
+    virtual Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) = 0;
+    // Reading side of a scratch file or of a file being written.
+    virtual Result<std::shared_ptr<const ReadFile>> reopen(const std::shared_ptr<WriteFile>& file) = 0;
+};
+
+// The machine's own file system.
+std::shared_ptr<FileSystem> systemFileSystem(IoMode mode = IoMode::automatic);
+
+// Lexical check of a name from metadata; see Directory::openFile. Errors: unsafe.
+Status checkRelativeName(std::string_view name);
+
+// Splits "/a/b/c" in parent and last component; "." for a bare name.
+std::pair<std::string, std::string> splitPath(const std::string& path);
+
+}  // namespace shardscope
