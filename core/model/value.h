@@ -8,7 +8,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,8 +50,8 @@ struct ValueObject {
     NodeId arguments = kNoNode;  // a tuple (usually)
     NodeId keywords = kNoNode;   // a dict, for newObjectWithKeywords
     NodeId state = kNoNode;      // operand of BUILD
-    std::vector<NodeId> appended;  // APPEND(S), ADDITEMS
-    std::vector<NodeId> pairs;     // SETITEM(S): key, value, key, value, ...
+    NodeId appended = kNoNode;  // a list: APPEND(S), ADDITEMS
+    NodeId pairs = kNoNode;     // a dict: SETITEM(S)
 };
 
 class ValueGraph {
@@ -70,8 +72,17 @@ class ValueGraph {
     NodeId addText(ValueKind kind, std::string_view text);
     NodeId addGlobal(std::string_view module, std::string_view name);
     // list, tuple, set, frozenSet, dict, persistent
-    NodeId addContainer(ValueKind kind, std::vector<NodeId> items = {});
-    NodeId addObject(ValueObject object);
+    NodeId addContainer(ValueKind kind, std::span<const NodeId> items = {});
+    NodeId addContainer(ValueKind kind, std::initializer_list<NodeId> items) {
+        return addContainer(kind, std::span<const NodeId>(items.begin(), items.size()));
+    }
+    NodeId addObject(const ValueObject& object);
+    // Adds to the end of a container. `items` must not point into this graph.
+    void append(NodeId container, std::span<const NodeId> items);
+    void append(NodeId container, NodeId item) { append(container, std::span<const NodeId>(&item, 1)); }
+    // As append, to the object's `appended` list or `pairs` dict, which is made when it is not there.
+    void appendToObject(NodeId object, std::span<const NodeId> items);
+    void setInObject(NodeId object, std::span<const NodeId> keysAndValues);
 
     ValueKind kind(NodeId node) const { return nodes_[node].kind; }
     bool boolean(NodeId node) const { return nodes_[node].number != 0; }
@@ -80,8 +91,10 @@ class ValueGraph {
     std::string_view text(NodeId node) const;
     std::string_view globalModule(NodeId node) const;
     std::string_view globalName(NodeId node) const;
-    const std::vector<NodeId>& items(NodeId node) const { return lists_[static_cast<size_t>(nodes_[node].number)]; }
-    std::vector<NodeId>& items(NodeId node) { return lists_[static_cast<size_t>(nodes_[node].number)]; }
+    // Valid until the next node or item is added.
+    std::span<const NodeId> items(NodeId node) const {
+        return {pool_.data() + static_cast<size_t>(nodes_[node].number), nodes_[node].size};
+    }
     const ValueObject& object(NodeId node) const { return objects_[static_cast<size_t>(nodes_[node].number)]; }
     ValueObject& object(NodeId node) { return objects_[static_cast<size_t>(nodes_[node].number)]; }
 
@@ -92,23 +105,28 @@ class ValueGraph {
         return node != kNoNode && kind(node) == ValueKind::global && globalModule(node) == module &&
                globalName(node) == name;
     }
-    // Value of a string key in a dict (or in the pairs of an object); kNoNode when absent.
-    NodeId find(NodeId dictOrObject, std::string_view key) const;
+    // Whether the node maps keys to values: a dict, or an object that is filled like one (OrderedDict, defaultdict, ...).
+    bool isMapping(NodeId node) const;
+    // key, value, key, value, ... of a mapping; empty for anything else. A key may come twice: the last one counts.
+    std::span<const NodeId> pairs(NodeId mapping) const;
+    // Value of a string key in a mapping; kNoNode when absent.
+    NodeId find(NodeId mapping, std::string_view key) const;
 
     // Bytes held, for memory limits.
     uint64_t memoryBytes() const;
 
   private:
     struct Node {
-        int64_t number = 0;  // value, bit pattern of a double, or index into lists_, objects_ or texts
-        uint32_t textSize = 0;
+        int64_t number = 0;  // value, bit pattern of a double, or index into pool_, objects_ or texts_
+        uint32_t size = 0;   // of a text in bytes, of a container in items
         ValueKind kind = ValueKind::none;
+        bool roomy = false;  // the pool has the capacity of this container in front of its items
     };
-    NodeId add(ValueKind kind, int64_t number, uint32_t textSize = 0);
+    NodeId add(ValueKind kind, int64_t number, uint32_t size = 0);
 
     std::vector<Node> nodes_;
     std::string texts_;
-    std::vector<std::vector<NodeId>> lists_;
+    std::vector<NodeId> pool_;  // items of all containers; one that outgrows its place moves to the end
     std::vector<ValueObject> objects_;
 };
 
