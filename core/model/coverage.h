@@ -1,4 +1,5 @@
-// Whether the chunks of a tensor cover it: exactly what is missing, what is there twice, and what is merely a replica.
+// Whether the chunks of a tensor cover it: exactly what is missing, what is there twice, and what is merely a
+// replica.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +11,32 @@
 namespace shardscope {
 
 struct CoverageResult {
-    std::vector<Box> gaps;  // disjoint boxes; together exactly the elements that no chunk covers, merged where they can be
-    uint64_t gapElements = 0;
-    std::vector<std::pair<ChunkId, ChunkId>> overlaps;  // different boxes (or flat ranges) that share elements, a < b
-    uint64_t overlapCount = 0;                          // of such pairs, also those beyond `maxPairs`
-    std::vector<std::pair<ChunkId, ChunkId>> replicas;  // (first, later chunk with the same box and flat range)
-    bool whole() const { return gapElements == 0 && overlapCount == 0; }
+    std::vector<Box>
+        gaps;  // disjoint boxes; together exactly the elements that no chunk covers, merged where they can be
+    uint64_t gapElements = 0;  // also those of gaps beyond `maxGaps`
+    std::vector<std::pair<ChunkId, ChunkId>>
+        overlaps;               // different boxes (or flat ranges) that share elements, a < b
+    uint64_t overlapCount = 0;  // of such pairs, also those beyond `maxPairs`
+    std::vector<std::pair<ChunkId, ChunkId>>
+        replicas;  // (first, later chunk with the same box and flat range)
+    // False when a hostile arrangement (millions of crossing boxes) used up the work that is allowed: what is
+    // listed is true, but there may be more.
+    bool complete = true;
+    bool whole() const { return complete && gapElements == 0 && overlapCount == 0; }
 };
 
-// Chunks that leave their tensor are cut to it; empty ones are ignored. n log n for one-dimensional cuts and regular grids
-// (which need no sweep at all), a sweep over compressed coordinates otherwise. Flat ranges are taken as the boxes that
-// they are made of.
-CoverageResult checkCoverage(const Catalog& catalog, TensorId tensor, size_t maxPairs = 1000, size_t maxGaps = 1'000'000);
+// Chunks that leave their tensor are cut to it; empty ones are ignored. A whole tensor, however it is cut,
+// takes time linear in its chunks; a damaged one n log n for usual cuts. Flat ranges are taken as the boxes
+// that they are made of.
+CoverageResult checkCoverage(const Catalog& catalog, TensorId tensor, size_t maxPairs = 1000,
+                             size_t maxGaps = 1'000'000);
 
-// Chunks that give each element of the tensor once when it is whole: in id order, without empty chunks and replicas.
+// Chunks that give each element of the tensor once when it is whole: in id order, without empty chunks,
+// without chunks that leave the tensor, and one of each set of replicas: the first whose file is there.
 std::vector<ChunkId> coveringChunks(const Catalog& catalog, TensorId tensor);
+
+// The at most 2 * rank - 1 disjoint boxes that a stretch of a box's row-major order is made of. `range` must
+// lie inside.
+std::vector<Box> flatRangeBoxes(DimSpan offsets, DimSpan lengths, FlatRange range);
 
 }  // namespace shardscope

@@ -9,7 +9,8 @@ namespace shardscope {
 
 int64_t elementCount(DimSpan lengths) {
     int64_t count = 1;
-    for (int64_t l : lengths) count *= l;
+    for (int64_t l : lengths)
+        count *= l;
     return count;
 }
 
@@ -23,12 +24,17 @@ Dims rowMajorStrides(DimSpan shape) {
     return strides;
 }
 
-std::string formatDims(DimSpan dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
+std::string formatDims(DimSpan dims) {
+    return fmt::format("[{}]", fmt::join(dims, ", "));
+}
 
 std::string formatBox(DimSpan offsets, DimSpan lengths) {
     std::string text = "[";
     for (size_t i = 0; i < offsets.size(); ++i) {
-        text += fmt::format("{}{}:{}", i ? ", " : "", offsets[i], offsets[i] + lengths[i]);
+        // Also shown for boxes that were not checked yet, so the sum must not overflow.
+        const auto end =
+            static_cast<int64_t>(static_cast<uint64_t>(offsets[i]) + static_cast<uint64_t>(lengths[i]));
+        text += fmt::format("{}{}:{}", i ? ", " : "", offsets[i], end);
     }
     return text + "]";
 }
@@ -40,7 +46,8 @@ bool boxIsEmpty(DimSpan lengths) {
 bool boxInside(DimSpan offsets, DimSpan lengths, DimSpan shape) {
     if (offsets.size() != shape.size() || lengths.size() != shape.size()) return false;
     for (size_t i = 0; i < shape.size(); ++i) {
-        if (offsets[i] < 0 || lengths[i] < 0 || offsets[i] > shape[i] || lengths[i] > shape[i] - offsets[i]) return false;
+        if (offsets[i] < 0 || lengths[i] < 0 || offsets[i] > shape[i] || lengths[i] > shape[i] - offsets[i])
+            return false;
     }
     return true;
 }
@@ -60,8 +67,9 @@ std::optional<Box> intersect(DimSpan offsetsA, DimSpan lengthsA, DimSpan offsets
 }
 
 int64_t elementsBefore(int64_t position, DimSpan shape, DimSpan offsets, DimSpan lengths) {
-    // Digits of `position` in the mixed radix of `shape`, most significant first: once a digit lies below the box,
-    // nothing more of this prefix is in it; above it, the whole slice is; inside, the next digit decides.
+    // Digits of `position` in the mixed radix of `shape`, most significant first: once a digit lies below the
+    // box, nothing more of this prefix is in it; above it, the whole slice is; inside, the next digit
+    // decides.
     const int64_t total = elementCount(lengths);
     if (total == 0) return 0;
     int64_t shapeSlice = elementCount(shape);
