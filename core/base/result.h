@@ -77,19 +77,19 @@ using Status = Result<void>;
 
 }  // namespace shardscope
 
-// Returns the error of `expr` from the enclosing function, or goes on.
-#define SHARDSCOPE_TRY(expr)                                                    \
-    do {                                                                        \
-        if (auto shardscopeStatus = (expr); !shardscopeStatus.ok())             \
-            return std::move(shardscopeStatus).error();                         \
-    } while (false)
-
 #define SHARDSCOPE_CONCAT_(a, b) a##b
 #define SHARDSCOPE_CONCAT(a, b) SHARDSCOPE_CONCAT_(a, b)
 
+// Returns the error of `expr` from the enclosing function, or goes on.
+#define SHARDSCOPE_TRY(expr) SHARDSCOPE_TRY_(SHARDSCOPE_CONCAT(shardscopeStatus_, __COUNTER__), expr)
+#define SHARDSCOPE_TRY_(status, expr)                                       \
+    do {                                                                    \
+        if (auto status = (expr); !status.ok()) return std::move(status).error(); \
+    } while (false)
+
 // SHARDSCOPE_ASSIGN(auto x, f()); declares or assigns the value of `expr`, or returns its error.
-#define SHARDSCOPE_ASSIGN(lhs, expr)                                            \
-    auto SHARDSCOPE_CONCAT(shardscopeResult_, __LINE__) = (expr);               \
-    if (!SHARDSCOPE_CONCAT(shardscopeResult_, __LINE__).ok())                   \
-        return std::move(SHARDSCOPE_CONCAT(shardscopeResult_, __LINE__)).error(); \
-    lhs = std::move(SHARDSCOPE_CONCAT(shardscopeResult_, __LINE__)).value()
+#define SHARDSCOPE_ASSIGN(lhs, expr) SHARDSCOPE_ASSIGN_(SHARDSCOPE_CONCAT(shardscopeResult_, __COUNTER__), lhs, expr)
+#define SHARDSCOPE_ASSIGN_(result, lhs, expr)                   \
+    auto result = (expr);                                       \
+    if (!result.ok()) return std::move(result).error();         \
+    lhs = std::move(result).value()

@@ -1,0 +1,29 @@
+// The one list of formats. A new format is one line here.
+#include "engine/engine.h"
+#include "formats/dcp/dcp.h"
+#include "formats/safetensors/safetensors.h"
+#include "formats/torch_save/torch_save.h"
+
+namespace shardscope {
+
+const std::vector<const Format*>& builtinFormats() {
+    static const std::vector<const Format*> formats = {
+        &dcpFormat(),
+        &safetensorsFormat(),
+        &torchSaveFormat(),
+    };
+    return formats;
+}
+
+const Format* findFormat(std::string_view name) {
+    // Names that people type for the same thing.
+    if (name == "torch_save" || name == "torch.save" || name == "pt") name = "torch";
+    if (name == "distcp" || name == "pytorch-dcp") name = "dcp";
+    if (name == "hf" || name == "huggingface") name = "safetensors";
+    for (const Format* format : builtinFormats()) {
+        if (format->info().name == name) return format;
+    }
+    return nullptr;
+}
+
+}  // namespace shardscope

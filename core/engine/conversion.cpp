@@ -1,0 +1,326 @@
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "engine/engine.h"
+#include "engine/recipe.h"
+#include "model/coverage.h"
+#include "model/infer_mesh.h"
+
+namespace shardscope {
+namespace {
+
+// What the process needs beside the catalogs and the buffers: code, libraries, thread stacks, allocator slack.
+constexpr uint64_t kProcessBytes = uint64_t{48} << 20;
+constexpr uint64_t kLeastBuffers = uint64_t{32} << 20;
+
+std::string stem(const std::string& path) {
+    std::string name = std::filesystem::path(path).filename().string();
+    if (const size_t dot = name.rfind('.'); dot != std::string::npos) name.resize(dot);
+    return name;
+}
+
+// A destination inside the source, or around it, would be written over or read back.
+Status checkApart(const std::string& source, const std::string& destination) {
+    std::error_code error;
+    const auto from = std::filesystem::weakly_canonical(source, error);
+    const auto to = std::filesystem::weakly_canonical(destination, error);
+    if (error) return {};
+    const auto inside = [](const std::filesystem::path& inner, const std::filesystem::path& outer) {
+        return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+    };
+    if (from == to) {
+        return makeError(ErrorCode::usage, "the destination is the source itself; a source is never written over").inFile(destination);
+    }
+    if (inside(to, from)) {
+        return makeError(ErrorCode::usage, "the destination lies inside the source; a source is never written into").inFile(destination);
+    }
+    if (inside(from, to)) {
+        return makeError(ErrorCode::usage, "the source lies inside the destination").inFile(destination);
+    }
+    return {};
+}
+
+// Files that the job needs and that are not there or too short: found before anything is written.
+Status checkFiles(const Catalog& source, const Wish& wish, const std::string& root) {
+    for (const TensorSource& from : wish.sources) {
+        for (ChunkId c = source.firstChunk(from.source); c < source.endChunk(from.source); ++c) {
+            const ChunkInfo chunk = source.chunk(from.source, c);
+            if (chunk.file == kNone || chunk.elements() == 0) continue;
+            const FileInfo& file = source.files()[chunk.file];
+            const std::string path = std::filesystem::is_directory(root) ? root + "/" + file.path : root;
+            if (file.state == FileInfo::State::missing) {
+                return makeError(ErrorCode::notFound, "the file is missing")
+                    .inFile(path).ofTensor(source.name(from.source)).byRule("file.missing")
+                    .withHint("'shardscope validate' lists everything that it held");
+            }
+            if (file.state == FileInfo::State::wrongKind) {
+                return makeError(ErrorCode::unsafe, "is not a regular file").inFile(path).ofTensor(source.name(from.source)).byRule("security.path");
+            }
+            if (chunk.offset > file.size || chunk.length > file.size - chunk.offset) {
+                return damaged(fmt::format("the file ends at byte {}, this entry should end at byte {}", file.size, chunk.offset + chunk.length), chunk.offset)
+                    .inFile(path).ofTensor(source.name(from.source)).byRule("file.truncated")
+                    .withHint("'shardscope validate' lists everything that is hurt");
+            }
+        }
+    }
+    return {};
+}
+
+void findImpossible(const Catalog& source, const Wish& wish, const ConvertRequest& request, std::vector<PlanLeftOut>& impossible) {
+    for (TensorId w = 0; w < wish.wanted.tensorCount(); ++w) {
+        const TensorId t = wish.sources[w].source;
+        const std::string name(source.name(t));
+        if (wish.wanted.dtype(w) != source.dtype(t) && !castSupported(source.dtype(t), wish.wanted.dtype(w))) {
+            impossible.push_back({name, fmt::format("{} cannot be cast to {}", dtypeName(source.dtype(t)), dtypeName(wish.wanted.dtype(w)))});
+        }
+        for (ChunkId c = source.firstChunk(t); c < source.endChunk(t); ++c) {
+            const ChunkInfo chunk = source.chunk(t, c);
+            if (!boxInside(chunk.offsets, chunk.lengths, source.shape(t))) {
+                impossible.push_back({name, fmt::format("chunk {} leaves the tensor's shape {}", formatBox(chunk.offsets, chunk.lengths), formatDims(source.shape(t)))});
+                break;
+            }
+            if (chunk.file == kNone && chunk.elements() > 0) {
+                impossible.push_back({name, fmt::format("the metadata does not say where chunk {} lies", formatBox(chunk.offsets, chunk.lengths))});
+                break;
+            }
+        }
+        const CoverageResult coverage = checkCoverage(source, t, 10, 1000);
+        if (coverage.gapElements > 0 && request.fillGaps == FillGaps::refuse) {
+            std::string boxes;
+            for (size_t i = 0; i < coverage.gaps.size() && i < 3; ++i) boxes += (i ? ", " : " ") + formatBox(coverage.gaps[i].offsets, coverage.gaps[i].lengths);
+            impossible.push_back({name, fmt::format("{} elements are in no chunk (coverage.gap):{}{}; --fill-gaps nan|zero would fill them",
+                                                    coverage.gapElements, boxes, coverage.gaps.size() > 3 ? ", ..." : "")});
+        } else if (coverage.gapElements > 0 && request.fillGaps == FillGaps::nan && !dtypeIsFloat(source.dtype(t)) && !dtypeIsComplex(source.dtype(t))) {
+            impossible.push_back({name, fmt::format("it has gaps, and {} has no NaN to fill them with", dtypeName(source.dtype(t)))});
+        }
+        if (coverage.overlapCount > 0) {
+            const ChunkInfo a = source.chunk(t, coverage.overlaps[0].first);
+            const ChunkInfo b = source.chunk(t, coverage.overlaps[0].second);
+            impossible.push_back({name, fmt::format("chunks {} and {} share elements (coverage.overlap), so which of them is right cannot be known",
+                                                    formatBox(a.offsets, a.lengths), formatBox(b.offsets, b.lengths))});
+        }
+    }
+}
+
+Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings, const std::vector<PlanLeftOut>& impossible) {
+    const Catalog& source = p.source.catalog();
+    const Catalog& wanted = p.wish->wanted;
+    Plan plan;
+    plan.sourcePath = p.source.path;
+    plan.sourceFormat = source.format();
+    plan.targetPath = p.destination;
+    plan.targetFormat = p.format->info().name;
+    plan.targetVariant = p.writeOptions.variant;
+    for (TensorId w = 0; w < wanted.tensorCount(); ++w) {
+        if (wanted.aliasOf(w) == kNone) plan.bytesRead += source.bytes(p.wish->sources[w].source);
+    }
+    if (p.layout) {
+        for (const TargetFile& file : p.layout->files) {
+            plan.files.push_back({file.path, file.size});
+            plan.bytesWritten += file.size;
+        }
+        for (const LeftOut& changed : p.layout->changed) plan.changed.push_back({changed.name, changed.why});
+    }
+    plan.leftOut = p.wish->leftOut;
+    plan.excluded = p.wish->excluded;
+    plan.renamed = p.wish->renamed;
+    plan.impossible = impossible;
+    plan.tensors = wanted.tensorCount();
+    plan.chunks = wanted.chunkCount();
+    plan.objects = wanted.objects().size();
+    plan.peakMemory = settings.memory;
+    // Reading and writing overlap on most machines; one and a half gigabytes a second of both is what a plain NVMe disk does.
+    plan.estimateSeconds = static_cast<double>(plan.bytesRead + plan.bytesWritten) / 3.0e9;
+    return plan;
+}
+
+}  // namespace
+
+std::optional<Mesh> meshOf(const Catalog& catalog) {
+    if (catalog.mesh()) return catalog.mesh();
+    return inferMesh(catalog);
+}
+
+Result<uint64_t> bufferBudget(uint64_t memory, uint64_t held) {
+    const uint64_t taken = kProcessBytes + held;
+    if (memory < taken + kLeastBuffers) {
+        return makeError(ErrorCode::limit, fmt::format("--memory {} MiB is too little: metadata and program need {} MiB, buffers at least {} MiB",
+                                                       memory >> 20, taken >> 20, kLeastBuffers >> 20))
+            .withHint(fmt::format("give --memory {}MiB or more", ((taken + kLeastBuffers) >> 20) + 1));
+    }
+    return memory - taken;
+}
+
+Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
+                                             const ConvertSettings& settings, const StopToken& stop) {
+    PreparedConversion p;
+    p.source = source;
+    p.destination = destination;
+    while (p.destination.size() > 1 && p.destination.ends_with('/')) p.destination.pop_back();
+    ConvertRequest request = settings.request;
+    if (!settings.map.empty()) SHARDSCOPE_TRY(applyRecipe(settings.map, request));
+
+    p.format = request.format.empty() ? source.format : findFormat(request.format);
+    if (!p.format) return makeError(ErrorCode::usage, fmt::format("'{}' is not a format", request.format)).withHint("'shardscope formats' lists them");
+    if (!p.format->info().writes) return unsupported(fmt::format("{} is read but not written", p.format->info().title));
+    SHARDSCOPE_TRY(checkApart(source.path, p.destination));
+
+    p.writeOptions.variant = request.variant;
+    p.writeOptions.maxFileSize = request.maxFileSize;
+    p.writeOptions.archiveName = stem(p.destination);
+    p.writeOptions.strict = request.strict;
+    p.singleFile = p.format->info().singleFile;
+    if (p.format->info().name == "safetensors" && p.destination.ends_with(".safetensors")) {
+        p.writeOptions.variant = "single";
+        p.singleFile = true;
+    }
+    if (request.mesh && request.mesh->ranks() > 1 && !p.format->info().shards) {
+        return makeError(ErrorCode::usage, fmt::format("{} holds whole tensors; --mesh needs a sharded format", p.format->info().title));
+    }
+
+    std::optional<Checkpoint> like;
+    if (!settings.like.empty()) {
+        CheckpointOptions options;
+        options.io = settings.io;
+        SHARDSCOPE_ASSIGN(like, openCheckpoint(settings.like, options));
+        if (!p.format->info().shards) {
+            return makeError(ErrorCode::usage, fmt::format("{} holds whole tensors; --like needs a sharded format", p.format->info().title));
+        }
+    }
+
+    const Catalog& catalog = source.catalog();
+    WishInput input;
+    input.source = &catalog;
+    input.like = like ? &like->catalog() : nullptr;
+    input.keepPlacement = p.format == source.format && p.format->info().shards;
+    input.format = p.format->info().name;
+    input.variant = p.writeOptions.variant;
+    const Reader& reader = *source.reader;
+    std::unordered_map<ObjectId, Value> values;  // makeWish may run twice; each object is read once
+    input.objectValue = [&](ObjectId o) -> Result<Value> {
+        SHARDSCOPE_TRY(stop.poll());
+        if (const auto it = values.find(o); it != values.end()) return it->second;
+        SHARDSCOPE_ASSIGN(Value value, reader.objectValue(o));
+        values.emplace(o, value);
+        return value;
+    };
+    SHARDSCOPE_ASSIGN(Wish wish, makeWish(input, request));
+    const std::vector<LeftOut> cannot = p.format->cannotHold(wish.wanted, p.writeOptions);
+    if (!cannot.empty()) {
+        std::unordered_map<std::string_view, std::string_view> reasons;
+        for (const LeftOut& entry : cannot) reasons.emplace(entry.name, entry.why);
+        input.cannotHold = [&](std::string_view name) {
+            const auto it = reasons.find(name);
+            return it == reasons.end() ? std::string() : std::string(it->second);
+        };
+        auto again = makeWish(input, request);
+        if (!again.ok()) return std::move(again).error();
+        wish = std::move(again).value();
+    }
+    p.wish = std::make_unique<Wish>(std::move(wish));
+    SHARDSCOPE_TRY(checkFiles(catalog, *p.wish, source.path));
+
+    std::vector<PlanLeftOut> impossible = p.wish->impossible;
+    findImpossible(catalog, *p.wish, request, impossible);
+    if (request.strict) {
+        for (const PlanLeftOut& entry : p.wish->leftOut) impossible.push_back({entry.name, entry.why + " (--strict leaves nothing out)"});
+    }
+    auto layout = p.format->layout(p.wish->wanted, p.writeOptions);
+    if (!layout.ok()) {
+        if (layout.error().code != ErrorCode::impossible) return std::move(layout).error();
+        impossible.push_back({layout.error().place.tensor, layout.error().message});
+    } else {
+        p.layout = std::move(layout).value();
+    }
+    p.plan = makePlan(p, settings, impossible);
+    return p;
+}
+
+namespace {
+
+// --objects: what the target cannot hold is kept beside, as a torch.save file of its own.
+Status writeObjectsFile(const PreparedConversion& p, const ConvertSettings& settings, const Resources& resources) {
+    CatalogBuilder builder("torch", "", "shardscope");
+    const Catalog& source = p.source.catalog();
+    size_t count = 0;
+    for (const PlanLeftOut& left : p.wish->leftOut) {
+        for (ObjectId o = 0; o < source.objects().size(); ++o) {
+            if (source.objects()[o].name != left.name) continue;
+            ObjectInfo object = source.objects()[o];
+            SHARDSCOPE_ASSIGN(object.value, p.source.reader->objectValue(o));
+            builder.addObject(std::move(object));
+            ++count;
+        }
+    }
+    if (count == 0) return {};
+    Wish wish;
+    wish.wanted = std::move(builder).finish();
+    const Format* torch = findFormat("torch");
+    WriteOptions options;
+    options.archiveName = stem(settings.objectsFile);
+    SHARDSCOPE_ASSIGN(auto layout, torch->layout(wish.wanted, options));
+    Plan plan;
+    plan.targetPath = settings.objectsFile;
+    ConvertJob job;
+    job.source = p.source.reader.get();
+    job.wish = &wish;
+    job.layout = layout.get();
+    job.plan = &plan;
+    job.fileSystem = systemFileSystem(settings.io);
+    job.destination = settings.objectsFile;
+    job.singleFile = true;
+    job.options = settings.options;
+    job.options.resume = false;
+    job.reopen = [&](const std::string& path) -> Result<std::unique_ptr<Reader>> {
+        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, settings.io));
+        return torch->open(place, {});
+    };
+    auto report = runConversion(job, resources);
+    if (!report.ok()) return std::move(report).error();
+    return {};
+}
+
+}  // namespace
+
+Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSettings& settings, Progress* progress, const StopToken& stop) {
+    if (!p.plan.runnable()) {
+        const PlanLeftOut& first = p.plan.impossible.front();
+        Error error = makeError(ErrorCode::impossible, first.why).ofTensor(first.name);
+        if (p.plan.impossible.size() > 1) error.hint = fmt::format("and {} more; 'shardscope plan' lists them", p.plan.impossible.size() - 1);
+        return error;
+    }
+    const uint64_t held = p.source.catalog().memoryBytes() + p.wish->wanted.memoryBytes() +
+                          p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
+    SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(settings.memory, held));
+    ThreadPool pool(settings.threads);
+    MemoryBudget memory(buffers);
+    Resources resources;
+    resources.pool = &pool;
+    resources.memory = &memory;
+    resources.progress = progress;
+    resources.stop = stop;
+
+    ConvertJob job;
+    job.source = p.source.reader.get();
+    job.wish = p.wish.get();
+    job.layout = p.layout.get();
+    job.plan = &p.plan;
+    job.fileSystem = systemFileSystem(settings.io);
+    job.destination = p.destination;
+    job.singleFile = p.singleFile;
+    job.options = settings.options;
+    job.options.fillGaps = settings.request.fillGaps;
+    job.reopen = [&](const std::string& path) -> Result<std::unique_ptr<Reader>> {
+        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, settings.io));
+        return p.format->open(place, {});
+    };
+    auto report = runConversion(job, resources);
+    if (!report.ok()) return report;
+    if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(writeObjectsFile(p, settings, resources));
+    return report;
+}
+
+}  // namespace shardscope

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <regex>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "engine/element.h"
+#include "engine/engine.h"
+#include "model/coverage.h"
+
+namespace shardscope {
+namespace {
+
+constexpr uint64_t kSlabBytes = uint64_t{8} << 20;
+
+// Calls visit(box) for boxes of at most kSlabBytes that follow each other in row-major order and together make the tensor.
+Status forEachSlab(DimSpan shape, unsigned itemBytes, const std::function<Status(const Box&)>& visit) {
+    if (elementCount(shape) == 0) return {};
+    // The first dimension whose inner slices are small enough is cut in steps; all before it go one by one.
+    size_t cut = 0;
+    int64_t inner = elementCount(shape);
+    while (cut < shape.size()) {
+        inner /= shape[cut];
+        if (static_cast<uint64_t>(inner) * itemBytes <= kSlabBytes) break;
+        ++cut;
+    }
+    Box box{Dims(shape.size(), 0), Dims(shape.begin(), shape.end())};
+    if (shape.empty()) return visit(box);
+    const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kSlabBytes / (static_cast<uint64_t>(inner) * itemBytes)));
+    for (size_t i = 0; i < cut; ++i) box.lengths[i] = 1;
+    for (;;) {
+        for (int64_t at = 0; at < shape[cut]; at += step) {
+            box.offsets[cut] = at;
+            box.lengths[cut] = std::min(step, shape[cut] - at);
+            SHARDSCOPE_TRY(visit(box));
+        }
+        size_t i = cut;
+        while (i-- > 0) {
+            if (++box.offsets[i] < shape[i]) break;
+            box.offsets[i] = 0;
+        }
+        if (i == static_cast<size_t>(-1)) return {};
+    }
+}
+
+std::string placementText(const Catalog& catalog, TensorId t) {
+    const std::vector<ChunkId> chunks = coveringChunks(catalog, t);
+    if (chunks.size() == 1) return "one chunk";
+    Dims parts(catalog.shape(t).size(), 0);
+    for (size_t d = 0; d < parts.size(); ++d) {
+        std::vector<int64_t> starts;
+        for (ChunkId c : chunks) starts.push_back(catalog.chunk(t, c).offsets[d]);
+        std::sort(starts.begin(), starts.end());
+        parts[d] = std::unique(starts.begin(), starts.end()) - starts.begin();
+    }
+    return fmt::format("{} chunks, cut {}", chunks.size(), formatDims(parts));
+}
+
+bool samePlacement(const Catalog& a, TensorId ta, const Catalog& b, TensorId tb) {
+    const auto boxes = [](const Catalog& catalog, TensorId t) {
+        std::vector<std::tuple<Dims, Dims, uint32_t>> out;
+        for (ChunkId c : coveringChunks(catalog, t)) {
+            const ChunkInfo chunk = catalog.chunk(t, c);
+            out.emplace_back(Dims(chunk.offsets.begin(), chunk.offsets.end()), Dims(chunk.lengths.begin(), chunk.lengths.end()), chunk.rank);
+        }
+        std::sort(out.begin(), out.end());
+        return out;
+    };
+    return boxes(a, ta) == boxes(b, tb);
+}
+
+Result<ValueDiff> compareValues(const Checkpoint& a, TensorId ta, const Checkpoint& b, TensorId tb, const Resources& resources) {
+    const Catalog& ca = a.catalog();
+    ValueDiff diff;
+    diff.name = ca.name(ta);
+    const DType dtype = ca.dtype(ta);
+    const unsigned item = dtypeBytes(dtype);
+    SHARDSCOPE_TRY(forEachSlab(ca.shape(ta), item, [&](const Box& box) -> Status {
+        SHARDSCOPE_TRY(resources.stop.poll());
+        SHARDSCOPE_ASSIGN(const auto x, readRegion(*a.reader, ta, box, 2 * kSlabBytes, resources));
+        SHARDSCOPE_ASSIGN(const auto y, readRegion(*b.reader, tb, box, 2 * kSlabBytes, resources));
+        for (size_t i = 0; i + item <= x.size() && i + item <= y.size(); i += item) {
+            if (std::memcmp(&x[i], &y[i], item) == 0) continue;
+            ++diff.different;
+            const ElementDistance distance = elementDistance(dtype, &x[i], &y[i]);
+            diff.maxAbs = std::max(diff.maxAbs, distance.absolute);
+            diff.maxRelative = std::max(diff.maxRelative, distance.relative);
+            diff.maxUlp = std::max(diff.maxUlp, distance.ulp);
+        }
+        return {};
+    }));
+    return diff;
+}
+
+}  // namespace
+
+Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options, const Resources& resources) {
+    const Catalog& ca = a.catalog();
+    const Catalog& cb = b.catalog();
+    DiffReport report;
+    std::vector<std::pair<std::regex, std::string>> rules;
+    for (const RenameRule& rule : options.rename) {
+        try {
+            rules.emplace_back(std::regex(rule.from), rule.to);
+        } catch (const std::regex_error& e) {
+            return makeError(ErrorCode::usage, fmt::format("--rename '{}' is not a regular expression: {}", rule.from, e.what()));
+        }
+    }
+    std::vector<bool> matched(cb.tensorCount(), false);
+    std::vector<std::pair<TensorId, TensorId>> same;
+    for (TensorId ta = 0; ta < ca.tensorCount(); ++ta) {
+        std::string name(ca.name(ta));
+        for (const auto& [from, to] : rules) name = std::regex_replace(name, from, to);
+        const TensorId tb = cb.find(name);
+        if (tb == kNone) {
+            report.onlyA.push_back(name);
+            continue;
+        }
+        matched[tb] = true;
+        if (!std::ranges::equal(ca.shape(ta), cb.shape(tb))) {
+            report.shape.push_back({name, formatDims(ca.shape(ta)), formatDims(cb.shape(tb))});
+            continue;
+        }
+        if (ca.dtype(ta) != cb.dtype(tb)) {
+            report.dtype.push_back({name, std::string(dtypeName(ca.dtype(ta))), std::string(dtypeName(cb.dtype(tb)))});
+            continue;
+        }
+        if (!samePlacement(ca, ta, cb, tb)) report.placement.push_back({name, placementText(ca, ta), placementText(cb, tb)});
+        same.emplace_back(ta, tb);
+    }
+    for (TensorId tb = 0; tb < cb.tensorCount(); ++tb) {
+        if (!matched[tb]) report.onlyB.emplace_back(cb.name(tb));
+    }
+    if (!options.values) return report;
+
+    // Digests first: they are independent of sharding and read each side once; only tensors that differ are compared
+    // element by element.
+    report.valuesCompared = true;
+    std::vector<TensorId> idsA, idsB;
+    for (const auto& [ta, tb] : same) {
+        idsA.push_back(ta);
+        idsB.push_back(tb);
+    }
+    SHARDSCOPE_ASSIGN(const auto digestsA, digestTensors(*a.reader, idsA, {}, resources));
+    SHARDSCOPE_ASSIGN(const auto digestsB, digestTensors(*b.reader, idsB, {}, resources));
+    std::unordered_map<TensorId, Digest128> byTensorA, byTensorB;
+    for (const TensorDigest& d : digestsA) byTensorA.emplace(d.tensor, d.digest);
+    for (const TensorDigest& d : digestsB) byTensorB.emplace(d.tensor, d.digest);
+    for (const auto& [ta, tb] : same) {
+        if (byTensorA.at(ta) == byTensorB.at(tb)) continue;
+        SHARDSCOPE_ASSIGN(ValueDiff diff, compareValues(a, ta, b, tb, resources));
+        report.values.push_back(std::move(diff));
+    }
+    return report;
+}
+
+}  // namespace shardscope

@@ -32,12 +32,21 @@ struct Checkpoint {
 };
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
 
+// A path as formats see it: its directory, listed, and the file in it that was meant. Errors: notFound, unsafe, permission.
+Result<Source> sourceFor(const std::string& path, IoMode io = IoMode::automatic);
+
+// The mesh as the checkpoint declares it, else as its chunks suggest.
+std::optional<Mesh> meshOf(const Catalog& catalog);
+
 // A planned conversion: the plan to look at, and what running it needs.
 struct PreparedConversion {
     Checkpoint source;
     std::string destination;
     const Format* format = nullptr;
-    Wish wish;
+    WriteOptions writeOptions;
+    bool singleFile = false;  // the destination is one file
+    // Behind a pointer: the layout refers to the wish.
+    std::unique_ptr<Wish> wish;
     std::unique_ptr<TargetLayout> layout;
     Plan plan;
 };
@@ -53,8 +62,13 @@ struct ConvertSettings {
 };
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConvertSettings& settings, const StopToken& stop = {});
+// Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of runConversion().
 Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConvertSettings& settings, Progress* progress,
                                   const StopToken& stop = {});
+
+// Buffer memory that a job may take when the whole process is to stay below `memory`, given what is held already.
+// Errors: limit when `memory` leaves too little to work with.
+Result<uint64_t> bufferBudget(uint64_t memory, uint64_t held);
 
 // ------------------------------------------------------------------ comparing
 

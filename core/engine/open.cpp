@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "engine/engine.h"
+
+namespace shardscope {
+namespace {
+
+// What bytes look like that are no checkpoint, for messages.
+std::string looksLike(std::string_view head) {
+    if (head.empty()) return "an empty file";
+    struct Magic {
+        std::string_view bytes;
+        std::string_view what;
+    };
+    constexpr Magic magics[] = {
+        {"version https://git-lfs", "a git-lfs pointer (the file itself was never downloaded; run 'git lfs pull')"},
+        {"<!DOCTYPE", "an HTML page (a download that went wrong)"},
+        {"<!doctype", "an HTML page (a download that went wrong)"},
+        {"<html", "an HTML page (a download that went wrong)"},
+        {"GGUF", "a GGUF model"},
+        {"\x93NUMPY", "a NumPy array"},
+        {"\x89PNG", "a PNG picture"},
+        {"\x89HDF", "an HDF5 file"},
+        {"\x1f\x8b", "gzip-compressed data"},
+        {"\x28\xb5\x2f\xfd", "zstd-compressed data"},
+        {"\x7f" "ELF", "a program"},
+        {"PK\x03\x04", "a zip archive without a torch checkpoint in it"},
+        {"#!", "a script"},
+    };
+    for (const Magic& magic : magics) {
+        if (head.starts_with(magic.bytes)) return std::string(magic.what);
+    }
+    if (std::all_of(head.begin(), head.end(), [](char c) { return c == 0; })) return "a file of zero bytes";
+    return {};
+}
+
+std::string headOf(const Source& source, const std::string& name) {
+    const auto file = source.directory->openFile(name);
+    if (!file.ok()) return {};
+    std::string head(std::min<uint64_t>(64, (*file)->size()), '\0');
+    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(head))).ok()) return {};
+    return head;
+}
+
+std::string formatList() {
+    std::string list;
+    for (const Format* format : builtinFormats()) list += (list.empty() ? "" : ", ") + format->info().name;
+    return list;
+}
+
+}  // namespace
+
+Result<Source> sourceFor(const std::string& path, IoMode io) {
+    Source source;
+    source.fileSystem = systemFileSystem(io);
+    source.display = path;
+    auto entry = source.fileSystem->stat(path);
+    if (!entry.ok()) return std::move(entry).error();
+    std::string directory = path;
+    if (entry->kind != DirectoryEntry::Kind::directory) {
+        if (entry->kind != DirectoryEntry::Kind::file) {
+            return makeError(ErrorCode::unsafe, "is neither a directory nor a regular file").inFile(path);
+        }
+        // The user may name a file through a symbolic link; the checkpoint's directory is where the file really is.
+        // Index files are kept where they are seen, beside the files that they name.
+        std::string target = path;
+        std::error_code ignored;
+        if (!path.ends_with(".json") && std::filesystem::is_symlink(path, ignored)) {
+            const auto real = std::filesystem::canonical(path, ignored);
+            if (!ignored) target = real.string();
+        }
+        std::tie(directory, source.entry) = splitPath(target);
+    }
+    SHARDSCOPE_ASSIGN(source.directory, source.fileSystem->openDirectory(directory));
+    SHARDSCOPE_ASSIGN(source.entries, source.directory->list());
+    std::sort(source.entries.begin(), source.entries.end(),
+              [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.name < b.name; });
+    return source;
+}
+
+namespace {
+
+Error nothingMatches(const Source& source) {
+    if (!source.entry.empty()) {
+        const std::string what = looksLike(headOf(source, source.entry));
+        return unsupported(what.empty() ? "is not a checkpoint of a known format" : fmt::format("looks like {}", what))
+            .inFile(source.display)
+            .withHint("formats: " + formatList());
+    }
+    size_t files = 0;
+    for (const DirectoryEntry& e : source.entries) files += e.kind == DirectoryEntry::Kind::file;
+    std::string message = files == 0 ? "the directory holds no files" : fmt::format("none of the {} files here makes a checkpoint of a known format", files);
+    for (const DirectoryEntry& e : source.entries) {
+        if (e.kind != DirectoryEntry::Kind::file) continue;
+        const std::string what = looksLike(headOf(source, e.name));
+        if (!what.empty()) {
+            message += fmt::format("; {} looks like {}", e.name, what);
+            break;
+        }
+    }
+    return unsupported(std::move(message)).inFile(source.display).withHint("formats: " + formatList());
+}
+
+// The format of a source: the first that is certain, else the first that is possible.
+const Format* detect(const Source& source) {
+    const Format* possible = nullptr;
+    for (const Format* format : builtinFormats()) {
+        if (!format->info().reads) continue;
+        const Probe probe = format->probe(source);
+        if (probe.match == Probe::Match::certain) return format;
+        if (probe.match == Probe::Match::possible && !possible) possible = format;
+    }
+    return possible;
+}
+
+}  // namespace
+
+Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options) {
+    SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io));
+    Checkpoint checkpoint;
+    checkpoint.path = path;
+    if (!options.format.empty()) {
+        checkpoint.format = findFormat(options.format);
+        if (!checkpoint.format) {
+            return makeError(ErrorCode::usage, fmt::format("'{}' is not a format", options.format)).withHint("formats: " + formatList());
+        }
+    } else {
+        checkpoint.format = detect(source);
+        if (!checkpoint.format && source.entry.empty()) {
+            // A directory that holds one checkpoint file and nothing else that matters.
+            std::vector<std::string> candidates;
+            for (const DirectoryEntry& e : source.entries) {
+                if (e.kind != DirectoryEntry::Kind::file || e.name.starts_with(".")) continue;
+                Source one = source;
+                one.entry = e.name;
+                if (detect(one)) candidates.push_back(e.name);
+            }
+            if (candidates.size() == 1) {
+                source.entry = candidates[0];
+                checkpoint.format = detect(source);
+            } else if (candidates.size() > 1) {
+                return makeError(ErrorCode::unsupported, fmt::format("holds {} checkpoint files", candidates.size()))
+                    .inFile(path)
+                    .withHint(fmt::format("name one of them, such as {}", candidates[0]));
+            }
+        }
+        if (!checkpoint.format) return nothingMatches(source);
+    }
+    auto reader = checkpoint.format->open(source, options.open);
+    if (!reader.ok()) return std::move(reader).error();
+    checkpoint.reader = std::move(reader).value();
+    return checkpoint;
+}
+
+}  // namespace shardscope

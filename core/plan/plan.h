@@ -56,7 +56,6 @@ struct ConvertRequest {
     uint64_t maxFileSize = 0;
     bool strict = false;
     FillGaps fillGaps = FillGaps::refuse;
-    std::string keys;  // "olmo"
 };
 
 // Matches full tensor names: `*` any characters, `?` one, or "re:" and a regular expression that must match the whole name.
@@ -83,18 +82,25 @@ struct TensorSource {
 
 // The wanted state of things, before a format has laid it out: names, dtypes and boxes of the destination.
 struct Wish {
-    Catalog wanted;                      // its chunks have no file yet
+    Catalog wanted;                      // its chunks have no file yet; its objects carry their values
     std::vector<TensorSource> sources;   // one per wanted tensor
-    std::vector<ObjectId> objects;       // source object of each wanted object
-    std::vector<PlanLeftOut> leftOut;
+    std::vector<PlanLeftOut> leftOut;    // what the target cannot hold
+    std::vector<PlanLeftOut> excluded;   // what the user asked to leave behind
     std::vector<PlanLeftOut> impossible;
-    std::vector<PlanLeftOut> renamed;    // name -> new name (in `why`), for display
+    std::vector<PlanLeftOut> renamed;    // old name, new name
 };
 
-// `like`: a checkpoint whose names and placement are taken over. `drop(name)` returns why the target format cannot hold an
-// entry, or empty. Errors: usage (malformed patterns, axes that the mesh lacks).
-Result<Wish> makeWish(const Catalog& source, const ConvertRequest& request, const Catalog* like,
-                      const std::function<std::string(std::string_view name)>& drop = {});
+struct WishInput {
+    const Catalog* source = nullptr;
+    const Catalog* like = nullptr;  // a checkpoint whose names and placement are taken over; may be null
+    bool keepPlacement = false;     // without mesh and `like`: chunks as the source has them, else whole tensors
+    std::string format, variant;    // of the wanted catalog
+    std::function<Result<Value>(ObjectId)> objectValue;          // of a source object
+    std::function<std::string(std::string_view name)> cannotHold;  // why the target cannot hold it; empty = it can. May be null
+};
+
+// Errors: usage (malformed patterns, axes that the mesh lacks, names that collide after renaming).
+Result<Wish> makeWish(const WishInput& input, const ConvertRequest& request);
 
 struct PlanFile {
     std::string path;
@@ -109,8 +115,10 @@ struct Plan {
     uint64_t peakMemory = 0;
     std::vector<PlanFile> files;
     std::vector<PlanLeftOut> leftOut;
+    std::vector<PlanLeftOut> excluded;
     std::vector<PlanLeftOut> impossible;
     std::vector<PlanLeftOut> changed;  // carried in another form
+    std::vector<PlanLeftOut> renamed;
     double estimateSeconds = 0;
     size_t tensors = 0, chunks = 0, objects = 0;
     bool runnable() const { return impossible.empty(); }

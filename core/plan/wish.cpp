@@ -1,0 +1,348 @@
+#include <algorithm>
+#include <map>
+#include <regex>
+#include <set>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "model/coverage.h"
+#include "plan/placement.h"
+#include "plan/plan.h"
+
+namespace shardscope {
+namespace {
+
+Result<std::vector<NamePattern>> compile(const std::vector<std::string>& texts) {
+    std::vector<NamePattern> patterns;
+    for (const std::string& text : texts) {
+        SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(text));
+        patterns.push_back(std::move(pattern));
+    }
+    return patterns;
+}
+
+bool anyMatches(const std::vector<NamePattern>& patterns, std::string_view name) {
+    return std::any_of(patterns.begin(), patterns.end(), [&](const NamePattern& p) { return p.matches(name); });
+}
+
+class Renamer {
+  public:
+    static Result<Renamer> make(const std::vector<RenameRule>& rules) {
+        Renamer renamer;
+        for (const RenameRule& rule : rules) {
+            try {
+                renamer.rules_.emplace_back(std::regex(rule.from), rule.to);
+            } catch (const std::regex_error& e) {
+                return makeError(ErrorCode::usage, fmt::format("--rename '{}' is not a regular expression: {}", rule.from, e.what()));
+            }
+        }
+        return renamer;
+    }
+
+    std::string operator()(std::string_view name) const {
+        std::string out(name);
+        for (const auto& [from, to] : rules_) out = std::regex_replace(out, from, to);
+        return out;
+    }
+
+  private:
+    std::vector<std::pair<std::regex, std::string>> rules_;
+};
+
+// The path of a renamed entry: the trailing parts that the new name still ends with are kept as they are (so that a dot
+// inside a key survives), what stands before them is split at its dots.
+Path renamedPath(const Path& path, const std::string& newName) {
+    std::string_view rest = newName;
+    size_t kept = path.size();
+    while (kept > 0) {
+        const std::string part = path[kept - 1].toString();
+        if (!rest.ends_with(part)) break;
+        if (rest.size() == part.size()) {
+            rest = {};
+            --kept;
+            break;
+        }
+        if (rest[rest.size() - part.size() - 1] != '.') break;
+        rest.remove_suffix(part.size() + 1);
+        --kept;
+    }
+    if (kept == path.size()) return {keyPart(newName)};
+    Path out;
+    while (!rest.empty()) {
+        const size_t dot = rest.find('.');
+        out.push_back(keyPart(rest.substr(0, dot)));
+        rest = dot == std::string_view::npos ? std::string_view{} : rest.substr(dot + 1);
+    }
+    out.insert(out.end(), path.begin() + static_cast<std::ptrdiff_t>(kept), path.end());
+    return out;
+}
+
+// Mappings that are optimizer state dicts, seen from where their tensors lie: everything up to the part `state` (or to
+// the flattened key "state.<fqn>...").
+std::set<std::string> optimizerPrefixes(const Catalog& source) {
+    std::set<std::string> prefixes;
+    for (TensorId t = 0; t < source.tensorCount(); ++t) {
+        if (source.role(t) != Role::optimizer) continue;
+        Path path = source.path(t);
+        for (size_t i = 0; i < path.size(); ++i) {
+            if (path[i].kind == PathPart::Kind::key && (path[i].text == "state" || path[i].text.starts_with("state."))) {
+                path.resize(i);
+                prefixes.insert(encodePath(path));
+                break;
+            }
+        }
+    }
+    return prefixes;
+}
+
+bool underOptimizer(const Path& path, const std::set<std::string>& prefixes) {
+    for (size_t i = 0; i < path.size(); ++i) {
+        const std::string& text = path[i].text;
+        const bool stateLike = text == "state" || text == "param_groups" || text.starts_with("state.") ||
+                               text.starts_with("param_groups.");
+        if (stateLike && prefixes.contains(encodePath(Path(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(i))))) return true;
+    }
+    return false;
+}
+
+class WishMaker {
+  public:
+    WishMaker(const WishInput& input, const ConvertRequest& request)
+        : input_(input), request_(request), source_(*input.source), builder_(input.format, input.variant, "shardscope") {}
+
+    Result<Wish> make() {
+        SHARDSCOPE_ASSIGN(select_, compile(request_.select));
+        SHARDSCOPE_ASSIGN(exclude_, compile(request_.exclude));
+        SHARDSCOPE_ASSIGN(rename_, Renamer::make(request_.rename));
+        for (const CastRule& rule : request_.cast) {
+            SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(rule.pattern));
+            casts_.emplace_back(std::move(pattern), rule.dtype);
+        }
+        if (request_.weightsOnly) optimizer_ = optimizerPrefixes(source_);
+        SHARDSCOPE_TRY(preparePlacement());
+
+        for (TensorId t = 0; t < source_.tensorCount(); ++t) SHARDSCOPE_TRY(addTensor(t));
+        if (input_.like) {
+            for (TensorId t = 0; t < input_.like->tensorCount(); ++t) {
+                if (!names_.contains(std::string(input_.like->name(t)))) {
+                    wish_.impossible.push_back({std::string(input_.like->name(t)), "the --like checkpoint has it, the source does not"});
+                }
+            }
+        }
+        for (ObjectId o = 0; o < source_.objects().size(); ++o) SHARDSCOPE_TRY(addObject(o));
+        wish_.wanted = std::move(builder_).finish();
+        return std::move(wish_);
+    }
+
+  private:
+    Status preparePlacement() {
+        if (input_.like) {
+            builder_.setRankCount(input_.like->rankCount());
+            if (input_.like->mesh()) builder_.setMesh(*input_.like->mesh());
+            if (request_.mesh) return makeError(ErrorCode::usage, "--mesh and --like both say where the pieces go; give one of them");
+        } else if (request_.mesh) {
+            SHARDSCOPE_ASSIGN(Placer placer, Placer::make(*request_.mesh, request_));
+            placer_ = std::move(placer);
+            builder_.setRankCount(request_.mesh->ranks());
+            builder_.setMesh(*request_.mesh);
+            return {};
+        } else if (input_.keepPlacement) {
+            builder_.setRankCount(source_.rankCount());
+        } else {
+            builder_.setRankCount(1);
+        }
+        if (!request_.shard.empty() || !request_.stage.empty()) {
+            return makeError(ErrorCode::usage, "--shard and --stage need --mesh").withHint("for example --mesh 'dp=2,tp=4'");
+        }
+        return {};
+    }
+
+    bool wantedByUser(std::string_view name, std::string* why) const {
+        if (!select_.empty() && !anyMatches(select_, name)) {
+            *why = "not matched by --select";
+            return false;
+        }
+        if (anyMatches(exclude_, name)) {
+            *why = "matched by --exclude";
+            return false;
+        }
+        return true;
+    }
+
+    // Registers a name of the destination; false (with an `impossible` entry) when it is taken.
+    bool takeName(std::string_view from, const std::string& name) {
+        const auto [it, fresh] = names_.emplace(name, std::string(from));
+        if (!fresh) {
+            wish_.impossible.push_back({name, fmt::format("'{}' and '{}' would both get this name", it->second, from)});
+        }
+        return fresh;
+    }
+
+    Status addTensor(TensorId t) {
+        const std::string name(source_.name(t));
+        std::string why;
+        if (!wantedByUser(name, &why)) {
+            wish_.excluded.push_back({name, why});
+            return {};
+        }
+        if (request_.weightsOnly && source_.role(t) == Role::optimizer) {
+            wish_.excluded.push_back({name, "optimizer state (--weights-only)"});
+            return {};
+        }
+        if (const uint32_t special = source_.special(t); special != kNone) {
+            const SpecialTensor& whole = source_.specials()[special];
+            if (specialsNamed_.insert(special).second) {
+                wish_.leftOut.push_back({whole.name, fmt::format("a tensor of kind {}, which is not a plain array", whole.kind)});
+            }
+            return {};
+        }
+        TensorInfo info;
+        info.name = rename_(name);
+        info.path = info.name == name ? source_.path(t) : renamedPath(source_.path(t), info.name);
+        info.dtype = source_.dtype(t);
+        info.role = source_.role(t);
+        const DimSpan shape = source_.shape(t);
+        info.shape.assign(shape.begin(), shape.end());
+        for (const auto& [pattern, dtype] : casts_) {
+            if (pattern.matches(name)) {
+                info.dtype = dtype;
+                break;
+            }
+        }
+        if (input_.cannotHold) {
+            if (std::string reason = input_.cannotHold(info.name); !reason.empty()) {
+                wish_.leftOut.push_back({name, std::move(reason)});
+                return {};
+            }
+        }
+        TensorId likeTensor = kNone;
+        if (input_.like) {
+            likeTensor = input_.like->find(info.name);
+            if (likeTensor == kNone) {
+                wish_.leftOut.push_back({name, "the --like checkpoint does not have it"});
+                return {};
+            }
+            if (!std::ranges::equal(input_.like->shape(likeTensor), shape)) {
+                wish_.impossible.push_back({name, fmt::format("its shape is {}, the --like checkpoint has {}", formatDims(shape),
+                                                              formatDims(input_.like->shape(likeTensor)))});
+                names_.emplace(info.name, name);
+                return {};
+            }
+        }
+        if (!takeName(name, info.name)) return {};
+        if (info.name != name) wish_.renamed.push_back({name, info.name});
+
+        // A tied name stays tied when the name that carries the storage comes along and both keep one dtype.
+        const TensorId first = source_.aliasOf(t) == kNone ? t : source_.aliasOf(t);
+        if (const auto it = carriers_.find(first); it == carriers_.end()) {
+            carriers_.emplace(first, Carrier{static_cast<TensorId>(builder_.tensorCount()), info.dtype, {}});
+        } else if (it->second.dtype == info.dtype) {
+            info.aliasOf = it->second.wanted;
+        }
+
+        std::vector<PlacedBox> boxes;
+        if (info.aliasOf != kNone) {
+            boxes = carriers_.at(first).boxes;
+        } else {
+            boxes = place(t, info, likeTensor);
+        }
+        if (source_.aliasOf(t) != kNone || hasAliases()) {
+            if (info.aliasOf == kNone && carriers_.at(first).boxes.empty()) carriers_.at(first).boxes = boxes;
+        }
+        SHARDSCOPE_TRY(builder_.addTensor(info));
+        for (const PlacedBox& placed : boxes) {
+            SHARDSCOPE_TRY(builder_.addChunk({placed.rank, kNone, 0, 0, placed.box.offsets, placed.box.lengths, std::nullopt}));
+        }
+        wish_.sources.push_back({t});
+        return {};
+    }
+
+    bool hasAliases() {
+        if (hasAliases_ < 0) {
+            hasAliases_ = 0;
+            for (TensorId t = 0; t < source_.tensorCount() && !hasAliases_; ++t) hasAliases_ = source_.aliasOf(t) != kNone;
+        }
+        return hasAliases_ != 0;
+    }
+
+    std::vector<PlacedBox> place(TensorId t, const TensorInfo& info, TensorId likeTensor) {
+        if (placer_) return placer_->place(info.name, info.dtype, info.shape);
+        std::vector<PlacedBox> boxes;
+        const Catalog* pattern = input_.like ? input_.like : input_.keepPlacement ? &source_ : nullptr;
+        if (pattern) {
+            const TensorId p = input_.like ? likeTensor : t;
+            bool plain = checkCoverage(*pattern, p, 1, 1).whole();
+            for (ChunkId c : coveringChunks(*pattern, p)) {
+                const ChunkInfo chunk = pattern->chunk(p, c);
+                if (chunk.flat) plain = false;
+                boxes.push_back({chunk.rank == kNone ? 0 : chunk.rank,
+                                 {Dims(chunk.offsets.begin(), chunk.offsets.end()), Dims(chunk.lengths.begin(), chunk.lengths.end())}});
+            }
+            if (plain && !boxes.empty()) return boxes;
+            boxes.clear();  // gaps, overlaps or flat ranges cannot be a pattern for writing
+        }
+        boxes.push_back({0, {Dims(info.shape.size(), 0), info.shape}});
+        return boxes;
+    }
+
+    Status addObject(ObjectId o) {
+        const ObjectInfo& object = source_.objects()[o];
+        std::string why;
+        if (!wantedByUser(object.name, &why)) {
+            wish_.excluded.push_back({object.name, why});
+            return {};
+        }
+        if (request_.weightsOnly && underOptimizer(object.path, optimizer_)) {
+            wish_.excluded.push_back({object.name, "optimizer state (--weights-only)"});
+            return {};
+        }
+        ObjectInfo wanted;
+        wanted.name = rename_(object.name);
+        wanted.path = wanted.name == object.name ? object.path : renamedPath(object.path, wanted.name);
+        wanted.rank = 0;
+        if (input_.cannotHold) {
+            if (std::string reason = input_.cannotHold(wanted.name); !reason.empty()) {
+                wish_.leftOut.push_back({object.name, std::move(reason)});
+                return {};
+            }
+        }
+        auto value = input_.objectValue(o);
+        if (!value.ok()) {
+            wish_.leftOut.push_back({object.name, fmt::format("its value cannot be read: {}", describe(value.error()))});
+            return {};
+        }
+        wanted.value = std::move(value).value();
+        if (!takeName(object.name, wanted.name)) return {};
+        if (wanted.name != object.name) wish_.renamed.push_back({object.name, wanted.name});
+        builder_.addObject(std::move(wanted));
+        return {};
+    }
+
+    struct Carrier {
+        TensorId wanted;
+        DType dtype;
+        std::vector<PlacedBox> boxes;
+    };
+
+    const WishInput& input_;
+    const ConvertRequest& request_;
+    const Catalog& source_;
+    CatalogBuilder builder_;
+    Wish wish_;
+    std::vector<NamePattern> select_, exclude_;
+    Renamer rename_;
+    std::vector<std::pair<NamePattern, DType>> casts_;
+    std::set<std::string> optimizer_;
+    std::optional<Placer> placer_;
+    std::unordered_map<std::string, std::string> names_;  // wanted name -> source name
+    std::unordered_map<TensorId, Carrier> carriers_;      // first name of a storage -> its wanted tensor
+    std::set<uint32_t> specialsNamed_;
+    int hasAliases_ = -1;
+};
+
+}  // namespace
+
+Result<Wish> makeWish(const WishInput& input, const ConvertRequest& request) { return WishMaker(input, request).make(); }
+
+}  // namespace shardscope

@@ -1,0 +1,43 @@
+// Which boxes of a tensor lie on which rank, for a mesh and the user's rules.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace shardscope {
+
+struct PlacedBox {
+    uint32_t rank = 0;
+    Box box;
+};
+
+// Rules of one request, compiled. Each shard is stored once: of the ranks that would hold a replica, the one with the
+// fewest bytes so far keeps it (the lowest of them on a tie), so that files come out even.
+class Placer {
+  public:
+    // Errors: usage.
+    static Result<Placer> make(const Mesh& mesh, const ConvertRequest& request);
+
+    // Never empty: a tensor without elements has one empty chunk. Empty pieces of other tensors are left out.
+    std::vector<PlacedBox> place(std::string_view name, DType dtype, DimSpan shape);
+
+  private:
+    struct Shard {
+        NamePattern pattern;
+        std::vector<std::pair<int, int>> axisDims;  // (mesh axis, tensor dimension), in mesh order
+    };
+    struct Stage {
+        NamePattern pattern;
+        int axis;
+        uint32_t coordinate;
+    };
+    Mesh mesh_;
+    SplitRule split_ = SplitRule::torch;
+    std::vector<Shard> shards_;
+    std::vector<Stage> stages_;
+    std::vector<uint64_t> load_;  // bytes by rank
+};
+
+}  // namespace shardscope
