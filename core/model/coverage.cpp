@@ -54,14 +54,73 @@ uint64_t coordinateValue(size_t dimension, int64_t coordinate, uint64_t seed) {
         mix(mix(static_cast<uint64_t>(coordinate) + seed) + 0x9e3779b97f4a7c15ULL * (dimension + 1)));
 }
 
-uint64_t edgeProduct(const int64_t* begin, const int64_t* end, size_t dims, uint64_t seed) {
-    uint64_t product = 1;
-    for (size_t k = 0; k < dims; ++k) {
-        const uint64_t difference =
-            coordinateValue(k, end[k], seed) + kPrime - coordinateValue(k, begin[k], seed);
-        product = k == 0 ? reduce(difference) : mulMod(product, reduce(difference));
+// Adds up the products of boxes. Neighbouring chunks share coordinates, so the last values of each dimension
+// are kept.
+class CornerSum {
+  public:
+    explicit CornerSum(size_t dims) : seed_(processSeed()), last_(dims) {}
+
+    void add(const int64_t* begin, const int64_t* end) { sum_ = reduce(sum_ + product(begin, end)); }
+    bool equals(const int64_t* begin, const int64_t* end) { return sum_ == product(begin, end); }
+
+    // The same in steps: one factor for each dimension.
+    uint64_t factor(size_t k, int64_t begin, int64_t end) {
+        Last& last = last_[k];
+        if (begin != last.begin) {
+            last.beginValue = begin == last.end ? last.endValue : coordinateValue(k, begin, seed_);
+            last.begin = begin;
+        }
+        if (end != last.end) {
+            last.endValue = coordinateValue(k, end, seed_);
+            last.end = end;
+        }
+        return reduce(last.endValue + kPrime - last.beginValue);
     }
-    return product;
+    void addProduct(uint64_t product) { sum_ = reduce(sum_ + product); }
+
+  private:
+    struct Last {
+        int64_t begin = -1, end = -1;  // no coordinate is negative
+        uint64_t beginValue = 0, endValue = 0;
+    };
+    uint64_t product(const int64_t* begin, const int64_t* end) {
+        uint64_t product = 1;
+        for (size_t k = 0; k < last_.size(); ++k)
+            product = mulMod(product, factor(k, begin[k], end[k]));
+        return product;
+    }
+    uint64_t seed_;
+    uint64_t sum_ = 0;
+    std::vector<Last> last_;
+};
+
+// Cuts a box to the tensor along one dimension; false when nothing is left.
+bool clip(int64_t offset, int64_t length, int64_t size, int64_t& begin, int64_t& end) {
+    if (!checkedAdd(offset, length, end)) end = INT64_MAX;
+    begin = std::max<int64_t>(offset, 0);
+    end = std::min(end, size);
+    return begin < end;
+}
+
+// Whether plain boxes give each element of the tensor once; without a copy of the chunks. False when unsure.
+bool boxesCoverOnce(const Catalog& catalog, TensorId tensor) {
+    const DimSpan shape = catalog.shape(tensor);
+    CornerSum sum(shape.size());
+    for (ChunkId id = catalog.firstChunk(tensor); id < catalog.endChunk(tensor); ++id) {
+        const ChunkInfo chunk = catalog.chunk(tensor, id);
+        if (chunk.flat) return false;
+        uint64_t product = 1;
+        for (size_t k = 0; k < shape.size() && product != 0; ++k) {
+            int64_t begin = 0;
+            int64_t end = 0;
+            product = clip(chunk.offsets[k], chunk.lengths[k], shape[k], begin, end)
+                          ? mulMod(product, sum.factor(k, begin, end))
+                          : 0;
+        }
+        sum.addProduct(product);
+    }
+    const Dims zeros(shape.size(), 0);
+    return sum.equals(zeros.data(), shape.data());
 }
 
 // ------------------------------------------------------------------ pieces
@@ -80,11 +139,9 @@ class Pieces {
             const size_t start = all.size();
             all.resize(start + 2 * rank);
             for (size_t k = 0; k < rank; ++k) {
+                int64_t begin = 0;
                 int64_t end = 0;
-                if (!checkedAdd(offsets[k], lengths[k], end)) end = INT64_MAX;
-                const int64_t begin = std::max<int64_t>(offsets[k], 0);
-                end = std::min(end, shape_[k]);
-                if (begin >= end) {
+                if (!clip(offsets[k], lengths[k], shape_[k], begin, end)) {
                     all.resize(start);
                     return;
                 }
@@ -150,11 +207,10 @@ class Pieces {
     }
 
     bool coverOnce() const {
-        const uint64_t seed = processSeed();
-        uint64_t sum = 0;
+        CornerSum sum(dims());
         for (size_t i = 0; i < count(); ++i)
-            sum = reduce(sum + edgeProduct(begin(i), end(i), dims(), seed));
-        return sum == edgeProduct(wholeBegin().data(), wholeEnd().data(), dims(), seed);
+            sum.add(begin(i), end(i));
+        return sum.equals(wholeBegin().data(), wholeEnd().data());
     }
 
   private:
@@ -262,17 +318,16 @@ class Search {
 
     bool coveredOnce(const Region& r) const {
         const size_t dims = pieces_.dims();
-        const uint64_t seed = processSeed();
-        uint64_t sum = 0;
+        CornerSum sum(dims);
         Dims begin(dims), end(dims);
         for (uint32_t piece : r.inside) {
             for (size_t k = 0; k < dims; ++k) {
                 begin[k] = clippedBegin(piece, k, r);
                 end[k] = clippedEnd(piece, k, r);
             }
-            sum = reduce(sum + edgeProduct(begin.data(), end.data(), dims, seed));
+            sum.add(begin.data(), end.data());
         }
-        return sum == edgeProduct(r.begin.data(), r.end.data(), dims, seed);
+        return sum.equals(r.begin.data(), r.end.data());
     }
 
     void visit(Region& r) {
@@ -345,10 +400,11 @@ class Search {
                     here = std::max(pieces_.begin(a)[k], pieces_.begin(b)[k]) == r.begin[k];
                 }
                 if (!here || pieces_.chunk(a) == pieces_.chunk(b)) continue;
-                const auto pair = std::minmax(pieces_.chunk(a), pieces_.chunk(b));
+                const std::pair<ChunkId, ChunkId> pair{std::min(pieces_.chunk(a), pieces_.chunk(b)),
+                                                       std::max(pieces_.chunk(a), pieces_.chunk(b))};
                 if (pieces_.hasFlat() && !counted_.insert(pair).second) continue;
                 ++result_.overlapCount;
-                if (result_.overlaps.size() < maxPairs_) result_.overlaps.emplace_back(pair);
+                if (result_.overlaps.size() < maxPairs_) result_.overlaps.push_back(pair);
             }
         }
     }
@@ -456,12 +512,8 @@ std::vector<Box> flatRangeBoxes(DimSpan offsets, DimSpan lengths, FlatRange rang
 
 CoverageResult checkCoverage(const Catalog& catalog, TensorId tensor, size_t maxPairs, size_t maxGaps) {
     CoverageResult result;
-    if (catalog.elements(tensor) == 0) return result;
+    if (catalog.elements(tensor) == 0 || boxesCoverOnce(catalog, tensor)) return result;
     std::vector<ChunkId> chunks = nonEmptyChunks(catalog, tensor, false);
-    {
-        const Pieces pieces(catalog, tensor, chunks);
-        if (pieces.coverOnce()) return result;
-    }
     std::vector<bool> later(chunks.size(), false);
     forEachReplica(catalog, tensor, chunks, [&](size_t first, size_t index) {
         result.replicas.emplace_back(chunks[first], chunks[index]);
@@ -473,6 +525,7 @@ CoverageResult checkCoverage(const Catalog& catalog, TensorId tensor, size_t max
     }
     chunks.resize(kept);
     const Pieces pieces(catalog, tensor, chunks);
+    if (pieces.coverOnce()) return result;
     Search(pieces, maxPairs, maxGaps, result).run();
     return result;
 }
@@ -480,7 +533,7 @@ CoverageResult checkCoverage(const Catalog& catalog, TensorId tensor, size_t max
 std::vector<ChunkId> coveringChunks(const Catalog& catalog, TensorId tensor) {
     std::vector<ChunkId> chunks = nonEmptyChunks(catalog, tensor, true);
     // What is covered exactly once has no replicas.
-    if (chunks.size() < 2 || Pieces(catalog, tensor, chunks).coverOnce()) return chunks;
+    if (chunks.size() < 2 || boxesCoverOnce(catalog, tensor)) return chunks;
     const auto present = [&](ChunkId id) {
         const FileId file = catalog.chunk(tensor, id).file;
         return file == kNone || catalog.files()[file].state == FileInfo::State::present;
