@@ -1,0 +1,155 @@
+#include "formats/dcp/metadata.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <xxhash.h>
+
+namespace shardscope::dcp {
+
+// ------------------------------------------------------------------ TextTable
+
+TextTable::TextTable() {
+    ends_.push_back(0);
+    slots_.resize(256);
+}
+
+TextId TextTable::intern(std::string_view text) {
+    const size_t mask = slots_.size() - 1;
+    size_t slot = XXH3_64bits(text.data(), text.size()) & mask;
+    while (slots_[slot]) {
+        const TextId id = slots_[slot] - 1;
+        if ((*this)[id] == text) return id;
+        slot = (slot + 1) & mask;
+    }
+    const auto id = static_cast<TextId>(size());
+    bytes_ += text;
+    ends_.push_back(bytes_.size());
+    slots_[slot] = id + 1;
+    if (size() * 2 > slots_.size()) grow();
+    return id;
+}
+
+void TextTable::grow() {
+    std::vector<uint32_t> bigger(slots_.size() * 4);
+    const size_t mask = bigger.size() - 1;
+    for (TextId id = 0; id < size(); ++id) {
+        const std::string_view text = (*this)[id];
+        size_t slot = XXH3_64bits(text.data(), text.size()) & mask;
+        while (bigger[slot]) slot = (slot + 1) & mask;
+        bigger[slot] = id + 1;
+    }
+    slots_ = std::move(bigger);
+}
+
+// ------------------------------------------------------------------ joining storage_data with the chunks
+
+namespace {
+
+constexpr size_t kMaxTwins = 64;
+
+// Finds the chunk of a tensor with given offsets: at a guessed position, else in an order that is sorted on first use.
+class ChunkFinder {
+  public:
+    explicit ChunkFinder(const Metadata& metadata) : metadata_(metadata) {}
+
+    uint32_t find(uint32_t tensor, uint32_t offsets, uint8_t rank, uint32_t hint, uint32_t next) {
+        const MetaTensor& t = metadata_.tensors[tensor];
+        if (t.shape.rank != rank) return kNone;
+        const uint32_t count = t.endChunk - t.firstChunk;
+        for (const uint32_t guess : {hint, next}) {
+            if (guess < count && compare(t.firstChunk + guess, offsets, rank) == 0) return t.firstChunk + guess;
+        }
+        const auto equal = allAt(tensor, offsets, rank);
+        return equal.empty() ? kNone : equal.front();
+    }
+
+    // All chunks of the tensor that begin at these offsets.
+    std::span<const uint32_t> allAt(uint32_t tensor, uint32_t offsets, uint8_t rank) {
+        const MetaTensor& t = metadata_.tensors[tensor];
+        if (sorted_.empty()) sorted_.resize(metadata_.tensors.size());
+        std::vector<uint32_t>& order = sorted_[tensor];
+        if (order.empty()) {
+            order.resize(t.endChunk - t.firstChunk);
+            std::iota(order.begin(), order.end(), t.firstChunk);
+            std::stable_sort(order.begin(), order.end(),
+                             [&](uint32_t a, uint32_t b) { return compare(a, metadata_.chunks[b].offsets, rank) < 0; });
+        }
+        const auto low = std::lower_bound(order.begin(), order.end(), offsets,
+                                          [&](uint32_t a, uint32_t o) { return compare(a, o, rank) < 0; });
+        const auto high = std::upper_bound(low, order.end(), offsets,
+                                           [&](uint32_t o, uint32_t a) { return compare(a, o, rank) > 0; });
+        return {low, high};
+    }
+
+  private:
+    int compare(uint32_t chunk, uint32_t offsets, uint8_t rank) const {
+        const uint32_t mine = metadata_.chunks[chunk].offsets;
+        if (mine == offsets) return 0;
+        const int64_t* a = metadata_.dims.data() + mine;
+        const int64_t* b = metadata_.dims.data() + offsets;
+        for (uint8_t i = 0; i < rank; ++i) {
+            if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
+        }
+        return 0;
+    }
+
+    const Metadata& metadata_;
+    std::vector<std::vector<uint32_t>> sorted_;  // chunks of each tensor by offsets; made where guesses fail
+};
+
+}  // namespace
+
+StorageJoin joinStorage(const Metadata& metadata) {
+    StorageJoin join;
+    join.chunkRow.assign(metadata.chunks.size(), kNone);
+    join.objectRow.assign(metadata.entries.size(), kNone);
+    std::vector<uint32_t> entryOf(metadata.texts.size(), kNone);
+    for (size_t e = 0; e < metadata.entries.size(); ++e) entryOf[metadata.entries[e].name] = static_cast<uint32_t>(e);
+
+    ChunkFinder finder(metadata);
+    std::vector<uint32_t> next(metadata.tensors.size(), 0);
+    for (size_t r = 0; r < metadata.stored.size(); ++r) {
+        const MetaStored& row = metadata.stored[r];
+        const auto id = static_cast<uint32_t>(r);
+        const uint32_t entry = entryOf[row.name];
+        bool placed = false;
+        if (entry != kNone && metadata.entries[entry].tensor == kNone) {
+            join.objectRow[entry] = id;
+            placed = true;
+        } else if (entry != kNone) {
+            const uint32_t tensor = metadata.entries[entry].tensor;
+            const MetaTensor& t = metadata.tensors[tensor];
+            uint32_t chunk = kNone;
+            if (row.hasOffsets)
+                chunk = finder.find(tensor, row.chunkOffsets, row.rank, row.hint, next[tensor]);
+            else if (t.endChunk - t.firstChunk == 1)
+                chunk = t.firstChunk;  // a key without offsets can only mean the one chunk
+            if (chunk != kNone) {
+                join.chunkRow[chunk] = id;
+                next[tensor] = chunk - t.firstChunk + 1;
+                placed = true;
+            }
+        }
+        if (!placed) {
+            ++join.orphanCount;
+            if (join.orphans.size() < StorageJoin::kMaxOrphans) join.orphans.push_back(id);
+        }
+    }
+    // Chunks that begin at the same place (empty shards of old writers) share one row.
+    for (const MetaEntry& entry : metadata.entries) {
+        if (entry.tensor == kNone) continue;
+        const MetaTensor& t = metadata.tensors[entry.tensor];
+        for (uint32_t c = t.firstChunk; c < t.endChunk; ++c) {
+            if (join.chunkRow[c] != kNone) continue;
+            const MetaChunk& chunk = metadata.chunks[c];
+            const auto twins = finder.allAt(entry.tensor, chunk.offsets, chunk.rank);
+            for (const uint32_t twin : twins.first(std::min(twins.size(), kMaxTwins))) {
+                if (join.chunkRow[twin] != kNone) join.chunkRow[c] = join.chunkRow[twin];
+            }
+        }
+    }
+    return join;
+}
+
+}  // namespace shardscope::dcp

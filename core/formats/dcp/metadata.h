@@ -1,0 +1,131 @@
+// What a DCP `.metadata` pickle says, as columns, decoded straight from the opcodes. No Python object is built, nothing is
+// imported or called: classes are recognised by name, everything else becomes inert.
+//
+// Source of the facts: torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch 2.0 to 2.15, and CPython's
+// pickletools; docs/formats/dcp.md lists them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/stop.h"
+#include "formats/format.h"
+#include "model/dtype.h"
+#include "model/region.h"
+
+namespace shardscope::dcp {
+
+using TextId = uint32_t;
+
+// Distinct strings, numbered in order of appearance.
+class TextTable {
+  public:
+    TextTable();
+    TextId intern(std::string_view text);
+    std::string_view operator[](TextId id) const {
+        return std::string_view(bytes_).substr(ends_[id], ends_[id + 1] - ends_[id]);
+    }
+    size_t size() const { return ends_.size() - 1; }
+
+  private:
+    void grow();
+    std::string bytes_;
+    std::vector<uint64_t> ends_;   // ends_[0] = 0
+    std::vector<uint32_t> slots_;  // open addressing, id + 1
+};
+
+// A stretch of Metadata::dims.
+struct DimsRef {
+    uint32_t at = 0;
+    uint8_t rank = 0;
+};
+
+struct MetaTensor {
+    TextId unknownDtype = kNone;  // name of a dtype that is not known; else `dtype` holds
+    DType dtype = DType::float32;
+    DimsRef shape;
+    uint32_t firstChunk = 0;  // in Metadata::chunks
+    uint32_t endChunk = 0;
+};
+
+struct MetaChunk {
+    uint32_t offsets = 0;  // both are stretches of Metadata::dims
+    uint32_t lengths = 0;
+    uint8_t rank = 0;      // of both
+};
+
+// One row of state_dict_metadata.
+struct MetaEntry {
+    TextId name = 0;
+    uint32_t tensor = kNone;  // kNone: a non-tensor value, stored as bytes
+};
+
+// One row of storage_data.
+struct MetaStored {
+    uint64_t offset = 0;
+    uint64_t length = 0;
+    TextId name = 0;
+    TextId path = 0;
+    uint32_t chunkOffsets = 0;  // stretch of Metadata::dims
+    uint32_t hint = kNone;      // position in the chunk list, as the writer saw it; may be wrong
+    uint8_t rank = 0;
+    bool hasOffsets = false;
+    uint16_t transforms = 0;    // index into Metadata::transforms; 0 = none
+};
+
+// One row of planner_data that is not simply [name].
+struct MetaPath {
+    TextId name = 0;
+    uint64_t at = 0;  // stretch of Metadata::pathBytes, encoded as model/path.h does
+    uint32_t length = 0;
+};
+
+struct ForeignGlobal {
+    std::string name;       // "module.name"
+    bool called = false;    // a REDUCE asks for a call of it
+    uint64_t offset = 0;
+};
+
+struct Metadata {
+    TextTable texts;
+    std::vector<int64_t> dims;
+    std::vector<MetaEntry> entries;
+    std::vector<MetaTensor> tensors;
+    std::vector<MetaChunk> chunks;
+    std::vector<MetaStored> stored;
+    std::vector<MetaPath> paths;
+    std::string pathBytes;
+    bool hasPlannerData = false;
+    std::vector<std::vector<std::string>> transforms;
+    std::vector<ForeignGlobal> foreign;
+
+    // What tells the writer's generation.
+    int protocol = 0;
+    bool oldProperties = false;       // TensorProperties of torch.distributed._shard
+    bool sixProperties = false;       // strides among the tensor properties
+    bool hasStorageMeta = false;
+    bool storageMetaModules = false;
+    std::string version;              // Metadata.version where it is a text
+
+    DimSpan dimsOf(uint32_t at, uint8_t rank) const { return DimSpan(dims).subspan(at, rank); }
+    DimSpan dimsOf(DimsRef ref) const { return dimsOf(ref.at, ref.rank); }
+};
+
+// Errors: damaged with the byte offset; unsupported (the layouts of torch 1.12 and 1.13, protocols above 5); limit.
+Result<Metadata> decodeMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop);
+
+// Which row of storage_data each chunk and each entry without tensor has.
+struct StorageJoin {
+    std::vector<uint32_t> chunkRow;   // per MetaChunk; kNone = no row
+    std::vector<uint32_t> objectRow;  // per MetaEntry; kNone for tensors and where there is no row
+    std::vector<uint32_t> orphans;    // rows that belong to nothing, at most kMaxOrphans
+    uint64_t orphanCount = 0;
+    static constexpr size_t kMaxOrphans = 100;
+};
+StorageJoin joinStorage(const Metadata& metadata);
+
+}  // namespace shardscope::dcp

@@ -1,0 +1,197 @@
+// The second pass over a `.metadata`: a pickle machine whose values are 16 bytes and never allocated one by one. Rows of
+// the big dictionaries go to their columns as soon as SETITEMS hands them over, whatever dictionary they are in; the
+// dictionaries themselves remember only which rows are theirs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/dcp/metadata.h"
+#include "formats/dcp/pickle_window.h"
+
+namespace shardscope::dcp {
+
+// Attribute names and other words that the machine compares; interned first, in this order, so that they are constants.
+enum Word : TextId {
+    wOffsets, wSizes, wFqn, wIndex, wOffset, wRelativePath, wLength, wTransformDescriptors, wProperties, wSize, wChunks,
+    wStateDictMetadata, wPlannerData, wStorageData, wStorageMeta, wVersion, wDtype, wStrides, wModules, kWordCount
+};
+
+class MetadataMachine {
+  public:
+    MetadataMachine(const ReadFile& file, const Limits& limits, const StopToken& stop, const MemoUse& use);
+    Result<Metadata> run();
+
+  private:
+    enum class Kind : uint8_t {
+        none, boolean, integer, text, global, ints, intsIn1, size, tuple, list, dict, object, opaque
+    };
+    enum class Class : uint8_t {
+        foreign, torchSize, dtype, getLayout, metadata, tensor, chunk, bytes, properties, memoryFormat, index, storageInfo,
+        storageMeta, orderedDict, reconstructor, getAttribute, inert
+    };
+    struct Value {
+        Kind kind = Kind::none;
+        Class cls = Class::foreign;  // of an object or a global
+        uint32_t a = 0;              // text id; global; list, dict or object record; start in dims or items
+        int64_t b = 0;               // number; count
+    };
+    static_assert(sizeof(Value) == 16);
+
+    struct Global {
+        TextId module = 0;
+        TextId name = 0;
+        Class cls = Class::foreign;
+        uint32_t foreign = kNone;  // index into Metadata::foreign
+    };
+    struct Slice {
+        uint32_t first = 0;
+        uint32_t count = 0;
+        uint32_t end() const { return first + count; }
+    };
+    struct List {
+        Slice items;
+        Slice chunks;
+    };
+    struct Dict {
+        Slice items;  // key, value, key, value, ...
+        Slice entries, stored, paths;
+        bool empty() const { return !items.count && !entries.count && !stored.count && !paths.count; }
+    };
+    struct IndexRecord {
+        TextId name = kNone;
+        uint32_t offsets = 0;
+        uint32_t hint = kNone;
+        uint8_t rank = 0;
+        bool hasOffsets = false;
+    };
+    struct InfoRecord {
+        TextId path = kNone;
+        uint16_t transforms = 0;
+        uint64_t offset = 0;
+        uint64_t length = kUnset;
+    };
+    struct TensorRecord {
+        uint32_t properties = kNone;
+        DimsRef shape;
+        bool hasShape = false;
+        Slice chunks;
+    };
+    struct PropertiesRecord {
+        TextId dtype = kNone;
+        bool set = false;
+    };
+    struct RootRecord {
+        uint32_t stateDict = kNone, plannerData = kNone, storageData = kNone;
+    };
+    static constexpr uint64_t kUnset = UINT64_MAX;
+    static constexpr size_t kMaxStack = size_t{4} << 20;
+
+    // --- the loop
+    Status step();
+    Status refill(size_t need);
+    Result<std::string_view> textOperand(size_t header, uint64_t length);
+    Result<std::string_view> lineOperand();
+    Error bad(std::string message) const;
+    Error stackLimit() const;
+    uint64_t here() const { return window_.offsetOf(opcode_); }
+
+    // --- stack and memo
+    Status push(const Value& value);
+    Status pop(Value& out);
+    Status popMark(uint32_t& first);
+    Status need(uint32_t values) const;
+    Status memoize(uint64_t index);
+    Status fetch(uint64_t index);
+    void pin(const Value& value);
+
+    // --- building
+    Status makeTuple(uint32_t first);
+    Status pushText(std::string_view text);
+    Status pushLong(std::string_view bytes);
+    Status pushGlobal(std::string_view module, std::string_view name);
+    Class classify(std::string_view module, std::string_view name) const;
+    Value newObject(const Value& cls);
+    Status reduce();
+    Status build();
+    Status apply(Value& object, const Value& key, const Value& value);
+    Status applyProperties(Value& object, const Value& tuple);
+    Status setItems(uint32_t target, uint32_t first);
+    Status addPair(Value& dict, const Value& key, const Value& value);
+    Status addItems(uint32_t target, uint32_t first);
+    Status appendItem(Slice& slice, const Value& value);
+    template <class T>
+    Status appendRow(std::vector<T>& rows, Slice& slice, const T& row);
+    void release(const Value& value);
+    Status addPath(Dict& dict, TextId name, const Value& tuple);
+    Result<uint16_t> transformsOf(const Value& value);
+    bool dimsValue(const Value& value, DimsRef& out, Error& error) const;
+    void shareOffsets(IndexRecord& record);
+
+    Result<Metadata> finish(const Value& root);
+
+    PickleWindow window_;
+    const Limits& limits_;
+    const MemoUse& use_;
+    MemoCounter counter_;
+    Metadata out_;
+
+    const uint8_t* p_ = nullptr;
+    const uint8_t* end_ = nullptr;
+    const uint8_t* opcode_ = nullptr;
+
+    std::vector<Value> stack_;
+    std::vector<uint32_t> marks_;
+    struct Slot {
+        Value value;
+        bool filled = false;
+    };
+    std::vector<Slot> memo_;  // by rank among the fetched
+    std::vector<Slot> low_;   // the first 256 indices, by index
+
+    std::vector<Value> items_;
+    std::vector<List> lists_;
+    std::vector<Dict> dicts_;
+    std::vector<Global> globals_;
+    std::vector<IndexRecord> indexes_;
+    std::vector<InfoRecord> infos_;
+    std::vector<TensorRecord> tensors_;
+    std::vector<PropertiesRecord> properties_;
+    std::vector<RootRecord> roots_;
+    std::vector<uint32_t> tensorByName_;  // last TensorRecord of each name, + 1
+
+    // Below these, records may be referred to by the memo and stay.
+    uint32_t itemsPin_ = 0, listPin_ = 0, dictPin_ = 0, indexPin_ = 0, infoPin_ = 0, dimsPin_ = 0;
+    uint64_t moved_ = 0;
+};
+
+inline Status MetadataMachine::need(uint32_t values) const {
+    const uint32_t base = marks_.empty() ? 0 : marks_.back();
+    if (stack_.size() - base < values) return bad("an opcode wants more values than the stack holds");
+    return {};
+}
+
+inline Status MetadataMachine::push(const Value& value) {
+    if (stack_.size() >= kMaxStack)
+        return stackLimit();
+    stack_.push_back(value);
+    return {};
+}
+
+inline Status MetadataMachine::pop(Value& out) {
+    SHARDSCOPE_TRY(need(1));
+    out = stack_.back();
+    stack_.pop_back();
+    return {};
+}
+
+inline Status MetadataMachine::popMark(uint32_t& first) {
+    if (marks_.empty()) return bad("an opcode looks for a mark that is not there");
+    first = marks_.back();
+    marks_.pop_back();
+    return {};
+}
+
+}  // namespace shardscope::dcp
