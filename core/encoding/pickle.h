@@ -1,5 +1,8 @@
-// Python pickles, protocols 0 to 5, read as data and written. Nothing is ever imported or called: a class or function is a
-// `global` node, a call is an `object` node (model/value.h).
+// Python pickles, protocols 0 to 5, read as data and written. Nothing is ever imported or called: a class or
+// function is a `global` node, a call is an `object` node (model/value.h). Calls that only spell plain data
+// in old protocols become that data: bytes (_codecs.encode to latin1), bytearray, set, frozenset; OrderedDict
+// and Counter given their items as an argument get them as pairs. Python 2 names are given as Python 3 has
+// them (__builtin__ is builtins).
 //
 // Source of the facts: CPython's pickletools; docs/formats/torch_save.md has the list of opcodes.
 #pragma once
@@ -9,6 +12,8 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -17,9 +22,10 @@
 namespace shardscope {
 
 struct PickleLimits {
-    uint64_t textBytes = uint64_t{16} << 20;  // one string or bytes value, unless it lies in `allowLargeBytes`
-    uint64_t nodes = 0;                       // 0 = 4 per byte of the stream, at most 256 million
-    int depth = kMaxValueDepth;               // of the finished graph
+    uint64_t textBytes = uint64_t{16}
+                         << 20;  // one string or bytes value, unless it lies in `allowLargeBytes`
+    uint64_t nodes = 0;          // 0 = 4 per byte of the stream, at most 256 million
+    int depth = kMaxValueDepth;  // of the finished graph
 };
 
 struct Pickle {
@@ -27,18 +33,19 @@ struct Pickle {
     NodeId root = kNoNode;
     size_t length = 0;  // bytes up to and including STOP
     int protocol = 0;
-    // Every global that the stream names or calls, in order of appearance, each once, "module.name"; also those whose
-    // result was thrown away.
+    // Every global that the stream names or calls, in order of appearance, each once, "module.name"; also
+    // those whose result was thrown away.
     std::vector<std::string> globals;
 };
 
-// Decodes the pickle at the start of `bytes`; bytes after STOP are the caller's business (see Pickle::length).
-// Errors: damaged with the offset in `bytes` and the opcode (truncation, stack underflow, lengths beyond the end, opcodes
-// that straddle a frame, missing memo entries, ...); unsupported (EXT1/2/4, NEXT_BUFFER, protocol above 5); limit.
+// Decodes the pickle at the start of `bytes`; bytes after STOP are the caller's business (see
+// Pickle::length). Errors: damaged with the offset in `bytes` and the opcode (truncation, stack underflow,
+// lengths beyond the end, opcodes that straddle a frame, missing memo entries, ...); unsupported (EXT1/2/4,
+// NEXT_BUFFER, protocol above 5); limit.
 Result<Pickle> decodePickle(std::span<const std::byte> bytes, const PickleLimits& limits = {});
 
-// Protocol 2, the opcodes that torch's weights_only unpickler accepts whenever the values allow it; shared nodes are
-// memoized. Errors: unsupported (naming the value) for what cannot be written; limit for depth.
+// Protocol 2, the opcodes that torch's weights_only unpickler accepts whenever the values allow it; shared
+// nodes are memoized. Errors: unsupported (naming the value) for what cannot be written; limit for depth.
 Result<std::string> encodePickle(const Value& value);
 
 // A protocol-2 stream that is put together piece by piece, for pickles that are not held as a Value
@@ -52,24 +59,33 @@ class PickleWriter {
     void integer(int64_t value);
     void real(double value);
     void text(std::string_view utf8);
-    void global(std::string_view module, std::string_view name);
+    void bytes(std::string_view bytes);  // as protocol 2 spells them: _codecs.encode(text, "latin1")
+    void global(std::string_view module,
+                std::string_view name);  // builtins become __builtin__, as Python 2 calls them
+    // As global() and put(), or get() when this writer has written it before.
+    void memoGlobal(std::string_view module, std::string_view name);
+    void memoText(std::string_view utf8);
     void mark();
-    void tuple();         // up to the last mark
+    void tuple();  // up to the last mark
     void tuple1();
     void tuple2();
     void tuple3();
     void emptyTuple();
     void emptyList();
-    void appends();       // up to the last mark
+    void appends();  // up to the last mark
     void emptyDict();
-    void setItems();      // up to the last mark
+    void setItems();  // up to the last mark
+    void append();
+    void setItem();
     void reduce();
     void newObject();
     void build();
     void persistentId();
-    uint32_t put();       // memoizes the top of the stack
+    uint32_t put();  // memoizes the top of the stack
     void get(uint32_t memo);
-    Status value(const Value& value);  // any inert value
+    // Any inert value, as CPython's pickler writes it. Errors as encodePickle; what was written before the
+    // error stays.
+    Status value(const Value& value);
 
     size_t size() const { return out_.size(); }
     // What was written so far is handed over and forgotten; for streaming very large pickles.
@@ -77,8 +93,10 @@ class PickleWriter {
     std::string finish();  // writes STOP
 
   private:
+    friend class ValueEncoder;
     std::string out_;
     uint32_t memo_ = 0;
+    std::unordered_map<std::string, uint32_t> globals_, texts_;
 };
 
 }  // namespace shardscope

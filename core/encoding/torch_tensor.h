@@ -1,10 +1,9 @@
-// How torch pickles tensors: the rebuild functions and persistent ids of torch.save, read from inert values and written.
-// Shared by the torch.save format and by the blobs inside DCP's .distcp files.
-// Source: torch/_utils.py, torch/serialization.py, torch/storage.py; docs/formats/torch_save.md.
+// How torch pickles tensors: the rebuild functions and persistent ids of torch.save, read from inert values
+// and written. Shared by the torch.save format and by the blobs inside DCP's .distcp files. Source:
+// torch/_utils.py, torch/serialization.py, torch/storage.py; docs/formats/torch_save.md.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,15 +23,24 @@ namespace shardscope {
 struct TorchStorage {
     std::string key;
     std::optional<DType> dtype;  // absent for UntypedStorage, whose numel counts bytes
-    uint64_t elements = 0;
+    uint64_t elements = 0;       // of the whole storage
     std::string location;
+    // Legacy files only: the tensor sees this stretch of the storage, in elements.
+    uint64_t viewOffset = 0;
+    std::optional<uint64_t> viewElements;
 };
+// Errors: damaged when the number overflows.
+Result<uint64_t> storageBytes(const TorchStorage& storage);
+
+// Interprets a persistent id. Errors: damaged; unsupported for a storage class that is not known.
+Result<TorchStorage> asTorchStorage(const ValueGraph& graph, NodeId persistent);
 
 // A dense strided tensor over a storage.
 struct TorchTensor {
     TorchStorage storage;
     DType dtype = DType::float32;
-    int64_t storageOffset = 0;  // in elements of dtype
+    int64_t storageOffset =
+        0;  // in elements of dtype, from the start of the storage (a legacy view's offset included)
     Dims shape;
     Dims strides;
     bool conjugate = false;
@@ -41,21 +49,28 @@ struct TorchTensor {
     bool rowMajor() const;
 };
 
-// Interprets `node` when it is a dense tensor: _rebuild_tensor, _v2, _v3, parameters, tensors with attributes, plain
-// subclasses and old NEWOBJ forms around them. nullopt when it is something else (sparse, quantized, DTensor, not a tensor).
-// Errors: damaged for malformed arguments, negative or overflowing sizes and strides.
+// Interprets `node` when it is a dense tensor: _rebuild_tensor, _v2, _v3, parameters, tensors with
+// attributes, plain subclasses and old NEWOBJ forms around them. nullopt when it is something else (sparse,
+// quantized, DTensor, not a tensor). Errors: damaged for malformed arguments, negative or overflowing sizes
+// and strides.
 Result<std::optional<TorchTensor>> asTorchTensor(const ValueGraph& graph, NodeId node);
 
-// The storage bytes needed by the tensor, [first, last) in bytes from the start of the storage; checked arithmetic.
+// A tuple, list or torch.Size of integers. Errors: damaged; limit for more than kMaxRank of them.
+Result<Dims> asDims(const ValueGraph& graph, NodeId node, std::string_view what);
+
+// The storage bytes needed by the tensor, [first, last) in bytes from the start of the storage; checked
+// arithmetic. Errors: damaged when they do not lie inside the storage. An empty tensor needs none.
 struct StorageSpan {
     uint64_t first = 0;
     uint64_t last = 0;
 };
 Result<StorageSpan> storageSpan(const TorchTensor& tensor);
 
-std::optional<DType> dtypeFromTorchGlobal(std::string_view module, std::string_view name);    // torch float32 -> float32
-std::optional<DType> dtypeFromStorageClass(std::string_view className);                       // "FloatStorage" -> float32
-// Name of the storage class, or empty for dtypes that torch pickles through UntypedStorage and _rebuild_tensor_v3.
+std::optional<DType> dtypeFromTorchGlobal(std::string_view module,
+                                          std::string_view name);        // torch float32 -> float32
+std::optional<DType> dtypeFromStorageClass(std::string_view className);  // "FloatStorage" -> float32
+// Name of the storage class, or empty for dtypes that torch pickles through UntypedStorage and
+// _rebuild_tensor_v3.
 std::string_view storageClassName(DType dtype);
 
 // A torch.save zip archive, opened: data.pkl decoded, byte order known.
@@ -66,26 +81,26 @@ struct TorchArchive {
     bool bigEndian = false;
     int alignment = 64;
 
-    // The record of a storage, checked: its size equals the storage's.
+    // The record of the tensor's storage, checked: it is there, as long as the storage (a longer one is left
+    // to the caller), and the tensor lies inside it.
     Result<const ZipEntry*> storageEntry(const TorchTensor& tensor) const;
 };
-// Errors: damaged, unsupported (TorchScript, zips without data.pkl, unknown version or byte order), limit.
+// Two reads for an archive with one tensor. Errors: damaged, unsupported (TorchScript, zips without data.pkl,
+// unknown version or byte order), limit.
 Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint64_t offset, uint64_t length,
                                       const PickleLimits& limits);
 
-// Appends the pickle of one contiguous tensor: REDUCE of _rebuild_tensor_v2 or _v3 over storage `key` of `storageElements`
-// elements, exactly as torch writes it on the CPU.
+// Appends the pickle of one contiguous tensor: REDUCE of _rebuild_tensor_v2 or _v3 over storage `key` of
+// `storageElements` elements, exactly as torch writes it on the CPU.
 class TorchTensorPickler {
   public:
     explicit TorchTensorPickler(PickleWriter& out) : out_(out) {}
-    void tensor(DType dtype, std::string_view key, uint64_t storageElements, int64_t storageOffset, DimSpan shape,
-                DimSpan strides);
+    void tensor(DType dtype, std::string_view key, uint64_t storageElements, int64_t storageOffset,
+                DimSpan shape, DimSpan strides);
 
   private:
-    uint32_t memoGlobal(std::string_view module, std::string_view name);
-    uint32_t memoText(std::string_view text);
+    void dims(DimSpan values);
     PickleWriter& out_;
-    std::map<std::string, uint32_t, std::less<>> memo_;
 };
 
 // data.pkl of an archive whose root is one contiguous tensor with its own storage "0" (a DCP blob).

@@ -12,9 +12,15 @@ NodeId ValueGraph::add(ValueKind kind, int64_t number, uint32_t size) {
     return static_cast<NodeId>(nodes_.size() - 1);
 }
 
-NodeId ValueGraph::addNone() { return add(ValueKind::none, 0); }
-NodeId ValueGraph::addBoolean(bool value) { return add(ValueKind::boolean, value); }
-NodeId ValueGraph::addInteger(int64_t value) { return add(ValueKind::integer, value); }
+NodeId ValueGraph::addNone() {
+    return add(ValueKind::none, 0);
+}
+NodeId ValueGraph::addBoolean(bool value) {
+    return add(ValueKind::boolean, value);
+}
+NodeId ValueGraph::addInteger(int64_t value) {
+    return add(ValueKind::integer, value);
+}
 
 NodeId ValueGraph::addReal(double value) {
     int64_t bits = 0;
@@ -120,14 +126,16 @@ bool ValueGraph::isMapping(NodeId node) const {
     if (kind(node) != ValueKind::object) return false;
     const ValueObject& made = object(node);
     if (made.pairs != kNoNode) return true;
-    return isGlobal(made.callable, "collections", "OrderedDict") || isGlobal(made.callable, "collections", "defaultdict") ||
+    return isGlobal(made.callable, "collections", "OrderedDict") ||
+           isGlobal(made.callable, "collections", "defaultdict") ||
            isGlobal(made.callable, "collections", "Counter");
 }
 
 std::span<const NodeId> ValueGraph::pairs(NodeId mapping) const {
     if (mapping == kNoNode) return {};
     if (kind(mapping) == ValueKind::dict) return items(mapping);
-    if (kind(mapping) == ValueKind::object && object(mapping).pairs != kNoNode) return items(object(mapping).pairs);
+    if (kind(mapping) == ValueKind::object && object(mapping).pairs != kNoNode)
+        return items(object(mapping).pairs);
     return {};
 }
 
@@ -174,16 +182,19 @@ void forEachChild(const ValueGraph& graph, NodeId node, Edge&& edge) {
         case ValueKind::frozenSet:
         case ValueKind::dict:
         case ValueKind::persistent:
-            for (NodeId item : graph.items(node)) edge(item);
+            for (NodeId item : graph.items(node))
+                edge(item);
             break;
         case ValueKind::object: {
             const ValueObject object = graph.object(node);
-            for (NodeId part : {object.callable, object.arguments, object.keywords, object.state, object.appended, object.pairs}) {
+            for (NodeId part : {object.callable, object.arguments, object.keywords, object.state,
+                                object.appended, object.pairs}) {
                 if (part != kNoNode) edge(part);
             }
             break;
         }
-        default: break;
+        default:
+            break;
     }
 }
 
@@ -192,7 +203,8 @@ void forEachChild(const ValueGraph& graph, NodeId node, Edge&& edge) {
 NodeId copyValue(const Value& source, ValueGraph& graph, size_t maxNodes) {
     if (!source) return kNoNode;
     const ValueGraph& from = *source.graph;
-    // First an empty copy of every node that is reached, then the references between them: cycles need no care.
+    // First an empty copy of every node that is reached, then the references between them: cycles need no
+    // care.
     std::unordered_map<NodeId, NodeId> copies;
     std::vector<NodeId> order;
     const auto reach = [&](NodeId node) {
@@ -205,17 +217,31 @@ NodeId copyValue(const Value& source, ValueGraph& graph, size_t maxNodes) {
         const NodeId node = order[i];
         NodeId copy = kNoNode;
         switch (from.kind(node)) {
-            case ValueKind::none: copy = graph.addNone(); break;
-            case ValueKind::boolean: copy = graph.addBoolean(from.boolean(node)); break;
-            case ValueKind::integer: copy = graph.addInteger(from.integer(node)); break;
-            case ValueKind::real: copy = graph.addReal(from.real(node)); break;
+            case ValueKind::none:
+                copy = graph.addNone();
+                break;
+            case ValueKind::boolean:
+                copy = graph.addBoolean(from.boolean(node));
+                break;
+            case ValueKind::integer:
+                copy = graph.addInteger(from.integer(node));
+                break;
+            case ValueKind::real:
+                copy = graph.addReal(from.real(node));
+                break;
             case ValueKind::text:
             case ValueKind::bytes:
             case ValueKind::byteArray:
             case ValueKind::bigInteger:
-            case ValueKind::global: copy = graph.addText(from.kind(node), from.text(node)); break;
-            case ValueKind::object: copy = graph.addObject({}); break;
-            default: copy = graph.addContainer(from.kind(node)); break;
+            case ValueKind::global:
+                copy = graph.addText(from.kind(node), from.text(node));
+                break;
+            case ValueKind::object:
+                copy = graph.addObject({});
+                break;
+            default:
+                copy = graph.addContainer(from.kind(node));
+                break;
         }
         copies[node] = copy;
         forEachChild(from, node, reach);
@@ -226,8 +252,12 @@ NodeId copyValue(const Value& source, ValueGraph& graph, size_t maxNodes) {
         const auto mapped = [&](NodeId child) { return child == kNoNode ? kNoNode : copies[child]; };
         if (from.kind(node) == ValueKind::object) {
             const ValueObject& object = from.object(node);
-            graph.object(copy) = {object.made,           mapped(object.callable), mapped(object.arguments),
-                                  mapped(object.keywords), mapped(object.state),    mapped(object.appended),
+            graph.object(copy) = {object.made,
+                                  mapped(object.callable),
+                                  mapped(object.arguments),
+                                  mapped(object.keywords),
+                                  mapped(object.state),
+                                  mapped(object.appended),
                                   mapped(object.pairs)};
             continue;
         }

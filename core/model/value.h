@@ -1,9 +1,10 @@
-// Inert data: what a pickle or a JSON document says, as a graph of plain nodes. Nothing here is ever called, imported or
-// executed; a class that is not plain data is a node that shows its name.
+// Inert data: what a pickle or a JSON document says, as a graph of plain nodes. Nothing here is ever called,
+// imported or executed; a class that is not plain data is a node that shows its name.
 //
-// Nodes live in one arena and refer to each other by index, so that shared nodes stay shared (a "billion laughs" pickle
-// is small here), cycles are representable, and destruction is never recursive. Whoever walks a graph must bound its
-// depth and the number of nodes that it visits (`kMaxValueDepth`, and a budget of its own).
+// Nodes live in one arena and refer to each other by index, so that shared nodes stay shared (a "billion
+// laughs" pickle is small here), cycles are representable, and destruction is never recursive. Whoever walks
+// a graph must bound its depth and the number of nodes that it visits (`kMaxValueDepth`, and a budget of its
+// own).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ enum class ValueKind : uint8_t {
     integer,     // fits int64
     bigInteger,  // text = two's-complement little-endian bytes, as pickle's LONG1 carries them
     real,
-    text,        // UTF-8; lone surrogates as pickle encodes them (surrogatepass)
+    text,  // UTF-8; lone surrogates as pickle encodes them (surrogatepass)
     bytes,
     byteArray,
     list,        // items
@@ -50,8 +51,8 @@ struct ValueObject {
     NodeId arguments = kNoNode;  // a tuple (usually)
     NodeId keywords = kNoNode;   // a dict, for newObjectWithKeywords
     NodeId state = kNoNode;      // operand of BUILD
-    NodeId appended = kNoNode;  // a list: APPEND(S), ADDITEMS
-    NodeId pairs = kNoNode;     // a dict: SETITEM(S)
+    NodeId appended = kNoNode;   // a list: APPEND(S), ADDITEMS
+    NodeId pairs = kNoNode;      // a dict: SETITEM(S)
 };
 
 class ValueGraph {
@@ -95,7 +96,9 @@ class ValueGraph {
     std::span<const NodeId> items(NodeId node) const {
         return {pool_.data() + static_cast<size_t>(nodes_[node].number), nodes_[node].size};
     }
-    const ValueObject& object(NodeId node) const { return objects_[static_cast<size_t>(nodes_[node].number)]; }
+    const ValueObject& object(NodeId node) const {
+        return objects_[static_cast<size_t>(nodes_[node].number)];
+    }
     ValueObject& object(NodeId node) { return objects_[static_cast<size_t>(nodes_[node].number)]; }
 
     bool isText(NodeId node, std::string_view value) const {
@@ -105,9 +108,11 @@ class ValueGraph {
         return node != kNoNode && kind(node) == ValueKind::global && globalModule(node) == module &&
                globalName(node) == name;
     }
-    // Whether the node maps keys to values: a dict, or an object that is filled like one (OrderedDict, defaultdict, ...).
+    // Whether the node maps keys to values: a dict, or an object that is filled like one (OrderedDict,
+    // defaultdict, ...).
     bool isMapping(NodeId node) const;
-    // key, value, key, value, ... of a mapping; empty for anything else. A key may come twice: the last one counts.
+    // key, value, key, value, ... of a mapping; empty for anything else. A key may come twice: the last one
+    // counts.
     std::span<const NodeId> pairs(NodeId mapping) const;
     // Value of a string key in a mapping; kNoNode when absent.
     NodeId find(NodeId mapping, std::string_view key) const;
@@ -146,19 +151,22 @@ Value makeIntegerValue(int64_t value);
 // Copies `source` and all it reaches into `graph`, sharing kept. kNoNode when the walk passes `maxNodes`.
 NodeId copyValue(const Value& source, ValueGraph& graph, size_t maxNodes = 1'000'000);
 
-// Calls visit(module, name) for each global that the value reaches, each once; returns false when the walk was cut off at
-// `maxNodes`.
+// Calls visit(module, name) for each global that the value reaches, each once; returns false when the walk
+// was cut off at `maxNodes`.
 bool forEachGlobal(const Value& value, const std::function<void(std::string_view, std::string_view)>& visit,
                    size_t maxNodes = 1'000'000);
 
-// As Python would print it ("[1, 'two', None]", "torch.Size([2, 3])", "<mymodule.Thing>"), cut after `maxLength` bytes with "...".
+// As Python would print it ("[1, 'two', None]", "torch.Size([2, 3])", "<mymodule.Thing>"), cut after
+// `maxLength` bytes with "...".
 std::string valueRepr(const Value& value, size_t maxLength = 400);
 
 // One word for a listing: "int", "str", "list", "torch.Size", "numpy.ndarray", ...
 std::string valueKindName(const Value& value);
 
-// JSON text where JSON is exact (null, booleans, integers, finite reals, text, lists, dicts with text keys); else
-// {"tuple": [...]}, {"dict_items": [[key, value], ...]} or {"repr": "..."}. Cut to {"repr": ...} past `maxNodes`.
+// JSON text where JSON is exact (null, booleans, integers, finite reals, text, lists, dicts with text keys);
+// else
+// {"tuple": [...]}, {"dict_items": [[key, value], ...]} or {"repr": "..."}. Cut to {"repr": ...} past
+// `maxNodes`.
 std::string valueToJson(const Value& value, size_t maxNodes = 100'000);
 
 }  // namespace shardscope

@@ -1,0 +1,220 @@
+#include "encoding/pickle_text.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace shardscope::pickle_text {
+
+namespace {
+
+// One code point from the front; false when the bytes are no UTF-8.
+bool takeCodePoint(std::string_view& text, uint32_t& codePoint) {
+    const auto byteAt = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+    const uint8_t lead = byteAt(0);
+    const size_t length = lead < 0x80   ? 1
+                          : lead < 0xc2 ? 0
+                          : lead < 0xe0 ? 2
+                          : lead < 0xf0 ? 3
+                          : lead < 0xf5 ? 4
+                                        : 0;
+    if (length == 0 || text.size() < length) return false;
+    codePoint = length == 1 ? lead : lead & (0x7fU >> length);
+    for (size_t i = 1; i < length; ++i) {
+        if ((byteAt(i) & 0xc0) != 0x80) return false;
+        codePoint = codePoint << 6 | (byteAt(i) & 0x3fU);
+    }
+    if ((length == 3 && codePoint < 0x800) || (length == 4 && (codePoint < 0x10000 || codePoint > 0x10ffff)))
+        return false;
+    text.remove_prefix(length);
+    return true;
+}
+
+bool takeHex(std::string_view& text, size_t digits, uint32_t& value) {
+    if (text.size() < digits) return false;
+    value = 0;
+    for (size_t i = 0; i < digits; ++i) {
+        const char c = text[i];
+        const int digit = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
+        if (digit < 0) return false;
+        value = value << 4 | static_cast<uint32_t>(digit);
+    }
+    text.remove_prefix(digits);
+    return true;
+}
+
+}  // namespace
+
+bool isUtf8(std::string_view text) {
+    while (!text.empty()) {
+        // Most text is ASCII: eight bytes at a time.
+        while (text.size() >= 8) {
+            uint64_t word = 0;
+            std::memcpy(&word, text.data(), sizeof word);
+            if (word & 0x8080808080808080U) break;
+            text.remove_prefix(8);
+        }
+        uint32_t codePoint = 0;
+        if (!text.empty() && !takeCodePoint(text, codePoint)) return false;
+    }
+    return true;
+}
+
+bool toLatin1(std::string_view text, std::string& bytes) {
+    bytes.clear();
+    bytes.reserve(text.size());
+    while (!text.empty()) {
+        uint32_t codePoint = 0;
+        if (!takeCodePoint(text, codePoint) || codePoint > 0xff) return false;
+        bytes += static_cast<char>(codePoint);
+    }
+    return true;
+}
+
+std::string fromLatin1(std::string_view bytes) {
+    std::string out;
+    out.reserve(bytes.size());
+    for (char c : bytes)
+        appendUtf8(out, static_cast<uint8_t>(c));
+    return out;
+}
+
+void appendUtf8(std::string& out, uint32_t c) {
+    if (c < 0x80) {
+        out += static_cast<char>(c);
+    } else if (c < 0x800) {
+        out += static_cast<char>(0xc0 | c >> 6);
+        out += static_cast<char>(0x80 | (c & 0x3f));
+    } else if (c < 0x10000) {
+        out += static_cast<char>(0xe0 | c >> 12);
+        out += static_cast<char>(0x80 | (c >> 6 & 0x3f));
+        out += static_cast<char>(0x80 | (c & 0x3f));
+    } else {
+        out += static_cast<char>(0xf0 | c >> 18);
+        out += static_cast<char>(0x80 | (c >> 12 & 0x3f));
+        out += static_cast<char>(0x80 | (c >> 6 & 0x3f));
+        out += static_cast<char>(0x80 | (c & 0x3f));
+    }
+}
+
+bool decodeRawUnicodeEscape(std::string_view line, std::string& utf8) {
+    utf8.clear();
+    while (!line.empty()) {
+        const char c = line[0];
+        line.remove_prefix(1);
+        const bool escape = c == '\\' && !line.empty() && (line[0] == 'u' || line[0] == 'U');
+        if (!escape) {
+            appendUtf8(utf8, static_cast<uint8_t>(c));
+            continue;
+        }
+        const size_t digits = line[0] == 'u' ? 4 : 8;
+        line.remove_prefix(1);
+        uint32_t codePoint = 0;
+        if (!takeHex(line, digits, codePoint) || codePoint > 0x10ffff) return false;
+        appendUtf8(utf8, codePoint);
+    }
+    return true;
+}
+
+bool decodeQuoted(std::string_view line, std::string& bytes) {
+    bytes.clear();
+    if (line.size() < 2 || line.front() != line.back() || (line[0] != '\'' && line[0] != '"')) return false;
+    line = line.substr(1, line.size() - 2);
+    while (!line.empty()) {
+        const char c = line[0];
+        line.remove_prefix(1);
+        if (c != '\\') {
+            bytes += c;
+            continue;
+        }
+        if (line.empty()) return false;
+        const char escaped = line[0];
+        line.remove_prefix(1);
+        constexpr std::string_view kNames = "abfnrtv\\'\"";
+        constexpr std::string_view kValues = "\a\b\f\n\r\t\v\\'\"";
+        if (const size_t at = kNames.find(escaped); at != kNames.npos) {
+            bytes += kValues[at];
+        } else if (escaped == 'x') {
+            uint32_t value = 0;
+            if (!takeHex(line, 2, value)) return false;
+            bytes += static_cast<char>(value);
+        } else if (escaped >= '0' && escaped <= '7') {
+            unsigned value = static_cast<unsigned>(escaped - '0');
+            for (int i = 0; i < 2 && !line.empty() && line[0] >= '0' && line[0] <= '7'; ++i) {
+                value = value * 8 + static_cast<unsigned>(line[0] - '0');
+                line.remove_prefix(1);
+            }
+            bytes += static_cast<char>(value);
+        } else {
+            bytes += '\\';
+            bytes += escaped;
+        }
+    }
+    return true;
+}
+
+std::string_view trimInteger(std::string_view bytes) {
+    while (bytes.size() > 1) {
+        const auto last = static_cast<uint8_t>(bytes.back());
+        const bool signBelow = static_cast<uint8_t>(bytes[bytes.size() - 2]) & 0x80;
+        if ((last != 0 || signBelow) && (last != 0xff || !signBelow)) break;
+        bytes.remove_suffix(1);
+    }
+    return bytes;
+}
+
+int64_t smallInteger(std::string_view bytes) {
+    uint64_t value = !bytes.empty() && (static_cast<uint8_t>(bytes.back()) & 0x80) ? ~uint64_t{0} : 0;
+    std::memcpy(&value, bytes.data(), std::min<size_t>(bytes.size(), 8));
+    return static_cast<int64_t>(value);
+}
+
+bool parseDecimal(std::string_view digits, std::string& bytes) {
+    bytes.clear();
+    bool negative = false;
+    if (!digits.empty() && (digits[0] == '-' || digits[0] == '+')) {
+        negative = digits[0] == '-';
+        digits.remove_prefix(1);
+    }
+    if (digits.empty()) return false;
+    for (char c : digits) {
+        if (c < '0' || c > '9') return false;
+        unsigned carry = static_cast<unsigned>(c - '0');
+        for (char& byte : bytes) {
+            const unsigned next = static_cast<uint8_t>(byte) * 10U + carry;
+            byte = static_cast<char>(next & 0xff);
+            carry = next >> 8;
+        }
+        if (carry) bytes += static_cast<char>(carry);
+    }
+    bytes += '\0';  // room for the sign
+    if (negative) {
+        unsigned carry = 1;
+        for (char& byte : bytes) {
+            const unsigned next = static_cast<uint8_t>(~byte) + carry;
+            byte = static_cast<char>(next & 0xff);
+            carry = next >> 8;
+        }
+    }
+    bytes = std::string(trimInteger(bytes));
+    return true;
+}
+
+std::string printable(std::string_view text) {
+    std::string out;
+    for (char c : text.substr(0, 60)) {
+        if (c >= 0x20 && c < 0x7f) {
+            out += c;
+        } else {
+            out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+        }
+    }
+    if (text.size() > 60) out += "...";
+    return out;
+}
+
+}  // namespace shardscope::pickle_text

@@ -1,0 +1,35 @@
+// The text forms inside pickles: escapes of the old protocols, UTF-8 with surrogates, integers of any length.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace shardscope::pickle_text {
+
+// UTF-8 in shortest form up to U+10FFFF, lone surrogates included (Python's "surrogatepass").
+bool isUtf8(std::string_view bytes);
+
+// Text whose characters are all below 256, as bytes; false otherwise.
+bool toLatin1(std::string_view utf8, std::string& bytes);
+std::string fromLatin1(std::string_view bytes);
+
+void appendUtf8(std::string& out, uint32_t codePoint);
+
+// The operand of UNICODE: Latin-1 with \uXXXX and \UXXXXXXXX, as UTF-8.
+bool decodeRawUnicodeEscape(std::string_view line, std::string& utf8);
+
+// The operand of STRING: a quoted Python string literal, as bytes.
+bool decodeQuoted(std::string_view line, std::string& bytes);
+
+// Two's complement, little-endian. Without bytes that only repeat the sign:
+std::string_view trimInteger(std::string_view bytes);
+// of at most 8 bytes:
+int64_t smallInteger(std::string_view bytes);
+// of a decimal number of any length; false when it is none:
+bool parseDecimal(std::string_view digits, std::string& bytes);
+
+// For messages: at most 60 bytes, anything odd escaped.
+std::string printable(std::string_view text);
+
+}  // namespace shardscope::pickle_text
