@@ -63,6 +63,12 @@ function(shardscope_room name)
         file(MAKE_DIRECTORY "${parent}")
         file(CREATE_LINK "${CMAKE_SOURCE_DIR}/core/${item}" "${exported}/${item}" SYMBOLIC)
     endforeach()
-    target_include_directories(shardscope_${name} PUBLIC "${exported}")
+    # The room's own headers, also those that it does not export.
+    file(RELATIVE_PATH own "${CMAKE_SOURCE_DIR}/core" "${CMAKE_CURRENT_SOURCE_DIR}")
+    get_filename_component(parent "${CMAKE_BINARY_DIR}/rooms/own/${name}/${own}" DIRECTORY)
+    file(MAKE_DIRECTORY "${parent}")
+    file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${CMAKE_BINARY_DIR}/rooms/own/${name}/${own}" SYMBOLIC)
+    target_include_directories(shardscope_${name} PUBLIC "${exported}"
+                               PRIVATE "${CMAKE_BINARY_DIR}/rooms/own/${name}")
     target_link_libraries(shardscope_${name} PUBLIC ${ROOM_PUBLIC} PRIVATE shardscope_options ${ROOM_PRIVATE})
 endfunction()

@@ -1,0 +1,85 @@
+#include "cli/application.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <new>
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "cli/json.h"
+
+namespace shardscope::cli {
+namespace {
+
+StopSource* interruptible = nullptr;
+
+// The first Ctrl-C asks for an orderly end, the second ends at once (the journal survives either).
+void onInterrupt(int) {
+    if (!interruptible || interruptible->stopRequested()) _exit(130);
+    interruptible->requestStop();
+}
+
+}  // namespace
+
+std::unique_ptr<CLI::App> makeApp(Context& context) {
+    auto app = std::make_unique<CLI::App>("Inspect, validate, convert and reshard distributed checkpoints, where they lie and without loading them.",
+                                          "shardscope");
+    app->set_version_flag("--version", std::string("shardscope ") + SHARDSCOPE_VERSION);
+    app->require_subcommand(1);
+    app->fallthrough(false);
+    app->get_formatter()->column_width(34);
+    app->footer("Example:\n  shardscope info /checkpoints/step-1000\n\nExit codes: 0 fine, 1 findings or differences, 2 usage, 3 input damaged or unsupported,\n"
+                "4 input/output, 5 impossible request, 130 cancelled.");
+    addInfo(*app, context);
+    addLs(*app, context);
+    addShow(*app, context);
+    addMap(*app, context);
+    addValidate(*app, context);
+    addDigest(*app, context);
+    addDiff(*app, context);
+    addConvert(*app, context);
+    addExtract(*app, context);
+    addFormats(*app, context);
+    addDoctor(*app, context);
+    addCompletion(*app, context);
+    return app;
+}
+
+int run(int argc, char** argv) {
+    Context context;
+    interruptible = &context.stop;
+    struct sigaction action {};
+    action.sa_handler = onInterrupt;
+    sigaction(SIGINT, &action, nullptr);
+    sigaction(SIGTERM, &action, nullptr);
+    std::signal(SIGPIPE, SIG_DFL);
+
+    const auto app = makeApp(context);
+    try {
+        app->parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() == 0) return app->exit(error);  // --help, --version
+        // Errors of usage, in JSON too when it was asked for.
+        for (int i = 1; i < argc; ++i) context.json = context.json || std::string_view(argv[i]) == "--json";
+        std::string hint = "see 'shardscope --help'";
+        if (argc > 1 && argv[1][0] != '-') hint = fmt::format("see 'shardscope {} --help'", argv[1]);
+        Error usage = makeError(ErrorCode::usage, error.what());
+        usage.hint = hint;
+        return reportError(context, usage);
+    }
+
+    try {
+        Result<int> result = context.verb();
+        if (!result.ok()) return reportError(context, result.error());
+        if (std::fflush(stdout) != 0) return reportError(context, systemError(errno, "write the answer", "standard output"));
+        return *result;
+    } catch (const std::bad_alloc&) {
+        return reportError(context, makeError(ErrorCode::limit, "out of memory"));
+    } catch (const std::exception& e) {
+        return reportError(context, makeError(ErrorCode::internal, fmt::format("unexpected failure: {}", e.what())));
+    }
+}
+
+}  // namespace shardscope::cli

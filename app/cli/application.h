@@ -1,0 +1,31 @@
+// The command line as a whole: all verbs, from arguments to exit code.
+#pragma once
+
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/context.h"
+
+namespace shardscope::cli {
+
+// Parses, runs the verb and returns the exit code of docs/cli.md.
+int run(int argc, char** argv);
+
+// The option table, also for completions and man pages. Callbacks store what to run in `context`.
+std::unique_ptr<CLI::App> makeApp(Context& context);
+
+void addInfo(CLI::App& app, Context& context);
+void addLs(CLI::App& app, Context& context);
+void addShow(CLI::App& app, Context& context);
+void addMap(CLI::App& app, Context& context);
+void addValidate(CLI::App& app, Context& context);
+void addDigest(CLI::App& app, Context& context);
+void addDiff(CLI::App& app, Context& context);
+void addConvert(CLI::App& app, Context& context);  // plan, convert, reshard
+void addExtract(CLI::App& app, Context& context);
+void addFormats(CLI::App& app, Context& context);
+void addDoctor(CLI::App& app, Context& context);
+void addCompletion(CLI::App& app, Context& context);
+
+}  // namespace shardscope::cli

@@ -1,0 +1,97 @@
+#include "cli/context.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "cli/json.h"
+#include "cli/progress.h"
+#include "cli/text.h"
+
+namespace shardscope::cli {
+
+bool Context::colored() const {
+    if (color != ColorMode::automatic) return color == ColorMode::always;
+    const char* noColor = std::getenv("NO_COLOR");
+    if (noColor && *noColor) return false;
+    return !json && isatty(STDOUT_FILENO);
+}
+
+bool Context::progressBar() const {
+    return progress == ProgressMode::bar || (progress == ProgressMode::automatic && isatty(STDERR_FILENO));
+}
+
+CheckpointOptions Context::openOptions() const {
+    CheckpointOptions options;
+    options.format = format;
+    options.io = io;
+    options.open.stop = stop;
+    return options;
+}
+
+Result<Checkpoint> Context::open(const std::string& path) const { return openCheckpoint(path, openOptions()); }
+
+void addCommon(CLI::App& verb, Context& context, bool longRunning) {
+    verb.add_flag("--json", context.json, "One JSON document on stdout, errors included");
+    verb.add_option("--format", context.format, "Take the source as this format instead of detecting it")->type_name("NAME");
+    static const std::map<std::string, ColorMode> colors{
+        {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
+    verb.add_option("--color", context.color, "Colours: auto, always or never (NO_COLOR is respected)")
+        ->transform(CLI::CheckedTransformer(colors).description(""))
+        ->type_name("WHEN");
+    if (!longRunning) return;
+    static const std::map<std::string, ProgressMode> modes{{"auto", ProgressMode::automatic},
+                                                           {"bar", ProgressMode::bar},
+                                                           {"json", ProgressMode::json},
+                                                           {"none", ProgressMode::none}};
+    verb.add_option("--progress", context.progress, "Progress on stderr: auto (a bar on a terminal), bar, json or none")
+        ->transform(CLI::CheckedTransformer(modes).description(""))
+        ->type_name("MODE");
+    verb.add_option("--threads", context.threads, "Worker threads (0 = chosen for this machine)")->check(CLI::Range(0, 1024))->type_name("N");
+    verb.add_option_function<std::string>(
+            "--memory",
+            [&context](const std::string& text) {
+                const auto bytes = parseBytes(text);
+                if (!bytes) throw CLI::ValidationError("--memory", "'" + text + "' is not a size such as 512MiB");
+                context.memory = *bytes;
+            },
+            "Most memory that the whole process may take")
+        ->type_name("SIZE")
+        ->default_str("512MiB");
+    static const std::map<std::string, IoMode> ios{{"auto", IoMode::automatic}, {"direct", IoMode::direct}, {"buffered", IoMode::buffered}};
+    verb.add_option("--io", context.io, "Reads and writes: auto, direct (past the page cache) or buffered")
+        ->transform(CLI::CheckedTransformer(ios).description(""))
+        ->type_name("MODE");
+}
+
+Work::Work(const Context& context, uint64_t heldBytes) : context_(context), held_(heldBytes) {}
+Work::~Work() = default;
+
+Status Work::start() {
+    SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(context_.memory, held_));
+    pool_ = std::make_unique<ThreadPool>(context_.threads);
+    memory_ = std::make_unique<MemoryBudget>(buffers);
+    resources_.pool = pool_.get();
+    resources_.memory = memory_.get();
+    resources_.progress = &progress_;
+    resources_.stop = context_.stop;
+    printer_ = std::make_unique<ProgressPrinter>(context_, progress_);
+    return {};
+}
+
+int reportError(const Context& context, const Error& error) {
+    if (context.progress == ProgressMode::json) {
+        printLine(stderr, nlohmann::ordered_json{{"event", "error"}, {"error", errorJson(error)}});
+    }
+    if (context.json) {
+        printJson(errorJson(error));
+    } else if (context.progress != ProgressMode::json) {
+        fmt::print(stderr, "shardscope: {}\n", printable(describe(error)));
+    }
+    return exitCode(error.code);
+}
+
+}  // namespace shardscope::cli

@@ -1,0 +1,63 @@
+// What all verbs share: output streams and their manners, common options, cancellation.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/stop.h"
+#include "engine/engine.h"
+
+namespace shardscope::cli {
+
+enum class ProgressMode : uint8_t { automatic, bar, json, none };
+enum class ColorMode : uint8_t { automatic, always, never };
+
+struct Context {
+    bool json = false;
+    ProgressMode progress = ProgressMode::automatic;
+    ColorMode color = ColorMode::automatic;
+    std::string format;  // --format
+    IoMode io = IoMode::automatic;
+    unsigned threads = 0;
+    uint64_t memory = uint64_t{512} << 20;
+    StopSource stop;
+
+    // What the chosen verb does; set by its callback. Returns the exit code or an error.
+    std::function<Result<int>()> verb;
+
+    bool colored() const;        // of stdout
+    bool progressBar() const;    // on stderr
+    CheckpointOptions openOptions() const;
+    Result<Checkpoint> open(const std::string& path) const;
+};
+
+// Adds --json, --format, --color (and --progress, --threads, --memory, --io where work is long) to a verb.
+void addCommon(CLI::App& verb, Context& context, bool longRunning);
+
+// A pool, a budget and a progress display for one long operation.
+class Work {
+  public:
+    Work(const Context& context, uint64_t heldBytes);
+    ~Work();
+    Status start();  // errors: limit
+    const Resources& resources() const { return resources_; }
+    Progress& progress() { return progress_; }
+
+  private:
+    const Context& context_;
+    uint64_t held_;
+    Progress progress_;
+    std::unique_ptr<ThreadPool> pool_;
+    std::unique_ptr<MemoryBudget> memory_;
+    Resources resources_;
+    std::unique_ptr<class ProgressPrinter> printer_;
+};
+
+// Prints an error where the mode wants it (JSON on stdout, a sentence on stderr) and returns its exit code.
+int reportError(const Context& context, const Error& error);
+
+}  // namespace shardscope::cli

@@ -1,0 +1,150 @@
+#include "cli/json.h"
+
+namespace shardscope::cli {
+
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+void printJson(const Json& json) { printLine(stdout, json); }
+
+void printLine(std::FILE* out, const Json& json) {
+    const std::string text = dump(json) + "\n";
+    std::fwrite(text.data(), 1, text.size(), out);
+    std::fflush(out);
+}
+
+Json errorJson(const Error& error) {
+    Json json;
+    json["schema"] = "shardscope.error/1";
+    json["code"] = errorCodeName(error.code);
+    json["message"] = error.message;
+    json["file"] = error.place.file.empty() ? Json() : Json(error.place.file);
+    json["offset"] = error.place.offset ? Json(*error.place.offset) : Json();
+    json["tensor"] = error.place.tensor.empty() ? Json() : Json(error.place.tensor);
+    json["rule"] = error.place.rule.empty() ? Json() : Json(error.place.rule);
+    json["hint"] = error.hint.empty() ? Json() : Json(error.hint);
+    return json;
+}
+
+Json pathJson(const Path& path) {
+    Json json = Json::array();
+    for (const PathPart& part : path) {
+        switch (part.kind) {
+            case PathPart::Kind::integerKey:
+            case PathPart::Kind::index:
+            case PathPart::Kind::tupleIndex: json.push_back(part.index); break;
+            default: json.push_back(part.text);
+        }
+    }
+    return json;
+}
+
+Json dimsJson(DimSpan dims) { return Json(std::vector<int64_t>(dims.begin(), dims.end())); }
+
+Json valueJson(const Value& value) {
+    if (!value) return {};
+    Json json = Json::parse(valueToJson(value), nullptr, false);
+    if (json.is_discarded()) return Json{{"repr", valueRepr(value)}};
+    return json;
+}
+
+Json chunkJson(const Catalog& catalog, const ChunkInfo& chunk) {
+    Json json;
+    json["rank"] = chunk.rank == kNone ? Json() : Json(chunk.rank);
+    if (chunk.flat) {
+        json["flat"] = {{"offsets", dimsJson(chunk.offsets)}, {"lengths", dimsJson(chunk.lengths)}, {"start", chunk.flat->start}, {"stop", chunk.flat->stop}};
+    } else {
+        json["offsets"] = dimsJson(chunk.offsets);
+        json["lengths"] = dimsJson(chunk.lengths);
+    }
+    json["file"] = chunk.file == kNone ? Json() : Json(catalog.files()[chunk.file].path);
+    json["offset"] = chunk.offset;
+    json["length"] = chunk.length;
+    return json;
+}
+
+Json tensorJson(const Catalog& catalog, TensorId t, bool chunks) {
+    Json json;
+    json["name"] = catalog.name(t);
+    json["path"] = pathJson(catalog.path(t));
+    json["dtype"] = dtypeName(catalog.dtype(t));
+    json["shape"] = dimsJson(catalog.shape(t));
+    json["bytes"] = catalog.bytes(t);
+    json["role"] = roleName(catalog.role(t));
+    if (catalog.aliasOf(t) != kNone) json["alias_of"] = catalog.name(catalog.aliasOf(t));
+    if (catalog.special(t) != kNone) json["part_of"] = catalog.specials()[catalog.special(t)].name;
+    if (chunks) {
+        Json list = Json::array();
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) list.push_back(chunkJson(catalog, catalog.chunk(t, c)));
+        json["chunks"] = std::move(list);
+    }
+    return json;
+}
+
+Json meshJson(const std::optional<Mesh>& mesh) {
+    if (!mesh) return {};
+    Json axes = Json::array();
+    for (const MeshAxis& axis : mesh->axes) axes.push_back({{"name", axis.name}, {"size", axis.size}});
+    return {{"axes", std::move(axes)}, {"source", mesh->source == Mesh::Source::declared ? "declared" : "inferred"}, {"evidence", mesh->evidence}};
+}
+
+Json validationJson(const ValidationReport& report) {
+    Json json;
+    json["schema"] = "shardscope.validate/1";
+    json["verdict"] = verdictName(report.verdict);
+    constexpr const char* levels[] = {"metadata", "files", "values"};
+    json["level"] = levels[static_cast<int>(report.level)];
+    json["checked"] = report.checked;
+    json["not_checked"] = report.notChecked;
+    json["findings"] = Json::array();
+    for (const Finding& finding : report.findings) {
+        Json entry;
+        entry["rule"] = finding.rule;
+        entry["severity"] = severityName(finding.severity);
+        entry["count"] = finding.count;
+        entry["message"] = finding.message;
+        entry["cause"] = finding.cause;
+        entry["examples"] = Json::array();
+        for (const FindingExample& example : finding.examples) {
+            Json e;
+            e["tensor"] = example.tensor.empty() ? Json() : Json(example.tensor);
+            e["rank"] = example.rank == kNone ? Json() : Json(example.rank);
+            e["file"] = example.file.empty() ? Json() : Json(example.file);
+            e["offset"] = example.offset ? Json(*example.offset) : Json();
+            e["offsets"] = example.box ? dimsJson(example.box->offsets) : Json();
+            e["lengths"] = example.box ? dimsJson(example.box->lengths) : Json();
+            if (!example.detail.empty()) e["detail"] = example.detail;
+            entry["examples"].push_back(std::move(e));
+        }
+        json["findings"].push_back(std::move(entry));
+    }
+    return json;
+}
+
+Json planJson(const Plan& plan) {
+    const auto entries = [](const std::vector<PlanLeftOut>& list, const char* second) {
+        Json json = Json::array();
+        for (const PlanLeftOut& entry : list) json.push_back({{"name", entry.name}, {second, entry.why}});
+        return json;
+    };
+    Json json;
+    json["schema"] = "shardscope.plan/1";
+    json["source"] = {{"path", plan.sourcePath}, {"format", plan.sourceFormat}};
+    json["target"] = {{"path", plan.targetPath}, {"format", plan.targetFormat}, {"variant", plan.targetVariant}};
+    json["tensors"] = plan.tensors;
+    json["chunks"] = plan.chunks;
+    json["objects"] = plan.objects;
+    json["bytes_read"] = plan.bytesRead;
+    json["bytes_written"] = plan.bytesWritten;
+    json["peak_memory"] = plan.peakMemory;
+    json["files"] = Json::array();
+    for (const PlanFile& file : plan.files) json["files"].push_back({{"path", file.path}, {"size", file.size}});
+    json["left_out"] = entries(plan.leftOut, "why");
+    json["excluded"] = entries(plan.excluded, "why");
+    json["impossible"] = entries(plan.impossible, "why");
+    json["changed"] = entries(plan.changed, "why");
+    json["renamed"] = entries(plan.renamed, "to");
+    json["estimate_s"] = plan.estimateSeconds;
+    return json;
+}
+
+}  // namespace shardscope::cli

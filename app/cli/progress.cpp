@@ -1,0 +1,78 @@
+#include "cli/progress.h"
+
+#include <fmt/format.h>
+
+#include "cli/json.h"
+#include "cli/text.h"
+
+namespace shardscope::cli {
+
+ProgressPrinter::ProgressPrinter(const Context& context, const Progress& progress)
+    : context_(context),
+      progress_(progress),
+      bar_(context.progressBar()),
+      json_(context.progress == ProgressMode::json),
+      start_(std::chrono::steady_clock::now()),
+      phaseStart_(start_) {
+    if (bar_ || json_) thread_ = std::thread([this] { run(); });
+}
+
+ProgressPrinter::~ProgressPrinter() {
+    if (!thread_.joinable()) return;
+    {
+        std::lock_guard lock(mutex_);
+        ending_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+    if (json_) show(true);
+    if (drawn_) {
+        std::fputs("\r\x1b[K", stderr);
+        std::fflush(stderr);
+    }
+}
+
+void ProgressPrinter::run() {
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::milliseconds(100), [this] { return ending_; })) {
+        // A bar for what takes less than a second would only flicker.
+        if (json_ || std::chrono::steady_clock::now() - start_ > std::chrono::milliseconds(500)) show(false);
+    }
+}
+
+void ProgressPrinter::show(bool last) {
+    const auto now = std::chrono::steady_clock::now();
+    if (progress_.phase() != phase_) {
+        phase_ = progress_.phase();
+        phaseStart_ = now;
+    }
+    const uint64_t done = progress_.bytesDone();
+    const uint64_t total = progress_.bytesTotal();
+    const double seconds = std::chrono::duration<double>(now - phaseStart_).count();
+    const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+    const double left = rate > 0 && total > done ? static_cast<double>(total - done) / rate : 0;
+    if (json_) {
+        Json event;
+        event["event"] = "progress";
+        event["phase"] = Progress::phaseName(phase_);
+        event["bytes_done"] = done;
+        event["bytes_total"] = total;
+        event["rate"] = rate;
+        event["eta_s"] = left;
+        event["tensor"] = progress_.tensor();
+        printLine(stderr, event);
+        return;
+    }
+    if (last || total == 0) return;
+    const double fraction = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
+    constexpr int kWidth = 24;
+    const int filled = static_cast<int>(fraction * kWidth);
+    std::string bar;
+    for (int i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
+    fmt::print(stderr, "\r\x1b[K{:<6} {} {:3.0f} %  {} of {}  {}/s  {} left", Progress::phaseName(phase_), bar, fraction * 100, bytesText(done),
+               bytesText(total), bytesText(static_cast<uint64_t>(rate)), durationText(left));
+    std::fflush(stderr);
+    drawn_ = true;
+}
+
+}  // namespace shardscope::cli

@@ -1,0 +1,37 @@
+// Shows a Progress while it lives: a bar on the terminal, or JSON lines; sampled ten times a second.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "base/progress.h"
+#include "cli/context.h"
+
+namespace shardscope::cli {
+
+class ProgressPrinter {
+  public:
+    ProgressPrinter(const Context& context, const Progress& progress);
+    ~ProgressPrinter();
+
+  private:
+    void run();
+    void show(bool last);
+
+    const Context& context_;
+    const Progress& progress_;
+    const bool bar_;
+    const bool json_;
+    std::chrono::steady_clock::time_point start_;
+    Progress::Phase phase_ = Progress::Phase::open;
+    std::chrono::steady_clock::time_point phaseStart_;
+    bool drawn_ = false;
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    bool ending_ = false;
+    std::thread thread_;
+};
+
+}  // namespace shardscope::cli

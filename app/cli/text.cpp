@@ -1,0 +1,204 @@
+#include "cli/text.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace shardscope::cli {
+
+std::optional<uint64_t> parseBytes(std::string_view text) {
+    double number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc{} || number < 0) return std::nullopt;
+    std::string unit;
+    for (const char* c = end; c != text.data() + text.size(); ++c) {
+        if (*c != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
+    }
+    constexpr std::string_view letters = "kmgtp";
+    double factor = 1;
+    if (!unit.empty() && unit != "b") {
+        const size_t power = letters.find(unit[0]);
+        if (power == std::string_view::npos) return std::nullopt;
+        const std::string_view rest = std::string_view(unit).substr(1);
+        if (rest == "b") {
+            factor = std::pow(1000.0, static_cast<double>(power + 1));
+        } else if (rest.empty() || rest == "ib" || rest == "i") {
+            factor = std::pow(1024.0, static_cast<double>(power + 1));
+        } else {
+            return std::nullopt;
+        }
+    }
+    const double bytes = number * factor;
+    if (bytes > 9e18) return std::nullopt;
+    return static_cast<uint64_t>(std::llround(bytes));
+}
+
+std::string bytesText(uint64_t bytes) {
+    constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = static_cast<double>(bytes);
+    int unit = 0;
+    while (value >= 1024 && unit < 6) {
+        value /= 1024;
+        ++unit;
+    }
+    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.{}f} {}", value, value < 10 ? 2 : 1, units[unit]);
+}
+
+std::string countText(uint64_t count) {
+    std::string digits = std::to_string(count);
+    for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+    return digits;
+}
+
+std::string durationText(double seconds) {
+    if (!std::isfinite(seconds)) return "?";
+    if (seconds < 0.001) return fmt::format("{:.0f} us", seconds * 1e6);
+    if (seconds < 1) return fmt::format("{:.0f} ms", seconds * 1e3);
+    if (seconds < 60) return fmt::format("{:.1f} s", seconds);
+    if (seconds < 3600) return fmt::format("{:.0f} min {:.0f} s", std::floor(seconds / 60), std::fmod(seconds, 60));
+    return fmt::format("{:.0f} h {:.0f} min", std::floor(seconds / 3600), std::floor(std::fmod(seconds, 3600) / 60));
+}
+
+namespace {
+
+// Length of the valid UTF-8 sequence at the start of `text`, 0 when there is none; `code` is its code point.
+size_t decodeUtf8(std::string_view text, uint32_t& code) {
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+    if (text.empty()) return 0;
+    size_t length = 0;
+    if (byte(0) < 0x80) {
+        code = byte(0);
+        return 1;
+    }
+    if (byte(0) >= 0xC2 && byte(0) < 0xE0) {
+        length = 2;
+        code = byte(0) & 0x1F;
+    } else if (byte(0) >= 0xE0 && byte(0) < 0xF0) {
+        length = 3;
+        code = byte(0) & 0x0F;
+    } else if (byte(0) >= 0xF0 && byte(0) < 0xF5) {
+        length = 4;
+        code = byte(0) & 0x07;
+    } else {
+        return 0;
+    }
+    if (text.size() < length) return 0;
+    for (size_t i = 1; i < length; ++i) {
+        if ((byte(i) & 0xC0) != 0x80) return 0;
+        code = code << 6 | (byte(i) & 0x3F);
+    }
+    if (length == 3 && (code < 0x800 || (code >= 0xD800 && code < 0xE000))) return 0;
+    if (length == 4 && (code < 0x10000 || code > 0x10FFFF)) return 0;
+    return length;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+    std::string out;
+    for (size_t i = 0; i < text.size();) {
+        uint32_t code = 0;
+        const size_t length = decodeUtf8(text.substr(i), code);
+        const bool control = code < 0x20 || code == 0x7F || (code >= 0x80 && code < 0xA0);
+        const bool bidirectional = (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0x200E || code == 0x200F;
+        if (length == 0 || (length == 1 && control)) {
+            const auto byte = static_cast<unsigned char>(text[i]);
+            out += byte == '\n' ? std::string("\\n") : byte == '\t' ? std::string("\\t") : fmt::format("\\x{:02x}", byte);
+            ++i;
+        } else if (control || bidirectional) {
+            out += fmt::format("\\u{:04x}", code);
+            i += length;
+        } else {
+            out += text.substr(i, length);
+            i += length;
+        }
+    }
+    return out;
+}
+
+size_t displayWidth(std::string_view text) {
+    size_t width = 0;
+    for (size_t i = 0; i < text.size();) {
+        if (text[i] == '\x1b') {  // a colour sequence of ours
+            const size_t end = text.find('m', i);
+            i = end == std::string_view::npos ? text.size() : end + 1;
+            continue;
+        }
+        uint32_t code = 0;
+        const size_t length = decodeUtf8(text.substr(i), code);
+        const bool wide = (code >= 0x1100 && code <= 0x115F) || (code >= 0x2E80 && code <= 0xA4CF) || (code >= 0xAC00 && code <= 0xD7A3) ||
+                          (code >= 0xF900 && code <= 0xFAFF) || (code >= 0xFE30 && code <= 0xFE6F) || (code >= 0xFF00 && code <= 0xFF60) ||
+                          (code >= 0x1F300 && code <= 0x1FAFF);
+        width += wide ? 2 : 1;
+        i += std::max<size_t>(length, 1);
+    }
+    return width;
+}
+
+unsigned terminalWidth() {
+    winsize size{};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    if (const char* columns = std::getenv("COLUMNS")) {
+        const int value = std::atoi(columns);
+        if (value > 20) return static_cast<unsigned>(value);
+    }
+    return 100;
+}
+
+std::string Style::wrap(std::string_view code, std::string_view text) const {
+    return on ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+}
+
+void Table::print(std::FILE* out, const Style& style) const {
+    std::vector<size_t> widths;
+    for (const auto& column : columns_) widths.push_back(displayWidth(column.first));
+    for (const auto& row : rows_) {
+        for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], displayWidth(row[i]));
+    }
+    const auto line = [&](const std::vector<std::string>& cells, bool header) {
+        std::string text;
+        for (size_t i = 0; i < cells.size(); ++i) {
+            const std::string pad(widths[i] - displayWidth(cells[i]), ' ');
+            const bool last = i + 1 == cells.size();
+            const std::string cell = header ? style.bold(cells[i]) : cells[i];
+            text += columns_[i].second == Align::right ? pad + cell : last ? cell : cell + pad;
+            if (!last) text += "  ";
+        }
+        text += '\n';
+        std::fwrite(text.data(), 1, text.size(), out);
+    };
+    std::vector<std::string> titles;
+    for (const auto& column : columns_) titles.push_back(column.first);
+    line(titles, true);
+    for (const auto& row : rows_) line(row, false);
+}
+
+void Table::printCsv(std::FILE* out) const {
+    const auto line = [&](const std::vector<std::string>& cells) {
+        std::string text;
+        for (size_t i = 0; i < cells.size(); ++i) {
+            if (i) text += ',';
+            if (cells[i].find_first_of(",\"\n") == std::string::npos) {
+                text += cells[i];
+                continue;
+            }
+            text += '"';
+            for (char c : cells[i]) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+            text += '"';
+        }
+        text += '\n';
+        std::fwrite(text.data(), 1, text.size(), out);
+    };
+    std::vector<std::string> titles;
+    for (const auto& column : columns_) titles.push_back(column.first);
+    line(titles);
+    for (const auto& row : rows_) line(row);
+}
+
+}  // namespace shardscope::cli

@@ -1,0 +1,53 @@
+// Text for terminals: sizes, numbers, tables; names from files made harmless.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shardscope::cli {
+
+// "512MiB", "5GB", "1.5g", "4096": decimal units are powers of 1000, binary ones (KiB, or a bare K) of 1024.
+std::optional<uint64_t> parseBytes(std::string_view text);
+
+std::string bytesText(uint64_t bytes);    // "1.25 GiB"
+std::string countText(uint64_t count);    // "1,234,567"
+std::string durationText(double seconds); // "3.2 s", "4 min 10 s"
+
+// Control characters, invalid UTF-8 and bidirectional overrides become \x escapes, so that a name from a file cannot
+// drive the terminal.
+std::string printable(std::string_view text);
+
+// Columns on the terminal, of UTF-8 text.
+size_t displayWidth(std::string_view text);
+unsigned terminalWidth();
+
+struct Style {
+    bool on = false;
+    std::string bold(std::string_view text) const { return wrap("1", text); }
+    std::string dim(std::string_view text) const { return wrap("2", text); }
+    std::string red(std::string_view text) const { return wrap("31", text); }
+    std::string yellow(std::string_view text) const { return wrap("33", text); }
+    std::string green(std::string_view text) const { return wrap("32", text); }
+    std::string wrap(std::string_view code, std::string_view text) const;
+};
+
+// Rows with aligned columns.
+class Table {
+  public:
+    enum class Align : uint8_t { left, right };
+    explicit Table(std::vector<std::pair<std::string, Align>> columns) : columns_(std::move(columns)) {}
+    void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+    bool empty() const { return rows_.empty(); }
+    void print(std::FILE* out, const Style& style) const;
+    void printCsv(std::FILE* out) const;
+
+  private:
+    std::vector<std::pair<std::string, Align>> columns_;
+    std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace shardscope::cli

@@ -1,0 +1,266 @@
+#include <charconv>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+
+#include <sys/resource.h>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "cli/application.h"
+#include "cli/json.h"
+#include "cli/progress.h"
+#include "cli/text.h"
+
+namespace shardscope::cli {
+
+RenameRule parseRename(const std::string& text);
+
+namespace {
+
+struct Options {
+    std::string source, destination, report;
+    bool dryRun = false;
+    ConvertSettings settings;
+};
+
+// 'GLOB:tp=0,dp=0': the part after the last colon says which axis cuts which dimension.
+ShardRule parseShard(const std::string& text) {
+    const size_t colon = text.rfind(':');
+    if (colon == std::string::npos || colon == 0) throw CLI::ValidationError("--shard", "'" + text + "' is not GLOB:AXIS=DIM,...");
+    ShardRule rule;
+    rule.pattern = text.substr(0, colon);
+    std::string_view rest = std::string_view(text).substr(colon + 1);
+    while (!rest.empty()) {
+        const std::string_view part = rest.substr(0, rest.find(','));
+        rest = part.size() == rest.size() ? std::string_view{} : rest.substr(part.size() + 1);
+        const size_t equals = part.find('=');
+        int dim = 0;
+        const char* last = part.data() + part.size();
+        if (equals == std::string_view::npos || std::from_chars(part.data() + equals + 1, last, dim).ptr != last || equals + 1 == part.size()) {
+            throw CLI::ValidationError("--shard", "'" + std::string(part) + "' is not AXIS=DIM");
+        }
+        rule.axisDims.emplace_back(std::string(part.substr(0, equals)), dim);
+    }
+    if (rule.axisDims.empty()) throw CLI::ValidationError("--shard", "'" + text + "' names no axis");
+    return rule;
+}
+
+StageRule parseStage(const std::string& text) {
+    const ShardRule rule = parseShard(text);
+    if (rule.axisDims.size() != 1 || rule.axisDims[0].second < 0) throw CLI::ValidationError("--stage", "'" + text + "' is not GLOB:AXIS=COORDINATE");
+    return {rule.pattern, rule.axisDims[0].first, static_cast<uint32_t>(rule.axisDims[0].second)};
+}
+
+CastRule parseCast(const std::string& text) {
+    const size_t equals = text.rfind('=');
+    const auto dtype = equals == std::string::npos ? std::nullopt : dtypeFromName(std::string_view(text).substr(equals + 1));
+    if (!dtype) throw CLI::ValidationError("--dtype", "'" + text + "' is not GLOB=DTYPE");
+    return {text.substr(0, equals), *dtype};
+}
+
+std::string timeText(std::chrono::system_clock::time_point t) {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(t)));
+}
+
+Json reportJson(const Plan& plan, const ConvertReport& report, std::chrono::system_clock::time_point started, const std::string& verify) {
+    Json json;
+    json["schema"] = "shardscope.report/1";
+    json["plan"] = planJson(plan);
+    json["started"] = timeText(started);
+    json["finished"] = timeText(std::chrono::system_clock::now());
+    json["bytes_read"] = report.bytesRead;
+    json["bytes_written"] = report.bytesWritten;
+    json["bytes_reused"] = report.bytesReused;
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    json["peak_rss"] = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+    json["seconds"] = report.seconds;
+    json["verify_seconds"] = report.verifySeconds;
+    json["rate"] = report.seconds > 0 ? static_cast<double>(report.bytesWritten) / report.seconds : 0.0;
+    json["verified"] = report.verified;
+    json["verify"] = verify;
+    json["left_out"] = json["plan"]["left_out"];
+    json["findings"] = Json::array();
+    for (const auto& [name, counts] : report.counts) {
+        const bool nan = counts.nan > 0;
+        json["findings"].push_back({{"rule", nan ? "value.nan" : "value.inf"}, {"severity", "warning"}, {"tensor", name}, {"nan", counts.nan}, {"inf", counts.inf}});
+    }
+    json["digests"] = Json::object();
+    for (const auto& [name, digest] : report.digests) json["digests"][name] = digest.hex();
+    return json;
+}
+
+int showPlan(const Context& context, const Plan& plan) {
+    if (context.json) {
+        printJson(planJson(plan));
+    } else {
+        std::string text;
+        const std::string plain = planText(plan);
+        for (size_t begin = 0; begin < plain.size();) {
+            const size_t end = plain.find('\n', begin);
+            text += printable(std::string_view(plain).substr(begin, end - begin)) + "\n";
+            begin = end + 1;
+        }
+        fmt::print("{}", text);
+    }
+    return plan.runnable() ? 0 : exitCode(ErrorCode::impossible);
+}
+
+Result<int> convert(const Context& context, const Options& options) {
+    ConvertSettings settings = options.settings;
+    settings.memory = context.memory;
+    settings.threads = context.threads;
+    settings.io = context.io;
+    SHARDSCOPE_ASSIGN(const Checkpoint source, context.open(options.source));
+    SHARDSCOPE_ASSIGN(const PreparedConversion prepared, prepareConversion(source, options.destination, settings, context.stop));
+    if (options.dryRun) return showPlan(context, prepared.plan);
+
+    // What does not come along is said before the job starts, not only in its report.
+    if (!context.json && context.progress != ProgressMode::json) {
+        size_t shown = 0;
+        for (const PlanLeftOut& left : prepared.plan.leftOut) {
+            if (++shown > 20) {
+                fmt::print(stderr, "left out: ... and {} more (all of them with 'shardscope plan --json')\n", prepared.plan.leftOut.size() - 20);
+                break;
+            }
+            fmt::print(stderr, "left out: {}: {}\n", printable(left.name), printable(left.why));
+        }
+    }
+    const auto started = std::chrono::system_clock::now();
+    Progress progress;
+    Result<ConvertReport> result = [&] {
+        const ProgressPrinter printer(context, progress);
+        return runPrepared(prepared, settings, &progress, context.stop);
+    }();
+    if (!result.ok()) return std::move(result).error();
+    const ConvertReport& report = *result;
+
+    constexpr const char* verifyNames[] = {"digest", "full", "none"};
+    const bool wantsJson = context.json || context.progress == ProgressMode::json || !options.report.empty();
+    const Json json = wantsJson ? reportJson(prepared.plan, report, started, verifyNames[static_cast<int>(settings.options.verify)]) : Json();
+    if (!options.report.empty()) {
+        std::ofstream out(options.report);
+        out << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+        if (!out.flush()) return systemError(errno, "write the report", options.report);
+    }
+    if (context.progress == ProgressMode::json) {
+        for (const Json& finding : json["findings"]) printLine(stderr, Json{{"event", "finding"}, {"finding", finding}});
+        printLine(stderr, Json{{"event", "done"}, {"report", json}});
+    }
+    if (context.json) {
+        printJson(json);
+        return 0;
+    }
+    const Style style{context.colored()};
+    fmt::print("{} {}\n", style.green("done:"), printable(prepared.destination));
+    fmt::print("  {} tensors, {} objects; {} read, {} written in {} ({}/s)\n", countText(prepared.plan.tensors), countText(prepared.plan.objects),
+               bytesText(report.bytesRead), bytesText(report.bytesWritten), durationText(report.seconds),
+               bytesText(report.seconds > 0 ? static_cast<uint64_t>(static_cast<double>(report.bytesWritten) / report.seconds) : 0));
+    if (report.bytesReused) fmt::print("  {} were already done and taken over\n", bytesText(report.bytesReused));
+    if (settings.options.verify == Verify::none) {
+        fmt::print("  reopened; values not verified (--verify none)\n");
+    } else {
+        fmt::print("  verified: every tensor of the destination has the digest of what was written ({})\n", durationText(report.verifySeconds));
+    }
+    if (!report.counts.empty()) {
+        fmt::print("  {} {} tensors hold NaN or Inf, such as {}\n", style.yellow("warning:"), report.counts.size(), printable(report.counts[0].first));
+    }
+    if (!prepared.plan.leftOut.empty()) fmt::print("  {} entries were left out\n", prepared.plan.leftOut.size());
+    return 0;
+}
+
+void addOne(CLI::App& app, Context& context, const std::string& name, const std::string& description, const std::string& footer) {
+    CLI::App* verb = app.add_subcommand(name, description);
+    verb->footer(footer);
+    auto options = std::make_shared<Options>();
+    options->dryRun = name == "plan";
+    ConvertRequest& request = options->settings.request;
+    ConvertOptions& how = options->settings.options;
+    verb->add_option("source", options->source, "Checkpoint to read: a directory or a file")->required()->type_name("SRC");
+    verb->add_option("destination", options->destination, "Where the new one goes; must not exist")->required()->type_name("DST");
+
+    const std::string target = "Target";
+    if (name != "reshard") verb->add_option("--to", request.format, "Format to write (default: the source's); 'shardscope formats' lists them")->type_name("FORMAT")->group(target);
+    verb->add_option("--variant", request.variant, "Variant of the format, where it has several")->type_name("NAME")->group(target);
+    verb->add_option_function<std::string>(
+            "--max-file-size",
+            [&request](const std::string& text) {
+                const auto bytes = parseBytes(text);
+                if (!bytes || *bytes == 0) throw CLI::ValidationError("--max-file-size", "'" + text + "' is not a size such as 5GB");
+                request.maxFileSize = *bytes;
+            },
+            "Start a new file above this size")
+        ->type_name("SIZE")->group(target);
+
+    const std::string what = "What";
+    verb->add_option("--select", request.select, "Only these names (GLOB or re:REGEX, repeatable)")->type_name("GLOB")->allow_extra_args(false)->group(what);
+    verb->add_option("--exclude", request.exclude, "Not these names (repeatable)")->type_name("GLOB")->allow_extra_args(false)->group(what);
+    verb->add_flag("--weights-only", request.weightsOnly, "Leave optimizer state behind")->group(what);
+    verb->add_option_function<std::vector<std::string>>(
+            "--rename", [&request](const std::vector<std::string>& rules) { for (const auto& rule : rules) request.rename.push_back(parseRename(rule)); },
+            "Regular expression and replacement for names (repeatable)")
+        ->type_name("FROM=TO")->allow_extra_args(false)->group(what);
+    verb->add_option_function<std::vector<std::string>>(
+            "--dtype", [&request](const std::vector<std::string>& rules) { for (const auto& rule : rules) request.cast.push_back(parseCast(rule)); },
+            "Cast matching tensors (repeatable; the first match wins)")
+        ->type_name("GLOB=DTYPE")->allow_extra_args(false)->group(what);
+    verb->add_option("--map", options->settings.map, "Recipe with select, drop, rename and cast steps (docs/cli.md)")->type_name("FILE.json")->group(what);
+    verb->add_option("--objects", options->settings.objectsFile, "Keep objects that the target cannot hold in this torch.save file")->type_name("FILE.pt")->group(what);
+    verb->add_flag("--strict", request.strict, "Refuse to leave anything out")->group(what);
+    static const std::map<std::string, FillGaps> fills{{"nan", FillGaps::nan}, {"zero", FillGaps::zero}};
+    verb->add_option("--fill-gaps", request.fillGaps, "Fill elements that no chunk holds with nan or zero (otherwise an error)")
+        ->transform(CLI::CheckedTransformer(fills).description(""))->type_name("VALUE")->group(what);
+
+    const std::string where = "Where each byte goes";
+    verb->add_option_function<std::string>(
+            "--mesh",
+            [&request](const std::string& text) {
+                auto mesh = parseMesh(text);
+                if (!mesh.ok()) throw CLI::ValidationError("--mesh", mesh.error().message);
+                request.mesh = std::move(mesh).value();
+            },
+            "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)")
+        ->type_name("MESH")->group(where);
+    verb->add_option_function<std::vector<std::string>>(
+            "--shard", [&request](const std::vector<std::string>& rules) { for (const auto& rule : rules) request.shard.push_back(parseShard(rule)); },
+            "Cut matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)")
+        ->type_name("RULE")->allow_extra_args(false)->group(where);
+    verb->add_option_function<std::vector<std::string>>(
+            "--stage", [&request](const std::vector<std::string>& rules) { for (const auto& rule : rules) request.stage.push_back(parseStage(rule)); },
+            "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)")
+        ->type_name("RULE")->allow_extra_args(false)->group(where);
+    verb->add_option("--like", options->settings.like, "Same names and placement as this checkpoint")->type_name("CHECKPOINT")->group(where);
+    static const std::map<std::string, SplitRule> splits{{"torch", SplitRule::torch}, {"even", SplitRule::even}, {"paddle", SplitRule::paddle}};
+    verb->add_option("--split", request.split, "Rule for sizes that do not divide: torch (default), even or paddle")
+        ->transform(CLI::CheckedTransformer(splits).description(""))->type_name("RULE")->group(where);
+
+    if (name != "plan") {
+        const std::string run = "How";
+        static const std::map<std::string, Verify> verifies{{"digest", Verify::digest}, {"full", Verify::full}, {"none", Verify::none}};
+        verb->add_option("--verify", how.verify, "digest (re-read the destination; default), full (the source again too) or none")
+            ->transform(CLI::CheckedTransformer(verifies).description(""))->type_name("HOW")->group(run);
+        verb->add_flag("--resume", how.resume, "Go on with an interrupted job")->group(run);
+        verb->add_flag("--overwrite", how.overwrite, "Replace an existing destination, once the new one is whole")->group(run);
+        verb->add_flag("--dry-run", options->dryRun, "Only show the plan")->group(run);
+        verb->add_option("--report", options->report, "Write the report to this file as JSON")->type_name("FILE")->group(run);
+    }
+    addCommon(*verb, context, true);
+    verb->callback([&context, options] { context.verb = [&context, options] { return convert(context, *options); }; });
+}
+
+}  // namespace
+
+void addConvert(CLI::App& app, Context& context) {
+    addOne(app, context, "plan", "What a conversion would read, write and leave out (convert --dry-run)",
+           "Example:\n  shardscope plan /checkpoints/step-1000 model/ --to safetensors --weights-only");
+    addOne(app, context, "convert", "Convert to another format or sharding, bit for bit, in bounded memory",
+           "Examples:\n  shardscope convert /checkpoints/step-1000 model/ --to safetensors --weights-only\n"
+           "  shardscope convert model.pt dcp/ --to dcp --mesh dp=2,tp=4 --shard '*.weight:tp=0,dp=0'\n\n"
+           "The destination appears whole or not at all; an interrupted job goes on with --resume.");
+    addOne(app, context, "reshard", "Convert to another sharding of the same format",
+           "Example:\n  shardscope reshard /checkpoints/step-1000 /checkpoints/step-1000-tp8 --mesh tp=8 --shard '*:tp=0'");
+}
+
+}  // namespace shardscope::cli

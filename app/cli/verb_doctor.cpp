@@ -1,0 +1,153 @@
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/statfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "cli/application.h"
+#include "cli/json.h"
+#include "cli/text.h"
+
+namespace shardscope::cli {
+namespace {
+
+struct Disk {
+    std::string path, type;
+    uint64_t freeBytes = 0;
+    bool exists = false, writable = false, direct = false, clone = false;
+};
+
+std::string fileSystemName(long magic) {
+    switch (static_cast<unsigned long>(magic)) {
+        case 0xEF53: return "ext4";
+        case 0x58465342: return "xfs";
+        case 0x9123683E: return "btrfs";
+        case 0x01021994: return "tmpfs";
+        case 0x6969: return "nfs";
+        case 0x0BD00BD0: return "lustre";
+        case 0x47504653: return "gpfs";
+        case 0x65735546: return "fuse";
+        case 0x794C7630: return "overlayfs";
+        case 0x2FC12FC1: return "zfs";
+        default: return fmt::format("0x{:x}", magic);
+    }
+}
+
+// Tries with two small unnamed files in the directory; nothing stays behind.
+Disk probeDisk(const std::string& path) {
+    Disk disk;
+    disk.path = path;
+    struct statfs info {};
+    if (statfs(path.c_str(), &info) != 0) return disk;
+    disk.exists = true;
+    disk.type = fileSystemName(info.f_type);
+    disk.freeBytes = static_cast<uint64_t>(info.f_bavail) * static_cast<uint64_t>(info.f_bsize);
+    const int a = open(path.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    const int b = open(path.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    disk.writable = a >= 0 && b >= 0;
+    if (disk.writable) {
+        void* block = nullptr;
+        if (posix_memalign(&block, 4096, 4096) == 0) {
+            std::fill_n(static_cast<char*>(block), 4096, 'x');
+            const bool written = pwrite(a, block, 4096, 0) == 4096;
+            disk.clone = written && ioctl(b, FICLONE, a) == 0;
+            disk.direct = fcntl(a, F_SETFL, O_DIRECT) == 0 && pwrite(a, block, 4096, 0) == 4096;
+            std::free(block);
+        }
+    }
+    if (a >= 0) close(a);
+    if (b >= 0) close(b);
+    return disk;
+}
+
+std::string findProgram(const std::string& name) {
+    const char* path = std::getenv("PATH");
+    std::string_view rest = path ? path : "";
+    while (!rest.empty()) {
+        const std::string_view part = rest.substr(0, rest.find(':'));
+        rest = part.size() == rest.size() ? std::string_view{} : rest.substr(part.size() + 1);
+        const std::string candidate = std::string(part) + "/" + name;
+        if (access(candidate.c_str(), X_OK) == 0) return candidate;
+    }
+    return {};
+}
+
+std::string besideThisProgram(const std::string& name) {
+    char self[4096];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length <= 0) return {};
+    const std::string path = splitPath(std::string(self, static_cast<size_t>(length))).first + "/" + name;
+    return access(path.c_str(), X_OK) == 0 ? path : std::string();
+}
+
+Result<int> doctor(const Context& context, const std::vector<std::string>& paths) {
+    utsname system{};
+    uname(&system);
+    uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    std::vector<Disk> disks;
+    for (const std::string& path : paths) disks.push_back(probeDisk(path));
+    struct Part {
+        const char* name;
+        std::string path;
+        const char* use;
+    };
+    std::vector<Part> parts{
+        {"worker", besideThisProgram("shardscope-worker"), "jobs over several processes and GPUs"},
+        {"window", besideThisProgram("shardscope-gui"), "the desktop application"},
+        {"ssh", findProgram("ssh"), "checkpoints and jobs on other hosts"},
+        {"slurm", findProgram("sbatch"), "jobs under Slurm"},
+        {"gpu driver", findProgram("nvidia-smi"), "jobs on local GPUs"},
+    };
+    if (context.json) {
+        Json json{{"schema", "shardscope.doctor/1"}, {"version", SHARDSCOPE_VERSION}};
+        json["system"] = {{"kernel", fmt::format("{} {}", system.sysname, system.release)}, {"machine", system.machine}, {"cores", std::thread::hardware_concurrency()}, {"memory", memory}};
+        json["parts"] = Json::array();
+        for (const Part& part : parts) json["parts"].push_back({{"name", part.name}, {"found", !part.path.empty()}, {"path", part.path}, {"use", part.use}});
+        json["disks"] = Json::array();
+        for (const Disk& d : disks) {
+            json["disks"].push_back({{"path", d.path}, {"exists", d.exists}, {"type", d.type}, {"free", d.freeBytes}, {"writable", d.writable}, {"direct_io", d.direct}, {"clone", d.clone}});
+        }
+        printJson(json);
+        return 0;
+    }
+    const Style style{context.colored()};
+    fmt::print("shardscope {} on {} {}, {}, {} cores, {}\n\n", SHARDSCOPE_VERSION, system.sysname, system.release, system.machine, std::thread::hardware_concurrency(), bytesText(memory));
+    using A = Table::Align;
+    Table partTable({{"part", A::left}, {"", A::left}, {"for", A::left}});
+    for (const Part& part : parts) partTable.add({part.name, part.path.empty() ? "not found" : part.path, part.use});
+    partTable.print(stdout, style);
+    fmt::print("\n");
+    Table table({{"disk", A::left}, {"type", A::left}, {"free", A::right}, {"writable", A::left}, {"direct I/O", A::left}, {"clones", A::left}});
+    const auto yes = [](bool b) { return b ? "yes" : "no"; };
+    for (const Disk& d : disks) table.add({printable(d.path), d.exists ? d.type : "not found", bytesText(d.freeBytes), yes(d.writable), yes(d.direct), yes(d.clone)});
+    table.print(stdout, style);
+    return 0;
+}
+
+}  // namespace
+
+void addDoctor(CLI::App& app, Context& context) {
+    CLI::App* verb = app.add_subcommand("doctor", "This machine: version, optional parts, disks and what they can do");
+    verb->footer("Example:\n  shardscope doctor /checkpoints /scratch");
+    auto paths = std::make_shared<std::vector<std::string>>();
+    verb->add_option("path", *paths, "Directories to look at (default: here and the temporary directory)")->type_name("DIR");
+    verb->add_flag("--json", context.json, "One JSON document on stdout");
+    verb->callback([&context, paths] {
+        context.verb = [&context, paths] {
+            if (paths->empty()) {
+                const char* temporary = std::getenv("TMPDIR");
+                *paths = {".", temporary ? temporary : "/tmp"};
+            }
+            return doctor(context, *paths);
+        };
+    });
+}
+
+}  // namespace shardscope::cli

@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "cli/application.h"
+#include "cli/json.h"
+#include "cli/text.h"
+
+namespace shardscope::cli {
+namespace {
+
+struct Options {
+    std::string path;
+    std::string pattern = "*";
+    bool ascii = false;
+};
+
+// How much of a tensor one rank holds, as one cell: nothing, up to an eighth, a quarter, a half, nearly all, all.
+constexpr const char* kBlocks[] = {"·", "▁", "▂", "▄", "▆", "█"};
+constexpr const char* kAscii[] = {".", "1", "2", "4", "6", "#"};
+
+int cellOf(double share) {
+    if (share <= 0) return 0;
+    if (share >= 1) return 5;
+    if (share <= 0.125) return 1;
+    if (share <= 0.25) return 2;
+    return share <= 0.5 ? 3 : 4;
+}
+
+// "model.layers.12.w" -> "model.layers.*.w", so that layers with one placement fold into a row.
+std::string foldedName(std::string_view name) {
+    std::string out;
+    for (size_t i = 0; i < name.size();) {
+        size_t end = std::min(name.find('.', i), name.size());
+        const std::string_view part = name.substr(i, end - i);
+        const bool number = !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+        out += number ? std::string_view("*") : part;
+        if (end < name.size()) out += '.';
+        i = end + 1;
+    }
+    return out;
+}
+
+struct Row {
+    std::string name;
+    size_t tensors = 0;
+    std::string shape;
+    std::string cells;  // one digit per rank
+};
+
+Result<int> map(const Context& context, const Options& options) {
+    SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
+    const Catalog& catalog = checkpoint.catalog();
+    SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
+    const uint32_t ranks = catalog.rankCount();
+
+    std::vector<Row> rows;
+    std::map<std::tuple<std::string, std::string, std::string>, size_t> index;
+    std::vector<double> shares(ranks);
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (!pattern.matches(catalog.name(t))) continue;
+        std::fill(shares.begin(), shares.end(), 0.0);
+        const auto total = static_cast<double>(std::max<int64_t>(1, catalog.elements(t)));
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            const ChunkInfo chunk = catalog.chunk(t, c);
+            const uint32_t r = chunk.rank == kNone ? 0 : chunk.rank;
+            if (r < ranks) shares[r] += catalog.elements(t) == 0 ? 1.0 : static_cast<double>(chunk.elements()) / total;
+        }
+        Row row{std::string(catalog.name(t)), 1, formatDims(catalog.shape(t)), {}};
+        for (double share : shares) row.cells += static_cast<char>('0' + cellOf(share));
+        const auto [it, fresh] = index.emplace(std::tuple{foldedName(row.name), row.shape, row.cells}, rows.size());
+        if (fresh) {
+            rows.push_back(std::move(row));
+        } else {
+            Row& first = rows[it->second];
+            ++first.tensors;
+            first.name = std::get<0>(it->first);
+        }
+    }
+    const std::optional<Mesh> mesh = meshOf(catalog);
+    if (context.json) {
+        Json json{{"schema", "shardscope.map/1"}, {"ranks", ranks}, {"mesh", meshJson(mesh)}, {"rows", Json::array()}};
+        for (const Row& row : rows) {
+            Json cells = Json::array();
+            for (char c : row.cells) cells.push_back(c - '0');
+            json["rows"].push_back({{"name", row.name}, {"tensors", row.tensors}, {"shape", row.shape}, {"cells", std::move(cells)}});
+        }
+        printJson(json);
+        return 0;
+    }
+    const Style style{context.colored()};
+    if (rows.empty()) {
+        fmt::print("no tensor matches\n");
+        return 0;
+    }
+    if (mesh) fmt::print("mesh {} ({})\n", formatMesh(*mesh), mesh->source == Mesh::Source::declared ? "declared" : "inferred");
+
+    // Names take what they need, at most half of the line; ranks that do not fit are folded to every n-th.
+    size_t nameWidth = 0;
+    for (Row& row : rows) {
+        if (row.tensors > 1) row.name += fmt::format("  x{}", row.tensors);
+        nameWidth = std::max(nameWidth, displayWidth(printable(row.name)));
+    }
+    const size_t width = terminalWidth();
+    nameWidth = std::min(nameWidth, std::max<size_t>(20, width / 2));
+    const size_t room = width > nameWidth + 2 ? width - nameWidth - 2 : 1;
+    const size_t step = (ranks + room - 1) / room;
+    std::string head(nameWidth + 2, ' ');
+    for (uint32_t r = 0, column = 0; r < ranks; r += static_cast<uint32_t>(step), ++column) {
+        head += r % 10 == 0 && step == 1 ? fmt::format("{}", r / 10 % 10) : step == 1 ? " " : "";
+    }
+    std::string units(nameWidth + 2, ' ');
+    for (uint32_t r = 0; r < ranks; r += static_cast<uint32_t>(step)) units += step == 1 ? static_cast<char>('0' + r % 10) : '|';
+    if (ranks > 10 && step == 1) fmt::print("{}\n", style.dim(head));
+    fmt::print("{}\n", style.dim(units));
+    for (const Row& row : rows) {
+        std::string name = printable(row.name);
+        while (displayWidth(name) > nameWidth) name.pop_back();
+        std::string line = name + std::string(nameWidth - displayWidth(name) + 2, ' ');
+        for (size_t r = 0; r < row.cells.size(); r += step) {
+            // Of folded ranks the fullest is shown, so that nothing that is there disappears.
+            char best = '0';
+            for (size_t k = r; k < std::min(r + step, row.cells.size()); ++k) best = std::max(best, row.cells[k]);
+            line += (options.ascii ? kAscii : kBlocks)[best - '0'];
+        }
+        fmt::print("{}\n", line);
+    }
+    fmt::print("{}\n", style.dim(options.ascii ? "columns: ranks; . nothing  1 up to 1/8  2 up to 1/4  4 up to 1/2  6 more  # all"
+                                               : "columns: ranks; · nothing  ▁ up to 1/8  ▂ up to 1/4  ▄ up to 1/2  ▆ more  █ all"));
+    if (step > 1) fmt::print("{}\n", style.dim(fmt::format("each column stands for {} ranks", step)));
+    return 0;
+}
+
+}  // namespace
+
+void addMap(CLI::App& app, Context& context) {
+    CLI::App* verb = app.add_subcommand("map", "Placement map: which rank holds how much of which tensor");
+    verb->footer("Example:\n  shardscope map /checkpoints/step-1000 'model.layers.*'");
+    auto options = std::make_shared<Options>();
+    verb->add_option("path", options->path, "Checkpoint: a directory or a file")->required()->type_name("PATH");
+    verb->add_option("glob", options->pattern, "Only names that match")->type_name("GLOB");
+    verb->add_flag("--ascii", options->ascii, "Plain characters instead of Unicode blocks");
+    addCommon(*verb, context, false);
+    verb->callback([&context, options] { context.verb = [&context, options] { return map(context, *options); }; });
+}
+
+}  // namespace shardscope::cli

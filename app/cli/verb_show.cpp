@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "cli/application.h"
+#include "cli/json.h"
+#include "cli/text.h"
+#include "engine/statistics.h"
+#include "model/coverage.h"
+#include "model/infer_mesh.h"
+
+namespace shardscope::cli {
+namespace {
+
+struct Options {
+    std::string path, tensor;
+    bool values = false;
+};
+
+Result<TensorId> findTensor(const Catalog& catalog, const std::string& name, const std::string& path) {
+    const TensorId t = catalog.find(name);
+    if (t != kNone) return t;
+    std::string hint = "'shardscope ls' lists the names";
+    for (TensorId other = 0; other < catalog.tensorCount(); ++other) {
+        if (catalog.name(other).ends_with(name)) {
+            hint = fmt::format("did you mean '{}'?", catalog.name(other));
+            break;
+        }
+    }
+    return makeError(ErrorCode::notFound, fmt::format("has no tensor '{}'", name)).inFile(path).withHint(hint);
+}
+
+Json statisticsJson(const TensorStatistics& s) {
+    const auto number = [](double v) { return std::isfinite(v) ? Json(v) : Json(std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf"); };
+    Json json{{"elements", s.elements}, {"nan", s.nan}, {"inf", s.inf}, {"zero", s.zero}};
+    json["min"] = s.finite ? number(s.min) : Json();
+    json["max"] = s.finite ? number(s.max) : Json();
+    json["mean"] = s.finite ? number(s.mean) : Json();
+    json["std"] = s.finite ? number(s.deviation) : Json();
+    json["histogram"] = {{"low", s.finite ? number(s.min) : Json()}, {"high", s.finite ? number(s.max) : Json()}, {"counts", s.histogram}};
+    return json;
+}
+
+void printStatistics(const TensorStatistics& s, const Style& style) {
+    fmt::print("\n{}\n", style.bold("values"));
+    if (s.finite == 0) {
+        fmt::print("  no finite values\n");
+    } else {
+        fmt::print("  min {:g}  max {:g}  mean {:g}  std {:g}\n", s.min, s.max, s.mean, s.deviation);
+    }
+    fmt::print("  NaN {}  Inf {}  zero {} of {}\n", countText(s.nan), countText(s.inf), countText(s.zero), countText(s.elements));
+    const uint64_t most = s.histogram.empty() ? 0 : *std::max_element(s.histogram.begin(), s.histogram.end());
+    if (most == 0) return;
+    constexpr const char* levels[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    std::string bars;
+    for (uint64_t count : s.histogram) bars += levels[count == 0 ? 0 : 1 + static_cast<int>(7.0 * static_cast<double>(count) / static_cast<double>(most))];
+    fmt::print("  {:g} |{}| {:g}\n", s.min, bars, s.max);
+}
+
+Result<int> show(const Context& context, const Options& options) {
+    SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
+    const Catalog& catalog = checkpoint.catalog();
+    SHARDSCOPE_ASSIGN(const TensorId t, findTensor(catalog, options.tensor, options.path));
+    const std::optional<Mesh> mesh = meshOf(catalog);
+    const CoverageResult coverage = checkCoverage(catalog, t);
+    const TensorCut cut = tensorCut(catalog, t);
+    std::optional<TensorStatistics> statistics;
+    if (options.values) {
+        Work work(context, catalog.memoryBytes());
+        SHARDSCOPE_TRY(work.start());
+        SHARDSCOPE_ASSIGN(statistics, tensorStatistics(*checkpoint.reader, t, 64, work.resources()));
+    }
+    if (context.json) {
+        Json json{{"schema", "shardscope.show/1"}};
+        json["tensor"] = tensorJson(catalog, t, true);
+        json["mesh"] = meshJson(mesh);
+        json["parts"] = dimsJson(cut.parts);
+        json["replicas"] = coverage.replicas.size();
+        json["gaps"] = Json::array();
+        for (const Box& gap : coverage.gaps) json["gaps"].push_back({{"offsets", dimsJson(gap.offsets)}, {"lengths", dimsJson(gap.lengths)}});
+        if (statistics) json["values"] = statisticsJson(*statistics);
+        printJson(json);
+        return 0;
+    }
+    const Style style{context.colored()};
+    fmt::print("{}\n  {} {}, {}, {}\n", style.bold(printable(catalog.name(t))), dtypeName(catalog.dtype(t)), formatDims(catalog.shape(t)), bytesText(catalog.bytes(t)), roleName(catalog.role(t)));
+    if (catalog.aliasOf(t) != kNone) fmt::print("  the same storage as {}\n", printable(catalog.name(catalog.aliasOf(t))));
+    std::string pieces;
+    for (size_t d = 0; d < cut.parts.size(); ++d) {
+        if (cut.parts[d] > 1) pieces += fmt::format("{}{} along dim {}", pieces.empty() ? "" : ", ", cut.parts[d], d);
+    }
+    fmt::print("  placement: {}{}\n", pieces.empty() ? "whole" : "cut in " + pieces, mesh ? fmt::format(" over mesh {}", formatMesh(*mesh)) : "");
+    if (!coverage.whole()) {
+        for (const Box& gap : coverage.gaps) fmt::print("  {} {}\n", style.red("missing"), formatBox(gap.offsets, gap.lengths));
+        if (coverage.overlapCount) fmt::print("  {} {} pairs of chunks share elements\n", style.red("overlap"), coverage.overlapCount);
+    }
+    fmt::print("\n");
+    using A = Table::Align;
+    Table table({{"rank", A::right}, {"place", A::left}, {"box", A::left}, {"file", A::left}, {"bytes", A::left}});
+    for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+        const ChunkInfo chunk = catalog.chunk(t, c);
+        std::string place;
+        if (mesh && chunk.rank != kNone && chunk.rank < mesh->ranks()) {
+            const auto coordinates = mesh->coordinates(chunk.rank);
+            for (size_t i = 0; i < coordinates.size(); ++i) place += fmt::format("{}{}={}", i ? " " : "", mesh->axes[i].name, coordinates[i]);
+        }
+        std::string box = formatBox(chunk.offsets, chunk.lengths);
+        if (chunk.flat) box += fmt::format(" elements {}..{}", chunk.flat->start, chunk.flat->stop);
+        for (const auto& [first, again] : coverage.replicas) {
+            if (again == c) box += " (replica)";
+        }
+        table.add({chunk.rank == kNone ? "" : std::to_string(chunk.rank), place, box, chunk.file == kNone ? "" : printable(catalog.files()[chunk.file].path),
+                   fmt::format("{}..{}", chunk.offset, chunk.offset + chunk.length)});
+    }
+    table.print(stdout, style);
+    if (statistics) printStatistics(*statistics, style);
+    return 0;
+}
+
+}  // namespace
+
+void addShow(CLI::App& app, Context& context) {
+    CLI::App* verb = app.add_subcommand("show", "One tensor: its placement over the mesh, every chunk, and with --values its statistics");
+    verb->footer("Example:\n  shardscope show /checkpoints/step-1000 model.embed.weight --values");
+    auto options = std::make_shared<Options>();
+    verb->add_option("path", options->path, "Checkpoint: a directory or a file")->required()->type_name("PATH");
+    verb->add_option("tensor", options->tensor, "Full name of the tensor")->required()->type_name("TENSOR");
+    verb->add_flag("--values", options->values, "Read it: min, max, mean, std, NaN, Inf and zero counts, histogram");
+    addCommon(*verb, context, true);
+    verb->callback([&context, options] { context.verb = [&context, options] { return show(context, *options); }; });
+}
+
+}  // namespace shardscope::cli
