@@ -1,0 +1,733 @@
+// Values as text: Python's notation for people, JSON for programs.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "model/value.h"
+
+namespace shardscope {
+
+namespace {
+
+// ------------------------------------------------------------------ characters and numbers
+
+// Takes one code point (surrogates included) off the front of UTF-8; a stray byte stands for itself, marked
+// by `ok`.
+uint32_t takeCodePoint(std::string_view& text, bool& ok) {
+    const auto lead = static_cast<uint8_t>(text[0]);
+    const size_t length = lead < 0x80   ? 1
+                          : lead < 0xc2 ? 0
+                          : lead < 0xe0 ? 2
+                          : lead < 0xf0 ? 3
+                          : lead < 0xf5 ? 4
+                                        : 0;
+    ok = length > 0 && text.size() >= length;
+    uint32_t value = length <= 1 ? lead : lead & (0x7fU >> length);
+    for (size_t i = 1; ok && i < length; ++i) {
+        const auto byte = static_cast<uint8_t>(text[i]);
+        ok = (byte & 0xc0) == 0x80;
+        value = value << 6 | (byte & 0x3fU);
+    }
+    text.remove_prefix(ok ? length : 1);
+    return ok ? value : lead;
+}
+
+bool isSurrogate(uint32_t c) {
+    return c >= 0xd800 && c < 0xe000;
+}
+
+// Bidirectional and invisible controls that could make a listing lie.
+bool isDeceptive(uint32_t c) {
+    return (c >= 0x80 && c < 0xa0) || (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2060 && c <= 0x206f) || c == 0xfeff;
+}
+
+std::string quoted(std::string_view text, size_t most) {
+    const char quote = text.find('\'') != text.npos && text.find('"') == text.npos ? '"' : '\'';
+    std::string out(1, quote);
+    while (!text.empty() && out.size() <= most) {
+        const std::string_view before = text;
+        bool ok = false;
+        const uint32_t c = takeCodePoint(text, ok);
+        if (c == static_cast<uint32_t>(quote) || c == '\\') {
+            out += '\\';
+            out += static_cast<char>(c);
+        } else if (c == '\n') {
+            out += "\\n";
+        } else if (c == '\t') {
+            out += "\\t";
+        } else if (c == '\r') {
+            out += "\\r";
+        } else if (!ok || c < 0x20 || c == 0x7f) {
+            out += fmt::format("\\x{:02x}", c);
+        } else if (isSurrogate(c) || isDeceptive(c)) {
+            out += fmt::format("\\u{:04x}", c);
+        } else {
+            out += before.substr(0, before.size() - text.size());
+        }
+    }
+    return out += quote;
+}
+
+std::string quotedBytes(std::string_view bytes, size_t most) {
+    const char quote = bytes.find('\'') != bytes.npos && bytes.find('"') == bytes.npos ? '"' : '\'';
+    std::string out = "b";
+    out += quote;
+    for (char byte : bytes) {
+        if (out.size() > most) break;
+        if (byte == quote || byte == '\\') {
+            out += '\\';
+            out += byte;
+        } else if (byte == '\n') {
+            out += "\\n";
+        } else if (byte == '\t') {
+            out += "\\t";
+        } else if (byte == '\r') {
+            out += "\\r";
+        } else if (byte < 0x20 || byte == 0x7f) {
+            out += fmt::format("\\x{:02x}", static_cast<uint8_t>(byte));
+        } else {
+            out += byte;
+        }
+    }
+    return out += quote;
+}
+
+std::string realText(double value) {
+    std::string text = fmt::format("{}", value);
+    if (std::isfinite(value) && text.find_first_of(".e") == text.npos) text += ".0";
+    return text;
+}
+
+// Two's complement, little-endian, in decimal.
+std::string bigIntegerText(std::string_view bytes) {
+    std::string magnitude(bytes);
+    const bool negative = !bytes.empty() && (static_cast<uint8_t>(bytes.back()) & 0x80);
+    if (negative) {
+        unsigned carry = 1;
+        for (char& byte : magnitude) {
+            const unsigned next = static_cast<uint8_t>(~byte) + carry;
+            byte = static_cast<char>(next & 0xff);
+            carry = next >> 8;
+        }
+    }
+    constexpr uint32_t kBillion = 1'000'000'000;
+    std::vector<uint32_t> groups{0};
+    for (size_t i = magnitude.size(); i-- > 0;) {
+        uint64_t carry = static_cast<uint8_t>(magnitude[i]);
+        for (uint32_t& group : groups) {
+            carry += uint64_t{group} << 8;
+            group = static_cast<uint32_t>(carry % kBillion);
+            carry /= kBillion;
+        }
+        if (carry) groups.push_back(static_cast<uint32_t>(carry));
+    }
+    std::string out = negative ? "-" : "";
+    out += std::to_string(groups.back());
+    for (size_t i = groups.size() - 1; i-- > 0;)
+        out += fmt::format("{:09}", groups[i]);
+    return out;
+}
+
+// Names come from the file as well.
+std::string safeName(std::string_view name) {
+    const std::string text = quoted(name.substr(0, 200), 1000);
+    return text.substr(1, text.size() - 2);
+}
+
+// ------------------------------------------------------------------ what objects are
+
+std::string_view lastPart(std::string_view name) {
+    const size_t dot = name.rfind('.');
+    return dot == name.npos ? name : name.substr(dot + 1);
+}
+
+// The global that makes an object; for a class that legacy torch files name by a persistent id, that class.
+NodeId classOf(const ValueGraph& g, NodeId node) {
+    const NodeId callable = g.object(node).callable;
+    if (callable == kNoNode) return kNoNode;
+    if (g.kind(callable) == ValueKind::global) return callable;
+    if (g.kind(callable) != ValueKind::persistent) return kNoNode;
+    const NodeId id = g.items(callable)[0];
+    if (g.kind(id) != ValueKind::tuple || g.items(id).size() < 2 || !g.isText(g.items(id)[0], "module"))
+        return kNoNode;
+    return g.kind(g.items(id)[1]) == ValueKind::global ? g.items(id)[1] : kNoNode;
+}
+
+std::span<const NodeId> argumentsOf(const ValueGraph& g, NodeId node) {
+    const NodeId arguments = g.object(node).arguments;
+    if (arguments == kNoNode || g.kind(arguments) != ValueKind::tuple) return {};
+    return g.items(arguments);
+}
+
+bool isModule(const ValueGraph& g, NodeId node) {
+    const NodeId state = g.object(node).state;
+    return state != kNoNode && g.isMapping(state) && g.find(state, "_modules") != kNoNode &&
+           g.find(state, "_parameters") != kNoNode && g.find(state, "_buffers") != kNoNode;
+}
+
+// A numpy dtype of plain numbers.
+struct NumpyType {
+    char kind = 0;  // f, i, u, b, c
+    unsigned bytes = 0;
+    bool swapped = false;
+    std::string name() const {
+        if (kind == 'b') return "bool";
+        const char* base = kind == 'f' ? "float" : kind == 'i' ? "int" : kind == 'u' ? "uint" : "complex";
+        return fmt::format("{}{}", base, bytes * 8);
+    }
+};
+
+std::optional<NumpyType> numpyType(const ValueGraph& g, NodeId node) {
+    if (g.kind(node) != ValueKind::object || !g.isGlobal(g.object(node).callable, "numpy", "dtype"))
+        return std::nullopt;
+    const auto args = argumentsOf(g, node);
+    if (args.empty() || g.kind(args[0]) != ValueKind::text) return std::nullopt;
+    const std::string_view code = g.text(args[0]);
+    if (code.size() != 2 || std::string_view("fiubc").find(code[0]) == std::string_view::npos)
+        return std::nullopt;
+    NumpyType type{code[0], static_cast<unsigned>(code[1] - '0'), false};
+    if (type.bytes != 1 && type.bytes != 2 && type.bytes != 4 && type.bytes != 8) return std::nullopt;
+    if (type.kind == 'c' || (type.kind == 'f' && type.bytes < 4) || (type.kind == 'b' && type.bytes != 1))
+        return std::nullopt;
+    const NodeId state = g.object(node).state;
+    if (state != kNoNode && g.kind(state) == ValueKind::tuple && g.items(state).size() > 1) {
+        type.swapped = g.isText(g.items(state)[1], ">");
+    }
+    return type;
+}
+
+std::string numpyElement(const NumpyType& type, const char* at) {
+    std::array<char, 8> raw{};
+    std::copy_n(at, type.bytes, raw.begin());
+    if (type.swapped) std::reverse(raw.begin(), raw.begin() + type.bytes);
+    if (type.kind == 'b') return raw[0] ? "True" : "False";
+    if (type.kind == 'f') {
+        if (type.bytes == 8) {
+            double value = 0;
+            std::memcpy(&value, raw.data(), sizeof value);
+            return realText(value);
+        }
+        float value = 0;
+        std::memcpy(&value, raw.data(), sizeof value);
+        std::string text = fmt::format("{}", value);
+        if (std::isfinite(value) && text.find_first_of(".e") == text.npos) text += ".0";
+        return text;
+    }
+    uint64_t bits = 0;
+    std::memcpy(&bits, raw.data(), sizeof bits);
+    if (type.kind == 'u') return std::to_string(bits);
+    const unsigned unused = 64 - type.bytes * 8;
+    return std::to_string(static_cast<int64_t>(bits << unused) >> unused);
+}
+
+// numpy's makers of arrays and scalars, before and after its modules were renamed.
+bool isNumpyMaker(const ValueGraph& g, NodeId callable, std::string_view name) {
+    return g.isGlobal(callable, "numpy.core.multiarray", name) ||
+           g.isGlobal(callable, "numpy._core.multiarray", name);
+}
+
+// ------------------------------------------------------------------ Python's notation
+
+class Printer {
+  public:
+    Printer(const ValueGraph& graph, size_t most) : g_(graph), most_(most) {}
+
+    std::string print(NodeId node) {
+        value(node, 0);
+        if (out_.size() > most_) {
+            size_t end = most_ > 3 ? most_ - 3 : 0;
+            while (end > 0 && (static_cast<uint8_t>(out_[end]) & 0xc0) == 0x80)
+                --end;  // between characters
+            out_.resize(end);
+            out_ += "...";
+        }
+        return std::move(out_);
+    }
+
+  private:
+    static constexpr int kMaxDepth = 64;
+    bool full() const { return out_.size() > most_; }
+
+    void list(std::span<const NodeId> items, int depth) {
+        for (size_t i = 0; i < items.size() && !full(); ++i) {
+            if (i) out_ += ", ";
+            value(items[i], depth + 1);
+        }
+    }
+    void pairs(std::span<const NodeId> items, int depth) {
+        out_ += '{';
+        for (size_t i = 0; i + 1 < items.size() && !full(); i += 2) {
+            if (i) out_ += ", ";
+            value(items[i], depth + 1);
+            out_ += ": ";
+            value(items[i + 1], depth + 1);
+        }
+        out_ += '}';
+    }
+    void keywords(std::span<const NodeId> items, int depth) {
+        for (size_t i = 0; i + 1 < items.size() && !full(); i += 2) {
+            if (i) out_ += ", ";
+            if (g_.kind(items[i]) == ValueKind::text) {
+                out_ += safeName(g_.text(items[i]));
+            } else {
+                value(items[i], depth + 1);
+            }
+            out_ += '=';
+            value(items[i + 1], depth + 1);
+        }
+    }
+
+    void value(NodeId node, int depth) {
+        if (full()) return;
+        if (depth > kMaxDepth) {
+            out_ += "...";
+            return;
+        }
+        switch (g_.kind(node)) {
+            case ValueKind::none:
+                out_ += "None";
+                break;
+            case ValueKind::boolean:
+                out_ += g_.boolean(node) ? "True" : "False";
+                break;
+            case ValueKind::integer:
+                out_ += std::to_string(g_.integer(node));
+                break;
+            case ValueKind::bigInteger:
+                out_ += bigIntegerText(g_.text(node));
+                break;
+            case ValueKind::real:
+                out_ += realText(g_.real(node));
+                break;
+            case ValueKind::text:
+                out_ += quoted(g_.text(node), most_);
+                break;
+            case ValueKind::bytes:
+                out_ += quotedBytes(g_.text(node), most_);
+                break;
+            case ValueKind::byteArray:
+                out_ += "bytearray(" + quotedBytes(g_.text(node), most_) + ")";
+                break;
+            case ValueKind::list:
+                out_ += '[';
+                list(g_.items(node), depth);
+                out_ += ']';
+                break;
+            case ValueKind::tuple:
+                out_ += '(';
+                list(g_.items(node), depth);
+                out_ += g_.items(node).size() == 1 ? ",)" : ")";
+                break;
+            case ValueKind::set:
+                if (g_.items(node).empty()) {
+                    out_ += "set()";
+                    break;
+                }
+                out_ += '{';
+                list(g_.items(node), depth);
+                out_ += '}';
+                break;
+            case ValueKind::frozenSet:
+                out_ += g_.items(node).empty() ? "frozenset(" : "frozenset({";
+                list(g_.items(node), depth);
+                out_ += g_.items(node).empty() ? ")" : "})";
+                break;
+            case ValueKind::dict:
+                pairs(g_.items(node), depth);
+                break;
+            case ValueKind::global:
+                out_ += safeName(g_.globalModule(node)) + "." + safeName(g_.globalName(node));
+                break;
+            case ValueKind::persistent:
+                out_ += "<persistent id ";
+                value(g_.items(node)[0], depth + 1);
+                out_ += '>';
+                break;
+            case ValueKind::object:
+                object(node, depth);
+                break;
+        }
+    }
+
+    void object(NodeId node, int depth) {
+        const ValueObject& made = g_.object(node);
+        const NodeId type = classOf(g_, node);
+        if (type == kNoNode) {
+            out_ += "<object>";
+            return;
+        }
+        const std::string_view module = g_.globalModule(type);
+        const std::string_view name = g_.globalName(type);
+        const auto args = argumentsOf(g_, node);
+        if (isModule(g_, node)) {
+            out_ += "nn.Module " + safeName(lastPart(name));
+            return;
+        }
+        if (known(node, module, name, args, depth)) return;
+        if (made.made == ValueObject::Made::reduce && made.state == kNoNode && made.pairs == kNoNode &&
+            made.appended == kNoNode) {
+            out_ += safeName(lastPart(name)) + "(";
+            list(args, depth);
+            out_ += ')';
+            return;
+        }
+        if (made.pairs != kNoNode) {
+            out_ += safeName(lastPart(name)) + "(";
+            pairs(g_.pairs(node), depth);
+            out_ += ')';
+            return;
+        }
+        if (made.state != kNoNode && g_.kind(made.state) == ValueKind::dict && args.empty()) {
+            out_ += safeName(lastPart(name)) + "(";
+            keywords(g_.items(made.state), depth);
+            out_ += ')';
+            return;
+        }
+        out_ += fmt::format("<{}.{}>", safeName(module), safeName(name));
+    }
+
+    bool known(NodeId node, std::string_view module, std::string_view name, std::span<const NodeId> args,
+               int depth) {
+        const ValueObject& made = g_.object(node);
+        if (module == "torch" && name == "Size" && args.size() == 1) {
+            const ValueKind kind = g_.kind(args[0]);
+            if (kind != ValueKind::tuple && kind != ValueKind::list) return false;
+            out_ += "torch.Size([";
+            list(g_.items(args[0]), depth);
+            out_ += "])";
+            return true;
+        }
+        if (module == "torch" && name == "device" && !args.empty() && args.size() <= 2) {
+            out_ += "device(type=";
+            value(args[0], depth + 1);
+            if (args.size() == 2) {
+                out_ += ", index=";
+                value(args[1], depth + 1);
+            }
+            out_ += ')';
+            return true;
+        }
+        if (module == "builtins" && name == "complex" && args.size() == 2 &&
+            g_.kind(args[0]) == ValueKind::real && g_.kind(args[1]) == ValueKind::real) {
+            out_ += fmt::format("({}{:+}j)", g_.real(args[0]), g_.real(args[1]));
+            return true;
+        }
+        if (module == "datetime") return date(name, args);
+        if (module.starts_with("pathlib") && made.made == ValueObject::Made::reduce) {
+            std::string path;
+            for (NodeId part : args) {
+                if (g_.kind(part) != ValueKind::text) return false;
+                if (!path.empty() && path.back() != '/') path += '/';
+                path += g_.text(part);
+            }
+            out_ += safeName(name) + "(" + quoted(path.empty() ? "." : path, most_) + ")";
+            return true;
+        }
+        if (isNumpyMaker(g_, made.callable, "scalar")) return numpyScalar(args);
+        if (isNumpyMaker(g_, made.callable, "_reconstruct")) return numpyArray(made.state);
+        if (g_.isGlobal(made.callable, "numpy", "dtype")) {
+            const auto type = numpyType(g_, node);
+            if (type) out_ += fmt::format("dtype('{}')", type->name());
+            return type.has_value();
+        }
+        if (module == "torch._utils" && name.starts_with("_rebuild_")) {
+            out_ += name.starts_with("_rebuild_parameter") ? "<Parameter>" : "<tensor>";
+            return true;
+        }
+        if (module == "torch._tensor" && name.starts_with("_rebuild_from_type")) {
+            out_ += args.size() > 1 && g_.kind(args[1]) == ValueKind::global
+                        ? fmt::format("<{}>", safeName(lastPart(g_.globalName(args[1]))))
+                        : "<tensor>";
+            return true;
+        }
+        return false;
+    }
+
+    bool date(std::string_view name, std::span<const NodeId> args) {
+        if (name == "timedelta" && args.size() == 3) {
+            constexpr const char* kUnits[] = {"days", "seconds", "microseconds"};
+            out_ += "datetime.timedelta(";
+            bool any = false;
+            for (size_t i = 0; i < 3; ++i) {
+                if (g_.kind(args[i]) != ValueKind::integer || g_.integer(args[i]) == 0) continue;
+                out_ += fmt::format("{}{}={}", any ? ", " : "", kUnits[i], g_.integer(args[i]));
+                any = true;
+            }
+            out_ += any ? ")" : "0)";
+            return true;
+        }
+        if ((name != "datetime" && name != "date") || args.empty() || g_.kind(args[0]) != ValueKind::bytes)
+            return false;
+        const std::string_view b = g_.text(args[0]);
+        const auto at = [&](size_t i) { return static_cast<unsigned>(static_cast<uint8_t>(b[i])); };
+        if (name == "date" && b.size() == 4) {
+            out_ += fmt::format("datetime.date({}, {}, {})", at(0) * 256 + at(1), at(2), at(3));
+            return true;
+        }
+        if (name != "datetime" || b.size() != 10) return false;
+        out_ += fmt::format("datetime.datetime({}, {}, {}, {}, {}", at(0) * 256 + at(1), at(2) & 0x7f, at(3),
+                            at(4), at(5));
+        const unsigned micro = at(7) * 65536 + at(8) * 256 + at(9);
+        if (at(6) || micro) out_ += fmt::format(", {}", at(6));
+        if (micro) out_ += fmt::format(", {}", micro);
+        out_ += ')';
+        return true;
+    }
+
+    bool numpyScalar(std::span<const NodeId> args) {
+        if (args.size() != 2 || g_.kind(args[1]) != ValueKind::bytes) return false;
+        const auto type = numpyType(g_, args[0]);
+        const std::string_view bytes = g_.text(args[1]);
+        if (!type || bytes.size() != type->bytes) return false;
+        out_ += fmt::format("np.{}({})", type->name(), numpyElement(*type, bytes.data()));
+        return true;
+    }
+
+    // State: (version, shape, dtype, Fortran order, raw bytes).
+    bool numpyArray(NodeId state) {
+        if (state == kNoNode || g_.kind(state) != ValueKind::tuple || g_.items(state).size() != 5)
+            return false;
+        const auto parts = g_.items(state);
+        const auto type = numpyType(g_, parts[2]);
+        if (!type || g_.kind(parts[1]) != ValueKind::tuple || g_.kind(parts[3]) != ValueKind::boolean ||
+            g_.boolean(parts[3]) || g_.kind(parts[4]) != ValueKind::bytes) {
+            return false;
+        }
+        const std::string_view bytes = g_.text(parts[4]);
+        std::vector<size_t> shape;
+        size_t count = 1;
+        for (NodeId d : g_.items(parts[1])) {
+            if (g_.kind(d) != ValueKind::integer || g_.integer(d) < 0 || shape.size() == 32) return false;
+            shape.push_back(static_cast<size_t>(g_.integer(d)));
+            if (__builtin_mul_overflow(count, shape.back(), &count)) return false;
+        }
+        if (count != bytes.size() / type->bytes || bytes.size() % type->bytes) return false;
+        out_ += "array(";
+        const char* at = bytes.data();
+        numpyRows(*type, shape, 0, at);
+        out_ += fmt::format(", dtype={})", type->name());
+        return true;
+    }
+    void numpyRows(const NumpyType& type, std::span<const size_t> shape, size_t dim, const char*& at) {
+        if (dim == shape.size()) {
+            out_ += numpyElement(type, at);
+            at += type.bytes;
+            return;
+        }
+        out_ += '[';
+        for (size_t i = 0; i < shape[dim] && !full(); ++i) {
+            if (i) out_ += ", ";
+            numpyRows(type, shape, dim + 1, at);
+        }
+        out_ += ']';
+    }
+
+    const ValueGraph& g_;
+    size_t most_;
+    std::string out_;
+};
+
+// ------------------------------------------------------------------ JSON
+
+// False when it cannot be JSON: no UTF-8, or lone surrogates.
+bool jsonText(std::string_view text, std::string& out) {
+    out += '"';
+    while (!text.empty()) {
+        const std::string_view before = text;
+        bool ok = false;
+        const uint32_t c = takeCodePoint(text, ok);
+        if (!ok || isSurrogate(c)) return false;
+        if (c == '"' || c == '\\') {
+            out += '\\';
+            out += static_cast<char>(c);
+        } else if (c < 0x20 || c == 0x7f) {
+            out += fmt::format("\\u{:04x}", c);
+        } else {
+            out += before.substr(0, before.size() - text.size());
+        }
+    }
+    out += '"';
+    return true;
+}
+
+class JsonWriter {
+  public:
+    JsonWriter(const ValueGraph& graph, size_t maxNodes) : g_(graph), left_(maxNodes) {}
+
+    // False when the value is too large or nested too deep.
+    bool write(NodeId node, int depth) {
+        if (left_ == 0 || depth > kMaxValueDepth) return false;
+        --left_;
+        switch (g_.kind(node)) {
+            case ValueKind::none:
+                out += "null";
+                return true;
+            case ValueKind::boolean:
+                out += g_.boolean(node) ? "true" : "false";
+                return true;
+            case ValueKind::integer:
+                out += std::to_string(g_.integer(node));
+                return true;
+            case ValueKind::bigInteger:
+                out += bigIntegerText(g_.text(node));
+                return true;
+            case ValueKind::real:
+                if (!std::isfinite(g_.real(node))) return repr(node);
+                out += realText(g_.real(node));
+                return true;
+            case ValueKind::text: {
+                const size_t before = out.size();
+                if (jsonText(g_.text(node), out)) return true;
+                out.resize(before);
+                return repr(node);
+            }
+            case ValueKind::list:
+                return list(g_.items(node), depth);
+            case ValueKind::tuple:
+                out += "{\"tuple\": ";
+                if (!list(g_.items(node), depth)) return false;
+                out += '}';
+                return true;
+            case ValueKind::object:
+            case ValueKind::dict:
+                if (g_.isMapping(node)) return mapping(g_.pairs(node), depth);
+                return repr(node);
+            default:
+                return repr(node);
+        }
+    }
+
+    std::string out;
+
+  private:
+    bool repr(NodeId node) {
+        constexpr size_t kMaxRepr = 4000;
+        out += "{\"repr\": ";
+        if (!jsonText(Printer(g_, kMaxRepr).print(node), out)) return false;
+        out += '}';
+        return true;
+    }
+    bool list(std::span<const NodeId> items, int depth) {
+        out += '[';
+        for (size_t i = 0; i < items.size(); ++i) {
+            if (i) out += ", ";
+            if (!write(items[i], depth + 1)) return false;
+        }
+        out += ']';
+        return true;
+    }
+    bool mapping(std::span<const NodeId> pairs, int depth) {
+        bool textual = true;
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+            std::string scratch;
+            textual = textual && g_.kind(pairs[i]) == ValueKind::text && jsonText(g_.text(pairs[i]), scratch);
+        }
+        if (!textual) {
+            out += "{\"dict_items\": [";
+            for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+                out += i ? ", [" : "[";
+                if (!write(pairs[i], depth + 1)) return false;
+                out += ", ";
+                if (!write(pairs[i + 1], depth + 1)) return false;
+                out += ']';
+            }
+            out += "]}";
+            return true;
+        }
+        // A key that comes again replaces the value, but keeps its place, as in Python.
+        std::unordered_map<std::string_view, size_t> last;
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2)
+            last[g_.text(pairs[i])] = i;
+        out += '{';
+        bool any = false;
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+            const auto it = last.find(g_.text(pairs[i]));
+            if (it == last.end()) continue;
+            if (any) out += ", ";
+            any = true;
+            jsonText(g_.text(pairs[i]), out);
+            out += ": ";
+            if (!write(pairs[it->second + 1], depth + 1)) return false;
+            last.erase(it);
+        }
+        out += '}';
+        return true;
+    }
+
+    const ValueGraph& g_;
+    size_t left_;
+};
+
+}  // namespace
+
+std::string valueRepr(const Value& value, size_t maxLength) {
+    if (!value) return "";
+    return Printer(*value.graph, maxLength).print(value.node);
+}
+
+std::string valueKindName(const Value& value) {
+    if (!value) return "";
+    const ValueGraph& g = *value.graph;
+    switch (value.kind()) {
+        case ValueKind::none:
+            return "None";
+        case ValueKind::boolean:
+            return "bool";
+        case ValueKind::integer:
+        case ValueKind::bigInteger:
+            return "int";
+        case ValueKind::real:
+            return "float";
+        case ValueKind::text:
+            return "str";
+        case ValueKind::bytes:
+            return "bytes";
+        case ValueKind::byteArray:
+            return "bytearray";
+        case ValueKind::list:
+            return "list";
+        case ValueKind::tuple:
+            return "tuple";
+        case ValueKind::set:
+            return "set";
+        case ValueKind::frozenSet:
+            return "frozenset";
+        case ValueKind::dict:
+            return "dict";
+        case ValueKind::global:
+            return g.globalModule(value.node) == "torch" ? "torch.dtype" : "class";
+        case ValueKind::persistent:
+            return "persistent";
+        case ValueKind::object:
+            break;
+    }
+    const NodeId callable = g.object(value.node).callable;
+    if (callable != kNoNode && isNumpyMaker(g, callable, "_reconstruct")) return "numpy.ndarray";
+    if (callable != kNoNode && isNumpyMaker(g, callable, "scalar")) {
+        const auto args = argumentsOf(g, value.node);
+        const auto type = args.empty() ? std::nullopt : numpyType(g, args[0]);
+        return type ? "numpy." + type->name() : "numpy.generic";
+    }
+    const NodeId type = classOf(g, value.node);
+    if (type == kNoNode) return "object";
+    if (g.globalModule(type) == "builtins" || g.globalModule(type) == "collections")
+        return safeName(g.globalName(type));
+    return safeName(g.globalModule(type)) + "." + safeName(g.globalName(type));
+}
+
+std::string valueToJson(const Value& value, size_t maxNodes) {
+    if (!value) return "null";
+    JsonWriter writer(*value.graph, maxNodes);
+    if (writer.write(value.node, 0)) return std::move(writer.out);
+    std::string out = "{\"repr\": ";
+    jsonText(valueRepr(value), out);
+    return out + "}";
+}
+
+}  // namespace shardscope
