@@ -1,0 +1,436 @@
+#include "formats/dcp/dcp_catalog.h"
+
+#include <algorithm>
+#include <charconv>
+#include <tuple>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+
+namespace shardscope::dcp {
+
+namespace {
+
+constexpr size_t kMaxNotes = 100;         // of one kind
+constexpr uint32_t kMaxNamedRank = 1 << 24;  // ranks in file names above this are taken for something else
+
+uint32_t leadingRank(std::string_view name, std::string_view& rest) {
+    if (!name.starts_with("__")) return kNone;
+    name.remove_prefix(2);
+    uint32_t rank = 0;
+    const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), rank);
+    if (error != std::errc() || stop == name.data() || rank >= kMaxNamedRank) return kNone;
+    rest = name.substr(static_cast<size_t>(stop - name.data()));
+    return rank;
+}
+
+const DirectoryEntry* entryOf(const Source& source, std::string_view name) {
+    const auto it = std::lower_bound(source.entries.begin(), source.entries.end(), name,
+                                     [](const DirectoryEntry& e, std::string_view n) { return e.name < n; });
+    return it != source.entries.end() && it->name == name ? &*it : nullptr;
+}
+
+class Builder {
+  public:
+    Builder(const Source& source, std::vector<MetadataFile>& files)
+        : source_(source), files_(files), builder_("dcp", files.size() > 1 ? "no-collectives" : "", writerOf(files)) {}
+
+    Result<CatalogParts> run();
+
+  private:
+    struct Part {
+        uint32_t file;
+        uint32_t entry;
+    };
+    static std::string writerOf(const std::vector<MetadataFile>& files);
+    void addNote(size_t& count, Note note);
+    void prepareFiles();
+    FileId fileOf(uint32_t part, TextId path) const { return fileIds_[part].at(path); }
+    Status addTensor(const std::vector<Part>& parts);
+    void addObject(const Part& part);
+    void findAliases();
+    bool sameBytes(const MetaTensor& a, const MetaTensor& b) const;
+    void noteForeign();
+    void noteFiles();
+    Path pathOf(uint32_t part, TextId name) const;
+    uint16_t transformOf(uint32_t part, const MetaStored& row);
+
+    const Source& source_;
+    std::vector<MetadataFile>& files_;
+    CatalogBuilder builder_;
+    std::vector<StorageJoin> joins_;
+    std::vector<std::vector<FileId>> fileIds_;      // per metadata file, by text id
+    std::vector<std::vector<uint32_t>> pathRows_;   // per metadata file, by text id: row + 1
+    std::vector<uint32_t> aliasEntry_;  // per entry of a single metadata file: the entry whose bytes it shares
+    std::vector<TensorId> tensorOfEntry_;
+    CatalogParts parts_;
+    bool transformed_ = false;
+    size_t missingRows_ = 0, orphanRows_ = 0, unknownDtypes_ = 0;
+    uint32_t highestRank_ = kNone;
+};
+
+std::string Builder::writerOf(const std::vector<MetadataFile>& files) {
+    const Metadata& m = files.front().metadata;
+    if (m.protocol < 3) return "another writer of the format (pickle protocol 2)";
+    if (m.sixProperties) return "torch 2.15 or later";
+    if (!m.version.empty()) return "torch 2.9 to 2.14";
+    if (m.hasStorageMeta && m.storageMetaModules) return "torch 2.7 or 2.8";
+    if (m.hasStorageMeta) return "torch 2.4 to 2.6";
+    if (m.oldProperties) return "torch 2.0 to 2.2";
+    return "torch 2.3";
+}
+
+void Builder::addNote(size_t& count, Note note) {
+    if (++count <= kMaxNotes) builder_.addNote(std::move(note));
+}
+
+// Every file that the metadata names, with what the directory knows of it.
+void Builder::prepareFiles() {
+    std::unordered_map<std::string_view, FileId> known;
+    for (const MetadataFile& file : files_) {
+        builder_.addFile({file.name, file.size, FileInfo::State::present, true, rankOfMetadataFile(file.name), true});
+    }
+    for (MetadataFile& file : files_) {
+        const Metadata& m = file.metadata;
+        std::vector<FileId>& ids = fileIds_.emplace_back(m.texts.size(), kNone);
+        for (const MetaStored& row : m.stored) {
+            if (ids[row.path] != kNone) continue;
+            const std::string_view path = m.texts[row.path];
+            const auto [it, fresh] = known.emplace(path, 0);
+            if (fresh) {
+                FileInfo info;
+                info.path = std::string(path);
+                info.rank = rankOfDataFile(path);
+                if (const Status name = checkRelativeName(path); !name.ok()) {
+                    info.state = FileInfo::State::wrongKind;
+                    builder_.addNote({"security.path", Severity::error,
+                                      fmt::format("the metadata refers to '{}': {}", path, name.error().message), file.name, {},
+                                      std::nullopt});
+                } else if (const DirectoryEntry* entry = entryOf(source_, path)) {
+                    info.size = entry->size;
+                    if (entry->kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
+                } else if (auto stat = source_.directory->stat(path); stat.ok()) {
+                    info.size = stat->size;
+                    if (stat->kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
+                } else {
+                    info.state = stat.error().code == ErrorCode::notFound ? FileInfo::State::missing
+                                                                          : FileInfo::State::wrongKind;
+                }
+                if (info.rank != kNone && (highestRank_ == kNone || info.rank > highestRank_)) highestRank_ = info.rank;
+                it->second = builder_.addFile(std::move(info));
+            }
+            ids[row.path] = it->second;
+        }
+    }
+}
+
+// What lies in the directory beside the files that the metadata names.
+void Builder::noteFiles() {
+    std::unordered_map<std::string_view, bool> known;
+    for (size_t i = 0; i < builder_.fileCount(); ++i) known[builder_.file(static_cast<FileId>(i)).path] = true;
+    std::vector<FileInfo> others;
+    uint32_t idleRank = kNone;
+    for (const DirectoryEntry& entry : source_.entries) {
+        if (entry.kind != DirectoryEntry::Kind::file || known.contains(entry.name)) continue;
+        FileInfo info;
+        info.path = entry.name;
+        info.size = entry.size;
+        info.rank = rankOfDataFile(entry.name);
+        info.referenced = false;
+        info.metadata = entry.name == ".metadata" || rankOfMetadataFile(entry.name) != kNone;
+        if (info.rank != kNone && entry.size == 0) {
+            // A rank that had nothing to write still makes its file.
+            if (idleRank == kNone || info.rank > idleRank) idleRank = info.rank;
+        } else if (info.rank != kNone && highestRank_ != kNone && info.rank > highestRank_) {
+            builder_.addNote({"file.stale", Severity::warning,
+                              fmt::format("'{}' is not part of this checkpoint: the metadata knows ranks up to {} only; an earlier "
+                                          "save with more ranks has left it", entry.name, highestRank_),
+                              entry.name, {}, std::nullopt});
+        } else if (entry.name.starts_with(".metadata.tmp") || (entry.name.starts_with("__") && entry.name.ends_with(".metadata.tmp"))) {
+            builder_.addNote({"file.lock", Severity::warning,
+                              fmt::format("'{}' is what a save leaves that died before it was finished; data files may have been "
+                                          "overwritten since the metadata was", entry.name),
+                              entry.name, {}, std::nullopt});
+        }
+        others.push_back(std::move(info));
+    }
+    for (FileInfo& info : others) builder_.addFile(std::move(info));
+    if (highestRank_ != kNone || idleRank != kNone) {
+        const uint32_t highest = highestRank_ == kNone ? idleRank : idleRank == kNone ? highestRank_ : std::max(highestRank_, idleRank);
+        builder_.setRankCount(highest + 1);
+    }
+}
+
+void Builder::noteForeign() {
+    for (const MetadataFile& file : files_) {
+        size_t count = 0;
+        for (const ForeignGlobal& global : file.metadata.foreign) {
+            const std::string what = global.called
+                                         ? fmt::format("the metadata asks to call '{}', which is beyond plain data; nothing was called",
+                                                       global.name)
+                                         : fmt::format("the metadata names '{}', which is beyond plain data; it was left alone",
+                                                       global.name);
+            addNote(count, {"security.global", global.called ? Severity::error : Severity::warning, what, file.name, {}, global.offset});
+        }
+    }
+}
+
+Path Builder::pathOf(uint32_t part, TextId name) const {
+    const uint32_t row = pathRows_[part][name];
+    const Metadata& m = files_[part].metadata;
+    if (!row || m.paths[row - 1].length == 0) return {};
+    const MetaPath& path = m.paths[row - 1];
+    return decodePath(std::string_view(m.pathBytes).substr(path.at, path.length));
+}
+
+uint16_t Builder::transformOf(uint32_t part, const MetaStored& row) {
+    if (row.transforms == 0) return 0;
+    transformed_ = true;
+    const auto& names = files_[part].metadata.transforms[row.transforms];
+    const auto it = std::find(parts_.transforms.begin(), parts_.transforms.end(), names);
+    if (it != parts_.transforms.end()) return static_cast<uint16_t>(it - parts_.transforms.begin());
+    parts_.transforms.push_back(names);
+    return static_cast<uint16_t>(parts_.transforms.size() - 1);
+}
+
+bool Builder::sameBytes(const MetaTensor& a, const MetaTensor& b) const {
+    const Metadata& m = files_[0].metadata;
+    const auto equal = [](DimSpan x, DimSpan y) { return std::equal(x.begin(), x.end(), y.begin(), y.end()); };
+    if (a.dtype != b.dtype || !equal(m.dimsOf(a.shape), m.dimsOf(b.shape))) return false;
+    if (a.endChunk - a.firstChunk != b.endChunk - b.firstChunk) return false;
+    for (uint32_t i = 0; i < a.endChunk - a.firstChunk; ++i) {
+        const MetaChunk& x = m.chunks[a.firstChunk + i];
+        const MetaChunk& y = m.chunks[b.firstChunk + i];
+        if (!equal(m.dimsOf(x.offsets, x.rank), m.dimsOf(y.offsets, y.rank))) return false;
+        if (!equal(m.dimsOf(x.lengths, x.rank), m.dimsOf(y.lengths, y.rank))) return false;
+        const uint32_t xRow = joins_[0].chunkRow[a.firstChunk + i];
+        const uint32_t yRow = joins_[0].chunkRow[b.firstChunk + i];
+        if (xRow == kNone || yRow == kNone) return false;
+        const MetaStored& p = m.stored[xRow];
+        const MetaStored& q = m.stored[yRow];
+        if (p.path != q.path || p.offset != q.offset || p.length != q.length) return false;
+    }
+    return true;
+}
+
+// Two names whose chunks are the same stretches of the same files are one tensor.
+void Builder::findAliases() {
+    const Metadata& m = files_[0].metadata;
+    struct First {
+        TextId path;
+        uint64_t offset;
+        uint32_t entry;
+    };
+    std::vector<First> firsts;
+    for (uint32_t e = 0; e < m.entries.size(); ++e) {
+        if (m.entries[e].tensor == kNone) continue;
+        const MetaTensor& t = m.tensors[m.entries[e].tensor];
+        if (t.firstChunk == t.endChunk || t.unknownDtype != kNone) continue;
+        const uint32_t row = joins_[0].chunkRow[t.firstChunk];
+        if (row != kNone && m.stored[row].length > 0) firsts.push_back({m.stored[row].path, m.stored[row].offset, e});
+    }
+    std::sort(firsts.begin(), firsts.end(), [](const First& a, const First& b) {
+        return std::tie(a.path, a.offset, a.entry) < std::tie(b.path, b.offset, b.entry);
+    });
+    aliasEntry_.assign(m.entries.size(), kNone);
+    tensorOfEntry_.assign(m.entries.size(), kNone);
+    for (size_t i = 1, begin = 0; i < firsts.size(); ++i) {
+        if (firsts[i].path != firsts[begin].path || firsts[i].offset != firsts[begin].offset) {
+            begin = i;
+            continue;
+        }
+        const MetaTensor& first = m.tensors[m.entries[firsts[begin].entry].tensor];
+        if (sameBytes(first, m.tensors[m.entries[firsts[i].entry].tensor])) aliasEntry_[firsts[i].entry] = firsts[begin].entry;
+    }
+}
+
+Status Builder::addTensor(const std::vector<Part>& parts) {
+    const Part& head = parts.front();
+    const Metadata& first = files_[head.file].metadata;
+    const MetaEntry& entry = first.entries[head.entry];
+    const MetaTensor& tensor = first.tensors[entry.tensor];
+    const std::string_view name = first.texts[entry.name];
+    if (tensor.unknownDtype != kNone) {
+        addNote(unknownDtypes_, {"meta.inconsistent", Severity::warning,
+                                 fmt::format("the dtype '{}' is not known; the tensor is left out", first.texts[tensor.unknownDtype]),
+                                 files_[head.file].name, std::string(name), std::nullopt});
+        return {};
+    }
+    TensorInfo info;
+    info.name = std::string(name);
+    info.path = pathOf(head.file, entry.name);
+    info.dtype = tensor.dtype;
+    const DimSpan shape = first.dimsOf(tensor.shape);
+    info.shape.assign(shape.begin(), shape.end());
+    if (!aliasEntry_.empty()) {
+        if (const uint32_t original = aliasEntry_[head.entry]; original != kNone) info.aliasOf = tensorOfEntry_[original];
+        tensorOfEntry_[head.entry] = static_cast<TensorId>(builder_.tensorCount());
+    }
+    SHARDSCOPE_TRY(builder_.addTensor(info));
+    for (const Part& part : parts) {
+        const Metadata& m = files_[part.file].metadata;
+        const MetaTensor& t = m.tensors[m.entries[part.entry].tensor];
+        if (&part != &head) {
+            const DimSpan other = m.dimsOf(t.shape);
+            if (t.dtype != tensor.dtype || t.unknownDtype != kNone || !std::equal(other.begin(), other.end(), shape.begin(), shape.end())) {
+                builder_.addNote({"meta.inconsistent", Severity::error,
+                                  fmt::format("'{}' gives the tensor another dtype or shape than '{}'; its chunks are left out",
+                                              files_[part.file].name, files_[head.file].name),
+                                  files_[part.file].name, info.name, std::nullopt});
+                continue;
+            }
+        }
+        for (uint32_t c = t.firstChunk; c < t.endChunk; ++c) {
+            const MetaChunk& meta = m.chunks[c];
+            CatalogBuilder::Chunk chunk;
+            chunk.offsets = m.dimsOf(meta.offsets, meta.rank);
+            chunk.lengths = m.dimsOf(meta.lengths, meta.rank);
+            const uint32_t row = joins_[part.file].chunkRow[c];
+            uint16_t transform = 0;
+            if (row != kNone) {
+                const MetaStored& stored = m.stored[row];
+                chunk.file = fileOf(part.file, stored.path);
+                chunk.rank = builder_.file(chunk.file).rank;
+                chunk.offset = stored.offset;
+                chunk.length = stored.length;
+                transform = transformOf(part.file, stored);
+            } else if (!boxIsEmpty(chunk.lengths)) {
+                addNote(missingRows_, {"meta.inconsistent", Severity::error,
+                                       fmt::format("chunk {} has no entry in storage_data: nobody knows where its data is",
+                                                   formatBox(chunk.offsets, chunk.lengths)),
+                                       files_[part.file].name, info.name, std::nullopt});
+            }
+            SHARDSCOPE_TRY(builder_.addChunk(chunk));
+            parts_.chunkTransforms.push_back(transform);
+        }
+    }
+    return {};
+}
+
+void Builder::addObject(const Part& part) {
+    const Metadata& m = files_[part.file].metadata;
+    const MetaEntry& entry = m.entries[part.entry];
+    ObjectInfo object;
+    object.name = std::string(m.texts[entry.name]);
+    object.path = pathOf(part.file, entry.name);
+    if (object.path.empty()) object.path = {keyPart(object.name)};
+    const uint32_t row = joins_[part.file].objectRow[part.entry];
+    uint16_t transform = 0;
+    if (row != kNone) {
+        const MetaStored& stored = m.stored[row];
+        object.file = fileOf(part.file, stored.path);
+        object.rank = builder_.file(object.file).rank;
+        object.offset = stored.offset;
+        object.length = stored.length;
+        transform = transformOf(part.file, stored);
+    } else {
+        addNote(missingRows_, {"meta.inconsistent", Severity::error,
+                               fmt::format("the object '{}' has no entry in storage_data: nobody knows where its data is", object.name),
+                               files_[part.file].name, {}, std::nullopt});
+    }
+    builder_.addObject(std::move(object));
+    parts_.objectTransforms.push_back(transform);
+}
+
+Result<CatalogParts> Builder::run() {
+    parts_.transforms.emplace_back();
+    size_t chunkCount = 0, dimCount = 0, entryCount = 0;
+    for (const MetadataFile& file : files_) {
+        const Metadata& m = file.metadata;
+        joins_.push_back(joinStorage(m));
+        std::vector<uint32_t>& rows = pathRows_.emplace_back(m.texts.size(), 0);
+        for (size_t i = 0; i < m.paths.size(); ++i) rows[m.paths[i].name] = static_cast<uint32_t>(i + 1);
+        chunkCount += m.chunks.size();
+        for (const MetaChunk& chunk : m.chunks) dimCount += chunk.rank;
+        entryCount += m.entries.size();
+    }
+    prepareFiles();
+    noteForeign();
+    builder_.reserve(entryCount, chunkCount, dimCount * 2);
+
+    if (files_.size() == 1) {
+        const Metadata& m = files_[0].metadata;
+        findAliases();
+        std::vector<Part> one(1);
+        for (uint32_t e = 0; e < m.entries.size(); ++e) {
+            one[0] = {0, e};
+            if (m.entries[e].tensor != kNone)
+                SHARDSCOPE_TRY(addTensor(one));
+            else
+                addObject(one[0]);
+        }
+    } else {
+        std::unordered_map<std::string_view, size_t> byName;
+        std::vector<std::vector<Part>> all;
+        for (uint32_t f = 0; f < files_.size(); ++f) {
+            const Metadata& m = files_[f].metadata;
+            for (uint32_t e = 0; e < m.entries.size(); ++e) {
+                const auto [it, fresh] = byName.emplace(m.texts[m.entries[e].name], all.size());
+                if (fresh) all.emplace_back();
+                std::vector<Part>& parts = all[it->second];
+                const bool tensor = m.entries[e].tensor != kNone;
+                // An object is taken from the first rank that has it, as torch does.
+                if (parts.empty() || (tensor && files_[parts[0].file].metadata.entries[parts[0].entry].tensor != kNone))
+                    parts.push_back({f, e});
+            }
+        }
+        for (const std::vector<Part>& parts : all) {
+            if (files_[parts[0].file].metadata.entries[parts[0].entry].tensor != kNone)
+                SHARDSCOPE_TRY(addTensor(parts));
+            else
+                addObject(parts[0]);
+        }
+    }
+
+    for (size_t f = 0; f < files_.size(); ++f) {
+        const Metadata& m = files_[f].metadata;
+        for (const uint32_t row : joins_[f].orphans) {
+            const MetaStored& stored = m.stored[row];
+            const std::string where =
+                stored.hasOffsets ? fmt::format(" at {}", formatDims(m.dimsOf(stored.chunkOffsets, stored.rank))) : std::string();
+            addNote(orphanRows_, {"meta.inconsistent", Severity::warning,
+                                  fmt::format("storage_data has an entry for '{}'{}, which is no chunk or object of this checkpoint",
+                                              m.texts[stored.name], where),
+                                  files_[f].name, std::string(m.texts[stored.name]), stored.offset});
+        }
+        orphanRows_ += joins_[f].orphanCount - joins_[f].orphans.size();
+    }
+    for (const auto& [count, what] : {std::pair{missingRows_, "chunks or objects without an entry in storage_data"},
+                                      std::pair{orphanRows_, "entries of storage_data that belong to nothing"},
+                                      std::pair{unknownDtypes_, "tensors of unknown dtype"}}) {
+        if (count > kMaxNotes) {
+            builder_.addNote({"meta.inconsistent", Severity::error, fmt::format("{} {} in all", count, what), files_[0].name, {},
+                              std::nullopt});
+        }
+    }
+    noteFiles();
+    if (!transformed_) {
+        parts_.chunkTransforms = {};
+        parts_.objectTransforms = {};
+    }
+    parts_.catalog = std::move(builder_).finish();
+    return std::move(parts_);
+}
+
+}  // namespace
+
+uint32_t rankOfDataFile(std::string_view path) {
+    if (const size_t slash = path.rfind('/'); slash != std::string_view::npos) path.remove_prefix(slash + 1);
+    std::string_view rest;
+    const uint32_t rank = leadingRank(path, rest);
+    if (rank == kNone || !rest.starts_with('_') || !rest.ends_with(".distcp")) return kNone;
+    rest = rest.substr(1, rest.size() - 8);
+    return !rest.empty() && std::all_of(rest.begin(), rest.end(), [](char c) { return c >= '0' && c <= '9'; }) ? rank : kNone;
+}
+
+uint32_t rankOfMetadataFile(std::string_view name) {
+    std::string_view rest;
+    const uint32_t rank = leadingRank(name, rest);
+    return rank != kNone && rest == ".metadata" ? rank : kNone;
+}
+
+Result<CatalogParts> buildCatalog(const Source& source, std::vector<MetadataFile> files) { return Builder(source, files).run(); }
+
+}  // namespace shardscope::dcp

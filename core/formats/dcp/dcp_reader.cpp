@@ -1,0 +1,245 @@
+#include "formats/dcp/dcp_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "encoding/torch_tensor.h"
+#include "encoding/zip.h"
+#include "formats/dcp/dcp_catalog.h"
+#include "formats/dcp/metadata.h"
+#include "formats/dcp/stored_entries.h"
+
+namespace shardscope::dcp {
+
+namespace {
+
+constexpr uint64_t kTransformSlack = uint64_t{1} << 20;  // what a blob adds to the elements of its chunk, generously
+constexpr uint64_t kZeroProbe = uint64_t{16} << 20;
+
+bool isDataFile(const DirectoryEntry& entry) {
+    return entry.kind == DirectoryEntry::Kind::file && rankOfDataFile(entry.name) != kNone;
+}
+
+// Whether the file starts as the pickle of a Metadata: a protocol and, near the start, torch's module name.
+bool looksLikeMetadata(const Source& source, std::string_view name) {
+    const auto file = source.directory->openFile(name);
+    if (!file.ok()) return false;
+    std::array<std::byte, 512> head{};
+    const size_t size = static_cast<size_t>(std::min<uint64_t>(head.size(), (*file)->size()));
+    if (!(*file)->readAt(0, std::span(head).first(size)).ok()) return false;
+    const std::string_view text(reinterpret_cast<const char*>(head.data()), size);
+    return text.find("torch.distributed") != std::string_view::npos && text.find("Metadata") != std::string_view::npos;
+}
+
+class DcpReader final : public Reader {
+  public:
+    DcpReader(const Source& source, const OpenOptions& options, CatalogParts parts)
+        : limits_(options.limits), parts_(std::move(parts)), entries_(source, options) {}
+
+    const Catalog& catalog() const override { return parts_.catalog; }
+    Result<Extent> locate(ChunkId chunk) const override;
+    Result<Value> objectValue(ObjectId object) const override;
+    Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const override {
+        return entries_.openFile(parts_.catalog.files()[file].path);
+    }
+
+  private:
+    Result<Extent> locateInside(const ChunkInfo& chunk) const;
+    const std::vector<std::string>& transforms(const std::vector<uint16_t>& column, size_t at) const {
+        return parts_.transforms[column.empty() ? 0 : column[at]];
+    }
+    Error explain(Error error, const EntrySlice& slice) const;
+
+    const Limits limits_;
+    const CatalogParts parts_;
+    const StoredEntries entries_;
+};
+
+// A slice that was never written reads as zeros: that says more than what a zip reader makes of it.
+Error DcpReader::explain(Error error, const EntrySlice& slice) const {
+    if (error.code != ErrorCode::damaged) return error;
+    std::vector<std::byte> buffer(size_t{64} << 10);
+    const uint64_t probed = std::min(slice.length, kZeroProbe);
+    for (uint64_t done = 0; done < probed;) {
+        const auto piece = std::span(buffer).first(static_cast<size_t>(std::min<uint64_t>(buffer.size(), probed - done)));
+        if (!slice.file->readAt(slice.offset + done, piece).ok()) return error;
+        if (std::any_of(piece.begin(), piece.end(), [](std::byte b) { return b != std::byte{0}; })) return error;
+        done += piece.size();
+    }
+    if (probed == 0) return error;
+    error.message = probed == slice.length ? "the entry holds only zero bytes: its data was never written, or is lost"
+                                           : "the entry begins with 16 MiB of zero bytes: its data was never written, or is lost";
+    error.place.offset = slice.offset;
+    return error;
+}
+
+Result<Extent> DcpReader::locateInside(const ChunkInfo& chunk) const {
+    const Catalog& catalog = parts_.catalog;
+    if (chunk.file == kNone) {
+        if (chunk.elements() == 0) return Extent{};
+        return damaged("storage_data has no entry for this chunk: nobody knows where its data is").byRule("meta.inconsistent");
+    }
+    const std::string& path = catalog.files()[chunk.file].path;
+    const DType dtype = catalog.dtype(chunk.tensor);
+    const auto bytes = dtypeByteCount(dtype, static_cast<uint64_t>(chunk.elements()));
+    uint64_t bound = 0;
+    if (!bytes || !checkedAdd(*bytes, kTransformSlack, bound)) return damaged("the size of the chunk overflows");
+    SHARDSCOPE_ASSIGN(const EntrySlice slice, entries_.open(path, chunk.offset, chunk.length,
+                                                            transforms(parts_.chunkTransforms, chunk.id), bound));
+    if (chunk.elements() == 0) {
+        Extent nothing;
+        nothing.file = slice.file;
+        nothing.offset = slice.offset;
+        return nothing;
+    }
+
+    PickleLimits limits;
+    limits.textBytes = limits_.pickleText;
+    auto archive = openTorchArchive(slice.file, slice.offset, slice.length, limits);
+    if (!archive.ok()) return explain(std::move(archive).error(), slice);
+    SHARDSCOPE_ASSIGN(const auto tensor, asTorchTensor(archive->pickle.graph, archive->pickle.root));
+    if (!tensor) return damaged("the entry holds something else than a plain tensor").byRule("meta.inconsistent");
+    if (tensor->dtype != dtype) {
+        return damaged(fmt::format("the data file holds {}, the metadata says {}", dtypeName(tensor->dtype), dtypeName(dtype)))
+            .byRule("meta.inconsistent");
+    }
+    if (!std::equal(tensor->shape.begin(), tensor->shape.end(), chunk.lengths.begin(), chunk.lengths.end())) {
+        return damaged(fmt::format("the data file holds a tensor of shape {}, the metadata says {}", formatDims(tensor->shape),
+                                   formatDims(chunk.lengths)))
+            .byRule("meta.inconsistent");
+    }
+    SHARDSCOPE_ASSIGN(const ZipEntry* entry, archive->storageEntry(*tensor));
+    SHARDSCOPE_ASSIGN(const StorageSpan span, storageSpan(*tensor));
+    if (span.last > entry->size) {
+        return damaged(fmt::format("the tensor needs {} bytes of its storage, which has {}", span.last, entry->size));
+    }
+    if (entry->method != 0) return unsupported("the tensor is compressed inside its archive, which torch never does");
+    SHARDSCOPE_ASSIGN(const uint64_t data, zipDataOffset(archive->zip, *entry));
+    Extent extent;
+    extent.file = slice.file;
+    extent.offset = data + span.first;
+    extent.length = span.last - span.first;
+    if (!tensor->rowMajor()) extent.strides = tensor->strides;
+    extent.swapBytes = archive->bigEndian && dtypeSwapUnit(dtype) > 1;
+    extent.conjugate = tensor->conjugate;
+    extent.negate = tensor->negate;
+    if (zipHasCrc(*entry)) extent.checksum = StoredChecksum{data, entry->size, entry->crc32};
+    return extent;
+}
+
+Result<Extent> DcpReader::locate(ChunkId id) const {
+    if (id >= parts_.catalog.chunkCount()) return makeError(ErrorCode::internal, "no such chunk");
+    const ChunkInfo chunk = parts_.catalog.chunk(id);
+    auto extent = locateInside(chunk);
+    if (extent.ok()) return extent;
+    Error error = std::move(extent).error();
+    if (chunk.file != kNone) {
+        error = std::move(error).inFile(parts_.catalog.files()[chunk.file].path).at(chunk.offset);
+        if (!error.place.length) error.place.length = chunk.length;
+    }
+    return std::move(error).ofTensor(parts_.catalog.name(chunk.tensor));
+}
+
+Result<Value> DcpReader::objectValue(ObjectId id) const {
+    if (id >= parts_.catalog.objects().size()) return makeError(ErrorCode::internal, "no such object");
+    const ObjectInfo& object = parts_.catalog.objects()[id];
+    if (object.value) return object.value;
+    const auto read = [&]() -> Result<Value> {
+        if (object.file == kNone)
+            return damaged("storage_data has no entry for this object: nobody knows where it is").byRule("meta.inconsistent");
+        if (object.length > limits_.objectBytes) {
+            return makeError(ErrorCode::limit, fmt::format("the object has {} bytes, more than the {} that are read", object.length,
+                                                           limits_.objectBytes));
+        }
+        const std::string& path = parts_.catalog.files()[object.file].path;
+        SHARDSCOPE_ASSIGN(const EntrySlice slice,
+                          entries_.open(path, object.offset, object.length, transforms(parts_.objectTransforms, id), limits_.objectBytes));
+        std::array<std::byte, 4> magic{};
+        if (slice.length >= magic.size()) SHARDSCOPE_TRY(slice.file->readAt(slice.offset, magic));
+        if (std::memcmp(magic.data(), "PK\x03\x04", magic.size()) == 0) {
+            PickleLimits limits;
+            limits.textBytes = limits_.pickleText;
+            auto archive = openTorchArchive(slice.file, slice.offset, slice.length, limits);
+            if (!archive.ok()) return std::move(archive).error();
+            const NodeId root = archive->pickle.root;
+            return makeValue(std::move(archive->pickle.graph), root);
+        }
+        // A planner of its own may store anything.
+        std::string bytes(static_cast<size_t>(slice.length), '\0');
+        SHARDSCOPE_TRY(slice.file->readAt(slice.offset, std::as_writable_bytes(std::span(bytes))));
+        if (!bytes.empty() && bytes.find_first_not_of('\0') == std::string::npos)
+            return damaged("the entry holds only zero bytes: its data was never written, or is lost");
+        ValueGraph graph;
+        const NodeId node = graph.addText(ValueKind::bytes, bytes);
+        return makeValue(std::move(graph), node);
+    };
+    auto value = read();
+    if (value.ok()) return value;
+    Error error = std::move(value).error();
+    if (object.file != kNone) error = std::move(error).inFile(parts_.catalog.files()[object.file].path).at(object.offset);
+    return std::move(error).ofTensor(object.name);
+}
+
+}  // namespace
+
+Probe probeDcp(const Source& source) {
+    if (!source.entry.empty()) {
+        if (source.entry != ".metadata" && rankOfMetadataFile(source.entry) == kNone) return {};
+        if (looksLikeMetadata(source, source.entry))
+            return {Probe::Match::certain, fmt::format("'{}' is the metadata of torch.distributed.checkpoint", source.entry)};
+        return {Probe::Match::possible, fmt::format("'{}' is named as the metadata of a distributed checkpoint", source.entry)};
+    }
+    const bool data = std::any_of(source.entries.begin(), source.entries.end(), isDataFile);
+    std::string metadata;
+    if (source.hasFile(".metadata")) metadata = ".metadata";
+    for (const DirectoryEntry& entry : source.entries) {
+        if (metadata.empty() && entry.kind == DirectoryEntry::Kind::file && rankOfMetadataFile(entry.name) != kNone)
+            metadata = entry.name;
+    }
+    if (!metadata.empty()) {
+        if (data) return {Probe::Match::certain, fmt::format("has '{}' and .distcp files of ranks", metadata)};
+        if (looksLikeMetadata(source, metadata))
+            return {Probe::Match::certain, fmt::format("has '{}' of torch.distributed.checkpoint", metadata)};
+        return {Probe::Match::possible, fmt::format("has '{}'", metadata)};
+    }
+    if (data) return {Probe::Match::possible, "has .distcp files of ranks, but no .metadata"};
+    if (source.hasFile(".metadata.tmp")) return {Probe::Match::possible, "has .metadata.tmp, but no .metadata"};
+    return {};
+}
+
+Result<std::unique_ptr<Reader>> openDcp(const Source& source, const OpenOptions& options) {
+    std::vector<std::string> names;
+    if (!source.entry.empty()) {
+        names.push_back(source.entry);
+    } else if (source.hasFile(".metadata")) {
+        names.emplace_back(".metadata");
+    } else {
+        for (const DirectoryEntry& entry : source.entries) {
+            if (entry.kind == DirectoryEntry::Kind::file && rankOfMetadataFile(entry.name) != kNone) names.push_back(entry.name);
+        }
+        std::sort(names.begin(), names.end(),
+                  [](const std::string& a, const std::string& b) { return rankOfMetadataFile(a) < rankOfMetadataFile(b); });
+    }
+    if (names.empty()) {
+        const bool begun = source.hasFile(".metadata.tmp");
+        return makeError(ErrorCode::notFound, "the checkpoint was never committed: it has no .metadata file")
+            .inFile(source.directory->path())
+            .withHint(begun ? "the save died while it wrote .metadata.tmp; use an earlier checkpoint"
+                            : "the save died before its metadata was written, or .metadata was not copied (its name begins with a "
+                              "dot); use an earlier checkpoint");
+    }
+    std::vector<MetadataFile> files;
+    for (std::string& name : names) {
+        SHARDSCOPE_ASSIGN(const auto file, source.directory->openFile(name));
+        SHARDSCOPE_ASSIGN(Metadata metadata, decodeMetadata(*file, options.limits, options.stop));
+        files.push_back({std::move(name), file->size(), std::move(metadata)});
+    }
+    SHARDSCOPE_ASSIGN(CatalogParts parts, buildCatalog(source, std::move(files)));
+    return std::unique_ptr<Reader>(std::make_unique<DcpReader>(source, options, std::move(parts)));
+}
+
+}  // namespace shardscope::dcp

@@ -1,0 +1,280 @@
+#include "formats/dcp/dcp_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include "base/checked.h"
+#include "encoding/pickle.h"
+#include "encoding/torch_tensor.h"
+#include "encoding/zip.h"
+
+namespace shardscope::dcp {
+
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kAlignedChunk = uint64_t{64} << 10;  // from this size on, raw data starts on a page of the file
+constexpr uint32_t kMaxRanks = 1 << 20;
+
+uint32_t crcOf(std::string_view bytes) {
+    return static_cast<uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+constexpr std::string_view kByteOrder = "little";
+constexpr std::string_view kVersion = "3\n";
+
+// The torch.save archive around one tensor, or around one object (without data/0).
+class Blob {
+  public:
+    explicit Blob(std::string pickle, std::optional<uint64_t> dataSize) : pickle_(std::move(pickle)), zip_("archive") {
+        zip_.addRecord("data.pkl", pickle_.size());
+        zip_.addRecord("byteorder", kByteOrder.size());
+        if (dataSize) data_ = zip_.addRecord("data/0", *dataSize);
+        zip_.addRecord("version", kVersion.size());
+    }
+
+    uint64_t dataOffset() const { return zip_.dataOffset(*data_); }
+    uint64_t size() const { return zip_.totalSize(); }
+
+    // Everything before the data of data/0 (for an object: everything).
+    std::string before() const {
+        std::string out = small(0, pickle_);
+        out += small(1, kByteOrder);
+        if (data_) return out + zip_.header(*data_);
+        return out + small(2, kVersion) + zip_.directory({crcOf(pickle_), crcOf(kByteOrder), crcOf(kVersion)});
+    }
+    std::string after(uint32_t dataCrc) const {
+        std::string out = zip_.descriptor(*data_, dataCrc);
+        out += small(3, kVersion);
+        return out + zip_.directory({crcOf(pickle_), crcOf(kByteOrder), dataCrc, crcOf(kVersion)});
+    }
+
+  private:
+    std::string small(size_t record, std::string_view content) const {
+        return zip_.header(record) + std::string(content) + zip_.descriptor(record, crcOf(content));
+    }
+
+    std::string pickle_;
+    ZipLayout zip_;
+    std::optional<size_t> data_;
+};
+
+Blob tensorBlob(DType dtype, DimSpan shape) {
+    const uint64_t bytes = static_cast<uint64_t>(elementCount(shape)) * dtypeBytes(dtype);
+    return Blob(pickleOneTensor(dtype, shape), bytes);
+}
+
+class DcpLayout final : public TargetLayout {
+  public:
+    explicit DcpLayout(const Catalog& wanted) : wanted_(wanted) { needsCrc = true; }
+
+    Status plan();
+    Status chunkLiterals(ChunkId chunk, uint32_t crc32, const LiteralSink& sink) const override;
+    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs, const LiteralSink& sink) const override;
+
+  private:
+    struct Sizes {
+        uint64_t dataOffset = 0;
+        uint64_t total = 0;
+    };
+    Sizes sizesOf(DType dtype, DimSpan shape, std::unordered_map<std::string, Sizes>& known) const;
+    Status planObjects();
+    Status planAlias(TensorId tensor);
+    Status metadata(const std::function<Status(std::string_view)>& sink) const;
+    FileId metadataFile() const { return static_cast<FileId>(files.size() - 1); }
+
+    const Catalog& wanted_;
+    std::vector<BlobPlace> objects_;
+};
+
+// Archives differ only by dtype and shape, and most chunks of a checkpoint look like another one.
+DcpLayout::Sizes DcpLayout::sizesOf(DType dtype, DimSpan shape, std::unordered_map<std::string, Sizes>& known) const {
+    std::string key(1, static_cast<char>(dtype));
+    key.append(reinterpret_cast<const char*>(shape.data()), shape.size() * sizeof(int64_t));
+    if (known.size() > 65536) known.clear();
+    const auto [it, fresh] = known.try_emplace(std::move(key));
+    if (fresh) {
+        const Blob blob = tensorBlob(dtype, shape);
+        it->second = {blob.dataOffset(), blob.size()};
+    }
+    return it->second;
+}
+
+Status DcpLayout::planObjects() {
+    for (const ObjectInfo& object : wanted_.objects()) {
+        if (!object.value) return makeError(ErrorCode::internal, "the value of an object was not read").ofTensor(object.name);
+        auto pickle = encodePickle(object.value);
+        if (!pickle.ok()) return std::move(pickle).error().ofTensor(object.name);
+        const uint64_t size = Blob(std::move(pickle).value(), std::nullopt).size();
+        objects_.push_back({0, files[0].size, size});
+        files[0].size += size;
+    }
+    return {};
+}
+
+// The names of one storage point at the same bytes.
+Status DcpLayout::planAlias(TensorId tensor) {
+    const TensorId original = wanted_.aliasOf(tensor);
+    for (ChunkId c = wanted_.firstChunk(tensor); c < wanted_.endChunk(tensor); ++c) {
+        const ChunkInfo chunk = wanted_.chunk(tensor, c);
+        ChunkId twin = kNone;
+        // As a rule at the same position.
+        const ChunkId guess = wanted_.firstChunk(original) + (c - wanted_.firstChunk(tensor));
+        const auto same = [&](ChunkId o) {
+            const ChunkInfo other = wanted_.chunk(original, o);
+            return std::equal(chunk.offsets.begin(), chunk.offsets.end(), other.offsets.begin(), other.offsets.end()) &&
+                   std::equal(chunk.lengths.begin(), chunk.lengths.end(), other.lengths.begin(), other.lengths.end());
+        };
+        if (guess < wanted_.endChunk(original) && same(guess)) twin = guess;
+        for (ChunkId o = wanted_.firstChunk(original); twin == kNone && o < wanted_.endChunk(original); ++o) {
+            if (same(o)) twin = o;
+        }
+        if (twin == kNone) {
+            return makeError(ErrorCode::impossible, fmt::format("the tensor shares its data with '{}', but is cut differently",
+                                                                wanted_.name(original)))
+                .ofTensor(wanted_.name(tensor));
+        }
+        chunkFile[c] = chunkFile[twin];
+        chunkOffset[c] = chunkOffset[twin];
+    }
+    return {};
+}
+
+Status DcpLayout::plan() {
+    uint32_t ranks = std::max<uint32_t>(1, wanted_.rankCount());
+    for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+        for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
+            const uint32_t rank = wanted_.chunk(t, c).rank;
+            if (rank != kNone && rank >= ranks) ranks = rank + 1;
+        }
+    }
+    if (ranks > kMaxRanks) return makeError(ErrorCode::limit, fmt::format("{} ranks are more than are written", ranks));
+    for (uint32_t r = 0; r < ranks; ++r) files.push_back({fmt::format("__{}_0.distcp", r), 0, false});
+    SHARDSCOPE_TRY(planObjects());
+
+    chunkFile.resize(wanted_.chunkCount());
+    chunkOffset.resize(wanted_.chunkCount());
+    std::unordered_map<std::string, Sizes> known;
+    for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+        if (wanted_.aliasOf(t) != kNone) continue;
+        const DType dtype = wanted_.dtype(t);
+        if (!dtypeIsWholeBytes(dtype)) {
+            return makeError(ErrorCode::impossible, fmt::format("torch has no {} tensors", dtypeName(dtype))).ofTensor(wanted_.name(t));
+        }
+        for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
+            const ChunkInfo chunk = wanted_.chunk(t, c);
+            if (chunk.flat) {
+                return makeError(ErrorCode::impossible, "a chunk is a flat range, which this format cannot hold: only boxes")
+                    .ofTensor(wanted_.name(t));
+            }
+            const FileId file = chunk.rank == kNone ? 0 : chunk.rank;
+            const Sizes sizes = sizesOf(dtype, chunk.lengths, known);
+            uint64_t& end = files[file].size;
+            uint64_t data = 0;
+            if (!checkedAdd(end, sizes.dataOffset, data)) return makeError(ErrorCode::limit, "a file would be too large");
+            const bool aligned = static_cast<uint64_t>(chunk.elements()) * dtypeBytes(dtype) >= kAlignedChunk;
+            if (aligned && !checkedAlignUp(data, kPage, data)) return makeError(ErrorCode::limit, "a file would be too large");
+            chunkFile[c] = file;
+            chunkOffset[c] = data;
+            if (!checkedAdd(data, sizes.total - sizes.dataOffset, end) || end > uint64_t{INT64_MAX})
+                return makeError(ErrorCode::limit, "a file would be too large");
+        }
+    }
+    for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+        if (wanted_.aliasOf(t) != kNone) SHARDSCOPE_TRY(planAlias(t));
+    }
+
+    files.push_back({".metadata", 0, true});
+    uint64_t size = 0;
+    SHARDSCOPE_TRY(metadata([&](std::string_view piece) -> Status {
+        size += piece.size();
+        return {};
+    }));
+    files.back().size = size;
+    return {};
+}
+
+Status DcpLayout::metadata(const std::function<Status(std::string_view)>& sink) const {
+    std::unordered_map<std::string, Sizes> known;
+    MetadataPlan plan;
+    plan.catalog = &wanted_;
+    plan.fileCount = static_cast<uint32_t>(files.size());
+    plan.fileName = [&](uint32_t file) { return files[file].path; };
+    plan.chunkPlace = [&](TensorId t, const ChunkInfo& chunk) -> BlobPlace {
+        const Sizes sizes = sizesOf(wanted_.dtype(t), chunk.lengths, known);
+        return {chunkFile[chunk.id], chunkOffset[chunk.id] - sizes.dataOffset, sizes.total};
+    };
+    plan.objectPlace = [&](ObjectId object) { return objects_[object]; };
+    return writeMetadata(plan, sink);
+}
+
+Status DcpLayout::chunkLiterals(ChunkId id, uint32_t crc32, const LiteralSink& sink) const {
+    const ChunkInfo chunk = wanted_.chunk(id);
+    if (wanted_.aliasOf(chunk.tensor) != kNone) return {};  // its bytes are those of the first name
+    const Blob blob = tensorBlob(wanted_.dtype(chunk.tensor), chunk.lengths);
+    const uint64_t begin = chunkOffset[id] - blob.dataOffset();
+    const std::string before = blob.before();
+    SHARDSCOPE_TRY(sink(chunkFile[id], begin, std::as_bytes(std::span(before))));
+    const std::string after = blob.after(crc32);
+    return sink(chunkFile[id], begin + blob.size() - after.size(), std::as_bytes(std::span(after)));
+}
+
+Status DcpLayout::fileLiterals(FileId file, std::span<const uint32_t>, const LiteralSink& sink) const {
+    if (file == metadataFile()) {
+        uint64_t offset = 0;
+        return metadata([&](std::string_view piece) -> Status {
+            SHARDSCOPE_TRY(sink(file, offset, std::as_bytes(std::span(piece))));
+            offset += piece.size();
+            return {};
+        });
+    }
+    for (size_t i = 0; i < objects_.size(); ++i) {
+        if (objects_[i].file != file) continue;
+        SHARDSCOPE_ASSIGN(std::string pickle, encodePickle(wanted_.objects()[i].value));
+        const std::string bytes = Blob(std::move(pickle), std::nullopt).before();
+        SHARDSCOPE_TRY(sink(file, objects_[i].offset, std::as_bytes(std::span(bytes))));
+    }
+    return {};
+}
+
+// Tensors inside an object are known by their persistent ids only; their bytes would be lost.
+bool holdsTensors(const Value& value) {
+    ValueGraph copy;
+    if (copyValue(value, copy) == kNoNode) return false;
+    for (NodeId node = 0; node < copy.size(); ++node) {
+        if (copy.kind(node) == ValueKind::persistent) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+std::vector<LeftOut> cannotHoldInDcp(const Catalog& wanted) {
+    std::vector<LeftOut> out;
+    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
+        if (!dtypeIsWholeBytes(wanted.dtype(t)))
+            out.push_back({std::string(wanted.name(t)), fmt::format("torch has no {} tensors", dtypeName(wanted.dtype(t)))});
+    }
+    for (const ObjectInfo& object : wanted.objects()) {
+        if (!object.value) {
+            out.push_back({object.name, "its value was not read"});
+        } else if (holdsTensors(object.value)) {
+            out.push_back({object.name, "it has tensors inside an object, whose data is not carried"});
+        } else if (auto pickle = encodePickle(object.value); !pickle.ok()) {
+            out.push_back({object.name, pickle.error().message});
+        }
+    }
+    return out;
+}
+
+Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& wanted) {
+    auto layout = std::make_unique<DcpLayout>(wanted);
+    SHARDSCOPE_TRY(layout->plan());
+    return std::unique_ptr<TargetLayout>(std::move(layout));
+}
+
+}  // namespace shardscope::dcp

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/format.h"
+
+namespace shardscope::dcp {
+
+std::vector<LeftOut> cannotHoldInDcp(const Catalog& wanted);
+Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& wanted);
+
+// Where the blobs of a checkpoint that is written lie: what `.metadata` says.
+struct BlobPlace {
+    uint32_t file = 0;
+    uint64_t offset = 0;
+    uint64_t length = 0;
+};
+
+// The `.metadata` pickle, handed out in pieces of about a MiB. Protocol 2, the classes and five tensor properties that every
+// torch from 2.3 on reads.
+struct MetadataPlan {
+    const Catalog* catalog = nullptr;
+    std::function<std::string(uint32_t file)> fileName;
+    std::function<BlobPlace(TensorId tensor, const ChunkInfo& chunk)> chunkPlace;
+    std::function<BlobPlace(ObjectId object)> objectPlace;
+    uint32_t fileCount = 0;
+};
+Status writeMetadata(const MetadataPlan& plan, const std::function<Status(std::string_view)>& sink);
+
+}  // namespace shardscope::dcp
