@@ -138,7 +138,7 @@ Result<Extent> DcpReader::locate(ChunkId id) const {
     if (extent.ok()) return extent;
     Error error = std::move(extent).error();
     if (chunk.file != kNone) {
-        error = std::move(error).inFile(parts_.catalog.files()[chunk.file].path).at(chunk.offset);
+        (void)std::move(error).inFile(parts_.catalog.files()[chunk.file].path).at(chunk.offset);
         if (!error.place.length) error.place.length = chunk.length;
     }
     return std::move(error).ofTensor(parts_.catalog.name(chunk.tensor));
@@ -180,7 +180,7 @@ Result<Value> DcpReader::objectValue(ObjectId id) const {
     auto value = read();
     if (value.ok()) return value;
     Error error = std::move(value).error();
-    if (object.file != kNone) error = std::move(error).inFile(parts_.catalog.files()[object.file].path).at(object.offset);
+    if (object.file != kNone) (void)std::move(error).inFile(parts_.catalog.files()[object.file].path).at(object.offset);
     return std::move(error).ofTensor(object.name);
 }
 
