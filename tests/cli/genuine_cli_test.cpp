@@ -1,0 +1,191 @@
+// Every genuine checkpoint against `ls`, `digest --algorithm sha256` and `validate`: names, dtypes, shapes, chunks, objects,
+// bytes, and for the damaged ones the fault that was made.
+#include <QTest>
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "cli/run_shardscope.h"
+#include "support/genuine.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+using nlohmann::json;
+
+namespace {
+
+QString q(const std::string& s) { return QString::fromStdString(s); }
+
+// Rules that stand for each kind of damage in expected.json.
+const std::map<std::string, std::set<std::string>> kRules{
+    {"missing-file", {"file.missing"}},
+    {"truncated", {"file.truncated"}},
+    {"gap", {"coverage.gap"}},
+    {"overlap", {"coverage.overlap"}},
+    {"shape-mismatch", {"meta.inconsistent"}},
+    {"crc-mismatch", {"integrity.crc"}},
+    {"nan", {"value.nan"}},
+    {"inf", {"value.inf"}},
+    {"zeroed-file", {"meta.inconsistent", "value.zero", "file.truncated"}},
+};
+
+bool exactJson(const json& value) {
+    if (value.is_object()) {
+        if (value.contains("repr")) return false;
+        if (value.contains("tensor")) return false;
+    }
+    if (value.is_structured()) return std::all_of(value.begin(), value.end(), exactJson);
+    return true;
+}
+
+std::string box(const json& offsets, const json& lengths) { return offsets.dump() + lengths.dump(); }
+
+}  // namespace
+
+class GenuineCliTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void everyCase_data() {
+        QTest::addColumn<QString>("family");
+        QTest::addColumn<int>("index");
+        for (const char* family : {"dcp", "torch_save", "safetensors"}) {
+            const auto cases = genuineCases(family);
+            for (size_t i = 0; i < cases.size(); ++i) {
+                QTest::newRow((cases[i].family + "/" + cases[i].name).c_str()) << QString(family) << static_cast<int>(i);
+            }
+        }
+    }
+
+    void everyCase() {
+        QFETCH(QString, family);
+        QFETCH(int, index);
+        const GenuineCase c = genuineCases(family.toStdString())[static_cast<size_t>(index)];
+        const QString path = q(c.openPath());
+
+        if (c.name.find("metadata-truncated") != std::string::npos) {
+            const Outcome info = runShardscope({"info", path, "--json"});
+            QCOMPARE(info.exitCode, 3);
+            QCOMPARE(info.json()["schema"], json("shardscope.error/1"));
+            QVERIFY(info.json()["offset"].is_number());
+            QVERIFY(info.json()["file"].get<std::string>().ends_with(".metadata"));
+            return;
+        }
+        checkListing(c, path);
+        if (QTest::currentTestFailed()) return;
+        checkValidation(c, path);
+        if (QTest::currentTestFailed()) return;
+        if (!c.damaged() || c.name.ends_with("-inf") || c.name.ends_with("-nan-block")) checkDigests(c, path);
+    }
+
+  private:
+    void checkListing(const GenuineCase& c, const QString& path) {
+        const Outcome ls = runShardscope({"ls", path, "--chunks", "--json"});
+        QVERIFY2(ls.exitCode == 0, (ls.out + ls.err).c_str());
+        const json listing = ls.json();
+        QCOMPARE(listing["schema"], json("shardscope.ls/1"));
+        std::map<std::string, json> tensors;
+        for (const json& t : listing["tensors"]) QVERIFY2(tensors.emplace(t["name"], t).second, t["name"].get<std::string>().c_str());
+
+        size_t expectedCount = c.expected["tensors"].size();
+        for (const auto& [name, want] : c.expected["tensors"].items()) {
+            QVERIFY2(tensors.contains(name), ("missing: " + name).c_str());
+            const json& got = tensors[name];
+            if (c.name.find("shape-mismatch") == std::string::npos) QCOMPARE(got["shape"].dump(), want["shape"].dump());
+            QCOMPARE(got["dtype"].get<std::string>(), want["dtype"].get<std::string>());
+            if (want.contains("chunks") && !c.damaged()) {
+                // Expected chunks are every rank's, before replicas were dropped: the distinct boxes must be the same.
+                std::set<std::string> wanted, found;
+                for (const json& chunk : want["chunks"]) {
+                    bool empty = false;
+                    for (const json& l : chunk["lengths"]) empty = empty || l == 0;
+                    if (!empty) wanted.insert(box(chunk["offsets"], chunk["lengths"]));
+                }
+                for (const json& chunk : got["chunks"]) {
+                    bool empty = false;
+                    for (const json& l : chunk["lengths"]) empty = empty || l == 0;
+                    if (!empty) found.insert(box(chunk["offsets"], chunk["lengths"]));
+                }
+                QVERIFY2(wanted == found, name.c_str());
+            }
+        }
+        if (c.expected.contains("special")) {
+            for (const auto& [name, special] : c.expected["special"].items()) {
+                for (const auto& [part, want] : special["parts"].items()) {
+                    const std::string full = name + "#" + part;
+                    QVERIFY2(tensors.contains(full), ("missing part: " + full).c_str());
+                    QCOMPARE(tensors[full]["dtype"], want["dtype"]);
+                    QCOMPARE(tensors[full]["shape"], want["shape"]);
+                }
+            }
+        } else {
+            QCOMPARE(tensors.size(), expectedCount);
+        }
+
+        std::map<std::string, json> objects;
+        for (const json& o : listing["objects"]) objects.emplace(o["name"], o);
+        for (const auto& [name, want] : c.expected["objects"].items()) {
+            QVERIFY2(objects.contains(name), ("missing object: " + name).c_str());
+            QVERIFY2(!objects[name].contains("error"), objects[name].dump().c_str());
+            if (exactJson(want)) QVERIFY2(objects[name]["value"] == want, (name + ": " + objects[name]["value"].dump() + " is not " + want.dump()).c_str());
+        }
+        QCOMPARE(objects.size(), c.expected["objects"].size());
+    }
+
+    void checkDigests(const GenuineCase& c, const QString& path) {
+        const Outcome digest = runShardscope({"digest", path, "--algorithm", "sha256", "--json"});
+        QVERIFY2(digest.exitCode == 0, (digest.out + digest.err).c_str());
+        const json got = digest.json()["tensors"];
+        for (const auto& [name, want] : c.expected["tensors"].items()) {
+            QVERIFY2(got.contains(name), name.c_str());
+            QVERIFY2(got[name] == want["sha256"], ("sha256 of " + name).c_str());
+        }
+        if (!c.expected.contains("special")) return;
+        for (const auto& [name, special] : c.expected["special"].items()) {
+            for (const auto& [part, want] : special["parts"].items()) {
+                const std::string full = name + "#" + part;
+                QVERIFY2(got[full] == want["sha256"], ("sha256 of " + full).c_str());
+            }
+        }
+    }
+
+    void checkValidation(const GenuineCase& c, const QString& path) {
+        const Outcome run = runShardscope({"validate", path, "--level", "values", "--json"});
+        const json report = run.json();
+        QCOMPARE(report["schema"], json("shardscope.validate/1"));
+        if (!c.damaged()) {
+            for (const json& finding : report["findings"]) {
+                QVERIFY2(finding["severity"] != "error" || finding["rule"] == "security.global", finding.dump().c_str());
+            }
+            if (c.name.find("stale") != std::string::npos) QCOMPARE(report["verdict"], json("care"));
+            return;
+        }
+        QVERIFY2(run.exitCode == 1, (run.out + run.err).c_str());
+        QCOMPARE(report["verdict"], json("unsafe"));
+        for (const json& made : c.expected["findings"]) {
+            const auto& rules = kRules.at(made["kind"]);
+            const json* match = nullptr;
+            for (const json& finding : report["findings"]) {
+                if (rules.contains(finding["rule"])) match = &finding;
+            }
+            QVERIFY2(match, ("not found: " + made.dump() + " in " + report.dump()).c_str());
+            const std::string text = match->dump();
+            if (made.contains("file")) QVERIFY2(text.find(made["file"].get<std::string>()) != std::string::npos, text.c_str());
+            if (made.contains("tensor")) QVERIFY2(text.find(made["tensor"].get<std::string>()) != std::string::npos, text.c_str());
+            if (made["kind"] == "gap") {
+                bool exact = false;
+                for (const json& e : (*match)["examples"]) {
+                    exact = exact || (e["offsets"] == made["region"]["offsets"] && e["lengths"] == made["region"]["lengths"]);
+                }
+                QVERIFY2(exact, text.c_str());
+            }
+        }
+        // One cause, not one finding per tensor.
+        if (c.name.find("missing-file") != std::string::npos) {
+            for (const json& finding : report["findings"]) QVERIFY2(finding["rule"] != "coverage.gap", finding.dump().c_str());
+        }
+    }
+};
+
+QTEST_GUILESS_MAIN(GenuineCliTest)
+#include "genuine_cli_test.moc"

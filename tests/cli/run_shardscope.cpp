@@ -1,0 +1,25 @@
+#include "cli/run_shardscope.h"
+
+#include <QProcess>
+
+namespace shardscope::test {
+
+Outcome runShardscope(const QStringList& arguments, int timeoutMs) {
+    QProcess process;
+    process.start(SHARDSCOPE_PROGRAM, arguments);
+    Outcome outcome;
+    if (!process.waitForStarted()) return outcome;
+    process.closeWriteChannel();
+    if (!process.waitForFinished(timeoutMs)) {
+        process.kill();
+        process.waitForFinished();
+        outcome.err = "timed out";
+        return outcome;
+    }
+    outcome.out = process.readAllStandardOutput().toStdString();
+    outcome.err = process.readAllStandardError().toStdString();
+    if (process.exitStatus() == QProcess::NormalExit) outcome.exitCode = process.exitCode();
+    return outcome;
+}
+
+}  // namespace shardscope::test

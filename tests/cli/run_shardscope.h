@@ -1,0 +1,19 @@
+// Runs the built program and catches what it says.
+#pragma once
+
+#include <QStringList>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace shardscope::test {
+
+struct Outcome {
+    int exitCode = -1;  // -1 when it crashed or did not start
+    std::string out, err;
+    nlohmann::json json() const { return nlohmann::json::parse(out, nullptr, false); }
+};
+
+Outcome runShardscope(const QStringList& arguments, int timeoutMs = 120'000);
+
+}  // namespace shardscope::test

@@ -1,0 +1,111 @@
+// The manners of the program: help, exit codes, JSON errors, what it says about things that are no checkpoints.
+#include <QFile>
+#include <QTemporaryDir>
+#include <QTest>
+
+#include "cli/run_shardscope.h"
+
+using namespace shardscope::test;
+using nlohmann::json;
+
+class UsageCliTest : public QObject {
+    Q_OBJECT
+
+    static QString dcp(const char* name) { return QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/dcp/%1/ckpt").arg(name); }
+
+  private slots:
+    void everyVerbHelpsWithAnExample_data() {
+        QTest::addColumn<QString>("verb");
+        for (const char* verb : {"info", "ls", "show", "map", "validate", "digest", "diff", "plan", "convert", "reshard", "extract", "formats", "doctor", "completion"}) {
+            QTest::newRow(verb) << QString(verb);
+        }
+    }
+    void everyVerbHelpsWithAnExample() {
+        QFETCH(QString, verb);
+        const Outcome help = runShardscope({verb, "--help"});
+        QCOMPARE(help.exitCode, 0);
+        QVERIFY(help.out.find("Example") != std::string::npos);
+        QVERIFY(help.out.find("shardscope " + verb.toStdString()) != std::string::npos ||
+                help.out.find("shardscope completion") != std::string::npos);
+    }
+
+    void usageErrorsAreExitTwo() {
+        QCOMPARE(runShardscope({}).exitCode, 2);
+        QCOMPARE(runShardscope({"frobnicate"}).exitCode, 2);
+        QCOMPARE(runShardscope({"info"}).exitCode, 2);
+        QCOMPARE(runShardscope({"ls", "x", "--sort", "colour"}).exitCode, 2);
+        const Outcome error = runShardscope({"ls", "x", "--frobnicate", "--json"});
+        QCOMPARE(error.exitCode, 2);
+        QCOMPARE(error.json()["schema"], json("shardscope.error/1"));
+        QCOMPARE(error.json()["code"], json("usage"));
+        QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "pickle"}).exitCode, 2);
+        QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "dcp", "--mesh", "tp=zero"}).exitCode, 2);
+        QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "dcp", "--shard", "*:tp=0"}).exitCode, 2);
+        QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "dcp", "--mesh", "tp=2", "--shard", "*:dp=0"}).exitCode, 2);
+    }
+
+    void notACheckpoint_data() {
+        QTest::addColumn<QByteArray>("content");
+        QTest::addColumn<QString>("says");
+        QTest::newRow("git-lfs") << QByteArray("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n") << "git-lfs";
+        QTest::newRow("html") << QByteArray("<!DOCTYPE html><html></html>") << "HTML";
+        QTest::newRow("empty") << QByteArray() << "empty";
+        QTest::newRow("zeros") << QByteArray(4096, '\0') << "zero";
+    }
+    void notACheckpoint() {
+        QFETCH(QByteArray, content);
+        QFETCH(QString, says);
+        QTemporaryDir directory;
+        for (const char* name : {"model.bin", "model.safetensors", "model.pt"}) {
+            QFile file(directory.filePath(name));
+            QVERIFY(file.open(QIODevice::WriteOnly));
+            file.write(content);
+            file.close();
+            const Outcome info = runShardscope({"info", file.fileName(), "--json"});
+            QCOMPARE(info.exitCode, 3);
+            QCOMPARE(info.json()["schema"], json("shardscope.error/1"));
+            const Outcome text = runShardscope({"info", file.fileName()});
+            QCOMPARE(text.exitCode, 3);
+            QVERIFY2(QString::fromStdString(text.err).contains(says, Qt::CaseInsensitive), text.err.c_str());
+            QVERIFY(text.out.empty());
+        }
+    }
+
+    void missingPathIsExitThree() {
+        const Outcome info = runShardscope({"info", "/nonexistent/checkpoint", "--json"});
+        QCOMPARE(info.exitCode, 3);
+        QCOMPARE(info.json()["code"], json("not-found"));
+    }
+
+    void infoFields() {
+        const Outcome info = runShardscope({"info", dcp("t2.15.0-fsdp2-tp"), "--json"});
+        QCOMPARE(info.exitCode, 0);
+        const json j = info.json();
+        QCOMPARE(j["schema"], json("shardscope.info/1"));
+        QCOMPARE(j["format"], json("dcp"));
+        QCOMPARE(j["totals"]["tensors"], json(18));
+        QCOMPARE(j["totals"]["ranks"], json(4));
+        QVERIFY(j["mesh"].is_object());
+        QVERIFY(!j["mesh"]["evidence"].empty());
+        for (const char* key : {"tensors", "parameters", "bytes", "chunks", "objects", "files", "ranks"}) QVERIFY(j["totals"].contains(key));
+    }
+
+    void mapAndShowAndCompletion() {
+        QVERIFY(runShardscope({"map", dcp("t2.15.0-fsdp2-tp")}).out.find("▂") != std::string::npos);
+        QVERIFY(runShardscope({"map", dcp("t2.15.0-fsdp2-tp"), "--ascii"}).out.find("#") != std::string::npos);
+        const Outcome show = runShardscope({"show", dcp("t2.15.0-fsdp2-tp"), "model.fc1.weight", "--values", "--json"});
+        QCOMPARE(show.exitCode, 0);
+        QCOMPARE(show.json()["values"]["elements"], json(48));
+        QCOMPARE(runShardscope({"show", dcp("t2.15.0-fsdp2-tp"), "no.such"}).exitCode, 3);
+        for (const char* shell : {"bash", "zsh", "fish"}) {
+            const Outcome script = runShardscope({"completion", shell});
+            QCOMPARE(script.exitCode, 0);
+            QVERIFY(script.out.find("--weights-only") != std::string::npos || script.out.find("weights-only") != std::string::npos);
+        }
+        QCOMPARE(runShardscope({"formats", "--json"}).json()["schema"], json("shardscope.formats/1"));
+        QCOMPARE(runShardscope({"doctor", "--json"}).json()["schema"], json("shardscope.doctor/1"));
+    }
+};
+
+QTEST_GUILESS_MAIN(UsageCliTest)
+#include "usage_cli_test.moc"

@@ -1,0 +1,107 @@
+#include <QTest>
+
+#include "model/catalog.h"
+
+using namespace shardscope;
+
+class CatalogTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void columnsGiveBackWhatWentIn() {
+        CatalogBuilder builder("dcp", "v", "w");
+        const FileId file = builder.addFile({"a.distcp", 100, FileInfo::State::present, false, 1, true});
+        TensorInfo info;
+        info.name = "b";
+        info.shape = {4, 2};
+        info.dtype = DType::bfloat16;
+        QVERIFY(builder.addTensor(info).ok());
+        const Dims zero{0, 0}, half{2, 2}, lower{2, 0};
+        QVERIFY(builder.addChunk({0, file, 0, 8, zero, half, std::nullopt}).ok());
+        QVERIFY(builder.addChunk({1, file, 8, 8, lower, half, std::nullopt}).ok());
+        info.name = "a.x";
+        info.path = {keyPart("a"), keyPart("x")};
+        info.shape = {};
+        info.role = Role::optimizer;
+        QVERIFY(builder.addTensor(info).ok());
+        info.name = "none";
+        info.path = {};
+        info.shape = {0, 3};
+        QVERIFY(builder.addTensor(info).ok());
+        QVERIFY(builder.addWhole(kNone, file, 16, 0).ok());
+        const Catalog c = std::move(builder).finish();
+        QCOMPARE(c.tensorCount(), size_t{3});
+        QCOMPARE(c.find("a.x"), 1U);
+        QCOMPARE(c.find("zz"), kNone);
+        QCOMPARE(c.path(1).size(), size_t{2});
+        QCOMPARE(c.path(0).size(), size_t{1});
+        QCOMPARE(c.endChunk(0) - c.firstChunk(0), 2U);
+        QCOMPARE(c.endChunk(1) - c.firstChunk(1), 0U);
+        QCOMPARE(c.chunk(1).offsets[0], int64_t{2});
+        QCOMPARE(c.tensorOf(1), 0U);
+        QCOMPARE(c.tensorOf(2), 2U);
+        QCOMPARE(c.rankCount(), 2U);
+        QCOMPARE(c.totalBytes(), uint64_t{16 + 2});
+        QVERIFY(c.notes().empty());
+    }
+
+    void impossibleShapesAreRefused() {
+        CatalogBuilder builder("x", "", "");
+        TensorInfo info;
+        info.name = "t";
+        info.shape = {-1};
+        QVERIFY(!builder.addTensor(info).ok());
+        info.shape = {int64_t{1} << 40, int64_t{1} << 40};
+        QVERIFY(!builder.addTensor(info).ok());
+        info.shape = Dims(65, 1);
+        QVERIFY(!builder.addTensor(info).ok());
+        info.shape = {int64_t{1} << 60};
+        QVERIFY(!builder.addTensor(info).ok());
+        info.shape = {4};
+        QVERIFY(builder.addTensor(info).ok());
+        const Dims one{0}, two{0, 0}, big{5}, negative{-1};
+        QVERIFY(!builder.addChunk({0, 0, 0, 0, two, two, std::nullopt}).ok());
+        QVERIFY(!builder.addChunk({0, 0, 0, 0, one, negative, std::nullopt}).ok());
+        QVERIFY(!builder.addChunk({0, kNone, 0, 0, one, big, FlatRange{0, 6}}).ok());
+        QVERIFY(builder.addChunk({0, kNone, 0, 0, one, big, std::nullopt}).ok());
+        const Catalog c = std::move(builder).finish();
+        QCOMPARE(c.notes().size(), size_t{1});
+        QCOMPARE(c.notes()[0].rule, std::string("coverage.bounds"));
+    }
+
+    void duplicateNamesAreTold() {
+        CatalogBuilder builder("x", "", "");
+        TensorInfo info;
+        info.shape = {};
+        for (const char* name : {"same", "other", "same", "same"}) {
+            info.name = name;
+            QVERIFY(builder.addTensor(info).ok());
+        }
+        const Catalog c = std::move(builder).finish();
+        QCOMPARE(c.name(2), std::string_view("same~2"));
+        QCOMPARE(c.name(3), std::string_view("same~3"));
+        QCOMPARE(c.find("same~3"), 3U);
+        QCOMPARE(c.notes().size(), size_t{2});
+    }
+
+    void aMillionChunksStaySmall() {
+        CatalogBuilder builder("dcp", "", "");
+        const FileId file = builder.addFile({});
+        for (int t = 0; t < 1000; ++t) {
+            TensorInfo info;
+            info.name = "model.layers." + std::to_string(t) + ".weight";
+            info.shape = {4096, 4096};
+            QVERIFY(builder.addTensor(info).ok());
+            for (int k = 0; k < 1000; ++k) {
+                const Dims offsets{k, 0}, lengths{1, 4096};
+                QVERIFY(builder.addChunk({0, file, 0, 8192, offsets, lengths, std::nullopt}).ok());
+            }
+        }
+        const Catalog c = std::move(builder).finish();
+        QCOMPARE(c.chunkCount(), size_t{1'000'000});
+        QVERIFY2(c.memoryBytes() < 80'000'000, std::to_string(c.memoryBytes()).c_str());
+    }
+};
+
+QTEST_GUILESS_MAIN(CatalogTest)
+#include "catalog_test.moc"

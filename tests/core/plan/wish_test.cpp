@@ -1,0 +1,168 @@
+#include <QTest>
+
+#include "plan/plan.h"
+
+using namespace shardscope;
+
+namespace {
+
+Catalog sample() {
+    CatalogBuilder builder("dcp", "", "");
+    const FileId file = builder.addFile({"f", 1 << 20, FileInfo::State::present, false, 0, true});
+    const auto add = [&](const char* name, Path path, Dims shape, Role role, TensorId alias = kNone) {
+        TensorInfo info;
+        info.name = name;
+        info.path = std::move(path);
+        info.shape = std::move(shape);
+        info.role = role;
+        info.aliasOf = alias;
+        QVERIFY(builder.addTensor(info).ok());
+        QVERIFY(builder.addWhole(0, file, 0, 0).ok());
+    };
+    add("model.w", {keyPart("model"), keyPart("w")}, {5, 4}, Role::parameter);
+    add("model.layers.0.b", {keyPart("model"), keyPart("layers.0.b")}, {6}, Role::parameter);
+    add("model.tied", {keyPart("model"), keyPart("tied")}, {5, 4}, Role::parameter, 0);
+    add("optim.state.w.exp_avg", {keyPart("optim"), keyPart("state"), keyPart("w"), keyPart("exp_avg")}, {5, 4}, Role::optimizer);
+    ObjectInfo object;
+    object.name = "optim.param_groups.0.lr";
+    object.path = {keyPart("optim"), keyPart("param_groups"), indexPart(0), keyPart("lr")};
+    builder.addObject(object);
+    object.name = "step";
+    object.path = {keyPart("step")};
+    builder.addObject(object);
+    return std::move(builder).finish();
+}
+
+Result<Wish> wish(const Catalog& source, const ConvertRequest& request, const Catalog* like = nullptr) {
+    WishInput input;
+    input.source = &source;
+    input.like = like;
+    input.format = "dcp";
+    input.objectValue = [](ObjectId) -> Result<Value> { return makeIntegerValue(1); };
+    return makeWish(input, request);
+}
+
+}  // namespace
+
+class WishTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void wholeByDefault() {
+        const Catalog source = sample();
+        const auto w = wish(source, {});
+        QVERIFY(w.ok());
+        QCOMPARE(w->wanted.tensorCount(), size_t{4});
+        QCOMPARE(w->wanted.chunkCount(), size_t{4});
+        QCOMPARE(w->wanted.objects().size(), size_t{2});
+        QCOMPARE(w->wanted.aliasOf(2), 0U);
+        QVERIFY(w->leftOut.empty() && w->impossible.empty() && w->excluded.empty());
+    }
+
+    void weightsOnlyGoesByRoles() {
+        const Catalog source = sample();
+        ConvertRequest request;
+        request.weightsOnly = true;
+        const auto w = wish(source, request);
+        QVERIFY(w.ok());
+        QCOMPARE(w->wanted.tensorCount(), size_t{3});
+        QCOMPARE(w->wanted.objects().size(), size_t{1});
+        QCOMPARE(w->wanted.objects()[0].name, std::string("step"));
+        QCOMPARE(w->excluded.size(), size_t{2});
+    }
+
+    void meshPlacesWithTorchsRule() {
+        const Catalog source = sample();
+        ConvertRequest request;
+        request.mesh = *parseMesh("dp=2,tp=2");
+        request.shard = {{"model.w", {{"tp", 0}, {"dp", 1}}}, {"*b", {{"dp", 0}, {"tp", 7}}}};
+        const auto w = wish(source, request);
+        QVERIFY(w.ok());
+        // dp comes first in the mesh: columns in two, then rows 3 + 2 over tp.
+        QCOMPARE(w->wanted.endChunk(0) - w->wanted.firstChunk(0), 4U);
+        const ChunkInfo last = w->wanted.chunk(0, 3);
+        QCOMPARE(Dims(last.offsets.begin(), last.offsets.end()), (Dims{3, 2}));
+        QCOMPARE(Dims(last.lengths.begin(), last.lengths.end()), (Dims{2, 2}));
+        QCOMPARE(last.rank, 3U);
+        // A dimension that the tensor lacks leaves it replicated over that axis, stored once.
+        QCOMPARE(w->wanted.endChunk(1) - w->wanted.firstChunk(1), 2U);
+        QCOMPARE(w->wanted.rankCount(), 4U);
+        // The tied name follows the one that carries the storage.
+        QCOMPARE(w->wanted.endChunk(2) - w->wanted.firstChunk(2), 4U);
+    }
+
+    void emptyPiecesAreLeftOut() {
+        const Catalog source = sample();
+        ConvertRequest request;
+        request.mesh = *parseMesh("x=4");
+        request.shard = {{"*", {{"x", 0}}}};
+        const auto w = wish(source, request);
+        QVERIFY(w.ok());
+        QCOMPARE(w->wanted.endChunk(0) - w->wanted.firstChunk(0), 3U);  // 5 rows over 4: 2, 2, 1, 0
+    }
+
+    void stagesPinACoordinate() {
+        const Catalog source = sample();
+        ConvertRequest request;
+        request.mesh = *parseMesh("pp=2,tp=2");
+        request.stage = {{"model.w", "pp", 1}};
+        request.shard = {{"model.w", {{"tp", 0}}}};
+        const auto w = wish(source, request);
+        QVERIFY(w.ok());
+        QCOMPARE(w->wanted.chunk(0, 0).rank, 2U);
+        QCOMPARE(w->wanted.chunk(0, 1).rank, 3U);
+    }
+
+    void renamingKeepsWhatItCanOfThePath() {
+        const Catalog source = sample();
+        ConvertRequest request;
+        request.rename = {{"^model\\.", ""}, {"^optim\\.", "opt.inner."}};
+        const auto w = wish(source, request);
+        QVERIFY(w.ok());
+        QVERIFY((w->wanted.path(1) == Path{keyPart("layers.0.b")}));
+        QVERIFY((w->wanted.path(3) == Path{keyPart("opt"), keyPart("inner"), keyPart("state"), keyPart("w"), keyPart("exp_avg")}));
+        request.rename = {{".*", "one"}};
+        const auto clash = wish(source, request);
+        QVERIFY(clash.ok());
+        QVERIFY(!clash->impossible.empty());
+    }
+
+    void likeNamesWhatIsMissing() {
+        const Catalog source = sample();
+        CatalogBuilder builder("dcp", "", "");
+        TensorInfo info;
+        info.name = "model.w";
+        info.shape = {5, 4};
+        QVERIFY(builder.addTensor(info).ok());
+        const Dims zero{0, 0}, top{2, 4}, low{2, 0}, rest{3, 4};
+        QVERIFY(builder.addChunk({0, kNone, 0, 0, zero, top, std::nullopt}).ok());
+        QVERIFY(builder.addChunk({5, kNone, 0, 0, low, rest, std::nullopt}).ok());
+        info.name = "only.there";
+        QVERIFY(builder.addTensor(info).ok());
+        const Catalog like = std::move(builder).finish();
+        const auto w = wish(source, {}, &like);
+        QVERIFY(w.ok());
+        QCOMPARE(w->wanted.tensorCount(), size_t{1});
+        QCOMPARE(w->wanted.chunk(0, 1).rank, 5U);
+        QCOMPARE(w->leftOut.size(), size_t{3});
+        QCOMPARE(w->impossible.size(), size_t{1});
+    }
+
+    void usageErrors() {
+        const Catalog source = sample();
+        ConvertRequest request;
+        request.shard = {{"*", {{"tp", 0}}}};
+        QVERIFY(wish(source, request).error().code == ErrorCode::usage);
+        request.mesh = *parseMesh("dp=2");
+        QVERIFY(wish(source, request).error().code == ErrorCode::usage);
+        request.shard.clear();
+        request.stage = {{"*", "dp", 2}};
+        QVERIFY(wish(source, request).error().code == ErrorCode::usage);
+        request.stage.clear();
+        request.rename = {{"(", ""}};
+        QVERIFY(wish(source, request).error().code == ErrorCode::usage);
+    }
+};
+
+QTEST_GUILESS_MAIN(WishTest)
+#include "wish_test.moc"
