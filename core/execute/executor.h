@@ -1,5 +1,6 @@
-// Runs a conversion: reads each source byte once, writes each destination byte once, in tiles of the tensors' own
-// row-major order, within a memory limit; scans and digests on the way; publishes the destination whole or not at all.
+// Runs a conversion: reads each source byte once, writes each destination byte once, in tiles of the tensors'
+// own row-major order, within a memory limit; scans and digests on the way; publishes the destination whole
+// or not at all.
 #pragma once
 
 #include <atomic>
@@ -51,8 +52,8 @@ struct ScanOptions {
     bool ordered = false;                  // tiles of one tensor are handed out in order, one at a time
 };
 
-// Reads the tensors and calls visit(tile) from the pool's threads, several tensors or tiles at once. Each source byte is
-// read once. Errors carry file, byte and tensor.
+// Reads the tensors and calls visit(tile) from the pool's threads, several tensors or tiles at once. Each
+// source byte is read once. Errors carry file, byte and tensor.
 Status scanTensors(const Reader& reader, const std::vector<TensorId>& tensors, const ScanOptions& options,
                    const Resources& resources, const std::function<Status(const TileView&)>& visit);
 
@@ -65,14 +66,15 @@ struct TensorDigest {
 Result<std::vector<TensorDigest>> digestTensors(const Reader& reader, const std::vector<TensorId>& tensors,
                                                 const ScanOptions& options, const Resources& resources);
 
-// One tensor region as bytes in memory (row-major), for `show --values`, small extracts and objects. Errors: limit above `maxBytes`.
-Result<std::vector<std::byte>> readRegion(const Reader& reader, TensorId tensor, const Box& region, uint64_t maxBytes,
-                                          const Resources& resources);
+// One tensor region as bytes in memory (row-major), for `show --values`, small extracts and objects. Errors:
+// limit above `maxBytes`.
+Result<std::vector<std::byte>> readRegion(const Reader& reader, TensorId tensor, const Box& region,
+                                          uint64_t maxBytes, const Resources& resources);
 
 // ------------------------------------------------------------------ converting
 
-// Fixed rounding of all casts: to nearest, ties to even; overflow becomes infinity where the target has one, else NaN
-// (float8_e4m3fn) or the largest value (float4, float6); NaN stays NaN.
+// Fixed rounding of all casts: to nearest, ties to even; overflow becomes infinity where the target has one,
+// else NaN (float8_e4m3fn) or the largest value (float4, float6); NaN stays NaN.
 bool castSupported(DType from, DType to);
 // Converts `count` elements; `to` holds count * dtypeBytes(toType).
 void castElements(DType fromType, const std::byte* from, DType toType, std::byte* to, size_t count);
@@ -83,6 +85,10 @@ struct ConvertOptions {
     bool resume = false;
     bool overwrite = false;
     bool scanValues = true;
+    // How much work may be lost when the job is killed: the journal is brought up to date after either of
+    // these.
+    uint64_t journalBytes = uint64_t{1} << 30;
+    double journalSeconds = 2;
 };
 
 struct ConvertJob {
@@ -91,7 +97,7 @@ struct ConvertJob {
     const TargetLayout* layout = nullptr;
     const Plan* plan = nullptr;
     std::shared_ptr<FileSystem> fileSystem;
-    std::string destination;      // directory, or file when singleFile
+    std::string destination;  // directory, or file when singleFile
     bool singleFile = false;
     // Reopens the staged output through the ordinary reader, for verification.
     std::function<Result<std::unique_ptr<Reader>>(const std::string& path)> reopen;
@@ -99,18 +105,19 @@ struct ConvertJob {
 };
 
 struct ConvertReport {
-    uint64_t bytesRead = 0;      // from source files, all reads
+    uint64_t bytesRead = 0;  // from source files, all reads
     uint64_t bytesWritten = 0;
-    uint64_t bytesReused = 0;    // found complete in the journal of an interrupted job
-    double seconds = 0;          // reading and writing, without verification
+    uint64_t bytesReused = 0;  // found complete in the journal of an interrupted job
+    double seconds = 0;        // reading and writing, without verification
     double verifySeconds = 0;
     bool verified = false;
-    std::vector<std::pair<std::string, Digest128>> digests;      // of the destination's tensors
-    std::vector<std::pair<std::string, ValueCounts>> counts;     // tensors with NaN or Inf
+    std::vector<std::pair<std::string, Digest128>> digests;   // of the destination's tensors
+    std::vector<std::pair<std::string, ValueCounts>> counts;  // tensors with NaN or Inf
 };
 
-// Errors: exists, noSpace, permission, changed (a source file changed), damaged (verification failed), cancelled, io. After any
-// error the destination is as it was; the staging directory stays for --resume when anything in it is worth keeping.
+// Errors: exists, noSpace, permission, changed (a source file changed), damaged (verification failed),
+// cancelled, io. After any error the destination is as it was; the staging directory stays for --resume when
+// anything in it is worth keeping.
 Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& resources);
 
 // The staging directory of a destination: "<parent>/.<name>.shardscope-partial".

@@ -1,0 +1,282 @@
+#include "execute/scan.h"
+
+#include <algorithm>
+#include <map>
+#include <new>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "execute/gather.h"
+#include "execute/tensor_reader.h"
+
+namespace shardscope {
+
+TileSizes tileSizes(const Resources& resources, uint64_t wanted) {
+    const uint64_t limit = resources.memory->limit();
+    TileSizes sizes;
+    sizes.preferred =
+        wanted ? wanted : std::min(uint64_t{8} << 20, limit / (uint64_t{4} * workerCount(resources)));
+    sizes.preferred = std::max(sizes.preferred / kDigestCellBytes, uint64_t{1}) * kDigestCellBytes;
+    sizes.largest =
+        wanted ? sizes.preferred : std::max(sizes.preferred, std::min(uint64_t{64} << 20, limit / 16));
+    return sizes;
+}
+
+TileGrid tileGrid(const TensorReader& source, DType dtype, const TileSizes& sizes) {
+    // Sizes are in bytes of the source's elements or of the result's, whichever are wider.
+    const uint64_t bytes = source.goodTileBytes(sizes.preferred, sizes.largest);
+    uint64_t cells = std::max<uint64_t>(bytes / kDigestCellBytes, 1);
+    if (dtypeBits(source.dtype()) > dtypeBits(dtype)) {
+        cells = std::max<uint64_t>(cells * dtypeBits(dtype) / dtypeBits(source.dtype()), 1);
+    }
+    return {source.elements(), static_cast<int64_t>(cells) * digestCellElements(dtype)};
+}
+
+namespace {
+
+using Visit = std::function<Status(const TileView&)>;
+
+class ScanWork final : public TensorWork {
+  public:
+    ScanWork(std::unique_ptr<TensorReader> source, const TileSizes& sizes, Progress* progress,
+             const Visit& visit, std::function<Status(TensorId)> finished)
+        : source_(std::move(source)),
+          grid_(tileGrid(*source_, source_->dtype(), sizes)),
+          progress_(progress),
+          visit_(visit),
+          finished_(std::move(finished)) {}
+
+    int64_t tileCount() const override { return grid_.tiles(); }
+
+    Status runTile(int64_t tile, WorkerMemory& memory) override {
+        const int64_t a = grid_.begin(tile), b = grid_.end(tile);
+        const size_t bytes = bytesOfElements(source_->dtype(), b - a);
+        const size_t piece = source_->readBufferBytes(a, b);
+        if (!memory.ensure({bytes + kIoAlignment, 0, piece ? piece + kIoAlignment : 0, 0})) {
+            return makeError(ErrorCode::limit, "no memory for a tile");
+        }
+        const std::span<std::byte> view = memory.tile.span(source_->goodPhase(a, b), bytes);
+        SHARDSCOPE_TRY(source_->readTile(a, b, view, memory.read));
+        SHARDSCOPE_TRY(visit_({source_->tensor(), a, b - a, view}));
+        if (progress_) progress_->add(bytes);
+        return {};
+    }
+
+    Status finish() override { return finished_ ? finished_(source_->tensor()) : Status(); }
+
+  private:
+    const std::unique_ptr<TensorReader> source_;
+    const TileGrid grid_;
+    Progress* const progress_;
+    const Visit& visit_;
+    const std::function<Status(TensorId)> finished_;
+};
+
+Status checkIds(const Catalog& catalog, const std::vector<TensorId>& tensors) {
+    for (TensorId t : tensors) {
+        if (t >= catalog.tensorCount())
+            return makeError(ErrorCode::internal, "a scan names a tensor that does not exist");
+    }
+    return {};
+}
+
+}  // namespace
+
+Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, const ScanOptions& options,
+                  const Visit& visit, const std::function<Status(TensorId)>& finished) {
+    SHARDSCOPE_TRY(checkIds(context.reader.catalog(), tensors));
+    const Resources& resources = context.resources;
+    const TileSizes sizes = tileSizes(resources, options.tileBytes);
+    TileRun run;
+    run.tensors = tensors.size();
+    run.threads = workerCount(resources);
+    run.ordered = options.ordered;
+    run.memory = resources.memory;
+    run.stop = resources.stop;
+    run.prepare = [&](size_t i) -> Result<std::unique_ptr<TensorWork>> {
+        if (resources.progress) resources.progress->setTensor(context.reader.catalog().name(tensors[i]));
+        SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensors[i]));
+        return std::unique_ptr<TensorWork>(
+            std::make_unique<ScanWork>(std::move(source), sizes, resources.progress, visit, finished));
+    };
+    return runTiles(run);
+}
+
+Result<std::vector<TensorDigest>> digestSource(SourceContext& context, const std::vector<TensorId>& tensors,
+                                               const ScanOptions& options, bool countToo) {
+    const Catalog& catalog = context.reader.catalog();
+    SHARDSCOPE_TRY(checkIds(catalog, tensors));
+    struct Progressing {
+        std::vector<Digest128> cells;
+        ValueCounts counts;
+    };
+    // Only tensors that are being read have cells; their number is bounded by the workers.
+    std::mutex mutex;
+    std::map<TensorId, Progressing> open;
+    std::map<TensorId, TensorDigest> done;
+
+    // Names of one tensor are read once.
+    std::vector<TensorId> read;
+    std::map<TensorId, bool> wanted;
+    for (TensorId t : tensors)
+        wanted[t] = true;
+    for (const auto& [t, unused] : wanted) {
+        const TensorId first = catalog.aliasOf(t);
+        if (first == kNone || first == t || !wanted.contains(first)) read.push_back(t);
+    }
+    const auto cellCount = [&](TensorId t) {
+        const int64_t per = digestCellElements(catalog.dtype(t));
+        const int64_t n = catalog.elements(t);
+        return static_cast<size_t>(n == 0 ? 0 : (n - 1) / per + 1);
+    };
+    const Visit visit = [&](const TileView& tile) -> Status {
+        const DType dtype = catalog.dtype(tile.tensor);
+        const auto cellBytes = bytesOfElements(dtype, digestCellElements(dtype));
+        std::vector<Digest128> cells;
+        ValueCounts counts;
+        for (size_t at = 0; at < tile.bytes.size(); at += cellBytes) {
+            const auto cell = tile.bytes.subspan(at, std::min(cellBytes, tile.bytes.size() - at));
+            cells.push_back(cellDigest(cell));
+            if (countToo) countValues(dtype, cell, counts);
+        }
+        const auto firstCell = static_cast<size_t>(tile.firstElement / digestCellElements(dtype));
+        std::lock_guard lock(mutex);
+        Progressing& state = open[tile.tensor];
+        if (state.cells.empty()) state.cells.resize(cellCount(tile.tensor));
+        std::copy(cells.begin(), cells.end(), state.cells.begin() + static_cast<ptrdiff_t>(firstCell));
+        addCounts(state.counts, counts);
+        return {};
+    };
+    const auto finished = [&](TensorId t) -> Status {
+        std::lock_guard lock(mutex);
+        const Progressing& state = open[t];
+        done[t] = {t, tensorDigest(catalog.dtype(t), catalog.shape(t), state.cells), state.counts};
+        open.erase(t);
+        return {};
+    };
+    SHARDSCOPE_TRY(scanSource(context, read, options, visit, finished));
+    std::vector<TensorDigest> digests;
+    for (TensorId t : tensors) {
+        const auto found = done.find(t);
+        TensorDigest digest = found != done.end() ? found->second : done[catalog.aliasOf(t)];
+        digest.tensor = t;
+        digests.push_back(digest);
+    }
+    return digests;
+}
+
+namespace {
+
+uint64_t bytesOf(const Catalog& catalog, const std::vector<TensorId>& tensors) {
+    uint64_t total = 0;
+    for (TensorId t : tensors)
+        total += t < catalog.tensorCount() ? catalog.bytes(t) : 0;
+    return total;
+}
+
+}  // namespace
+
+Status scanTensors(const Reader& reader, const std::vector<TensorId>& tensors, const ScanOptions& options,
+                   const Resources& resources, const Visit& visit) {
+    SourceContext context(reader, resources, options.fillGaps, systemFileSystem());
+    if (resources.progress)
+        resources.progress->begin(Progress::Phase::read, bytesOf(reader.catalog(), tensors));
+    return scanSource(context, tensors, options, visit, {});
+}
+
+Result<std::vector<TensorDigest>> digestTensors(const Reader& reader, const std::vector<TensorId>& tensors,
+                                                const ScanOptions& options, const Resources& resources) {
+    SourceContext context(reader, resources, options.fillGaps, systemFileSystem());
+    if (resources.progress)
+        resources.progress->begin(Progress::Phase::read, bytesOf(reader.catalog(), tensors));
+    return digestSource(context, tensors, options, true);
+}
+
+Result<std::vector<std::byte>> readRegion(const Reader& reader, TensorId tensor, const Box& region,
+                                          uint64_t maxBytes, const Resources& resources) {
+    const Catalog& catalog = reader.catalog();
+    SHARDSCOPE_TRY(checkIds(catalog, {tensor}));
+    const DimSpan shape = catalog.shape(tensor);
+    const DType dtype = catalog.dtype(tensor);
+    if (!boxInside(region.offsets, region.lengths, shape)) {
+        return makeError(ErrorCode::usage,
+                         fmt::format("the region {} is not inside the shape {}",
+                                     formatBox(region.offsets, region.lengths), formatDims(shape)))
+            .ofTensor(catalog.name(tensor));
+    }
+    int64_t elements = 0;
+    if (!checkedProduct(region.lengths, elements))
+        return makeError(ErrorCode::limit, "the region is too large");
+    const std::optional<uint64_t> bytes = dtypeByteCount(dtype, static_cast<uint64_t>(elements));
+    if (!bytes || *bytes > maxBytes) {
+        return makeError(ErrorCode::limit,
+                         fmt::format("the region {} has {} elements of {}, more than the {} bytes allowed",
+                                     formatBox(region.offsets, region.lengths), elements, dtypeName(dtype),
+                                     maxBytes))
+            .ofTensor(catalog.name(tensor));
+    }
+    std::vector<std::byte> out(*bytes);
+    if (elements == 0) return out;
+    SourceContext context(reader, resources, FillGaps::zero, systemFileSystem());
+    SHARDSCOPE_ASSIGN(const auto source, TensorReader::prepare(context, tensor));
+    if (!dtypeIsWholeBytes(dtype)) {
+        if (elements != source->elements())
+            return unsupported("a part of a tensor whose elements share bytes");
+        SHARDSCOPE_TRY(source->readChunk(0, 0, elements, out));
+        return out;
+    }
+
+    const auto size = static_cast<int64_t>(dtypeBytes(dtype));
+    // Runs of one chunk that lie close together are read in one go.
+    struct Run {
+        int64_t from, to, count;  // chunk order, region order
+    };
+    const int64_t joinGap = (64 << 10) / size, mostJoined = (4 << 20) / size;
+    std::vector<Run> runs;
+    std::vector<std::byte> joined;
+    for (size_t c = 0; c < source->chunkCount(); ++c) {
+        const ChunkShape& chunk = source->chunkShape(c);
+        const auto common = intersect(region.offsets, region.lengths, chunk.offsets, chunk.lengths);
+        if (!common) continue;
+        const auto flush = [&]() -> Status {
+            if (runs.empty()) return {};
+            const int64_t lo = runs.front().from, hi = runs.back().from + runs.back().count;
+            joined.resize(static_cast<size_t>((hi - lo) * size));
+            SHARDSCOPE_TRY(source->readChunk(c, lo, hi, joined));
+            for (const Run& r : runs) {
+                std::copy_n(joined.data() + (r.from - lo) * size, r.count * size, out.data() + r.to * size);
+            }
+            runs.clear();
+            return {};
+        };
+        Dims inChunk(shape.size()), inRegion(shape.size());
+        for (size_t d = 0; d < shape.size(); ++d) {
+            inChunk[d] = common->offsets[d] - chunk.offsets[d];
+            inRegion[d] = common->offsets[d] - region.offsets[d];
+        }
+        Status status;
+        forEachRun(0, elementCount(common->lengths), chunk.lengths, inChunk, common->lengths,
+                   [&](int64_t start, int64_t from, int64_t count) {
+                       // Cut to a flat range, then to runs of the region's own order.
+                       const int64_t a = std::max(from, chunk.start), b = std::min(from + count, chunk.stop);
+                       if (a >= b || !status.ok()) return;
+                       forEachRun(
+                           start + (a - from), start + (b - from), region.lengths, inRegion, common->lengths,
+                           [&](int64_t part, int64_t to, int64_t n) {
+                               const int64_t at = from + (part - start);
+                               if (!runs.empty() && (at - (runs.back().from + runs.back().count) > joinGap ||
+                                                     at + n - runs.front().from > mostJoined)) {
+                                   if (status.ok()) status = flush();
+                               }
+                               if (status.ok()) runs.push_back({at, to, n});
+                           });
+                   });
+        SHARDSCOPE_TRY(std::move(status));
+        SHARDSCOPE_TRY(flush());
+        SHARDSCOPE_TRY(resources.stop.poll());
+    }
+    return out;
+}
+
+}  // namespace shardscope

@@ -52,6 +52,9 @@ class WriteFile {
     virtual Status writeBulk(uint64_t offset, std::span<const std::byte> bytes) { return writeAt(offset, bytes); }
     // After a failed sync the file's content is unknown: it must be written again or given up, never synced again.
     virtual Status sync() = 0;
+    // Advisory lock against other jobs, held until the file is closed or its process ends; false when another holds it.
+    // Where the file system cannot lock, everyone gets it.
+    virtual Result<bool> tryLock() { return true; }
 };
 
 struct DirectoryEntry {

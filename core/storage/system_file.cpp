@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -335,6 +336,11 @@ Status SystemWriteFile::writeBulk(uint64_t offset, std::span<const std::byte> by
 Status SystemWriteFile::sync() {
     if (::fsync(fd_.get()) != 0) return systemError(errno, "put on disk", path_);
     return {};
+}
+
+Result<bool> SystemWriteFile::tryLock() {
+    if (::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) return true;
+    return errno != EWOULDBLOCK;
 }
 
 }  // namespace shardscope

@@ -63,6 +63,7 @@ class SystemWriteFile final : public WriteFile {
     Status writeAt(uint64_t offset, std::span<const std::byte> bytes) override;
     Status writeBulk(uint64_t offset, std::span<const std::byte> bytes) override;
     Status sync() override;
+    Result<bool> tryLock() override;
 
     int descriptor() const { return fd_.get(); }
 

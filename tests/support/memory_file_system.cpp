@@ -15,6 +15,7 @@ struct MemoryFileSystem::File {
     std::vector<std::byte> durable;  // content at the last sync
     uint64_t inode = 0;
     int64_t version = 0;
+    bool locked = false;
 };
 
 namespace {
@@ -74,6 +75,15 @@ class MemoryWriteFile final : public WriteFile {
         file_->bytes.resize(size);
         return {};
     }
+    ~MemoryWriteFile() override {
+        std::lock_guard lock(file_->mutex);
+        if (holdsLock_) file_->locked = false;
+    }
+    Result<bool> tryLock() override {
+        std::lock_guard lock(file_->mutex);
+        if (file_->locked) return holdsLock_;
+        return file_->locked = holdsLock_ = true;
+    }
     Status writeAt(uint64_t offset, std::span<const std::byte> bytes) override {
         system_->record(Op::write, path_, offset, bytes.size());
         std::lock_guard lock(file_->mutex);
@@ -94,6 +104,7 @@ class MemoryWriteFile final : public WriteFile {
     std::shared_ptr<MemoryFileSystem> system_;
     std::shared_ptr<MemoryFileSystem::File> file_;
     std::string path_;
+    bool holdsLock_ = false;
 };
 
 class MemoryDirectory final : public Directory {
@@ -388,6 +399,7 @@ class FaultyWriteFile final : public WriteFile {
         SHARDSCOPE_TRY(system_->pass(Op::sync, path()));
         return inner_->sync();
     }
+    Result<bool> tryLock() override { return inner_->tryLock(); }
     const std::shared_ptr<WriteFile>& inner() const { return inner_; }
 
   private:

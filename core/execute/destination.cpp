@@ -1,0 +1,249 @@
+#include "execute/destination.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace shardscope {
+
+LiteralSink ConvertState::literals() {
+    return [this](FileId file, uint64_t offset, std::span<const std::byte> bytes) -> Status {
+        bytesWritten += bytes.size();
+        return staging->write(file, offset, bytes, false);
+    };
+}
+
+DestinationWork::DestinationWork(ConvertState& state, std::unique_ptr<TensorReader> source, TensorId wanted)
+    : state_(state),
+      source_(std::move(source)),
+      wanted_(wanted),
+      dtype_(state.wanted().dtype(wanted)),
+      grid_(tileGrid(*source_, dtype_, state.tiles)),
+      needsCrc_(state.staging && state.job.layout->needsCrc) {
+    const int64_t perCell = digestCellElements(dtype_);
+    cells_.resize(static_cast<size_t>(grid_.elements == 0 ? 0 : (grid_.elements - 1) / perCell + 1));
+}
+
+Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state, SourceContext& context,
+                                                             TensorId wanted) {
+    const Catalog& catalog = state.wanted();
+    const TensorId from = state.job.wish->sources[wanted].source;
+    const Catalog& have = context.reader.catalog();
+    if (from >= have.tensorCount() || !std::ranges::equal(have.shape(from), catalog.shape(wanted))) {
+        return makeError(ErrorCode::internal, "the plan gives a tensor another shape than its source has")
+            .ofTensor(catalog.name(wanted));
+    }
+    if (have.dtype(from) != catalog.dtype(wanted) &&
+        !castSupported(have.dtype(from), catalog.dtype(wanted))) {
+        return makeError(ErrorCode::impossible,
+                         fmt::format("{} cannot be cast to {}", dtypeName(have.dtype(from)),
+                                     dtypeName(catalog.dtype(wanted))))
+            .ofTensor(catalog.name(wanted));
+    }
+    if (state.resources.progress) state.resources.progress->setTensor(catalog.name(wanted));
+    SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, from));
+    std::unique_ptr<DestinationWork> work(new DestinationWork(state, std::move(source), wanted));
+    if (!state.staging) return std::unique_ptr<TensorWork>(std::move(work));
+
+    if (const auto found = state.reusable.find(wanted); found != state.reusable.end()) {
+        for (const JournalTile& tile : found->second)
+            work->reusable_[tile.tile] = &tile;
+    }
+    struct Found {
+        ChunkId id;
+        ChunkShape shape;
+        int64_t first;
+    };
+    std::vector<Found> found;
+    std::vector<ChunkId> empty;
+    const DimSpan shape = catalog.shape(wanted);
+    for (ChunkId id = catalog.firstChunk(wanted); id < catalog.endChunk(wanted); ++id) {
+        const ChunkShape box = ChunkShape::of(catalog.chunk(wanted, id));
+        if (box.elements() <= 0) {
+            empty.push_back(id);
+        } else if (!boxInside(box.offsets, box.lengths, shape)) {
+            return makeError(ErrorCode::internal, "the plan has a chunk outside its tensor")
+                .ofTensor(catalog.name(wanted));
+        } else {
+            found.push_back({id, box, box.firstPosition(shape)});
+        }
+    }
+    if (!dtypeIsWholeBytes(work->dtype_) && found.size() > 1) {
+        return unsupported(fmt::format("{} elements share bytes, so a tensor of them cannot be cut",
+                                       dtypeName(work->dtype_)))
+            .ofTensor(catalog.name(wanted));
+    }
+    std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+        return std::pair(a.first, a.id) < std::pair(b.first, b.id);
+    });
+    for (const Found& f : found) {
+        Target& target = work->targets_.emplace_back();
+        target.id = f.id;
+        target.shape = f.shape;
+        target.remaining = f.shape.elements();
+        work->index_.add(f.first, f.shape.lastPosition(shape));
+    }
+    work->index_.build();
+    for (ChunkId id : empty)
+        SHARDSCOPE_TRY(state.job.layout->chunkLiterals(id, 0, state.literals()));
+    return std::unique_ptr<TensorWork>(std::move(work));
+}
+
+std::vector<DestinationWork::TargetPiece> DestinationWork::piecesIn(int64_t a, int64_t b) const {
+    std::vector<TargetPiece> pieces;
+    const auto [first, last] = index_.touching(a, b);
+    for (size_t i = first; i < last; ++i) {
+        auto& target = const_cast<Target&>(targets_[i]);
+        const ChunkShape::Piece piece = target.shape.pieceIn(a, b, source_->shape());
+        if (!piece.empty()) pieces.push_back({&target, piece});
+    }
+    return pieces;
+}
+
+// A journalled tile counts when it has what this tile needs; the journal's checksums say that it is what was
+// written.
+bool DestinationWork::reuse(const JournalTile& done) {
+    const int64_t a = grid_.begin(done.tile), b = grid_.end(done.tile);
+    const int64_t perCell = digestCellElements(dtype_);
+    const auto firstCell = static_cast<size_t>(a / perCell);
+    if (done.cells.size() != static_cast<size_t>((b - a - 1) / perCell + 1) ||
+        firstCell + done.cells.size() > cells_.size()) {
+        return false;
+    }
+    if (needsCrc_ && done.crcs.size() != piecesIn(a, b).size()) return false;
+    std::lock_guard lock(mutex_);
+    std::copy(done.cells.begin(), done.cells.end(), cells_.begin() + static_cast<ptrdiff_t>(firstCell));
+    addCounts(counts_, done.counts);
+    return true;
+}
+
+Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
+    const int64_t a = grid_.begin(tile), b = grid_.end(tile);
+    const DType fromType = source_->dtype();
+    const bool casts = fromType != dtype_;
+    const size_t fromBytes = bytesOfElements(fromType, b - a);
+    const size_t bytes = bytesOfElements(dtype_, b - a);
+    const std::vector<TargetPiece> pieces = piecesIn(a, b);
+
+    if (const auto found = reusable_.find(tile); found != reusable_.end() && reuse(*found->second)) {
+        state_.bytesReused += bytes;
+        if (state_.resources.progress) state_.resources.progress->add(bytes);
+        for (size_t i = 0; i < pieces.size(); ++i)
+            SHARDSCOPE_TRY(pieceDone(pieces[i], found->second->crcs, i));
+        return {};
+    }
+
+    // The last buffer is placed so that a destination chunk that is contiguous in it can be written directly.
+    int64_t apart = 0;
+    std::optional<size_t> phase;
+    for (const TargetPiece& p : pieces) {
+        if (!p.piece.contiguous) {
+            apart = std::max(apart, p.piece.hi - p.piece.lo);
+        } else if (!phase) {
+            const uint64_t at = state_.job.layout->chunkOffset[p.target->id] +
+                                bytesOfElements(dtype_, p.piece.lo - p.target->shape.start);
+            const size_t inTile = bytesOfElements(dtype_, p.piece.position - a);
+            phase = static_cast<size_t>((at - inTile) % kIoAlignment);
+        }
+    }
+    const size_t readBytes = source_->readBufferBytes(a, b);
+    const size_t writeBytes = bytesOfElements(dtype_, apart);
+    if (!memory.ensure({fromBytes + kIoAlignment, casts ? bytes + kIoAlignment : 0,
+                        readBytes ? readBytes + kIoAlignment : 0,
+                        writeBytes ? writeBytes + kIoAlignment : 0})) {
+        return makeError(ErrorCode::limit, "no memory for a tile");
+    }
+    const size_t readPhase = source_->goodPhase(a, b);
+    const std::span<std::byte> read =
+        memory.tile.span(casts ? readPhase : phase.value_or(readPhase), fromBytes);
+    SHARDSCOPE_TRY(source_->readTile(a, b, read, memory.read));
+    std::span<std::byte> ready = read;
+    if (casts) ready = memory.cast.span(phase.value_or(0), bytes);
+
+    // Cell by cell, so that each is cast, counted and hashed while it is in the cache.
+    JournalTile done;
+    done.tensor = wanted_;
+    done.tile = tile;
+    const int64_t perCell = digestCellElements(dtype_);
+    for (int64_t at = 0; at < b - a; at += perCell) {
+        const int64_t n = std::min(perCell, b - a - at);
+        const std::span<std::byte> cell =
+            ready.subspan(bytesOfElements(dtype_, at), bytesOfElements(dtype_, n));
+        if (casts)
+            castElements(fromType, read.data() + bytesOfElements(fromType, at), dtype_, cell.data(),
+                         static_cast<size_t>(n));
+        if (state_.job.options.scanValues) countValues(dtype_, cell, done.counts);
+        done.cells.push_back(cellDigest(cell));
+    }
+    {
+        std::lock_guard lock(mutex_);
+        std::copy(done.cells.begin(), done.cells.end(), cells_.begin() + static_cast<ptrdiff_t>(a / perCell));
+        addCounts(counts_, done.counts);
+    }
+    for (const TargetPiece& p : pieces)
+        SHARDSCOPE_TRY(writePiece(p, a, ready, memory.write, done.crcs));
+    const std::vector<uint32_t> crcs = done.crcs;
+    if (state_.staging) SHARDSCOPE_TRY(state_.staging->finished(std::move(done), bytes));
+    if (state_.resources.progress) state_.resources.progress->add(bytes);
+    for (size_t i = 0; i < pieces.size(); ++i)
+        SHARDSCOPE_TRY(pieceDone(pieces[i], crcs, i));
+    return {};
+}
+
+Status DestinationWork::writePiece(const TargetPiece& p, int64_t tileBegin, std::span<const std::byte> tile,
+                                   AlignedBuffer& buffer, std::vector<uint32_t>& crcs) {
+    const TargetLayout& layout = *state_.job.layout;
+    const ChunkShape::Piece& piece = p.piece;
+    const uint64_t offset =
+        layout.chunkOffset[p.target->id] + bytesOfElements(dtype_, piece.lo - p.target->shape.start);
+    const size_t bytes = bytesOfElements(dtype_, piece.hi - piece.lo);
+    std::span<const std::byte> out;
+    if (piece.contiguous) {
+        out = tile.subspan(bytesOfElements(dtype_, piece.position - tileBegin), bytes);
+    } else {
+        const std::span<std::byte> gathered = buffer.span(offset % kIoAlignment, bytes);
+        scatterPiece(p.target->shape, piece, source_->shape(), tileBegin, dtypeBytes(dtype_), tile.data(),
+                     gathered.data());
+        out = gathered;
+    }
+    if (needsCrc_) crcs.push_back(crc32Of(out));
+    state_.bytesWritten += bytes;
+    Status status = state_.staging->write(layout.chunkFile[p.target->id], offset, out, true);
+    if (!status.ok()) return std::move(status).error().ofTensor(state_.wanted().name(wanted_));
+    return {};
+}
+
+Status DestinationWork::pieceDone(const TargetPiece& p, const std::vector<uint32_t>& crcs, size_t index) {
+    const int64_t elements = p.piece.hi - p.piece.lo;
+    if (needsCrc_) {
+        std::lock_guard lock(mutex_);
+        p.target->crcs.push_back({p.piece.lo, bytesOfElements(dtype_, elements), crcs[index]});
+    }
+    if (p.target->remaining.fetch_sub(elements) == elements) return chunkDone(*p.target);
+    return {};
+}
+
+Status DestinationWork::chunkDone(Target& target) {
+    uint32_t crc = 0;
+    if (needsCrc_) {
+        std::lock_guard lock(mutex_);
+        std::sort(target.crcs.begin(), target.crcs.end(),
+                  [](const CrcPiece& x, const CrcPiece& y) { return x.lo < y.lo; });
+        for (const CrcPiece& piece : target.crcs)
+            crc = crc32Combine(crc, piece.crc, piece.bytes);
+        target.crcs = {};
+        state_.chunkCrcs[target.id] = crc;
+    }
+    return state_.job.layout->chunkLiterals(target.id, crc, state_.literals());
+}
+
+Status DestinationWork::finish() {
+    std::lock_guard lock(mutex_);
+    const Digest128 digest = tensorDigest(dtype_, state_.wanted().shape(wanted_), cells_);
+    std::lock_guard stateLock(state_.mutex);
+    state_.digests[wanted_] = digest;
+    if (counts_.nan > 0 || counts_.inf > 0) state_.counts[wanted_] = counts_;
+    return {};
+}
+
+}  // namespace shardscope

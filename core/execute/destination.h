@@ -1,0 +1,87 @@
+// One wanted tensor on its way: read, cast, scan, digest, and write to its destination chunks. Private to
+// this room.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "execute/executor.h"
+#include "execute/scan.h"
+#include "execute/staging.h"
+#include "execute/tensor_reader.h"
+
+namespace shardscope {
+
+// What all tensors of one conversion share.
+struct ConvertState {
+    const ConvertJob& job;
+    const Resources& resources;
+    Staging* staging = nullptr;  // null: nothing is written, only digests are taken
+    TileSizes tiles;
+    std::vector<uint32_t> chunkCrcs;  // by ChunkId of the wanted catalog
+    std::map<TensorId, std::vector<JournalTile>> reusable;
+    std::atomic<uint64_t> bytesWritten{0};
+    std::atomic<uint64_t> bytesReused{0};
+
+    std::mutex mutex;                               // below
+    std::vector<std::optional<Digest128>> digests;  // by wanted tensor
+    std::map<TensorId, ValueCounts> counts;         // those with NaN or infinity
+
+    const Catalog& wanted() const { return job.wish->wanted; }
+    // A sink for the bytes that are no tensor data.
+    LiteralSink literals();
+};
+
+class DestinationWork final : public TensorWork {
+  public:
+    // Checks that the source tensor can become the wanted one.
+    static Result<std::unique_ptr<TensorWork>> prepare(ConvertState& state, SourceContext& context,
+                                                       TensorId wanted);
+
+    int64_t tileCount() const override { return grid_.tiles(); }
+    Status runTile(int64_t tile, WorkerMemory& memory) override;
+    Status finish() override;
+
+  private:
+    struct CrcPiece {
+        int64_t lo;
+        uint64_t bytes;
+        uint32_t crc;
+    };
+    struct Target {
+        ChunkId id = kNone;
+        ChunkShape shape;
+        std::atomic<int64_t> remaining{0};  // elements
+        std::vector<CrcPiece> crcs;
+    };
+    struct TargetPiece {
+        Target* target;
+        ChunkShape::Piece piece;
+    };
+
+    DestinationWork(ConvertState& state, std::unique_ptr<TensorReader> source, TensorId wanted);
+    std::vector<TargetPiece> piecesIn(int64_t a, int64_t b) const;
+    Status writePiece(const TargetPiece& piece, int64_t tileBegin, std::span<const std::byte> tile,
+                      AlignedBuffer& buffer, std::vector<uint32_t>& crcs);
+    Status pieceDone(const TargetPiece& piece, const std::vector<uint32_t>& crcs, size_t index);
+    Status chunkDone(Target& target);
+    bool reuse(const JournalTile& done);
+
+    ConvertState& state_;
+    const std::unique_ptr<TensorReader> source_;
+    const TensorId wanted_;
+    const DType dtype_;
+    const TileGrid grid_;
+    const bool needsCrc_;
+    std::deque<Target> targets_;  // by first position
+    ChunkIndex index_;
+    std::mutex mutex_;  // cells, counts, crcs
+    std::vector<Digest128> cells_;
+    ValueCounts counts_;
+    std::map<int64_t, const JournalTile*> reusable_;
+};
+
+}  // namespace shardscope

@@ -1,0 +1,34 @@
+// Scans that belong to a larger job: its counters, its progress phase. Private to this room.
+#pragma once
+
+#include "execute/executor.h"
+#include "execute/tensor_reader.h"
+
+namespace shardscope {
+
+struct TileSizes {
+    uint64_t preferred = 0;  // bytes, a whole number of digest cells
+    uint64_t largest = 0;    // for tensors that are cut in very many pieces
+};
+// From the memory limit and the number of workers, unless `wanted` is given.
+TileSizes tileSizes(const Resources& resources, uint64_t wanted = 0);
+
+// Tiles of a tensor that becomes `dtype`.
+TileGrid tileGrid(const TensorReader& source, DType dtype, const TileSizes& sizes);
+
+inline void addCounts(ValueCounts& to, const ValueCounts& from) {
+    to.elements += from.elements;
+    to.nan += from.nan;
+    to.inf += from.inf;
+    to.zero += from.zero;
+}
+
+// As scanTensors; `finished(tensor)` follows the last tile of each.
+Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, const ScanOptions& options,
+                  const std::function<Status(const TileView&)>& visit,
+                  const std::function<Status(TensorId)>& finished);
+
+Result<std::vector<TensorDigest>> digestSource(SourceContext& context, const std::vector<TensorId>& tensors,
+                                               const ScanOptions& options, bool countToo);
+
+}  // namespace shardscope

@@ -1,0 +1,339 @@
+#include "execute/staging.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+
+namespace shardscope {
+namespace {
+
+constexpr size_t kMaxOpenFiles = 256;
+constexpr const char* kLockName = "lock";
+constexpr const char* kJournalName = "journal";
+constexpr const char* kDataName = "data";
+
+bool isThere(FileSystem& system, const std::string& path) {
+    return system.stat(path).ok();
+}
+
+// Errors after which a later attempt with the same plan can succeed with what is there.
+bool worthKeeping(ErrorCode code) {
+    switch (code) {
+        case ErrorCode::io:
+        case ErrorCode::noSpace:
+        case ErrorCode::permission:
+        case ErrorCode::notFound:
+        case ErrorCode::cancelled:
+        case ErrorCode::remote:
+        case ErrorCode::exists:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
+double steadySeconds() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string stagingPath(const std::string& destination) {
+    const auto [parent, name] = splitPath(destination);
+    return fmt::format("{}/.{}.shardscope-partial", parent == "/" ? "" : parent, name);
+}
+
+Staging::Staging(const ConvertJob& job, JournalHeader header)
+    : job_(job),
+      system_(*job.fileSystem),
+      header_(header),
+      path_(stagingPath(job.destination)),
+      lastFlush_(steadySeconds()) {
+    std::tie(parent_, name_) = splitPath(job.destination);
+}
+
+Result<std::unique_ptr<Staging>> Staging::open(const ConvertJob& job, const JournalHeader& header) {
+    std::unique_ptr<Staging> staging(new Staging(job, header));
+    if (Status status = staging->begin(); !status.ok()) {
+        if (staging->owned_) return staging->giveUp(std::move(status).error());
+        return std::move(status).error();
+    }
+    return staging;
+}
+
+Status Staging::begin() {
+    const auto there = system_.stat(job_.destination);
+    if (!there.ok() && there.error().code != ErrorCode::notFound) return there.error();
+    replaces_ = there.ok();
+    if (replaces_ && !job_.options.overwrite) {
+        return makeError(ErrorCode::exists, "the destination exists already")
+            .inFile(job_.destination)
+            .withHint("choose another destination, or --overwrite");
+    }
+    if (job_.singleFile && job_.layout->files.size() != 1) {
+        return makeError(ErrorCode::internal, "a single-file destination with several files");
+    }
+    Status made = system_.makeDirectory(path_);
+    if (!made.ok() && made.error().code != ErrorCode::exists) return made;
+    if (!made.ok()) {
+        SHARDSCOPE_TRY(takeOver());
+    } else {
+        owned_ = true;
+        SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
+        SHARDSCOPE_ASSIGN(lock_, directory_->createFile(kLockName, true));
+        SHARDSCOPE_ASSIGN(const bool locked, lock_->tryLock());
+        if (!locked) {
+            owned_ = false;
+            return makeError(ErrorCode::exists, "another job is writing this destination").inFile(path_);
+        }
+    }
+    const std::string data = path_ + "/" + kDataName;
+    if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
+    SHARDSCOPE_ASSIGN(data_, system_.openDirectory(data));
+    SHARDSCOPE_TRY(makeFiles());
+    return startJournal();
+}
+
+// A staging directory is there: of a job that runs, of one to be resumed, or of no use.
+Status Staging::takeOver() {
+    SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
+    SHARDSCOPE_ASSIGN(lock_, directory_->createFile(kLockName, true));
+    SHARDSCOPE_ASSIGN(const bool locked, lock_->tryLock());
+    if (!locked) {
+        return makeError(ErrorCode::exists, "another job is writing this destination")
+            .inFile(path_)
+            .withHint("wait for it, or stop it first");
+    }
+    std::optional<JournalContent> content;
+    if (auto file = directory_->openFile(kJournalName); file.ok()) {
+        SHARDSCOPE_ASSIGN(content, readJournal(**file));
+    } else if (file.error().code != ErrorCode::notFound) {
+        return file.error();
+    }
+    bool useful = content && !content->tiles.empty();
+    // Without its files a journal claims nothing: the job got as far as moving them to the destination.
+    if (useful) {
+        auto data = system_.openDirectory(path_ + "/" + kDataName);
+        for (FileId f = 0; useful && f < job_.layout->files.size(); ++f) {
+            if (!data.ok())
+                useful = false;
+            else if (const auto entry = (*data)->stat(fileName(f)); !entry.ok())
+                useful = false;
+        }
+        if (content->header.plan == header_.plan && content->header.source == header_.source) {
+            for (FileId f = 0; useful && f < job_.layout->files.size(); ++f) {
+                const auto entry = (*data)->stat(fileName(f));
+                useful = entry.ok() && entry->size == job_.layout->files[f].size;
+            }
+        } else if (data.ok()) {
+            useful = true;  // another plan's files, worth a question
+        }
+    }
+    if (!useful) {
+        lock_.reset();
+        directory_.reset();
+        SHARDSCOPE_TRY(system_.removeTree(path_));
+        SHARDSCOPE_TRY(system_.makeDirectory(path_));
+        owned_ = true;
+        SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
+        SHARDSCOPE_ASSIGN(lock_, directory_->createFile(kLockName, true));
+        SHARDSCOPE_ASSIGN(const bool again, lock_->tryLock());
+        if (again) return {};
+        owned_ = false;
+        return makeError(ErrorCode::exists, "another job is writing this destination").inFile(path_);
+    }
+    if (!job_.options.resume) {
+        return makeError(ErrorCode::exists, "an interrupted job has left its work here")
+            .inFile(path_)
+            .withHint("--resume goes on with it; or remove the directory");
+    }
+    if (!(content->header.source == header_.source)) {
+        return makeError(ErrorCode::changed, "the source has changed since the job was interrupted")
+            .inFile(path_)
+            .withHint("remove the directory and start again");
+    }
+    if (!(content->header.plan == header_.plan)) {
+        return makeError(ErrorCode::changed,
+                         "the interrupted job had a different plan (options, names or sharding)")
+            .inFile(path_)
+            .withHint("use the same options, or remove the directory and start again");
+    }
+    owned_ = true;
+    resumable_ = true;
+    header_.tiles = content->header.tiles;
+    reusable_ = std::move(content->tiles);
+    journalEnd_ = content->validBytes;
+    return {};
+}
+
+std::string Staging::fileName(FileId file) const {
+    return job_.singleFile ? name_ : job_.layout->files[file].path;
+}
+
+Status Staging::makeFiles() {
+    const std::vector<TargetFile>& files = job_.layout->files;
+    std::vector<FileId> missing;
+    uint64_t needed = 0;
+    for (FileId f = 0; f < files.size(); ++f) {
+        if (resumable_) continue;  // they are all there, in full size
+        missing.push_back(f);
+        needed += files[f].size;
+    }
+    SHARDSCOPE_ASSIGN(const uint64_t available, system_.freeBytes(parent_));
+    // One per cent on top for the file system's own records.
+    if (needed > available || needed / 100 > available - needed) {
+        return makeError(ErrorCode::noSpace,
+                         fmt::format("{} bytes are needed, {} are free", needed + needed / 100, available))
+            .inFile(parent_)
+            .withHint("free some space or choose another destination");
+    }
+    for (FileId f : missing) {
+        SHARDSCOPE_ASSIGN(const auto file, data_->createFile(fileName(f)));
+        SHARDSCOPE_TRY(file->allocate(files[f].size));
+    }
+    return {};
+}
+
+Status Staging::startJournal() {
+    SHARDSCOPE_ASSIGN(auto file, directory_->createFile(kJournalName, true));
+    SHARDSCOPE_ASSIGN(journal_, JournalWriter::start(std::move(file), header_, journalEnd_));
+    return {};
+}
+
+Result<std::shared_ptr<WriteFile>> Staging::fileOf(FileId id) {
+    std::lock_guard lock(filesMutex_);
+    if (const auto found = open_.find(id); found != open_.end()) {
+        recent_.splice(recent_.begin(), recent_, found->second.place);
+        return found->second.file;
+    }
+    SHARDSCOPE_ASSIGN(auto file, data_->createFile(fileName(id), true));
+    if (open_.size() >= kMaxOpenFiles) {
+        open_.erase(recent_.back());
+        recent_.pop_back();
+    }
+    recent_.push_front(id);
+    open_[id] = {file, recent_.begin()};
+    return file;
+}
+
+Status Staging::write(FileId id, uint64_t offset, std::span<const std::byte> bytes, bool bulk) {
+    if (id >= job_.layout->files.size() || offset > job_.layout->files[id].size ||
+        bytes.size() > job_.layout->files[id].size - offset) {
+        return makeError(ErrorCode::internal, "the layout writes outside its files");
+    }
+    SHARDSCOPE_ASSIGN(const auto file, fileOf(id));
+    SHARDSCOPE_TRY(bulk ? file->writeBulk(offset, bytes) : file->writeAt(offset, bytes));
+    std::lock_guard lock(mutex_);
+    dirty_.insert(id);
+    return {};
+}
+
+Status Staging::finished(JournalTile tile, uint64_t bytes) {
+    std::unique_lock lock(mutex_);
+    pending_.push_back(std::move(tile));
+    pendingBytes_ += bytes;
+    if (flushing_) return {};
+    if (pendingBytes_ < job_.options.journalBytes &&
+        steadySeconds() - lastFlush_ < job_.options.journalSeconds)
+        return {};
+    return flush(lock);
+}
+
+Status Staging::flush(std::unique_lock<std::mutex>& lock) {
+    flushing_ = true;
+    const std::vector<JournalTile> batch = std::move(pending_);
+    const std::set<FileId> files = std::move(dirty_);
+    pending_.clear();
+    dirty_.clear();
+    pendingBytes_ = 0;
+    const bool writeBatch = !lost_;
+    lock.unlock();
+    Status status;
+    if (writeBatch) {
+        status = syncFiles(files);
+        // The names of the files and of the journal must be on disk before the first claim about them.
+        if (status.ok() && !resumable_) {
+            status = data_->sync();
+            if (status.ok()) status = directory_->sync();
+            if (status.ok()) status = system_.syncDirectory(parent_);
+        }
+        if (status.ok() && !batch.empty()) status = journal_->append(batch);
+    }
+    lock.lock();
+    flushing_ = false;
+    lastFlush_ = steadySeconds();
+    if (!status.ok()) {
+        lost_ = true;
+    } else if (writeBatch && !batch.empty()) {
+        resumable_ = true;
+    }
+    return status;
+}
+
+Status Staging::syncFiles(const std::set<FileId>& files) {
+    for (FileId id : files) {
+        SHARDSCOPE_ASSIGN(const auto file, fileOf(id));
+        SHARDSCOPE_TRY(file->sync());
+    }
+    return {};
+}
+
+Status Staging::syncAll() {
+    {
+        std::unique_lock lock(mutex_);
+        SHARDSCOPE_TRY(flush(lock));
+    }
+    SHARDSCOPE_TRY(data_->sync());
+    return directory_->sync();
+}
+
+std::string Staging::dataPath() const {
+    const std::string data = path_ + "/" + kDataName;
+    return job_.singleFile ? data + "/" + name_ : data;
+}
+
+Status Staging::publish() {
+    {
+        std::lock_guard lock(filesMutex_);
+        open_.clear();
+        recent_.clear();
+    }
+    if (replaces_) {
+        // After the exchange the staging directory holds the old destination, which no journal may vouch for.
+        std::lock_guard lock(mutex_);
+        journal_.reset();
+        resumable_ = false;
+        SHARDSCOPE_TRY(directory_->removeFile(kJournalName));
+        SHARDSCOPE_TRY(directory_->sync());
+        SHARDSCOPE_TRY(system_.exchange(dataPath(), job_.destination));
+    } else {
+        SHARDSCOPE_TRY(system_.rename(dataPath(), job_.destination));
+    }
+    owned_ = false;
+    const Status synced = system_.syncDirectory(parent_);
+    // The destination is whole; a left-over directory is not worth an error.
+    (void)system_.removeTree(path_);
+    if (!synced.ok()) {
+        return Error(synced.error())
+            .withHint("the destination is written and verified, but may not survive a power failure");
+    }
+    return {};
+}
+
+Error Staging::giveUp(Error error) {
+    if (!owned_) return error;
+    {
+        std::unique_lock lock(mutex_);
+        if (journal_ && !lost_ && worthKeeping(error.code) && !pending_.empty()) (void)flush(lock);
+    }
+    if (resumable_ && !lost_ && worthKeeping(error.code)) {
+        if (!error.hint.empty()) error.hint += "; ";
+        error.hint += fmt::format("--resume goes on where it stopped; the work so far is in {}", path_);
+        return error;
+    }
+    (void)system_.removeTree(path_);
+    return error;
+}
+
+}  // namespace shardscope

@@ -1,0 +1,91 @@
+// The staging directory of a conversion: its files, its journal, its lock, and how it becomes the
+// destination. Private to this room.
+//
+//   .<name>.shardscope-partial/lock      held by the job that works here
+//                              /journal  see journal.h
+//                              /data/    the destination as it will be (or, for one file, the file in it)
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "execute/executor.h"
+#include "execute/journal.h"
+
+namespace shardscope {
+
+class Staging {
+  public:
+    // Checks the destination, makes or takes over the staging directory, and reserves the space. Errors:
+    // exists, noSpace, permission, changed (the source or the plan is not that of the interrupted job), io.
+    static Result<std::unique_ptr<Staging>> open(const ConvertJob& job, const JournalHeader& header);
+
+    // What an interrupted job has finished; taken once.
+    std::vector<JournalTile> takeReusable() { return std::move(reusable_); }
+    const TileSizes& tiles() const { return header_.tiles; }
+
+    // Writes to a file of the layout. Thread-safe for disjoint ranges.
+    Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes, bool bulk);
+
+    // Books a finished tile; now and then brings files and journal to disk.
+    Status finished(JournalTile tile, uint64_t bytes);
+    // Brings everything to disk, directories included.
+    Status syncAll();
+    // Where the staged destination can be opened.
+    std::string dataPath() const;
+    // Moves it to the destination and removes the rest. After an error the destination is as it was.
+    Status publish();
+    // After an error: keeps what can be resumed, removes what cannot, and says so in the error.
+    Error giveUp(Error error);
+
+  private:
+    Staging(const ConvertJob& job, JournalHeader header);
+    Status begin();
+    Status takeOver();
+    Status makeFiles();
+    Status startJournal();
+    std::string fileName(FileId file) const;
+    Result<std::shared_ptr<WriteFile>> fileOf(FileId file);
+    Status flush(std::unique_lock<std::mutex>& lock);
+    Status syncFiles(const std::set<FileId>& files);
+
+    const ConvertJob& job_;
+    FileSystem& system_;
+    JournalHeader header_;
+    const std::string path_;
+    std::string parent_, name_;
+    bool replaces_ = false;  // a destination is there already
+    bool owned_ = false;     // the staging directory is ours to remove
+    std::shared_ptr<Directory> directory_, data_;
+    std::shared_ptr<WriteFile> lock_;
+    std::vector<JournalTile> reusable_;
+    uint64_t journalEnd_ = 0;
+
+    std::mutex filesMutex_;
+    std::list<FileId> recent_;  // most recently used first
+    struct OpenFile {
+        std::shared_ptr<WriteFile> file;
+        std::list<FileId>::iterator place;
+    };
+    std::unordered_map<FileId, OpenFile> open_;
+
+    std::mutex mutex_;  // journal
+    std::unique_ptr<JournalWriter> journal_;
+    std::vector<JournalTile> pending_;
+    std::set<FileId> dirty_;
+    uint64_t pendingBytes_ = 0;
+    double lastFlush_ = 0;
+    bool flushing_ = false;
+    bool lost_ = false;       // a sync failed: nothing here can be trusted
+    bool resumable_ = false;  // the journal on disk claims something
+};
+
+// Seconds of a clock that never goes back.
+double steadySeconds();
+
+}  // namespace shardscope

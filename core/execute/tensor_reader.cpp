@@ -1,0 +1,358 @@
+#include "execute/tensor_reader.h"
+
+#include <algorithm>
+#include <new>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "execute/gather.h"
+#include "execute/restride.h"
+#include "model/coverage.h"
+
+namespace shardscope {
+
+// ------------------------------------------------------------------ arithmetic of pieces
+
+void ChunkIndex::build() {
+    int64_t last = -1;
+    for (Span& span : spans_)
+        span.lastSoFar = last = std::max(last, span.last);
+}
+
+std::pair<size_t, size_t> ChunkIndex::touching(int64_t a, int64_t b) const {
+    const auto begin =
+        std::partition_point(spans_.begin(), spans_.end(), [&](const Span& s) { return s.lastSoFar < a; });
+    const auto end = std::partition_point(begin, spans_.end(), [&](const Span& s) { return s.first < b; });
+    return {static_cast<size_t>(begin - spans_.begin()), static_cast<size_t>(end - spans_.begin())};
+}
+
+ChunkShape ChunkShape::of(const ChunkInfo& info) {
+    ChunkShape shape{info.offsets, info.lengths, 0, 0};
+    if (info.flat) {
+        shape.start = info.flat->start;
+        shape.stop = info.flat->stop;
+    } else {
+        shape.stop = elementCount(info.lengths);
+    }
+    return shape;
+}
+
+ChunkShape::Piece ChunkShape::pieceIn(int64_t a, int64_t b, DimSpan shape) const {
+    Piece piece;
+    piece.lo = std::max(start, elementsBefore(a, shape, offsets, lengths));
+    piece.hi = std::min(stop, elementsBefore(b, shape, offsets, lengths));
+    if (piece.empty()) return piece;
+    piece.position = positionOf(piece.lo, shape, offsets, lengths);
+    // Positions grow along the order, so the ends tell whether there is a hole.
+    piece.contiguous =
+        positionOf(piece.hi - 1, shape, offsets, lengths) - piece.position == piece.hi - 1 - piece.lo;
+    return piece;
+}
+
+void gatherPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSpan shape, int64_t tileBegin,
+                 size_t elementBytes, const std::byte* chunkBytes, std::byte* tile) {
+    const auto size = static_cast<int64_t>(elementBytes);
+    forEachRows(piece.lo, piece.hi, shape, chunk.offsets, chunk.lengths,
+                [&](int64_t index, int64_t position, int64_t run, int64_t rows, int64_t stride) {
+                    copyRows(tile + (position - tileBegin) * size, stride * size,
+                             chunkBytes + (index - piece.lo) * size, run * size,
+                             static_cast<size_t>(run * size), rows);
+                });
+}
+
+void scatterPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSpan shape, int64_t tileBegin,
+                  size_t elementBytes, const std::byte* tile, std::byte* chunkBytes) {
+    const auto size = static_cast<int64_t>(elementBytes);
+    forEachRows(piece.lo, piece.hi, shape, chunk.offsets, chunk.lengths,
+                [&](int64_t index, int64_t position, int64_t run, int64_t rows, int64_t stride) {
+                    copyRows(chunkBytes + (index - piece.lo) * size, run * size,
+                             tile + (position - tileBegin) * size, stride * size,
+                             static_cast<size_t>(run * size), rows);
+                });
+}
+
+// ------------------------------------------------------------------ preparing
+
+Error TensorReader::named(Error error) const {
+    return std::move(error).ofTensor(context_.reader.catalog().name(tensor_));
+}
+
+uint64_t TensorReader::spanBytes(const Extent& extent, const ChunkShape& shape) const {
+    if (extent.strides.empty()) return bytesOfElements(dtype_, shape.elements());
+    uint64_t last = 0;
+    for (size_t i = 0; i < shape.lengths.size(); ++i) {
+        uint64_t step = 0;
+        if (!checkedMul(static_cast<uint64_t>(shape.lengths[i] - 1), static_cast<uint64_t>(extent.strides[i]),
+                        step) ||
+            !checkedAdd(last, step, last)) {
+            return UINT64_MAX;
+        }
+    }
+    uint64_t bytes = 0;
+    if (!checkedMul<uint64_t>(last + 1, dtypeBytes(dtype_), bytes)) return UINT64_MAX;
+    return bytes;
+}
+
+Status TensorReader::checkExtent(const Extent& extent, const ChunkShape& shape) const {
+    if (!extent.file) return makeError(ErrorCode::internal, "a chunk has no file");
+    const bool wrongStrides =
+        !extent.strides.empty() &&
+        (extent.strides.size() != shape.lengths.size() ||
+         std::any_of(extent.strides.begin(), extent.strides.end(), [](int64_t s) { return s < 0; }));
+    const uint64_t needed = wrongStrides ? UINT64_MAX : spanBytes(extent, shape);
+    if (needed > extent.length) {
+        return damaged(fmt::format("the chunk {} needs {} bytes, its entry has {}",
+                                   formatBox(shape.offsets, shape.lengths), needed, extent.length),
+                       extent.offset)
+            .inFile(extent.file->path())
+            .byRule("meta.inconsistent");
+    }
+    if (!rangeFits(extent.offset, needed, extent.file->size())) {
+        return damaged(
+                   fmt::format("the file has {} bytes, but the chunk {} ends at byte {}", extent.file->size(),
+                               formatBox(shape.offsets, shape.lengths), extent.offset + needed),
+                   extent.offset)
+            .inFile(extent.file->path())
+            .byRule("file.truncated");
+    }
+    return {};
+}
+
+Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& context, TensorId tensor) {
+    const Catalog& catalog = context.reader.catalog();
+    std::unique_ptr<TensorReader> source(new TensorReader(context));
+    source->tensor_ = tensor;
+    source->dtype_ = catalog.dtype(tensor);
+    source->shape_ = catalog.shape(tensor);
+    source->elements_ = catalog.elements(tensor);
+    if (source->elements_ == 0) return source;
+
+    const DimSpan shape = source->shape_;
+    struct Found {
+        ChunkId id;
+        ChunkShape shape;
+        int64_t first;
+    };
+    std::vector<Found> found;
+    bool whole = false;
+    for (const ChunkId id : coveringChunks(catalog, tensor)) {
+        const ChunkInfo info = catalog.chunk(tensor, id);
+        const ChunkShape box = ChunkShape::of(info);
+        if (!boxInside(box.offsets, box.lengths, shape) || box.elements() <= 0) continue;
+        found.push_back({id, box, box.firstPosition(shape)});
+        whole = whole || box.elements() == source->elements_;
+    }
+    if (!whole || found.size() > 1) {
+        const CoverageResult coverage = checkCoverage(catalog, tensor, 0, 1);
+        source->gaps_ = coverage.gapElements > 0;
+        if (source->gaps_) {
+            const std::string where =
+                coverage.gaps.empty()
+                    ? ""
+                    : ", the first at " + formatBox(coverage.gaps[0].offsets, coverage.gaps[0].lengths);
+            if (context.fill == FillGaps::refuse) {
+                return source->named(damaged(fmt::format("no chunk holds {} of its {} elements{}",
+                                                         coverage.gapElements, source->elements_, where))
+                                         .byRule("coverage.gap")
+                                         .withHint("--fill-gaps nan or zero goes on without them"));
+            }
+            if (!fillPattern(source->dtype_, context.fill) || !dtypeIsWholeBytes(source->dtype_)) {
+                return source->named(
+                    makeError(ErrorCode::impossible,
+                              fmt::format("no chunk holds {} elements{}, and {} has no NaN to fill them with",
+                                          coverage.gapElements, where, dtypeName(source->dtype_)))
+                        .withHint("--fill-gaps zero"));
+            }
+        }
+    }
+    std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+        return std::pair(a.first, a.id) < std::pair(b.first, b.id);
+    });
+
+    source->chunks_.resize(found.size());
+    const auto locate = [&](size_t i) -> Status {
+        Chunk& chunk = source->chunks_[i];
+        chunk.shape = found[i].shape;
+        auto extent = context.reader.locate(found[i].id);
+        if (!extent.ok()) return source->named(std::move(extent).error());
+        chunk.extent = std::move(extent).value();
+        if (Status status = source->checkExtent(chunk.extent, chunk.shape); !status.ok()) {
+            return source->named(std::move(status).error());
+        }
+        return {};
+    };
+    if (found.size() >= 64 && context.resources.pool) {
+        SHARDSCOPE_TRY(context.resources.pool->parallelFor(found.size(), context.resources.stop, locate));
+    } else {
+        for (size_t i = 0; i < found.size(); ++i)
+            SHARDSCOPE_TRY(locate(i));
+    }
+    for (const Found& f : found)
+        source->index_.add(f.first, f.shape.lastPosition(shape));
+    source->index_.build();
+
+    if (!dtypeIsWholeBytes(source->dtype_) &&
+        (found.size() != 1 || !whole ||
+         !isRowMajor(source->chunks_[0].extent.strides, found[0].shape.lengths))) {
+        return source->named(unsupported(
+            fmt::format("{} elements share bytes, so a tensor of them cannot be put together from "
+                        "pieces",
+                        dtypeName(source->dtype_))));
+    }
+
+    // What is held in memory is decided for the tensor as a whole: one lease, taken at once.
+    const uint64_t limit = context.resources.memory->limit();
+    uint64_t held = 0;
+    for (Chunk& chunk : source->chunks_) {
+        if (Status status = source->straighten(chunk, held); !status.ok())
+            return source->named(std::move(status).error());
+    }
+    if (held > 0) {
+        // straighten() has marked the chunks to hold by an empty span; all together are at most a quarter of
+        // the budget.
+        source->spanShare_ = context.spans.acquire(std::min(held, limit / 4));
+        source->lease_ = context.resources.memory->acquire(std::min(held, limit / 4));
+        for (Chunk& chunk : source->chunks_) {
+            if (!chunk.span) continue;
+            const uint64_t bytes = source->spanBytes(chunk.extent, chunk.shape);
+            if (Status status = source->holdSpan(chunk, bytes); !status.ok()) {
+                return source->named(std::move(status).error());
+            }
+        }
+    }
+    return source;
+}
+
+Status TensorReader::straighten(Chunk& chunk, uint64_t& heldBytes) {
+    Dims& strides = chunk.extent.strides;
+    if (strides.empty()) return {};
+    if (isRowMajor(strides, chunk.shape.lengths)) {
+        strides.clear();
+        return {};
+    }
+    if (chunk.shape.start != 0 || chunk.shape.stop != elementCount(chunk.shape.lengths)) {
+        return unsupported("a flat range of a tensor that is stored with strides");
+    }
+    const uint64_t limit = context_.resources.memory->limit();
+    const uint64_t bytes = spanBytes(chunk.extent, chunk.shape);
+    if (bytes <= limit / 8 && heldBytes + bytes <= limit / 4) {
+        heldBytes += bytes;
+        chunk.span = std::make_shared<std::vector<std::byte>>();
+        return {};
+    }
+    return toScratch(chunk);
+}
+
+Status TensorReader::holdSpan(Chunk& chunk, uint64_t bytes) {
+    try {
+        chunk.span->resize(bytes);
+    } catch (const std::bad_alloc&) {
+        return makeError(ErrorCode::limit,
+                         fmt::format("no memory for the {} bytes of a strided chunk", bytes));
+    }
+    context_.bytesRead += bytes;
+    return chunk.extent.file->readBulk(chunk.extent.offset, *chunk.span);
+}
+
+Status TensorReader::toScratch(Chunk& chunk) {
+    SHARDSCOPE_ASSIGN(std::shared_ptr<WriteFile> scratch,
+                      context_.scratchSystem->createScratch(context_.resources.scratchDirectory));
+    const uint64_t share = context_.resources.memory->limit() / 4;
+    const MemoryBudget::Lease spanShare = context_.spans.acquire(share);
+    const MemoryBudget::Lease lease = context_.resources.memory->acquire(share);
+    uint64_t read = 0;
+    Status status =
+        restrideToFile(*chunk.extent.file, chunk.extent.offset, chunk.shape.lengths, chunk.extent.strides,
+                       dtypeBytes(dtype_), share, *scratch, context_.resources.stop, read);
+    context_.bytesRead += read;
+    SHARDSCOPE_TRY(std::move(status));
+    SHARDSCOPE_ASSIGN(chunk.extent.file, context_.scratchSystem->reopen(scratch));
+    chunk.extent.offset = 0;
+    chunk.extent.strides.clear();
+    return {};
+}
+
+// ------------------------------------------------------------------ reading
+
+uint64_t TensorReader::goodTileBytes(uint64_t preferred, uint64_t largest) const {
+    constexpr uint64_t kGoodRead = uint64_t{512} << 10;
+    const auto total = static_cast<uint64_t>(bytesOfElements(dtype_, elements_));
+    if (chunks_.size() < 2 || total <= preferred) return preferred;
+    // Pieces in a tile from the middle of the tensor.
+    const auto tile = static_cast<int64_t>(static_cast<uint64_t>(elements_) / (total / preferred + 1));
+    const int64_t a = (elements_ - tile) / 2;
+    const auto [first, last] = index_.touching(a, a + tile);
+    uint64_t touched = 0;
+    for (size_t i = first; i < last; ++i)
+        touched += !chunks_[i].shape.pieceIn(a, a + tile, shape_).empty();
+    return std::clamp(touched * kGoodRead, preferred, std::max(preferred, largest));
+}
+
+size_t TensorReader::readBufferBytes(int64_t a, int64_t b) const {
+    int64_t most = 0;
+    const auto [first, last] = index_.touching(a, b);
+    for (size_t i = first; i < last; ++i) {
+        const ChunkShape::Piece piece = chunks_[i].shape.pieceIn(a, b, shape_);
+        if (!piece.empty() && !piece.contiguous) most = std::max(most, piece.hi - piece.lo);
+    }
+    return bytesOfElements(dtype_, most);
+}
+
+size_t TensorReader::goodPhase(int64_t a, int64_t b) const {
+    const auto [first, last] = index_.touching(a, b);
+    for (size_t i = first; i < last; ++i) {
+        const ChunkShape::Piece piece = chunks_[i].shape.pieceIn(a, b, shape_);
+        if (piece.empty()) continue;
+        if (!piece.contiguous || piece.position != a) return 0;
+        return (chunks_[i].extent.offset + bytesOfElements(dtype_, piece.lo - chunks_[i].shape.start)) %
+               kIoAlignment;
+    }
+    return 0;
+}
+
+Status TensorReader::readChunk(size_t index, int64_t lo, int64_t hi, std::span<std::byte> bytes) const {
+    const Chunk& chunk = chunks_[index];
+    const Extent& extent = chunk.extent;
+    Status status;
+    if (chunk.span) {
+        restrideRange(lo, hi, chunk.shape.lengths, extent.strides, dtypeBytes(dtype_), chunk.span->data(),
+                      bytes.data());
+    } else {
+        context_.bytesRead += bytes.size();
+        status =
+            extent.file->readBulk(extent.offset + bytesOfElements(dtype_, lo - chunk.shape.start), bytes);
+    }
+    if (!status.ok()) return named(std::move(status).error());
+    if (extent.swapBytes || extent.conjugate || extent.negate) {
+        applyTransform(dtype_, extent.swapBytes, extent.conjugate, extent.negate, bytes);
+    }
+    return {};
+}
+
+Status TensorReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile, AlignedBuffer& buffer) const {
+    if (gaps_) fillWith(*fillPattern(dtype_, context_.fill), tile);
+    const size_t size = dtypeBytes(dtype_);
+    const auto [first, last] = index_.touching(a, b);
+    for (size_t i = first; i < last; ++i) {
+        const Chunk& chunk = chunks_[i];
+        const ChunkShape::Piece piece = chunk.shape.pieceIn(a, b, shape_);
+        if (piece.empty()) continue;
+        const size_t bytes = bytesOfElements(dtype_, piece.hi - piece.lo);
+        if (piece.contiguous) {
+            SHARDSCOPE_TRY(readChunk(i, piece.lo, piece.hi,
+                                     tile.subspan(bytesOfElements(dtype_, piece.position - a), bytes)));
+            continue;
+        }
+        const size_t phase =
+            chunk.span ? 0
+                       : (chunk.extent.offset + bytesOfElements(dtype_, piece.lo - chunk.shape.start)) %
+                             kIoAlignment;
+        const std::span<std::byte> piecesBytes = buffer.span(phase, bytes);
+        SHARDSCOPE_TRY(readChunk(i, piece.lo, piece.hi, piecesBytes));
+        gatherPiece(chunk.shape, piece, shape_, a, size, piecesBytes.data(), tile.data());
+    }
+    return {};
+}
+
+}  // namespace shardscope

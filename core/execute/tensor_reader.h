@@ -1,0 +1,142 @@
+// Reading a tensor's tiles from the chunks that cover it. Private to this room.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/memory_budget.h"
+#include "execute/executor.h"
+#include "execute/tile_work.h"
+#include "execute/values.h"
+
+namespace shardscope {
+
+// What all tensors of one job share.
+struct SourceContext {
+    SourceContext(const Reader& readerIn, const Resources& resourcesIn, FillGaps fillIn,
+                  std::shared_ptr<FileSystem> scratchSystemIn)
+        : reader(readerIn),
+          resources(resourcesIn),
+          fill(fillIn),
+          scratchSystem(std::move(scratchSystemIn)),
+          spans(std::max<uint64_t>(resourcesIn.memory->limit() / 2, 1)) {}
+
+    const Reader& reader;
+    const Resources& resources;
+    const FillGaps fill;
+    const std::shared_ptr<FileSystem> scratchSystem;
+    std::atomic<uint64_t> bytesRead{0};
+    // What tensors hold in memory for as long as they are worked on: at most half of the job's budget, so
+    // that tiles, which come on top, always find some.
+    MemoryBudget spans;
+};
+
+// Tiles of a tensor.
+struct TileGrid {
+    int64_t elements = 0;      // of the tensor
+    int64_t tileElements = 0;  // a whole number of digest cells
+    int64_t tiles() const { return elements == 0 ? 0 : (elements - 1) / tileElements + 1; }
+    int64_t begin(int64_t tile) const { return tile * tileElements; }
+    int64_t end(int64_t tile) const { return std::min(elements, (tile + 1) * tileElements); }
+};
+
+// Chunks of one tensor in the order of their first element, for finding those that touch a tile.
+class ChunkIndex {
+  public:
+    void add(int64_t firstPosition, int64_t lastPosition) {
+        spans_.push_back({firstPosition, lastPosition, 0});
+    }
+    void build();  // after the last add(); spans must have been added in the order of firstPosition
+    // Indices [first, second) of the spans that may hold positions in [a, b).
+    std::pair<size_t, size_t> touching(int64_t a, int64_t b) const;
+
+  private:
+    struct Span {
+        int64_t first, last, lastSoFar;
+    };
+    std::vector<Span> spans_;
+};
+
+// A box or flat-range chunk, as the tile arithmetic sees it.
+struct ChunkShape {
+    DimSpan offsets, lengths;     // in the catalog's columns
+    int64_t start = 0, stop = 0;  // of the box's order; all of it unless a flat range
+
+    static ChunkShape of(const ChunkInfo& info);
+    int64_t elements() const { return stop - start; }
+    int64_t firstPosition(DimSpan shape) const { return positionOf(start, shape, offsets, lengths); }
+    int64_t lastPosition(DimSpan shape) const { return positionOf(stop - 1, shape, offsets, lengths); }
+
+    // The chunk's elements in tensor range [a, b).
+    struct Piece {
+        int64_t lo = 0, hi = 0;   // of the box's order
+        int64_t position = 0;     // of element `lo`, in the tensor
+        bool contiguous = false;  // in the tensor's order too
+        bool empty() const { return lo >= hi; }
+    };
+    Piece pieceIn(int64_t a, int64_t b, DimSpan shape) const;
+};
+
+// Bytes between chunk order and tile order, for pieces that are not contiguous in the tile.
+void gatherPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSpan shape, int64_t tileBegin,
+                 size_t elementBytes, const std::byte* chunkBytes, std::byte* tile);
+void scatterPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSpan shape, int64_t tileBegin,
+                  size_t elementBytes, const std::byte* tile, std::byte* chunkBytes);
+
+class TensorReader {
+  public:
+    // Finds the covering chunks and where their elements lie, and makes chunks with unusual strides readable
+    // in order. The calling thread must hold no lease. Errors: damaged (rule coverage.gap), unsupported, and
+    // those of locate().
+    static Result<std::unique_ptr<TensorReader>> prepare(SourceContext& context, TensorId tensor);
+
+    TensorId tensor() const { return tensor_; }
+    DType dtype() const { return dtype_; }
+    DimSpan shape() const { return shape_; }
+    int64_t elements() const { return elements_; }
+
+    // Bytes that a tile should have so that reads are not tiny, between `preferred` and `largest`.
+    uint64_t goodTileBytes(uint64_t preferred, uint64_t largest) const;
+
+    // Largest piece of a chunk in [a, b) that must be read apart from the tile, in bytes.
+    size_t readBufferBytes(int64_t a, int64_t b) const;
+    // Offset modulo kIoAlignment that suits a direct read of [a, b) into one buffer.
+    size_t goodPhase(int64_t a, int64_t b) const;
+    // Fills `tile` with elements [a, b): row-major, little-endian, true values. `buffer` holds
+    // readBufferBytes plus kIoAlignment.
+    Status readTile(int64_t a, int64_t b, std::span<std::byte> tile, AlignedBuffer& buffer) const;
+
+    // Elements [lo, hi) of one chunk's order, for small reads.
+    size_t chunkCount() const { return chunks_.size(); }
+    const ChunkShape& chunkShape(size_t chunk) const { return chunks_[chunk].shape; }
+    Status readChunk(size_t chunk, int64_t lo, int64_t hi, std::span<std::byte> bytes) const;
+
+  private:
+    struct Chunk {
+        ChunkShape shape;
+        Extent extent;
+        std::shared_ptr<std::vector<std::byte>>
+            span;  // the stored bytes, when they are re-strided from memory
+    };
+
+    explicit TensorReader(SourceContext& context) : context_(context) {}
+    Status checkExtent(const Extent& extent, const ChunkShape& shape) const;
+    Status straighten(Chunk& chunk, uint64_t& heldBytes);
+    Status holdSpan(Chunk& chunk, uint64_t spanBytes);
+    Status toScratch(Chunk& chunk);
+    uint64_t spanBytes(const Extent& extent, const ChunkShape& shape) const;
+    Error named(Error error) const;
+
+    SourceContext& context_;
+    TensorId tensor_ = kNone;
+    DType dtype_ = DType::float32;
+    DimSpan shape_;
+    int64_t elements_ = 0;
+    bool gaps_ = false;
+    std::vector<Chunk> chunks_;  // by first position
+    ChunkIndex index_;
+    MemoryBudget::Lease spanShare_, lease_;
+};
+
+}  // namespace shardscope

@@ -1,0 +1,187 @@
+#include "execute/tile_work.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace shardscope {
+
+bool WorkerMemory::ensure(const Need& need) {
+    AlignedBuffer* buffers[] = {&tile, &cast, &read, &write};
+    const size_t wanted[] = {need.tile, need.cast, need.read, need.write};
+    bool fits = true;
+    uint64_t total = 0;
+    for (int i = 0; i < 4; ++i) {
+        fits = fits && wanted[i] <= buffers[i]->capacity();
+        total += wanted[i] + (wanted[i] ? kIoAlignment : 0);
+    }
+    // A worker that did a large tile gives the memory back when the next one is small.
+    if (fits && total * 4 < leased_) fits = false;
+    try {
+        if (!fits) {
+            drop();
+            // Never more than a quarter of the budget in one lease: what tensors hold while they are worked
+            // on leaves at least half, so that a tile can always go on.
+            lease_ = budget_.acquire(std::min(total, std::max<uint64_t>(budget_.limit() / 4, 1)));
+            leased_ = total;
+        }
+        for (int i = 0; i < 4; ++i)
+            buffers[i]->reset(wanted[i]);
+    } catch (const std::bad_alloc&) {
+        drop();
+        return false;
+    }
+    return true;
+}
+
+void WorkerMemory::drop() {
+    tile = AlignedBuffer();
+    cast = AlignedBuffer();
+    read = AlignedBuffer();
+    write = AlignedBuffer();
+    lease_ = MemoryBudget::Lease();
+    leased_ = 0;
+}
+
+namespace {
+
+class Crew {
+  public:
+    explicit Crew(const TileRun& run) : run_(run) {}
+
+    Status go() {
+        std::vector<std::thread> threads;
+        for (unsigned i = 1; i < run_.threads; ++i) {
+            try {
+                threads.emplace_back([this] { work(); });
+            } catch (const std::system_error&) {
+                break;  // fewer threads do as well
+            }
+        }
+        work();
+        for (std::thread& thread : threads)
+            thread.join();
+        if (error_) return std::move(*error_);
+        return {};
+    }
+
+  private:
+    struct Open {
+        std::unique_ptr<TensorWork> work;
+        int64_t tiles = 0;
+        int64_t next = 0;
+        int64_t done = 0;
+    };
+
+    void work() {
+        WorkerMemory memory(*run_.memory);
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            if (error_) return;
+            if (run_.stop.stopRequested()) {
+                error_ = makeError(ErrorCode::cancelled, "cancelled");
+                changed_.notify_all();
+                return;
+            }
+            if (!open_.empty()) {
+                const std::shared_ptr<Open> open = open_.front();
+                const int64_t tile = open->next++;
+                if (open->next >= open->tiles) open_.pop_front();
+                lock.unlock();
+                Status status = open->work->runTile(tile, memory);
+                lock.lock();
+                if (!settle(lock, *open, std::move(status))) return;
+            } else if (nextTensor_ < run_.tensors) {
+                const size_t index = nextTensor_++;
+                ++preparing_;
+                lock.unlock();
+                memory.drop();
+                auto prepared = run_.prepare(index);
+                lock.lock();
+                --preparing_;
+                changed_.notify_all();
+                if (!prepared.ok()) {
+                    if (!error_) error_ = std::move(prepared).error();
+                    return;
+                }
+                auto open = std::make_shared<Open>();
+                open->work = std::move(prepared).value();
+                open->tiles = open->work->tileCount();
+                if (open->tiles == 0) {
+                    lock.unlock();
+                    Status status = open->work->finish();
+                    lock.lock();
+                    if (!status.ok() && !error_) error_ = std::move(status).error();
+                } else if (run_.ordered || open->tiles == 1) {
+                    lock.unlock();
+                    Status status;
+                    for (int64_t tile = 0; tile < open->tiles && status.ok(); ++tile) {
+                        status = run_.stop.poll();
+                        if (status.ok()) status = open->work->runTile(tile, memory);
+                    }
+                    if (status.ok()) status = open->work->finish();
+                    open.reset();
+                    lock.lock();
+                    if (!status.ok()) {
+                        if (!error_) error_ = std::move(status).error();
+                        changed_.notify_all();
+                        return;
+                    }
+                } else {
+                    open_.push_back(std::move(open));
+                    changed_.notify_all();
+                }
+            } else if (preparing_ > 0) {
+                lock.unlock();
+                memory.drop();
+                lock.lock();
+                if (!error_ && open_.empty() && preparing_ > 0) changed_.wait(lock);
+            } else {
+                return;
+            }
+        }
+    }
+
+    // Books a finished tile; false when the worker must end.
+    bool settle(std::unique_lock<std::mutex>& lock, Open& open, Status status) {
+        const bool last = ++open.done == open.tiles;
+        if (status.ok() && last) {
+            lock.unlock();
+            status = open.work->finish();
+            open.work.reset();
+            lock.lock();
+        }
+        if (status.ok()) return true;
+        if (!error_) error_ = std::move(status).error();
+        changed_.notify_all();
+        return false;
+    }
+
+    const TileRun& run_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::shared_ptr<Open>> open_;
+    size_t nextTensor_ = 0;
+    size_t preparing_ = 0;
+    std::optional<Error> error_;
+};
+
+}  // namespace
+
+Status runTiles(const TileRun& run) {
+    Crew crew(run);
+    return crew.go();
+}
+
+unsigned workerCount(const Resources& resources) {
+    const unsigned pool = resources.pool ? resources.pool->size() : 1;
+    return pool <= 1 ? 1 : std::max(4U, pool);
+}
+
+}  // namespace shardscope

@@ -1,0 +1,292 @@
+#include "execute/values.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace shardscope {
+namespace {
+
+struct RawCounts {
+    uint64_t special = 0;  // all exponent bits set: NaN or infinity
+    uint64_t zero = 0;
+};
+
+// Counts in lanes as wide as the elements, so that the compiler needs no widening; a block is short enough
+// for 8-bit lanes.
+template <class T, T kMagnitude, T kExponent>
+[[gnu::always_inline]] inline RawCounts countBlocks(const std::byte* bytes, size_t count) {
+    RawCounts total;
+    constexpr size_t kBlock = sizeof(T) == 1 ? 128 : 2048;
+    size_t i = 0;
+    for (; i + kBlock <= count; i += kBlock) {
+        T special = 0;
+        T zero = 0;
+        for (size_t k = 0; k < kBlock; ++k) {
+            T value;
+            std::memcpy(&value, bytes + (i + k) * sizeof(T), sizeof(T));
+            if constexpr (kExponent != 0)
+                special = static_cast<T>(special + ((value & kExponent) == kExponent ? 1 : 0));
+            zero = static_cast<T>(zero + ((value & kMagnitude) == 0 ? 1 : 0));
+        }
+        total.special += special;
+        total.zero += zero;
+    }
+    for (; i < count; ++i) {
+        T value;
+        std::memcpy(&value, bytes + i * sizeof(T), sizeof(T));
+        if constexpr (kExponent != 0) total.special += (value & kExponent) == kExponent;
+        total.zero += (value & kMagnitude) == 0;
+    }
+    return total;
+}
+
+#if defined(__x86_64__)
+template <class T, T kMagnitude, T kExponent>
+__attribute__((target("avx2"))) RawCounts countWide(const std::byte* bytes, size_t count) {
+    return countBlocks<T, kMagnitude, kExponent>(bytes, count);
+}
+#endif
+
+template <class T, T kMagnitude, T kExponent>
+RawCounts countFast(const std::byte* bytes, size_t count) {
+#if defined(__x86_64__)
+    static const bool wide = __builtin_cpu_supports("avx2");
+    if (wide) return countWide<T, kMagnitude, kExponent>(bytes, count);
+#endif
+    return countBlocks<T, kMagnitude, kExponent>(bytes, count);
+}
+
+// Formats with infinity: NaN and infinity are told apart only when something special was seen at all.
+template <class T, T kMagnitude, T kExponent>
+void countIeee(std::span<const std::byte> bytes, ValueCounts& counts) {
+    const size_t count = bytes.size() / sizeof(T);
+    const RawCounts raw = countFast<T, kMagnitude, kExponent>(bytes.data(), count);
+    counts.zero += raw.zero;
+    counts.elements += count;
+    if (raw.special == 0) return;
+    uint64_t infinite = 0;
+    for (size_t i = 0; i < count; ++i) {
+        T value;
+        std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+        infinite += (value & kMagnitude) == kExponent;
+    }
+    counts.inf += infinite;
+    counts.nan += raw.special - infinite;
+}
+
+// A complex element counts once: NaN when either part is, else infinite when either part is, zero when both
+// are.
+template <class T, T kMagnitude, T kExponent>
+void countComplex(std::span<const std::byte> bytes, ValueCounts& counts) {
+    const size_t count = bytes.size() / (2 * sizeof(T));
+    for (size_t i = 0; i < count; ++i) {
+        T parts[2];
+        std::memcpy(parts, bytes.data() + i * sizeof parts, sizeof parts);
+        const T a = parts[0] & kMagnitude, b = parts[1] & kMagnitude;
+        const bool nan = a > kExponent || b > kExponent;
+        counts.nan += nan;
+        counts.inf += !nan && (a == kExponent || b == kExponent);
+        counts.zero += a == 0 && b == 0;
+    }
+    counts.elements += count;
+}
+
+template <class T>
+void countInteger(std::span<const std::byte> bytes, ValueCounts& counts) {
+    const size_t count = bytes.size() / sizeof(T);
+    counts.zero += countFast<T, static_cast<T>(~T{0}), T{0}>(bytes.data(), count).zero;
+    counts.elements += count;
+}
+
+// 8-bit formats whose NaN is given by value.
+template <class Nan, class Zero>
+void countBytes(std::span<const std::byte> bytes, ValueCounts& counts, Nan isNan, Zero isZero) {
+    for (const std::byte b : bytes) {
+        const auto value = static_cast<uint8_t>(b);
+        counts.nan += isNan(value);
+        counts.zero += isZero(value);
+    }
+    counts.elements += bytes.size();
+}
+
+template <class T, class Change>
+void changeEach(std::span<std::byte> bytes, size_t first, size_t step, Change change) {
+    const size_t count = bytes.size() / sizeof(T);
+    for (size_t i = first; i < count; i += step) {
+        T value;
+        std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+        value = change(value);
+        std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+    }
+}
+
+template <class Act>
+void withWidth(unsigned bytes, Act act) {
+    switch (bytes) {
+        case 1:
+            return act(uint8_t{});
+        case 2:
+            return act(uint16_t{});
+        case 4:
+            return act(uint32_t{});
+        case 8:
+            return act(uint64_t{});
+        default:
+            return;
+    }
+}
+
+uint16_t swapped(uint16_t v) {
+    return __builtin_bswap16(v);
+}
+uint32_t swapped(uint32_t v) {
+    return __builtin_bswap32(v);
+}
+uint64_t swapped(uint64_t v) {
+    return __builtin_bswap64(v);
+}
+uint8_t swapped(uint8_t v) {
+    return v;
+}
+
+}  // namespace
+
+void countValues(DType dtype, std::span<const std::byte> bytes, ValueCounts& counts) {
+    switch (dtype) {
+        case DType::float16:
+            return countIeee<uint16_t, 0x7fff, 0x7c00>(bytes, counts);
+        case DType::bfloat16:
+            return countIeee<uint16_t, 0x7fff, 0x7f80>(bytes, counts);
+        case DType::float32:
+            return countIeee<uint32_t, 0x7fffffff, 0x7f800000>(bytes, counts);
+        case DType::float64:
+            return countIeee<uint64_t, 0x7fffffffffffffff, 0x7ff0000000000000>(bytes, counts);
+        case DType::float8E5M2:
+            return countIeee<uint8_t, 0x7f, 0x7c>(bytes, counts);
+        case DType::complex32:
+            return countComplex<uint16_t, 0x7fff, 0x7c00>(bytes, counts);
+        case DType::bcomplex32:
+            return countComplex<uint16_t, 0x7fff, 0x7f80>(bytes, counts);
+        case DType::complex64:
+            return countComplex<uint32_t, 0x7fffffff, 0x7f800000>(bytes, counts);
+        case DType::complex128:
+            return countComplex<uint64_t, 0x7fffffffffffffff, 0x7ff0000000000000>(bytes, counts);
+        case DType::float8E4M3FN:
+            return countBytes(
+                bytes, counts, [](uint8_t v) { return (v & 0x7f) == 0x7f; },
+                [](uint8_t v) { return (v & 0x7f) == 0; });
+        case DType::float8E4M3FNUZ:
+        case DType::float8E5M2FNUZ:
+            return countBytes(
+                bytes, counts, [](uint8_t v) { return v == 0x80; }, [](uint8_t v) { return v == 0; });
+        case DType::float8E8M0FNU:
+            // The smallest value is 2^-127: there is no zero.
+            return countBytes(
+                bytes, counts, [](uint8_t v) { return v == 0xff; }, [](uint8_t) { return false; });
+        case DType::float4E2M1FNx2:
+            return countBytes(
+                bytes, counts, [](uint8_t) { return false; }, [](uint8_t v) { return (v & 0x77) == 0; });
+        case DType::float6E2M3:
+        case DType::float6E3M2:
+            counts.elements += bytes.size() * 8 / 6;
+            return;
+        default:
+            break;
+    }
+    switch (dtypeBytes(dtype)) {
+        case 1:
+            return countInteger<uint8_t>(bytes, counts);
+        case 2:
+            return countInteger<uint16_t>(bytes, counts);
+        case 4:
+            return countInteger<uint32_t>(bytes, counts);
+        default:
+            return countInteger<uint64_t>(bytes, counts);
+    }
+}
+
+void applyTransform(DType dtype, bool swap, bool conjugate, bool negate, std::span<std::byte> bytes) {
+    const unsigned unit = dtypeSwapUnit(dtype);
+    const bool isComplex = dtypeIsComplex(dtype);
+    if (swap && unit > 1) {
+        withWidth(unit, [&](auto width) {
+            using T = decltype(width);
+            changeEach<T>(bytes, 0, 1, [](T v) { return swapped(v); });
+        });
+    }
+    if (conjugate && isComplex) {
+        withWidth(unit, [&](auto width) {
+            using T = decltype(width);
+            changeEach<T>(bytes, 1, 2, [](T v) { return static_cast<T>(v ^ T{1} << (8 * sizeof(T) - 1)); });
+        });
+    }
+    if (negate) {
+        const bool flipsSign = isComplex || dtypeIsFloat(dtype);
+        withWidth(unit, [&](auto width) {
+            using T = decltype(width);
+            if (flipsSign) {
+                changeEach<T>(bytes, 0, 1,
+                              [](T v) { return static_cast<T>(v ^ T{1} << (8 * sizeof(T) - 1)); });
+            } else {
+                changeEach<T>(bytes, 0, 1, [](T v) { return static_cast<T>(T{0} - v); });
+            }
+        });
+    }
+}
+
+std::optional<FillPattern> fillPattern(DType dtype, FillGaps fill) {
+    FillPattern pattern;
+    pattern.size = dtypeBytes(dtype);
+    if (fill == FillGaps::zero) return pattern;
+    uint64_t bits = 0;
+    switch (dtype) {
+        case DType::float16:
+        case DType::complex32:
+            bits = 0x7e00;
+            break;
+        case DType::bfloat16:
+        case DType::bcomplex32:
+            bits = 0x7fc0;
+            break;
+        case DType::float32:
+        case DType::complex64:
+            bits = 0x7fc00000;
+            break;
+        case DType::float64:
+        case DType::complex128:
+            bits = 0x7ff8000000000000;
+            break;
+        case DType::float8E4M3FN:
+        case DType::float8E5M2:
+            bits = 0x7f;
+            break;
+        case DType::float8E4M3FNUZ:
+        case DType::float8E5M2FNUZ:
+            bits = 0x80;
+            break;
+        case DType::float8E8M0FNU:
+            bits = 0xff;
+            break;
+        default:
+            return std::nullopt;
+    }
+    // A complex number is NaN + 0j, as torch.full makes it.
+    std::memcpy(pattern.bytes, &bits, std::min<size_t>(sizeof bits, dtypeSwapUnit(dtype)));
+    return pattern;
+}
+
+void fillWith(const FillPattern& pattern, std::span<std::byte> bytes) {
+    if (std::all_of(pattern.bytes, pattern.bytes + pattern.size,
+                    [](std::byte b) { return b == std::byte{0}; })) {
+        std::memset(bytes.data(), 0, bytes.size());
+        return;
+    }
+    for (size_t i = 0; i + pattern.size <= bytes.size(); i += pattern.size) {
+        std::memcpy(bytes.data() + i, pattern.bytes, pattern.size);
+    }
+}
+
+}  // namespace shardscope

@@ -1,0 +1,354 @@
+#include <QTest>
+
+#include "execute/fake_checkpoint.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+
+namespace {
+
+constexpr DType kDTypes[] = {DType::bfloat16, DType::float32,    DType::uint8,
+                             DType::int64,    DType::complex128, DType::float16};
+
+FakeSource makeSource(Random& random, MemoryFileSystem& system, int count, int64_t maxElements) {
+    FakeSource source;
+    for (int i = 0; i < count; ++i) {
+        const DType dtype = kDTypes[random() % std::size(kDTypes)];
+        source.add(random, randomTensor(random, "t" + std::to_string(i), maxElements, dtype));
+    }
+    FakeTensor empty{"empty", DType::float32, {0, 3}, {}, kNone};
+    source.add(random, empty);
+    source.write(random, system);
+    return source;
+}
+
+std::shared_ptr<MemoryFileSystem> newSystem() {
+    auto system = std::make_shared<MemoryFileSystem>();
+    system->put("/out/other", {});
+    return system;
+}
+
+struct Room {
+    ThreadPool pool{3};
+    MemoryBudget memory{uint64_t{32} << 20};
+    Progress progress;
+    StopSource stop;
+    Resources resources() {
+        Resources r;
+        r.pool = &pool;
+        r.memory = &memory;
+        r.progress = &progress;
+        r.stop = stop;
+        return r;
+    }
+};
+
+bool onlyDestination(const MemoryFileSystem& system) {
+    return !system.exists(stagingPath("/out/dst"));
+}
+
+}  // namespace
+
+class TestConvert : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void anyCutToAnyCut() {
+        for (unsigned seed = 0; seed < 30; ++seed) {
+            Random random(seed);
+            auto system = newSystem();
+            const FakeSource source = makeSource(random, *system, 6, seed % 3 == 0 ? 1'500'000 : 3000);
+            FakeJob job(random, source, system, source.tensors);
+            job.job.options.verify = static_cast<Verify>(seed % 3);
+            system->clearRecords();
+            Room room;
+            auto report = runConversion(job.job, room.resources());
+            QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+            QVERIFY(onlyDestination(*system));
+            QVERIFY2(system->tree("/out/dst") == job.expected(), std::to_string(seed).c_str());
+            QVERIFY(room.memory.peak() <= room.memory.limit());
+
+            // Each source byte once, each destination byte at most once.
+            std::map<std::string, std::vector<uint8_t>> touched;
+            uint64_t sourceBytes = 0;
+            for (const OpRecord& record : system->records()) {
+                const bool reads = record.op == Op::read && record.path.starts_with("/src/");
+                const bool writes = record.op == Op::write && record.path.find("/data/") != std::string::npos;
+                if (!reads && !writes) continue;
+                auto& counts = touched[record.path];
+                if (counts.size() < record.offset + record.length)
+                    counts.resize(record.offset + record.length);
+                for (uint64_t i = 0; i < record.length; ++i)
+                    ++counts[record.offset + i];
+                if (reads) sourceBytes += record.length;
+            }
+            const uint8_t often = job.job.options.verify == Verify::full ? 2 : 1;
+            for (const auto& [path, counts] : touched) {
+                const uint8_t most = path.starts_with("/src/") ? often : 1;
+                QVERIFY(std::all_of(counts.begin(), counts.end(),
+                                    [&](uint8_t n) { return n == 0 || n == most; }));
+            }
+            QCOMPARE(report->bytesRead, sourceBytes);
+            uint64_t tensorBytes = 0;
+            for (const FakeTensor& t : source.tensors)
+                tensorBytes += t.data.size();
+            QCOMPARE(sourceBytes, tensorBytes * often);
+
+            // The digests are those of the source, however it is cut.
+            std::vector<TensorId> all(source.tensors.size());
+            std::iota(all.begin(), all.end(), 0U);
+            auto digests = digestTensors(*job.reader, all, {}, room.resources());
+            QVERIFY(digests.ok());
+            for (size_t t = 0; t < all.size(); ++t)
+                QCOMPARE(report->digests[t].second, (*digests)[t].digest);
+        }
+    }
+
+    void aliasesAreWrittenOnce() {
+        Random random(5);
+        auto system = newSystem();
+        FakeSource source;
+        source.add(random, randomTensor(random, "a", 5000, DType::float32));
+        FakeTensor tied = source.tensors[0];
+        tied.name = "b";
+        tied.aliasOf = 0;
+        source.cuts.push_back(source.cuts[0]);
+        source.tensors.push_back(tied);
+        source.write(random, *system);
+        FakeJob job(random, source, system, source.tensors);
+        Room room;
+        auto report = runConversion(job.job, room.resources());
+        QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+        QVERIFY(system->tree("/out/dst") == job.expected());
+        QCOMPARE(report->bytesRead, uint64_t{tied.data.size()});
+    }
+
+    void casts() {
+        Random random(6);
+        auto system = newSystem();
+        FakeSource source;
+        FakeTensor tensor{"w", DType::float32, {1001, 777}, {}, kNone};
+        for (int64_t i = 0; i < 1001 * 777; ++i) {
+            const float value = static_cast<float>(i % 2003) * 0.37f - 300;
+            const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+            tensor.data.insert(tensor.data.end(), bytes, bytes + 4);
+        }
+        source.add(random, tensor);
+        source.write(random, *system);
+        for (DType to : {DType::bfloat16, DType::float64, DType::float8E4M3FN}) {
+            FakeTensor wanted = tensor;
+            wanted.dtype = to;
+            wanted.data.resize(1001 * 777 * dtypeBytes(to));
+            castElements(DType::float32, tensor.data.data(), to, wanted.data.data(), 1001 * 777);
+            FakeJob job(random, source, system, {wanted});
+            job.job.options.verify = Verify::full;
+            job.job.options.overwrite = true;
+            Room room;
+            auto report = runConversion(job.job, room.resources());
+            QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+            QVERIFY(system->tree("/out/dst") == job.expected());
+        }
+        FakeTensor impossible = tensor;
+        impossible.dtype = DType::int32;
+        FakeJob job(random, source, system, {impossible});
+        job.job.options.overwrite = true;
+        Room room;
+        QCOMPARE(runConversion(job.job, room.resources()).error().code, ErrorCode::impossible);
+        QVERIFY(onlyDestination(*system));
+    }
+
+    void overwriteExchanges() {
+        Random random(7);
+        auto system = newSystem();
+        const FakeSource source = makeSource(random, *system, 2, 1000);
+        FakeJob job(random, source, system, source.tensors);
+        system->put("/out/dst/old", Bytes(3));
+        Room room;
+        auto refused = runConversion(job.job, room.resources());
+        QCOMPARE(refused.error().code, ErrorCode::exists);
+        QVERIFY(system->exists("/out/dst/old"));
+        job.job.options.overwrite = true;
+        QVERIFY(runConversion(job.job, room.resources()).ok());
+        QVERIFY(system->tree("/out/dst") == job.expected());
+        QVERIFY(onlyDestination(*system));
+    }
+
+    void fullDisk() {
+        Random random(8);
+        auto system = newSystem();
+        const FakeSource source = makeSource(random, *system, 2, 1000);
+        FakeJob job(random, source, system, source.tensors);
+        system->setFreeBytes(100);
+        Room room;
+        QCOMPARE(runConversion(job.job, room.resources()).error().code, ErrorCode::noSpace);
+        QVERIFY(onlyDestination(*system));
+        QVERIFY(!system->exists("/out/dst"));
+    }
+
+    void verificationNoticesDamage() {
+        Random random(9);
+        auto system = newSystem();
+        const FakeSource source = makeSource(random, *system, 3, 3000);
+        FakeJob job(random, source, system, source.tensors);
+        const auto reopen = job.job.reopen;
+        job.job.reopen = [&](const std::string& path) {
+            Bytes bytes = system->get(path + "/" + job.layout->files[job.layout->chunkFile[0]].path);
+            bytes[job.layout->chunkOffset[0]] ^= std::byte{1};
+            system->put(path + "/" + job.layout->files[job.layout->chunkFile[0]].path, bytes);
+            return reopen(path);
+        };
+        Room room;
+        auto report = runConversion(job.job, room.resources());
+        QVERIFY(!report.ok());
+        QCOMPARE(report.error().code, ErrorCode::damaged);
+        QVERIFY(onlyDestination(*system));
+        QVERIFY(!system->exists("/out/dst"));
+    }
+
+    void sourceThatChanges() {
+        Random random(10);
+        auto system = newSystem();
+        const FakeSource source = makeSource(random, *system, 3, 3000);
+        auto faulty = std::make_shared<FaultyFileSystem>(system);
+        FakeJob job(random, source, faulty, source.tensors);
+        std::atomic<bool> once{false};
+        faulty->after = [&](Op op) {
+            if (op == Op::write && !once.exchange(true)) system->put("/src/a.bin", system->get("/src/a.bin"));
+        };
+        Room room;
+        auto report = runConversion(job.job, room.resources());
+        QVERIFY(!report.ok());
+        QCOMPARE(report.error().code, ErrorCode::changed);
+        QVERIFY(!system->exists("/out/dst"));
+        QVERIFY(onlyDestination(*system));
+    }
+
+    // Every operation fails once in its turn; then the job is resumed.
+    void faults() {
+        for (Op op : {Op::open, Op::read, Op::write, Op::sync, Op::rename, Op::allocate, Op::remove}) {
+            for (const bool overwrite : {false, true}) {
+                for (uint64_t nth = 1;; ++nth) {
+                    Random random(11);
+                    auto system = newSystem();
+                    const FakeSource source = makeSource(random, *system, 3, 400'000);
+                    auto faulty = std::make_shared<FaultyFileSystem>(system);
+                    FakeJob job(random, source, faulty, source.tensors);
+                    if (overwrite) system->put("/out/dst/old", Bytes(3));
+                    job.job.options.overwrite = overwrite;
+                    job.job.options.journalBytes = 1;
+                    job.job.options.resume = nth % 2;
+                    const auto expected = job.expected();
+                    const std::map<std::string, Bytes> before = system->tree("/out/dst");
+                    faulty->failAt(op, nth, nth % 3 ? ErrorCode::io : ErrorCode::noSpace, nth % 4 == 0);
+                    Room room;
+                    auto report = runConversion(job.job, room.resources());
+                    const bool failed = faulty->failures() > 0;
+                    faulty->clear();
+                    if (!report.ok()) {
+                        const auto now = system->tree("/out/dst");
+                        QVERIFY(now == before || now == expected);
+                        if (now == expected) continue;
+                        job.job.options.resume = true;
+                        if (nth % 2) system->losePower();
+                        auto again = runConversion(job.job, room.resources());
+                        QVERIFY2(again.ok(), again.ok() ? "" : describe(again.error()).c_str());
+                    }
+                    QVERIFY(system->tree("/out/dst") == expected);
+                    if (!failed) break;
+                    QVERIFY(nth < 2000);
+                    if (nth > 40) nth += 7;
+                }
+            }
+        }
+    }
+
+    // Stopped at random moments again and again, with the power failing in between, until it is done.
+    void interruptedAndResumed() {
+        for (unsigned seed = 0; seed < 12; ++seed) {
+            Random random(seed);
+            auto system = newSystem();
+            const FakeSource source = makeSource(random, *system, 5, 1'500'000);
+            auto faulty = std::make_shared<FaultyFileSystem>(system);
+            FakeJob job(random, source, faulty, source.tensors);
+            job.job.options.journalBytes = 1 << 20;
+            job.job.options.resume = true;
+            const auto expected = job.expected();
+            bool finished = false;
+            uint64_t reused = 0;
+            for (int attempt = 0; attempt < 200 && !finished; ++attempt) {
+                Room room;
+                std::atomic<int64_t> left{pick(random, 1, 10 + 10 * attempt)};
+                faulty->after = [&](Op op) {
+                    if (op == Op::write && --left == 0) room.stop.requestStop();
+                };
+                auto report = runConversion(job.job, room.resources());
+                finished = report.ok();
+                if (finished) {
+                    reused = report->bytesReused;
+                } else {
+                    QCOMPARE(report.error().code, ErrorCode::cancelled);
+                    QVERIFY(!system->exists("/out/dst"));
+                    if (attempt % 2) system->losePower();
+                }
+            }
+            QVERIFY(finished);
+            QVERIFY(system->tree("/out/dst") == expected);
+            QVERIFY(onlyDestination(*system));
+            if (seed == 0) QVERIFY(reused > 0);
+        }
+    }
+
+    void staleStaging() {
+        Random random(13);
+        auto system = newSystem();
+        const FakeSource source = makeSource(random, *system, 3, 800'000);
+        auto faulty = std::make_shared<FaultyFileSystem>(system);
+        FakeJob job(random, source, faulty, source.tensors);
+        // Of a job that wrote nothing: simply replaced.
+        system->put(stagingPath("/out/dst") + "/data/junk", Bytes(3));
+        {
+            Room room;
+            faulty->after = [&](Op op) {
+                if (op == Op::write && faulty->count(Op::write) == 6) room.stop.requestStop();
+            };
+            auto report = runConversion(job.job, room.resources());
+            QCOMPARE(report.error().code, ErrorCode::cancelled);
+            QVERIFY(report.error().hint.find("--resume") != std::string::npos);
+        }
+        faulty->after = {};
+        Room room;
+        QCOMPARE(runConversion(job.job, room.resources()).error().code, ErrorCode::exists);
+        // Another plan cannot go on with it, and leaves it alone.
+        job.job.options.resume = true;
+        job.job.options.fillGaps = FillGaps::zero;
+        QCOMPARE(runConversion(job.job, room.resources()).error().code, ErrorCode::changed);
+        job.job.options.fillGaps = FillGaps::refuse;
+        auto report = runConversion(job.job, room.resources());
+        QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+        QVERIFY(report->bytesReused > 0);
+        QVERIFY(system->tree("/out/dst") == job.expected());
+    }
+
+    void twoJobsAtOnce() {
+        Random random(14);
+        auto system = newSystem();
+        const FakeSource source = makeSource(random, *system, 2, 2000);
+        auto faulty = std::make_shared<FaultyFileSystem>(system);
+        FakeJob job(random, source, faulty, source.tensors);
+        std::atomic<int> runs{0};
+        Error second;
+        faulty->after = [&](Op op) {
+            if (op != Op::write || runs.exchange(1) != 0) return;
+            Room room;
+            auto other = runConversion(job.job, room.resources());
+            if (!other.ok()) second = other.error();
+        };
+        Room room;
+        QVERIFY(runConversion(job.job, room.resources()).ok());
+        QCOMPARE(second.code, ErrorCode::exists);
+        QVERIFY(system->tree("/out/dst") == job.expected());
+    }
+};
+
+QTEST_APPLESS_MAIN(TestConvert)
+#include "test_convert.moc"
