@@ -52,7 +52,10 @@ Result<std::string> encodePickle(const Value& value);
 // (torch's data.pkl with its storages, DCP's .metadata). Memo indices are the caller's: put() returns one.
 class PickleWriter {
   public:
-    PickleWriter();  // writes PROTO 2
+    // python: byte for byte what CPython's pickler writes. weightsOnly: the same, except that empty bytes are
+    // spelled in a way that torch.load(weights_only=True) accepts.
+    enum class For : uint8_t { python, weightsOnly };
+    explicit PickleWriter(For reader = For::python);  // writes PROTO 2
 
     void none();
     void boolean(bool value);
@@ -94,6 +97,7 @@ class PickleWriter {
 
   private:
     friend class ValueEncoder;
+    For reader_;
     std::string out_;
     uint32_t memo_ = 0;
     std::unordered_map<std::string, uint32_t> globals_, texts_;

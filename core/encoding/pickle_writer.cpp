@@ -39,7 +39,7 @@ std::pair<std::string_view, std::string_view> python2Name(std::string_view modul
 
 }  // namespace
 
-PickleWriter::PickleWriter() {
+PickleWriter::PickleWriter(For reader) : reader_(reader) {
     code(out_, PickleOpcode::proto);
     out_ += '\2';
 }
@@ -85,7 +85,7 @@ void PickleWriter::text(std::string_view utf8) {
 }
 
 void PickleWriter::bytes(std::string_view value) {
-    if (value.empty()) {
+    if (value.empty() && reader_ == For::python) {
         memoGlobal("builtins", "bytes");
         emptyTuple();
     } else {

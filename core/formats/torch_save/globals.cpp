@@ -1,0 +1,229 @@
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "formats/torch_save/walk.h"
+
+namespace shardscope::torch_save {
+
+namespace {
+
+struct Pair {
+    std::string_view module, name;
+};
+
+// As torch/_weights_only_unpickler.py lists them; dtypes, storages and rebuild functions are dealt with
+// apart.
+constexpr std::array kWeights{
+    Pair{"collections", "OrderedDict"},
+    Pair{"collections", "Counter"},
+    Pair{"torch.nn.parameter", "Parameter"},
+    Pair{"torch.nn.parameter", "Buffer"},
+    Pair{"torch.serialization", "_get_layout"},
+    Pair{"torch", "Size"},
+    Pair{"torch", "Tensor"},
+    Pair{"torch", "device"},
+    Pair{"torch", "per_tensor_affine"},
+    Pair{"torch", "per_tensor_symmetric"},
+    Pair{"torch", "per_channel_affine"},
+    Pair{"torch", "per_channel_symmetric"},
+    Pair{"torch", "per_channel_affine_float_qparams"},
+    Pair{"torch._tensor", "_rebuild_from_type_v2"},
+    Pair{"_codecs", "encode"},
+    Pair{"builtins", "bytearray"},
+    Pair{"builtins", "set"},
+    Pair{"builtins", "complex"},
+};
+constexpr std::array kRebuild{
+    std::string_view("_rebuild_parameter"),
+    std::string_view("_rebuild_parameter_with_state"),
+    std::string_view("_rebuild_qtensor"),
+    std::string_view("_rebuild_tensor"),
+    std::string_view("_rebuild_tensor_v2"),
+    std::string_view("_rebuild_tensor_v3"),
+    std::string_view("_rebuild_sparse_tensor"),
+    std::string_view("_rebuild_meta_tensor_no_storage"),
+    std::string_view("_rebuild_nested_tensor"),
+    std::string_view("_rebuild_wrapper_subclass"),
+    std::string_view("_rebuild_device_tensor_from_numpy"),
+    std::string_view("_rebuild_device_tensor_from_cpu_tensor"),
+};
+constexpr std::array kData{
+    Pair{"builtins", "bytes"},
+    Pair{"builtins", "frozenset"},
+    Pair{"builtins", "list"},
+    Pair{"builtins", "tuple"},
+    Pair{"builtins", "dict"},
+    Pair{"builtins", "int"},
+    Pair{"builtins", "float"},
+    Pair{"builtins", "str"},
+    Pair{"builtins", "bool"},
+    Pair{"builtins", "range"},
+    Pair{"builtins", "slice"},
+    Pair{"builtins", "object"},
+    Pair{"collections", "deque"},
+    Pair{"collections", "defaultdict"},
+    Pair{"copyreg", "_reconstructor"},
+    Pair{"datetime", "datetime"},
+    Pair{"datetime", "date"},
+    Pair{"datetime", "time"},
+    Pair{"datetime", "timedelta"},
+    Pair{"datetime", "timezone"},
+    Pair{"decimal", "Decimal"},
+    Pair{"fractions", "Fraction"},
+    Pair{"uuid", "UUID"},
+    Pair{"argparse", "Namespace"},
+    Pair{"types", "SimpleNamespace"},
+    Pair{"numpy", "dtype"},
+    Pair{"numpy", "ndarray"},
+    Pair{"numpy.core.multiarray", "_reconstruct"},
+    Pair{"numpy.core.multiarray", "scalar"},
+    Pair{"numpy._core.multiarray", "_reconstruct"},
+    Pair{"numpy._core.multiarray", "scalar"},
+    Pair{"numpy._core.numeric", "_frombuffer"},
+    Pair{"numpy.core.numeric", "_frombuffer"},
+    Pair{"torch._tensor", "_rebuild_from_type"},
+    Pair{"torch", "layout"},
+    Pair{"torch", "memory_format"},
+};
+
+// Modules, with all below them, whose functions run commands, code or files of the machine.
+constexpr std::array kDangerousModules{
+    std::string_view("os"),
+    std::string_view("posix"),
+    std::string_view("nt"),
+    std::string_view("posixpath"),
+    std::string_view("ntpath"),
+    std::string_view("subprocess"),
+    std::string_view("sys"),
+    std::string_view("runpy"),
+    std::string_view("pty"),
+    std::string_view("shutil"),
+    std::string_view("socket"),
+    std::string_view("importlib"),
+    std::string_view("ctypes"),
+    std::string_view("_ctypes"),
+    std::string_view("code"),
+    std::string_view("codeop"),
+    std::string_view("commands"),
+    std::string_view("multiprocessing"),
+    std::string_view("asyncio"),
+    std::string_view("pickle"),
+    std::string_view("_pickle"),
+    std::string_view("marshal"),
+    std::string_view("webbrowser"),
+    std::string_view("pdb"),
+    std::string_view("bdb"),
+    std::string_view("timeit"),
+    std::string_view("cProfile"),
+    std::string_view("profile"),
+    std::string_view("trace"),
+    std::string_view("pip"),
+    std::string_view("ensurepip"),
+    std::string_view("venv"),
+    std::string_view("signal"),
+    std::string_view("threading"),
+    std::string_view("http"),
+    std::string_view("urllib"),
+    std::string_view("requests"),
+    std::string_view("aiohttp"),
+    std::string_view("httplib"),
+    std::string_view("types"),
+    std::string_view("operator"),
+    std::string_view("_operator"),
+    std::string_view("functools"),
+    std::string_view("torch.hub"),
+    std::string_view("torch.jit"),
+    std::string_view("torch._inductor"),
+    std::string_view("torch.utils.cpp_extension"),
+    std::string_view("<dynamic>"),
+};
+constexpr std::array kDangerousBuiltins{
+    std::string_view("eval"),       std::string_view("exec"),     std::string_view("compile"),
+    std::string_view("__import__"), std::string_view("open"),     std::string_view("input"),
+    std::string_view("globals"),    std::string_view("locals"),   std::string_view("vars"),
+    std::string_view("apply"),      std::string_view("execfile"), std::string_view("breakpoint"),
+    std::string_view("map"),        std::string_view("filter"),   std::string_view("setattr"),
+    std::string_view("delattr"),
+};
+
+template <class Table>
+bool holds(const Table& table, std::string_view module, std::string_view name) {
+    return std::any_of(table.begin(), table.end(),
+                       [&](const Pair& p) { return p.module == module && p.name == name; });
+}
+
+bool isInModule(std::string_view module, std::string_view parent) {
+    return module == parent ||
+           (module.size() > parent.size() && module.starts_with(parent) && module[parent.size()] == '.');
+}
+
+}  // namespace
+
+GlobalKind classifyGlobal(std::string_view module, std::string_view name) {
+    if (holds(kWeights, module, name)) return GlobalKind::weights;
+    if (module == "torch" || module == "torch.storage" || module == "torch.cuda") {
+        if (dtypeFromTorchGlobal(module, name) || dtypeFromStorageClass(name) || name == "UntypedStorage" ||
+            name == "TypedStorage") {
+            return GlobalKind::weights;
+        }
+        if (module != "torch.storage" && name.ends_with("Tensor") && name.find('.') == name.npos)
+            return GlobalKind::weights;
+    }
+    if (module == "torch._utils" && std::find(kRebuild.begin(), kRebuild.end(), name) != kRebuild.end()) {
+        return GlobalKind::weights;
+    }
+    if (holds(kData, module, name)) return GlobalKind::data;
+    if (module.starts_with("pathlib") && name.ends_with("Path") && name.find('.') == name.npos)
+        return GlobalKind::data;
+    if (module == "builtins" &&
+        std::find(kDangerousBuiltins.begin(), kDangerousBuiltins.end(), name) != kDangerousBuiltins.end()) {
+        return GlobalKind::dangerous;
+    }
+    for (std::string_view dangerous : kDangerousModules) {
+        if (isInModule(module, dangerous)) return GlobalKind::dangerous;
+    }
+    // A dotted name walks through attributes: it can reach eval from any module.
+    if (name.find('.') != name.npos &&
+        (name.ends_with(".eval") || name.ends_with(".exec") || name.ends_with(".system") ||
+         name.ends_with(".popen") || name.find("__") != name.npos)) {
+        return GlobalKind::dangerous;
+    }
+    return GlobalKind::foreign;
+}
+
+std::vector<Note> globalNotes(const std::vector<std::string>& globals) {
+    constexpr size_t kMaxNotes = 200;
+    std::vector<Note> notes;
+    const auto add = [&](GlobalKind wanted, Severity severity, std::string_view what) {
+        for (const std::string& full : globals) {
+            // The name may have dots of its own: the first split that is known decides, else the last dot
+            // does.
+            GlobalKind kind = GlobalKind::foreign;
+            bool known = false;
+            for (size_t dot = full.rfind('.'); dot != full.npos && !known;
+                 dot = dot ? full.rfind('.', dot - 1) : full.npos) {
+                const GlobalKind here = classifyGlobal(std::string_view(full).substr(0, dot),
+                                                       std::string_view(full).substr(dot + 1));
+                known = here != GlobalKind::foreign;
+                if (known) kind = here;
+            }
+            if (kind == wanted && notes.size() < kMaxNotes) {
+                notes.push_back({"security.global",
+                                 severity,
+                                 fmt::format("the pickle names {}, {}", full, what),
+                                 {},
+                                 {},
+                                 std::nullopt});
+            }
+        }
+    };
+    add(GlobalKind::dangerous, Severity::error,
+        "which can run commands or code when Python loads this file; nothing of it was run here");
+    add(GlobalKind::foreign, Severity::warning,
+        "which is not plain data; it is shown, but never imported or called");
+    return notes;
+}
+
+}  // namespace shardscope::torch_save

@@ -1,0 +1,374 @@
+#include "formats/torch_save/writer.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "encoding/pickle.h"
+#include "encoding/pickle_text.h"
+#include "encoding/torch_tensor.h"
+#include "encoding/zip.h"
+#include "formats/torch_save/literal.h"
+#include "formats/torch_save/tree.h"
+#include "formats/torch_save/walk.h"
+#include "storage/digest.h"
+
+namespace shardscope::torch_save {
+
+namespace {
+
+constexpr uint64_t kAlignment = 64;  // torch's default
+constexpr size_t kBatch = 1000;      // items between MARK and SETITEMS, as picklers write them
+
+// Why torch.load(weights_only=True) would refuse the value; empty when it would not.
+std::string refusedBecause(const Value& value) {
+    constexpr size_t kMaxNodes = 10'000'000;
+    if (!value) return "its value was not read";
+    const ValueGraph& g = *value.graph;
+    std::unordered_set<NodeId> seen{value.node};
+    std::vector<NodeId> order{value.node};
+    const auto reach = [&](NodeId node) {
+        if (node != kNoNode && seen.insert(node).second) order.push_back(node);
+    };
+    for (size_t i = 0; i < order.size(); ++i) {
+        if (order.size() > kMaxNodes) return "it is too large";
+        const NodeId node = order[i];
+        switch (g.kind(node)) {
+            case ValueKind::persistent:
+                return "it holds a tensor storage";
+            case ValueKind::frozenSet:
+                return "torch.load(weights_only=True) refuses builtins.frozenset";
+            case ValueKind::bigInteger:
+                if (g.text(node).size() > UINT8_MAX)
+                    return "torch.load(weights_only=True) refuses integers of more than 255 bytes";
+                break;
+            case ValueKind::global:
+                if (classifyGlobal(g.globalModule(node), g.globalName(node)) != GlobalKind::weights) {
+                    return fmt::format("torch.load(weights_only=True) refuses {}.{}", g.globalModule(node),
+                                       g.globalName(node));
+                }
+                break;
+            case ValueKind::object: {
+                const ValueObject& object = g.object(node);
+                if (object.made == ValueObject::Made::instance ||
+                    object.made == ValueObject::Made::newObjectWithKeywords) {
+                    return "torch.load(weights_only=True) refuses the way in which it is made";
+                }
+                const bool ordered = g.isGlobal(object.callable, "collections", "OrderedDict");
+                if ((object.state != kNoNode && !ordered) || object.appended != kNoNode) {
+                    return "torch.load(weights_only=True) refuses objects with a state of their own";
+                }
+                for (NodeId part : {object.callable, object.arguments, object.state, object.pairs})
+                    reach(part);
+                break;
+            }
+            case ValueKind::list:
+            case ValueKind::tuple:
+            case ValueKind::set:
+            case ValueKind::dict:
+                for (NodeId item : g.items(node))
+                    reach(item);
+                break;
+            default:
+                break;
+        }
+    }
+    return {};
+}
+
+std::string whyNot(DType dtype) {
+    switch (dtype) {
+        case DType::float6E2M3:
+        case DType::float6E3M2:
+            return fmt::format("torch has no dtype {}", dtypeName(dtype));
+        case DType::qint8:
+        case DType::quint8:
+        case DType::qint32:
+        case DType::quint4x2:
+        case DType::quint2x4:
+            return fmt::format("{} data means nothing without its scale", dtypeName(dtype));
+        default:
+            return {};
+    }
+}
+
+// data.pkl, and which storage each tensor has in it.
+class ObjectPickler {
+  public:
+    ObjectPickler(const Catalog& wanted, const Tree& tree, std::vector<LeftOut>& changed)
+        : wanted_(wanted),
+          tree_(tree),
+          changed_(changed),
+          storageOf_(wanted.tensorCount(), kNone),
+          tensors_(out_) {}
+
+    Status run() { return node(0, 0); }
+    std::string finish() { return out_.finish(); }
+    const std::vector<TensorId>& storages() const { return storages_; }    // first tensor of each
+    const std::vector<uint32_t>& storageOf() const { return storageOf_; }  // by tensor
+
+  private:
+    Status node(uint32_t id, int depth) {
+        if (depth > kMaxValueDepth) {
+            return makeError(ErrorCode::limit,
+                             fmt::format("an entry lies deeper than {} levels", kMaxValueDepth));
+        }
+        const TreeNode& n = tree_.nodes[id];
+        switch (n.kind) {
+            case TreeNode::Kind::tensor:
+                tensor(n.entry);
+                return {};
+            case TreeNode::Kind::object: {
+                const ObjectInfo& object = wanted_.objects()[n.entry];
+                auto written = out_.value(object.value);
+                if (!written.ok()) return std::move(written).error().ofTensor(object.name);
+                return {};
+            }
+            case TreeNode::Kind::dict:
+                return dict(n, depth);
+            case TreeNode::Kind::list:
+                return list(n, depth);
+            case TreeNode::Kind::tuple:
+                return tuple(n, depth);
+        }
+        return {};
+    }
+
+    Status dict(const TreeNode& n, int depth) {
+        out_.emptyDict();
+        out_.put();
+        return batches(
+            n.children,
+            [&](uint32_t child) -> Status {
+                SHARDSCOPE_TRY(key(tree_.nodes[child]));
+                return node(child, depth + 1);
+            },
+            [&] { out_.setItem(); }, [&] { out_.setItems(); });
+    }
+    Status list(const TreeNode& n, int depth) {
+        out_.emptyList();
+        out_.put();
+        return batches(
+            n.children, [&](uint32_t child) { return node(child, depth + 1); }, [&] { out_.append(); },
+            [&] { out_.appends(); });
+    }
+    template <class One, class Single, class Batch>
+    Status batches(const std::vector<uint32_t>& children, One&& one, Single&& single, Batch&& batch) {
+        if (children.size() == 1) {
+            SHARDSCOPE_TRY(one(children[0]));
+            single();
+            return {};
+        }
+        for (size_t i = 0; i < children.size(); i += kBatch) {
+            out_.mark();
+            for (size_t k = i; k < std::min(i + kBatch, children.size()); ++k)
+                SHARDSCOPE_TRY(one(children[k]));
+            batch();
+        }
+        return {};
+    }
+    Status tuple(const TreeNode& n, int depth) {
+        if (n.children.size() > 3) out_.mark();
+        for (uint32_t child : n.children)
+            SHARDSCOPE_TRY(node(child, depth + 1));
+        switch (n.children.size()) {
+            case 1:
+                out_.tuple1();
+                break;
+            case 2:
+                out_.tuple2();
+                break;
+            case 3:
+                out_.tuple3();
+                break;
+            default:
+                out_.tuple();
+        }
+        out_.put();
+        return {};
+    }
+
+    Status key(const TreeNode& n) {
+        const PathPart& part = n.part;
+        switch (part.kind) {
+            case PathPart::Kind::integerKey:
+            case PathPart::Kind::index:
+            case PathPart::Kind::tupleIndex:
+                out_.integer(part.index);
+                return {};
+            case PathPart::Kind::otherKey:
+                if (const Value literal = parseKeyLiteral(part.text)) return out_.value(literal);
+                changed_.push_back({part.text, "the key cannot be read back and is written as text"});
+                break;
+            default:
+                break;
+        }
+        out_.text(part.text);
+        out_.put();
+        return {};
+    }
+
+    void tensor(TensorId t) {
+        const TensorId owner = wanted_.aliasOf(t) == kNone ? t : wanted_.aliasOf(t);
+        if (storageOf_[owner] == kNone) {
+            storageOf_[owner] = static_cast<uint32_t>(storages_.size());
+            storages_.push_back(owner);
+        }
+        storageOf_[t] = storageOf_[owner];
+        const DimSpan shape = wanted_.shape(t);
+        Dims strides(shape.size(), 1);
+        for (size_t i = shape.size(); i-- > 1;)
+            strides[i - 1] = strides[i] * std::max<int64_t>(shape[i], 1);
+        tensors_.tensor(wanted_.dtype(t), std::to_string(storageOf_[t]),
+                        static_cast<uint64_t>(wanted_.elements(t)), 0, shape, strides);
+    }
+
+    const Catalog& wanted_;
+    const Tree& tree_;
+    std::vector<LeftOut>& changed_;
+    std::vector<uint32_t> storageOf_;
+    std::vector<TensorId> storages_;
+    PickleWriter out_{PickleWriter::For::weightsOnly};
+    TorchTensorPickler tensors_;
+};
+
+// torch refuses an empty name and reads the prefix as what stands before the first slash.
+std::string archivePrefix(const std::string& name) {
+    const bool plain = !name.empty() && name.size() <= 1000 && name != "." && name != ".." &&
+                       std::all_of(name.begin(), name.end(), [](char c) {
+                           return c >= 0x20 && c < 0x7f && c != '/' && c != '\\' && c != ':';
+                       });
+    return plain ? name : "archive";
+}
+
+class TorchSaveLayout : public TargetLayout {
+  public:
+    TorchSaveLayout(const Catalog& wanted, const WriteOptions& options)
+        : zip_(archivePrefix(options.archiveName), kAlignment), wanted_(wanted) {
+        needsCrc = true;
+    }
+
+    Status build() {
+        const Tree tree = buildTree(wanted_);
+        if (!tree.collisions.empty()) {
+            return makeError(ErrorCode::impossible,
+                             "its place in the nested object is taken by another entry")
+                .ofTensor(tree.collisions[0]);
+        }
+        ObjectPickler pickler(wanted_, tree, changed);
+        SHARDSCOPE_TRY(pickler.run());
+        addSmall("data.pkl", pickler.finish());
+        addSmall(".format_version", "1");
+        addSmall(".storage_alignment", std::to_string(kAlignment));
+        addSmall("byteorder", "little");
+        storages_ = pickler.storages();
+        firstStorage_ = zip_.recordCount();
+        for (size_t s = 0; s < storages_.size(); ++s) {
+            zip_.addRecord(fmt::format("data/{}", s), wanted_.bytes(storages_[s]));
+        }
+        addSmall("version", "3\n");
+
+        files.push_back({"model.pt", zip_.totalSize(), false});
+        chunkFile.assign(wanted_.chunkCount(), 0);
+        chunkOffset.assign(wanted_.chunkCount(), 0);
+        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+            const uint64_t offset = zip_.dataOffset(firstStorage_ + pickler.storageOf()[t]);
+            for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
+                const ChunkInfo chunk = wanted_.chunk(t, c);
+                if (chunk.flat ||
+                    !std::equal(chunk.lengths.begin(), chunk.lengths.end(), wanted_.shape(t).begin())) {
+                    return makeError(ErrorCode::impossible,
+                                     "a torch.save file holds whole tensors, not pieces of them")
+                        .ofTensor(wanted_.name(t));
+                }
+                chunkOffset[c] = offset;
+            }
+        }
+        return {};
+    }
+
+    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
+
+    // All that lies between the data of two records is one piece.
+    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
+                        const LiteralSink& sink) const override {
+        std::vector<uint32_t> crcs(zip_.recordCount(), 0);
+        for (size_t r = 0; r < crcs.size(); ++r) {
+            if (r >= firstStorage_ && r < firstStorage_ + storages_.size()) {
+                const TensorId t = storages_[r - firstStorage_];
+                if (wanted_.firstChunk(t) < wanted_.endChunk(t) && zip_.dataSize(r) > 0)
+                    crcs[r] = chunkCrcs[wanted_.firstChunk(t)];
+            } else {
+                crcs[r] = crc32Of(std::as_bytes(std::span(small_[smallIndex(r)])));
+            }
+        }
+        std::string piece;
+        uint64_t at = 0;
+        const auto flush = [&]() -> Status {
+            if (!piece.empty()) SHARDSCOPE_TRY(sink(file, at, std::as_bytes(std::span(piece))));
+            at += piece.size();
+            piece.clear();
+            return {};
+        };
+        for (size_t r = 0; r < zip_.recordCount(); ++r) {
+            piece += zip_.header(r);
+            if (r >= firstStorage_ && r < firstStorage_ + storages_.size()) {
+                SHARDSCOPE_TRY(flush());
+                at += zip_.dataSize(r);
+            } else {
+                piece += small_[smallIndex(r)];
+            }
+            piece += zip_.descriptor(r, crcs[r]);
+        }
+        piece += zip_.directory(crcs);
+        return flush();
+    }
+
+  private:
+    void addSmall(std::string_view name, std::string content) {
+        zip_.addRecord(name, content.size());
+        small_.push_back(std::move(content));
+    }
+    size_t smallIndex(size_t record) const {
+        return record < firstStorage_ ? record : record - storages_.size();
+    }
+
+    ZipLayout zip_;
+    const Catalog& wanted_;
+    std::vector<std::string> small_;  // contents of the records that are no storages
+    std::vector<TensorId> storages_;  // data/<i> holds this tensor
+    size_t firstStorage_ = 0;         // record of data/0
+};
+
+}  // namespace
+
+std::vector<LeftOut> cannotHold(const Catalog& wanted) {
+    std::vector<LeftOut> out;
+    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
+        std::string why = whyNot(wanted.dtype(t));
+        if (why.empty() && !pickle_text::isUtf8(wanted.name(t))) why = "its name is not text";
+        if (!why.empty()) out.push_back({std::string(wanted.name(t)), std::move(why)});
+    }
+    for (const ObjectInfo& object : wanted.objects()) {
+        if (std::string why = refusedBecause(object.value); !why.empty())
+            out.push_back({object.name, std::move(why)});
+    }
+    for (const std::string& name : buildTree(wanted).collisions) {
+        out.push_back({name, "its place in the nested object is taken by another entry"});
+    }
+    return out;
+}
+
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& wanted, const WriteOptions& options) {
+    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
+        if (std::string why = whyNot(wanted.dtype(t)); !why.empty()) {
+            return makeError(ErrorCode::impossible, std::move(why)).ofTensor(wanted.name(t));
+        }
+    }
+    auto layout = std::make_unique<TorchSaveLayout>(wanted, options);
+    SHARDSCOPE_TRY(layout->build());
+    return std::unique_ptr<TargetLayout>(std::move(layout));
+}
+
+}  // namespace shardscope::torch_save

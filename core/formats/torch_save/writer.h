@@ -1,0 +1,14 @@
+// torch.save files, written: one zip archive as torch 2.15 lays it out.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "formats/format.h"
+
+namespace shardscope::torch_save {
+
+std::vector<LeftOut> cannotHold(const Catalog& wanted);
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& wanted, const WriteOptions& options);
+
+}  // namespace shardscope::torch_save
