@@ -1,0 +1,102 @@
+#include "formats/safetensors/safetensors.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "formats/safetensors/layout.h"
+#include "formats/safetensors/reader.h"
+
+namespace shardscope {
+
+namespace {
+
+class SafetensorsFormat final : public Format {
+  public:
+    SafetensorsFormat() {
+        info_.name = "safetensors";
+        info_.title = "safetensors (Hugging Face)";
+        info_.reads = true;
+        info_.writes = true;
+        info_.generations = {"one file", "several files with *.safetensors.index.json",
+                             "several files without an index",
+                             "torch HuggingFaceStorageWriter, sharded over ranks (DCP_SHARDING_INFO)"};
+        info_.variants = {"single", "sharded", "dcp-sharded"};
+        info_.shards = true;
+    }
+
+    const FormatInfo& info() const override { return info_; }
+
+    Probe probe(const Source& source) const override {
+        if (!source.entry.empty()) return probeFile(source);
+        size_t tensorFiles = 0;
+        bool dcp = false;
+        bool sharded = false;
+        for (const DirectoryEntry& entry : source.entries) {
+            if (entry.kind == DirectoryEntry::Kind::directory) sharded |= entry.name == "sharded";
+            if (entry.kind != DirectoryEntry::Kind::file) continue;
+            dcp |= entry.name == ".metadata";
+            if (safetensors::isIndexFile(entry.name))
+                return {dcp ? Probe::Match::possible : Probe::Match::certain, "has " + entry.name};
+            tensorFiles += safetensors::isTensorFile(entry.name);
+        }
+        if (tensorFiles > 0) {
+            return {dcp ? Probe::Match::possible : Probe::Match::certain,
+                    fmt::format("has {} .safetensors files", tensorFiles)};
+        }
+        if (sharded && !dcp) {
+            if (const auto inside = source.directory->list("sharded"); inside.ok()) {
+                for (const DirectoryEntry& entry : *inside) {
+                    if (safetensors::isTensorFile(entry.name))
+                        return {Probe::Match::possible, "has sharded/" + entry.name};
+                }
+            }
+        }
+        return {};
+    }
+
+    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
+        return safetensors::openCheckpoint(source, options);
+    }
+
+    std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& options) const override {
+        return safetensors::cannotHold(wanted, options);
+    }
+
+    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted,
+                                                 const WriteOptions& options) const override {
+        return safetensors::makeLayout(wanted, options);
+    }
+
+  private:
+    static Probe probeFile(const Source& source) {
+        if (safetensors::isIndexFile(source.entry)) return {Probe::Match::certain, "is a safetensors index"};
+        const auto file = source.directory->openFile(source.entry);
+        if (file.ok() && (*file)->size() >= 10) {
+            // Files in a cache have no telling name: a length that fits, then a JSON object.
+            unsigned char head[10] = {};
+            if ((*file)->readAt(0, std::as_writable_bytes(std::span(head))).ok()) {
+                uint64_t length = 0;
+                for (size_t i = 8; i-- > 0;)
+                    length = length << 8 | head[i];
+                if (length >= 2 && length <= (*file)->size() - 8 && head[8] == '{' &&
+                    (head[9] == '"' || head[9] == '}' || head[9] == ' ')) {
+                    return {Probe::Match::certain, "starts with a safetensors header"};
+                }
+            }
+        }
+        if (safetensors::isTensorFile(source.entry)) return {Probe::Match::possible, "is named .safetensors"};
+        return {};
+    }
+
+    FormatInfo info_;
+};
+
+}  // namespace
+
+const Format& safetensorsFormat() {
+    static const SafetensorsFormat format;
+    return format;
+}
+
+}  // namespace shardscope

@@ -1,0 +1,477 @@
+#include "formats/safetensors/layout.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "base/checked.h"
+#include "formats/safetensors/header.h"
+#include "formats/safetensors/reader.h"
+
+namespace shardscope::safetensors {
+
+namespace {
+
+constexpr uint64_t kDataAlignment =
+    4096;  // so that file systems can share blocks and direct I/O needs no copy
+constexpr uint64_t kMaxHeader = 100'000'000;  // of the reference implementation; longer ones nobody reads
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kNoObjects = "safetensors holds tensors and the texts of __metadata__ only";
+
+std::string jsonText(std::string_view text) {
+    return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+bool isUtf8(std::string_view text) {
+    const nlohmann::json value = std::string(text);
+    return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) ==
+           value.dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
+}
+
+// The texts of a "__metadata__" object; nullopt when it is anything but texts under text keys.
+std::optional<std::vector<std::pair<std::string, std::string>>> textsOf(const Value& value) {
+    if (!value || value.kind() != ValueKind::dict) return std::nullopt;
+    std::vector<std::pair<std::string, std::string>> texts;
+    const auto& items = value.graph->items(value.node);
+    for (size_t i = 0; i + 1 < items.size(); i += 2) {
+        if (value.graph->kind(items[i]) != ValueKind::text ||
+            value.graph->kind(items[i + 1]) != ValueKind::text)
+            return std::nullopt;
+        texts.emplace_back(value.graph->text(items[i]), value.graph->text(items[i + 1]));
+        if (!isUtf8(texts.back().first) || !isUtf8(texts.back().second)) return std::nullopt;
+    }
+    return texts;
+}
+
+std::string whyNot(const Catalog& wanted, TensorId t) {
+    const DType dtype = wanted.dtype(t);
+    if (wanted.name(t) == kMetadataName) return "the name __metadata__ is reserved in safetensors";
+    if (storedDTypeName(dtype).empty()) return fmt::format("safetensors has no dtype {}", dtypeName(dtype));
+    if (dtype == DType::float4E2M1FNx2 && wanted.shape(t).empty())
+        return "a 4-bit tensor needs at least one dimension in safetensors";
+    if (!dtypeByteCount(dtype, static_cast<uint64_t>(wanted.elements(t)))) {
+        return fmt::format("its {} elements of {} do not fill whole bytes", wanted.elements(t),
+                           dtypeName(dtype));
+    }
+    if (!isUtf8(wanted.name(t))) return "its name is not valid UTF-8";
+    return {};
+}
+
+using Texts = std::vector<std::pair<std::string, std::string>>;
+
+void putText(Texts& texts, std::string_view key, std::string_view value) {
+    if (std::none_of(texts.begin(), texts.end(), [&](const auto& t) { return t.first == key; }))
+        texts.emplace_back(key, value);
+}
+
+class SafetensorsLayout final : public TargetLayout {
+  public:
+    SafetensorsLayout(const Catalog& wanted, const WriteOptions& options)
+        : wanted_(wanted), maxFileSize_(options.maxFileSize ? options.maxFileSize : kDefaultMaxFileSize) {}
+
+    Status make(const std::string& variant) {
+        chunkFile.assign(wanted_.chunkCount(), 0);
+        chunkOffset.assign(wanted_.chunkCount(), 0);
+        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+            if (const std::string why = whyNot(wanted_, t); !why.empty()) {
+                return makeError(ErrorCode::impossible, why).ofTensor(wanted_.name(t));
+            }
+        }
+        for (const ObjectInfo& object : wanted_.objects()) {
+            const auto texts = object.name == kMetadataName ? textsOf(object.value) : std::nullopt;
+            if (!texts)
+                return makeError(ErrorCode::impossible, std::string(kNoObjects)).ofTensor(object.name);
+            for (const auto& [key, value] : *texts) {
+                if (key != kShardingInfoKey && key != kVersionKey) sourceTexts_.emplace_back(key, value);
+            }
+        }
+        const bool cut = isCut();
+        if (cut && variant == "single") {
+            return makeError(ErrorCode::impossible,
+                             "a single safetensors file holds whole tensors, here some are cut over ranks")
+                .withHint("leave the sharding out, or take the variant 'dcp-sharded'");
+        }
+        sharded_ = cut || variant == "dcp-sharded";
+        if (sharded_) {
+            SHARDSCOPE_TRY(groupByRank());
+        } else {
+            SHARDSCOPE_TRY(groupWhole(variant == "single"));
+        }
+        indexed_ = !sharded_ && (variant == "sharded" || groups_.size() > 1);
+        for (Group& group : groups_)
+            sortGroup(group);
+        addAliases();
+        SHARDSCOPE_TRY(placeAll());
+        for (const SpecialTensor& special : wanted_.specials()) {
+            changed.push_back(
+                {special.name, fmt::format("a {} tensor; written as its parts, which are named '{}#...'",
+                                           special.kind, special.name)});
+        }
+        return {};
+    }
+
+    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
+
+    Status fileLiterals(FileId file, std::span<const uint32_t>, const LiteralSink& sink) const override {
+        if (file >= files.size()) return makeError(ErrorCode::internal, "there is no such file");
+        if (file == groups_.size()) {
+            const std::string index = indexText();
+            return sink(file, 0, std::as_bytes(std::span(index)));
+        }
+        const std::string header = headerText(groups_[file]);
+        return sink(file, 0, std::as_bytes(std::span(header)));
+    }
+
+  private:
+    // One file: chunks in the order in which they lie in it.
+    struct Group {
+        uint32_t rank = 0;
+        uint32_t number = 1;  // among the files of its rank
+        std::vector<ChunkId> chunks;
+        uint64_t bytes = 0;
+        uint64_t headerBound = 0;
+        Texts aliases;
+    };
+
+    uint64_t chunkBytes(const ChunkInfo& chunk) const {
+        return dtypeByteCount(wanted_.dtype(chunk.tensor), static_cast<uint64_t>(chunk.elements()))
+            .value_or(0);
+    }
+
+    bool isCut() const {
+        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+            if (wanted_.aliasOf(t) != kNone) continue;
+            for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
+                const ChunkInfo chunk = wanted_.chunk(t, c);
+                if (chunk.flat || (chunk.elements() != 0 && chunk.elements() != wanted_.elements(t)))
+                    return true;
+            }
+        }
+        return false;
+    }
+
+    // An upper bound of what an entry adds to a header, so that files are split before it is too long.
+    uint64_t entryBound(TensorId t) const {
+        const uint64_t perDim = 20 * (sharded_ ? 3 : 1);
+        return wanted_.name(t).size() * (sharded_ ? 8 : 2) + 128 + wanted_.shape(t).size() * perDim;
+    }
+
+    // Chunks of a tensor that are written: no empty ones, and one of a tensor without elements.
+    std::vector<ChunkId> writtenChunks(TensorId t) const {
+        std::vector<ChunkId> chunks;
+        if (wanted_.aliasOf(t) != kNone) return chunks;
+        for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
+            if (wanted_.chunk(t, c).elements() != 0) chunks.push_back(c);
+        }
+        if (chunks.empty() && wanted_.firstChunk(t) < wanted_.endChunk(t))
+            chunks.push_back(wanted_.firstChunk(t));
+        return chunks;
+    }
+
+    Status groupWhole(bool single) {
+        groups_.emplace_back();
+        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+            const std::vector<ChunkId> chunks = writtenChunks(t);
+            if (chunks.empty()) continue;
+            if (chunks.size() > 1)
+                return makeError(ErrorCode::impossible, "the tensor would be written twice")
+                    .ofTensor(wanted_.name(t));
+            const uint64_t bytes = chunkBytes(wanted_.chunk(t, chunks[0]));
+            Group* group = &groups_.back();
+            const bool full =
+                (!group->chunks.empty() && bytes > maxFileSize_ - std::min(maxFileSize_, group->bytes)) ||
+                group->headerBound + entryBound(t) > kMaxHeader - kDataAlignment - textsBound();
+            if (full && !single) {
+                groups_.emplace_back();
+                group = &groups_.back();
+            }
+            group->chunks.push_back(chunks[0]);
+            group->bytes += bytes;
+            group->headerBound += entryBound(t);
+        }
+        return {};
+    }
+
+    // As torch's HuggingFaceStorageWriter: each rank has its own files. A file holds a name once, so a second
+    // piece of a tensor on the same rank goes to a later file.
+    Status groupByRank() {
+        std::map<uint32_t, std::vector<std::vector<ChunkId>>> byRank;  // rank -> k-th pieces of their tensors
+        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+            std::map<uint32_t, size_t> seen;
+            for (ChunkId c : writtenChunks(t)) {
+                const ChunkInfo chunk = wanted_.chunk(t, c);
+                if (chunk.flat) {
+                    return makeError(ErrorCode::impossible,
+                                     "safetensors cannot hold a flat range of a tensor")
+                        .ofTensor(wanted_.name(t));
+                }
+                const uint32_t rank = chunk.rank == kNone ? 0 : chunk.rank;
+                auto& rounds = byRank[rank];
+                const size_t round = seen[rank]++;
+                if (rounds.size() <= round) rounds.resize(round + 1);
+                rounds[round].push_back(c);
+            }
+        }
+        if (byRank.empty()) byRank[0].emplace_back();
+        for (auto& [rank, rounds] : byRank) {
+            uint32_t number = 0;
+            for (const std::vector<ChunkId>& round : rounds) {
+                Group group{rank, ++number, {}, 0, 0, {}};
+                for (ChunkId c : round) {
+                    const ChunkInfo chunk = wanted_.chunk(c);
+                    const uint64_t bytes = chunkBytes(chunk);
+                    if (!group.chunks.empty() &&
+                        (bytes > maxFileSize_ - std::min(maxFileSize_, group.bytes) ||
+                         group.headerBound + entryBound(chunk.tensor) >
+                             kMaxHeader - kDataAlignment - textsBound())) {
+                        groups_.push_back(std::move(group));
+                        group = Group{rank, ++number, {}, 0, 0, {}};
+                    }
+                    group.chunks.push_back(c);
+                    group.bytes += bytes;
+                    group.headerBound += entryBound(chunk.tensor);
+                }
+                groups_.push_back(std::move(group));
+            }
+            filesPerRank_ = std::max(filesPerRank_, number);
+        }
+        return {};
+    }
+
+    uint64_t textsBound() const {
+        uint64_t bytes = 256;
+        for (const auto& [key, value] : sourceTexts_)
+            bytes += 6 * (key.size() + value.size()) + 8;
+        return std::min(bytes, kMaxHeader / 2);
+    }
+
+    // Sizes that are multiples of 4 KiB first, so that all of those start on such a boundary; then by falling
+    // width of the element, which keeps every element aligned.
+    void sortGroup(Group& group) const {
+        struct Key {
+            bool ragged;
+            unsigned width;
+            uint64_t bytes;
+            ChunkId chunk;
+            std::string_view name;
+        };
+        std::vector<Key> keys;
+        keys.reserve(group.chunks.size());
+        for (ChunkId c : group.chunks) {
+            const ChunkInfo chunk = wanted_.chunk(c);
+            const uint64_t bytes = chunkBytes(chunk);
+            const bool ragged = bytes == 0 || bytes % kDataAlignment != 0;
+            keys.push_back({ragged, ragged ? dtypeBits(wanted_.dtype(chunk.tensor)) : 0, bytes, c,
+                            wanted_.name(chunk.tensor)});
+        }
+        std::sort(keys.begin(), keys.end(), [](const Key& a, const Key& b) {
+            if (a.ragged != b.ragged) return b.ragged;
+            if (a.width != b.width) return a.width > b.width;
+            if (a.bytes != b.bytes) return a.bytes > b.bytes;
+            return a.name < b.name;
+        });
+        for (size_t i = 0; i < keys.size(); ++i)
+            group.chunks[i] = keys[i].chunk;
+    }
+
+    // Tied names: the data once, under the first name; the other is recorded as save_model of safetensors
+    // does, or in the index as huggingface_hub does.
+    void addAliases() {
+        std::vector<size_t> groupOf(wanted_.tensorCount(), SIZE_MAX);
+        for (size_t g = groups_.size(); g-- > 0;) {
+            for (ChunkId c : groups_[g].chunks)
+                groupOf[wanted_.tensorOf(c)] = g;
+        }
+        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+            const TensorId kept = wanted_.aliasOf(t);
+            if (kept == kNone || kept >= wanted_.tensorCount() || groupOf[kept] == SIZE_MAX) continue;
+            const std::string_view keptName = wanted_.name(kept);
+            putText(indexed_ ? indexAliases_ : groups_[groupOf[kept]].aliases, wanted_.name(t), keptName);
+            changed.push_back({std::string(wanted_.name(t)),
+                               fmt::format("written as '{}'; recorded in {}", keptName,
+                                           indexed_ ? "the index's metadata" : kMetadataName)});
+        }
+    }
+
+    Status placeAll() {
+        for (Group& group : groups_) {
+            TargetFile file;
+            if (sharded_) {
+                file.path = fmt::format("shard-{:05}-model-{:05}-of-{:05}.safetensors", group.rank + 1,
+                                        group.number, filesPerRank_);
+            } else if (!indexed_) {
+                file.path = "model.safetensors";
+            } else {
+                file.path = fmt::format("model-{:05}-of-{:05}.safetensors", files.size() + 1, groups_.size());
+            }
+            const auto id = static_cast<FileId>(files.size());
+            const std::string header = headerText(group);
+            if (header.size() - 8 > kMaxHeader) {
+                return makeError(ErrorCode::limit,
+                                 fmt::format("the header of {} would have {} bytes, readers take up to {}",
+                                             file.path, header.size() - 8, kMaxHeader))
+                    .withHint("leave out the variant 'single', so that the tensors go to several files");
+            }
+            uint64_t at = header.size();
+            for (ChunkId c : group.chunks) {
+                chunkFile[c] = id;
+                chunkOffset[c] = at;
+                if (!checkedAdd(at, chunkBytes(wanted_.chunk(c)), at))
+                    return makeError(ErrorCode::limit, "the file's size overflows");
+            }
+            file.size = at;
+            files.push_back(std::move(file));
+        }
+        // Aliases and empty chunks have no bytes of their own; they point at those of the tensor.
+        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+            const TensorId kept = wanted_.aliasOf(t);
+            if (kept != kNone && kept < t) {
+                const ChunkId first = wanted_.firstChunk(kept);
+                const ChunkId count = wanted_.endChunk(kept) - first;
+                for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
+                    const ChunkId same = c - wanted_.firstChunk(t);
+                    if (same >= count) continue;
+                    chunkFile[c] = chunkFile[first + same];
+                    chunkOffset[c] = chunkOffset[first + same];
+                }
+                continue;
+            }
+            const std::vector<ChunkId> written = writtenChunks(t);
+            if (written.empty()) continue;
+            for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
+                if (wanted_.chunk(t, c).elements() != 0 || c == written[0]) continue;
+                chunkFile[c] = chunkFile[written[0]];
+                chunkOffset[c] = chunkOffset[written[0]];
+            }
+        }
+        if (indexed_) files.push_back({std::string(kIndexName), indexText().size(), true});
+        return {};
+    }
+
+    // The 8 bytes of length and the padded header, as they stand in the file.
+    std::string headerText(const Group& group) const {
+        std::string text(8, '\0');
+        Texts texts;
+        for (const auto& [key, value] : sourceTexts_) {
+            if (key == "format") putText(texts, key, value);
+        }
+        putText(texts, "format", "pt");
+        if (&group == groups_.data()) {
+            for (const auto& [key, value] : sourceTexts_)
+                putText(texts, key, value);
+        }
+        for (const auto& [alias, kept] : group.aliases)
+            putText(texts, alias, kept);
+        if (sharded_) {
+            putText(texts, kShardingInfoKey, shardingInfo(group));
+            putText(texts, kVersionKey, "1.0");
+        }
+        text += "{\"__metadata__\":{";
+        for (size_t i = 0; i < texts.size(); ++i)
+            text += fmt::format("{}{}:{}", i ? "," : "", jsonText(texts[i].first), jsonText(texts[i].second));
+        text += '}';
+        uint64_t at = 0;
+        for (ChunkId c : group.chunks) {
+            const ChunkInfo chunk = wanted_.chunk(c);
+            const DType dtype = wanted_.dtype(chunk.tensor);
+            Dims shape(chunk.lengths.begin(), chunk.lengths.end());
+            if (dtype == DType::float4E2M1FNx2) shape.back() *= 2;
+            const uint64_t end = at + chunkBytes(chunk);
+            text += fmt::format(",{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                                jsonText(wanted_.name(chunk.tensor)), storedDTypeName(dtype),
+                                fmt::join(shape, ","), at, end);
+            at = end;
+        }
+        text += '}';
+        text.resize(alignUp(text.size(), kDataAlignment), ' ');
+        const uint64_t length = text.size() - 8;
+        for (size_t i = 0; i < 8; ++i)
+            text[i] = static_cast<char>(length >> (8 * i) & 0xFF);
+        return text;
+    }
+
+    // Offsets as torch writes and reads them; the global shape besides, so that a missing last file shows.
+    std::string shardingInfo(const Group& group) const {
+        std::string text = "{";
+        for (ChunkId c : group.chunks) {
+            const ChunkInfo chunk = wanted_.chunk(c);
+            Dims offsets(chunk.offsets.begin(), chunk.offsets.end());
+            const DimSpan tensorShape = wanted_.shape(chunk.tensor);
+            Dims shape(tensorShape.begin(), tensorShape.end());
+            text += fmt::format("{}{}: {{\"saved_offsets\": [{}], \"global_shape\": [{}]}}",
+                                text.size() > 1 ? ", " : "", jsonText(wanted_.name(chunk.tensor)),
+                                fmt::join(offsets, ", "), fmt::join(shape, ", "));
+        }
+        return text + "}";
+    }
+
+    // json.dumps(indent=2, sort_keys=True) and a newline, as Hugging Face's tools write it.
+    std::string indexText() const {
+        uint64_t total = 0;
+        std::vector<std::pair<std::string_view, size_t>> map;
+        for (size_t g = 0; g < groups_.size(); ++g) {
+            for (ChunkId c : groups_[g].chunks) {
+                const ChunkInfo chunk = wanted_.chunk(c);
+                total += chunkBytes(chunk);
+                map.emplace_back(wanted_.name(chunk.tensor), g);
+            }
+        }
+        std::sort(map.begin(), map.end());
+        std::map<std::string, std::string> metadata;
+        for (const auto& [alias, kept] : indexAliases_)
+            metadata.emplace(alias, jsonText(kept));
+        metadata["total_size"] = std::to_string(total);
+        std::string text = "{\n  \"metadata\": {";
+        const char* separator = "\n    ";
+        for (const auto& [key, value] : metadata) {
+            text += fmt::format("{}{}: {}", separator, jsonText(key), value);
+            separator = ",\n    ";
+        }
+        text += "\n  },\n  \"weight_map\": {";
+        separator = "\n    ";
+        for (const auto& [name, group] : map) {
+            text += fmt::format("{}{}: \"{}\"", separator, jsonText(name), files[group].path);
+            separator = ",\n    ";
+        }
+        text += map.empty() ? "}\n}\n" : "\n  }\n}\n";
+        return text;
+    }
+
+    const Catalog& wanted_;
+    const uint64_t maxFileSize_;
+    std::vector<Group> groups_;
+    Texts sourceTexts_, indexAliases_;
+    bool sharded_ = false, indexed_ = false;
+    uint32_t filesPerRank_ = 1;
+};
+
+}  // namespace
+
+std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions&) {
+    std::vector<LeftOut> out;
+    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
+        if (std::string why = whyNot(wanted, t); !why.empty())
+            out.push_back({std::string(wanted.name(t)), std::move(why)});
+    }
+    for (const ObjectInfo& object : wanted.objects()) {
+        if (object.name != kMetadataName || !textsOf(object.value))
+            out.push_back({object.name, std::string(kNoObjects)});
+    }
+    return out;
+}
+
+Result<std::unique_ptr<TargetLayout>> makeLayout(const Catalog& wanted, const WriteOptions& options) {
+    const std::string& variant = options.variant;
+    if (!variant.empty() && variant != "single" && variant != "sharded" && variant != "dcp-sharded") {
+        return makeError(ErrorCode::usage, fmt::format("'{}' is not a variant of safetensors", variant))
+            .withHint("variants: single, sharded, dcp-sharded");
+    }
+    auto layout = std::make_unique<SafetensorsLayout>(wanted, options);
+    SHARDSCOPE_TRY(layout->make(variant));
+    return std::unique_ptr<TargetLayout>(std::move(layout));
+}
+
+}  // namespace shardscope::safetensors

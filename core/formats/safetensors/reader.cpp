@@ -1,0 +1,681 @@
+#include "formats/safetensors/reader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <list>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "formats/safetensors/header.h"
+#include "formats/safetensors/index_file.h"
+
+namespace shardscope::safetensors {
+
+namespace {
+
+constexpr std::string_view kSuffix = ".safetensors";
+constexpr std::string_view kShardedFolder =
+    "sharded";  // where torch keeps the shards of a consolidated checkpoint
+constexpr uint32_t kMaxRanks = 1'000'000;
+
+// Role by the names that frameworks use; the format itself says nothing about it.
+Role roleOf(std::string_view name) {
+    const std::string_view first = name.substr(0, name.find('.'));
+    if (first == "optim" || first == "optimizer" || first == "optimizers" || first == "optimizer_state")
+        return Role::optimizer;
+    const size_t dot = name.rfind('.');
+    const std::string_view last = dot == std::string_view::npos ? name : name.substr(dot + 1);
+    if (last == "running_mean" || last == "running_var" || last == "num_batches_tracked" ||
+        last == "inv_freq")
+        return Role::buffer;
+    return Role::parameter;
+}
+
+class SafetensorsReader final : public Reader {
+  public:
+    SafetensorsReader(std::shared_ptr<Directory> directory, Catalog catalog)
+        : directory_(std::move(directory)), catalog_(std::move(catalog)) {}
+
+    const Catalog& catalog() const override { return catalog_; }
+
+    Result<Extent> locate(ChunkId id) const override {
+        if (id >= catalog_.chunkCount()) return makeError(ErrorCode::internal, "there is no such chunk");
+        const ChunkInfo chunk = catalog_.chunk(id);
+        const std::string_view tensor = catalog_.name(chunk.tensor);
+        auto file = openFile(chunk.file);
+        if (!file.ok()) return std::move(file).error().ofTensor(tensor);
+        if (!rangeFits(chunk.offset, chunk.length, (*file)->size())) {
+            return damaged(fmt::format("its {} bytes end at {}, the file has {}", chunk.length,
+                                       chunk.offset + chunk.length, (*file)->size()),
+                           chunk.offset)
+                .inFile((*file)->path())
+                .ofTensor(tensor)
+                .byRule("file.truncated")
+                .withHint("the file is cut off; fetch it again or take it from another copy");
+        }
+        Extent extent;
+        extent.file = std::move(file).value();
+        extent.offset = chunk.offset;
+        extent.length = chunk.length;
+        return extent;
+    }
+
+    Result<Value> objectValue(ObjectId object) const override {
+        if (object >= catalog_.objects().size())
+            return makeError(ErrorCode::internal, "there is no such object");
+        return catalog_.objects()[object].value;
+    }
+
+    Result<std::shared_ptr<const ReadFile>> openFile(FileId id) const override {
+        if (id >= catalog_.files().size()) return makeError(ErrorCode::internal, "there is no such file");
+        const FileInfo& info = catalog_.files()[id];
+        const std::string path = directory_->path() + "/" + info.path;
+        if (info.state == FileInfo::State::missing) {
+            return makeError(ErrorCode::notFound, "the file is missing").inFile(path).byRule("file.missing");
+        }
+        {
+            std::lock_guard lock(mutex_);
+            for (auto it = open_.begin(); it != open_.end(); ++it) {
+                if (it->first != id) continue;
+                open_.splice(open_.begin(), open_, it);
+                return open_.front().second;
+            }
+        }
+        auto file = directory_->openFile(info.path);
+        if (!file.ok()) {
+            Error error = std::move(file).error();
+            return std::move(error).byRule(error.code == ErrorCode::notFound ? "file.missing" : "");
+        }
+        if ((*file)->size() != info.size) {
+            return makeError(ErrorCode::changed,
+                             fmt::format("the file had {} bytes when it was opened, now it has {}", info.size,
+                                         (*file)->size()))
+                .inFile(path);
+        }
+        std::lock_guard lock(mutex_);
+        open_.emplace_front(id, *file);
+        if (open_.size() > kOpenFiles) open_.pop_back();
+        return std::move(file).value();
+    }
+
+  private:
+    static constexpr size_t kOpenFiles = 64;  // handles kept; readers hold on to what they use
+
+    const std::shared_ptr<Directory> directory_;
+    const Catalog catalog_;
+    mutable std::mutex mutex_;
+    mutable std::list<std::pair<FileId, std::shared_ptr<const ReadFile>>> open_;
+};
+
+class Opener {
+  public:
+    Opener(const Source& source, const OpenOptions& options)
+        : source_(source), options_(options), builder_("safetensors", "", "") {}
+
+    Result<std::unique_ptr<Reader>> open() {
+        if (!source_.entry.empty() && !isIndexFile(source_.entry)) {
+            SHARDSCOPE_TRY(readOne(source_.entry));
+            variant_ = "single";
+        } else {
+            SHARDSCOPE_TRY(readDirectory());
+        }
+        SHARDSCOPE_TRY(addTensors());
+        addMetadataObject();
+        noteShrunkTensors();
+        builder_.setVariant(variant_);
+        return std::unique_ptr<Reader>(
+            std::make_unique<SafetensorsReader>(source_.directory, std::move(builder_).finish()));
+    }
+
+  private:
+    struct OpenFile {
+        FileId id = kNone;
+        std::string name;
+        SetName set;
+        Header header;
+        std::optional<ShardingInfo> sharding;
+    };
+    // Where one stored tensor is: headers_[file].tensors[tensor].
+    struct Piece {
+        uint32_t file = 0;
+        uint32_t tensor = 0;
+    };
+
+    std::string fullPath(std::string_view name) const {
+        return source_.directory->path() + "/" + std::string(name);
+    }
+
+    void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
+              std::string_view tensor = {}, std::optional<uint64_t> offset = {}) {
+        builder_.addNote({std::string(rule), severity, std::move(message), std::string(file),
+                          std::string(tensor), offset});
+    }
+
+    Status readOne(const std::string& name) {
+        SHARDSCOPE_TRY(options_.stop.poll());
+        SHARDSCOPE_ASSIGN(auto file, source_.directory->openFile(name));
+        SHARDSCOPE_ASSIGN(Header header, readHeader(*file, options_.limits));
+        OpenFile open;
+        open.name = name;
+        open.set = parseSetName(name);
+        FileInfo info;
+        info.path = name;
+        info.size = file->size();
+        info.rank = open.set.rank;
+        open.id = builder_.addFile(std::move(info));
+        if (const std::string* text = header.metadataValue(kShardingInfoKey)) {
+            auto sharding = parseShardingInfo(*text);
+            if (!sharding.ok()) return std::move(sharding).error().inFile(file->path());
+            open.sharding = std::move(sharding).value();
+        }
+        if (header.leadingSpace)
+            note("meta.inconsistent", Severity::info,
+                 "the header starts with white space; most readers accept it", name);
+        if (header.dataEnd > header.fileSize) {
+            note("file.truncated", Severity::error,
+                 fmt::format("the header declares {} bytes, the file has {}: {} are missing", header.dataEnd,
+                             header.fileSize, header.dataEnd - header.fileSize),
+                 name, {}, header.fileSize);
+        }
+        open.header = std::move(header);
+        files_.push_back(std::move(open));
+        return {};
+    }
+
+    // ------------------------------------------------------------------ which files
+
+    Status readDirectory() {
+        std::vector<std::string> tensorFiles;
+        std::vector<std::string> indexFiles;
+        bool shardedFolder = false;
+        for (const DirectoryEntry& entry : source_.entries) {
+            if (entry.kind == DirectoryEntry::Kind::directory) shardedFolder |= entry.name == kShardedFolder;
+            if (entry.kind != DirectoryEntry::Kind::file) continue;
+            if (isTensorFile(entry.name)) tensorFiles.push_back(entry.name);
+            if (isIndexFile(entry.name)) indexFiles.push_back(entry.name);
+        }
+        if (!source_.entry.empty()) indexFiles = {source_.entry};
+        if (!indexFiles.empty()) {
+            SHARDSCOPE_TRY(readIndexed(indexFiles, tensorFiles));
+            if (shardedFolder) {
+                note(
+                    "file.unreferenced", Severity::info,
+                    "the shards in 'sharded' are left aside; the files beside it hold the same tensors whole",
+                    kShardedFolder);
+            }
+            return {};
+        }
+        if (tensorFiles.empty() && shardedFolder) {
+            auto inside = source_.directory->list(kShardedFolder);
+            if (!inside.ok()) return std::move(inside).error();
+            for (const DirectoryEntry& entry : *inside) {
+                if (entry.kind == DirectoryEntry::Kind::file && isTensorFile(entry.name))
+                    tensorFiles.push_back(std::string(kShardedFolder) + "/" + entry.name);
+            }
+        } else if (shardedFolder) {
+            note("file.unreferenced", Severity::info,
+                 "the shards in 'sharded' are left aside; open that directory to see them", kShardedFolder);
+        }
+        if (tensorFiles.empty()) {
+            return unsupported("holds no safetensors file").inFile(source_.display);
+        }
+        for (const std::string& name : tensorFiles)
+            SHARDSCOPE_TRY(readOne(name));
+        findMissingOfSet();
+        const bool sharded = std::any_of(files_.begin(), files_.end(),
+                                         [](const OpenFile& f) { return f.sharding && f.set.rank != kNone; });
+        variant_ = sharded ? "dcp-sharded" : files_.size() == 1 ? "single" : "several";
+        return {};
+    }
+
+    Status readIndexed(const std::vector<std::string>& indexFiles,
+                       const std::vector<std::string>& tensorFiles) {
+        std::string chosen = indexFiles[0];
+        if (indexFiles.size() > 1) {
+            const auto usual =
+                std::find(indexFiles.begin(), indexFiles.end(), "model.safetensors.index.json");
+            if (usual == indexFiles.end()) {
+                return damaged(fmt::format("there are {} index files: {}, {}", indexFiles.size(),
+                                           indexFiles[0], indexFiles[1]))
+                    .inFile(source_.display)
+                    .withHint("open one of them by its name");
+            }
+            chosen = *usual;
+            for (const std::string& other : indexFiles) {
+                if (other != chosen) {
+                    note(
+                        "file.unreferenced", Severity::warning,
+                        fmt::format("a second index file; '{}' was taken, open this one by its name", chosen),
+                        other);
+                }
+            }
+        }
+        SHARDSCOPE_ASSIGN(auto file, source_.directory->openFile(chosen));
+        if (file->size() > options_.limits.indexJson) {
+            return makeError(ErrorCode::limit,
+                             fmt::format("an index of {} bytes is longer than the {} that are read",
+                                         file->size(), options_.limits.indexJson))
+                .inFile(file->path());
+        }
+        std::string json(file->size(), '\0');
+        SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(json))));
+        auto parsed = parseIndex(json);
+        if (!parsed.ok()) return std::move(parsed).error().inFile(file->path());
+        index_ = std::move(parsed).value();
+        FileInfo info;
+        info.path = chosen;
+        info.size = file->size();
+        info.metadata = true;
+        indexFile_ = chosen;
+        builder_.addFile(std::move(info));
+
+        fileOfIndex_.assign(index_->files.size(), kNone);
+        for (size_t i = 0; i < index_->files.size(); ++i) {
+            const std::string& name = index_->files[i];
+            const auto entry = source_.directory->stat(name);
+            if (!entry.ok() && entry.error().code == ErrorCode::notFound) {
+                FileInfo missing;
+                missing.path = name;
+                missing.state = FileInfo::State::missing;
+                missing.rank = parseSetName(name).rank;
+                builder_.addFile(std::move(missing));
+                continue;
+            }
+            fileOfIndex_[i] = static_cast<uint32_t>(files_.size());
+            SHARDSCOPE_TRY(readOne(name));
+        }
+        for (const std::string& name : tensorFiles) {
+            if (std::find(index_->files.begin(), index_->files.end(), name) != index_->files.end()) continue;
+            FileInfo extra;
+            extra.path = name;
+            extra.referenced = false;
+            if (const auto entry = source_.directory->stat(name); entry.ok()) extra.size = entry->size;
+            builder_.addFile(std::move(extra));
+        }
+        variant_ = "sharded";
+        return {};
+    }
+
+    // Files named I-of-N tell which of their set are not there. Not so those of single ranks: a rank without
+    // any tensor of a part writes no file for it.
+    void findMissingOfSet() {
+        std::map<std::pair<std::string, uint32_t>, std::set<uint32_t>> sets;
+        for (const OpenFile& file : files_) {
+            if (file.set.index != 0 && file.set.rank == kNone)
+                sets[{file.set.stem, file.set.count}].insert(file.set.index);
+        }
+        for (const auto& [set, present] : sets) {
+            if (set.second > 1'000'000) continue;
+            for (uint32_t i = 1; i <= set.second; ++i) {
+                if (present.contains(i)) continue;
+                FileInfo missing;
+                missing.path = fmt::format("{}-{:05}-of-{:05}.safetensors", set.first, i, set.second);
+                missing.state = FileInfo::State::missing;
+                note("file.missing", Severity::error,
+                     fmt::format("the other files say that there are {} of this set; which tensors it holds "
+                                 "is not known",
+                                 set.second),
+                     missing.path);
+                builder_.addFile(std::move(missing));
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------ which tensors
+
+    Status addTensors() {
+        if (files_.size() == 1 && !index_ && !files_[0].sharding) {
+            const size_t count = files_[0].header.tensors.size();
+            builder_.reserve(count, count, files_[0].header.dims.size() * 2);
+            for (uint32_t t = 0; t < count; ++t)
+                SHARDSCOPE_TRY(addWhole(files_[0].header.names[t], {0, t}));
+            return {};
+        }
+        // Pieces by their logical name, in the order of the files.
+        NameSet names;
+        std::vector<std::vector<Piece>> pieces;
+        for (uint32_t f = 0; f < files_.size(); ++f) {
+            const OpenFile& file = files_[f];
+            for (uint32_t t = 0; t < file.header.tensors.size(); ++t) {
+                std::string_view name = file.header.names[t];
+                if (const ShardingEntry* entry = shardingOf(file, name); entry && !entry->logicalName.empty())
+                    name = entry->logicalName;
+                if (index_) {
+                    const size_t inIndex = index_->names.find(name);
+                    if (inIndex == SIZE_MAX) {
+                        note("meta.inconsistent", Severity::warning, "the index does not name this tensor",
+                             file.name, name);
+                    } else if (fileOfIndex_[index_->fileOf[inIndex]] != f) {
+                        note("meta.duplicate", Severity::info,
+                             fmt::format("the index takes it from '{}'; the copy here is not used",
+                                         index_->files[index_->fileOf[inIndex]]),
+                             file.name, name);
+                        continue;
+                    }
+                }
+                if (names.insert(name)) pieces.emplace_back();
+                pieces[names.find(name)].push_back({f, t});
+            }
+        }
+        builder_.reserve(names.size(), names.size(), names.size() * 4);
+        for (size_t i = 0; i < names.size(); ++i)
+            SHARDSCOPE_TRY(addTensor(names[i], pieces[i]));
+        if (index_) checkIndex(names);
+        return {};
+    }
+
+    static const ShardingEntry* shardingOf(const OpenFile& file, std::string_view name) {
+        if (!file.sharding) return nullptr;
+        const size_t at = file.sharding->names.find(name);
+        return at == SIZE_MAX ? nullptr : &file.sharding->entries[at];
+    }
+
+    const ShardingEntry* shardingOf(const Piece& piece) const {
+        const OpenFile& file = files_[piece.file];
+        return shardingOf(file, file.header.names[piece.tensor]);
+    }
+
+    Status addTensor(std::string_view name, const std::vector<Piece>& pieces) {
+        // Without sharding info each file holds whole tensors; a name that comes again is a second tensor.
+        const bool cut = shardingOf(pieces[0]) != nullptr;
+        if (!cut) {
+            for (const Piece& piece : pieces)
+                SHARDSCOPE_TRY(addWhole(name, piece));
+            return {};
+        }
+        const Header& first = files_[pieces[0].file].header;
+        TensorInfo info;
+        info.name = name;
+        info.dtype = first.tensors[pieces[0].tensor].dtype;
+        info.role = roleOf(name);
+        const size_t rank = first.tensors[pieces[0].tensor].rank;
+        info.shape.assign(rank, 0);
+        bool declared = false;
+        std::vector<const Piece*> usable;
+        for (const Piece& piece : pieces) {
+            const OpenFile& file = files_[piece.file];
+            const ShardingEntry* entry = shardingOf(piece);
+            const DimSpan lengths = file.header.shape(piece.tensor);
+            const bool fits = entry && entry->savedOffsets.size() == lengths.size() &&
+                              lengths.size() == rank &&
+                              file.header.tensors[piece.tensor].dtype == info.dtype &&
+                              (!entry->globalShape || entry->globalShape->size() == rank);
+            if (!fits) {
+                note("meta.inconsistent", Severity::error,
+                     !entry ? std::string("this file does not say where in the tensor its piece belongs")
+                            : fmt::format("its piece of shape {}, dtype {} at {} does not fit the others",
+                                          formatDims(lengths),
+                                          dtypeName(file.header.tensors[piece.tensor].dtype),
+                                          formatDims(entry->savedOffsets)),
+                     file.name, name);
+                continue;
+            }
+            for (size_t k = 0; k < rank; ++k) {
+                int64_t end = 0;
+                if (!checkedAdd(entry->savedOffsets[k], lengths[k], end))
+                    return damaged("a piece ends beyond every size")
+                        .ofTensor(name)
+                        .inFile(fullPath(file.name));
+                if (entry->globalShape) {
+                    if (declared && info.shape[k] != (*entry->globalShape)[k]) {
+                        note("meta.inconsistent", Severity::error,
+                             fmt::format("its files disagree about its shape: {} and {}",
+                                         formatDims(info.shape), formatDims(*entry->globalShape)),
+                             file.name, name);
+                    }
+                    info.shape[k] = std::max(info.shape[k], (*entry->globalShape)[k]);
+                } else {
+                    info.shape[k] = std::max(info.shape[k], end);
+                }
+            }
+            declared = declared || entry->globalShape.has_value();
+            usable.push_back(&piece);
+        }
+        SHARDSCOPE_TRY(builder_.addTensor(info));
+        for (const Piece* piece : usable) {
+            const OpenFile& file = files_[piece->file];
+            const HeaderTensor& tensor = file.header.tensors[piece->tensor];
+            CatalogBuilder::Chunk chunk;
+            chunk.rank = file.set.rank == kNone ? 0 : file.set.rank;
+            chunk.file = file.id;
+            chunk.offset = file.header.dataStart + tensor.begin;
+            chunk.length = tensor.end - tensor.begin;
+            chunk.offsets = shardingOf(*piece)->savedOffsets;
+            chunk.lengths = file.header.shape(piece->tensor);
+            SHARDSCOPE_TRY(builder_.addChunk(chunk));
+            totalSize_ += chunk.length;
+        }
+        if (!declared) inferred_.push_back({std::string(name), info.shape, {}});
+        if (!declared) {
+            for (const Piece* piece : usable) {
+                const OpenFile& file = files_[piece->file];
+                const DimSpan lengths = file.header.shape(piece->tensor);
+                inferred_.back().pieces.push_back(
+                    {file.set, shardingOf(*piece)->savedOffsets, Dims(lengths.begin(), lengths.end())});
+            }
+        }
+        return {};
+    }
+
+    Status addWhole(std::string_view name, const Piece& piece) {
+        const OpenFile& file = files_[piece.file];
+        const HeaderTensor& tensor = file.header.tensors[piece.tensor];
+        TensorInfo info;
+        info.name = name;
+        info.dtype = tensor.dtype;
+        const DimSpan shape = file.header.shape(piece.tensor);
+        info.shape.assign(shape.begin(), shape.end());
+        info.role = roleOf(name);
+        auto added = builder_.addTensor(info);
+        if (!added.ok()) return std::move(added).error().inFile(fullPath(file.name));
+        totalSize_ += tensor.end - tensor.begin;
+        return builder_.addWhole(file.set.rank == kNone ? 0 : file.set.rank, file.id,
+                                 file.header.dataStart + tensor.begin, tensor.end - tensor.begin);
+    }
+
+    void checkIndex(const NameSet& found) {
+        bool missing = false;
+        for (size_t i = 0; i < index_->names.size(); ++i) {
+            const std::string_view name = index_->names[i];
+            const std::string& file = index_->files[index_->fileOf[i]];
+            if (fileOfIndex_[index_->fileOf[i]] == kNone) {
+                note("file.missing", Severity::error,
+                     "the index places this tensor in a file that is missing", file, name);
+                missing = true;
+            } else if (found.find(name) == SIZE_MAX) {
+                note("meta.inconsistent", Severity::error,
+                     "the index places this tensor in a file that does not hold it", file, name);
+                missing = true;
+            }
+        }
+        if (index_->totalSize && !missing && variant_ == "sharded" && *index_->totalSize != totalSize_ &&
+            totalSize_ != 0) {
+            note("meta.inconsistent", Severity::warning,
+                 fmt::format("the index gives a total_size of {} bytes, the tensors have {}",
+                             *index_->totalSize, totalSize_),
+                 indexFile_);
+        }
+        for (const auto& [alias, kept] : index_->texts) {
+            if (found.find(kept) != SIZE_MAX && found.find(alias) == SIZE_MAX)
+                noteAlias(alias, kept, indexFile_);
+        }
+        for (const OpenFile& file : files_) {
+            for (const auto& [key, value] : file.header.metadata) {
+                if (found.find(value) != SIZE_MAX && found.find(key) == SIZE_MAX)
+                    noteAlias(key, value, file.name);
+            }
+        }
+    }
+
+    // Tied weights are written once; the other name stands as {dropped: kept} among the texts of the
+    // metadata.
+    void noteAlias(std::string_view alias, std::string_view kept, std::string_view file) {
+        note("meta.alias", Severity::info,
+             fmt::format("'{}' is another name of this tensor (tied weights)", shown(alias)), file, kept);
+    }
+
+    // ------------------------------------------------------------------ texts
+
+    void addMetadataObject() {
+        ValueGraph graph;
+        std::vector<NodeId> items;
+        NameSet keys;
+        const OpenFile* holder = nullptr;
+        bool more = false;
+        const auto isTensor = [&](std::string_view name) {
+            return std::any_of(files_.begin(), files_.end(),
+                               [&](const OpenFile& f) { return f.header.names.find(name) != SIZE_MAX; });
+        };
+        for (const OpenFile& file : files_) {
+            for (const auto& [key, value] : file.header.metadata) {
+                if (key == kShardingInfoKey || key == kVersionKey) continue;
+                if (isTensor(value) && !isTensor(key)) {
+                    if (!index_) noteAlias(key, value, file.name);
+                    continue;
+                }
+                if (!keys.insert(key)) continue;
+                items.push_back(graph.addText(ValueKind::text, key));
+                items.push_back(graph.addText(ValueKind::text, value));
+                more = more || key != "format";
+                if (!holder) holder = &file;
+            }
+        }
+        // {"format": "pt"} alone says nothing about the checkpoint.
+        if (!more) return;
+        ObjectInfo object;
+        object.name = kMetadataName;
+        object.path = {keyPart(kMetadataName)};
+        object.rank = 0;
+        object.file = holder->id;
+        object.offset = 8;
+        object.length = holder->header.dataStart - 8;
+        const NodeId dict = graph.addContainer(ValueKind::dict, std::move(items));
+        object.value = makeValue(std::move(graph), dict);
+        builder_.addObject(std::move(object));
+    }
+
+    // ------------------------------------------------------------------ shapes that only the pieces tell
+
+    // A missing last piece leaves a smaller tensor that looks whole. It shows where W ranks wrote, k < W of
+    // them hold equal pieces of p rows each, the others have no file of this part of the set, and W ranks
+    // would have cut k * p rows in other pieces than p.
+    void noteShrunkTensors() {
+        uint32_t world = 0;
+        std::set<std::pair<uint32_t, uint32_t>> present;  // rank, index in the set
+        for (const OpenFile& file : files_) {
+            if (file.set.rank == kNone) continue;
+            world = std::max(world, file.set.rank + 1);
+            present.insert({file.set.rank, file.set.index});
+        }
+        for (const Inferred& tensor : inferred_) {
+            if (tensor.pieces.empty()) continue;
+            const auto& first = tensor.pieces[0];
+            std::set<uint32_t> ranks;
+            bool equal = first.set.rank != kNone;
+            size_t dim = SIZE_MAX;
+            for (const auto& piece : tensor.pieces) {
+                equal = equal && piece.set.rank != kNone && piece.lengths == first.lengths;
+                ranks.insert(piece.set.rank);
+                for (size_t k = 0; k < piece.offsets.size(); ++k) {
+                    if (piece.offsets[k] != 0 && dim == SIZE_MAX) dim = k;
+                    if (piece.offsets[k] != 0 && dim != k) equal = false;
+                }
+            }
+            const auto count = static_cast<uint32_t>(ranks.size());
+            if (!equal || dim == SIZE_MAX || count != tensor.pieces.size() || count >= world ||
+                *ranks.rbegin() + 1 != count)
+                continue;
+            bool silent = true;
+            for (uint32_t r = count; r < world && silent; ++r)
+                silent = !present.contains({r, first.set.index});
+            const int64_t size = tensor.shape[dim];
+            const int64_t piece = first.lengths[dim];
+            if (!silent || splitPiece(size, world, 0, SplitRule::torch).length == piece) continue;
+            note("coverage.shrunk", Severity::warning,
+                 fmt::format("its {} pieces of {} along dim {} make {}, but {} ranks wrote and rank {} has "
+                             "no file 'shard-{:05}-...-{:05}-of-{:05}': the "
+                             "end is probably missing",
+                             count, piece, dim, size, world, count, count + 1, first.set.index,
+                             first.set.count),
+                 {}, tensor.name);
+        }
+        if (world > 0 && world <= kMaxRanks) builder_.setRankCount(world);
+    }
+
+    struct InferredPiece {
+        SetName set;
+        Dims offsets, lengths;
+    };
+    struct Inferred {
+        std::string name;
+        Dims shape;
+        std::vector<InferredPiece> pieces;
+    };
+
+    const Source& source_;
+    const OpenOptions& options_;
+    CatalogBuilder builder_;
+    std::string variant_;
+    std::vector<OpenFile> files_;
+    std::optional<Index> index_;
+    std::string indexFile_;
+    std::vector<uint32_t> fileOfIndex_;  // files_ entry of each index file; kNone = missing
+    uint64_t totalSize_ = 0;
+    std::vector<Inferred> inferred_;
+};
+
+std::optional<uint32_t> number(std::string_view text) {
+    uint32_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || text.empty()) return std::nullopt;
+    return value;
+}
+
+}  // namespace
+
+SetName parseSetName(std::string_view fileName) {
+    SetName set;
+    if (const size_t slash = fileName.rfind('/'); slash != std::string_view::npos)
+        fileName.remove_prefix(slash + 1);
+    if (!isTensorFile(fileName)) return set;
+    fileName.remove_suffix(kSuffix.size());
+    if (fileName.starts_with("shard-")) {
+        const size_t dash = fileName.find('-', 6);
+        if (dash != std::string_view::npos) {
+            const auto rank = number(fileName.substr(6, dash - 6));
+            if (rank && *rank >= 1 && *rank <= kMaxRanks) {
+                set.rank = *rank - 1;
+                fileName.remove_prefix(dash + 1);
+            }
+        }
+    }
+    set.stem = fileName;
+    const size_t of = fileName.rfind("-of-");
+    if (of == std::string_view::npos || of == 0) return set;
+    const size_t dash = fileName.rfind('-', of - 1);
+    if (dash == std::string_view::npos) return set;
+    const auto index = number(fileName.substr(dash + 1, of - dash - 1));
+    const auto count = number(fileName.substr(of + 4));
+    if (!index || !count || *index == 0 || *index > *count) return set;
+    set.index = *index;
+    set.count = *count;
+    set.stem = fileName.substr(0, dash);
+    return set;
+}
+
+bool isTensorFile(std::string_view name) {
+    return name.ends_with(kSuffix) && name.size() > kSuffix.size();
+}
+bool isIndexFile(std::string_view name) {
+    return name.ends_with(kIndexSuffix);
+}
+
+Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const OpenOptions& options) {
+    return Opener(source, options).open();
+}
+
+}  // namespace shardscope::safetensors
