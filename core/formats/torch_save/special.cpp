@@ -212,10 +212,13 @@ Result<Special> fromType(const ValueGraph& g, std::span<const NodeId> args) {
         g.kind(args[1]) == ValueKind::global ? g.globalName(args[1]) : std::string_view();
     const std::span<const NodeId> inner = g.items(args[2]);
     if (function == "_rebuild_wrapper_subclass") SHARDSCOPE_TRY(wrapperShape(g, inner, special));
-    // A state may come as (dict, slots).
+    // A state may come as (dict or None, slots): the one with the attributes.
     NodeId state = args[3];
-    if (g.kind(state) == ValueKind::tuple && type != "ShardedTensor" && !g.items(state).empty())
-        state = g.items(state)[0];
+    if (g.kind(state) == ValueKind::tuple && type != "ShardedTensor") {
+        for (NodeId part : g.items(args[3])) {
+            if (g.isMapping(part) && (!g.isMapping(state) || !g.pairs(part).empty())) state = part;
+        }
+    }
 
     if (type == "DTensor") {
         special.about.kind = "dtensor";
