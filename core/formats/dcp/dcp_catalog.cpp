@@ -13,6 +13,7 @@ namespace shardscope::dcp {
 
 namespace {
 
+constexpr uint32_t kAhead = 16;
 constexpr size_t kMaxNotes = 100;         // of one kind
 constexpr uint32_t kMaxNamedRank = 1 << 24;  // ranks in file names above this are taken for something else
 
@@ -283,6 +284,10 @@ Status Builder::addTensor(const std::vector<Part>& parts) {
             }
         }
         for (uint32_t c = t.firstChunk; c < t.endChunk; ++c) {
+            // The rows come in another order than the chunks: ask for the ones that are next.
+            if (c + kAhead < t.endChunk) {
+                if (const uint32_t soon = joins_[part.file].chunkRow[c + kAhead]; soon != kNone) __builtin_prefetch(&m.stored[soon]);
+            }
             const MetaChunk& meta = m.chunks[c];
             CatalogBuilder::Chunk chunk;
             chunk.offsets = m.dimsOf(meta.offsets, meta.rank);

@@ -53,13 +53,11 @@ class ChunkFinder {
   public:
     explicit ChunkFinder(const Metadata& metadata) : metadata_(metadata) {}
 
-    uint32_t find(uint32_t tensor, uint32_t offsets, uint8_t rank, uint32_t hint, uint32_t next) {
+    uint32_t find(uint32_t tensor, uint32_t offsets, uint8_t rank, uint32_t next) {
         const MetaTensor& t = metadata_.tensors[tensor];
         if (t.shape.rank != rank) return kNone;
         const uint32_t count = t.endChunk - t.firstChunk;
-        for (const uint32_t guess : {hint, next}) {
-            if (guess < count && compare(t.firstChunk + guess, offsets, rank) == 0) return t.firstChunk + guess;
-        }
+        if (next < count && compare(t.firstChunk + next, offsets, rank) == 0) return t.firstChunk + next;
         const auto equal = allAt(tensor, offsets, rank);
         return equal.empty() ? kNone : equal.front();
     }
@@ -121,8 +119,10 @@ StorageJoin joinStorage(const Metadata& metadata) {
             const uint32_t tensor = metadata.entries[entry].tensor;
             const MetaTensor& t = metadata.tensors[tensor];
             uint32_t chunk = kNone;
-            if (row.hasOffsets)
-                chunk = finder.find(tensor, row.chunkOffsets, row.rank, row.hint, next[tensor]);
+            if (row.chunk >= t.firstChunk && row.chunk < t.endChunk)
+                chunk = row.chunk;
+            else if (row.hasOffsets)
+                chunk = finder.find(tensor, row.chunkOffsets, row.rank, next[tensor]);
             else if (t.endChunk - t.firstChunk == 1)
                 chunk = t.firstChunk;  // a key without offsets can only mean the one chunk
             if (chunk != kNone) {

@@ -71,7 +71,7 @@ struct MetaStored {
     TextId name = 0;
     TextId path = 0;
     uint32_t chunkOffsets = 0;  // stretch of Metadata::dims
-    uint32_t hint = kNone;      // position in the chunk list, as the writer saw it; may be wrong
+    uint32_t chunk = kNone;     // in Metadata::chunks: one with these offsets, where the writer's hint led to it
     uint8_t rank = 0;
     bool hasOffsets = false;
     uint16_t transforms = 0;    // index into Metadata::transforms; 0 = none

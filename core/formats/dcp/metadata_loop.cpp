@@ -306,7 +306,7 @@ Result<Metadata> MetadataMachine::run() {
     Value value;
     while (true) {
         opcode_ = p_;
-        if (p_ + PickleWindow::kSlack > end_ && !window_.atEnd()) SHARDSCOPE_TRY(refill(PickleWindow::kSlack));
+        if (static_cast<size_t>(end_ - p_) < kFastWindow && !window_.atEnd()) SHARDSCOPE_TRY(refill(kFastWindow));
         // The first pass has walked to STOP, so the file can only be short here when it changed in between.
         if (opcode_ >= end_) return makeError(ErrorCode::changed, "the file changed while it was read").at(here());
         switch (*opcode_) {
@@ -320,13 +320,17 @@ Result<Metadata> MetadataMachine::run() {
                 p_ += 2;
                 const Slot& slot = low_[opcode_[1]];
                 if (!slot.filled) return bad(fmt::format("memo entry {} is fetched before it is stored", opcode_[1]));
+                if (slot.value.kind == Kind::global && fastObject(slot.value)) break;
                 SHARDSCOPE_TRY(push(slot.value));
                 break;
             }
-            case kLongBinGet:
+            case kLongBinGet: {
                 p_ += 5;
+                const Slot* slot = slotOf(load32(opcode_ + 1));
+                if (slot && slot->filled && slot->value.kind == Kind::global && fastObject(slot->value)) break;
                 SHARDSCOPE_TRY(fetch(load32(opcode_ + 1)));
                 break;
+            }
             case kBinInt1:
                 p_ += 2;
                 value = Value{Kind::integer, Class::foreign, 0, opcode_[1]};

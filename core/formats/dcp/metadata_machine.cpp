@@ -77,16 +77,16 @@ Status MetadataMachine::memoize(uint64_t index) {
     SHARDSCOPE_TRY(need(1));
     const Value& top = stack_.back();
     pin(top);
-    Slot& slot = index < low_.size() ? low_[index] : memo_[use_.rank(index)];
+    Slot& slot = *slotOf(index);
     slot.value = top;
     slot.filled = true;
     return {};
 }
 
 Status MetadataMachine::fetch(uint64_t index) {
-    const Slot& slot = index < low_.size() ? low_[index] : memo_[use_.rank(index)];
-    if (!slot.filled) return bad(fmt::format("memo entry {} is fetched before it is stored", index));
-    return push(slot.value);
+    const Slot* slot = slotOf(index);
+    if (!slot || !slot->filled) return bad(fmt::format("memo entry {} is fetched before it is stored", index));
+    return push(slot->value);
 }
 
 // Gives back what `value` alone held, when it lies at the end of its table.
@@ -400,20 +400,52 @@ bool MetadataMachine::dimsValue(const Value& value, DimsRef& out, Error& error) 
     return true;
 }
 
-// The offsets in a storage key are those of a chunk that is known already, as a rule at the position of the hint: then the
-// copy that was just decoded is given back.
-void MetadataMachine::shareOffsets(IndexRecord& record) {
-    if (!record.hasOffsets || record.name == kNone || record.hint == kNone || record.name >= tensorByName_.size()) return;
-    const uint32_t known = tensorByName_[record.name];
-    if (!known) return;
-    const Slice& chunks = tensors_[known - 1].chunks;
-    if (record.hint >= chunks.count) return;
-    const MetaChunk& chunk = out_.chunks[chunks.first + record.hint];
-    if (chunk.rank != record.rank || chunk.offsets == kNone || chunk.offsets == record.offsets) return;
-    const int64_t* mine = out_.dims.data() + record.offsets;
-    if (!std::equal(mine, mine + record.rank, out_.dims.data() + chunk.offsets)) return;
-    if (record.offsets >= dimsPin_ && record.offsets + record.rank == out_.dims.size()) out_.dims.resize(record.offsets);
-    record.offsets = chunk.offsets;
+// Storage keys among stack_[first, end): the chunk that the key's hint leads to, if it has the key's offsets. The keys' own
+// copies of the offsets are then given back. In three rounds, because the rows come rank by rank and the chunks lie tensor by
+// tensor: nearly every look at a chunk misses the caches, and the misses of one round overlap.
+void MetadataMachine::matchChunks(size_t first, size_t end) {
+    const auto eachKey = [&](auto&& visit) {
+        for (size_t i = first; i < end; i += 2) {
+            if (stack_[i].kind == Kind::object && stack_[i].cls == Class::index) visit(indexes_[stack_[i].a]);
+        }
+    };
+    eachKey([&](IndexRecord& record) {
+        record.chunk = kNone;
+        if (!record.hasOffsets || record.name >= tensorByName_.size() || !tensorByName_[record.name]) return;
+        const Slice& chunks = tensors_[tensorByName_[record.name] - 1].chunks;
+        if (record.hint >= chunks.count) return;
+        record.chunk = chunks.first + record.hint;
+        __builtin_prefetch(&out_.chunks[record.chunk]);
+    });
+    eachKey([&](IndexRecord& record) {
+        if (record.chunk == kNone) return;
+        const MetaChunk& chunk = out_.chunks[record.chunk];
+        if (chunk.rank != record.rank || chunk.offsets == kNone)
+            record.chunk = kNone;
+        else
+            __builtin_prefetch(&out_.dims[chunk.offsets]);
+    });
+    // Everything from the first copy on belongs to these keys.
+    size_t keep = out_.dims.size();
+    bool all = true;
+    eachKey([&](IndexRecord& record) {
+        if (!record.hasOffsets) return;
+        if (record.chunk != kNone) {
+            const uint32_t theirs = out_.chunks[record.chunk].offsets;
+            const int64_t* a = out_.dims.data() + theirs;
+            const int64_t* b = out_.dims.data() + record.offsets;
+            bool equal = true;
+            for (uint8_t i = 0; i < record.rank; ++i) equal &= a[i] == b[i];
+            if (equal) {
+                if (record.offsets >= dimsPin_) keep = std::min<size_t>(keep, record.offsets);
+                record.offsets = theirs;
+                return;
+            }
+            record.chunk = kNone;
+        }
+        all = false;
+    });
+    if (all && keep >= dimsPin_) out_.dims.resize(keep);
 }
 
 Result<uint16_t> MetadataMachine::transformsOf(const Value& value) {
@@ -478,7 +510,6 @@ Status MetadataMachine::apply(Value& object, const Value& key, const Value& valu
                 if (!dimsValue(value, ref, error)) return error;
                 record.offsets = ref.at;
                 record.rank = ref.rank;
-                shareOffsets(record);
             } else if (word == wIndex) {
                 const bool fits = value.kind == Kind::integer && value.b >= 0 && value.b < int64_t{kNone};
                 record.hint = fits ? static_cast<uint32_t>(value.b) : kNone;
@@ -640,7 +671,7 @@ Status MetadataMachine::addPair(Value& target, const Value& key, const Value& va
         row.name = index.name;
         row.path = info.path;
         row.chunkOffsets = index.offsets;
-        row.hint = index.hint;
+        row.chunk = index.chunk;
         row.rank = index.rank;
         row.hasOffsets = index.hasOffsets;
         row.transforms = info.transforms;
@@ -686,6 +717,7 @@ Status MetadataMachine::setItems(uint32_t target, uint32_t first) {
             ++p_;
             return {};
         }
+        if (first < end && stack_[first].kind == Kind::object && stack_[first].cls == Class::index) matchChunks(first, end);
         for (size_t i = first; i < end; i += 2) SHARDSCOPE_TRY(addPair(container, stack_[i], stack_[i + 1]));
     }
     stack_.resize(first);

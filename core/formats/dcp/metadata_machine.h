@@ -63,7 +63,8 @@ class MetadataMachine {
     struct IndexRecord {
         TextId name = kNone;
         uint32_t offsets = 0;
-        uint32_t hint = kNone;
+        uint32_t hint = kNone;   // position in the tensor's chunk list, as the writer saw it; may be wrong
+        uint32_t chunk = kNone;  // the chunk that the hint leads to, once its offsets were compared
         uint8_t rank = 0;
         bool hasOffsets = false;
     };
@@ -87,6 +88,8 @@ class MetadataMachine {
         uint32_t stateDict = kNone, plannerData = kNone, storageData = kNone;
     };
     static constexpr uint64_t kUnset = UINT64_MAX;
+    // The longest run of opcodes that is taken in one step: two names of 255 bytes and two sizes, amply.
+    static constexpr size_t kFastWindow = 1024;
     static constexpr size_t kMaxStack = size_t{4} << 20;
 
     // --- the loop
@@ -128,7 +131,14 @@ class MetadataMachine {
     Status addPath(Dict& dict, TextId name, const Value& tuple);
     Result<uint16_t> transformsOf(const Value& value);
     bool dimsValue(const Value& value, DimsRef& out, Error& error) const;
-    void shareOffsets(IndexRecord& record);
+    void matchChunks(size_t first, size_t end);
+
+    // --- frequent objects in one step (metadata_fast.cpp)
+    struct Follower;
+    struct Slot;
+    bool fastObject(const Value& cls);
+    void keepSize(uint64_t index, DimsRef ref);
+    Slot* slotOf(uint64_t index);
 
     Result<Metadata> finish(const Value& root);
 
@@ -166,6 +176,12 @@ class MetadataMachine {
     uint32_t itemsPin_ = 0, listPin_ = 0, dictPin_ = 0, indexPin_ = 0, infoPin_ = 0, dimsPin_ = 0;
     uint64_t moved_ = 0;
 };
+
+// nullptr for an index that the first pass saw no fetch of.
+inline MetadataMachine::Slot* MetadataMachine::slotOf(uint64_t index) {
+    if (index < low_.size()) return &low_[index];
+    return use_.fetched(index) ? &memo_[use_.rank(index)] : nullptr;
+}
 
 inline Status MetadataMachine::need(uint32_t values) const {
     const uint32_t base = marks_.empty() ? 0 : marks_.back();

@@ -13,6 +13,12 @@ namespace {
 constexpr size_t kWindow = size_t{512} << 10;
 constexpr uint64_t kMaxLine = uint64_t{1} << 20;
 
+// Runs of six opcodes without operands that occur once per object and once per two-dimensional torch.Size, as the bytes of a
+// little-endian number: EMPTY_TUPLE NEWOBJ MEMOIZE EMPTY_DICT MEMOIZE MARK, and TUPLE2 MEMOIZE TUPLE1 MEMOIZE REDUCE MEMOIZE.
+constexpr uint64_t kSixBytes = (uint64_t{1} << 48) - 1;
+constexpr uint64_t kNewState = 0x28'94'7d'94'81'29;
+constexpr uint64_t kPairSize = 0x94'52'94'85'94'86;
+
 }  // namespace
 
 Status PickleWindow::moveTo(uint64_t from, size_t need) {
@@ -59,18 +65,12 @@ bool parseDecimal(const uint8_t* p, const uint8_t* end, int64_t& out) {
     return true;
 }
 
-void MemoUse::fetch(uint64_t index) {
-    const uint64_t word = index / 64;
-    if (word >= bits_.size()) bits_.resize(std::max<uint64_t>(word + 1, bits_.size() * 2));
-    bits_[word] |= uint64_t{1} << (index % 64);
-}
-
 void MemoUse::index() {
     before_.resize(bits_.size());
     count_ = 0;
     for (size_t i = 0; i < bits_.size(); ++i) {
         before_[i] = count_;
-        count_ += static_cast<uint32_t>(std::popcount(bits_[i]));
+        count_ += bitCount(bits_[i]);
     }
 }
 
@@ -154,14 +154,37 @@ Result<MemoUse> scanMemoUse(const ReadFile& file, const StopToken& stop) {
             case kBinGet:
                 use.fetch(p[1]);
                 p += 2;
+                if ((load64(p) & kSixBytes) == kNewState) {
+                    p += 6;
+                    counter.memoize();
+                    counter.memoize();
+                    ++use.objects;
+                }
                 break;
             case kLongBinGet: {
                 const uint32_t index = load32(p + 1);
                 SHARDSCOPE_TRY(checkIndex(index));
                 use.fetch(index);
                 p += 5;
+                if ((load64(p) & kSixBytes) == kNewState) {
+                    p += 6;
+                    counter.memoize();
+                    counter.memoize();
+                    ++use.objects;
+                }
                 break;
             }
+            case kTuple2:
+                if ((load64(p) & kSixBytes) == kPairSize) {
+                    p += 6;
+                    counter.memoize();
+                    counter.memoize();
+                    counter.memoize();
+                    ++use.reductions;
+                } else {
+                    ++p;
+                }
+                break;
             case kBinPut:
                 counter.put(p[1]);
                 p += 2;
@@ -201,7 +224,7 @@ Result<MemoUse> scanMemoUse(const ReadFile& file, const StopToken& stop) {
                 break;
             case kMark: case kPop: case kPopMark: case kDup: case kNone_: case kBinPersId: case kAppend: case kBuild:
             case kDict: case kEmptyDict: case kAppends: case kList: case kEmptyList: case kSetItem: case kTuple:
-            case kEmptyTuple: case kSetItems: case kTuple1: case kTuple2: case kTuple3: case kNewTrue: case kNewFalse:
+            case kEmptyTuple: case kSetItems: case kTuple1: case kTuple3: case kNewTrue: case kNewFalse:
             case kEmptySet: case kAddItems: case kFrozenSet: case kStackGlobal:
                 ++p;
                 break;

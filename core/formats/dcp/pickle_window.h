@@ -3,7 +3,7 @@
 // and fetches back a few thousand of them; knowing which ones lets the second pass keep only those.
 #pragma once
 
-#include <bit>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -50,7 +50,7 @@ class MemoUse {
     // Position among the fetched indices; only for a fetched one.
     uint32_t rank(uint64_t index) const {
         const uint64_t below = bits_[index / 64] & ((uint64_t{1} << (index % 64)) - 1);
-        return before_[index / 64] + static_cast<uint32_t>(std::popcount(below));
+        return before_[index / 64] + bitCount(below);
     }
     uint32_t count() const { return count_; }
 
@@ -61,8 +61,19 @@ class MemoUse {
 
   private:
     friend Result<MemoUse> scanMemoUse(const ReadFile& file, const StopToken& stop);
-    void fetch(uint64_t index);
+    void fetch(uint64_t index) {
+        const uint64_t word = index / 64;
+        if (word >= bits_.size()) bits_.resize(std::max<uint64_t>(word + 1, bits_.size() * 2));
+        bits_[word] |= uint64_t{1} << (index % 64);
+    }
     void index();
+    // Inline for processors that are not known to count bits themselves, where std::popcount is a call.
+    static uint32_t bitCount(uint64_t x) {
+        x -= x >> 1 & 0x5555555555555555;
+        x = (x & 0x3333333333333333) + (x >> 2 & 0x3333333333333333);
+        x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0f;
+        return static_cast<uint32_t>(x * 0x0101010101010101 >> 56);
+    }
 
     std::vector<uint64_t> bits_;
     std::vector<uint32_t> before_;  // set bits before each word
@@ -83,6 +94,9 @@ class MemoCounter {
         return index;
     }
     void put(uint64_t index);
+    uint64_t count() const { return count_; }
+    bool isExplicit() const { return !explicit_.empty(); }
+    void advance(uint64_t count) { count_ = count; }  // only while nothing is explicit
 
   private:
     uint64_t count_ = 0;
