@@ -166,6 +166,21 @@ class DcpReadTest : public QObject {
         QVERIFY(key[1].kind == PathPart::Kind::key && key[1].text == "0");
     }
 
+    void optimizerStateIsKnown() {
+        for (const char* name : {"t2.15.0-fsdp2-adam", "t2.15.0-fsdp2-adam-flat", "t2.6.0-fsdp2-raw-optim"}) {
+            const auto reader = open(caseNamed(name));
+            QVERIFY(reader);
+            const Catalog& catalog = reader->catalog();
+            size_t optimizer = 0;
+            for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+                const bool state = std::string(catalog.name(t)).find("exp_avg") != std::string::npos;
+                if (state) QCOMPARE(catalog.role(t), Role::optimizer);
+                optimizer += catalog.role(t) == Role::optimizer;
+            }
+            QVERIFY2(optimizer > 0 && optimizer < catalog.tensorCount(), name);
+        }
+    }
+
     void generations_data() {
         QTest::addColumn<QString>("name");
         QTest::addColumn<QString>("writer");
