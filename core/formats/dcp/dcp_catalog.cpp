@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "formats/roles.h"
 
 namespace shardscope::dcp {
 
@@ -68,6 +69,7 @@ class Builder {
     std::vector<TensorId> tensorOfEntry_;
     CatalogParts parts_;
     bool transformed_ = false;
+    RoleFinder roles_;
     size_t missingRows_ = 0, orphanRows_ = 0, unknownDtypes_ = 0;
     uint32_t highestRank_ = kNone;
 };
@@ -262,6 +264,7 @@ Status Builder::addTensor(const std::vector<Part>& parts) {
     TensorInfo info;
     info.name = std::string(name);
     info.path = pathOf(head.file, entry.name);
+    info.role = roles_.role(name);
     info.dtype = tensor.dtype;
     const DimSpan shape = first.dimsOf(tensor.shape);
     info.shape.assign(shape.begin(), shape.end());
@@ -350,6 +353,7 @@ Result<CatalogParts> Builder::run() {
         chunkCount += m.chunks.size();
         for (const MetaChunk& chunk : m.chunks) dimCount += chunk.rank;
         entryCount += m.entries.size();
+        for (const MetaEntry& entry : m.entries) roles_.add(m.texts[entry.name]);
     }
     prepareFiles();
     noteForeign();
