@@ -1,0 +1,420 @@
+#include "validate/validate.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "model/coverage.h"
+#include "model/infer_mesh.h"
+#include "validate/findings.h"
+
+namespace shardscope {
+
+std::string_view verdictName(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::safe:
+            return "safe";
+        case Verdict::care:
+            return "care";
+        case Verdict::unsafe:
+            return "unsafe";
+    }
+    return "unsafe";
+}
+
+namespace {
+
+std::string plural(uint64_t count, std::string_view what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+class Validation {
+  public:
+    Validation(const Reader& reader, const ValidateOptions& options, const Resources& resources)
+        : reader_(reader),
+          catalog_(reader.catalog()),
+          options_(options),
+          resources_(resources),
+          findings_(options.maxExamples) {}
+
+    Result<ValidationReport> run() {
+        ValidationReport report;
+        report.level = options_.level;
+        readable_.assign(catalog_.chunkCount(), true);
+
+        takeNotes();
+        checkFiles();
+        SHARDSCOPE_TRY(checkTensors());
+        checkRanks();
+        report.checked = {"the reader's notes", "coverage and overlap of chunks",
+                          "presence and size of files", "ranks"};
+        if (options_.expect) {
+            checkExpected();
+            report.checked.emplace_back("names, shapes and dtypes against the expected checkpoint");
+        }
+        if (options_.level >= ValidateLevel::files) {
+            SHARDSCOPE_TRY(locateChunks());
+            report.checked.emplace_back("what surrounds the data in the files against the metadata");
+        } else {
+            report.notChecked.emplace_back("what surrounds the data in the files (--level files)");
+        }
+        if (options_.level >= ValidateLevel::values) {
+            SHARDSCOPE_TRY(checkValues({reader_, readable_, resources_, findings_, report.notChecked}));
+            report.checked.emplace_back("values, stored checksums and replicas");
+        } else {
+            report.notChecked.emplace_back("values, stored checksums and replicas (--level values)");
+        }
+        if (!options_.expect)
+            report.notChecked.emplace_back("names, shapes and dtypes against another checkpoint (--expect)");
+
+        report.findings = std::move(findings_).take();
+        for (const Finding& finding : report.findings) {
+            if (finding.severity == Severity::error) report.verdict = Verdict::unsafe;
+            if (finding.severity == Severity::warning && report.verdict == Verdict::safe)
+                report.verdict = Verdict::care;
+        }
+        return report;
+    }
+
+  private:
+    // What is broken in one file has that file as its cause.
+    static std::string missingCause(std::string_view file) { return fmt::format("{} is missing", file); }
+    static std::string truncatedCause(std::string_view file) { return fmt::format("{} is cut off", file); }
+
+    void takeNotes() {
+        for (const Note& note : catalog_.notes()) {
+            if (!isValidationRule(note.rule)) continue;
+            FindingExample example;
+            example.tensor = note.tensor;
+            example.file = note.file;
+            example.offset = note.offset;
+            example.detail = note.message;
+            if (!note.file.empty()) noted_.insert(note.file);
+            std::string cause;
+            if (note.rule == "file.missing") {
+                cause = missingCause(note.file);
+            } else if (note.rule == "file.truncated") {
+                cause = truncatedCause(note.file);
+            } else if (!note.file.empty()) {
+                cause = note.file;
+            }
+            findings_.add(note.rule, note.severity, cause, note.message, std::move(example));
+        }
+    }
+
+    // ------------------------------------------------------------------ files, as the catalog knows them
+
+    static bool looksLikeData(std::string_view path) {
+        for (std::string_view ending : {".distcp", ".safetensors", ".pt", ".pth", ".bin"}) {
+            if (path.ends_with(ending)) return true;
+        }
+        return false;
+    }
+
+    void checkFiles() {
+        const auto& files = catalog_.files();
+        for (const FileInfo& file : files) {
+            FindingExample example;
+            example.file = file.path;
+            example.rank = file.rank;
+            if (file.state == FileInfo::State::missing && file.referenced) {
+                if (!findings_.has("file.missing", missingCause(file.path))) {
+                    findings_.add("file.missing", Severity::error, missingCause(file.path),
+                                  "the file is missing", std::move(example), 0);
+                }
+            } else if (file.state == FileInfo::State::wrongKind && !noted_.contains(file.path)) {
+                findings_.add("security.path", Severity::error, file.path,
+                              "not a regular file inside the checkpoint", std::move(example));
+            } else if (!file.referenced && !noted_.contains(file.path)) {
+                // A rank without anything to save leaves an empty file.
+                if (file.size == 0 && file.rank != kNone) continue;
+                const bool data = looksLikeData(file.path) || file.rank != kNone;
+                findings_.add("file.unreferenced", data ? Severity::warning : Severity::info,
+                              data ? "data" : "other",
+                              data ? "data files that nothing refers to" : "files that nothing refers to",
+                              std::move(example));
+            }
+        }
+        // Chunks of missing files, and chunks that end behind the end of their file.
+        std::vector<uint64_t> lost(files.size(), 0), cut(files.size(), 0);
+        for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
+            for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
+                const ChunkInfo chunk = catalog_.chunk(t, c);
+                if (chunk.file == kNone) continue;
+                const FileInfo& file = files[chunk.file];
+                if (file.state != FileInfo::State::present) {
+                    readable_[c] = false;
+                    if (file.state == FileInfo::State::missing) {
+                        ++lost[chunk.file];
+                        findings_.add("file.missing", Severity::error, missingCause(file.path), "",
+                                      exampleOf(catalog_, chunk));
+                    }
+                } else if (!rangeFits(chunk.offset, chunk.length, file.size) && chunk.elements() != 0) {
+                    readable_[c] = false;
+                    ++cut[chunk.file];
+                    findings_.add("file.truncated", Severity::error, truncatedCause(file.path), "",
+                                  exampleOf(catalog_, chunk,
+                                            fmt::format("{} bytes at {}, the file has {}", chunk.length,
+                                                        chunk.offset, file.size)));
+                }
+            }
+        }
+        for (FileId f = 0; f < files.size(); ++f) {
+            if (lost[f]) {
+                findings_.setMessage("file.missing", missingCause(files[f].path),
+                                     fmt::format("{} cannot be read because {} is missing",
+                                                 plural(lost[f], "chunk"), files[f].path));
+            }
+            if (cut[f]) {
+                findings_.setMessage(
+                    "file.truncated", truncatedCause(files[f].path),
+                    fmt::format("{} ends after {} bytes, before {} ends", files[f].path, files[f].size,
+                                cut[f] == 1 ? "a chunk" : fmt::format("each of {} chunks", cut[f])));
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------ coverage
+
+    Status checkTensors() {
+        constexpr size_t kBlock = 64;  // tensors for one step of a worker
+        const size_t count = catalog_.tensorCount();
+        std::vector<uint8_t> gaps(count, 0), overlaps(count, 0);
+        SHARDSCOPE_TRY(resources_.pool->parallelFor(
+            (count + kBlock - 1) / kBlock, resources_.stop, [&](size_t block) -> Status {
+                for (size_t t = block * kBlock; t < std::min(count, (block + 1) * kBlock); ++t)
+                    checkTensor(static_cast<TensorId>(t), gaps[t], overlaps[t]);
+                return {};
+            }));
+        const auto total = [](const std::vector<uint8_t>& marks) {
+            return static_cast<uint64_t>(std::count(marks.begin(), marks.end(), 1));
+        };
+        gaps_ = total(gaps);
+        if (gaps_) {
+            findings_.setMessage("coverage.gap", "",
+                                 fmt::format("{} {} gaps: no chunk holds these elements",
+                                             plural(gaps_, "tensor"), gaps_ == 1 ? "has" : "have"));
+        }
+        if (const uint64_t n = total(overlaps)) {
+            findings_.setMessage(
+                "coverage.overlap", "",
+                fmt::format("in {} different chunks claim the same elements", plural(n, "tensor")));
+        }
+        return {};
+    }
+
+    void checkTensor(TensorId t, uint8_t& hasGaps, uint8_t& overlapping) {
+        const CoverageResult result =
+            checkCoverage(catalog_, t, options_.maxExamples, std::max<size_t>(options_.maxExamples, 1));
+        if (result.whole()) return;
+        if (result.gapElements > 0) {
+            hasGaps = 1;
+            for (size_t i = 0; i < result.gaps.size(); ++i) {
+                FindingExample example;
+                example.tensor = catalog_.name(t);
+                example.box = result.gaps[i];
+                example.detail = fmt::format("{} of {} elements are missing in {}",
+                                             elementCount(result.gaps[i].lengths), catalog_.elements(t),
+                                             formatBox(result.gaps[i].offsets, result.gaps[i].lengths));
+                findings_.add("coverage.gap", Severity::error, "", "", std::move(example), i == 0);
+            }
+        }
+        if (result.overlapCount > 0) {
+            overlapping = 1;
+            bool first = true;
+            for (const auto& [a, b] : result.overlaps) {
+                const ChunkInfo one = catalog_.chunk(t, a);
+                const ChunkInfo other = catalog_.chunk(t, b);
+                const auto shared = intersect(one.offsets, one.lengths, other.offsets, other.lengths);
+                FindingExample example = exampleOf(catalog_, other);
+                example.detail =
+                    fmt::format("{} and {} share {}", formatBox(one.offsets, one.lengths),
+                                formatBox(other.offsets, other.lengths),
+                                shared ? formatBox(shared->offsets, shared->lengths) : "a flat range");
+                findings_.add("coverage.overlap", Severity::error, "", "", std::move(example), first);
+                first = false;
+            }
+        }
+        if (!result.complete) {
+            FindingExample example;
+            example.tensor = catalog_.name(t);
+            findings_.add("coverage.overlap", Severity::error, "too many crossing chunks",
+                          "so many chunks cross each other that the search was cut off", std::move(example));
+        }
+    }
+
+    // ------------------------------------------------------------------ ranks
+
+    void checkRanks() {
+        const uint32_t count = catalog_.rankCount();
+        if (count < 2) return;
+        std::vector<bool> seen(count, false);
+        bool named = false;
+        for (const FileInfo& file : catalog_.files()) {
+            if (file.rank == kNone || file.rank >= count) continue;
+            seen[file.rank] = true;
+            named = true;
+        }
+        for (ChunkId c = 0; c < catalog_.chunkCount(); ++c) {
+            if (const uint32_t rank = catalog_.chunk(c).rank; rank < count) seen[rank] = true;
+        }
+        if (!named) return;
+        for (uint32_t r = 0; r < count; ++r) {
+            if (seen[r]) continue;
+            FindingExample example;
+            example.rank = r;
+            // Where all tensors are whole the rank had nothing to add.
+            findings_.add("rank.missing", gaps_ ? Severity::warning : Severity::info,
+                          gaps_ ? "tensors have gaps" : "",
+                          fmt::format("of {} ranks some have no file here", count), std::move(example));
+        }
+    }
+
+    // ------------------------------------------------------------------ what was expected
+
+    void checkExpected() {
+        const Catalog& expect = *options_.expect;
+        const auto example = [&](std::string_view tensor, std::string detail) {
+            FindingExample e;
+            e.tensor = tensor;
+            e.detail = std::move(detail);
+            return e;
+        };
+        for (TensorId e = 0; e < expect.tensorCount(); ++e) {
+            const std::string_view name = expect.name(e);
+            const TensorId t = catalog_.find(name);
+            if (t == kNone) {
+                findings_.add("expect.missing", Severity::error, "", "tensors that should be there are not",
+                              example(name, ""));
+                continue;
+            }
+            if (!std::ranges::equal(catalog_.shape(t), expect.shape(e))) {
+                findings_.add("expect.shape", Severity::error, "", "tensors have another shape than expected",
+                              example(name, fmt::format("{} instead of {}", formatDims(catalog_.shape(t)),
+                                                        formatDims(expect.shape(e)))));
+            }
+            if (catalog_.dtype(t) != expect.dtype(e)) {
+                findings_.add("expect.dtype", Severity::error, "", "tensors have another dtype than expected",
+                              example(name, fmt::format("{} instead of {}", dtypeName(catalog_.dtype(t)),
+                                                        dtypeName(expect.dtype(e)))));
+            }
+        }
+        for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
+            if (expect.find(catalog_.name(t)) == kNone) {
+                findings_.add("expect.extra", Severity::warning, "",
+                              "tensors are there that were not expected", example(catalog_.name(t), ""));
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------ what the files say themselves
+
+    struct Failure {
+        ChunkId chunk = kNone;
+        Error error;
+    };
+
+    Status locateChunks() {
+        constexpr size_t kBlock = 64;
+        std::vector<Failure> failures;
+        std::mutex mutex;
+        const size_t count = catalog_.chunkCount();
+        std::vector<uint8_t> failed(count, 0);
+        SHARDSCOPE_TRY(resources_.pool->parallelFor(
+            (count + kBlock - 1) / kBlock, resources_.stop, [&](size_t block) -> Status {
+                for (size_t c = block * kBlock; c < std::min(count, (block + 1) * kBlock); ++c) {
+                    const auto id = static_cast<ChunkId>(c);
+                    if (!readable_[c] || catalog_.chunk(id).file == kNone) continue;
+                    auto extent = reader_.locate(id);
+                    if (extent.ok()) continue;
+                    if (extent.error().code == ErrorCode::cancelled) return std::move(extent).error();
+                    failed[c] = 1;
+                    std::lock_guard lock(mutex);
+                    failures.push_back({id, std::move(extent).error()});
+                }
+                return {};
+            }));
+        std::sort(failures.begin(), failures.end(),
+                  [](const Failure& a, const Failure& b) { return a.chunk < b.chunk; });
+        std::vector<uint64_t> inFile(catalog_.files().size(), 0), failedInFile(catalog_.files().size(), 0);
+        for (ChunkId c = 0; c < count; ++c) {
+            const FileId file = catalog_.chunk(c).file;
+            if (file == kNone) continue;
+            if (readable_[c]) ++inFile[file];
+            if (failed[c]) {
+                ++failedInFile[file];
+                readable_[c] = false;
+            }
+        }
+        std::map<FileId, bool> zeroed;
+        for (const Failure& failure : failures) {
+            const ChunkInfo chunk = catalog_.chunk(failure.chunk);
+            const FileInfo& file = catalog_.files()[chunk.file];
+            const Error& error = failure.error;
+            const bool all = failedInFile[chunk.file] == inFile[chunk.file];
+            if (all && !zeroed.contains(chunk.file)) zeroed[chunk.file] = onlyZeros(chunk.file);
+            if (all && zeroed[chunk.file]) {
+                findings_.add("value.zero", Severity::error,
+                              fmt::format("{} holds only zero bytes", file.path),
+                              "the file has its size but none of its content",
+                              exampleOf(catalog_, chunk, error.message));
+                continue;
+            }
+            std::string rule = error.place.rule;
+            if (!isValidationRule(rule)) {
+                rule = error.code == ErrorCode::notFound ? "file.missing"
+                       : error.code == ErrorCode::unsafe ? "security.path"
+                                                         : "meta.inconsistent";
+            }
+            // One cause for a file in which nothing can be read, else one for each tensor.
+            std::string cause;
+            if (rule == "file.missing") {
+                cause = missingCause(file.path);
+            } else if (rule == "file.truncated") {
+                cause = truncatedCause(file.path);
+            } else if (rule.starts_with("security.") || (all && inFile[chunk.file] > 1)) {
+                cause = file.path;
+            } else {
+                cause = catalog_.name(chunk.tensor);
+            }
+            findings_.add(rule, error.code == ErrorCode::unsupported ? Severity::warning : Severity::error,
+                          cause, error.message, exampleOf(catalog_, chunk, error.message));
+        }
+        return {};
+    }
+
+    bool onlyZeros(FileId id) const {
+        const auto file = reader_.openFile(id);
+        if (!file.ok() || (*file)->size() == 0) return false;
+        std::vector<std::byte> block(std::min<uint64_t>((*file)->size(), 1 << 20));
+        for (uint64_t at = 0; at < (*file)->size() && at < (uint64_t{64} << 20);) {
+            const uint64_t length = std::min<uint64_t>(block.size(), (*file)->size() - at);
+            const std::span<std::byte> part(block.data(), length);
+            if (!(*file)->readAt(at, part).ok()) return false;
+            if (std::any_of(part.begin(), part.end(), [](std::byte b) { return b != std::byte{0}; }))
+                return false;
+            at += length;
+        }
+        return true;
+    }
+
+    const Reader& reader_;
+    const Catalog& catalog_;
+    const ValidateOptions& options_;
+    const Resources& resources_;
+    Findings findings_;
+    std::vector<bool> readable_;
+    std::set<std::string> noted_;  // files that a note speaks of
+    uint64_t gaps_ = 0;
+};
+
+}  // namespace
+
+Result<ValidationReport> validateCheckpoint(const Reader& reader, const ValidateOptions& options,
+                                            const Resources& resources) {
+    return Validation(reader, options, resources).run();
+}
+
+}  // namespace shardscope

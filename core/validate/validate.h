@@ -31,8 +31,8 @@ struct Finding {
     std::string rule;
     Severity severity = Severity::error;
     uint64_t count = 0;
-    std::string message;  // "12 tensors have gaps"
-    std::string cause;    // "__3_0.distcp is missing"
+    std::string message;                   // "12 tensors have gaps"
+    std::string cause;                     // "__3_0.distcp is missing"
     std::vector<FindingExample> examples;  // gaps: every missing box, up to `maxExamples`
 };
 
@@ -50,6 +50,7 @@ struct ValidateOptions {
     const Catalog* expect = nullptr;  // names, shapes and dtypes that must be there
 };
 
-Result<ValidationReport> validateCheckpoint(const Reader& reader, const ValidateOptions& options, const Resources& resources);
+Result<ValidationReport> validateCheckpoint(const Reader& reader, const ValidateOptions& options,
+                                            const Resources& resources);
 
 }  // namespace shardscope

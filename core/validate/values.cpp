@@ -1,0 +1,347 @@
+// Rules that look at every stored byte: values, stored checksums, replicas. Each chunk is read once, where it
+// is stored, so that a finding names the rank and the file.
+#include "execute/values.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "model/coverage.h"
+#include "storage/aligned_buffer.h"
+#include "storage/digest.h"
+#include "validate/findings.h"
+
+namespace shardscope {
+
+namespace {
+
+constexpr uint64_t kBlock = uint64_t{4} << 20;     // one read; a multiple of every element size
+constexpr uint64_t kSegment = uint64_t{64} << 20;  // work of one thread within a large chunk
+
+// What one stretch of bytes, or one chunk, or one tensor holds.
+struct Seen {
+    ValueCounts counts;
+    bool uniform = true;  // all elements have the bits of `first`
+    std::array<std::byte, 16> first{};
+    bool any = false;
+
+    void join(const Seen& other) {
+        if (!other.any) return;
+        uniform = uniform && other.uniform && (!any || first == other.first);
+        if (!any) first = other.first;
+        any = true;
+        counts.elements += other.counts.elements;
+        counts.nan += other.counts.nan;
+        counts.inf += other.counts.inf;
+        counts.zero += other.counts.zero;
+    }
+};
+
+class ValueCheck {
+  public:
+    explicit ValueCheck(const ValueScope& scope) : s_(scope), catalog_(scope.reader.catalog()) {}
+
+    Status run() {
+        seen_.resize(catalog_.chunkCount());
+        findReplicas();
+        if (s_.resources.progress) {
+            uint64_t total = 0;
+            for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
+                if (catalog_.aliasOf(t) == kNone) total += catalog_.bytes(t);
+            }
+            s_.resources.progress->begin(Progress::Phase::read, total);
+        }
+        SHARDSCOPE_TRY(
+            s_.resources.pool->parallelFor(catalog_.chunkCount(), s_.resources.stop,
+                                           [&](size_t c) { return checkChunk(static_cast<ChunkId>(c)); }));
+        SHARDSCOPE_TRY(scanStrided());
+        for (TensorId t = 0; t < catalog_.tensorCount(); ++t)
+            judge(t);
+        messages();
+        compareReplicas();
+        if (noChecksum_ > 0)
+            s_.notChecked.push_back(
+                fmt::format("stored checksums of {} chunks: there are none", noChecksum_.load()));
+        return {};
+    }
+
+  private:
+    void findReplicas() {
+        for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
+            if (catalog_.endChunk(t) - catalog_.firstChunk(t) < 2) continue;
+            for (const auto& pair : checkCoverage(catalog_, t, 0, 1).replicas) {
+                replicas_.push_back(pair);
+                digests_[pair.first];
+                digests_[pair.second];
+            }
+        }
+    }
+
+    Status checkChunk(ChunkId c) {
+        const ChunkInfo chunk = catalog_.chunk(c);
+        if (!s_.readable[c] || chunk.file == kNone || chunk.elements() == 0 ||
+            catalog_.aliasOf(chunk.tensor) != kNone)
+            return {};
+        const auto extent = s_.reader.locate(c);
+        if (!extent.ok()) {
+            if (extent.error().code == ErrorCode::cancelled) return extent.error();
+            return {};
+        }
+        const DType dtype = catalog_.dtype(chunk.tensor);
+        const auto bytes = dtypeByteCount(dtype, static_cast<uint64_t>(chunk.elements()));
+        const bool plain = bytes && *bytes <= extent->length &&
+                           (extent->strides.empty() || *bytes == extent->length) &&
+                           rangeFits(extent->offset, *bytes, extent->file->size());
+        // The stored checksum covers the chunk itself, or a storage that several tensors look at.
+        const bool sameRange = extent->checksum && plain && extent->checksum->offset == extent->offset &&
+                               extent->checksum->length == *bytes;
+        if (!extent->checksum) ++noChecksum_;
+        uint32_t crc = 0;
+        if (plain) {
+            const auto digest = digests_.find(c);
+            Status status = readValues(*extent, *bytes, dtype, seen_[c], sameRange ? &crc : nullptr,
+                                       digest == digests_.end() ? nullptr : &digest->second);
+            if (!status.ok()) return readFailed(chunk, std::move(status).error());
+        } else {
+            std::lock_guard lock(mutex_);
+            strided_.insert(chunk.tensor);
+        }
+        if (!extent->checksum) return {};
+        if (!sameRange) {
+            {
+                std::lock_guard lock(mutex_);
+                if (!summed_.insert({extent->file->path(), extent->checksum->offset}).second) return {};
+            }
+            if (!rangeFits(extent->checksum->offset, extent->checksum->length, extent->file->size()))
+                return {};
+            Extent range = *extent;
+            range.offset = extent->checksum->offset;
+            Seen ignored;
+            Status status = readValues(range, extent->checksum->length, DType::uint8, ignored, &crc, nullptr);
+            if (!status.ok()) return readFailed(chunk, std::move(status).error());
+        }
+        if (crc != extent->checksum->crc32) {
+            FindingExample example = exampleOf(
+                catalog_, chunk, fmt::format("stored {:08x}, computed {:08x}", extent->checksum->crc32, crc));
+            example.offset = extent->checksum->offset;
+            s_.findings.add("integrity.crc", Severity::error, catalog_.files()[chunk.file].path,
+                            "the bytes do not have the checksum that was stored with them",
+                            std::move(example));
+        }
+        return {};
+    }
+
+    Status readFailed(const ChunkInfo& chunk, Error error) {
+        if (error.code == ErrorCode::cancelled || error.code == ErrorCode::limit) return error;
+        s_.findings.add(isValidationRule(error.place.rule) ? error.place.rule : "meta.inconsistent",
+                        Severity::error, catalog_.files()[chunk.file].path, error.message,
+                        exampleOf(catalog_, chunk, error.message));
+        return {};
+    }
+
+    // Reads `length` bytes from the extent's start; in several threads when there are many.
+    Status readValues(const Extent& extent, uint64_t length, DType dtype, Seen& seen, uint32_t* crc,
+                      Digest128* digest) {
+        const size_t segments = static_cast<size_t>((length + kSegment - 1) / kSegment);
+        std::vector<Seen> parts(segments);
+        std::vector<uint32_t> crcs(segments, 0);
+        std::vector<std::vector<Digest128>> cells(digest ? segments : 0);
+        const auto readSegment = [&](size_t i) -> Status {
+            const uint64_t begin = i * kSegment;
+            const uint64_t end = std::min(length, begin + kSegment);
+            const auto lease = s_.resources.memory->acquire(kBlock);
+            AlignedBuffer buffer(static_cast<size_t>(std::min(kBlock, end - begin)));
+            for (uint64_t at = begin; at < end;) {
+                SHARDSCOPE_TRY(s_.resources.stop.poll());
+                const auto size = static_cast<size_t>(
+                    std::min<uint64_t>(buffer.capacity() < kBlock ? end - at : kBlock, end - at));
+                const std::span<std::byte> block(buffer.data(), size);
+                SHARDSCOPE_TRY(extent.file->readBulk(extent.offset + at, block));
+                if (crc) crcs[i] = at == begin ? crc32Of(block) : crc32Combine(crcs[i], crc32Of(block), size);
+                if (digest) cells[i].push_back(cellDigest(block));
+                if (extent.swapBytes) applyTransform(dtype, true, false, false, block);
+                look(dtype, block, parts[i]);
+                if (s_.resources.progress) s_.resources.progress->add(size);
+                at += size;
+            }
+            return {};
+        };
+        if (segments == 1) {
+            SHARDSCOPE_TRY(readSegment(0));
+        } else {
+            SHARDSCOPE_TRY(s_.resources.pool->parallelFor(segments, s_.resources.stop, readSegment));
+        }
+        uint32_t sum = 0;
+        for (size_t i = 0; i < segments; ++i) {
+            seen.join(parts[i]);
+            const uint64_t size = std::min(length, (i + 1) * kSegment) - i * kSegment;
+            sum = i == 0 ? crcs[0] : crc32Combine(sum, crcs[i], size);
+        }
+        if (crc) *crc = sum;
+        if (digest) {
+            std::vector<Digest128> all;
+            for (const auto& part : cells)
+                all.insert(all.end(), part.begin(), part.end());
+            *digest = cellDigest(std::as_bytes(std::span(all)));
+        }
+        return {};
+    }
+
+    static void look(DType dtype, std::span<const std::byte> block, Seen& seen) {
+        Seen here;
+        here.any = !block.empty();
+        const size_t size =
+            dtypeIsWholeBytes(dtype) ? dtypeBytes(dtype) : 3;  // 6-bit elements repeat every three bytes
+        if (block.size() >= size) {
+            std::memcpy(here.first.data(), block.data(), std::min(size, here.first.size()));
+            here.uniform = std::memcmp(block.data(), block.data() + size, block.size() - size) == 0;
+        } else {
+            here.uniform = false;
+        }
+        countValues(dtype, block, here.counts);
+        here.counts.elements = block.size() * 8 / dtypeBits(dtype);
+        seen.join(here);
+    }
+
+    // Views with holes between their elements go through the tensor's own order.
+    Status scanStrided() {
+        if (strided_.empty()) return {};
+        std::vector<TensorId> tensors;
+        for (TensorId t : strided_) {
+            bool readable = true;
+            for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c)
+                readable = readable && s_.readable[c];
+            if (readable) tensors.push_back(t);
+        }
+        std::mutex mutex;
+        ScanOptions options;
+        options.ordered = false;
+        const Status status =
+            scanTensors(s_.reader, tensors, options, s_.resources, [&](const TileView& tile) -> Status {
+                Seen part;
+                look(catalog_.dtype(tile.tensor), tile.bytes, part);
+                std::lock_guard lock(mutex);
+                seen_[catalog_.firstChunk(tile.tensor)].join(part);
+                return {};
+            });
+        if (!status.ok() && status.error().code == ErrorCode::cancelled) return status.error();
+        if (!status.ok())
+            s_.notChecked.push_back("values of tensors with unusual strides: " + status.error().message);
+        return {};
+    }
+
+    void judge(TensorId t) {
+        const DType dtype = catalog_.dtype(t);
+        Seen whole;
+        bool nan = false;
+        bool inf = false;
+        for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
+            const Seen& seen = seen_[c];
+            if (!seen.any) continue;
+            const ValueCounts& n = seen.counts;
+            const ChunkInfo chunk = catalog_.chunk(t, c);
+            if (n.nan > 0) {
+                nanElements_ += n.nan;
+                s_.findings.add(
+                    "value.nan", Severity::error, "", "",
+                    exampleOf(catalog_, chunk, fmt::format("{} of {} elements are NaN", n.nan, n.elements)),
+                    !nan);
+                nan = true;
+                if (n.nan == n.elements && n.elements > 1 && seen.uniform) {
+                    s_.findings.add("value.fill", Severity::error, "",
+                                    "chunks hold one NaN pattern throughout: a fill that nothing wrote over",
+                                    exampleOf(catalog_, chunk));
+                }
+            }
+            if (n.inf > 0) {
+                infElements_ += n.inf;
+                s_.findings.add("value.inf", Severity::error, "", "",
+                                exampleOf(catalog_, chunk,
+                                          fmt::format("{} of {} elements are infinite", n.inf, n.elements)),
+                                !inf);
+                inf = true;
+            }
+            whole.join(seen);
+        }
+        nanTensors_ += nan;
+        infTensors_ += inf;
+        if (!whole.any || whole.counts.elements < 2 || catalog_.role(t) != Role::parameter ||
+            !dtypeIsFloat(dtype))
+            return;
+
+        FindingExample example;
+        example.tensor = catalog_.name(t);
+        if (whole.counts.zero == whole.counts.elements) {
+            // Biases start as zeros; a matrix of zeros is either a deliberate start or data that was lost.
+            const bool matrix = std::count_if(catalog_.shape(t).begin(), catalog_.shape(t).end(),
+                                              [](int64_t d) { return d > 1; }) >= 2;
+            s_.findings.add("value.zero", matrix ? Severity::warning : Severity::info,
+                            matrix ? "weights" : "vectors",
+                            matrix ? "weights are zero throughout"
+                                   : "vectors are zero throughout, as biases are at the start",
+                            std::move(example));
+            return;
+        }
+        if (whole.uniform && whole.counts.nan == 0) {
+            s_.findings.add("value.uniform", Severity::info, "",
+                            "tensors hold one value throughout, as norms do at the start",
+                            std::move(example));
+            return;
+        }
+        for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
+            const ValueCounts& n = seen_[c].counts;
+            if (n.elements >= 16 && n.zero == n.elements) {
+                s_.findings.add("value.zero", Severity::warning, "blocks",
+                                "chunks are zero throughout while the rest of their tensor is not",
+                                exampleOf(catalog_, catalog_.chunk(t, c)));
+            }
+        }
+    }
+
+    void messages() {
+        const auto text = [](uint64_t tensors, uint64_t elements, std::string_view what) {
+            return fmt::format("{} tensor{} {} {} ({} elements)", tensors, tensors == 1 ? "" : "s",
+                               tensors == 1 ? "holds" : "hold", what, elements);
+        };
+        if (nanTensors_) s_.findings.setMessage("value.nan", "", text(nanTensors_, nanElements_, "NaN"));
+        if (infTensors_)
+            s_.findings.setMessage("value.inf", "", text(infTensors_, infElements_, "infinite values"));
+    }
+
+    void compareReplicas() {
+        for (const auto& [first, later] : replicas_) {
+            if (!seen_[first].any || !seen_[later].any || digests_[first] == digests_[later]) continue;
+            const ChunkInfo one = catalog_.chunk(first);
+            s_.findings.add("replica.differs", Severity::error, std::string(catalog_.name(one.tensor)),
+                            "copies of one chunk hold different bytes",
+                            exampleOf(catalog_, catalog_.chunk(later),
+                                      fmt::format("differs from the copy of rank {}", one.rank)));
+        }
+    }
+
+    const ValueScope& s_;
+    const Catalog& catalog_;
+    std::vector<Seen> seen_;  // by chunk
+    std::vector<std::pair<ChunkId, ChunkId>> replicas_;
+    std::map<ChunkId, Digest128>
+        digests_;  // of the chunks that are replicas; filled before the threads start
+    std::mutex mutex_;
+    std::set<TensorId> strided_;
+    std::set<std::pair<std::string, uint64_t>> summed_;
+    std::atomic<uint64_t> noChecksum_{0};
+    uint64_t nanTensors_ = 0, nanElements_ = 0, infTensors_ = 0, infElements_ = 0;
+};
+
+}  // namespace
+
+Status checkValues(const ValueScope& scope) {
+    return ValueCheck(scope).run();
+}
+
+}  // namespace shardscope

@@ -1,0 +1,205 @@
+#include "validate/validate.h"
+
+#include <QtTest>
+#include <algorithm>
+
+#include "formats/dcp/dcp.h"
+#include "formats/safetensors/safetensors.h"
+#include "formats/torch_save/torch_save.h"
+#include "support/genuine.h"
+#include "support/memory_file_system.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+
+namespace {
+
+const Format& formatOf(const GenuineCase& c) {
+    if (c.family == "safetensors" || c.name.find("-hf-") != std::string::npos) return safetensorsFormat();
+    return c.family == "dcp" ? dcpFormat() : torchSaveFormat();
+}
+
+GenuineCase genuineCase(const QString& family, const QString& name) {
+    for (GenuineCase& c : genuineCases(family.toStdString())) {
+        if (c.name == name.toStdString()) return c;
+    }
+    qFatal("no such case");
+    return {};
+}
+
+ValidationReport validated(const Reader& reader, ValidateLevel level, const Catalog* expect = nullptr) {
+    static ThreadPool pool(2);
+    static MemoryBudget memory(uint64_t{64} << 20);
+    Resources resources;
+    resources.pool = &pool;
+    resources.memory = &memory;
+    ValidateOptions options;
+    options.level = level;
+    options.expect = expect;
+    auto report = validateCheckpoint(reader, options, resources);
+    if (!report.ok()) qFatal("%s", describe(report.error()).c_str());
+    return std::move(report).value();
+}
+
+QString text(const ValidationReport& report) {
+    QString out;
+    for (const Finding& f : report.findings) {
+        out += QString("\n  %1 %2 x%3: %4 [%5]")
+                   .arg(QString::fromStdString(f.rule), QString::fromUtf8(severityName(f.severity).data()))
+                   .arg(f.count)
+                   .arg(QString::fromStdString(f.message), QString::fromStdString(f.cause));
+        for (const FindingExample& e : f.examples) {
+            out += QString("\n      %1 rank %2 %3 %4 %5")
+                       .arg(QString::fromStdString(e.tensor))
+                       .arg(static_cast<int>(e.rank))
+                       .arg(QString::fromStdString(e.file),
+                            e.box ? QString::fromStdString(formatBox(e.box->offsets, e.box->lengths))
+                                  : QString(),
+                            QString::fromStdString(e.detail));
+        }
+    }
+    return out;
+}
+
+const Finding* findRule(const ValidationReport& report, std::string_view rule) {
+    const auto it = std::find_if(report.findings.begin(), report.findings.end(),
+                                 [&](const Finding& f) { return f.rule == rule; });
+    return it == report.findings.end() ? nullptr : &*it;
+}
+
+bool names(const Finding& finding, const std::string& word) {
+    return finding.cause.find(word) != std::string::npos || finding.message.find(word) != std::string::npos ||
+           std::any_of(finding.examples.begin(), finding.examples.end(),
+                       [&](const FindingExample& e) { return e.tensor == word || e.file == word; });
+}
+
+}  // namespace
+
+class ValidateTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void genuine_data() {
+        QTest::addColumn<QString>("family");
+        QTest::addColumn<QString>("name");
+        for (const char* family : {"dcp", "torch_save", "safetensors"}) {
+            for (const GenuineCase& c : genuineCases(family))
+                QTest::newRow(c.name.c_str()) << QString(family) << QString::fromStdString(c.name);
+        }
+    }
+
+    // Nothing is wrong with an undamaged checkpoint, and each damaged one has its fault named.
+    void genuine() {
+        QFETCH(QString, family);
+        QFETCH(QString, name);
+        const GenuineCase c = genuineCase(family, name);
+        const auto opened = formatOf(c).open(sourceOf(c.openPath()), {});
+        if (!c.damaged()) {
+            QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
+            bool special = false;  // values that are NaN on purpose
+            for (const auto& [tensor, info] : c.expected["tensors"].items())
+                special = special || info.value("nan", 0) > 0 || info.value("inf", 0) > 0;
+            for (ValidateLevel level :
+                 {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values}) {
+                const ValidationReport report = validated(**opened, level);
+                for (const Finding& f : report.findings) {
+                    const bool expected = special && f.rule.starts_with("value.");
+                    QVERIFY2(f.severity != Severity::error || expected, qPrintable(text(report)));
+                }
+                if (name.contains("stale"))
+                    QCOMPARE(static_cast<int>(report.verdict), static_cast<int>(Verdict::care));
+            }
+            return;
+        }
+        for (const nlohmann::json& expected : c.expected["findings"]) {
+            const std::string kind = expected["kind"];
+            if (!opened.ok()) {
+                QCOMPARE(kind, std::string("truncated"));
+                QVERIFY(opened.error().place.file.find(expected["file"].get<std::string>()) !=
+                        std::string::npos);
+                continue;
+            }
+            const ValidationReport report = validated(**opened, ValidateLevel::values);
+            QCOMPARE(static_cast<int>(report.verdict), static_cast<int>(Verdict::unsafe));
+            static const std::map<std::string, std::string> rules = {{"missing-file", "file.missing"},
+                                                                     {"truncated", "file.truncated"},
+                                                                     {"gap", "coverage.gap"},
+                                                                     {"overlap", "coverage.overlap"},
+                                                                     {"shape-mismatch", "meta.inconsistent"},
+                                                                     {"nan", "value.nan"},
+                                                                     {"inf", "value.inf"},
+                                                                     {"crc-mismatch", "integrity.crc"},
+                                                                     {"zeroed-file", "value.zero"}};
+            const Finding* found = findRule(report, rules.at(kind));
+            QVERIFY2(found, qPrintable(text(report)));
+            if (expected.contains("tensor"))
+                QVERIFY2(names(*found, expected["tensor"]), qPrintable(text(report)));
+            if (expected.contains("file"))
+                QVERIFY2(names(*found, expected["file"]), qPrintable(text(report)));
+            if (expected.contains("affects")) {
+                QCOMPARE(found->count, expected["affects"].size());
+                for (const auto& hurt : expected["affects"])
+                    QVERIFY2(names(*found, hurt["name"]), qPrintable(text(report)));
+            }
+            if (expected.contains("region")) {
+                const Box region{expected["region"]["offsets"].get<Dims>(),
+                                 expected["region"]["lengths"].get<Dims>()};
+                QVERIFY2(std::any_of(found->examples.begin(), found->examples.end(),
+                                     [&](const FindingExample& e) { return e.box == region; }),
+                         qPrintable(text(report)));
+            }
+            // One fault, one error; a NaN block is a fill pattern as well.
+            for (const Finding& f : report.findings) {
+                QVERIFY2(f.severity != Severity::error || f.rule == found->rule || f.rule == "value.fill",
+                         qPrintable(text(report)));
+            }
+        }
+    }
+
+    void expectations() {
+        const GenuineCase c = genuineCase("safetensors", "hf-single");
+        const auto opened = safetensorsFormat().open(sourceOf(c.openPath()), {});
+        QVERIFY(opened.ok());
+        CatalogBuilder builder("test", "", "");
+        TensorInfo info;
+        info.name = "model.embed_tokens.weight";
+        info.dtype = DType::float16;
+        info.shape = {10, 9};
+        QVERIFY(builder.addTensor(info));
+        info.name = "gone";
+        QVERIFY(builder.addTensor(info));
+        const Catalog expect = std::move(builder).finish();
+        const ValidationReport report = validated(**opened, ValidateLevel::metadata, &expect);
+        QCOMPARE(findRule(report, "expect.missing")->examples[0].tensor, std::string("gone"));
+        QCOMPARE(findRule(report, "expect.shape")->count, 1u);
+        QCOMPARE(findRule(report, "expect.dtype")->count, 1u);
+        QCOMPARE(findRule(report, "expect.extra")->count, 4u);
+        QVERIFY(!report.notChecked.empty());
+        const ValidationReport same = validated(**opened, ValidateLevel::metadata, &(*opened)->catalog());
+        QCOMPARE(static_cast<int>(same.verdict), static_cast<int>(Verdict::safe));
+    }
+
+    void oneFindingForAMissingFile() {
+        auto system = std::make_shared<MemoryFileSystem>();
+        QVERIFY(system->makeDirectory("/c"));
+        std::string map;
+        for (int i = 0; i < 300; ++i)
+            map += (i ? "," : "") + std::string("\"t") + std::to_string(i) + "\":\"1.safetensors\"";
+        const std::string json = "{\"weight_map\":{" + map + "}}";
+        const auto* begin = reinterpret_cast<const std::byte*>(json.data());
+        system->put("/c/model.safetensors.index.json", std::vector<std::byte>(begin, begin + json.size()));
+        Source source;
+        source.fileSystem = system;
+        source.directory = system->openDirectory("/c").value();
+        source.entries = source.directory->list().value();
+        const auto opened = safetensorsFormat().open(source, {});
+        QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
+        const ValidationReport report = validated(**opened, ValidateLevel::values);
+        QCOMPARE(report.findings.size(), size_t{1});
+        QCOMPARE(report.findings[0].rule, std::string("file.missing"));
+        QCOMPARE(report.findings[0].count, 300u);
+    }
+};
+
+QTEST_APPLESS_MAIN(ValidateTest)
+#include "validate_test.moc"
