@@ -320,6 +320,15 @@ void castElements(DType fromType, const std::byte* from, DType toType, std::byte
         }
         return;
     }
+    if (fromType == DType::float32 && toBytes == 1) {
+        // The upper half with a sticky last bit has all that a rounding to so few bits can depend on.
+        const std::vector<uint64_t>& table = tableFor(DType::bfloat16, toType);
+        for (size_t i = 0; i < count; ++i) {
+            const auto bits = loadAt<uint32_t>(from, i);
+            storeAt(to, i, static_cast<uint8_t>(table[bits >> 16 | ((bits & 0xffff) != 0 ? 1 : 0)]));
+        }
+        return;
+    }
     if (toType == DType::float8E8M0FNU) {
         for (size_t i = 0; i < count; ++i) {
             const double value = fromBits == 32 ? loadAt<float>(from, i) : loadAt<double>(from, i);

@@ -19,7 +19,7 @@ TileSizes tileSizes(const Resources& resources, uint64_t wanted) {
         wanted ? wanted : std::min(uint64_t{8} << 20, limit / (uint64_t{4} * workerCount(resources)));
     sizes.preferred = std::max(sizes.preferred / kDigestCellBytes, uint64_t{1}) * kDigestCellBytes;
     sizes.largest =
-        wanted ? sizes.preferred : std::max(sizes.preferred, std::min(uint64_t{64} << 20, limit / 16));
+        wanted ? sizes.preferred : std::max(sizes.preferred, std::min(uint64_t{64} << 20, limit / 8));
     return sizes;
 }
 

@@ -101,17 +101,6 @@ void countInteger(std::span<const std::byte> bytes, ValueCounts& counts) {
     counts.elements += count;
 }
 
-// 8-bit formats whose NaN is given by value.
-template <class Nan, class Zero>
-void countBytes(std::span<const std::byte> bytes, ValueCounts& counts, Nan isNan, Zero isZero) {
-    for (const std::byte b : bytes) {
-        const auto value = static_cast<uint8_t>(b);
-        counts.nan += isNan(value);
-        counts.zero += isZero(value);
-    }
-    counts.elements += bytes.size();
-}
-
 template <class T, class Change>
 void changeEach(std::span<std::byte> bytes, size_t first, size_t step, Change change) {
     const size_t count = bytes.size() / sizeof(T);
@@ -174,21 +163,32 @@ void countValues(DType dtype, std::span<const std::byte> bytes, ValueCounts& cou
             return countComplex<uint32_t, 0x7fffffff, 0x7f800000>(bytes, counts);
         case DType::complex128:
             return countComplex<uint64_t, 0x7fffffffffffffff, 0x7ff0000000000000>(bytes, counts);
-        case DType::float8E4M3FN:
-            return countBytes(
-                bytes, counts, [](uint8_t v) { return (v & 0x7f) == 0x7f; },
-                [](uint8_t v) { return (v & 0x7f) == 0; });
+        case DType::float8E4M3FN: {
+            const RawCounts raw = countFast<uint8_t, 0x7f, 0x7f>(bytes.data(), bytes.size());
+            counts.nan += raw.special;
+            counts.zero += raw.zero;
+            counts.elements += bytes.size();
+            return;
+        }
         case DType::float8E4M3FNUZ:
-        case DType::float8E5M2FNUZ:
-            return countBytes(
-                bytes, counts, [](uint8_t v) { return v == 0x80; }, [](uint8_t v) { return v == 0; });
+        case DType::float8E5M2FNUZ: {
+            // The one NaN is where a negative zero would be.
+            const uint64_t both = countFast<uint8_t, 0x7f, 0>(bytes.data(), bytes.size()).zero;
+            const uint64_t zero = countFast<uint8_t, 0xff, 0>(bytes.data(), bytes.size()).zero;
+            counts.nan += both - zero;
+            counts.zero += zero;
+            counts.elements += bytes.size();
+            return;
+        }
         case DType::float8E8M0FNU:
             // The smallest value is 2^-127: there is no zero.
-            return countBytes(
-                bytes, counts, [](uint8_t v) { return v == 0xff; }, [](uint8_t) { return false; });
+            counts.nan += countFast<uint8_t, 0xff, 0xff>(bytes.data(), bytes.size()).special;
+            counts.elements += bytes.size();
+            return;
         case DType::float4E2M1FNx2:
-            return countBytes(
-                bytes, counts, [](uint8_t) { return false; }, [](uint8_t v) { return (v & 0x77) == 0; });
+            counts.zero += countFast<uint8_t, 0x77, 0>(bytes.data(), bytes.size()).zero;
+            counts.elements += bytes.size();
+            return;
         case DType::float6E2M3:
         case DType::float6E3M2:
             counts.elements += bytes.size() * 8 / 6;

@@ -234,8 +234,9 @@ class TestScan : public QObject {
 
     void counts() {
         Random random(6);
-        for (DType dtype : {DType::bfloat16, DType::float16, DType::float32, DType::float64,
-                            DType::float8E5M2, DType::float8E4M3FN, DType::int32, DType::complex64}) {
+        for (DType dtype :
+             {DType::bfloat16, DType::float16, DType::float32, DType::float64, DType::float8E5M2,
+              DType::float8E4M3FN, DType::float8E5M2FNUZ, DType::int32, DType::complex64}) {
             FakeTensor tensor{"t", dtype, {5003}, {}, kNone};
             tensor.data = randomBytes(random, 5003 * dtypeBytes(dtype));
             const size_t size = dtypeBytes(dtype);
