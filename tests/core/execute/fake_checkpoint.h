@@ -227,6 +227,7 @@ struct FakeSource {
     std::vector<std::vector<Piece>> cuts;
     std::vector<FakeChunk> chunks;
     std::vector<std::string> files{"a.bin", "b.bin", "c.bin"};
+    std::string root = "/src";
 
     void add(Random& random, FakeTensor tensor) {
         cuts.push_back(cutAtRandom(random, tensor.shape));
@@ -244,11 +245,11 @@ struct FakeSource {
             }
         }
         for (size_t f = 0; f < files.size(); ++f)
-            system.put("/src/" + files[f], contents[f]);
+            system.put(root + "/" + files[f], contents[f]);
     }
     std::unique_ptr<FakeReader> open(FileSystem& system) const {
         return std::make_unique<FakeReader>(makeCatalog(tensors, cuts, files, &chunks), files, chunks,
-                                            system.openDirectory("/src").value());
+                                            system.openDirectory(root).value());
     }
 };
 

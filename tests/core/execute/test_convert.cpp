@@ -1,4 +1,7 @@
+#include <QTemporaryDir>
 #include <QTest>
+#include <filesystem>
+#include <fstream>
 
 #include "execute/fake_checkpoint.h"
 
@@ -101,6 +104,50 @@ class TestConvert : public QObject {
             QVERIFY(digests.ok());
             for (size_t t = 0; t < all.size(); ++t)
                 QCOMPARE(report->digests[t].second, (*digests)[t].digest);
+        }
+    }
+
+    // Direct I/O, preallocation, locks and renames of the machine itself; stopped once and resumed.
+    void onTheMachine() {
+        for (unsigned seed = 0; seed < 4; ++seed) {
+            QTemporaryDir temporary;
+            const std::string root = temporary.path().toStdString();
+            Random random(seed);
+            MemoryFileSystem memory;
+            FakeSource source = makeSource(random, memory, 4, 3'000'000);
+            source.root = root;
+            for (const std::string& file : source.files) {
+                const Bytes bytes = memory.get("/src/" + file);
+                std::ofstream(root + "/" + file, std::ios::binary)
+                    .write(reinterpret_cast<const char*>(bytes.data()),
+                           static_cast<std::streamsize>(bytes.size()));
+            }
+            auto faulty = std::make_shared<FaultyFileSystem>(
+                systemFileSystem(seed == 3 ? IoMode::buffered : IoMode::direct));
+            FakeJob job(random, source, faulty, source.tensors);
+            job.job.destination = root + "/dst";
+            job.job.options.journalBytes = 1;
+            job.job.options.resume = true;
+            {
+                Room room;
+                faulty->after = [&](Op op) {
+                    if (op == Op::write && faulty->count(Op::write) == 30) room.stop.requestStop();
+                };
+                (void)runConversion(job.job, room.resources());
+            }
+            faulty->after = {};
+            job.job.options.overwrite = true;
+            job.job.options.verify = Verify::full;
+            Room room;
+            auto report = runConversion(job.job, room.resources());
+            QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+            for (const auto& [path, bytes] : job.expected()) {
+                std::ifstream in(root + "/dst/" + path, std::ios::binary);
+                const std::string text((std::istreambuf_iterator<char>(in)), {});
+                QCOMPARE(text.size(), bytes.size());
+                QVERIFY(std::memcmp(text.data(), bytes.data(), bytes.size()) == 0);
+            }
+            QVERIFY(!std::filesystem::exists(stagingPath(job.job.destination)));
         }
     }
 
