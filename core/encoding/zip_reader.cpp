@@ -226,7 +226,7 @@ class Opener {
         entry.headerOffset = get<uint32_t>(h + 42);
         entry.name.assign(h + kCentralHeaderSize, nameSize);
         SHARDSCOPE_TRY(readZip64Field({h + kCentralHeaderSize + nameSize, extraSize}, place, entry, disk));
-        SHARDSCOPE_TRY(checkName(entry.name, place));
+        SHARDSCOPE_TRY(checkName(entry.name, entry.size, place));
         if (disk != 0)
             return unsupported("the archive is split over several files")
                 .at(a_.offset + place)
@@ -301,7 +301,7 @@ class Opener {
         return {};
     }
 
-    Status checkName(std::string_view name, uint64_t place) const {
+    Status checkName(std::string_view name, uint64_t size, uint64_t place) const {
         const auto refuse = [&](std::string_view why) -> Error {
             Error error = bad(place, fmt::format("the entry name '{}' {}", printable(name), why));
             error.code = ErrorCode::unsafe;
@@ -320,6 +320,7 @@ class Opener {
             if (part.empty() || part == "." || part == "..") return refuse("is not a plain relative path");
             if (slash == rest.npos) return {};
             rest.remove_prefix(slash + 1);
+            if (rest.empty() && size == 0) return {};  // a folder, as common archivers add them
             if (rest.empty()) return refuse("is a folder");
         }
     }

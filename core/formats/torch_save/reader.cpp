@@ -64,7 +64,7 @@ class TorchSaveReader : public Reader {
         }
         noteRecords(builder, known);
 
-        const auto graph = std::make_shared<const ValueGraph>(std::move(opened_.pickle.graph));
+        const std::shared_ptr<const ValueGraph> graph = keepObjects(found.objects);
         for (FoundObject& o : found.objects) {
             ObjectInfo object;
             object.name = std::move(o.name);
@@ -125,6 +125,24 @@ class TorchSaveReader : public Reader {
     void addNote(CatalogBuilder& builder, Note note) const {
         if (note.file.empty()) note.file = fileName_;
         builder.addNote(std::move(note));
+    }
+
+    // The graph that the objects stay in: the whole one, or a copy of what they need where most of it
+    // describes tensors.
+    std::shared_ptr<const ValueGraph> keepObjects(std::vector<FoundObject>& objects) {
+        constexpr size_t kSmall = 100'000;
+        const auto whole = std::make_shared<const ValueGraph>(std::move(opened_.pickle.graph));
+        if (whole->size() <= kSmall) return whole;
+        ValueGraph kept;
+        std::vector<NodeId> copies;
+        for (const FoundObject& o : objects) {
+            if (kept.size() > whole->size() / 4) return whole;
+            copies.push_back(copyValue({whole, o.node}, kept, whole->size() / 4));
+            if (copies.back() == kNoNode) return whole;
+        }
+        for (size_t i = 0; i < objects.size(); ++i)
+            objects[i].node = copies[i];
+        return std::make_shared<const ValueGraph>(std::move(kept));
     }
 
     // Finds the storage, once for all its tensors.

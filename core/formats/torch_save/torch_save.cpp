@@ -28,8 +28,8 @@ Kind kindOf(std::string_view first) {
         const size_t slash = name.find('/');
         if (slash == name.npos) return Kind::otherZip;
         const std::string_view inside = name.substr(slash + 1);
-        const bool known = inside == "data.pkl" || inside == "version" || inside == ".data/version" ||
-                           inside == "byteorder" || inside == "constants.pkl" ||
+        const bool known = inside.empty() || inside == "data.pkl" || inside == "version" ||
+                           inside == ".data/version" || inside == "byteorder" || inside == "constants.pkl" ||
                            inside.starts_with("data/") || inside.starts_with("code/");
         return known ? Kind::archive : Kind::otherZip;
     }

@@ -29,7 +29,7 @@ NodeId attributesOf(const ValueGraph& g, NodeId node) {
 class Walker {
   public:
     Walker(const ValueGraph& graph, uint64_t budget)
-        : g_(graph), budget_(budget), holds_(graph.size(), Holds::unknown) {}
+        : g_(graph), budget_(budget), textBudget_(16 * budget), holds_(graph.size(), Holds::unknown) {}
 
     Result<Found> run(NodeId root) {
         SHARDSCOPE_TRY(enter(root));
@@ -73,9 +73,23 @@ class Walker {
         return {};
     }
 
+    // Names are made of keys, and a key may be long and stand in many names.
+    Status spendText(uint64_t bytes) {
+        if (bytes > textBudget_) {
+            return makeError(ErrorCode::limit,
+                             "the object in the pickle repeats long keys too often to be listed");
+        }
+        textBudget_ -= bytes;
+        return {};
+    }
+
     // Takes a leaf, or opens a container whose children come next.
     Status enter(NodeId node, bool inModule = false, bool buffer = false) {
         SHARDSCOPE_TRY(spend(1));
+        pathBytes_ = 0;
+        for (const PathPart& part : path_)
+            pathBytes_ += part.text.size() + 8;
+        SHARDSCOPE_TRY(spendText(pathBytes_));
         if (isTensorLike(g_, node)) return tensor(node, buffer);
         std::vector<Child> children;
         if (onPath_.contains(node)) {
@@ -102,6 +116,8 @@ class Walker {
             attributeChildren(attributes, children);
         }
         SHARDSCOPE_TRY(spend(children.size()));
+        for (const Child& child : children)
+            SHARDSCOPE_TRY(spendText(child.part.text.size()));
         onPath_.insert(node);
         frames_.push_back({node, std::move(children)});
         return {};
@@ -263,6 +279,7 @@ class Walker {
         }
         found_.specials.push_back(std::move(special.about));
         SHARDSCOPE_TRY(spend(special.parts.size()));
+        SHARDSCOPE_TRY(spendText(special.parts.size() * pathBytes_));
         for (SpecialPart& part : special.parts) {
             // The part is shown beside its tensor: "name#part".
             Path path = path_;
@@ -293,6 +310,8 @@ class Walker {
 
     const ValueGraph& g_;
     uint64_t budget_;
+    uint64_t textBudget_;
+    uint64_t pathBytes_ = 0;  // of the path that is being entered
     std::vector<Holds> holds_;
     std::vector<Frame> frames_;
     std::unordered_set<NodeId> onPath_;
