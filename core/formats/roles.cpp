@@ -4,7 +4,8 @@ namespace shardscope {
 
 namespace {
 
-// Calls visit(prefix) with what stands before each component `word` of a dotted name; stops when visit returns true.
+// Calls visit(prefix) with what stands before each component `word` of a dotted name; stops when visit
+// returns true.
 template <class Visit>
 bool anyComponent(std::string_view name, std::string_view word, Visit&& visit) {
     for (size_t at = name.find(word); at != name.npos; at = name.find(word, at + 1)) {

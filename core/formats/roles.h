@@ -10,11 +10,13 @@
 
 namespace shardscope {
 
-// First every entry's name (tensors and objects, in any order) goes to add(), then role() answers for each tensor.
+// First every entry's name (tensors and objects, in any order) goes to add(), then role() answers for each
+// tensor.
 //
-// An optimizer state dict is a mapping with the entries `state` and `param_groups`, at any depth or at the root; what lies
-// under its `state` is optimizer state. Names rather than paths are looked at, so the flattened form, whose keys are
-// "state.<parameter>.<name>" and "param_groups.<parameter>.<field>", is found by the same rule.
+// An optimizer state dict is a mapping with the entries `state` and `param_groups`, at any depth or at the
+// root; what lies under its `state` is optimizer state. Names rather than paths are looked at, so the
+// flattened form, whose keys are "state.<parameter>.<name>" and "param_groups.<parameter>.<field>", is found
+// by the same rule.
 class RoleFinder {
   public:
     void add(std::string_view name);
