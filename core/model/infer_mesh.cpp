@@ -29,7 +29,6 @@ Cut cutOf(const Catalog& catalog, TensorId tensor) {
     const size_t rank = shape.size();
     cut.spans.resize(rank);
     std::set<uint32_t> ranks;
-    std::map<std::pair<Dims, Dims>, uint32_t> copies;
     std::vector<ChunkInfo> chunks;
     for (ChunkId c = catalog.firstChunk(tensor); c < catalog.endChunk(tensor); ++c) {
         const ChunkInfo chunk = catalog.chunk(tensor, c);
@@ -39,13 +38,30 @@ Cut cutOf(const Catalog& catalog, TensorId tensor) {
             cut.shape.regular = false;
             continue;
         }
-        const bool first = ++copies[{Dims(chunk.offsets.begin(), chunk.offsets.end()),
-                                     Dims(chunk.lengths.begin(), chunk.lengths.end())}] == 1;
-        if (first) chunks.push_back(chunk);
+        chunks.push_back(chunk);
         for (size_t k = 0; k < rank; ++k)
             cut.spans[k].push_back({chunk.offsets[k], chunk.lengths[k]});
     }
     cut.shape.ranks = static_cast<uint32_t>(ranks.size());
+    // Copies of a box are neighbours then; one of them is kept.
+    const auto before = [](const ChunkInfo& a, const ChunkInfo& b) {
+        if (!std::ranges::equal(a.offsets, b.offsets))
+            return std::ranges::lexicographical_compare(a.offsets, b.offsets);
+        if (!std::ranges::equal(a.lengths, b.lengths))
+            return std::ranges::lexicographical_compare(a.lengths, b.lengths);
+        return a.id < b.id;
+    };
+    const auto same = [](const ChunkInfo& a, const ChunkInfo& b) {
+        return std::ranges::equal(a.offsets, b.offsets) && std::ranges::equal(a.lengths, b.lengths);
+    };
+    if (!std::is_sorted(chunks.begin(), chunks.end(), before))
+        std::sort(chunks.begin(), chunks.end(), before);
+    uint32_t copies = 1;
+    for (size_t i = 1; i < chunks.size(); ++i) {
+        copies = same(chunks[i - 1], chunks[i]) ? copies + 1 : 1;
+        cut.shape.replicas = std::max(cut.shape.replicas, copies);
+    }
+    chunks.erase(std::unique(chunks.begin(), chunks.end(), same), chunks.end());
     size_t cells = 1;
     for (size_t k = 0; k < rank; ++k) {
         auto& spans = cut.spans[k];
@@ -63,8 +79,6 @@ Cut cutOf(const Catalog& catalog, TensorId tensor) {
         cells = cells > 1'000'000 ? cells : cells * std::max<size_t>(spans.size(), 1);
     }
     cut.shape.regular = cut.shape.regular && chunks.size() == cells;
-    for (const auto& [box, count] : copies)
-        cut.shape.replicas = std::max(cut.shape.replicas, count);
     if (!cut.shape.regular) return cut;
     for (const ChunkInfo& chunk : chunks) {
         CutPiece piece;
@@ -87,7 +101,7 @@ bool isSplit(const std::vector<Span1>& spans, int64_t length, uint32_t count) {
         bool fits = spans.size() <= count;
         for (uint32_t i = 0; i < count && fits; ++i) {
             const Span1 piece = splitPiece(length, count, i, rule);
-            if (piece.length == 0) continue;
+            if (piece.length == 0) break;  // so are all that follow
             fits = next < spans.size() && spans[next] == piece;
             ++next;
         }
@@ -108,9 +122,13 @@ class Inference {
         if (world_ < 2 || world_ > 1'000'000) return std::nullopt;
         for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
             if (catalog_.aliasOf(t) != kNone || catalog_.endChunk(t) - catalog_.firstChunk(t) < 2) continue;
-            Cut cut = cutOf(catalog_, t);
-            if (cut.shape.regular && cut.pieces.size() > 1 && cut.pieces.size() <= world_)
-                cuts_.push_back({t, std::move(cut)});
+            ids_.push_back(t);
+        }
+        // A sample chooses the mesh; all are counted then.
+        const size_t step = ids_.size() / kSample + 1;
+        for (size_t i = 0; i < ids_.size(); i += step) {
+            Cut cut = cutOf(catalog_, ids_[i]);
+            if (isCut(cut)) cuts_.push_back({ids_[i], std::move(cut)});
         }
         const uint32_t stages = stageCount();
         ranks_ = world_ / stages;
@@ -132,6 +150,11 @@ class Inference {
         TensorId tensor;
         Cut cut;
     };
+
+    static constexpr size_t kSample = 256;
+    bool isCut(const Cut& cut) const {
+        return cut.shape.regular && cut.pieces.size() > 1 && cut.pieces.size() <= world_;
+    }
 
     // "model.layers.12.mlp.w" -> "model.layers.12"; empty without a number.
     static std::string_view layerOf(std::string_view name) {
@@ -241,11 +264,13 @@ class Inference {
             size_t explained = 0;
             bool two = false;
         } best;
-        for (uint32_t outer = 1; outer <= ranks_; ++outer) {
-            if (ranks_ % outer != 0) continue;
-            const uint32_t rest = ranks_ / outer;
-            for (uint32_t inner = 1; inner <= rest; ++inner) {
-                if (rest % inner != 0 || outer * inner == 1 || (outer == 1 && inner > 1)) continue;
+        std::vector<uint32_t> divisors;
+        for (uint32_t d = 1; d <= ranks_; ++d) {
+            if (ranks_ % d == 0) divisors.push_back(d);
+        }
+        for (uint32_t outer : divisors) {
+            for (uint32_t inner : divisors) {
+                if (ranks_ / outer % inner != 0 || outer * inner == 1 || (outer == 1 && inner > 1)) continue;
                 size_t explained = 0;
                 bool two = false;
                 for (const Cut1& c : cuts_) {
@@ -265,7 +290,9 @@ class Inference {
         std::map<size_t, size_t> outerDims, innerDims;
         size_t interleaved = 0;
         size_t flat = 0;
-        for (const Cut1& c : cuts_) {
+        for (TensorId t : ids_) {
+            const Cut1 c{t, cutOf(catalog_, t)};
+            if (!isCut(c.cut)) continue;
             const Shape s = shapeFor(c, best.outer, best.inner);
             std::vector<size_t> dims;
             for (size_t k = 0; k < c.cut.shape.parts.size(); ++k) {
@@ -330,8 +357,9 @@ class Inference {
 
     const Catalog& catalog_;
     const uint32_t world_;
-    uint32_t ranks_ = 1;  // of one stage
-    std::vector<Cut1> cuts_;
+    uint32_t ranks_ = 1;         // of one stage
+    std::vector<TensorId> ids_;  // stored in several chunks
+    std::vector<Cut1> cuts_;     // a sample of them
 };
 
 }  // namespace
