@@ -11,11 +11,14 @@ class BytesFile final : public shardscope::ReadFile {
     const std::string& path() const override { return path_; }
     uint64_t size() const override { return size_; }
     shardscope::Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
-        if (offset > size_ || buffer.size() > size_ - offset) return shardscope::damaged("beyond the end", offset);
+        if (offset > size_ || buffer.size() > size_ - offset)
+            return shardscope::damaged("beyond the end", offset);
         if (!buffer.empty()) std::memcpy(buffer.data(), data_ + offset, buffer.size());
         return {};
     }
-    shardscope::Result<shardscope::Fingerprint> fingerprint() const override { return shardscope::Fingerprint{}; }
+    shardscope::Result<shardscope::Fingerprint> fingerprint() const override {
+        return shardscope::Fingerprint{};
+    }
 
   private:
     const uint8_t* data_;

@@ -24,11 +24,13 @@ Status writeLayout(const Catalog& wanted, const TargetLayout& layout, Directory&
             const std::vector<std::byte> bytes = chunkBytes(t, wanted.chunk(t, c));
             crcs[c] = static_cast<uint32_t>(
                 ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-            if (!bytes.empty()) SHARDSCOPE_TRY(files[layout.chunkFile[c]]->writeAt(layout.chunkOffset[c], bytes));
+            if (!bytes.empty())
+                SHARDSCOPE_TRY(files[layout.chunkFile[c]]->writeAt(layout.chunkOffset[c], bytes));
             SHARDSCOPE_TRY(layout.chunkLiterals(c, crcs[c], sink));
         }
     }
-    for (FileId file = 0; file < files.size(); ++file) SHARDSCOPE_TRY(layout.fileLiterals(file, crcs, sink));
+    for (FileId file = 0; file < files.size(); ++file)
+        SHARDSCOPE_TRY(layout.fileLiterals(file, crcs, sink));
     return {};
 }
 

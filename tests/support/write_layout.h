@@ -11,7 +11,8 @@
 
 namespace shardscope::test {
 
-// Writes all files of `layout`. `chunkBytes` gives the raw row-major elements of a chunk; chunks of aliases are not asked for.
+// Writes all files of `layout`. `chunkBytes` gives the raw row-major elements of a chunk; chunks of aliases
+// are not asked for.
 Status writeLayout(const Catalog& wanted, const TargetLayout& layout, Directory& directory,
                    const std::function<std::vector<std::byte>(TensorId, const ChunkInfo&)>& chunkBytes);
 

@@ -14,8 +14,10 @@ class DcpFormat final : public Format {
         info_.title = "PyTorch distributed checkpoint (DCP)";
         info_.reads = true;
         info_.writes = true;
-        info_.generations = {"torch 2.0 to 2.2", "torch 2.3", "torch 2.4 to 2.8", "torch 2.9 to 2.14", "torch 2.15",
-                             "saves without collectives (__R.metadata)", "zstd-compressed entries"};
+        info_.generations = {
+            "torch 2.0 to 2.2",       "torch 2.3",  "torch 2.4 to 2.8",
+            "torch 2.9 to 2.14",      "torch 2.15", "saves without collectives (__R.metadata)",
+            "zstd-compressed entries"};
         info_.shards = true;
         info_.objects = true;
         info_.aliases = true;

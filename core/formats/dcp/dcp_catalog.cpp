@@ -15,7 +15,7 @@ namespace shardscope::dcp {
 namespace {
 
 constexpr uint32_t kAhead = 16;
-constexpr size_t kMaxNotes = 100;         // of one kind
+constexpr size_t kMaxNotes = 100;            // of one kind
 constexpr uint32_t kMaxNamedRank = 1 << 24;  // ranks in file names above this are taken for something else
 
 uint32_t leadingRank(std::string_view name, std::string_view& rest) {
@@ -37,7 +37,9 @@ const DirectoryEntry* entryOf(const Source& source, std::string_view name) {
 class Builder {
   public:
     Builder(const Source& source, std::vector<MetadataFile>& files)
-        : source_(source), files_(files), builder_("dcp", files.size() > 1 ? "no-collectives" : "", writerOf(files)) {}
+        : source_(source),
+          files_(files),
+          builder_("dcp", files.size() > 1 ? "no-collectives" : "", writerOf(files)) {}
 
     Result<CatalogParts> run();
 
@@ -63,9 +65,10 @@ class Builder {
     std::vector<MetadataFile>& files_;
     CatalogBuilder builder_;
     std::vector<StorageJoin> joins_;
-    std::vector<std::vector<FileId>> fileIds_;      // per metadata file, by text id
-    std::vector<std::vector<uint32_t>> pathRows_;   // per metadata file, by text id: row + 1
-    std::vector<uint32_t> aliasEntry_;  // per entry of a single metadata file: the entry whose bytes it shares
+    std::vector<std::vector<FileId>> fileIds_;     // per metadata file, by text id
+    std::vector<std::vector<uint32_t>> pathRows_;  // per metadata file, by text id: row + 1
+    std::vector<uint32_t>
+        aliasEntry_;  // per entry of a single metadata file: the entry whose bytes it shares
     std::vector<TensorId> tensorOfEntry_;
     CatalogParts parts_;
     bool transformed_ = false;
@@ -93,7 +96,8 @@ void Builder::addNote(size_t& count, Note note) {
 void Builder::prepareFiles() {
     std::unordered_map<std::string_view, FileId> known;
     for (const MetadataFile& file : files_) {
-        builder_.addFile({file.name, file.size, FileInfo::State::present, true, rankOfMetadataFile(file.name), true});
+        builder_.addFile(
+            {file.name, file.size, FileInfo::State::present, true, rankOfMetadataFile(file.name), true});
     }
     for (MetadataFile& file : files_) {
         const Metadata& m = file.metadata;
@@ -108,9 +112,13 @@ void Builder::prepareFiles() {
                 info.rank = rankOfDataFile(path);
                 if (const Status name = checkRelativeName(path); !name.ok()) {
                     info.state = FileInfo::State::wrongKind;
-                    builder_.addNote({"security.path", Severity::error,
-                                      fmt::format("the metadata refers to '{}': {}", path, name.error().message), file.name, {},
-                                      std::nullopt});
+                    builder_.addNote(
+                        {"security.path",
+                         Severity::error,
+                         fmt::format("the metadata refers to '{}': {}", path, name.error().message),
+                         file.name,
+                         {},
+                         std::nullopt});
                 } else if (const DirectoryEntry* entry = entryOf(source_, path)) {
                     info.size = entry->size;
                     if (entry->kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
@@ -121,7 +129,8 @@ void Builder::prepareFiles() {
                     info.state = stat.error().code == ErrorCode::notFound ? FileInfo::State::missing
                                                                           : FileInfo::State::wrongKind;
                 }
-                if (info.rank != kNone && (highestRank_ == kNone || info.rank > highestRank_)) highestRank_ = info.rank;
+                if (info.rank != kNone && (highestRank_ == kNone || info.rank > highestRank_))
+                    highestRank_ = info.rank;
                 it->second = builder_.addFile(std::move(info));
             }
             ids[row.path] = it->second;
@@ -132,7 +141,8 @@ void Builder::prepareFiles() {
 // What lies in the directory beside the files that the metadata names.
 void Builder::noteFiles() {
     std::unordered_map<std::string_view, bool> known;
-    for (size_t i = 0; i < builder_.fileCount(); ++i) known[builder_.file(static_cast<FileId>(i)).path] = true;
+    for (size_t i = 0; i < builder_.fileCount(); ++i)
+        known[builder_.file(static_cast<FileId>(i)).path] = true;
     std::vector<FileInfo> others;
     uint32_t idleRank = kNone;
     for (const DirectoryEntry& entry : source_.entries) {
@@ -147,21 +157,36 @@ void Builder::noteFiles() {
             // A rank that had nothing to write still makes its file.
             if (idleRank == kNone || info.rank > idleRank) idleRank = info.rank;
         } else if (info.rank != kNone && highestRank_ != kNone && info.rank > highestRank_) {
-            builder_.addNote({"file.stale", Severity::warning,
-                              fmt::format("'{}' is not part of this checkpoint: the metadata knows ranks up to {} only; an earlier "
-                                          "save with more ranks has left it", entry.name, highestRank_),
-                              entry.name, {}, std::nullopt});
-        } else if (entry.name.starts_with(".metadata.tmp") || (entry.name.starts_with("__") && entry.name.ends_with(".metadata.tmp"))) {
-            builder_.addNote({"file.lock", Severity::warning,
-                              fmt::format("'{}' is what a save leaves that died before it was finished; data files may have been "
-                                          "overwritten since the metadata was", entry.name),
-                              entry.name, {}, std::nullopt});
+            builder_.addNote({"file.stale",
+                              Severity::warning,
+                              fmt::format("'{}' is not part of this checkpoint: the metadata knows ranks up "
+                                          "to {} only; an earlier "
+                                          "save with more ranks has left it",
+                                          entry.name, highestRank_),
+                              entry.name,
+                              {},
+                              std::nullopt});
+        } else if (entry.name.starts_with(".metadata.tmp") ||
+                   (entry.name.starts_with("__") && entry.name.ends_with(".metadata.tmp"))) {
+            builder_.addNote(
+                {"file.lock",
+                 Severity::warning,
+                 fmt::format(
+                     "'{}' is what a save leaves that died before it was finished; data files may have been "
+                     "overwritten since the metadata was",
+                     entry.name),
+                 entry.name,
+                 {},
+                 std::nullopt});
         }
         others.push_back(std::move(info));
     }
-    for (FileInfo& info : others) builder_.addFile(std::move(info));
+    for (FileInfo& info : others)
+        builder_.addFile(std::move(info));
     if (highestRank_ != kNone || idleRank != kNone) {
-        const uint32_t highest = highestRank_ == kNone ? idleRank : idleRank == kNone ? highestRank_ : std::max(highestRank_, idleRank);
+        const uint32_t highest = highestRank_ == kNone ? idleRank
+                                 : idleRank == kNone   ? highestRank_
+                                                       : std::max(highestRank_, idleRank);
         builder_.setRankCount(highest + 1);
     }
 }
@@ -170,12 +195,19 @@ void Builder::noteForeign() {
     for (const MetadataFile& file : files_) {
         size_t count = 0;
         for (const ForeignGlobal& global : file.metadata.foreign) {
-            const std::string what = global.called
-                                         ? fmt::format("the metadata asks to call '{}', which is beyond plain data; nothing was called",
-                                                       global.name)
-                                         : fmt::format("the metadata names '{}', which is beyond plain data; it was left alone",
-                                                       global.name);
-            addNote(count, {"security.global", global.called ? Severity::error : Severity::warning, what, file.name, {}, global.offset});
+            const std::string what =
+                global.called
+                    ? fmt::format(
+                          "the metadata asks to call '{}', which is beyond plain data; nothing was called",
+                          global.name)
+                    : fmt::format("the metadata names '{}', which is beyond plain data; it was left alone",
+                                  global.name);
+            addNote(count, {"security.global",
+                            global.called ? Severity::error : Severity::warning,
+                            what,
+                            file.name,
+                            {},
+                            global.offset});
         }
     }
 }
@@ -200,7 +232,9 @@ uint16_t Builder::transformOf(uint32_t part, const MetaStored& row) {
 
 bool Builder::sameBytes(const MetaTensor& a, const MetaTensor& b) const {
     const Metadata& m = files_[0].metadata;
-    const auto equal = [](DimSpan x, DimSpan y) { return std::equal(x.begin(), x.end(), y.begin(), y.end()); };
+    const auto equal = [](DimSpan x, DimSpan y) {
+        return std::equal(x.begin(), x.end(), y.begin(), y.end());
+    };
     if (a.dtype != b.dtype || !equal(m.dimsOf(a.shape), m.dimsOf(b.shape))) return false;
     if (a.endChunk - a.firstChunk != b.endChunk - b.firstChunk) return false;
     for (uint32_t i = 0; i < a.endChunk - a.firstChunk; ++i) {
@@ -232,7 +266,8 @@ void Builder::findAliases() {
         const MetaTensor& t = m.tensors[m.entries[e].tensor];
         if (t.firstChunk == t.endChunk || t.unknownDtype != kNone) continue;
         const uint32_t row = joins_[0].chunkRow[t.firstChunk];
-        if (row != kNone && m.stored[row].length > 0) firsts.push_back({m.stored[row].path, m.stored[row].offset, e});
+        if (row != kNone && m.stored[row].length > 0)
+            firsts.push_back({m.stored[row].path, m.stored[row].offset, e});
     }
     std::sort(firsts.begin(), firsts.end(), [](const First& a, const First& b) {
         return std::tie(a.path, a.offset, a.entry) < std::tie(b.path, b.offset, b.entry);
@@ -245,7 +280,8 @@ void Builder::findAliases() {
             continue;
         }
         const MetaTensor& first = m.tensors[m.entries[firsts[begin].entry].tensor];
-        if (sameBytes(first, m.tensors[m.entries[firsts[i].entry].tensor])) aliasEntry_[firsts[i].entry] = firsts[begin].entry;
+        if (sameBytes(first, m.tensors[m.entries[firsts[i].entry].tensor]))
+            aliasEntry_[firsts[i].entry] = firsts[begin].entry;
     }
 }
 
@@ -257,7 +293,8 @@ Status Builder::addTensor(const std::vector<Part>& parts) {
     const std::string_view name = first.texts[entry.name];
     if (tensor.unknownDtype != kNone) {
         addNote(unknownDtypes_, {"meta.inconsistent", Severity::warning,
-                                 fmt::format("the dtype '{}' is not known; the tensor is left out", first.texts[tensor.unknownDtype]),
+                                 fmt::format("the dtype '{}' is not known; the tensor is left out",
+                                             first.texts[tensor.unknownDtype]),
                                  files_[head.file].name, std::string(name), std::nullopt});
         return {};
     }
@@ -269,7 +306,8 @@ Status Builder::addTensor(const std::vector<Part>& parts) {
     const DimSpan shape = first.dimsOf(tensor.shape);
     info.shape.assign(shape.begin(), shape.end());
     if (!aliasEntry_.empty()) {
-        if (const uint32_t original = aliasEntry_[head.entry]; original != kNone) info.aliasOf = tensorOfEntry_[original];
+        if (const uint32_t original = aliasEntry_[head.entry]; original != kNone)
+            info.aliasOf = tensorOfEntry_[original];
         tensorOfEntry_[head.entry] = static_cast<TensorId>(builder_.tensorCount());
     }
     SHARDSCOPE_TRY(builder_.addTensor(info));
@@ -278,18 +316,22 @@ Status Builder::addTensor(const std::vector<Part>& parts) {
         const MetaTensor& t = m.tensors[m.entries[part.entry].tensor];
         if (&part != &head) {
             const DimSpan other = m.dimsOf(t.shape);
-            if (t.dtype != tensor.dtype || t.unknownDtype != kNone || !std::equal(other.begin(), other.end(), shape.begin(), shape.end())) {
-                builder_.addNote({"meta.inconsistent", Severity::error,
-                                  fmt::format("'{}' gives the tensor another dtype or shape than '{}'; its chunks are left out",
-                                              files_[part.file].name, files_[head.file].name),
-                                  files_[part.file].name, info.name, std::nullopt});
+            if (t.dtype != tensor.dtype || t.unknownDtype != kNone ||
+                !std::equal(other.begin(), other.end(), shape.begin(), shape.end())) {
+                builder_.addNote(
+                    {"meta.inconsistent", Severity::error,
+                     fmt::format(
+                         "'{}' gives the tensor another dtype or shape than '{}'; its chunks are left out",
+                         files_[part.file].name, files_[head.file].name),
+                     files_[part.file].name, info.name, std::nullopt});
                 continue;
             }
         }
         for (uint32_t c = t.firstChunk; c < t.endChunk; ++c) {
             // The rows come in another order than the chunks: ask for the ones that are next.
             if (c + kAhead < t.endChunk) {
-                if (const uint32_t soon = joins_[part.file].chunkRow[c + kAhead]; soon != kNone) __builtin_prefetch(&m.stored[soon]);
+                if (const uint32_t soon = joins_[part.file].chunkRow[c + kAhead]; soon != kNone)
+                    __builtin_prefetch(&m.stored[soon]);
             }
             const MetaChunk& meta = m.chunks[c];
             CatalogBuilder::Chunk chunk;
@@ -305,10 +347,11 @@ Status Builder::addTensor(const std::vector<Part>& parts) {
                 chunk.length = stored.length;
                 transform = transformOf(part.file, stored);
             } else if (!boxIsEmpty(chunk.lengths)) {
-                addNote(missingRows_, {"meta.inconsistent", Severity::error,
-                                       fmt::format("chunk {} has no entry in storage_data: nobody knows where its data is",
-                                                   formatBox(chunk.offsets, chunk.lengths)),
-                                       files_[part.file].name, info.name, std::nullopt});
+                addNote(missingRows_,
+                        {"meta.inconsistent", Severity::error,
+                         fmt::format("chunk {} has no entry in storage_data: nobody knows where its data is",
+                                     formatBox(chunk.offsets, chunk.lengths)),
+                         files_[part.file].name, info.name, std::nullopt});
             }
             SHARDSCOPE_TRY(builder_.addChunk(chunk));
             parts_.chunkTransforms.push_back(transform);
@@ -334,9 +377,14 @@ void Builder::addObject(const Part& part) {
         object.length = stored.length;
         transform = transformOf(part.file, stored);
     } else {
-        addNote(missingRows_, {"meta.inconsistent", Severity::error,
-                               fmt::format("the object '{}' has no entry in storage_data: nobody knows where its data is", object.name),
-                               files_[part.file].name, {}, std::nullopt});
+        addNote(missingRows_,
+                {"meta.inconsistent",
+                 Severity::error,
+                 fmt::format("the object '{}' has no entry in storage_data: nobody knows where its data is",
+                             object.name),
+                 files_[part.file].name,
+                 {},
+                 std::nullopt});
     }
     builder_.addObject(std::move(object));
     parts_.objectTransforms.push_back(transform);
@@ -349,11 +397,14 @@ Result<CatalogParts> Builder::run() {
         const Metadata& m = file.metadata;
         joins_.push_back(joinStorage(m));
         std::vector<uint32_t>& rows = pathRows_.emplace_back(m.texts.size(), 0);
-        for (size_t i = 0; i < m.paths.size(); ++i) rows[m.paths[i].name] = static_cast<uint32_t>(i + 1);
+        for (size_t i = 0; i < m.paths.size(); ++i)
+            rows[m.paths[i].name] = static_cast<uint32_t>(i + 1);
         chunkCount += m.chunks.size();
-        for (const MetaChunk& chunk : m.chunks) dimCount += chunk.rank;
+        for (const MetaChunk& chunk : m.chunks)
+            dimCount += chunk.rank;
         entryCount += m.entries.size();
-        for (const MetaEntry& entry : m.entries) roles_.add(m.texts[entry.name]);
+        for (const MetaEntry& entry : m.entries)
+            roles_.add(m.texts[entry.name]);
     }
     prepareFiles();
     noteForeign();
@@ -381,7 +432,8 @@ Result<CatalogParts> Builder::run() {
                 std::vector<Part>& parts = all[it->second];
                 const bool tensor = m.entries[e].tensor != kNone;
                 // An object is taken from the first rank that has it, as torch does.
-                if (parts.empty() || (tensor && files_[parts[0].file].metadata.entries[parts[0].entry].tensor != kNone))
+                if (parts.empty() ||
+                    (tensor && files_[parts[0].file].metadata.entries[parts[0].entry].tensor != kNone))
                     parts.push_back({f, e});
             }
         }
@@ -398,19 +450,29 @@ Result<CatalogParts> Builder::run() {
         for (const uint32_t row : joins_[f].orphans) {
             const MetaStored& stored = m.stored[row];
             const std::string where =
-                stored.hasOffsets ? fmt::format(" at {}", formatDims(m.dimsOf(stored.chunkOffsets, stored.rank))) : std::string();
-            addNote(orphanRows_, {"meta.inconsistent", Severity::warning,
-                                  fmt::format("storage_data has an entry for '{}'{}, which is no chunk or object of this checkpoint",
-                                              m.texts[stored.name], where),
-                                  files_[f].name, std::string(m.texts[stored.name]), stored.offset});
+                stored.hasOffsets
+                    ? fmt::format(" at {}", formatDims(m.dimsOf(stored.chunkOffsets, stored.rank)))
+                    : std::string();
+            addNote(
+                orphanRows_,
+                {"meta.inconsistent", Severity::warning,
+                 fmt::format(
+                     "storage_data has an entry for '{}'{}, which is no chunk or object of this checkpoint",
+                     m.texts[stored.name], where),
+                 files_[f].name, std::string(m.texts[stored.name]), stored.offset});
         }
         orphanRows_ += joins_[f].orphanCount - joins_[f].orphans.size();
     }
-    for (const auto& [count, what] : {std::pair{missingRows_, "chunks or objects without an entry in storage_data"},
-                                      std::pair{orphanRows_, "entries of storage_data that belong to nothing"},
-                                      std::pair{unknownDtypes_, "tensors of unknown dtype"}}) {
+    for (const auto& [count, what] :
+         {std::pair{missingRows_, "chunks or objects without an entry in storage_data"},
+          std::pair{orphanRows_, "entries of storage_data that belong to nothing"},
+          std::pair{unknownDtypes_, "tensors of unknown dtype"}}) {
         if (count > kMaxNotes) {
-            builder_.addNote({"meta.inconsistent", Severity::error, fmt::format("{} {} in all", count, what), files_[0].name, {},
+            builder_.addNote({"meta.inconsistent",
+                              Severity::error,
+                              fmt::format("{} {} in all", count, what),
+                              files_[0].name,
+                              {},
                               std::nullopt});
         }
     }
@@ -431,7 +493,9 @@ uint32_t rankOfDataFile(std::string_view path) {
     const uint32_t rank = leadingRank(path, rest);
     if (rank == kNone || !rest.starts_with('_') || !rest.ends_with(".distcp")) return kNone;
     rest = rest.substr(1, rest.size() - 8);
-    return !rest.empty() && std::all_of(rest.begin(), rest.end(), [](char c) { return c >= '0' && c <= '9'; }) ? rank : kNone;
+    return !rest.empty() && std::all_of(rest.begin(), rest.end(), [](char c) { return c >= '0' && c <= '9'; })
+               ? rank
+               : kNone;
 }
 
 uint32_t rankOfMetadataFile(std::string_view name) {
@@ -440,6 +504,8 @@ uint32_t rankOfMetadataFile(std::string_view name) {
     return rank != kNone && rest == ".metadata" ? rank : kNone;
 }
 
-Result<CatalogParts> buildCatalog(const Source& source, std::vector<MetadataFile> files) { return Builder(source, files).run(); }
+Result<CatalogParts> buildCatalog(const Source& source, std::vector<MetadataFile> files) {
+    return Builder(source, files).run();
+}
 
 }  // namespace shardscope::dcp

@@ -17,7 +17,8 @@ namespace shardscope::dcp {
 
 namespace {
 
-constexpr uint64_t kTransformSlack = uint64_t{1} << 20;  // what a blob adds to the elements of its chunk, generously
+constexpr uint64_t kTransformSlack = uint64_t{1}
+                                     << 20;  // what a blob adds to the elements of its chunk, generously
 constexpr uint64_t kZeroProbe = uint64_t{16} << 20;
 
 bool isDataFile(const DirectoryEntry& entry) {
@@ -32,7 +33,8 @@ bool looksLikeMetadata(const Source& source, std::string_view name) {
     const size_t size = static_cast<size_t>(std::min<uint64_t>(head.size(), (*file)->size()));
     if (!(*file)->readAt(0, std::span(head).first(size)).ok()) return false;
     const std::string_view text(reinterpret_cast<const char*>(head.data()), size);
-    return text.find("torch.distributed") != std::string_view::npos && text.find("Metadata") != std::string_view::npos;
+    return text.find("torch.distributed") != std::string_view::npos &&
+           text.find("Metadata") != std::string_view::npos;
 }
 
 class DcpReader final : public Reader {
@@ -65,14 +67,18 @@ Error DcpReader::explain(Error error, const EntrySlice& slice) const {
     std::vector<std::byte> buffer(size_t{64} << 10);
     const uint64_t probed = std::min(slice.length, kZeroProbe);
     for (uint64_t done = 0; done < probed;) {
-        const auto piece = std::span(buffer).first(static_cast<size_t>(std::min<uint64_t>(buffer.size(), probed - done)));
+        const auto piece =
+            std::span(buffer).first(static_cast<size_t>(std::min<uint64_t>(buffer.size(), probed - done)));
         if (!slice.file->readAt(slice.offset + done, piece).ok()) return error;
-        if (std::any_of(piece.begin(), piece.end(), [](std::byte b) { return b != std::byte{0}; })) return error;
+        if (std::any_of(piece.begin(), piece.end(), [](std::byte b) { return b != std::byte{0}; }))
+            return error;
         done += piece.size();
     }
     if (probed == 0) return error;
-    error.message = probed == slice.length ? "the entry holds only zero bytes: its data was never written, or is lost"
-                                           : "the entry begins with 16 MiB of zero bytes: its data was never written, or is lost";
+    error.message =
+        probed == slice.length
+            ? "the entry holds only zero bytes: its data was never written, or is lost"
+            : "the entry begins with 16 MiB of zero bytes: its data was never written, or is lost";
     error.place.offset = slice.offset;
     return error;
 }
@@ -81,15 +87,18 @@ Result<Extent> DcpReader::locateInside(const ChunkInfo& chunk) const {
     const Catalog& catalog = parts_.catalog;
     if (chunk.file == kNone) {
         if (chunk.elements() == 0) return Extent{};
-        return damaged("storage_data has no entry for this chunk: nobody knows where its data is").byRule("meta.inconsistent");
+        return damaged("storage_data has no entry for this chunk: nobody knows where its data is")
+            .byRule("meta.inconsistent");
     }
     const std::string& path = catalog.files()[chunk.file].path;
     const DType dtype = catalog.dtype(chunk.tensor);
     const auto bytes = dtypeByteCount(dtype, static_cast<uint64_t>(chunk.elements()));
     uint64_t bound = 0;
-    if (!bytes || !checkedAdd(*bytes, kTransformSlack, bound)) return damaged("the size of the chunk overflows");
-    SHARDSCOPE_ASSIGN(const EntrySlice slice, entries_.open(path, chunk.offset, chunk.length,
-                                                            transforms(parts_.chunkTransforms, chunk.id), bound));
+    if (!bytes || !checkedAdd(*bytes, kTransformSlack, bound))
+        return damaged("the size of the chunk overflows");
+    SHARDSCOPE_ASSIGN(
+        const EntrySlice slice,
+        entries_.open(path, chunk.offset, chunk.length, transforms(parts_.chunkTransforms, chunk.id), bound));
     if (chunk.elements() == 0) {
         Extent nothing;
         nothing.file = slice.file;
@@ -102,22 +111,26 @@ Result<Extent> DcpReader::locateInside(const ChunkInfo& chunk) const {
     auto archive = openTorchArchive(slice.file, slice.offset, slice.length, limits);
     if (!archive.ok()) return explain(std::move(archive).error(), slice);
     SHARDSCOPE_ASSIGN(const auto tensor, asTorchTensor(archive->pickle.graph, archive->pickle.root));
-    if (!tensor) return damaged("the entry holds something else than a plain tensor").byRule("meta.inconsistent");
+    if (!tensor)
+        return damaged("the entry holds something else than a plain tensor").byRule("meta.inconsistent");
     if (tensor->dtype != dtype) {
-        return damaged(fmt::format("the data file holds {}, the metadata says {}", dtypeName(tensor->dtype), dtypeName(dtype)))
+        return damaged(fmt::format("the data file holds {}, the metadata says {}", dtypeName(tensor->dtype),
+                                   dtypeName(dtype)))
             .byRule("meta.inconsistent");
     }
     if (!std::equal(tensor->shape.begin(), tensor->shape.end(), chunk.lengths.begin(), chunk.lengths.end())) {
-        return damaged(fmt::format("the data file holds a tensor of shape {}, the metadata says {}", formatDims(tensor->shape),
-                                   formatDims(chunk.lengths)))
+        return damaged(fmt::format("the data file holds a tensor of shape {}, the metadata says {}",
+                                   formatDims(tensor->shape), formatDims(chunk.lengths)))
             .byRule("meta.inconsistent");
     }
     SHARDSCOPE_ASSIGN(const ZipEntry* entry, archive->storageEntry(*tensor));
     SHARDSCOPE_ASSIGN(const StorageSpan span, storageSpan(*tensor));
     if (span.last > entry->size) {
-        return damaged(fmt::format("the tensor needs {} bytes of its storage, which has {}", span.last, entry->size));
+        return damaged(
+            fmt::format("the tensor needs {} bytes of its storage, which has {}", span.last, entry->size));
     }
-    if (entry->method != 0) return unsupported("the tensor is compressed inside its archive, which torch never does");
+    if (entry->method != 0)
+        return unsupported("the tensor is compressed inside its archive, which torch never does");
     SHARDSCOPE_ASSIGN(const uint64_t data, zipDataOffset(archive->zip, *entry));
     Extent extent;
     extent.file = slice.file;
@@ -150,14 +163,17 @@ Result<Value> DcpReader::objectValue(ObjectId id) const {
     if (object.value) return object.value;
     const auto read = [&]() -> Result<Value> {
         if (object.file == kNone)
-            return damaged("storage_data has no entry for this object: nobody knows where it is").byRule("meta.inconsistent");
+            return damaged("storage_data has no entry for this object: nobody knows where it is")
+                .byRule("meta.inconsistent");
         if (object.length > limits_.objectBytes) {
-            return makeError(ErrorCode::limit, fmt::format("the object has {} bytes, more than the {} that are read", object.length,
-                                                           limits_.objectBytes));
+            return makeError(ErrorCode::limit,
+                             fmt::format("the object has {} bytes, more than the {} that are read",
+                                         object.length, limits_.objectBytes));
         }
         const std::string& path = parts_.catalog.files()[object.file].path;
         SHARDSCOPE_ASSIGN(const EntrySlice slice,
-                          entries_.open(path, object.offset, object.length, transforms(parts_.objectTransforms, id), limits_.objectBytes));
+                          entries_.open(path, object.offset, object.length,
+                                        transforms(parts_.objectTransforms, id), limits_.objectBytes));
         std::array<std::byte, 4> magic{};
         if (slice.length >= magic.size()) SHARDSCOPE_TRY(slice.file->readAt(slice.offset, magic));
         if (std::memcmp(magic.data(), "PK\x03\x04", magic.size()) == 0) {
@@ -180,7 +196,8 @@ Result<Value> DcpReader::objectValue(ObjectId id) const {
     auto value = read();
     if (value.ok()) return value;
     Error error = std::move(value).error();
-    if (object.file != kNone) (void)std::move(error).inFile(parts_.catalog.files()[object.file].path).at(object.offset);
+    if (object.file != kNone)
+        (void)std::move(error).inFile(parts_.catalog.files()[object.file].path).at(object.offset);
     return std::move(error).ofTensor(object.name);
 }
 
@@ -190,24 +207,29 @@ Probe probeDcp(const Source& source) {
     if (!source.entry.empty()) {
         if (source.entry != ".metadata" && rankOfMetadataFile(source.entry) == kNone) return {};
         if (looksLikeMetadata(source, source.entry))
-            return {Probe::Match::certain, fmt::format("'{}' is the metadata of torch.distributed.checkpoint", source.entry)};
-        return {Probe::Match::possible, fmt::format("'{}' is named as the metadata of a distributed checkpoint", source.entry)};
+            return {Probe::Match::certain,
+                    fmt::format("'{}' is the metadata of torch.distributed.checkpoint", source.entry)};
+        return {Probe::Match::possible,
+                fmt::format("'{}' is named as the metadata of a distributed checkpoint", source.entry)};
     }
     const bool data = std::any_of(source.entries.begin(), source.entries.end(), isDataFile);
     std::string metadata;
     if (source.hasFile(".metadata")) metadata = ".metadata";
     for (const DirectoryEntry& entry : source.entries) {
-        if (metadata.empty() && entry.kind == DirectoryEntry::Kind::file && rankOfMetadataFile(entry.name) != kNone)
+        if (metadata.empty() && entry.kind == DirectoryEntry::Kind::file &&
+            rankOfMetadataFile(entry.name) != kNone)
             metadata = entry.name;
     }
     if (!metadata.empty()) {
-        if (data) return {Probe::Match::certain, fmt::format("has '{}' and .distcp files of ranks", metadata)};
+        if (data)
+            return {Probe::Match::certain, fmt::format("has '{}' and .distcp files of ranks", metadata)};
         if (looksLikeMetadata(source, metadata))
             return {Probe::Match::certain, fmt::format("has '{}' of torch.distributed.checkpoint", metadata)};
         return {Probe::Match::possible, fmt::format("has '{}'", metadata)};
     }
     if (data) return {Probe::Match::possible, "has .distcp files of ranks, but no .metadata"};
-    if (source.hasFile(".metadata.tmp")) return {Probe::Match::possible, "has .metadata.tmp, but no .metadata"};
+    if (source.hasFile(".metadata.tmp"))
+        return {Probe::Match::possible, "has .metadata.tmp, but no .metadata"};
     return {};
 }
 
@@ -219,17 +241,20 @@ Result<std::unique_ptr<Reader>> openDcp(const Source& source, const OpenOptions&
         names.emplace_back(".metadata");
     } else {
         for (const DirectoryEntry& entry : source.entries) {
-            if (entry.kind == DirectoryEntry::Kind::file && rankOfMetadataFile(entry.name) != kNone) names.push_back(entry.name);
+            if (entry.kind == DirectoryEntry::Kind::file && rankOfMetadataFile(entry.name) != kNone)
+                names.push_back(entry.name);
         }
-        std::sort(names.begin(), names.end(),
-                  [](const std::string& a, const std::string& b) { return rankOfMetadataFile(a) < rankOfMetadataFile(b); });
+        std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+            return rankOfMetadataFile(a) < rankOfMetadataFile(b);
+        });
     }
     if (names.empty()) {
         const bool begun = source.hasFile(".metadata.tmp");
         return makeError(ErrorCode::notFound, "the checkpoint was never committed: it has no .metadata file")
             .inFile(source.directory->path())
             .withHint(begun ? "the save died while it wrote .metadata.tmp; use an earlier checkpoint"
-                            : "the save died before its metadata was written, or .metadata was not copied (its name begins with a "
+                            : "the save died before its metadata was written, or .metadata was not copied "
+                              "(its name begins with a "
                               "dot); use an earlier checkpoint");
     }
     std::vector<MetadataFile> files;

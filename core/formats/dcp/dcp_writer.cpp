@@ -17,7 +17,8 @@ namespace shardscope::dcp {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-constexpr uint64_t kAlignedChunk = uint64_t{64} << 10;  // from this size on, raw data starts on a page of the file
+constexpr uint64_t kAlignedChunk = uint64_t{64}
+                                   << 10;  // from this size on, raw data starts on a page of the file
 constexpr uint32_t kMaxRanks = 1 << 20;
 
 uint32_t crcOf(std::string_view bytes) {
@@ -30,7 +31,8 @@ constexpr std::string_view kVersion = "3\n";
 // The torch.save archive around one tensor, or around one object (without data/0).
 class Blob {
   public:
-    explicit Blob(std::string pickle, std::optional<uint64_t> dataSize) : pickle_(std::move(pickle)), zip_("archive") {
+    explicit Blob(std::string pickle, std::optional<uint64_t> dataSize)
+        : pickle_(std::move(pickle)), zip_("archive") {
         zip_.addRecord("data.pkl", pickle_.size());
         zip_.addRecord("byteorder", kByteOrder.size());
         if (dataSize) data_ = zip_.addRecord("data/0", *dataSize);
@@ -45,7 +47,8 @@ class Blob {
         std::string out = small(0, pickle_);
         out += small(1, kByteOrder);
         if (data_) return out + zip_.header(*data_);
-        return out + small(2, kVersion) + zip_.directory({crcOf(pickle_), crcOf(kByteOrder), crcOf(kVersion)});
+        return out + small(2, kVersion) +
+               zip_.directory({crcOf(pickle_), crcOf(kByteOrder), crcOf(kVersion)});
     }
     std::string after(uint32_t dataCrc) const {
         std::string out = zip_.descriptor(*data_, dataCrc);
@@ -74,7 +77,8 @@ class DcpLayout final : public TargetLayout {
 
     Status plan();
     Status chunkLiterals(ChunkId chunk, uint32_t crc32, const LiteralSink& sink) const override;
-    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs, const LiteralSink& sink) const override;
+    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
+                        const LiteralSink& sink) const override;
 
   private:
     struct Sizes {
@@ -92,7 +96,8 @@ class DcpLayout final : public TargetLayout {
 };
 
 // Archives differ only by dtype and shape, and most chunks of a checkpoint look like another one.
-DcpLayout::Sizes DcpLayout::sizesOf(DType dtype, DimSpan shape, std::unordered_map<std::string, Sizes>& known) const {
+DcpLayout::Sizes DcpLayout::sizesOf(DType dtype, DimSpan shape,
+                                    std::unordered_map<std::string, Sizes>& known) const {
     std::string key(1, static_cast<char>(dtype));
     key.append(reinterpret_cast<const char*>(shape.data()), shape.size() * sizeof(int64_t));
     if (known.size() > 65536) known.clear();
@@ -106,7 +111,9 @@ DcpLayout::Sizes DcpLayout::sizesOf(DType dtype, DimSpan shape, std::unordered_m
 
 Status DcpLayout::planObjects() {
     for (const ObjectInfo& object : wanted_.objects()) {
-        if (!object.value) return makeError(ErrorCode::internal, "the value of an object was not read").ofTensor(object.name);
+        if (!object.value)
+            return makeError(ErrorCode::internal, "the value of an object was not read")
+                .ofTensor(object.name);
         auto pickle = encodePickle(object.value);
         if (!pickle.ok()) return std::move(pickle).error().ofTensor(object.name);
         const uint64_t size = Blob(std::move(pickle).value(), std::nullopt).size();
@@ -126,16 +133,19 @@ Status DcpLayout::planAlias(TensorId tensor) {
         const ChunkId guess = wanted_.firstChunk(original) + (c - wanted_.firstChunk(tensor));
         const auto same = [&](ChunkId o) {
             const ChunkInfo other = wanted_.chunk(original, o);
-            return std::equal(chunk.offsets.begin(), chunk.offsets.end(), other.offsets.begin(), other.offsets.end()) &&
-                   std::equal(chunk.lengths.begin(), chunk.lengths.end(), other.lengths.begin(), other.lengths.end());
+            return std::equal(chunk.offsets.begin(), chunk.offsets.end(), other.offsets.begin(),
+                              other.offsets.end()) &&
+                   std::equal(chunk.lengths.begin(), chunk.lengths.end(), other.lengths.begin(),
+                              other.lengths.end());
         };
         if (guess < wanted_.endChunk(original) && same(guess)) twin = guess;
         for (ChunkId o = wanted_.firstChunk(original); twin == kNone && o < wanted_.endChunk(original); ++o) {
             if (same(o)) twin = o;
         }
         if (twin == kNone) {
-            return makeError(ErrorCode::impossible, fmt::format("the tensor shares its data with '{}', but is cut differently",
-                                                                wanted_.name(original)))
+            return makeError(ErrorCode::impossible,
+                             fmt::format("the tensor shares its data with '{}', but is cut differently",
+                                         wanted_.name(original)))
                 .ofTensor(wanted_.name(tensor));
         }
         chunkFile[c] = chunkFile[twin];
@@ -152,8 +162,10 @@ Status DcpLayout::plan() {
             if (rank != kNone && rank >= ranks) ranks = rank + 1;
         }
     }
-    if (ranks > kMaxRanks) return makeError(ErrorCode::limit, fmt::format("{} ranks are more than are written", ranks));
-    for (uint32_t r = 0; r < ranks; ++r) files.push_back({fmt::format("__{}_0.distcp", r), 0, false});
+    if (ranks > kMaxRanks)
+        return makeError(ErrorCode::limit, fmt::format("{} ranks are more than are written", ranks));
+    for (uint32_t r = 0; r < ranks; ++r)
+        files.push_back({fmt::format("__{}_0.distcp", r), 0, false});
     SHARDSCOPE_TRY(planObjects());
 
     chunkFile.resize(wanted_.chunkCount());
@@ -163,21 +175,25 @@ Status DcpLayout::plan() {
         if (wanted_.aliasOf(t) != kNone) continue;
         const DType dtype = wanted_.dtype(t);
         if (!dtypeIsWholeBytes(dtype)) {
-            return makeError(ErrorCode::impossible, fmt::format("torch has no {} tensors", dtypeName(dtype))).ofTensor(wanted_.name(t));
+            return makeError(ErrorCode::impossible, fmt::format("torch has no {} tensors", dtypeName(dtype)))
+                .ofTensor(wanted_.name(t));
         }
         for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
             const ChunkInfo chunk = wanted_.chunk(t, c);
             if (chunk.flat) {
-                return makeError(ErrorCode::impossible, "a chunk is a flat range, which this format cannot hold: only boxes")
+                return makeError(ErrorCode::impossible,
+                                 "a chunk is a flat range, which this format cannot hold: only boxes")
                     .ofTensor(wanted_.name(t));
             }
             const FileId file = chunk.rank == kNone ? 0 : chunk.rank;
             const Sizes sizes = sizesOf(dtype, chunk.lengths, known);
             uint64_t& end = files[file].size;
             uint64_t data = 0;
-            if (!checkedAdd(end, sizes.dataOffset, data)) return makeError(ErrorCode::limit, "a file would be too large");
+            if (!checkedAdd(end, sizes.dataOffset, data))
+                return makeError(ErrorCode::limit, "a file would be too large");
             const bool aligned = static_cast<uint64_t>(chunk.elements()) * dtypeBytes(dtype) >= kAlignedChunk;
-            if (aligned && !checkedAlignUp(data, kPage, data)) return makeError(ErrorCode::limit, "a file would be too large");
+            if (aligned && !checkedAlignUp(data, kPage, data))
+                return makeError(ErrorCode::limit, "a file would be too large");
             chunkFile[c] = file;
             chunkOffset[c] = data;
             if (!checkedAdd(data, sizes.total - sizes.dataOffset, end) || end > uint64_t{INT64_MAX})
@@ -257,7 +273,8 @@ std::vector<LeftOut> cannotHoldInDcp(const Catalog& wanted) {
     std::vector<LeftOut> out;
     for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
         if (!dtypeIsWholeBytes(wanted.dtype(t)))
-            out.push_back({std::string(wanted.name(t)), fmt::format("torch has no {} tensors", dtypeName(wanted.dtype(t)))});
+            out.push_back({std::string(wanted.name(t)),
+                           fmt::format("torch has no {} tensors", dtypeName(wanted.dtype(t)))});
     }
     for (const ObjectInfo& object : wanted.objects()) {
         if (!object.value) {

@@ -20,8 +20,8 @@ struct BlobPlace {
     uint64_t length = 0;
 };
 
-// The `.metadata` pickle, handed out in pieces of about a MiB. Protocol 2, the classes and five tensor properties that every
-// torch from 2.3 on reads.
+// The `.metadata` pickle, handed out in pieces of about a MiB. Protocol 2, the classes and five tensor
+// properties that every torch from 2.3 on reads.
 struct MetadataPlan {
     const Catalog* catalog = nullptr;
     std::function<std::string(uint32_t file)> fileName;

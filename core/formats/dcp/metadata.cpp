@@ -36,7 +36,8 @@ void TextTable::grow() {
     for (TextId id = 0; id < size(); ++id) {
         const std::string_view text = (*this)[id];
         size_t slot = XXH3_64bits(text.data(), text.size()) & mask;
-        while (bigger[slot]) slot = (slot + 1) & mask;
+        while (bigger[slot])
+            slot = (slot + 1) & mask;
         bigger[slot] = id + 1;
     }
     slots_ = std::move(bigger);
@@ -48,7 +49,8 @@ namespace {
 
 constexpr size_t kMaxTwins = 64;
 
-// Finds the chunk of a tensor with given offsets: at a guessed position, else in an order that is sorted on first use.
+// Finds the chunk of a tensor with given offsets: at a guessed position, else in an order that is sorted on
+// first use.
 class ChunkFinder {
   public:
     explicit ChunkFinder(const Metadata& metadata) : metadata_(metadata) {}
@@ -70,8 +72,9 @@ class ChunkFinder {
         if (order.empty()) {
             order.resize(t.endChunk - t.firstChunk);
             std::iota(order.begin(), order.end(), t.firstChunk);
-            std::stable_sort(order.begin(), order.end(),
-                             [&](uint32_t a, uint32_t b) { return compare(a, metadata_.chunks[b].offsets, rank) < 0; });
+            std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+                return compare(a, metadata_.chunks[b].offsets, rank) < 0;
+            });
         }
         const auto low = std::lower_bound(order.begin(), order.end(), offsets,
                                           [&](uint32_t a, uint32_t o) { return compare(a, o, rank) < 0; });
@@ -103,7 +106,8 @@ StorageJoin joinStorage(const Metadata& metadata) {
     join.chunkRow.assign(metadata.chunks.size(), kNone);
     join.objectRow.assign(metadata.entries.size(), kNone);
     std::vector<uint32_t> entryOf(metadata.texts.size(), kNone);
-    for (size_t e = 0; e < metadata.entries.size(); ++e) entryOf[metadata.entries[e].name] = static_cast<uint32_t>(e);
+    for (size_t e = 0; e < metadata.entries.size(); ++e)
+        entryOf[metadata.entries[e].name] = static_cast<uint32_t>(e);
 
     ChunkFinder finder(metadata);
     std::vector<uint32_t> next(metadata.tensors.size(), 0);

@@ -1,8 +1,8 @@
-// What a DCP `.metadata` pickle says, as columns, decoded straight from the opcodes. No Python object is built, nothing is
-// imported or called: classes are recognised by name, everything else becomes inert.
+// What a DCP `.metadata` pickle says, as columns, decoded straight from the opcodes. No Python object is
+// built, nothing is imported or called: classes are recognised by name, everything else becomes inert.
 //
-// Source of the facts: torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch 2.0 to 2.15, and CPython's
-// pickletools; docs/formats/dcp.md lists them.
+// Source of the facts: torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch 2.0 to 2.15, and
+// CPython's pickletools; docs/formats/dcp.md lists them.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ struct MetaTensor {
 struct MetaChunk {
     uint32_t offsets = 0;  // both are stretches of Metadata::dims
     uint32_t lengths = 0;
-    uint8_t rank = 0;      // of both
+    uint8_t rank = 0;  // of both
 };
 
 // One row of state_dict_metadata.
@@ -71,10 +71,10 @@ struct MetaStored {
     TextId name = 0;
     TextId path = 0;
     uint32_t chunkOffsets = 0;  // stretch of Metadata::dims
-    uint32_t chunk = kNone;     // in Metadata::chunks: one with these offsets, where the writer's hint led to it
+    uint32_t chunk = kNone;  // in Metadata::chunks: one with these offsets, where the writer's hint led to it
     uint8_t rank = 0;
     bool hasOffsets = false;
-    uint16_t transforms = 0;    // index into Metadata::transforms; 0 = none
+    uint16_t transforms = 0;  // index into Metadata::transforms; 0 = none
 };
 
 // One row of planner_data that is not simply [name].
@@ -85,8 +85,8 @@ struct MetaPath {
 };
 
 struct ForeignGlobal {
-    std::string name;       // "module.name"
-    bool called = false;    // a REDUCE asks for a call of it
+    std::string name;     // "module.name"
+    bool called = false;  // a REDUCE asks for a call of it
     uint64_t offset = 0;
 };
 
@@ -105,17 +105,18 @@ struct Metadata {
 
     // What tells the writer's generation.
     int protocol = 0;
-    bool oldProperties = false;       // TensorProperties of torch.distributed._shard
-    bool sixProperties = false;       // strides among the tensor properties
+    bool oldProperties = false;  // TensorProperties of torch.distributed._shard
+    bool sixProperties = false;  // strides among the tensor properties
     bool hasStorageMeta = false;
     bool storageMetaModules = false;
-    std::string version;              // Metadata.version where it is a text
+    std::string version;  // Metadata.version where it is a text
 
     DimSpan dimsOf(uint32_t at, uint8_t rank) const { return DimSpan(dims).subspan(at, rank); }
     DimSpan dimsOf(DimsRef ref) const { return dimsOf(ref.at, ref.rank); }
 };
 
-// Errors: damaged with the byte offset; unsupported (the layouts of torch 1.12 and 1.13, protocols above 5); limit.
+// Errors: damaged with the byte offset; unsupported (the layouts of torch 1.12 and 1.13, protocols above 5);
+// limit.
 Result<Metadata> decodeMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop);
 
 // Which row of storage_data each chunk and each entry without tensor has.

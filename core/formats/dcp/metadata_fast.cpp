@@ -1,6 +1,7 @@
-// The three objects that make up nearly all of a `.metadata` - a chunk, a storage key, a storage entry - recognised as the
-// run of opcodes that CPython's pickler writes for them and taken in one step. Anything unexpected, be it a value that the
-// memo hands out again later, and nothing happens: the ordinary opcodes are then walked one by one, with the same result.
+// The three objects that make up nearly all of a `.metadata` - a chunk, a storage key, a storage entry -
+// recognised as the run of opcodes that CPython's pickler writes for them and taken in one step. Anything
+// unexpected, be it a value that the memo hands out again later, and nothing happens: the ordinary opcodes
+// are then walked one by one, with the same result.
 #include "formats/dcp/metadata_machine.h"
 
 namespace shardscope::dcp {
@@ -40,7 +41,8 @@ struct MetadataMachine::Follower {
         return slot && slot->filled ? &slot->value : nullptr;
     }
     bool newObject() {
-        return take(kEmptyTuple) && take(kNewObj) && memoize() && take(kEmptyDict) && memoize() && take(kMark);
+        return take(kEmptyTuple) && take(kNewObj) && memoize() && take(kEmptyDict) && memoize() &&
+               take(kMark);
     }
     bool word(TextId& out) {
         const Value* key = get();
@@ -76,7 +78,8 @@ struct MetadataMachine::Follower {
                 p += 2 + size;
                 return true;
             }
-            default: return false;
+            default:
+                return false;
         }
     }
     // A torch.Size: made here, its integers added to the dims column, or handed out by the memo.
@@ -93,7 +96,8 @@ struct MetadataMachine::Follower {
         out.at = static_cast<uint32_t>(dims.size());
         size_t count = 0;
         const bool marked = take(kMark);
-        for (int64_t value = 0; count < kFastDims && integer(value); ++count) dims.push_back(value);
+        for (int64_t value = 0; count < kFastDims && integer(value); ++count)
+            dims.push_back(value);
         out.rank = static_cast<uint8_t>(count);
         if (marked) {
             if (!take(kTuple)) return false;
@@ -113,7 +117,8 @@ struct MetadataMachine::Follower {
     bool end() { return take(kSetItems) && take(kBuild); }
 };
 
-// A torch.Size that is fetched again (offsets that a chunk and its storage key share) is put where the memo keeps it.
+// A torch.Size that is fetched again (offsets that a chunk and its storage key share) is put where the memo
+// keeps it.
 void MetadataMachine::keepSize(uint64_t index, DimsRef ref) {
     if (!use_.fetched(index)) return;
     Slot& slot = *slotOf(index);
@@ -200,7 +205,8 @@ bool MetadataMachine::fastObject(const Value& cls) {
             infos_.push_back(record);
             break;
         }
-        default: return false;
+        default:
+            return false;
     }
     if (!done || stack_.size() >= kMaxStack) {
         if (dims >= dimsPin_) out_.dims.resize(dims);

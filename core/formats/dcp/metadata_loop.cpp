@@ -36,7 +36,10 @@ void appendUtf8(std::string& out, uint32_t c) {
 std::string rawUnicodeEscape(std::string_view text) {
     std::string out;
     for (size_t i = 0; i < text.size();) {
-        const size_t digits = i + 1 < text.size() && text[i] == '\\' ? (text[i + 1] == 'u' ? 4 : text[i + 1] == 'U' ? 8 : 0) : 0;
+        const size_t digits = i + 1 < text.size() && text[i] == '\\' ? (text[i + 1] == 'u'   ? 4
+                                                                        : text[i + 1] == 'U' ? 8
+                                                                                             : 0)
+                                                                     : 0;
         if (digits && i + 2 + digits <= text.size()) {
             const std::string hex(text.substr(i + 2, digits));
             char* stop = nullptr;
@@ -61,11 +64,13 @@ Result<std::string_view> MetadataMachine::textOperand(size_t header, uint64_t le
     if (start > window_.fileSize() || length > window_.fileSize() - start)
         return bad(fmt::format("a string of {} bytes goes beyond the end of the file", length));
     if (length > limits_.pickleText)
-        return makeError(ErrorCode::limit, fmt::format("a string of {} bytes is longer than the {} that are read", length,
-                                                       limits_.pickleText))
+        return makeError(ErrorCode::limit,
+                         fmt::format("a string of {} bytes is longer than the {} that are read", length,
+                                     limits_.pickleText))
             .at(here());
     p_ = opcode_;
-    if (header + length > static_cast<size_t>(end_ - p_)) SHARDSCOPE_TRY(refill(static_cast<size_t>(header + length) + 16));
+    if (header + length > static_cast<size_t>(end_ - p_))
+        SHARDSCOPE_TRY(refill(static_cast<size_t>(header + length) + 16));
     const auto* text = reinterpret_cast<const char*>(opcode_ + header);
     p_ = opcode_ + header + length;
     return std::string_view(text, static_cast<size_t>(length));
@@ -91,9 +96,14 @@ Status MetadataMachine::step() {
     uint32_t first = 0;
     Value value;
     switch (op) {
-        case kProto: p_ += 1; return {};
-        case kFrame: p_ += 8; return {};
-        case kNone_: return push(value);
+        case kProto:
+            p_ += 1;
+            return {};
+        case kFrame:
+            p_ += 8;
+            return {};
+        case kNone_:
+            return push(value);
         case kNewTrue:
         case kNewFalse:
             value.kind = Kind::boolean;
@@ -152,7 +162,8 @@ Status MetadataMachine::step() {
         }
         case kString: {
             SHARDSCOPE_ASSIGN(std::string_view text, lineOperand());
-            if (text.size() >= 2 && (text.front() == '\'' || text.front() == '"')) text = text.substr(1, text.size() - 2);
+            if (text.size() >= 2 && (text.front() == '\'' || text.front() == '"'))
+                text = text.substr(1, text.size() - 2);
             return pushText(text);
         }
         case kShortBinBytes:
@@ -160,7 +171,9 @@ Status MetadataMachine::step() {
         case kBinBytes8:
         case kByteArray8: {
             const size_t header = op == kShortBinBytes ? 2 : op == kBinBytes ? 5 : 9;
-            const uint64_t length = op == kShortBinBytes ? opcode_[1] : op == kBinBytes ? load32(opcode_ + 1) : load64(opcode_ + 1);
+            const uint64_t length = op == kShortBinBytes ? opcode_[1]
+                                    : op == kBinBytes    ? load32(opcode_ + 1)
+                                                         : load64(opcode_ + 1);
             SHARDSCOPE_ASSIGN(auto bytes, textOperand(header, length));
             (void)bytes;
             value.kind = Kind::opaque;
@@ -230,7 +243,8 @@ Status MetadataMachine::step() {
             if (op != kFrozenSet) {
                 made = newObject(value);
                 // INST and OBJ call the class with what the mark holds.
-                if (value.kind == Kind::global && value.cls == Class::foreign && globals_[value.a].foreign != kNone)
+                if (value.kind == Kind::global && value.cls == Class::foreign &&
+                    globals_[value.a].foreign != kNone)
                     out_.foreign[globals_[value.a].foreign].called = true;
             }
             return push(made);
@@ -251,7 +265,8 @@ Status MetadataMachine::step() {
             SHARDSCOPE_TRY(need(2));
             const Value name = stack_[stack_.size() - 1];
             const Value module = stack_[stack_.size() - 2];
-            if (name.kind != Kind::text || module.kind != Kind::text) return bad("a global is named by something else than text");
+            if (name.kind != Kind::text || module.kind != Kind::text)
+                return bad("a global is named by something else than text");
             stack_.resize(stack_.size() - 2);
             // Copies: interning may move the texts.
             return pushGlobal(std::string(out_.texts[module.a]), std::string(out_.texts[name.a]));
@@ -281,7 +296,8 @@ Status MetadataMachine::step() {
             SHARDSCOPE_ASSIGN(std::string_view line, lineOperand());
             int64_t index = 0;
             const auto* begin = reinterpret_cast<const uint8_t*>(line.data());
-            if (!parseDecimal(begin, begin + line.size(), index) || index < 0) return bad("a memo index is not a number");
+            if (!parseDecimal(begin, begin + line.size(), index) || index < 0)
+                return bad("a memo index is not a number");
             if (op == kGet) return fetch(static_cast<uint64_t>(index));
             counter_.put(static_cast<uint64_t>(index));
             return memoize(static_cast<uint64_t>(index));
@@ -294,7 +310,8 @@ Status MetadataMachine::step() {
             p_ += 4;
             counter_.put(load32(opcode_ + 1));
             return memoize(load32(opcode_ + 1));
-        default: break;
+        default:
+            break;
     }
     return bad(fmt::format("byte 0x{:02x} is no pickle opcode", op));
 }
@@ -306,9 +323,11 @@ Result<Metadata> MetadataMachine::run() {
     Value value;
     while (true) {
         opcode_ = p_;
-        if (static_cast<size_t>(end_ - p_) < kFastWindow && !window_.atEnd()) SHARDSCOPE_TRY(refill(kFastWindow));
+        if (static_cast<size_t>(end_ - p_) < kFastWindow && !window_.atEnd())
+            SHARDSCOPE_TRY(refill(kFastWindow));
         // The first pass has walked to STOP, so the file can only be short here when it changed in between.
-        if (opcode_ >= end_) return makeError(ErrorCode::changed, "the file changed while it was read").at(here());
+        if (opcode_ >= end_)
+            return makeError(ErrorCode::changed, "the file changed while it was read").at(here());
         switch (*opcode_) {
             case kMemoize: {
                 ++p_;
@@ -319,7 +338,8 @@ Result<Metadata> MetadataMachine::run() {
             case kBinGet: {
                 p_ += 2;
                 const Slot& slot = low_[opcode_[1]];
-                if (!slot.filled) return bad(fmt::format("memo entry {} is fetched before it is stored", opcode_[1]));
+                if (!slot.filled)
+                    return bad(fmt::format("memo entry {} is fetched before it is stored", opcode_[1]));
                 if (slot.value.kind == Kind::global && fastObject(slot.value)) break;
                 SHARDSCOPE_TRY(push(slot.value));
                 break;
@@ -327,7 +347,8 @@ Result<Metadata> MetadataMachine::run() {
             case kLongBinGet: {
                 p_ += 5;
                 const Slot* slot = slotOf(load32(opcode_ + 1));
-                if (slot && slot->filled && slot->value.kind == Kind::global && fastObject(slot->value)) break;
+                if (slot && slot->filled && slot->value.kind == Kind::global && fastObject(slot->value))
+                    break;
                 SHARDSCOPE_TRY(fetch(load32(opcode_ + 1)));
                 break;
             }
@@ -349,7 +370,8 @@ Result<Metadata> MetadataMachine::run() {
             case kMark:
                 ++p_;
                 if (marks_.size() >= size_t{4} << 20)
-                    return makeError(ErrorCode::limit, "the pickle nests more than 4 million marks").at(here());
+                    return makeError(ErrorCode::limit, "the pickle nests more than 4 million marks")
+                        .at(here());
                 marks_.push_back(static_cast<uint32_t>(stack_.size()));
                 break;
             case kEmptyTuple:
@@ -399,7 +421,9 @@ Result<Metadata> MetadataMachine::run() {
                 const Value root = stack_.back();
                 return finish(root);
             }
-            default: SHARDSCOPE_TRY(step()); break;
+            default:
+                SHARDSCOPE_TRY(step());
+                break;
         }
     }
 }
@@ -421,8 +445,10 @@ Result<Metadata> MetadataMachine::finish(const Value& root) {
     const Dict stateDict = takeDict(record.stateDict);
     const Dict storageData = takeDict(record.storageData);
     const Dict plannerData = takeDict(record.plannerData);
-    if (stateDict.items.count) return damaged("state_dict_metadata holds something else than tensors and bytes").at(here());
-    if (storageData.items.count) return damaged("storage_data holds something else than storage entries").at(here());
+    if (stateDict.items.count)
+        return damaged("state_dict_metadata holds something else than tensors and bytes").at(here());
+    if (storageData.items.count)
+        return damaged("storage_data holds something else than storage entries").at(here());
     // Keys that are also attribute names were kept as plain pairs.
     Dict paths = plannerData;
     for (uint32_t i = 0; i < plannerData.items.count; i += 2) {
@@ -459,7 +485,8 @@ Result<Metadata> MetadataMachine::finish(const Value& root) {
             if (chunk.offsets == kNone || chunk.lengths == kNone)
                 return damaged("a chunk lacks its offsets or sizes").ofTensor(name);
             if (chunk.rank != made.shape.rank) {
-                return damaged(fmt::format("a chunk has {} dimensions, its tensor has {}", chunk.rank, made.shape.rank))
+                return damaged(fmt::format("a chunk has {} dimensions, its tensor has {}", chunk.rank,
+                                           made.shape.rank))
                     .ofTensor(name);
             }
         }
@@ -469,8 +496,9 @@ Result<Metadata> MetadataMachine::finish(const Value& root) {
 
 Result<Metadata> decodeMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop) {
     if (file.size() > limits.pickleBytes) {
-        return makeError(ErrorCode::limit, fmt::format("the metadata file has {} bytes, more than the {} that are read",
-                                                       file.size(), limits.pickleBytes))
+        return makeError(ErrorCode::limit,
+                         fmt::format("the metadata file has {} bytes, more than the {} that are read",
+                                     file.size(), limits.pickleBytes))
             .inFile(file.path());
     }
     if (file.size() == 0) return damaged("the metadata file is empty", 0).inFile(file.path());

@@ -11,9 +11,11 @@ namespace shardscope::dcp {
 namespace {
 
 constexpr std::array<std::string_view, kWordCount> kWords = {
-    "offsets",    "sizes",  "fqn",    "index",                "offset",       "relative_path", "length",
-    "transform_descriptors", "properties", "size", "chunks", "state_dict_metadata", "planner_data", "storage_data",
-    "storage_meta", "version", "dtype", "strides", "modules"};
+    "offsets",      "sizes",         "fqn",          "index",
+    "offset",       "relative_path", "length",       "transform_descriptors",
+    "properties",   "size",          "chunks",       "state_dict_metadata",
+    "planner_data", "storage_data",  "storage_meta", "version",
+    "dtype",        "strides",       "modules"};
 
 constexpr size_t kMaxItems = size_t{64} << 20;
 constexpr uint64_t kMaxMoved = uint64_t{64} << 20;
@@ -21,9 +23,11 @@ constexpr size_t kMaxForeign = 10'000;
 
 }  // namespace
 
-MetadataMachine::MetadataMachine(const ReadFile& file, const Limits& limits, const StopToken& stop, const MemoUse& use)
+MetadataMachine::MetadataMachine(const ReadFile& file, const Limits& limits, const StopToken& stop,
+                                 const MemoUse& use)
     : window_(file, stop), limits_(limits), use_(use) {
-    for (std::string_view word : kWords) out_.texts.intern(word);
+    for (std::string_view word : kWords)
+        out_.texts.intern(word);
     out_.protocol = use.protocol;
     out_.transforms.emplace_back();
     memo_.resize(use.count());
@@ -40,7 +44,9 @@ Error MetadataMachine::stackLimit() const {
     return makeError(ErrorCode::limit, "the pickle stacks more than 4 million values").at(here());
 }
 
-Error MetadataMachine::bad(std::string message) const { return damaged(std::move(message), here()); }
+Error MetadataMachine::bad(std::string message) const {
+    return damaged(std::move(message), here());
+}
 
 Status MetadataMachine::refill(size_t need) {
     const uint64_t at = window_.offsetOf(p_);
@@ -60,15 +66,24 @@ void MetadataMachine::pin(const Value& value) {
     switch (value.kind) {
         case Kind::ints:
         case Kind::intsIn1:
-        case Kind::size: dimsPin_ = static_cast<uint32_t>(out_.dims.size()); break;
-        case Kind::tuple: itemsPin_ = static_cast<uint32_t>(items_.size()); break;
-        case Kind::list: listPin_ = static_cast<uint32_t>(lists_.size()); break;
-        case Kind::dict: dictPin_ = static_cast<uint32_t>(dicts_.size()); break;
+        case Kind::size:
+            dimsPin_ = static_cast<uint32_t>(out_.dims.size());
+            break;
+        case Kind::tuple:
+            itemsPin_ = static_cast<uint32_t>(items_.size());
+            break;
+        case Kind::list:
+            listPin_ = static_cast<uint32_t>(lists_.size());
+            break;
+        case Kind::dict:
+            dictPin_ = static_cast<uint32_t>(dicts_.size());
+            break;
         case Kind::object:
             if (value.cls == Class::index) indexPin_ = static_cast<uint32_t>(indexes_.size());
             if (value.cls == Class::storageInfo) infoPin_ = static_cast<uint32_t>(infos_.size());
             break;
-        default: break;
+        default:
+            break;
     }
 }
 
@@ -85,7 +100,8 @@ Status MetadataMachine::memoize(uint64_t index) {
 
 Status MetadataMachine::fetch(uint64_t index) {
     const Slot* slot = slotOf(index);
-    if (!slot || !slot->filled) return bad(fmt::format("memo entry {} is fetched before it is stored", index));
+    if (!slot || !slot->filled)
+        return bad(fmt::format("memo entry {} is fetched before it is stored", index));
     return push(slot->value);
 }
 
@@ -93,27 +109,33 @@ Status MetadataMachine::fetch(uint64_t index) {
 void MetadataMachine::release(const Value& value) {
     switch (value.kind) {
         case Kind::tuple:
-            if (value.a >= itemsPin_ && value.a + static_cast<uint64_t>(value.b) == items_.size()) items_.resize(value.a);
+            if (value.a >= itemsPin_ && value.a + static_cast<uint64_t>(value.b) == items_.size())
+                items_.resize(value.a);
             break;
         case Kind::list:
             if (value.a >= listPin_ && value.a + 1 == lists_.size()) {
                 const Slice slice = lists_.back().items;
                 lists_.pop_back();
-                if (slice.count && slice.first >= itemsPin_ && slice.end() == items_.size()) items_.resize(slice.first);
+                if (slice.count && slice.first >= itemsPin_ && slice.end() == items_.size())
+                    items_.resize(slice.first);
             }
             break;
         case Kind::dict:
             if (value.a >= dictPin_ && value.a + 1 == dicts_.size()) {
                 const Slice slice = dicts_.back().items;
                 dicts_.pop_back();
-                if (slice.count && slice.first >= itemsPin_ && slice.end() == items_.size()) items_.resize(slice.first);
+                if (slice.count && slice.first >= itemsPin_ && slice.end() == items_.size())
+                    items_.resize(slice.first);
             }
             break;
         case Kind::object:
-            if (value.cls == Class::index && value.a >= indexPin_ && value.a + 1 == indexes_.size()) indexes_.pop_back();
-            if (value.cls == Class::storageInfo && value.a >= infoPin_ && value.a + 1 == infos_.size()) infos_.pop_back();
+            if (value.cls == Class::index && value.a >= indexPin_ && value.a + 1 == indexes_.size())
+                indexes_.pop_back();
+            if (value.cls == Class::storageInfo && value.a >= infoPin_ && value.a + 1 == infos_.size())
+                infos_.pop_back();
             break;
-        default: break;
+        default:
+            break;
     }
 }
 
@@ -126,9 +148,11 @@ Status MetadataMachine::appendRow(std::vector<T>& rows, Slice& slice, const T& r
         // Another container was filled in between: move on to the end. Honest pickles never do this.
         moved_ += slice.count;
         if (moved_ > kMaxMoved)
-            return makeError(ErrorCode::limit, "the pickle fills its containers in a hopelessly mixed order").at(here());
+            return makeError(ErrorCode::limit, "the pickle fills its containers in a hopelessly mixed order")
+                .at(here());
         const size_t first = rows.size();
-        for (uint32_t i = 0; i < slice.count; ++i) rows.push_back(T(rows[slice.first + i]));
+        for (uint32_t i = 0; i < slice.count; ++i)
+            rows.push_back(T(rows[slice.first + i]));
         slice.first = static_cast<uint32_t>(first);
     }
     if (rows.size() >= kNone - 1) return makeError(ErrorCode::limit, "more than 4 billion rows").at(here());
@@ -139,7 +163,9 @@ Status MetadataMachine::appendRow(std::vector<T>& rows, Slice& slice, const T& r
 
 Status MetadataMachine::appendItem(Slice& slice, const Value& value) {
     if (items_.size() >= kMaxItems)
-        return makeError(ErrorCode::limit, "the pickle holds more than 64 million values that are no tensor rows").at(here());
+        return makeError(ErrorCode::limit,
+                         "the pickle holds more than 64 million values that are no tensor rows")
+            .at(here());
     return appendRow(items_, slice, value);
 }
 
@@ -147,12 +173,14 @@ Status MetadataMachine::makeTuple(uint32_t first) {
     const auto count = static_cast<uint32_t>(stack_.size() - first);
     Value tuple;
     bool ints = true;
-    for (uint32_t i = first; i < stack_.size(); ++i) ints &= stack_[i].kind == Kind::integer;
+    for (uint32_t i = first; i < stack_.size(); ++i)
+        ints &= stack_[i].kind == Kind::integer;
     if (ints) {
         tuple.kind = Kind::ints;
         tuple.a = static_cast<uint32_t>(out_.dims.size());
         tuple.b = count;
-        for (uint32_t i = first; i < stack_.size(); ++i) out_.dims.push_back(stack_[i].b);
+        for (uint32_t i = first; i < stack_.size(); ++i)
+            out_.dims.push_back(stack_[i].b);
     } else if (count == 1 && stack_[first].kind == Kind::ints) {
         tuple = stack_[first];  // the arguments of torch.Size
         tuple.kind = Kind::intsIn1;
@@ -161,7 +189,8 @@ Status MetadataMachine::makeTuple(uint32_t first) {
         tuple.a = static_cast<uint32_t>(items_.size());
         tuple.b = count;
         if (items_.size() + count > kMaxItems)
-            return makeError(ErrorCode::limit, "the pickle holds more than 64 million values that are no tensor rows")
+            return makeError(ErrorCode::limit,
+                             "the pickle holds more than 64 million values that are no tensor rows")
                 .at(here());
         items_.insert(items_.end(), stack_.begin() + first, stack_.end());
     }
@@ -170,7 +199,8 @@ Status MetadataMachine::makeTuple(uint32_t first) {
 }
 
 Status MetadataMachine::pushText(std::string_view text) {
-    if (out_.texts.size() >= kNone - 1) return makeError(ErrorCode::limit, "more than 4 billion strings").at(here());
+    if (out_.texts.size() >= kNone - 1)
+        return makeError(ErrorCode::limit, "more than 4 billion strings").at(here());
     Value value;
     value.kind = Kind::text;
     value.a = out_.texts.intern(text);
@@ -184,8 +214,10 @@ Status MetadataMachine::pushLong(std::string_view bytes) {
     } else {
         value.kind = Kind::integer;
         uint64_t bits = 0;
-        for (size_t i = 0; i < bytes.size(); ++i) bits |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
-        if (!bytes.empty() && bytes.size() < 8 && (bytes.back() & 0x80)) bits |= ~uint64_t{0} << (8 * bytes.size());
+        for (size_t i = 0; i < bytes.size(); ++i)
+            bits |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
+        if (!bytes.empty() && bytes.size() < 8 && (bytes.back() & 0x80))
+            bits |= ~uint64_t{0} << (8 * bytes.size());
         value.b = static_cast<int64_t>(bits);
     }
     return push(value);
@@ -199,7 +231,8 @@ MetadataMachine::Class MetadataMachine::classify(std::string_view module, std::s
         if (name == "device" || name == "layout" || name == "memory_format") return Class::inert;
         const std::optional<DType> dtype = dtypeFromName(name);
         if (dtype && dtypeName(*dtype) == name) return Class::dtype;
-        // dtypes that are not known here: uint4, int3, ... A class or function would be called, which they are not.
+        // dtypes that are not known here: uint4, int3, ... A class or function would be called, which they
+        // are not.
         return Class::dtype;
     }
     if (module == "torch.serialization" && name == "_get_layout") return Class::getLayout;
@@ -219,19 +252,21 @@ MetadataMachine::Class MetadataMachine::classify(std::string_view module, std::s
     }
     if (module == "collections") {
         if (name == "OrderedDict") return Class::orderedDict;
-        if (name == "defaultdict" || name == "Counter" || name == "ChainMap" || name == "deque") return Class::inert;
+        if (name == "defaultdict" || name == "Counter" || name == "ChainMap" || name == "deque")
+            return Class::inert;
     }
     if (module == "copyreg" && name == "_reconstructor") return Class::reconstructor;
     if (module == "builtins") {
         if (name == "getattr") return Class::getAttribute;
-        for (std::string_view known : {"set", "frozenset", "list", "tuple", "dict", "str", "int", "float", "complex", "bytes",
-                                       "bytearray", "object", "bool", "range", "slice"}) {
+        for (std::string_view known : {"set", "frozenset", "list", "tuple", "dict", "str", "int", "float",
+                                       "complex", "bytes", "bytearray", "object", "bool", "range", "slice"}) {
             if (name == known) return Class::inert;
         }
     }
     if (module == "_codecs" && name == "encode") return Class::inert;
     if (module == "pathlib" || module.starts_with("pathlib.")) {
-        for (std::string_view known : {"PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "Path"}) {
+        for (std::string_view known :
+             {"PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "Path"}) {
             if (name == known) return Class::inert;
         }
     }
@@ -240,8 +275,10 @@ MetadataMachine::Class MetadataMachine::classify(std::string_view module, std::s
 
 Status MetadataMachine::pushGlobal(std::string_view module, std::string_view name) {
     if (module.starts_with("torch.distributed._shard.checkpoint")) {
-        return unsupported("this checkpoint was written by torch 1.12 or 1.13, whose first generation of the distributed "
-                           "checkpoint format is not read")
+        return unsupported(
+                   "this checkpoint was written by torch 1.12 or 1.13, whose first generation of the "
+                   "distributed "
+                   "checkpoint format is not read")
             .at(here())
             .withHint("load it with that torch version and save it again with torch 2.0 or later");
     }
@@ -263,11 +300,13 @@ Status MetadataMachine::pushGlobal(std::string_view module, std::string_view nam
         const auto known = std::find_if(out_.foreign.begin(), out_.foreign.end(),
                                         [&](const ForeignGlobal& f) { return f.name == full; });
         if (known == out_.foreign.end() && out_.foreign.size() >= kMaxForeign)
-            return makeError(ErrorCode::limit, "the pickle names more than 10,000 foreign classes").at(here());
+            return makeError(ErrorCode::limit, "the pickle names more than 10,000 foreign classes")
+                .at(here());
         global.foreign = static_cast<uint32_t>(known - out_.foreign.begin());
         if (known == out_.foreign.end()) out_.foreign.push_back({full, false, here()});
     }
-    if (global.cls == Class::properties && module.starts_with("torch.distributed._shard")) out_.oldProperties = true;
+    if (global.cls == Class::properties && module.starts_with("torch.distributed._shard"))
+        out_.oldProperties = true;
     value.a = static_cast<uint32_t>(globals_.size());
     value.cls = global.cls;
     globals_.push_back(global);
@@ -310,7 +349,9 @@ MetadataMachine::Value MetadataMachine::newObject(const Value& cls) {
             object.a = static_cast<uint32_t>(infos_.size());
             infos_.emplace_back();
             break;
-        case Class::bytes: object.kind = Kind::object; break;
+        case Class::bytes:
+            object.kind = Kind::object;
+            break;
         case Class::storageMeta:
             object.kind = Kind::object;
             out_.hasStorageMeta = true;
@@ -320,7 +361,8 @@ MetadataMachine::Value MetadataMachine::newObject(const Value& cls) {
             object.a = static_cast<uint32_t>(dicts_.size());
             dicts_.emplace_back();
             break;
-        default: break;
+        default:
+            break;
     }
     return object;
 }
@@ -359,12 +401,16 @@ Status MetadataMachine::reduce() {
             case Class::storageInfo:
             case Class::bytes:
             case Class::storageMeta:
-            case Class::orderedDict: made = newObject(callable); break;
+            case Class::orderedDict:
+                made = newObject(callable);
+                break;
             case Class::getAttribute: {
-                const bool ofEnum = args.kind == Kind::tuple && args.b == 2 && items_[args.a].kind == Kind::global &&
+                const bool ofEnum = args.kind == Kind::tuple && args.b == 2 &&
+                                    items_[args.a].kind == Kind::global &&
                                     items_[args.a].cls == Class::memoryFormat;
                 if (!ofEnum) {
-                    if (out_.foreign.size() < kMaxForeign) out_.foreign.push_back({"builtins.getattr", true, here()});
+                    if (out_.foreign.size() < kMaxForeign)
+                        out_.foreign.push_back({"builtins.getattr", true, here()});
                 }
                 break;
             }
@@ -379,7 +425,8 @@ Status MetadataMachine::reduce() {
                 if (foreign != kNone) out_.foreign[foreign].called = true;
                 break;
             }
-            default: break;
+            default:
+                break;
         }
     }
     release(args);
@@ -390,7 +437,9 @@ Status MetadataMachine::reduce() {
 bool MetadataMachine::dimsValue(const Value& value, DimsRef& out, Error& error) const {
     if ((value.kind != Kind::size && value.kind != Kind::ints) || value.b > kMaxRank) {
         error = value.b > kMaxRank && value.kind != Kind::integer
-                    ? makeError(ErrorCode::limit, fmt::format("{} dimensions are more than the {} that are read", value.b, kMaxRank))
+                    ? makeError(
+                          ErrorCode::limit,
+                          fmt::format("{} dimensions are more than the {} that are read", value.b, kMaxRank))
                     : damaged("a shape or offset is not a torch.Size");
         error.place.offset = here();
         return false;
@@ -400,9 +449,10 @@ bool MetadataMachine::dimsValue(const Value& value, DimsRef& out, Error& error) 
     return true;
 }
 
-// Storage keys among stack_[first, end): the chunk that the key's hint leads to, if it has the key's offsets. The keys' own
-// copies of the offsets are then given back. In three rounds, because the rows come rank by rank and the chunks lie tensor by
-// tensor: nearly every look at a chunk misses the caches, and the misses of one round overlap.
+// Storage keys among stack_[first, end): the chunk that the key's hint leads to, if it has the key's offsets.
+// The keys' own copies of the offsets are then given back. In three rounds, because the rows come rank by
+// rank and the chunks lie tensor by tensor: nearly every look at a chunk misses the caches, and the misses of
+// one round overlap.
 void MetadataMachine::matchChunks(size_t first, size_t end) {
     const auto eachKey = [&](auto&& visit) {
         for (size_t i = first; i < end; i += 2) {
@@ -435,7 +485,8 @@ void MetadataMachine::matchChunks(size_t first, size_t end) {
             const int64_t* a = out_.dims.data() + theirs;
             const int64_t* b = out_.dims.data() + record.offsets;
             bool equal = true;
-            for (uint8_t i = 0; i < record.rank; ++i) equal &= a[i] == b[i];
+            for (uint8_t i = 0; i < record.rank; ++i)
+                equal &= a[i] == b[i];
             if (equal) {
                 if (record.offsets >= dimsPin_) keep = std::min<size_t>(keep, record.offsets);
                 record.offsets = theirs;
@@ -465,12 +516,14 @@ Result<uint16_t> MetadataMachine::transformsOf(const Value& value) {
     for (size_t i = 0; i < count; ++i) {
         if (first[i].kind != Kind::text) return bad("transform_descriptors is not a list of names");
         names.emplace_back(out_.texts[first[i].a]);
-        if (names.size() > 16) return makeError(ErrorCode::limit, "an entry went through more than 16 transforms").at(here());
+        if (names.size() > 16)
+            return makeError(ErrorCode::limit, "an entry went through more than 16 transforms").at(here());
     }
     for (size_t i = 0; i < out_.transforms.size(); ++i) {
         if (out_.transforms[i] == names) return static_cast<uint16_t>(i);
     }
-    if (out_.transforms.size() >= 256) return makeError(ErrorCode::limit, "more than 255 kinds of transforms").at(here());
+    if (out_.transforms.size() >= 256)
+        return makeError(ErrorCode::limit, "more than 255 kinds of transforms").at(here());
     out_.transforms.push_back(std::move(names));
     return static_cast<uint16_t>(out_.transforms.size() - 1);
 }
@@ -494,7 +547,8 @@ Status MetadataMachine::apply(Value& object, const Value& key, const Value& valu
             if (word != wOffsets && word != wSizes) return {};
             if (!dimsValue(value, ref, error)) return error;
             const bool other = word == wOffsets ? chunk.lengths != kNone : chunk.offsets != kNone;
-            if (other && chunk.rank != ref.rank) return bad("the offsets and sizes of a chunk differ in their number of dimensions");
+            if (other && chunk.rank != ref.rank)
+                return bad("the offsets and sizes of a chunk differ in their number of dimensions");
             chunk.rank = ref.rank;
             (word == wOffsets ? chunk.offsets : chunk.lengths) = ref.at;
             return {};
@@ -519,11 +573,13 @@ Status MetadataMachine::apply(Value& object, const Value& key, const Value& valu
         case Class::storageInfo: {
             InfoRecord& record = infos_[object.a];
             if (word == wRelativePath) {
-                if (value.kind != Kind::text) return bad("the relative_path of a storage entry is not a text");
+                if (value.kind != Kind::text)
+                    return bad("the relative_path of a storage entry is not a text");
                 record.path = value.a;
             } else if (word == wOffset || word == wLength) {
                 if (value.kind != Kind::integer || value.b < 0)
-                    return bad(fmt::format("the {} of a storage entry is not a number of bytes", out_.texts[word]));
+                    return bad(
+                        fmt::format("the {} of a storage entry is not a number of bytes", out_.texts[word]));
                 (word == wOffset ? record.offset : record.length) = static_cast<uint64_t>(value.b);
             } else if (word == wTransformDescriptors) {
                 SHARDSCOPE_ASSIGN(record.transforms, transformsOf(value));
@@ -543,7 +599,8 @@ Status MetadataMachine::apply(Value& object, const Value& key, const Value& valu
                 record.hasShape = true;
             } else if (word == wChunks) {
                 if (value.kind != Kind::list) return bad("the chunks of a tensor are not a list");
-                if (lists_[value.a].items.count) return bad("the chunk list of a tensor holds something else than chunks");
+                if (lists_[value.a].items.count)
+                    return bad("the chunk list of a tensor holds something else than chunks");
                 record.chunks = lists_[value.a].chunks;
                 release(value);
             }
@@ -574,14 +631,16 @@ Status MetadataMachine::apply(Value& object, const Value& key, const Value& valu
             }
             return {};
         }
-        default: return {};
+        default:
+            return {};
     }
 }
 
 Status MetadataMachine::applyProperties(Value& object, const Value& tuple) {
     if (tuple.b < 1) return bad("the state of TensorProperties is empty");
     const Value& first = items_[tuple.a];
-    if (first.kind != Kind::global || first.cls != Class::dtype) return bad("the first tensor property is not a dtype");
+    if (first.kind != Kind::global || first.cls != Class::dtype)
+        return bad("the first tensor property is not a dtype");
     properties_[object.a].dtype = globals_[first.a].name;
     if (tuple.b >= 6) out_.sixProperties = true;
     return {};
@@ -644,7 +703,8 @@ Status MetadataMachine::addPath(Dict& dict, TextId name, const Value& tuple) {
     }
     MetaPath row;
     row.name = name;
-    const bool single = path.size() == 1 && path[0].kind == PathPart::Kind::key && path[0].text == out_.texts[name];
+    const bool single =
+        path.size() == 1 && path[0].kind == PathPart::Kind::key && path[0].text == out_.texts[name];
     if (!single) {
         encoded = encodePath(path);
         row.at = out_.pathBytes.size();
@@ -658,13 +718,15 @@ Status MetadataMachine::addPair(Value& target, const Value& key, const Value& va
     Dict& dict = dicts_[target.a];
     if (key.kind == Kind::object && key.cls == Class::index) {
         if (value.kind != Kind::object || value.cls != Class::storageInfo) {
-            if (value.kind == Kind::object) return bad("a storage key has something else than a _StorageInfo");
+            if (value.kind == Kind::object)
+                return bad("a storage key has something else than a _StorageInfo");
             return {};
         }
         const IndexRecord& index = indexes_[key.a];
         const InfoRecord& info = infos_[value.a];
         if (index.name == kNone) return bad("a storage key has no fqn");
-        if (info.path == kNone || info.length == kUnset) return bad("a storage entry lacks its relative_path or length");
+        if (info.path == kNone || info.length == kUnset)
+            return bad("a storage entry lacks its relative_path or length");
         MetaStored row;
         row.offset = info.offset;
         row.length = info.length;
@@ -684,7 +746,8 @@ Status MetadataMachine::addPair(Value& target, const Value& key, const Value& va
         if (value.kind == Kind::object && (value.cls == Class::tensor || value.cls == Class::bytes)) {
             const bool tensor = value.cls == Class::tensor;
             if (tensor) {
-                if (tensorByName_.size() <= key.a) tensorByName_.resize(std::max<size_t>(key.a + 1, tensorByName_.size() * 2));
+                if (tensorByName_.size() <= key.a)
+                    tensorByName_.resize(std::max<size_t>(key.a + 1, tensorByName_.size() * 2));
                 tensorByName_[key.a] = value.a + 1;
             }
             return appendRow(out_.entries, dict.entries, MetaEntry{key.a, tensor ? value.a : kNone});
@@ -695,7 +758,8 @@ Status MetadataMachine::addPair(Value& target, const Value& key, const Value& va
             return {};
         }
     }
-    if (dict.items.count + 2 > kMaxItems) return makeError(ErrorCode::limit, "a dictionary is too large").at(here());
+    if (dict.items.count + 2 > kMaxItems)
+        return makeError(ErrorCode::limit, "a dictionary is too large").at(here());
     SHARDSCOPE_TRY(appendItem(dict.items, key));
     return appendItem(dict.items, value);
 }
@@ -708,17 +772,21 @@ Status MetadataMachine::setItems(uint32_t target, uint32_t first) {
         // The state of an object whose BUILD follows: straight into the object.
         const bool state = target > 0 && p_ < end_ && *p_ == kBuild && container.a >= dictPin_ &&
                            container.a + 1 == dicts_.size() && dicts_.back().empty() &&
-                           stack_[target - 1].kind == Kind::object && (marks_.empty() || marks_.back() < target);
+                           stack_[target - 1].kind == Kind::object &&
+                           (marks_.empty() || marks_.back() < target);
         if (state) {
             Value& object = stack_[target - 1];
-            for (size_t i = first; i < end; i += 2) SHARDSCOPE_TRY(apply(object, stack_[i], stack_[i + 1]));
+            for (size_t i = first; i < end; i += 2)
+                SHARDSCOPE_TRY(apply(object, stack_[i], stack_[i + 1]));
             dicts_.pop_back();
             stack_.resize(target);
             ++p_;
             return {};
         }
-        if (first < end && stack_[first].kind == Kind::object && stack_[first].cls == Class::index) matchChunks(first, end);
-        for (size_t i = first; i < end; i += 2) SHARDSCOPE_TRY(addPair(container, stack_[i], stack_[i + 1]));
+        if (first < end && stack_[first].kind == Kind::object && stack_[first].cls == Class::index)
+            matchChunks(first, end);
+        for (size_t i = first; i < end; i += 2)
+            SHARDSCOPE_TRY(addPair(container, stack_[i], stack_[i + 1]));
     }
     stack_.resize(first);
     return {};

@@ -1,6 +1,6 @@
-// The second pass over a `.metadata`: a pickle machine whose values are 16 bytes and never allocated one by one. Rows of
-// the big dictionaries go to their columns as soon as SETITEMS hands them over, whatever dictionary they are in; the
-// dictionaries themselves remember only which rows are theirs.
+// The second pass over a `.metadata`: a pickle machine whose values are 16 bytes and never allocated one by
+// one. Rows of the big dictionaries go to their columns as soon as SETITEMS hands them over, whatever
+// dictionary they are in; the dictionaries themselves remember only which rows are theirs.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,29 @@
 
 namespace shardscope::dcp {
 
-// Attribute names and other words that the machine compares; interned first, in this order, so that they are constants.
+// Attribute names and other words that the machine compares; interned first, in this order, so that they are
+// constants.
 enum Word : TextId {
-    wOffsets, wSizes, wFqn, wIndex, wOffset, wRelativePath, wLength, wTransformDescriptors, wProperties, wSize, wChunks,
-    wStateDictMetadata, wPlannerData, wStorageData, wStorageMeta, wVersion, wDtype, wStrides, wModules, kWordCount
+    wOffsets,
+    wSizes,
+    wFqn,
+    wIndex,
+    wOffset,
+    wRelativePath,
+    wLength,
+    wTransformDescriptors,
+    wProperties,
+    wSize,
+    wChunks,
+    wStateDictMetadata,
+    wPlannerData,
+    wStorageData,
+    wStorageMeta,
+    wVersion,
+    wDtype,
+    wStrides,
+    wModules,
+    kWordCount
 };
 
 class MetadataMachine {
@@ -26,11 +45,38 @@ class MetadataMachine {
 
   private:
     enum class Kind : uint8_t {
-        none, boolean, integer, text, global, ints, intsIn1, size, tuple, list, dict, object, opaque
+        none,
+        boolean,
+        integer,
+        text,
+        global,
+        ints,
+        intsIn1,
+        size,
+        tuple,
+        list,
+        dict,
+        object,
+        opaque
     };
     enum class Class : uint8_t {
-        foreign, torchSize, dtype, getLayout, metadata, tensor, chunk, bytes, properties, memoryFormat, index, storageInfo,
-        storageMeta, orderedDict, reconstructor, getAttribute, inert
+        foreign,
+        torchSize,
+        dtype,
+        getLayout,
+        metadata,
+        tensor,
+        chunk,
+        bytes,
+        properties,
+        memoryFormat,
+        index,
+        storageInfo,
+        storageMeta,
+        orderedDict,
+        reconstructor,
+        getAttribute,
+        inert
     };
     struct Value {
         Kind kind = Kind::none;
@@ -190,8 +236,7 @@ inline Status MetadataMachine::need(uint32_t values) const {
 }
 
 inline Status MetadataMachine::push(const Value& value) {
-    if (stack_.size() >= kMaxStack)
-        return stackLimit();
+    if (stack_.size() >= kMaxStack) return stackLimit();
     stack_.push_back(value);
     return {};
 }

@@ -8,7 +8,8 @@ namespace shardscope::dcp {
 namespace {
 
 constexpr size_t kPiece = size_t{1} << 20;
-constexpr size_t kBatch = 1000;  // items between a mark and its SETITEMS or APPENDS, as CPython's pickler has it
+constexpr size_t kBatch =
+    1000;  // items between a mark and its SETITEMS or APPENDS, as CPython's pickler has it
 constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata";
 
 class MetadataWriter {
@@ -46,13 +47,23 @@ class MetadataWriter {
     void dims(DimSpan values) {
         out_.memoGlobal("torch", "Size");
         if (values.size() > 3) out_.mark();
-        for (const int64_t value : values) out_.integer(value);
+        for (const int64_t value : values)
+            out_.integer(value);
         switch (values.size()) {
-            case 0: out_.emptyTuple(); break;
-            case 1: out_.tuple1(); break;
-            case 2: out_.tuple2(); break;
-            case 3: out_.tuple3(); break;
-            default: out_.tuple();
+            case 0:
+                out_.emptyTuple();
+                break;
+            case 1:
+                out_.tuple1();
+                break;
+            case 2:
+                out_.tuple2();
+                break;
+            case 3:
+                out_.tuple3();
+                break;
+            default:
+                out_.tuple();
         }
         out_.tuple1();
         out_.reduce();
@@ -151,7 +162,8 @@ class MetadataWriter {
         const size_t tensors = catalog_.tensorCount();
         out_.emptyDict();
         return batches(names_.size(), false, [&](size_t i) -> Status {
-            const Path path = i < tensors ? catalog_.path(static_cast<TensorId>(i)) : catalog_.objects()[i - tensors].path;
+            const Path path =
+                i < tensors ? catalog_.path(static_cast<TensorId>(i)) : catalog_.objects()[i - tensors].path;
             out_.get(names_[i]);
             if (path.empty()) {
                 out_.get(names_[i]);
@@ -160,7 +172,8 @@ class MetadataWriter {
             }
             out_.mark();
             for (const PathPart& part : path) {
-                const bool number = part.kind == PathPart::Kind::index || part.kind == PathPart::Kind::tupleIndex;
+                const bool number =
+                    part.kind == PathPart::Kind::index || part.kind == PathPart::Kind::tupleIndex;
                 if (number)
                     out_.integer(part.index);
                 else
@@ -189,7 +202,8 @@ class MetadataWriter {
                 return {};
             }
             const auto c = static_cast<ChunkId>(i - objects);
-            while (catalog_.endChunk(t) <= c) ++t;
+            while (catalog_.endChunk(t) <= c)
+                ++t;
             const ChunkInfo chunk = catalog_.chunk(t, c);
             out_.get(names_[t]);
             out_.memoText("index");

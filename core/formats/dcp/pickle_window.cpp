@@ -13,8 +13,9 @@ namespace {
 constexpr size_t kWindow = size_t{512} << 10;
 constexpr uint64_t kMaxLine = uint64_t{1} << 20;
 
-// Runs of six opcodes without operands that occur once per object and once per two-dimensional torch.Size, as the bytes of a
-// little-endian number: EMPTY_TUPLE NEWOBJ MEMOIZE EMPTY_DICT MEMOIZE MARK, and TUPLE2 MEMOIZE TUPLE1 MEMOIZE REDUCE MEMOIZE.
+// Runs of six opcodes without operands that occur once per object and once per two-dimensional torch.Size, as
+// the bytes of a little-endian number: EMPTY_TUPLE NEWOBJ MEMOIZE EMPTY_DICT MEMOIZE MARK, and TUPLE2 MEMOIZE
+// TUPLE1 MEMOIZE REDUCE MEMOIZE.
 constexpr uint64_t kSixBytes = (uint64_t{1} << 48) - 1;
 constexpr uint64_t kNewState = 0x28'94'7d'94'81'29;
 constexpr uint64_t kPairSize = 0x94'52'94'85'94'86;
@@ -36,7 +37,8 @@ Status PickleWindow::moveTo(uint64_t from, size_t need) {
     filled_ = kept;
     if (buffer_.size() < wanted + kSlack) buffer_.resize(wanted + kSlack);
     if (wanted > kept) {
-        SHARDSCOPE_TRY(file_.readAt(from + kept, std::as_writable_bytes(std::span(buffer_)).subspan(kept, wanted - kept)));
+        SHARDSCOPE_TRY(file_.readAt(from + kept,
+                                    std::as_writable_bytes(std::span(buffer_)).subspan(kept, wanted - kept)));
         filled_ = wanted;
     }
     std::memset(buffer_.data() + filled_, 0, kSlack);
@@ -96,8 +98,10 @@ Result<MemoUse> scanMemoUse(const ReadFile& file, const StopToken& stop) {
     const uint8_t* end = window.end();
 
     auto truncated = [&](uint64_t offset) {
-        return damaged(fmt::format("the pickle ends at byte {} without its STOP opcode: the file is cut short", fileSize),
-                       offset);
+        return damaged(
+            fmt::format("the pickle ends at byte {} without its STOP opcode: the file is cut short",
+                        fileSize),
+            offset);
     };
     // Skips `n` operand bytes from `from` on.
     auto skip = [&](const uint8_t* from, uint64_t n) -> Status {
@@ -107,9 +111,12 @@ Result<MemoUse> scanMemoUse(const ReadFile& file, const StopToken& stop) {
         }
         const uint64_t at = window.offsetOf(from);
         if (at > fileSize || n > fileSize - at) {
-            return damaged(fmt::format("a value of {} bytes goes beyond the end of the file ({} bytes): it is cut short, "
-                                       "or the length is damaged", n, fileSize),
-                           at);
+            return damaged(
+                fmt::format(
+                    "a value of {} bytes goes beyond the end of the file ({} bytes): it is cut short, "
+                    "or the length is damaged",
+                    n, fileSize),
+                at);
         }
         SHARDSCOPE_TRY(window.moveTo(at + n));
         p = window.begin();
@@ -222,39 +229,84 @@ Result<MemoUse> scanMemoUse(const ReadFile& file, const StopToken& stop) {
                 ++use.objects;
                 ++p;
                 break;
-            case kMark: case kPop: case kPopMark: case kDup: case kNone_: case kBinPersId: case kAppend: case kBuild:
-            case kDict: case kEmptyDict: case kAppends: case kList: case kEmptyList: case kSetItem: case kTuple:
-            case kEmptyTuple: case kSetItems: case kTuple1: case kTuple3: case kNewTrue: case kNewFalse:
-            case kEmptySet: case kAddItems: case kFrozenSet: case kStackGlobal:
+            case kMark:
+            case kPop:
+            case kPopMark:
+            case kDup:
+            case kNone_:
+            case kBinPersId:
+            case kAppend:
+            case kBuild:
+            case kDict:
+            case kEmptyDict:
+            case kAppends:
+            case kList:
+            case kEmptyList:
+            case kSetItem:
+            case kTuple:
+            case kEmptyTuple:
+            case kSetItems:
+            case kTuple1:
+            case kTuple3:
+            case kNewTrue:
+            case kNewFalse:
+            case kEmptySet:
+            case kAddItems:
+            case kFrozenSet:
+            case kStackGlobal:
                 ++p;
                 break;
-            case kBinInt1: p += 2; break;
-            case kBinInt2: p += 3; break;
-            case kBinInt: p += 5; break;
-            case kBinFloat: case kFrame: p += 9; break;
+            case kBinInt1:
+                p += 2;
+                break;
+            case kBinInt2:
+                p += 3;
+                break;
+            case kBinInt:
+                p += 5;
+                break;
+            case kBinFloat:
+            case kFrame:
+                p += 9;
+                break;
             case kProto:
                 use.protocol = p[1];
                 if (p[1] > 5)
-                    return unsupported(fmt::format("pickle protocol {} is newer than the 5 that are read", p[1]))
+                    return unsupported(
+                               fmt::format("pickle protocol {} is newer than the 5 that are read", p[1]))
                         .at(window.offsetOf(p));
                 p += 2;
                 break;
-            case kShortBinUnicode: case kShortBinString: case kShortBinBytes: case kLong1:
+            case kShortBinUnicode:
+            case kShortBinString:
+            case kShortBinBytes:
+            case kLong1:
                 SHARDSCOPE_TRY(skip(p + 2, p[1]));
                 break;
-            case kBinUnicode: case kBinString: case kBinBytes: case kLong4:
+            case kBinUnicode:
+            case kBinString:
+            case kBinBytes:
+            case kLong4:
                 SHARDSCOPE_TRY(skip(p + 5, load32(p + 1)));
                 break;
-            case kBinUnicode8: case kBinBytes8: case kByteArray8:
+            case kBinUnicode8:
+            case kBinBytes8:
+            case kByteArray8:
                 SHARDSCOPE_TRY(skip(p + 9, load64(p + 1)));
                 break;
-            case kFloat: case kInt: case kLong: case kPersId: case kString: case kUnicode: {
+            case kFloat:
+            case kInt:
+            case kLong:
+            case kPersId:
+            case kString:
+            case kUnicode: {
                 const uint8_t* start = p + 1;
                 SHARDSCOPE_ASSIGN(const uint8_t* stopAt, line(start));
                 p = stopAt + 1;
                 break;
             }
-            case kGlobal: case kInst: {
+            case kGlobal:
+            case kInst: {
                 use.objects += *p == kInst;
                 const uint8_t* start = p + 1;
                 SHARDSCOPE_ASSIGN(const uint8_t* first, line(start));
@@ -267,10 +319,15 @@ Result<MemoUse> scanMemoUse(const ReadFile& file, const StopToken& stop) {
                 use.length = window.offsetOf(p) + 1;
                 use.index();
                 return use;
-            case kExt1: case kExt2: case kExt4:
-                return unsupported("the pickle uses an extension registry (EXT opcode), which only its own process knows")
+            case kExt1:
+            case kExt2:
+            case kExt4:
+                return unsupported(
+                           "the pickle uses an extension registry (EXT opcode), which only its own process "
+                           "knows")
                     .at(window.offsetOf(p));
-            case kNextBuffer: case kReadOnlyBuffer:
+            case kNextBuffer:
+            case kReadOnlyBuffer:
                 return unsupported("the pickle refers to buffers outside of its file").at(window.offsetOf(p));
             default:
                 return damaged(fmt::format("byte 0x{:02x} is no pickle opcode", *p), window.offsetOf(p));

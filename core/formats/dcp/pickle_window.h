@@ -1,6 +1,7 @@
-// The two passes over a `.metadata` pickle share this: a window of the file that moves forward, and the first pass, which
-// finds out which memo entries are ever fetched again. A pickle of a million chunks memoizes some sixteen million values
-// and fetches back a few thousand of them; knowing which ones lets the second pass keep only those.
+// The two passes over a `.metadata` pickle share this: a window of the file that moves forward, and the first
+// pass, which finds out which memo entries are ever fetched again. A pickle of a million chunks memoizes some
+// sixteen million values and fetches back a few thousand of them; knowing which ones lets the second pass
+// keep only those.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +15,16 @@
 
 namespace shardscope::dcp {
 
-// Bytes [base, base + size) of a file, followed by kSlack zero bytes so that an opcode's fixed operand may be loaded
-// before its presence is checked.
+// Bytes [base, base + size) of a file, followed by kSlack zero bytes so that an opcode's fixed operand may be
+// loaded before its presence is checked.
 class PickleWindow {
   public:
     static constexpr size_t kSlack = 16;
 
     PickleWindow(const ReadFile& file, const StopToken& stop) : file_(file), stop_(stop) {}
 
-    // Makes at least `need` bytes from file offset `from` available, or all that the file still has. begin() is then the
-    // byte at `from`. Errors: those of the file, cancelled.
+    // Makes at least `need` bytes from file offset `from` available, or all that the file still has. begin()
+    // is then the byte at `from`. Errors: those of the file, cancelled.
     Status moveTo(uint64_t from, size_t need = kSlack);
 
     const uint8_t* begin() const { return buffer_.data() + start_; }
@@ -36,7 +37,7 @@ class PickleWindow {
     const ReadFile& file_;
     const StopToken& stop_;
     std::vector<uint8_t> buffer_;
-    uint64_t base_ = 0;   // file offset of buffer_[0]
+    uint64_t base_ = 0;  // file offset of buffer_[0]
     size_t start_ = 0;
     size_t filled_ = 0;
 };
@@ -54,9 +55,9 @@ class MemoUse {
     }
     uint32_t count() const { return count_; }
 
-    uint64_t length = 0;    // of the pickle, STOP included
+    uint64_t length = 0;  // of the pickle, STOP included
     int protocol = 0;
-    uint64_t objects = 0;   // opcodes that make an object: a bound for reserving columns
+    uint64_t objects = 0;  // opcodes that make an object: a bound for reserving columns
     uint64_t reductions = 0;
 
   private:
@@ -80,11 +81,13 @@ class MemoUse {
     uint32_t count_ = 0;
 };
 
-// Walks the opcodes up to STOP. Errors: damaged with the byte offset (truncation, unknown opcode, a memo index that no
-// honest pickle of this length has), unsupported (EXT1/2/4, NEXT_BUFFER, READONLY_BUFFER, protocol above 5).
+// Walks the opcodes up to STOP. Errors: damaged with the byte offset (truncation, unknown opcode, a memo
+// index that no honest pickle of this length has), unsupported (EXT1/2/4, NEXT_BUFFER, READONLY_BUFFER,
+// protocol above 5).
 Result<MemoUse> scanMemoUse(const ReadFile& file, const StopToken& stop);
 
-// Memo numbering as CPython's unpickler counts it: MEMOIZE takes the number of entries so far, PUT names an index.
+// Memo numbering as CPython's unpickler counts it: MEMOIZE takes the number of entries so far, PUT names an
+// index.
 class MemoCounter {
   public:
     uint64_t memoize() {
@@ -100,33 +103,95 @@ class MemoCounter {
 
   private:
     uint64_t count_ = 0;
-    uint64_t implicit_ = 0;             // entries below this were made by MEMOIZE alone
-    std::vector<uint64_t> explicit_;    // bits of all others, once a PUT was seen
+    uint64_t implicit_ = 0;           // entries below this were made by MEMOIZE alone
+    std::vector<uint64_t> explicit_;  // bits of all others, once a PUT was seen
 };
 
-// Reads the decimal operand of GET and PUT and the other line operands: the end of the line that starts at `p`, or nullptr.
+// Reads the decimal operand of GET and PUT and the other line operands: the end of the line that starts at
+// `p`, or nullptr.
 const uint8_t* lineEnd(const uint8_t* p, const uint8_t* end);
 bool parseDecimal(const uint8_t* p, const uint8_t* end, int64_t& out);
 
-inline uint16_t load16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
+inline uint16_t load16(const uint8_t* p) {
+    return static_cast<uint16_t>(p[0] | p[1] << 8);
+}
 inline uint32_t load32(const uint8_t* p) {
     return uint32_t{p[0]} | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16 | uint32_t{p[3]} << 24;
 }
-inline uint64_t load64(const uint8_t* p) { return uint64_t{load32(p)} | uint64_t{load32(p + 4)} << 32; }
+inline uint64_t load64(const uint8_t* p) {
+    return uint64_t{load32(p)} | uint64_t{load32(p + 4)} << 32;
+}
 
 // Opcodes (CPython's pickletools).
 enum Op : uint8_t {
-    kMark = '(', kStop = '.', kPop = '0', kPopMark = '1', kDup = '2', kFloat = 'F', kInt = 'I', kBinInt = 'J',
-    kBinInt1 = 'K', kLong = 'L', kBinInt2 = 'M', kNone_ = 'N', kPersId = 'P', kBinPersId = 'Q', kReduce = 'R',
-    kString = 'S', kBinString = 'T', kShortBinString = 'U', kUnicode = 'V', kBinUnicode = 'X', kAppend = 'a',
-    kBuild = 'b', kGlobal = 'c', kDict = 'd', kEmptyDict = '}', kAppends = 'e', kGet = 'g', kBinGet = 'h',
-    kInst = 'i', kLongBinGet = 'j', kList = 'l', kEmptyList = ']', kObj = 'o', kPut = 'p', kBinPut = 'q',
-    kLongBinPut = 'r', kSetItem = 's', kTuple = 't', kEmptyTuple = ')', kSetItems = 'u', kBinFloat = 'G',
-    kProto = 0x80, kNewObj = 0x81, kExt1 = 0x82, kExt2 = 0x83, kExt4 = 0x84, kTuple1 = 0x85, kTuple2 = 0x86,
-    kTuple3 = 0x87, kNewTrue = 0x88, kNewFalse = 0x89, kLong1 = 0x8a, kLong4 = 0x8b, kBinBytes = 'B',
-    kShortBinBytes = 'C', kShortBinUnicode = 0x8c, kBinUnicode8 = 0x8d, kBinBytes8 = 0x8e, kEmptySet = 0x8f,
-    kAddItems = 0x90, kFrozenSet = 0x91, kNewObjEx = 0x92, kStackGlobal = 0x93, kMemoize = 0x94, kFrame = 0x95,
-    kByteArray8 = 0x96, kNextBuffer = 0x97, kReadOnlyBuffer = 0x98,
+    kMark = '(',
+    kStop = '.',
+    kPop = '0',
+    kPopMark = '1',
+    kDup = '2',
+    kFloat = 'F',
+    kInt = 'I',
+    kBinInt = 'J',
+    kBinInt1 = 'K',
+    kLong = 'L',
+    kBinInt2 = 'M',
+    kNone_ = 'N',
+    kPersId = 'P',
+    kBinPersId = 'Q',
+    kReduce = 'R',
+    kString = 'S',
+    kBinString = 'T',
+    kShortBinString = 'U',
+    kUnicode = 'V',
+    kBinUnicode = 'X',
+    kAppend = 'a',
+    kBuild = 'b',
+    kGlobal = 'c',
+    kDict = 'd',
+    kEmptyDict = '}',
+    kAppends = 'e',
+    kGet = 'g',
+    kBinGet = 'h',
+    kInst = 'i',
+    kLongBinGet = 'j',
+    kList = 'l',
+    kEmptyList = ']',
+    kObj = 'o',
+    kPut = 'p',
+    kBinPut = 'q',
+    kLongBinPut = 'r',
+    kSetItem = 's',
+    kTuple = 't',
+    kEmptyTuple = ')',
+    kSetItems = 'u',
+    kBinFloat = 'G',
+    kProto = 0x80,
+    kNewObj = 0x81,
+    kExt1 = 0x82,
+    kExt2 = 0x83,
+    kExt4 = 0x84,
+    kTuple1 = 0x85,
+    kTuple2 = 0x86,
+    kTuple3 = 0x87,
+    kNewTrue = 0x88,
+    kNewFalse = 0x89,
+    kLong1 = 0x8a,
+    kLong4 = 0x8b,
+    kBinBytes = 'B',
+    kShortBinBytes = 'C',
+    kShortBinUnicode = 0x8c,
+    kBinUnicode8 = 0x8d,
+    kBinBytes8 = 0x8e,
+    kEmptySet = 0x8f,
+    kAddItems = 0x90,
+    kFrozenSet = 0x91,
+    kNewObjEx = 0x92,
+    kStackGlobal = 0x93,
+    kMemoize = 0x94,
+    kFrame = 0x95,
+    kByteArray8 = 0x96,
+    kNextBuffer = 0x97,
+    kReadOnlyBuffer = 0x98,
 };
 
 }  // namespace shardscope::dcp

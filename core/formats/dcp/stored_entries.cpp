@@ -31,7 +31,8 @@ class MemoryFile final : public ReadFile {
     uint64_t size() const override { return bytes_.size(); }
     Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
         if (!rangeFits(offset, buffer.size(), bytes_.size())) {
-            return damaged(fmt::format("the unpacked entry ends at byte {}", bytes_.size()), offset).inFile(path());
+            return damaged(fmt::format("the unpacked entry ends at byte {}", bytes_.size()), offset)
+                .inFile(path());
         }
         if (!buffer.empty()) std::memcpy(buffer.data(), bytes_.data() + offset, buffer.size());
         return {};
@@ -82,15 +83,18 @@ Result<EntrySlice> StoredEntries::open(const std::string& path, uint64_t offset,
                                        const std::vector<std::string>& transforms, uint64_t maxPlain) const {
     for (const std::string& transform : transforms) {
         if (transform != "stream.zstd/1") {
-            return unsupported(fmt::format("the entry went through the transform '{}', which is not known (only "
-                                           "stream.zstd/1 is)", transform))
+            return unsupported(
+                       fmt::format("the entry went through the transform '{}', which is not known (only "
+                                   "stream.zstd/1 is)",
+                                   transform))
                 .inFile(path)
                 .at(offset);
         }
     }
     SHARDSCOPE_ASSIGN(auto file, openFile(path));
     if (!rangeFits(offset, length, file->size())) {
-        return damaged(fmt::format("the entry takes bytes {} to {}, the file ends at {}", offset, offset + length, file->size()))
+        return damaged(fmt::format("the entry takes bytes {} to {}, the file ends at {}", offset,
+                                   offset + length, file->size()))
             .inFile(file->path())
             .at(offset)
             .byRule("file.truncated");
@@ -127,9 +131,11 @@ Result<EntrySlice> StoredEntries::open(const std::string& path, uint64_t offset,
 }
 
 // A zstd stream of any number of frames, up to the end of the slice.
-Result<std::shared_ptr<const ReadFile>> StoredEntries::unpack(const std::shared_ptr<const ReadFile>& packed, uint64_t offset,
-                                                              uint64_t length, uint64_t maxPlain) const {
-    const std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream(ZSTD_createDStream(), ZSTD_freeDStream);
+Result<std::shared_ptr<const ReadFile>> StoredEntries::unpack(const std::shared_ptr<const ReadFile>& packed,
+                                                              uint64_t offset, uint64_t length,
+                                                              uint64_t maxPlain) const {
+    const std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream(ZSTD_createDStream(),
+                                                                          ZSTD_freeDStream);
     if (!stream) return makeError(ErrorCode::limit, "there is no memory to unpack a zstd stream");
     const bool memory = maxPlain <= kMemoryEntry && *liveMemory_ + maxPlain <= kMemoryTotal;
     std::shared_ptr<WriteFile> scratch;
@@ -151,12 +157,15 @@ Result<std::shared_ptr<const ReadFile>> StoredEntries::unpack(const std::shared_
             ZSTD_outBuffer out{output.data(), output.size(), 0};
             wanted = ZSTD_decompressStream(stream.get(), &out, &in);
             if (ZSTD_isError(wanted)) {
-                return damaged(fmt::format("the zstd stream is damaged: {}", ZSTD_getErrorName(wanted)), offset + done + in.pos);
+                return damaged(fmt::format("the zstd stream is damaged: {}", ZSTD_getErrorName(wanted)),
+                               offset + done + in.pos);
             }
             flushed = out.pos < out.size;
             if (out.pos > maxPlain - produced) {
-                return makeError(ErrorCode::limit,
-                                 fmt::format("the zstd stream unpacks to more than the {} bytes that its entry can have", maxPlain));
+                return makeError(
+                    ErrorCode::limit,
+                    fmt::format("the zstd stream unpacks to more than the {} bytes that its entry can have",
+                                maxPlain));
             }
             const auto bytes = std::span(output).first(out.pos);
             if (memory)
@@ -171,7 +180,8 @@ Result<std::shared_ptr<const ReadFile>> StoredEntries::unpack(const std::shared_
     if (wanted != 0) return damaged("the zstd stream ends in the middle of a frame", offset + length);
     if (memory) {
         whole.shrink_to_fit();
-        return std::shared_ptr<const ReadFile>(std::make_shared<MemoryFile>(packed, std::move(whole), liveMemory_));
+        return std::shared_ptr<const ReadFile>(
+            std::make_shared<MemoryFile>(packed, std::move(whole), liveMemory_));
     }
     return fileSystem_->reopen(scratch);
 }

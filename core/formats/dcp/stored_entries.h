@@ -1,5 +1,5 @@
-// The stored entries of a checkpoint: slices of its .distcp files, opened through a bounded set of file handles, and undone
-// where a transform was applied when they were written.
+// The stored entries of a checkpoint: slices of its .distcp files, opened through a bounded set of file
+// handles, and undone where a transform was applied when they were written.
 #pragma once
 
 #include <atomic>
@@ -29,12 +29,13 @@ class StoredEntries {
   public:
     StoredEntries(const Source& source, const OpenOptions& options);
 
-    // The handle is shared and stays in a cache of kMaxOpenFiles. Errors: notFound (rule file.missing), unsafe, io.
+    // The handle is shared and stays in a cache of kMaxOpenFiles. Errors: notFound (rule file.missing),
+    // unsafe, io.
     Result<std::shared_ptr<const ReadFile>> openFile(const std::string& path) const;
 
-    // The plain bytes of an entry. With transforms it is unpacked once, into memory or a scratch file, for as long as
-    // somebody holds it; more than `maxPlain` bytes are refused. Errors: damaged (rule file.truncated), unsupported
-    // (naming the transform), limit.
+    // The plain bytes of an entry. With transforms it is unpacked once, into memory or a scratch file, for as
+    // long as somebody holds it; more than `maxPlain` bytes are refused. Errors: damaged (rule
+    // file.truncated), unsupported (naming the transform), limit.
     Result<EntrySlice> open(const std::string& path, uint64_t offset, uint64_t length,
                             const std::vector<std::string>& transforms, uint64_t maxPlain) const;
 
@@ -45,8 +46,8 @@ class StoredEntries {
         std::mutex mutex;
         std::weak_ptr<const ReadFile> file;
     };
-    Result<std::shared_ptr<const ReadFile>> unpack(const std::shared_ptr<const ReadFile>& packed, uint64_t offset,
-                                                   uint64_t length, uint64_t maxPlain) const;
+    Result<std::shared_ptr<const ReadFile>> unpack(const std::shared_ptr<const ReadFile>& packed,
+                                                   uint64_t offset, uint64_t length, uint64_t maxPlain) const;
 
     std::shared_ptr<FileSystem> fileSystem_;
     std::shared_ptr<Directory> directory_;

@@ -1,9 +1,8 @@
 #include "assemble.h"
 
+#include <QCryptographicHash>
 #include <algorithm>
 #include <cstring>
-
-#include <QCryptographicHash>
 
 namespace shardscope::test {
 
@@ -24,7 +23,8 @@ Result<std::vector<std::byte>> chunkElements(const Reader& reader, ChunkId id) {
             from += rest / rowMajor[d] * strides[d];
             rest %= rowMajor[d];
         }
-        std::memcpy(&out[static_cast<size_t>(i) * width], &stored.at(static_cast<size_t>(from) * width), width);
+        std::memcpy(&out[static_cast<size_t>(i) * width], &stored.at(static_cast<size_t>(from) * width),
+                    width);
     }
     return out;
 }
@@ -38,7 +38,8 @@ Result<std::vector<std::byte>> assemble(const Reader& reader, TensorId tensor) {
         SHARDSCOPE_ASSIGN(const std::vector<std::byte> part, chunkElements(reader, c));
         for (int64_t i = 0; i < chunk.elements(); ++i) {
             const int64_t to = positionOf(i, catalog.shape(tensor), chunk.offsets, chunk.lengths);
-            std::memcpy(&whole.at(static_cast<size_t>(to) * width), &part[static_cast<size_t>(i) * width], width);
+            std::memcpy(&whole.at(static_cast<size_t>(to) * width), &part[static_cast<size_t>(i) * width],
+                        width);
         }
     }
     return whole;

@@ -8,7 +8,8 @@
 
 namespace shardscope::test {
 
-// The elements of one chunk, row-major and little-endian, by following the extent's strides one element at a time.
+// The elements of one chunk, row-major and little-endian, by following the extent's strides one element at a
+// time.
 Result<std::vector<std::byte>> chunkElements(const Reader& reader, ChunkId chunk);
 
 // The whole tensor, its chunks put in place; elements that no chunk has are zero.

@@ -1,8 +1,8 @@
-// The decoder of .metadata: every truncation, every flipped byte, odd spellings of the same thing, hostile input.
+// The decoder of .metadata: every truncation, every flipped byte, odd spellings of the same thing, hostile
+// input.
+#include <QtTest>
 #include <fstream>
 #include <random>
-
-#include <QtTest>
 
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/metadata.h"
@@ -38,7 +38,8 @@ Result<dcp::Metadata> decode(std::string bytes) {
 }
 
 std::string genuine(const std::string& name) {
-    std::ifstream in(std::string(SHARDSCOPE_TEST_DATA) + "/genuine/dcp/" + name + "/ckpt/.metadata", std::ios::binary);
+    std::ifstream in(std::string(SHARDSCOPE_TEST_DATA) + "/genuine/dcp/" + name + "/ckpt/.metadata",
+                     std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
@@ -50,8 +51,8 @@ std::string dump(const dcp::Metadata& m) {
         out += m.texts[m.entries[e].name];
         const auto row = [&](uint32_t r) {
             if (r == kNone) return std::string(" ?");
-            return " " + std::string(m.texts[m.stored[r].path]) + "+" + std::to_string(m.stored[r].offset) + "+" +
-                   std::to_string(m.stored[r].length);
+            return " " + std::string(m.texts[m.stored[r].path]) + "+" + std::to_string(m.stored[r].offset) +
+                   "+" + std::to_string(m.stored[r].length);
         };
         if (m.entries[e].tensor == kNone) {
             out += row(join.objectRow[e]) + "\n";
@@ -61,7 +62,8 @@ std::string dump(const dcp::Metadata& m) {
         out += " " + std::string(dtypeName(t.dtype)) + formatDims(m.dimsOf(t.shape));
         for (uint32_t c = t.firstChunk; c < t.endChunk; ++c) {
             const dcp::MetaChunk& chunk = m.chunks[c];
-            out += " " + formatBox(m.dimsOf(chunk.offsets, chunk.rank), m.dimsOf(chunk.lengths, chunk.rank)) + row(join.chunkRow[c]);
+            out += " " + formatBox(m.dimsOf(chunk.offsets, chunk.rank), m.dimsOf(chunk.lengths, chunk.rank)) +
+                   row(join.chunkRow[c]);
         }
         out += "\n";
     }
@@ -78,7 +80,8 @@ const std::string kMeta = "torch.distributed.checkpoint.metadata";
 
 // A Metadata whose only attribute besides an empty state dict is `extra`.
 std::string around(const std::string& extra) {
-    return "\x80\x02" + line(kMeta, "Metadata") + ")\x81}(" + word("state_dict_metadata") + "}" + word("planner_data") + extra + "ub.";
+    return "\x80\x02" + line(kMeta, "Metadata") + ")\x81}(" + word("state_dict_metadata") + "}" +
+           word("planner_data") + extra + "ub.";
 }
 
 }  // namespace
@@ -89,7 +92,9 @@ class DcpMetadataTest : public QObject {
   private slots:
     void everyTruncation_data() {
         QTest::addColumn<QString>("name");
-        for (const char* name : {"t2.15.0-no-dist", "t2.1.2-sharded-tensor", "t2.15.0-zstd", "t2.6.0-objects"}) QTest::newRow(name) << name;
+        for (const char* name :
+             {"t2.15.0-no-dist", "t2.1.2-sharded-tensor", "t2.15.0-zstd", "t2.6.0-objects"})
+            QTest::newRow(name) << name;
     }
     void everyTruncation() {
         QFETCH(QString, name);
@@ -108,7 +113,8 @@ class DcpMetadataTest : public QObject {
     // Never a crash or a read beyond the end, whatever one byte says.
     void flippedBytes() {
         std::mt19937 random(5);
-        for (const char* name : {"t2.15.0-no-dist", "t2.1.2-standard", "t2.15.0-zstd", "t2.15.0-fsdp2-adam"}) {
+        for (const char* name :
+             {"t2.15.0-no-dist", "t2.1.2-standard", "t2.15.0-zstd", "t2.15.0-fsdp2-adam"}) {
             const std::string whole = genuine(name);
             for (int i = 0; i < 4000; ++i) {
                 std::string broken = whole;
@@ -123,7 +129,8 @@ class DcpMetadataTest : public QObject {
         }
     }
 
-    // The same metadata by every pickle protocol; made by the interpreter that also makes the genuine checkpoints.
+    // The same metadata by every pickle protocol; made by the interpreter that also makes the genuine
+    // checkpoints.
     void everyProtocol() {
         const QString python = QStandardPaths::findExecutable("python3");
         if (python.isEmpty()) QSKIP("needs python3");
@@ -132,15 +139,22 @@ class DcpMetadataTest : public QObject {
         for (int protocol = 0; protocol <= 5; ++protocol) {
             for (const char* share : {"", "--share"}) {
                 const QString out = folder.filePath("m");
-                QStringList arguments{SHARDSCOPE_TEST_DATA "/../bench/make_metadata.py", out, "--tensors", "5", "--chunks", "7",
-                                      "--protocol", QString::number(protocol)};
+                QStringList arguments{SHARDSCOPE_TEST_DATA "/../bench/make_metadata.py",
+                                      out,
+                                      "--tensors",
+                                      "5",
+                                      "--chunks",
+                                      "7",
+                                      "--protocol",
+                                      QString::number(protocol)};
                 if (*share) arguments << share;
                 QCOMPARE(QProcess::execute(python, arguments), 0);
                 std::ifstream in(out.toStdString(), std::ios::binary);
                 const auto result = decode({std::istreambuf_iterator<char>(in), {}});
                 QVERIFY2(result.ok(), result.ok() ? "" : describe(result.error()).c_str());
                 QCOMPARE(result->protocol, protocol < 2 ? 0 : protocol);
-                QVERIFY2(result->foreign.empty(), result->foreign.empty() ? "" : result->foreign[0].name.c_str());
+                QVERIFY2(result->foreign.empty(),
+                         result->foreign.empty() ? "" : result->foreign[0].name.c_str());
                 const std::string said = dump(*result);
                 QVERIFY(said.ends_with("\n0"));
                 if (first.empty()) first = said;
@@ -159,10 +173,12 @@ class DcpMetadataTest : public QObject {
         QVERIFY(called.ok());
         QCOMPARE(called->foreign.size(), size_t{1});
         QVERIFY(called->foreign[0].called);
-        const auto getattr = decode(around(line("builtins", "getattr") + line("os", "path") + word("join") + "\x86R"));
+        const auto getattr =
+            decode(around(line("builtins", "getattr") + line("os", "path") + word("join") + "\x86R"));
         QVERIFY(getattr.ok());
-        QVERIFY(std::any_of(getattr->foreign.begin(), getattr->foreign.end(),
-                            [](const dcp::ForeignGlobal& g) { return g.called && g.name == "builtins.getattr"; }));
+        QVERIFY(std::any_of(
+            getattr->foreign.begin(), getattr->foreign.end(),
+            [](const dcp::ForeignGlobal& g) { return g.called && g.name == "builtins.getattr"; }));
         const auto plain = decode(around(line("builtins", "getattr") + line(kMeta, "_MEM_FORMAT_ENCODING") +
                                          word("TORCH_CONTIGUOUS_FORMAT") + "\x86R"));
         QVERIFY(plain.ok());
@@ -173,7 +189,8 @@ class DcpMetadataTest : public QObject {
     }
 
     void firstGenerationIsNamed() {
-        const auto result = decode("\x80\x02" + line("torch.distributed._shard.checkpoint.metadata", "Metadata") + ")\x81.");
+        const auto result =
+            decode("\x80\x02" + line("torch.distributed._shard.checkpoint.metadata", "Metadata") + ")\x81.");
         QVERIFY(!result.ok());
         QCOMPARE(result.error().code, ErrorCode::unsupported);
         QVERIFY(result.error().message.find("1.12 or 1.13") != std::string::npos);
@@ -190,7 +207,9 @@ class DcpMetadataTest : public QObject {
         row("stack underflow", "\x80\x04R.");
         row("no mark", "\x80\x04}u.");
         row("huge string", "\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f.");
-        row("huge bytes", "\x80\x04" "B\xff\xff\xff\xff.");
+        row("huge bytes",
+            "\x80\x04"
+            "B\xff\xff\xff\xff.");
         row("huge memo index", "\x80\x04Nr\xff\xff\xff\xff.");
         row("unset memo", "\x80\x04j\x05\x00\x00\x00."s);
         row("memo of nothing", "\x80\x04\x94h\x00."s);
@@ -199,9 +218,10 @@ class DcpMetadataTest : public QObject {
         row("only None", "\x80\x04N.");
         row("marks", "\x80\x04" + std::string(100'000, '(') + ".");
         row("self-containing dict", "\x80\x04}\x94(h\x00h\x00u."s);
-        row("sizes that are text", "\x80\x02" + line(kMeta, "ChunkStorageMetadata") + ")\x81}(" + word("sizes") + word("x") + "ub.");
-        row("negative length", "\x80\x02" + line("torch.distributed.checkpoint.filesystem", "_StorageInfo") + ")\x81}(" + word("length") +
-                                   "J\xff\xff\xff\xffub.");
+        row("sizes that are text",
+            "\x80\x02" + line(kMeta, "ChunkStorageMetadata") + ")\x81}(" + word("sizes") + word("x") + "ub.");
+        row("negative length", "\x80\x02" + line("torch.distributed.checkpoint.filesystem", "_StorageInfo") +
+                                   ")\x81}(" + word("length") + "J\xff\xff\xff\xffub.");
     }
     void hostile() {
         QFETCH(QByteArray, bytes);
@@ -227,7 +247,8 @@ class DcpMetadataTest : public QObject {
         const auto reader = dcpFormat().open(source, {});
         QVERIFY2(reader.ok(), reader.ok() ? "" : describe(reader.error()).c_str());
         bool noted = false;
-        for (const Note& note : (*reader)->catalog().notes()) noted |= note.rule == "security.path" && note.severity == Severity::error;
+        for (const Note& note : (*reader)->catalog().notes())
+            noted |= note.rule == "security.path" && note.severity == Severity::error;
         QVERIFY(noted);
         const auto extent = (*reader)->locate(0);
         QVERIFY(!extent.ok());

@@ -1,7 +1,8 @@
-// Every genuine checkpoint of torch.distributed.checkpoint against the truth that was recorded when it was written.
+// Every genuine checkpoint of torch.distributed.checkpoint against the truth that was recorded when it was
+// written.
+#include <QtTest>
 #include <set>
 
-#include <QtTest>
 #include <zlib.h>
 
 #include "assemble.h"
@@ -30,7 +31,9 @@ GenuineCase caseNamed(const std::string& name) {
     qFatal("no such case");
 }
 
-std::string text(const Error& error) { return describe(error); }
+std::string text(const Error& error) {
+    return describe(error);
+}
 
 bool exactJson(const nlohmann::json& value) {
     if (value.is_object()) {
@@ -88,7 +91,8 @@ class DcpReadTest : public QObject {
     void genuine_data() {
         QTest::addColumn<int>("index");
         const auto all = cases(false);
-        for (size_t i = 0; i < all.size(); ++i) QTest::newRow(all[i].name.c_str()) << static_cast<int>(i);
+        for (size_t i = 0; i < all.size(); ++i)
+            QTest::newRow(all[i].name.c_str()) << static_cast<int>(i);
     }
     void genuine() {
         QFETCH(int, index);
@@ -113,7 +117,8 @@ class DcpReadTest : public QObject {
                 for (ChunkId k = catalog.firstChunk(t); k < catalog.endChunk(t); ++k) {
                     const ChunkInfo info = catalog.chunk(t, k);
                     if (info.elements() == 0) continue;
-                    found.insert({{info.offsets.begin(), info.offsets.end()}, {info.lengths.begin(), info.lengths.end()}});
+                    found.insert({{info.offsets.begin(), info.offsets.end()},
+                                  {info.lengths.begin(), info.lengths.end()}});
                     QVERIFY(info.rank != kNone);
                 }
                 QVERIFY2(wanted == found, name.c_str());
@@ -127,7 +132,8 @@ class DcpReadTest : public QObject {
                 if (!extent->checksum) continue;
                 std::vector<std::byte> all(extent->checksum->length);
                 QVERIFY(extent->file->readAt(extent->checksum->offset, all).ok());
-                QCOMPARE(static_cast<uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(all.data()), all.size())),
+                QCOMPARE(static_cast<uint32_t>(
+                             ::crc32_z(0, reinterpret_cast<const Bytef*>(all.data()), all.size())),
                          extent->checksum->crc32);
             }
         }
@@ -142,7 +148,8 @@ class DcpReadTest : public QObject {
             const nlohmann::json found = nlohmann::json::parse(valueToJson(*value));
             QVERIFY2(found == expected, (name + ": " + found.dump() + " for " + expected.dump()).c_str());
         }
-        for (const Note& note : catalog.notes()) QVERIFY2(note.severity != Severity::error, note.message.c_str());
+        for (const Note& note : catalog.notes())
+            QVERIFY2(note.severity != Severity::error, note.message.c_str());
     }
 
     void metadataFileItself() {
@@ -184,13 +191,20 @@ class DcpReadTest : public QObject {
     void generations_data() {
         QTest::addColumn<QString>("name");
         QTest::addColumn<QString>("writer");
-        QTest::newRow("2.1") << "t2.1.2-standard" << "torch 2.0 to 2.2";
-        QTest::newRow("2.3") << "t2.3.1-standard" << "torch 2.3";
-        QTest::newRow("2.4") << "t2.4.1-standard" << "torch 2.4 to 2.6";
-        QTest::newRow("2.6") << "t2.6.0-standard" << "torch 2.4 to 2.6";
-        QTest::newRow("2.8") << "t2.8.0-standard" << "torch 2.7 or 2.8";
-        QTest::newRow("2.11") << "t2.11.0-standard" << "torch 2.9 to 2.14";
-        QTest::newRow("2.15") << "t2.15.0-standard" << "torch 2.15 or later";
+        QTest::newRow("2.1") << "t2.1.2-standard"
+                             << "torch 2.0 to 2.2";
+        QTest::newRow("2.3") << "t2.3.1-standard"
+                             << "torch 2.3";
+        QTest::newRow("2.4") << "t2.4.1-standard"
+                             << "torch 2.4 to 2.6";
+        QTest::newRow("2.6") << "t2.6.0-standard"
+                             << "torch 2.4 to 2.6";
+        QTest::newRow("2.8") << "t2.8.0-standard"
+                             << "torch 2.7 or 2.8";
+        QTest::newRow("2.11") << "t2.11.0-standard"
+                              << "torch 2.9 to 2.14";
+        QTest::newRow("2.15") << "t2.15.0-standard"
+                              << "torch 2.15 or later";
     }
     void generations() {
         QFETCH(QString, name);
@@ -207,7 +221,8 @@ class DcpReadTest : public QObject {
         const auto other = open(caseNamed("t2.15.0-idle-rank"));
         QVERIFY(other);
         QVERIFY(!hasNote(other->catalog(), "file.stale"));
-        QCOMPARE(other->catalog().rankCount(), caseNamed("t2.15.0-idle-rank").expected["world_size"].get<uint32_t>());
+        QCOMPARE(other->catalog().rankCount(),
+                 caseNamed("t2.15.0-idle-rank").expected["world_size"].get<uint32_t>());
     }
 
     void neverCommitted() {
@@ -225,7 +240,8 @@ class DcpReadTest : public QObject {
     void damaged_data() {
         QTest::addColumn<int>("index");
         const auto all = cases(true);
-        for (size_t i = 0; i < all.size(); ++i) QTest::newRow(all[i].name.c_str()) << static_cast<int>(i);
+        for (size_t i = 0; i < all.size(); ++i)
+            QTest::newRow(all[i].name.c_str()) << static_cast<int>(i);
     }
     void damaged() {
         QFETCH(int, index);
@@ -255,11 +271,13 @@ class DcpReadTest : public QObject {
                 QVERIFY(error.place.offset.has_value());
                 if (kind == "missing-file") QCOMPARE(error.place.rule, std::string("file.missing"));
                 if (kind == "truncated") QCOMPARE(error.place.rule, std::string("file.truncated"));
-                if (kind == "zeroed-file") QVERIFY(error.message.find("only zero bytes") != std::string::npos);
+                if (kind == "zeroed-file")
+                    QVERIFY(error.message.find("only zero bytes") != std::string::npos);
             }
             if (kind == "missing-file") {
                 bool missing = false;
-                for (const FileInfo& file : catalog.files()) missing |= file.path == finding["file"] && file.state == FileInfo::State::missing;
+                for (const FileInfo& file : catalog.files())
+                    missing |= file.path == finding["file"] && file.state == FileInfo::State::missing;
                 QVERIFY(missing);
             }
         } else if (kind == "crc-mismatch") {
@@ -268,8 +286,8 @@ class DcpReadTest : public QObject {
             QVERIFY(extent.ok() && extent->checksum);
             std::vector<std::byte> all(extent->checksum->length);
             QVERIFY(extent->file->readAt(extent->checksum->offset, all).ok());
-            QVERIFY(static_cast<uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(all.data()), all.size())) !=
-                    extent->checksum->crc32);
+            QVERIFY(static_cast<uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(all.data()),
+                                                    all.size())) != extent->checksum->crc32);
         } else if (kind == "shape-mismatch") {
             const TensorId t = catalog.find(finding["tensor"].get<std::string>());
             const DimSpan shape = catalog.shape(t);
@@ -282,7 +300,8 @@ class DcpReadTest : public QObject {
                     refused = true;
                 }
             }
-            QVERIFY(refused || c.expected["tensors"][finding["tensor"].get<std::string>()]["shape"] == finding["data"]);
+            QVERIFY(refused ||
+                    c.expected["tensors"][finding["tensor"].get<std::string>()]["shape"] == finding["data"]);
         } else if (kind == "gap") {
             QCOMPARE(chunkAt(catalog, finding["tensor"], finding["region"]["offsets"]), ChunkId{kNone});
         } else if (kind == "overlap") {

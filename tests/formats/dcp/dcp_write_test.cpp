@@ -1,8 +1,7 @@
 // What is laid out as DCP is read back by the reader: names, paths, boxes, ranks, bytes, objects, aliases.
+#include <QtTest>
 #include <random>
 #include <set>
-
-#include <QtTest>
 
 #include "assemble.h"
 #include "formats/dcp/dcp.h"
@@ -19,7 +18,8 @@ constexpr uint64_t kPage = 4096;
 
 // Bytes of a tensor's elements that depend on its name and the position in the whole tensor only.
 std::byte patternByte(std::string_view name, uint64_t position) {
-    return static_cast<std::byte>(std::hash<std::string_view>{}(name) * 31 + position * 131 + (position >> 8) * 17);
+    return static_cast<std::byte>(std::hash<std::string_view>{}(name)*31 + position * 131 +
+                                  (position >> 8) * 17);
 }
 
 std::vector<std::byte> pattern(const Catalog& wanted, TensorId t, const ChunkInfo& chunk) {
@@ -27,8 +27,10 @@ std::vector<std::byte> pattern(const Catalog& wanted, TensorId t, const ChunkInf
     const size_t width = dtypeBytes(wanted.dtype(t));
     std::vector<std::byte> out(static_cast<size_t>(chunk.elements()) * width);
     for (int64_t i = 0; i < chunk.elements(); ++i) {
-        const auto at = static_cast<uint64_t>(positionOf(i, wanted.shape(t), chunk.offsets, chunk.lengths)) * width;
-        for (size_t b = 0; b < width; ++b) out[static_cast<size_t>(i) * width + b] = patternByte(wanted.name(first), at + b);
+        const auto at =
+            static_cast<uint64_t>(positionOf(i, wanted.shape(t), chunk.offsets, chunk.lengths)) * width;
+        for (size_t b = 0; b < width; ++b)
+            out[static_cast<size_t>(i) * width + b] = patternByte(wanted.name(first), at + b);
     }
     return out;
 }
@@ -55,12 +57,14 @@ Written writeAndOpen(const Catalog& wanted,
     auto layout = dcpFormat().layout(wanted, {});
     if (!layout.ok()) return w.error = describe(layout.error()), std::move(w);
     w.layout = std::move(layout).value();
-    if (auto made = w.fs->makeDirectory("/out"); !made.ok()) return w.error = describe(made.error()), std::move(w);
+    if (auto made = w.fs->makeDirectory("/out"); !made.ok())
+        return w.error = describe(made.error()), std::move(w);
     auto directory = w.fs->openDirectory("/out").value();
     if (auto done = writeLayout(wanted, *w.layout, *directory, bytes); !done.ok())
         return w.error = describe(done.error()), std::move(w);
     const Source source = memorySource(w.fs, "/out");
-    if (dcpFormat().probe(source).match != Probe::Match::certain) return w.error = "not recognised", std::move(w);
+    if (dcpFormat().probe(source).match != Probe::Match::certain)
+        return w.error = "not recognised", std::move(w);
     auto reader = dcpFormat().open(source, {});
     if (!reader.ok()) return w.error = describe(reader.error()), std::move(w);
     w.reader = std::move(reader).value();
@@ -110,21 +114,24 @@ class DcpWriteTest : public QObject {
                 if (alias == kNone) QCOMPARE(b.rank, a.rank == kNone ? 0 : a.rank);
             }
         }
-        for (const Note& note : found.notes()) QVERIFY2(note.severity != Severity::error, note.message.c_str());
-        for (const TargetFile& file : w.layout->files) QCOMPARE(w.fs->get("/out/" + file.path).size(), size_t{file.size});
+        for (const Note& note : found.notes())
+            QVERIFY2(note.severity != Severity::error, note.message.c_str());
+        for (const TargetFile& file : w.layout->files)
+            QCOMPARE(w.fs->get("/out/" + file.path).size(), size_t{file.size});
     }
 
   private slots:
     void randomMeshes_data() {
         QTest::addColumn<int>("seed");
-        for (int seed = 0; seed < 12; ++seed) QTest::addRow("%d", seed) << seed;
+        for (int seed = 0; seed < 12; ++seed)
+            QTest::addRow("%d", seed) << seed;
     }
     void randomMeshes() {
         QFETCH(int, seed);
         std::mt19937 random(static_cast<unsigned>(seed));
         const auto upTo = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n + 1)); };
-        const DType dtypes[] = {DType::float32, DType::bfloat16, DType::int64, DType::boolean, DType::complex64,
-                                DType::float8E4M3FN, DType::uint16, DType::float64};
+        const DType dtypes[] = {DType::float32,   DType::bfloat16,     DType::int64,  DType::boolean,
+                                DType::complex64, DType::float8E4M3FN, DType::uint16, DType::float64};
         const auto ranks = static_cast<uint32_t>(1 + upTo(5));
         CatalogBuilder builder("wanted", "", "");
         builder.setRankCount(ranks);
@@ -135,7 +142,8 @@ class DcpWriteTest : public QObject {
             info.path = {keyPart("layers"), indexPart(i), keyPart("w")};
             info.dtype = dtypes[random() % std::size(dtypes)];
             const int rank = upTo(3);
-            for (int d = 0; d < rank; ++d) info.shape.push_back(upTo(7) == 0 ? 0 : 1 + upTo(i == 0 ? 90 : 20));
+            for (int d = 0; d < rank; ++d)
+                info.shape.push_back(upTo(7) == 0 ? 0 : 1 + upTo(i == 0 ? 90 : 20));
             QVERIFY(builder.addTensor(info).ok());
             const size_t dim = info.shape.empty() ? 0 : random() % info.shape.size();
             addSplit(builder, info.shape, dim, ranks);
@@ -158,7 +166,8 @@ class DcpWriteTest : public QObject {
         object.value = makeTextValue("h\xc3\xa9llo");
         builder.addObject(object);
         const Catalog wanted = std::move(builder).finish();
-        const Written w = writeAndOpen(wanted, [&](TensorId t, const ChunkInfo& c) { return pattern(wanted, t, c); });
+        const Written w =
+            writeAndOpen(wanted, [&](TensorId t, const ChunkInfo& c) { return pattern(wanted, t, c); });
         compare(wanted, w);
         if (QTest::currentTestFailed()) return;
         const Catalog& found = w.reader->catalog();
@@ -187,7 +196,8 @@ class DcpWriteTest : public QObject {
             QVERIFY(builder.addWhole(0, kNone, 0, 0).ok());
         }
         const Catalog wanted = std::move(builder).finish();
-        const Written w = writeAndOpen(wanted, [&](TensorId t, const ChunkInfo& c) { return pattern(wanted, t, c); });
+        const Written w =
+            writeAndOpen(wanted, [&](TensorId t, const ChunkInfo& c) { return pattern(wanted, t, c); });
         compare(wanted, w);
         if (QTest::currentTestFailed()) return;
         for (ChunkId c = 0; c < 6; ++c) {
@@ -208,7 +218,8 @@ class DcpWriteTest : public QObject {
         QVERIFY(builder.addWhole(1, kNone, 0, 0).ok());
         builder.setRankCount(4);
         const Catalog wanted = std::move(builder).finish();
-        const Written w = writeAndOpen(wanted, [&](TensorId t, const ChunkInfo& c) { return pattern(wanted, t, c); });
+        const Written w =
+            writeAndOpen(wanted, [&](TensorId t, const ChunkInfo& c) { return pattern(wanted, t, c); });
         compare(wanted, w);
         if (QTest::currentTestFailed()) return;
         QCOMPARE(w.layout->files.size(), size_t{5});
@@ -221,7 +232,8 @@ class DcpWriteTest : public QObject {
         QTest::addColumn<int>("index");
         const auto all = genuineCases("dcp");
         for (size_t i = 0; i < all.size(); ++i) {
-            if (all[i].expected["format"] == "dcp" && !all[i].damaged()) QTest::newRow(all[i].name.c_str()) << static_cast<int>(i);
+            if (all[i].expected["format"] == "dcp" && !all[i].damaged())
+                QTest::newRow(all[i].name.c_str()) << static_cast<int>(i);
         }
     }
     void genuineAgain() {
@@ -236,11 +248,20 @@ class DcpWriteTest : public QObject {
         std::vector<std::vector<std::byte>> wholes;
         for (TensorId t = 0; t < from.tensorCount(); ++t) {
             const DimSpan shape = from.shape(t);
-            QVERIFY(builder.addTensor({std::string(from.name(t)), from.path(t), from.dtype(t), {shape.begin(), shape.end()},
-                                       from.role(t), from.aliasOf(t), kNone}).ok());
+            QVERIFY(builder
+                        .addTensor({std::string(from.name(t)),
+                                    from.path(t),
+                                    from.dtype(t),
+                                    {shape.begin(), shape.end()},
+                                    from.role(t),
+                                    from.aliasOf(t),
+                                    kNone})
+                        .ok());
             for (const ChunkId k : distinct(from, t)) {
                 const ChunkInfo chunk = from.chunk(t, k);
-                QVERIFY(builder.addChunk({chunk.rank, kNone, 0, 0, chunk.offsets, chunk.lengths, std::nullopt}).ok());
+                QVERIFY(
+                    builder.addChunk({chunk.rank, kNone, 0, 0, chunk.offsets, chunk.lengths, std::nullopt})
+                        .ok());
             }
             wholes.push_back(assemble(source, t).value());
         }
@@ -257,7 +278,8 @@ class DcpWriteTest : public QObject {
             const size_t width = dtypeBytes(wanted.dtype(t));
             std::vector<std::byte> out(static_cast<size_t>(chunk.elements()) * width);
             for (int64_t i = 0; i < chunk.elements(); ++i) {
-                const auto at = static_cast<size_t>(positionOf(i, wanted.shape(t), chunk.offsets, chunk.lengths)) * width;
+                const auto at =
+                    static_cast<size_t>(positionOf(i, wanted.shape(t), chunk.offsets, chunk.lengths)) * width;
                 std::copy_n(wholes[t].begin() + static_cast<std::ptrdiff_t>(at), width,
                             out.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(i) * width));
             }
@@ -294,7 +316,8 @@ class DcpWriteTest : public QObject {
         QVERIFY(builder.addTensor(info).ok());
         QVERIFY(builder.addWhole(0, kNone, 0, 0).ok());
         ValueGraph graph;
-        const NodeId id = graph.addContainer(ValueKind::persistent, {graph.addText(ValueKind::text, "storage")});
+        const NodeId id =
+            graph.addContainer(ValueKind::persistent, {graph.addText(ValueKind::text, "storage")});
         const NodeId tuple = graph.addContainer(ValueKind::tuple, {id});
         ObjectInfo object;
         object.name = "inner";
@@ -316,7 +339,9 @@ class DcpWriteTest : public QObject {
         std::set<std::pair<Dims, Dims>> seen;
         for (ChunkId k = catalog.firstChunk(t); k < catalog.endChunk(t); ++k) {
             const ChunkInfo chunk = catalog.chunk(t, k);
-            if (seen.insert({{chunk.offsets.begin(), chunk.offsets.end()}, {chunk.lengths.begin(), chunk.lengths.end()}}).second)
+            if (seen.insert({{chunk.offsets.begin(), chunk.offsets.end()},
+                             {chunk.lengths.begin(), chunk.lengths.end()}})
+                    .second)
                 out.push_back(k);
         }
         return out;
