@@ -64,6 +64,19 @@ std::string timeText(std::chrono::system_clock::time_point t) {
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(t)));
 }
 
+// What the system counted for this process, as a check on our own counts: all bytes passed to read and write calls.
+Json systemCounts() {
+    Json json = Json::object();
+    std::ifstream in("/proc/self/io");
+    std::string key;
+    uint64_t value = 0;
+    while (in >> key >> value) {
+        if (!key.empty()) key.pop_back();
+        json[key] = value;
+    }
+    return json;
+}
+
 Json reportJson(const Plan& plan, const ConvertReport& report, std::chrono::system_clock::time_point started, const std::string& verify) {
     Json json;
     json["schema"] = "shardscope.report/1";
@@ -76,6 +89,7 @@ Json reportJson(const Plan& plan, const ConvertReport& report, std::chrono::syst
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     json["peak_rss"] = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+    json["system_io"] = systemCounts();
     json["seconds"] = report.seconds;
     json["verify_seconds"] = report.verifySeconds;
     json["rate"] = report.seconds > 0 ? static_cast<double>(report.bytesWritten) / report.seconds : 0.0;

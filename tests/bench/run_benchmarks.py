@@ -1,0 +1,348 @@
+"""Measures Shardscope against named peers in one run; prints the table and writes docs/performance.md. See tests/bench/run."""
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+BIN = os.path.join(TOP, "build/release/bin")
+rows = []
+
+
+def row(what, ours, peer, ratio, target):
+    rows.append((what, ours, peer, ratio, target))
+    print("%-58s %-34s %-40s %-12s %s" % rows[-1], flush=True)
+
+
+def child(words, **kw):
+    """wall seconds, peak RSS in bytes, stdout of one process"""
+    start = time.monotonic()
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **kw)
+    out = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.monotonic() - start
+    assert status == 0, (words, out[-2000:])
+    return seconds, usage.ru_maxrss * 1024, out
+
+
+def best(n, make):
+    return min((make() for _ in range(n)), key=lambda r: r[0])
+
+
+def python(code, *args):
+    return child([sys.executable, "-c", code, *args])
+
+
+def warm(path):
+    total = 0
+    for base, _, files in os.walk(path) if os.path.isdir(path) else [(os.path.dirname(path), 0, [os.path.basename(path)])]:
+        for name in files:
+            with open(os.path.join(base, name), "rb", buffering=0) as f:
+                while block := f.read(1 << 24):
+                    total += len(block)
+    return total
+
+
+def cold(path):
+    for base, _, files in os.walk(path):
+        for name in files:
+            fd = os.open(os.path.join(base, name), os.O_RDONLY)
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+
+
+def gib(n):
+    return "%.2f GiB" % (n / 2**30)
+
+
+def mib(n):
+    return "%.0f MiB" % (n / 2**20)
+
+
+# ------------------------------------------------------------------ metadata
+def bench_metadata(work):
+    path = os.path.join(work, "metadata")
+    if not os.path.exists(os.path.join(path, ".metadata")):
+        subprocess.run([sys.executable, os.path.join(HERE, "make_metadata.py"), path], check=True)
+    size = warm(os.path.join(path, ".metadata"))
+    seconds, rss, _ = best(5, lambda: child([BIN + "/shardscope", "info", path, "--json"]))
+    code = """
+import gc, sys, time, resource, torch
+from torch.distributed.checkpoint import FileSystemReader
+if sys.argv[2] == 'off': gc.disable()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.monotonic()
+metadata = FileSystemReader(sys.argv[1]).read_metadata()
+print(time.monotonic() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024, len(metadata.storage_data))
+"""
+    for collector, target in (("on", 40), ("off", 12)):
+        peer_seconds, peer_rss, _ = map(float, python(code, path, collector)[2].split())
+        row("open .metadata, %d chunks, %s: time, collector %s" % (1024 * 1024, mib(size), collector), "%.3f s" % seconds,
+            "read_metadata() %.2f s" % peer_seconds, "%.0fx" % (peer_seconds / seconds), ">= %dx" % target)
+        if collector == "on":
+            row("open .metadata: memory (ours: whole process)", mib(rss), mib(peer_rss), "%.1fx" % (peer_rss / rss), ">= 12x")
+
+
+# ------------------------------------------------------------------ coverage
+def bench_coverage():
+    ours = json.loads(best(3, lambda: child([BIN + "/coverage_bench"]))[2])
+    code = """
+import json, random, sys, time, torch
+from torch.distributed.checkpoint.default_planner import _validate_global_plan
+from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, TensorProperties, TensorStorageMetadata
+def ragged():
+    boxes = [([0]*3, [128]*3)]
+    while len(boxes) < 1024:
+        i, d = random.randrange(len(boxes)), random.randrange(3)
+        o, l = boxes[i]
+        if l[d] < 2: continue
+        cut = random.randrange(1, l[d])
+        first, second, offset = list(l), list(l), list(o)
+        first[d], second[d] = cut, l[d] - cut
+        offset[d] += cut
+        boxes[i] = (o, first)
+        boxes.append((offset, second))
+    return boxes
+random.seed(5)
+sets = {
+ 'lines': ([4096, 64], lambda: [([i*4, 0], [4, 64]) for i in range(1024)]),
+ 'grids': ([256, 256], lambda: [([i//32*8, i%32*8], [8, 8]) for i in range(1024)]),
+ 'ragged': ([128]*3, ragged),
+}
+out = {}
+for name, (shape, boxes) in sets.items():
+    items = {'layer.%d' % t: TensorStorageMetadata(TensorProperties(dtype=torch.float32), torch.Size(shape),
+        [ChunkStorageMetadata(torch.Size(o), torch.Size(l)) for o, l in boxes()]) for t in range(1024)}
+    metadata = Metadata(items)
+    start = time.monotonic()
+    result = _validate_global_plan([SavePlan([]), SavePlan([])], metadata)
+    out[name] = time.monotonic() - start
+    assert result, name
+print(json.dumps(out))
+"""
+    peer = json.loads(python(code)[2])
+    for name, target in (("lines", ">= 40x"), ("grids", ">= 100x"), ("ragged", ">= 40x")):
+        row("coverage, 1,024 tensors x 1,024 chunks, %s" % name, "%.3f s" % ours[name], "_validate_global_plan %.2f s" % peer[name],
+            "%.0fx" % (peer[name] / ours[name]), target)
+        row("  the same with a hole in each, every box listed", "%.3f s" % ours[name + "_with_gaps"], "(gives a volume)", "", "")
+
+
+# ------------------------------------------------------------------ conversion
+def convert(source, target, *words):
+    shutil.rmtree(target, ignore_errors=True)
+    if os.path.isfile(target):
+        os.unlink(target)
+    seconds, rss, out = child([BIN + "/shardscope", "convert", source, target, "--json", *words])
+    return seconds, rss, json.loads(out)
+
+
+def bench_conversion(work, size):
+    source = os.path.join(work, "dcp-%g" % size)
+    if not os.path.exists(os.path.join(source, ".metadata")):
+        subprocess.run([sys.executable, os.path.join(HERE, "make_dcp_checkpoint.py"), source, str(size)], check=True)
+    target = os.path.join(work, "out")
+    total = warm(source)
+    files = sorted(os.path.join(source, f) for f in os.listdir(source) if f.endswith(".distcp"))
+
+    peer_code = """
+import sys, torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from safetensors.torch import save_file
+dcp_to_torch_save(sys.argv[1], sys.argv[2] + '/all.pt')
+flat = {}
+def walk(value, name):
+    if isinstance(value, torch.Tensor): flat[name] = value.contiguous()
+    elif isinstance(value, dict):
+        for key, inner in value.items(): walk(inner, (name + '.' if name else '') + str(key))
+walk(torch.load(sys.argv[2] + '/all.pt', mmap=True, weights_only=True), '')
+shards, held = [{}], 0
+for name, tensor in flat.items():
+    if held > 5e9: shards, held = shards + [{}], 0
+    shards[-1][name] = tensor
+    held += tensor.nbytes
+for i, shard in enumerate(shards): save_file(shard, sys.argv[2] + '/model-%05d.safetensors' % i)
+"""
+    times, peers, probes, verified = [], [], [], []
+    report = None
+    for _ in range(3):
+        place = os.path.join(work, "peer")
+        shutil.rmtree(place, ignore_errors=True)
+        os.mkdir(place)
+        warm(source)
+        peers.append(python(peer_code, source, place))
+        shutil.rmtree(place)
+        warm(source)
+        times.append(convert(source, target, "--to", "safetensors", "--verify", "none"))
+        report = times[-1][2]
+        shutil.rmtree(target)
+        warm(source)
+        probe = os.path.join(work, "probe")
+        probes.append(json.loads(child([BIN + "/io_probe", *files, probe])[2])["seconds"])
+        os.unlink(probe)
+        warm(source)
+        verified.append(convert(source, target, "--to", "safetensors"))
+    seconds = statistics.median(t[0] for t in times)
+    peer_seconds = statistics.median(p[0] for p in peers)
+    probe_seconds = statistics.median(probes)
+    row("DCP (8 FSDP x 2 TP) to sharded safetensors, %s, warm" % gib(total), "%.2f s" % seconds,
+        "dcp_to_torch_save + save_file %.2f s" % peer_seconds, "%.1fx" % (peer_seconds / seconds), ">= 8x")
+    row("  memory", mib(max(t[1] for t in times)), gib(max(p[1] for p in peers)), "", "<= 512 MiB")
+    row("  with the destination read back and verified", "%.2f s" % statistics.median(t[0] for t in verified), "", "", "")
+    row("  against a direct read + write probe of the same bytes, warm", "%.2f s" % seconds, "%.2f s" % probe_seconds, "%.2f" % (probe_seconds / seconds), ">= 0.85")
+    io = report["system_io"]
+    needed = report["plan"]["bytes_read"]
+    row("  bytes read / needed", gib(io.get("rchar", report["bytes_read"])), gib(needed), "%.4f" % (io.get("rchar", report["bytes_read"]) / needed), "<= 1.01")
+    row("  bytes written / output", gib(io.get("wchar", report["bytes_written"])), gib(report["plan"]["bytes_written"]),
+        "%.4f" % (io.get("wchar", report["bytes_written"]) / report["plan"]["bytes_written"]), "<= 1.01")
+    cold_times, cold_probes = [], []
+    for _ in range(3):
+        cold(source)
+        cold_times.append(convert(source, target, "--to", "safetensors", "--verify", "none")[0])
+        shutil.rmtree(target)
+        cold(source)
+        cold_probes.append(json.loads(child([BIN + "/io_probe", *files, probe])[2])["seconds"])
+        os.unlink(probe)
+    row("  the same against the probe, cold", "%.2f s" % statistics.median(cold_times), "%.2f s" % statistics.median(cold_probes),
+        "%.2f" % (statistics.median(cold_probes) / statistics.median(cold_times)), ">= 0.85")
+    return source
+
+
+def bench_memory(work, sizes):
+    code = """
+import sys, torch
+from safetensors.torch import save_file
+gib, one = float(sys.argv[2]), sys.argv[3] == 'one'
+n = int(gib * 2**30 / 2)
+if one: tensors = {'w': torch.empty(n // 4096, 4096, dtype=torch.bfloat16).random_(-9, 9)}
+else: tensors = {'w.%d' % i: torch.empty(n // 16 // 4096, 4096, dtype=torch.bfloat16).random_(-9, 9) for i in range(16)}
+save_file(tensors, sys.argv[1])
+"""
+    peaks = {}
+    for size, kind in sizes:
+        path = os.path.join(work, "memory.safetensors")
+        python(code, path, str(size), kind)
+        target = os.path.join(work, "out")
+        _, rss, _ = convert(path, target, "--to", "dcp", "--mesh", "dp=2,tp=4", "--shard", "*:tp=1,dp=0")
+        shutil.rmtree(target)
+        os.unlink(path)
+        peaks[(size, kind)] = rss
+        row("peak memory, safetensors to DCP 2 x 4, %g GiB%s" % (size, ", one tensor" if kind == "one" else ""), mib(rss), "", "", "<= 512 MiB")
+    many = [v for (s, k), v in peaks.items() if k == "many"]
+    row("peak memory, largest / smallest job", "", "", "%.3f" % (max(many) / min(many)), "<= 1.05")
+
+
+def bench_merge(work, size):
+    code = """
+import sys, torch
+from safetensors.torch import save_file
+n = int(float(sys.argv[2]) * 2**30 / 2)
+save_file({'w.%d' % i: torch.empty(n // 8 // 4096, 4096, dtype=torch.bfloat16).random_(-9, 9) for i in range(8)}, sys.argv[1])
+"""
+    whole = os.path.join(work, "whole.safetensors")
+    python(code, whole, str(size))
+    found = {}
+    for dim in (0, 1):
+        sharded = os.path.join(work, "sharded-%d" % dim)
+        convert(whole, sharded, "--to", "safetensors", "--mesh", "tp=8", "--shard", "*:tp=%d" % dim, "--verify", "none")
+        times, peers = [], []
+        for _ in range(3):
+            warm(sharded)
+            times.append(convert(sharded, os.path.join(work, "out"), "--to", "safetensors", "--verify", "none")[0])
+            shutil.rmtree(os.path.join(work, "out"))
+            place = os.path.join(work, "peer")
+            shutil.rmtree(place, ignore_errors=True)
+            os.mkdir(place)
+            warm(sharded)
+            peers.append(python("""
+import sys
+from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
+consolidate_safetensors_files(sys.argv[1], sys.argv[2], {'w.%d' % i: i % 2 + 1 for i in range(8)}, num_threads=2)
+""", sharded, place)[0])
+            shutil.rmtree(place)
+        found[dim] = statistics.median(times)
+        row("merge of 8 shards along dim %d, %g GiB" % (dim, size), "%.2f s" % found[dim], "consolidate_safetensors_files %.2f s" % statistics.median(peers),
+            "%.1fx" % (statistics.median(peers) / found[dim]), "")
+        shutil.rmtree(sharded)
+    os.unlink(whole)
+    row("merge along dim 1 against dim 0", "", "", "%.2f" % (found[0] / found[1]), ">= 0.95")
+
+
+def bench_values(work, size):
+    path = os.path.join(work, "values.safetensors")
+    python("""
+import sys, torch
+from safetensors.torch import save_file
+n = int(float(sys.argv[2]) * 2**30 / 2)
+save_file({'w.%d' % i: torch.randn(n // 8 // 4096, 4096).to(torch.bfloat16) for i in range(8)}, sys.argv[1])
+""", path, str(size))
+    warm(path)
+    lines = best(3, lambda: child([BIN + "/scan_bench", path]))[2].splitlines()
+    read, scan = (json.loads(line) for line in lines)
+    peer = float(best(3, lambda: python("""
+import sys, time, torch
+from safetensors import safe_open
+start = time.monotonic()
+with safe_open(sys.argv[1], 'pt') as f:
+    assert all(torch.isfinite(f.get_tensor(n)).all() for n in f.keys())
+print(time.monotonic() - start)
+""", path))[2])
+    row("values scan of %g GiB in the page cache" % size, "%.2f s (%.1f GB/s)" % (scan["seconds"], scan["bytes"] / scan["seconds"] / 1e9), "isfinite().all() %.2f s" % peer,
+        "%.1fx" % (peer / scan["seconds"]), "")
+    row("  against reading it only", "", "%.2f s" % read["seconds"], "%.2f" % (read["seconds"] / scan["seconds"]), ">= 0.9")
+    os.unlink(path)
+
+
+def write_document(size):
+    import safetensors
+    import torch
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+        cpu = next((l.split(":", 1)[1].strip() for l in f if l.startswith("model name")), "?")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with open(os.path.join(TOP, "docs/performance.md"), "w", encoding="utf-8") as f:
+        f.write("# Performance\n\nWritten by `tests/bench/run`, which measures both sides in the same run. Medians of three, best of five for the metadata; "
+                "warm = sources in the page cache, cold = dropped from it before each run.\n\n")
+        f.write("Machine: %s, %d cores, %s memory, kernel %s. Peers: torch %s, safetensors %s, Python %s.\n\n" %
+                (cpu, os.cpu_count(), gib(memory), platform.release(), torch.__version__, safetensors.__version__, platform.python_version()))
+        f.write("| what | Shardscope | peer | ratio | target |\n|---|---|---|---|---|\n")
+        for r in rows:
+            f.write("| %s |\n" % " | ".join(c.strip() for c in r))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
+    parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values")
+    parser.add_argument("--keep", action="store_true")
+    options = parser.parse_args()
+    os.makedirs(options.work, exist_ok=True)
+    only = options.only.split(",")
+    if "metadata" in only:
+        bench_metadata(options.work)
+    if "coverage" in only:
+        bench_coverage()
+    if "conversion" in only:
+        bench_conversion(options.work, options.size)
+    if "memory" in only:
+        bench_memory(options.work, [(1, "many"), (8, "many"), (4, "one")])
+    if "merge" in only:
+        bench_merge(options.work, options.size)
+    if "values" in only:
+        bench_values(options.work, options.size)
+    if len(only) == 6:
+        write_document(options.size)
+    if not options.keep:
+        shutil.rmtree(options.work)
+
+
+if __name__ == "__main__":
+    main()
