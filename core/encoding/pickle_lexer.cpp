@@ -158,7 +158,8 @@ bool PickleLexer::line(const PickleOp& op, std::string_view& text) {
         return false;
     }
     const auto length = static_cast<size_t>(static_cast<const char*>(newline) - (data_ + position_));
-    if (length > (isString ? textLimit_ : kNameLimit)) return failLong(op, length);
+    if (const uint64_t most = isString ? textLimit_ : kNameLimit; length > most)
+        return failLong(op, length, most);
     text = {data_ + position_, length};
     position_ += length + 1;
     return true;
@@ -188,10 +189,10 @@ bool PickleLexer::failShort(const PickleOp& op, uint64_t length) {
     return false;
 }
 
-bool PickleLexer::failLong(const PickleOp& op, uint64_t length) {
+bool PickleLexer::failLong(const PickleOp& op, uint64_t length, uint64_t most) {
     error_ = makeError(ErrorCode::limit,
                        fmt::format("{} holds {} bytes, more than the {} that are read in one value",
-                                   pickleOpcodeName(op.code), length, textLimit_))
+                                   pickleOpcodeName(op.code), length, most))
                  .at(op.offset);
     return false;
 }

@@ -133,7 +133,7 @@ class PickleLexer {
     }
     bool bytes(PickleOp& op, uint64_t length) {
         if (length > size_ - position_) return failShort(op, length);
-        if (length > textLimit_) return failLong(op, length);
+        if (length > textLimit_) return failLong(op, length, textLimit_);
         op.text = {data_ + position_, static_cast<size_t>(length)};
         position_ += static_cast<size_t>(length);
         return true;
@@ -217,7 +217,7 @@ class PickleLexer {
     bool openFrame(const PickleOp& op);
     bool failEnd();
     bool failShort(const PickleOp& op, uint64_t length);
-    bool failLong(const PickleOp& op, uint64_t length);
+    bool failLong(const PickleOp& op, uint64_t length, uint64_t most);
     bool failNegative(const PickleOp& op, int32_t length);
     bool failStraddle(const PickleOp& op);
 

@@ -311,6 +311,29 @@ class Decoder {
         return graph().addObject(object);
     }
 
+    // getattr(module.name, "attribute") names a global as well, of which GLOBAL only shows the start.
+    void noteAttribute(NodeId callable, NodeId arguments, NodeId made) {
+        const ValueGraph& g = graph();
+        if (g.kind(callable) != ValueKind::global || g.globalModule(callable) != "builtins" ||
+            g.globalName(callable) != "getattr")
+            return;
+        const std::span<const NodeId> args = g.items(arguments);
+        if (args.size() < 2 || g.kind(args[1]) != ValueKind::text) return;
+        std::string full;
+        if (g.kind(args[0]) == ValueKind::global) {
+            full = fmt::format("{}.{}", g.globalModule(args[0]), g.globalName(args[0]));
+        } else if (const auto inner = attributes_.find(args[0]); inner != attributes_.end()) {
+            full = inner->second;
+        } else {
+            return;
+        }
+        full += fmt::format(".{}", g.text(args[1]));
+        constexpr size_t kMaxName = 256;
+        if (full.size() > kMaxName) return;
+        attributes_.emplace(made, full);
+        if (seen_.insert(full).second) result_.globals.push_back(std::move(full));
+    }
+
     bool reduce() {
         if (!need(2)) return false;
         const NodeId arguments = pop();
@@ -321,7 +344,9 @@ class Decoder {
         ValueObject object;
         object.callable = callable;
         object.arguments = arguments;
-        return push(graph().addObject(object));
+        const NodeId made = graph().addObject(object);
+        noteAttribute(callable, arguments, made);
+        return push(made);
     }
     bool newObject(bool withKeywords) {
         if (!need(withKeywords ? 3 : 2)) return false;
@@ -716,6 +741,7 @@ class Decoder {
     uint64_t opcodes_ = 0;
     uint64_t copied_ = 0;
     std::unordered_set<std::string> seen_;
+    std::unordered_map<NodeId, std::string> attributes_;  // what calls of getattr name
     bool done_ = false;
 };
 

@@ -399,6 +399,9 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
     constexpr uint64_t kHeadBytes =
         2048;  // data.pkl, the small records and the first storage's header of a small archive
     constexpr uint64_t kMaxPickle = uint64_t{2} << 30;
+    // A deflated pickle of a few kilobytes could otherwise claim gigabytes of values.
+    constexpr uint64_t kFreeInflation = uint64_t{16} << 20;
+    constexpr uint64_t kMaxInflation = 64;
     TorchArchive archive;
     SHARDSCOPE_ASSIGN(archive.zip, openZip(std::move(file), offset, length));
     ZipArchive& zip = archive.zip;
@@ -459,6 +462,15 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
                            offset + alignment->headerOffset)
                 .inFile(path);
         }
+    }
+    if (pickle->method != 0 && pickle->size > kFreeInflation &&
+        pickle->size / kMaxInflation > pickle->compressedSize) {
+        return makeError(ErrorCode::limit, fmt::format("the pickle grows from {} to {} bytes when it is "
+                                                       "inflated, more than {} times",
+                                                       pickle->compressedSize, pickle->size, kMaxInflation))
+            .inFile(path)
+            .at(offset + pickle->headerOffset)
+            .withHint("torch.save never deflates; if you trust this file, store its records uncompressed");
     }
     SHARDSCOPE_ASSIGN(const std::string bytes, readZipEntry(zip, *pickle, kMaxPickle));
     SHARDSCOPE_ASSIGN(const uint64_t pickleAt, zipDataOffset(zip, *pickle));

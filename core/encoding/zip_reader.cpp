@@ -2,6 +2,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <unordered_set>
 
 #include <fmt/format.h>
 #include <zlib.h>
@@ -335,6 +336,22 @@ class Opener {
             if (entry.name == a_.entries[a_.byName[i - 1]].name) {
                 return bad(entry.headerOffset,
                            fmt::format("the archive has two entries named '{}'", printable(entry.name)));
+            }
+        }
+        // torch takes names for equal that differ in the case of letters only, so which one it reads is
+        // chance.
+        std::unordered_set<std::string> folded;
+        for (const ZipEntry& entry : a_.entries) {
+            if (std::none_of(entry.name.begin(), entry.name.end(),
+                             [](char c) { return c >= 'A' && c <= 'Z'; }))
+                continue;
+            std::string lower(entry.name);
+            for (char& c : lower)
+                c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+            if (!folded.insert(lower).second || a_.find(lower)) {
+                return bad(entry.headerOffset, fmt::format("the archive has two entries named '{}' but for "
+                                                           "upper and lower case",
+                                                           printable(entry.name)));
             }
         }
         return {};

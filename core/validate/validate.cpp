@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "encoding/pickle_globals.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 #include "validate/findings.h"
@@ -56,7 +57,9 @@ class Validation {
         }
         if (options_.level >= ValidateLevel::files) {
             SHARDSCOPE_TRY(locateChunks());
+            SHARDSCOPE_TRY(readObjects());
             report.checked.emplace_back("what surrounds the data in the files against the metadata");
+            report.checked.emplace_back("objects, and what their pickles name");
         } else {
             report.notChecked.emplace_back("what surrounds the data in the files (--level files)");
         }
@@ -381,6 +384,47 @@ class Validation {
             }
             findings_.add(rule, error.code == ErrorCode::unsupported ? Severity::warning : Severity::error,
                           cause, error.message, exampleOf(catalog_, chunk, error.message));
+        }
+        return {};
+    }
+
+    // Objects that lie in files of their own: torch.load runs their pickles without any restriction.
+    Status readObjects() {
+        for (ObjectId id = 0; id < catalog_.objects().size(); ++id) {
+            SHARDSCOPE_TRY(resources_.stop.poll());
+            const ObjectInfo& object = catalog_.objects()[id];
+            if (object.value) continue;  // part of the metadata, which the reader has looked at
+            FindingExample example;
+            example.tensor = object.name;
+            example.rank = object.rank;
+            if (object.file != kNone) {
+                example.file = catalog_.files()[object.file].path;
+                example.offset = object.offset;
+            }
+            const auto value = reader_.objectValue(id);
+            if (!value.ok()) {
+                const Error& error = value.error();
+                if (error.code == ErrorCode::cancelled) return error;
+                std::string rule = error.place.rule;
+                if (!isValidationRule(rule)) {
+                    rule = error.code == ErrorCode::notFound ? "file.missing"
+                           : error.code == ErrorCode::unsafe ? "security.path"
+                                                             : "meta.inconsistent";
+                }
+                const std::string cause = rule == "file.missing"     ? missingCause(example.file)
+                                          : rule == "file.truncated" ? truncatedCause(example.file)
+                                                                     : object.name;
+                const bool beyond = error.code == ErrorCode::unsupported || error.code == ErrorCode::limit;
+                example.detail = error.message;
+                findings_.add(rule, beyond ? Severity::warning : Severity::error, cause, error.message,
+                              example);
+                continue;
+            }
+            if (!value->graph) continue;
+            for (const Note& note : globalNotes(globalsOf(*value->graph))) {
+                example.detail = note.message;
+                findings_.add(note.rule, note.severity, note.message, note.message, example);
+            }
         }
         return {};
     }

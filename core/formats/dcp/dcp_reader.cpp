@@ -263,8 +263,11 @@ Result<std::unique_ptr<Reader>> openDcp(const Source& source, const OpenOptions&
         SHARDSCOPE_ASSIGN(Metadata metadata, decodeMetadata(*file, options.limits, options.stop));
         files.push_back({std::move(name), file->size(), std::move(metadata)});
     }
-    SHARDSCOPE_ASSIGN(CatalogParts parts, buildCatalog(source, std::move(files)));
-    return std::unique_ptr<Reader>(std::make_unique<DcpReader>(source, options, std::move(parts)));
+    std::string described = source.directory->path();
+    if (files.size() == 1) described += "/" + files[0].name;
+    auto parts = buildCatalog(source, std::move(files));
+    if (!parts.ok()) return std::move(parts).error().inFile(described);
+    return std::unique_ptr<Reader>(std::make_unique<DcpReader>(source, options, std::move(parts).value()));
 }
 
 }  // namespace shardscope::dcp

@@ -99,7 +99,9 @@ Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const OpenOption
     if (!system.graph.isMapping(system.root)) return bad(at, "the system information is no dict");
     at = stream.position();
     SHARDSCOPE_ASSIGN(opened.pickle, stream.next("the saved object"));
-    SHARDSCOPE_ASSIGN(auto known, allStorages(opened.pickle.graph));
+    auto storages = allStorages(opened.pickle.graph);
+    if (!storages.ok()) return std::move(storages).error().inFile(file->path());
+    auto known = std::move(storages).value();
 
     at = stream.position();
     SHARDSCOPE_ASSIGN(const Pickle keys, stream.next("the list of storages"));

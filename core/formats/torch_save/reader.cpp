@@ -32,7 +32,9 @@ class TorchSaveReader : public Reader {
         auto walked = walk(opened_.pickle.graph, opened_.pickle.root, streamBytes);
         if (!walked.ok()) return std::move(walked).error().inFile(opened_.file->path());
         Found found = std::move(walked).value();
-        SHARDSCOPE_ASSIGN(const auto known, allStorages(opened_.pickle.graph));
+        const auto storages = allStorages(opened_.pickle.graph);
+        if (!storages.ok()) return Error(storages.error()).inFile(opened_.file->path());
+        const auto& known = *storages;
         SHARDSCOPE_TRY(options_.stop.poll());
 
         CatalogBuilder builder("torch", opened_.variant, opened_.writer);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "encoding/pickle_globals.h"
 #include "encoding/torch_tensor.h"
 #include "model/catalog.h"
 #include "model/value.h"
@@ -52,18 +53,5 @@ struct Special {
 };
 // Takes apart what asTorchTensor() does not interpret. Errors: damaged.
 Result<Special> asSpecial(const ValueGraph& graph, NodeId node);
-
-// ------------------------------------------------------------------ globals
-
-enum class GlobalKind : uint8_t {
-    weights,    // torch.load(weights_only=True) accepts it
-    data,       // plain data of well-known libraries
-    foreign,    // anything else
-    dangerous,  // runs commands or code
-};
-GlobalKind classifyGlobal(std::string_view module, std::string_view name);
-
-// Notes of rule security.global for what a pickle names ("module.name"), the worst first.
-std::vector<Note> globalNotes(const std::vector<std::string>& globals);
 
 }  // namespace shardscope::torch_save

@@ -1,11 +1,14 @@
+#include "encoding/pickle_globals.h"
+
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
-#include "formats/torch_save/walk.h"
+#include "encoding/torch_tensor.h"
 
-namespace shardscope::torch_save {
+namespace shardscope {
 
 namespace {
 
@@ -226,4 +229,15 @@ std::vector<Note> globalNotes(const std::vector<std::string>& globals) {
     return notes;
 }
 
-}  // namespace shardscope::torch_save
+std::vector<std::string> globalsOf(const ValueGraph& graph) {
+    std::vector<std::string> globals;
+    std::unordered_set<std::string> seen;
+    for (NodeId node = 0; node < graph.size(); ++node) {
+        if (graph.kind(node) != ValueKind::global) continue;
+        std::string full = fmt::format("{}.{}", graph.globalModule(node), graph.globalName(node));
+        if (seen.insert(full).second) globals.push_back(std::move(full));
+    }
+    return globals;
+}
+
+}  // namespace shardscope
