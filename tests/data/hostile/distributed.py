@@ -6,7 +6,7 @@ from hostile_bytes import *
 from pickles import HTML_PAGE, LFS_POINTER, UNSAFE, evil
 
 BAD = ("damaged", "unsupported", "limit", "unsafe", "not-found")
-RULES = ("file.missing", "file.truncated", "meta.inconsistent", "coverage.gap", "coverage.overlap", "coverage.bounds", "meta.duplicate", "security.path", UNSAFE)
+RULES = ("file.missing", "file.truncated", "meta.inconsistent", "coverage.gap", "coverage.overlap", "coverage.bounds", "meta.duplicate", "security.path", "value.zero", UNSAFE)
 
 HALVES = [((0, 0), (2, 3)), ((2, 0), (2, 3))]
 PART = blob((2, 3))
@@ -50,7 +50,7 @@ def write(corpus):
     one("D02-call-path", infos=[dcp_info("__0_0.distcp", 0, len(PART)), dcp_info(name("posix", "system") + tuple_of(text("touch " + corpus.marker)) + REDUCE, 0, len(PART))])
     one("D02-call-offset", infos=place(evil(corpus), len(PART)))
     one("D02-call-tensor", tensors={"w": dcp_tensor((4, 3), HALVES), "x": evil(corpus)})
-    one("D02-metadata-class-of-os", metadata=whole.replace(META.encode() + b"\nMetadata\n", b"posix\nsystem\n", 1))
+    one("D02-metadata-class-of-os", metadata=whole.replace(META.encode() + b"\nMetadata\n", b"posix\nsystem\n", 1), expect="warn", rule=UNSAFE)
     one("D02-planner-call", metadata=whole.replace(text("planner_data") + DICT, text("planner_data") + evil(corpus) + POP + DICT, 1))
     one("D02-evil-object", expect="error", tensors={"w": dcp_tensor((4, 3), HALVES), "o": name(META, "BytesStorageMetadata") + EMPTY_TUPLE + NEWOBJ},
         entries=[*[(dcp_index("w", c[0], i), dcp_info(f"__{i}_0.distcp", 0, len(PART))) for i, c in enumerate(HALVES)],
@@ -109,7 +109,7 @@ def write(corpus):
     one("D04-entry-unknown-tensor", entries=[*[(dcp_index("w", c[0], i), dcp_info(f"__{i}_0.distcp", 0, length)) for i, c in enumerate(HALVES)], (dcp_index("x", (0, 0), 0), dcp_info("__0_0.distcp", 0, length))], expect="any")
     one("D04-entry-other-offset", entries=[(dcp_index("w", (0, 0), 0), dcp_info("__0_0.distcp", 0, length)), (dcp_index("w", (3, 0), 1), dcp_info("__1_0.distcp", 0, length))])
     one("D04-entry-index-huge", entries=[(dcp_index("w", c[0], 1 << 40), dcp_info(f"__{i}_0.distcp", 0, length)) for i, c in enumerate(HALVES)], expect="any")
-    one("D05-dtype-unknown", dtype="float33")
+    one("D05-dtype-unknown", dtype="float33", expect="warn", text="float33")
     one("D05-dtype-of-os", metadata=whole.replace(b"ctorch\nfloat32\n", b"cos\nsystem\n", 1))
     one("D05-planner-unknown", planner={"nothing": ("a",)}, expect="any")
     one("D05-planner-empty-path", planner={"w": ()}, expect="any")

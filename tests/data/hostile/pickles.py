@@ -193,7 +193,7 @@ def bombs(corpus):
     archive(corpus, "P28-dict-in-itself", PROTO2 + DICT + b"q\0" + text("x") + b"h\0" + SETITEM + STOP, "any", REFUSED)
     archive(corpus, "P28-dict-keyed-by-itself", PROTO2 + DICT + b"q\0h\0" + integer(1) + SETITEM + STOP, "error", REFUSED)
     archive(corpus, "P28-tuple-cycle", PROTO2 + LIST + b"q\0" + b"h\0" + TUPLE1 + APPEND + STOP, "any", REFUSED)
-    archive(corpus, "P29-ten-million-tuples", PROTO2 + LIST + MARK + EMPTY_TUPLE * 10_000_000 + APPENDS + STOP, "any", REFUSED)
+    archive(corpus, "P29-ten-million-tuples", PROTO2 + LIST + MARK + EMPTY_TUPLE * 10_000_000 + APPENDS + STOP, "any", REFUSED, rss_mib=700)  # some 64 bytes for each byte of the file
     archive(corpus, "P29-million-tensors", PROTO2 + DICT + MARK + tensor() + b"q\0" + POP + b"".join(text(str(i)) + b"h\0" for i in range(200_000)) + SETITEMS + STOP, "any", REFUSED)
     archive(corpus, "P30-int-digits", state_dict(("x", b"I" + b"9" * 1_000_000 + b"\n")), "any", REFUSED)
     archive(corpus, "P30-long-digits", state_dict(("x", b"L" + b"9" * 1_000_000 + b"L\n")), "any", REFUSED)

@@ -1,0 +1,305 @@
+// Bad input: every variant of tests/data/hostile through the program, every truncation and many flipped bytes
+// of small genuine files through the engine. Nothing may crash, hang, take memory without bound, run anything
+// or write anything.
+#include <QDir>
+#include <QDirIterator>
+#include <QFile>
+#include <QProcess>
+#include <QStandardPaths>
+#include <QTemporaryDir>
+#include <QTest>
+#include <filesystem>
+
+#include "cli/measured_process.h"
+#include "engine/engine.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+using nlohmann::json;
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMeasures = false;  // sanitizers cost memory and time of their own
+#else
+constexpr bool kMeasures = true;
+#endif
+
+std::string listed(const json& names) {
+    std::string text;
+    for (const json& name : names)
+        text += (text.empty() ? "" : ", ") + name.get<std::string>();
+    return text;
+}
+
+bool contains(const json& list, const json& value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+// Control characters in messages could rewrite the terminal; a message is one line.
+bool isPrintable(const std::string& text) {
+    return std::none_of(text.begin(), text.end(),
+                        [](char c) { return (static_cast<unsigned char>(c) < 0x20) || c == 0x7f; });
+}
+
+// What lies in a directory: names, sizes, times.
+std::string stateOf(const QString& path) {
+    std::string state;
+    QDirIterator entries(path, QDir::AllEntries | QDir::Hidden | QDir::System | QDir::NoDotAndDotDot);
+    size_t count = 0;
+    while (entries.hasNext() && ++count < 1000) {
+        entries.next();
+        state += entries.fileName().toStdString() + " " + std::to_string(entries.fileInfo().size()) + "\n";
+    }
+    return state;
+}
+
+// Opens a checkpoint and asks for everything that a reader can be asked for without reading data.
+Status exercise(const std::string& path) {
+    SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, openCheckpoint(path));
+    Status first;
+    const Catalog& catalog = checkpoint.catalog();
+    for (ChunkId chunk = 0; chunk < catalog.chunkCount(); ++chunk) {
+        const auto extent = checkpoint.reader->locate(chunk);
+        if (!extent.ok() && first.ok()) first = extent.error();
+    }
+    for (ObjectId object = 0; object < catalog.objects().size(); ++object) {
+        const auto value = checkpoint.reader->objectValue(object);
+        if (!value.ok() && first.ok()) first = value.error();
+    }
+    return first;
+}
+
+}  // namespace
+
+class HostileCliTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir corpus_, aside_;
+    QString marker_;
+    json manifest_;
+
+    MeasuredOptions options() const {
+        MeasuredOptions o;
+        o.workingDirectory = aside_.filePath("work").toStdString();
+        o.temporaryDirectory = aside_.filePath("tmp").toStdString();
+        return o;
+    }
+
+  private slots:
+    void initTestCase() {
+        const QString python = QStandardPaths::findExecutable("python3");
+        if (python.isEmpty()) QSKIP("python3 is not installed: the bad inputs cannot be made");
+        QVERIFY(corpus_.isValid() && aside_.isValid());
+        QVERIFY(QDir(aside_.path()).mkdir("work") && QDir(aside_.path()).mkdir("tmp"));
+        marker_ = aside_.filePath("something-was-run");
+        QProcess generator;
+        generator.start(python, {"-B", SHARDSCOPE_TEST_DATA "/hostile/make_hostile.py", corpus_.path(),
+                                 "--marker", marker_});
+        QVERIFY(generator.waitForFinished(300'000));
+        QVERIFY2(generator.exitCode() == 0, generator.readAllStandardError().constData());
+        QFile file(corpus_.filePath("manifest.json"));
+        QVERIFY(file.open(QIODevice::ReadOnly));
+        manifest_ = json::parse(file.readAll().toStdString());
+        QVERIFY(manifest_.size() > 300);
+    }
+
+    void variant_data() {
+        QTest::addColumn<int>("row");
+        for (size_t i = 0; i < manifest_.size(); ++i)
+            QTest::newRow(manifest_[i]["id"].get<std::string>().c_str()) << static_cast<int>(i);
+    }
+    void variant() {
+        QFETCH(int, row);
+        const json& wanted = manifest_[static_cast<size_t>(row)];
+        const std::string expect = wanted["expect"];
+        const QString top = corpus_.filePath(QString::fromStdString(wanted["path"]).section('/', 0, 0));
+        const std::string path = corpus_.filePath(QString::fromStdString(wanted["path"])).toStdString();
+        const std::string level = wanted.value("level", "files");
+        const std::string before = stateOf(top);
+
+        // The general contract, for every call.
+        std::string said;
+        const auto call = [&](const std::vector<std::string>& words, std::vector<int> exitCodes) {
+            const Measured run = runMeasured(words, options());
+            const std::string story = words[0] + ": " + run.describe();
+            said += run.out + run.err;
+            if (!QTest::qVerify(run.started && !run.timedOut && run.signal == 0, "ended by itself",
+                                story.c_str(), __FILE__, __LINE__))
+                return run;
+            if (!QTest::qVerify(std::count(exitCodes.begin(), exitCodes.end(), run.exitCode) == 1,
+                                "exit code", story.c_str(), __FILE__, __LINE__))
+                return run;
+            const auto raw = [](char c) {
+                return (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f;
+            };
+            if (!QTest::qVerify(std::none_of(run.out.begin(), run.out.end(), raw) &&
+                                    std::none_of(run.err.begin(), run.err.end(), raw),
+                                "no control characters", story.c_str(), __FILE__, __LINE__))
+                return run;
+            if (kMeasures) {
+                if (!QTest::qVerify(run.seconds < wanted.value("seconds", 10.0), "time", story.c_str(),
+                                    __FILE__, __LINE__))
+                    return run;
+                if (!QTest::qVerify(run.peakBytes <= wanted.value("rss_mib", uint64_t{300}) << 20, "memory",
+                                    story.c_str(), __FILE__, __LINE__))
+                    return run;
+            }
+            return run;
+        };
+        const auto failed = [] { return QTest::currentTestFailed(); };
+        // An error document: complete, of an accepted code, in words that fit in one line.
+        const auto checkError = [&](const json& error) {
+            QVERIFY2(error.is_object() && error.value("schema", "") == "shardscope.error/1", said.c_str());
+            const std::string message = error.value("message", "");
+            QVERIFY2(!message.empty() && message.size() < 2000, said.c_str());
+            QVERIFY2(error.contains("file") && error["file"].is_string(), ("no file: " + said).c_str());
+            QVERIFY2(error["code"] != "internal", said.c_str());
+            if (!wanted["code"].empty()) {
+                QVERIFY2(contains(wanted["code"], error["code"]),
+                         ("code should be one of " + listed(wanted["code"]) + ": " + said).c_str());
+            }
+        };
+
+        const Measured info = call({"info", path, "--json"}, {0, 3});
+        if (failed()) return;
+        const bool opens = info.exitCode == 0;
+        const Measured validate = call({"validate", path, "--level", level, "--json"},
+                                       opens ? std::vector<int>{0, 1, 3} : std::vector<int>{3});
+        if (failed()) return;
+        const json findings = validate.exitCode == 3 ? json() : validate.json();
+        if (!opens) {
+            checkError(info.json());
+            if (failed()) return;
+            const Measured spoken = call({"info", path}, {3});
+            if (failed()) return;
+            QVERIFY2(spoken.out.empty() && !spoken.err.empty(), spoken.describe().c_str());
+            std::string line = spoken.err;
+            if (line.back() == '\n') line.pop_back();
+            QVERIFY2(isPrintable(line), ("not one clean line: " + line).c_str());
+        } else {
+            QVERIFY2(info.json().value("schema", "") == "shardscope.info/1", info.describe().c_str());
+            const Measured ls = call({"ls", path, "--chunks", "--json"}, {0, 3});
+            if (failed()) return;
+            QVERIFY2(!ls.json().is_discarded(), "ls: no JSON");
+            if (validate.exitCode == 3) {
+                checkError(validate.json());
+            } else {
+                QVERIFY2(findings.value("schema", "") == "shardscope.validate/1",
+                         validate.describe().c_str());
+                QVERIFY2((findings["verdict"] == "unsafe") == (validate.exitCode == 1),
+                         validate.describe().c_str());
+            }
+        }
+        if (failed()) return;
+
+        // What this variant in particular must lead to.
+        bool ruleFound = false;
+        std::string worst = "info";
+        if (findings.is_object()) {
+            for (const json& finding : findings["findings"]) {
+                if (finding["severity"] == "error") worst = "error";
+                if (finding["severity"] == "warning" && worst == "info") worst = "warning";
+                ruleFound = ruleFound || contains(wanted["rule"], finding["rule"]);
+            }
+        }
+        if (expect == "error") {
+            if (wanted.value("opens", false))
+                QVERIFY2(opens, ("should open, and show what it found: " + said).c_str());
+            QVERIFY2(!opens || validate.exitCode != 0, ("passes as sane: " + validate.describe()).c_str());
+            if (opens && validate.exitCode == 1) {
+                QVERIFY2(
+                    ruleFound,
+                    ("findings should be of " + listed(wanted["rule"]) + ": " + validate.describe()).c_str());
+            }
+        } else if (expect == "warn") {
+            QVERIFY2(opens && validate.exitCode == 0 && worst == "warning", said.c_str());
+            QVERIFY2(
+                wanted["rule"].empty() || ruleFound,
+                ("findings should be of " + listed(wanted["rule"]) + ": " + validate.describe()).c_str());
+        } else if (expect == "ok") {
+            QVERIFY2(opens && validate.exitCode == 0, said.c_str());
+        }
+        const std::string text = wanted.value("text", "");
+        QVERIFY2(said.find(text) != std::string::npos, ("should say '" + text + "': " + said).c_str());
+
+        QVERIFY2(!QFile::exists(marker_), "a call in a pickle was made");
+        QCOMPARE(stateOf(top), before);
+        QVERIFY(QDir(aside_.filePath("work"))
+                    .isEmpty(QDir::AllEntries | QDir::Hidden | QDir::System | QDir::NoDotAndDotDot));
+        QVERIFY(QDir(aside_.filePath("tmp"))
+                    .isEmpty(QDir::AllEntries | QDir::Hidden | QDir::System | QDir::NoDotAndDotDot));
+    }
+
+    void damagedFile_data() {
+        QTest::addColumn<QString>("directory");
+        QTest::addColumn<QString>("file");
+        QTest::addColumn<QString>("open");
+        const auto add = [](const char* id, const char* directory, const char* file, const char* open) {
+            QTest::newRow(id) << QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/%1/ckpt").arg(directory)
+                              << QString(file) << QString(open);
+        };
+        add("metadata", "dcp/t2.6.0-no-dist", ".metadata", "");
+        add("metadata of torch 2.15", "dcp/t2.15.0-no-dist", ".metadata", "");
+        add("zip", "torch_save/t2.6.0-tied", "model.pt", "model.pt");
+        add("legacy", "torch_save/t2.15.0-legacy", "legacy.pth", "legacy.pth");
+        add("safetensors", "safetensors/shapes", "model.safetensors", "model.safetensors");
+        add("index", "safetensors/hf-sharded", "model.safetensors.index.json",
+            "model.safetensors.index.json");
+    }
+    void damagedFile() {
+        QFETCH(QString, directory);
+        QFETCH(QString, file);
+        QFETCH(QString, open);
+        QTemporaryDir copy;
+        for (const QString& name : QDir(directory).entryList(QDir::Files | QDir::Hidden))
+            QVERIFY(QFile::copy(directory + "/" + name, copy.filePath(name)));
+        QFile::setPermissions(copy.filePath(file), QFileDevice::ReadOwner | QFileDevice::WriteOwner);
+        QFile victim(copy.filePath(file));
+        QVERIFY(victim.open(QIODevice::ReadWrite | QIODevice::Unbuffered));
+        QByteArray bytes = victim.readAll();
+        const std::string path = copy.filePath(open).toStdString();
+        QVERIFY2(exercise(path).ok(), "the genuine file opens");
+
+        // Every truncation is an error that says where.
+        for (qsizetype size = bytes.size() - 1; size >= 0; --size) {
+            QVERIFY(victim.resize(size));
+            const Status status = exercise(path);
+            QVERIFY2(
+                !status.ok(),
+                qPrintable(QStringLiteral("cut to %1 of %2 bytes it passes").arg(size).arg(bytes.size())));
+            const Error& error = status.error();
+            const std::string said = describe(error);
+            QVERIFY2(
+                error.code == ErrorCode::damaged || error.code == ErrorCode::unsupported ||
+                    error.code == ErrorCode::notFound,
+                (std::to_string(size) + ": " + std::string(errorCodeName(error.code)) + ": " + said).c_str());
+            QVERIFY2(!error.place.file.empty() && !error.message.empty(), said.c_str());
+        }
+        // A changed byte may be harmless, but never more than an error.
+        QVERIFY(victim.seek(0) && victim.write(bytes) == bytes.size());
+        for (qsizetype at = 0; at < bytes.size(); ++at) {
+            for (const int mask : {0x01, 0x80, 0xff}) {
+                const char changed = static_cast<char>(bytes[at] ^ mask);
+                QVERIFY(victim.seek(at) && victim.write(&changed, 1) == 1);
+                const Status status = exercise(path);
+                if (!status.ok())
+                    QVERIFY2(
+                        status.error().code != ErrorCode::internal && status.error().code != ErrorCode::io,
+                        describe(status.error()).c_str());
+            }
+            QVERIFY(victim.seek(at) && victim.write(bytes.constData() + at, 1) == 1);
+        }
+        QVERIFY(exercise(path).ok());
+    }
+
+    void cleanupTestCase() {
+        QVERIFY2(!QFile::exists(marker_), "a call in a pickle was made");
+        // Qt does not remove files whose names are not UTF-8.
+        std::error_code ignored;
+        std::filesystem::remove_all(QFile::encodeName(corpus_.path()).toStdString(), ignored);
+    }
+};
+
+QTEST_GUILESS_MAIN(HostileCliTest)
+#include "hostile_cli_test.moc"

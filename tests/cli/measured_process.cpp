@@ -1,0 +1,116 @@
+#include "cli/measured_process.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char** environ;
+
+namespace shardscope::test {
+namespace {
+
+std::string contentOf(int fd) {
+    std::string content(static_cast<size_t>(std::max<off_t>(0, lseek(fd, 0, SEEK_END))), '\0');
+    const ssize_t got = pread(fd, content.data(), content.size(), 0);
+    content.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    return content;
+}
+
+// The highest resident size of a running process so far. Not from wait4(): what that says includes the memory
+// of this program, from which the child was made. A process that ends between two looks has had its peak
+// before.
+uint64_t peakOf(pid_t process) {
+    char text[4096] = {};
+    const int fd = open(("/proc/" + std::to_string(process) + "/status").c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    const ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    const char* line = got > 0 ? std::strstr(text, "VmHWM:") : nullptr;
+    return line ? std::strtoull(line + 6, nullptr, 10) * 1024 : 0;
+}
+
+double secondsOf(const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+}
+
+}  // namespace
+
+std::string Measured::describe() const {
+    std::string text = !started ? "did not start"
+                       : signal ? std::string("ended by signal ") + strsignal(signal)
+                                : "exit code " + std::to_string(exitCode);
+    if (timedOut) text += " (hung, was killed)";
+    text += ", " + std::to_string(seconds) + " s, " + std::to_string(peakBytes >> 20) + " MiB\n";
+    return text + out.substr(0, 4000) + err.substr(0, 4000);
+}
+
+Measured runMeasured(const std::vector<std::string>& arguments, const MeasuredOptions& options) {
+    Measured result;
+    std::vector<std::string> words{SHARDSCOPE_PROGRAM};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& word : words)
+        argv.push_back(word.data());
+    argv.push_back(nullptr);
+    std::vector<std::string> variables;
+    for (char** variable = environ; *variable; ++variable) {
+        if (options.temporaryDirectory.empty() || std::strncmp(*variable, "TMPDIR=", 7) != 0)
+            variables.emplace_back(*variable);
+    }
+    if (!options.temporaryDirectory.empty()) variables.push_back("TMPDIR=" + options.temporaryDirectory);
+    std::vector<char*> environment;
+    for (std::string& variable : variables)
+        environment.push_back(variable.data());
+    environment.push_back(nullptr);
+
+    const int out = memfd_create("out", MFD_CLOEXEC);
+    const int err = memfd_create("err", MFD_CLOEXEC);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, out, 1);
+    posix_spawn_file_actions_adddup2(&actions, err, 2);
+    if (!options.workingDirectory.empty())
+        posix_spawn_file_actions_addchdir_np(&actions, options.workingDirectory.c_str());
+    pid_t child = 0;
+    const auto start = std::chrono::steady_clock::now();
+    const int failed =
+        posix_spawn(&child, words[0].c_str(), &actions, nullptr, argv.data(), environment.data());
+    posix_spawn_file_actions_destroy(&actions);
+    if (failed == 0) {
+        result.started = true;
+        int status = 0;
+        rusage usage{};
+        bool watching = static_cast<bool>(options.watch);
+        while (wait4(child, &status, WNOHANG, &usage) == 0) {
+            result.wallSeconds =
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+            result.peakBytes = std::max(result.peakBytes, peakOf(child));
+            if (watching) watching = options.watch(child, result.wallSeconds);
+            if (!result.timedOut && result.wallSeconds > options.timeoutSeconds) {
+                kill(child, SIGKILL);
+                result.timedOut = true;
+            }
+            std::this_thread::sleep_for(std::chrono::microseconds(500));
+        }
+        if (WIFEXITED(status)) result.exitCode = WEXITSTATUS(status);
+        if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
+        result.seconds = secondsOf(usage.ru_utime) + secondsOf(usage.ru_stime);
+        result.out = contentOf(out);
+        result.err = contentOf(err);
+    }
+    close(out);
+    close(err);
+    return result;
+}
+
+}  // namespace shardscope::test

@@ -1,0 +1,37 @@
+// Runs the built program as a child process and measures it: time, memory, the signal that ended it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <sys/types.h>
+
+namespace shardscope::test {
+
+struct Measured {
+    bool started = false;
+    bool timedOut = false;  // killed by us
+    int exitCode = -1;      // -1 when a signal ended it
+    int signal = 0;
+    double seconds = 0;  // processor time, of user and system
+    double wallSeconds = 0;
+    uint64_t peakBytes = 0;   // of resident memory, sampled
+    std::string out, err;
+
+    nlohmann::json json() const { return nlohmann::json::parse(out, nullptr, false); }
+    std::string describe() const;
+};
+
+struct MeasuredOptions {
+    std::string workingDirectory;    // empty = as it is
+    std::string temporaryDirectory;  // TMPDIR of the child; empty = as it is
+    double timeoutSeconds = 60;
+    // Called with the child's process id every millisecond or so, until it returns false.
+    std::function<bool(pid_t, double elapsedSeconds)> watch;
+};
+
+Measured runMeasured(const std::vector<std::string>& arguments, const MeasuredOptions& options = {});
+
+}  // namespace shardscope::test
