@@ -93,7 +93,7 @@ class FileSystem {
     virtual ~FileSystem() = default;
 
     virtual Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) = 0;
-    // Errors: exists.
+    // Errors: exists when there is a directory already, unsafe when something else stands there, links included.
     virtual Status makeDirectory(const std::string& path) = 0;
     virtual Result<DirectoryEntry> stat(const std::string& path) = 0;
     // Replaces nothing: errors with `exists` when `to` is there.

@@ -243,8 +243,17 @@ class SystemFileSystem final : public FileSystem {
     }
 
     Status makeDirectory(const std::string& path) override {
-        if (::mkdir(path.c_str(), 0777) != 0) return systemError(errno, "make the directory", path);
-        return {};
+        if (::mkdir(path.c_str(), 0777) == 0) return {};
+        const int reason = errno;
+        struct stat info {};
+        if (reason == EEXIST && ::lstat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode)) {
+            return makeError(ErrorCode::unsafe, S_ISLNK(info.st_mode)
+                                                    ? "a symbolic link stands where a directory is to be made"
+                                                    : "something stands where a directory is to be made")
+                .inFile(path)
+                .withHint("look at it, and remove it if it is of no use");
+        }
+        return systemError(reason, "make the directory", path);
     }
 
     Result<DirectoryEntry> stat(const std::string& path) override {
