@@ -55,6 +55,7 @@ int run(int argc, char** argv) {
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
     std::signal(SIGPIPE, SIG_DFL);
+    std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f is an error like any other
 
     const auto app = makeApp(context);
     try {

@@ -1,5 +1,6 @@
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <ctime>
 #include <fstream>
 
@@ -127,6 +128,8 @@ Result<int> convert(const Context& context, const Options& options) {
     settings.memory = context.memory;
     settings.threads = context.threads;
     settings.io = context.io;
+    // Whoever watches may go away; the job goes on.
+    std::signal(SIGPIPE, SIG_IGN);
     SHARDSCOPE_ASSIGN(const Checkpoint source, context.open(options.source));
     SHARDSCOPE_ASSIGN(const PreparedConversion prepared, prepareConversion(source, options.destination, settings, context.stop));
     if (options.dryRun) return showPlan(context, prepared.plan);

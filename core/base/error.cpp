@@ -102,6 +102,10 @@ Error systemError(int errnoValue, std::string_view doing, std::string_view file)
             code = ErrorCode::noSpace;
             hint = "free some space or choose another destination";
             break;
+        case EFBIG:
+            code = ErrorCode::noSpace;
+            hint = "a limit on the size of files is reached (ulimit -f), or that of the file system";
+            break;
         case EACCES:
         case EPERM:
         case EROFS:

@@ -9,6 +9,7 @@
 #include <random>
 
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cli/measured_process.h"
@@ -360,6 +361,21 @@ class InterruptCliTest : public QObject {
                               QFileDevice::ReadOwner | QFileDevice::WriteOwner | QFileDevice::ExeOwner);
         QCOMPARE(closed.exitCode, 4);
         QVERIFY2(closed.json()["code"] == "permission", closed.describe().c_str());
+        QVERIFY(remains(directory.path()).isEmpty());
+    }
+
+    void limitOnFileSizes() {
+        QTemporaryDir directory;
+        MeasuredOptions options;
+        options.watch = [](pid_t child, double) {
+            const rlimit limit{1 << 20, 1 << 20};
+            prlimit(child, RLIMIT_FSIZE, &limit, nullptr);
+            return false;
+        };
+        const Measured run = runMeasured(words(source_, directory.filePath("out")), options);
+        QVERIFY2(run.exitCode == 4, run.describe().c_str());
+        QVERIFY2(run.json()["hint"].get<std::string>().find("ulimit") != std::string::npos,
+                 run.describe().c_str());
         QVERIFY(remains(directory.path()).isEmpty());
     }
 
