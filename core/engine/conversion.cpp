@@ -45,6 +45,14 @@ Status checkApart(const std::string& source, const std::string& destination) {
 
 // Files that the job needs and that are not there or too short: found before anything is written.
 Status checkFiles(const Catalog& source, const Wish& wish, const std::string& root) {
+    // What a missing file held is not always known (an index names tensors, not their shapes).
+    for (const Note& note : source.notes()) {
+        if (note.severity == Severity::error && note.rule == "file.missing") {
+            return makeError(ErrorCode::notFound, note.message)
+                .inFile(root + "/" + note.file).ofTensor(note.tensor).byRule(note.rule)
+                .withHint("'shardscope validate' lists everything that it held");
+        }
+    }
     for (const TensorSource& from : wish.sources) {
         for (ChunkId c = source.firstChunk(from.source); c < source.endChunk(from.source); ++c) {
             const ChunkInfo chunk = source.chunk(from.source, c);
@@ -195,7 +203,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     WishInput input;
     input.source = &catalog;
     input.like = like ? &like->catalog() : nullptr;
-    input.keepPlacement = p.format == source.format && p.format->info().shards;
+    input.keepPlacement = p.format == source.format && p.format->info().shards &&
+                          (!p.format->info().wholeByDefault || p.writeOptions.variant == catalog.variant());
     input.format = p.format->info().name;
     input.variant = p.writeOptions.variant;
     const Reader& reader = *source.reader;

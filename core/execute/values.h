@@ -1,5 +1,5 @@
 // Work on the elements of a tile in memory: what is counted, and what turns stored bytes into true values.
-// Private to this room.
+// For this room and for validate, which looks at values as well.
 #pragma once
 
 #include <cstddef>

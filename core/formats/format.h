@@ -140,6 +140,7 @@ struct FormatInfo {
     std::vector<std::string> variants;     // what --variant accepts when writing
     // What it can hold.
     bool shards = false;       // a tensor in several pieces on several ranks
+    bool wholeByDefault = false;  // its readers expect whole tensors unless asked otherwise
     bool objects = false;      // non-tensor entries
     bool aliases = false;      // two names of one storage
     bool nesting = false;      // paths, not only names

@@ -1,9 +1,11 @@
 // scan_bench CHECKPOINT: reads every tensor and counts NaN, Inf and zeros. Prints a JSON object.
 #include <chrono>
 #include <cstdio>
+#include <mutex>
 #include <numeric>
 
 #include "engine/engine.h"
+#include "execute/values.h"
 
 using namespace shardscope;
 
@@ -27,7 +29,8 @@ int main(int argc, char** argv) {
         std::mutex mutex;
         const Status status = scanTensors(*checkpoint->reader, ids, {}, resources, [&](const TileView& tile) -> Status {
             if (!values) return {};
-            const ValueCounts counts = countValues(checkpoint->catalog().dtype(tile.tensor), tile.bytes);
+            ValueCounts counts;
+            countValues(checkpoint->catalog().dtype(tile.tensor), tile.bytes, counts);
             std::lock_guard lock(mutex);
             nan += counts.nan;
             return {};

@@ -68,9 +68,9 @@ class ConvertCliTest : public QObject {
         const Outcome run = runShardscope(QStringList{"convert"} + words + QStringList{"--json"});
         QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
         const json report = run.json();
-        QCOMPARE(report["schema"], json("shardscope.report/1"));
-        QCOMPARE(report["plan"]["bytes_written"], plan.json()["bytes_written"]);
-        QCOMPARE(report["verified"], json(true));
+        COMPARE_JSON(report["schema"], json("shardscope.report/1"));
+        COMPARE_JSON(report["plan"]["bytes_written"], plan.json()["bytes_written"]);
+        COMPARE_JSON(report["verified"], json(true));
         QCOMPARE(QDir(directory.path()).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot).size(), 1);
 
         // Everything that the plan did not leave out is there, with the same bytes.
@@ -103,8 +103,8 @@ class ConvertCliTest : public QObject {
         const json before = digests(target);
         const Outcome again = runShardscope(words + QStringList{"--json"});
         QCOMPARE(again.exitCode, 4);
-        QCOMPARE(again.json()["code"], json("exists"));
-        QCOMPARE(digests(target), before);
+        COMPARE_JSON(again.json()["code"], json("exists"));
+        COMPARE_JSON(digests(target), before);
         QCOMPARE(runShardscope(QStringList{"convert", genuine("dcp", "t2.6.0-fsdp2-model"), target, "--to", "safetensors", "--overwrite"}).exitCode, 0);
         QVERIFY(digests(target) != before);
         QCOMPARE(QDir(directory.path()).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot).size(), 1);
@@ -142,7 +142,7 @@ class ConvertCliTest : public QObject {
         const Outcome run = runShardscope({"convert", genuine("dcp", "t2.15.0-damaged-gap"), target, "--to", "safetensors", "--fill-gaps", "nan", "--json"});
         QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
         const Outcome show = runShardscope({"show", target, "model.w", "--values", "--json"});
-        QCOMPARE(show.json()["values"]["nan"], json(8));
+        COMPARE_JSON(show.json()["values"]["nan"], json(8));
     }
 
     void selectionRenamingAndCasts() {
@@ -156,7 +156,7 @@ class ConvertCliTest : public QObject {
         for (const json& t : listing["tensors"]) {
             const std::string name = t["name"];
             QVERIFY2(!name.starts_with("model.") && name.find("exp_avg") == std::string::npos, name.c_str());
-            if (name.ends_with("weight")) QCOMPARE(t["dtype"], json("bfloat16"));
+            if (name.ends_with("weight")) COMPARE_JSON(t["dtype"], json("bfloat16"));
         }
     }
 
@@ -168,7 +168,7 @@ class ConvertCliTest : public QObject {
         const Outcome run = runShardscope({"convert", whole, directory.filePath("again"), "--to", "dcp", "--like", like, "--json"});
         QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
         const json diff = runShardscope({"diff", like, directory.filePath("again"), "--values", "--json"}).json();
-        QCOMPARE(diff["equal"], json(true));
+        COMPARE_JSON(diff["equal"], json(true));
         QVERIFY2(diff["placement"].empty(), diff.dump().c_str());
     }
 
@@ -183,7 +183,7 @@ class ConvertCliTest : public QObject {
         QCOMPARE(bytes.size(), 128 + 48 * 4);
         QCOMPARE(runShardscope({"extract", source, "model.fc1.weight", directory.filePath("w.safetensors")}).exitCode, 0);
         const json digest = digests(directory.filePath("w.safetensors"));
-        QCOMPARE(digest["model.fc1.weight"], digests(source)["model.fc1.weight"]);
+        COMPARE_JSON(digest["model.fc1.weight"], digests(source)["model.fc1.weight"]);
         QCOMPARE(runShardscope({"extract", source, "model.fc1.weight", directory.filePath("w.npy")}).exitCode, 4);
     }
 };

@@ -36,8 +36,8 @@ class UsageCliTest : public QObject {
         QCOMPARE(runShardscope({"ls", "x", "--sort", "colour"}).exitCode, 2);
         const Outcome error = runShardscope({"ls", "x", "--frobnicate", "--json"});
         QCOMPARE(error.exitCode, 2);
-        QCOMPARE(error.json()["schema"], json("shardscope.error/1"));
-        QCOMPARE(error.json()["code"], json("usage"));
+        COMPARE_JSON(error.json()["schema"], json("shardscope.error/1"));
+        COMPARE_JSON(error.json()["code"], json("usage"));
         QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "pickle"}).exitCode, 2);
         QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "dcp", "--mesh", "tp=zero"}).exitCode, 2);
         QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "dcp", "--shard", "*:tp=0"}).exitCode, 2);
@@ -63,7 +63,7 @@ class UsageCliTest : public QObject {
             file.close();
             const Outcome info = runShardscope({"info", file.fileName(), "--json"});
             QCOMPARE(info.exitCode, 3);
-            QCOMPARE(info.json()["schema"], json("shardscope.error/1"));
+            COMPARE_JSON(info.json()["schema"], json("shardscope.error/1"));
             const Outcome text = runShardscope({"info", file.fileName()});
             QCOMPARE(text.exitCode, 3);
             QVERIFY2(QString::fromStdString(text.err).contains(says, Qt::CaseInsensitive), text.err.c_str());
@@ -74,17 +74,17 @@ class UsageCliTest : public QObject {
     void missingPathIsExitThree() {
         const Outcome info = runShardscope({"info", "/nonexistent/checkpoint", "--json"});
         QCOMPARE(info.exitCode, 3);
-        QCOMPARE(info.json()["code"], json("not-found"));
+        COMPARE_JSON(info.json()["code"], json("not-found"));
     }
 
     void infoFields() {
         const Outcome info = runShardscope({"info", dcp("t2.15.0-fsdp2-tp"), "--json"});
         QCOMPARE(info.exitCode, 0);
         const json j = info.json();
-        QCOMPARE(j["schema"], json("shardscope.info/1"));
-        QCOMPARE(j["format"], json("dcp"));
-        QCOMPARE(j["totals"]["tensors"], json(18));
-        QCOMPARE(j["totals"]["ranks"], json(4));
+        COMPARE_JSON(j["schema"], json("shardscope.info/1"));
+        COMPARE_JSON(j["format"], json("dcp"));
+        COMPARE_JSON(j["totals"]["tensors"], json(18));
+        COMPARE_JSON(j["totals"]["ranks"], json(4));
         QVERIFY(j["mesh"].is_object());
         QVERIFY(!j["mesh"]["evidence"].empty());
         for (const char* key : {"tensors", "parameters", "bytes", "chunks", "objects", "files", "ranks"}) QVERIFY(j["totals"].contains(key));
@@ -95,15 +95,15 @@ class UsageCliTest : public QObject {
         QVERIFY(runShardscope({"map", dcp("t2.15.0-fsdp2-tp"), "--ascii"}).out.find("#") != std::string::npos);
         const Outcome show = runShardscope({"show", dcp("t2.15.0-fsdp2-tp"), "model.fc1.weight", "--values", "--json"});
         QCOMPARE(show.exitCode, 0);
-        QCOMPARE(show.json()["values"]["elements"], json(48));
+        COMPARE_JSON(show.json()["values"]["elements"], json(48));
         QCOMPARE(runShardscope({"show", dcp("t2.15.0-fsdp2-tp"), "no.such"}).exitCode, 3);
         for (const char* shell : {"bash", "zsh", "fish"}) {
             const Outcome script = runShardscope({"completion", shell});
             QCOMPARE(script.exitCode, 0);
             QVERIFY(script.out.find("--weights-only") != std::string::npos || script.out.find("weights-only") != std::string::npos);
         }
-        QCOMPARE(runShardscope({"formats", "--json"}).json()["schema"], json("shardscope.formats/1"));
-        QCOMPARE(runShardscope({"doctor", "--json"}).json()["schema"], json("shardscope.doctor/1"));
+        COMPARE_JSON(runShardscope({"formats", "--json"}).json()["schema"], json("shardscope.formats/1"));
+        COMPARE_JSON(runShardscope({"doctor", "--json"}).json()["schema"], json("shardscope.doctor/1"));
     }
 };
 

@@ -321,7 +321,9 @@ Result<Header> readHeader(const ReadFile& file, const Limits& limits) {
         return std::move(error).inFile(file.path());
     };
     if (head.size() < 8) {
-        return notThis(damaged(fmt::format("expected at least 8 bytes, the file has {}", head.size()), 0));
+        return notThis(damaged(head.empty() ? std::string("the file is empty")
+                                            : fmt::format("expected at least 8 bytes, the file has {}", head.size()),
+                               0));
     }
     uint64_t length = 0;
     for (int i = 7; i >= 0; --i)

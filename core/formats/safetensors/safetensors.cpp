@@ -22,6 +22,7 @@ class SafetensorsFormat final : public Format {
                              "several files without an index",
                              "torch HuggingFaceStorageWriter, sharded over ranks (DCP_SHARDING_INFO)"};
         info_.variants = {"single", "sharded", "dcp-sharded"};
+        info_.wholeByDefault = true;
         info_.shards = true;
     }
 
