@@ -150,41 +150,55 @@ Table chunkTable(const Catalog& catalog, const std::vector<TensorId>& ids, int64
     return table;
 }
 
+Result<Table> objectTable(const Checkpoint& checkpoint, const Options& options) {
+    using A = Table::Align;
+    SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
+    const Catalog& catalog = checkpoint.catalog();
+    Table table({{"name", A::left}, {"kind", A::left}, {"value", A::left}});
+    for (ObjectId o = 0; o < catalog.objects().size(); ++o) {
+        const ObjectInfo& object = catalog.objects()[o];
+        if (!pattern.matches(object.name)) continue;
+        const auto value = checkpoint.reader->objectValue(o);
+        table.add({options.csv ? object.name : printable(object.name), value.ok() ? valueKindName(*value) : "?",
+                   value.ok() ? printable(valueRepr(*value, 160)) : printable(describe(value.error()))});
+    }
+    return table;
+}
+
+Table fileTable(const Catalog& catalog, const Options& options) {
+    using A = Table::Align;
+    const std::vector<uint64_t> used = usedBytes(catalog);
+    Table table({{"file", A::left}, {"rank", A::right}, {"size", A::right}, {"used", A::right}, {"state", A::left}});
+    for (FileId f = 0; f < catalog.files().size(); ++f) {
+        const FileInfo& file = catalog.files()[f];
+        if (options.rank >= 0 && file.rank != static_cast<uint32_t>(options.rank)) continue;
+        table.add({options.csv ? file.path : printable(file.path), file.rank == kNone ? "" : std::to_string(file.rank),
+                   options.csv ? std::to_string(file.size) : bytesText(file.size), options.csv ? std::to_string(used[f]) : bytesText(used[f]), stateText(file)});
+    }
+    return table;
+}
+
 Result<int> ls(const Context& context, const Options& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const std::vector<TensorId> ids, chosenTensors(catalog, options));
     if (context.json) return printLsJson(checkpoint, options, ids);
 
+    // Each flag asks for a table of its own; without any it is that of the tensors.
     const Style style{context.colored()};
-    const auto print = [&](const Table& table) { options.csv ? table.printCsv(stdout) : table.print(stdout, style); };
-    using A = Table::Align;
-    if (options.files) {
-        const std::vector<uint64_t> used = usedBytes(catalog);
-        Table table({{"file", A::left}, {"rank", A::right}, {"size", A::right}, {"used", A::right}, {"state", A::left}});
-        for (FileId f = 0; f < catalog.files().size(); ++f) {
-            const FileInfo& file = catalog.files()[f];
-            if (options.rank >= 0 && file.rank != static_cast<uint32_t>(options.rank)) continue;
-            table.add({options.csv ? file.path : printable(file.path), file.rank == kNone ? "" : std::to_string(file.rank),
-                       options.csv ? std::to_string(file.size) : bytesText(file.size), options.csv ? std::to_string(used[f]) : bytesText(used[f]), stateText(file)});
-        }
-        print(table);
-        return 0;
-    }
+    bool first = true;
+    const auto print = [&](const Table& table) {
+        if (!first) fmt::print("\n");
+        first = false;
+        options.csv ? table.printCsv(stdout) : table.print(stdout, style);
+    };
+    if (options.chunks) print(chunkTable(catalog, ids, options.rank, options.csv));
     if (options.objects) {
-        SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
-        Table table({{"name", A::left}, {"kind", A::left}, {"value", A::left}});
-        for (ObjectId o = 0; o < catalog.objects().size(); ++o) {
-            const ObjectInfo& object = catalog.objects()[o];
-            if (!pattern.matches(object.name)) continue;
-            const auto value = checkpoint.reader->objectValue(o);
-            table.add({options.csv ? object.name : printable(object.name), value.ok() ? valueKindName(*value) : "?",
-                       value.ok() ? printable(valueRepr(*value, 160)) : printable(describe(value.error()))});
-        }
+        SHARDSCOPE_ASSIGN(const Table table, objectTable(checkpoint, options));
         print(table);
-        return 0;
     }
-    print(options.chunks ? chunkTable(catalog, ids, options.rank, options.csv) : tensorTable(catalog, ids, options.csv));
+    if (options.files) print(fileTable(catalog, options));
+    if (first) print(tensorTable(catalog, ids, options.csv));
     return 0;
 }
 
@@ -196,9 +210,9 @@ void addLs(CLI::App& app, Context& context) {
     auto options = std::make_shared<Options>();
     verb->add_option("path", options->path, "Checkpoint: a directory or a file")->required()->type_name("PATH");
     verb->add_option("glob", options->pattern, "Only names that match (* any characters; re:... is a regular expression)")->type_name("GLOB");
-    CLI::Option* chunks = verb->add_flag("--chunks", options->chunks, "One row for each stored chunk");
-    CLI::Option* files = verb->add_flag("--files", options->files, "The files, with size and bytes in use")->excludes(chunks);
-    verb->add_flag("--objects", options->objects, "The non-tensor entries, with their values")->excludes(chunks)->excludes(files);
+    verb->add_flag("--chunks", options->chunks, "One row for each stored chunk");
+    verb->add_flag("--files", options->files, "The files, with size and bytes in use");
+    verb->add_flag("--objects", options->objects, "The non-tensor entries, with their values");
     verb->add_option("--rank", options->rank, "Only what this rank holds")->check(CLI::NonNegativeNumber)->type_name("N");
     verb->add_option("--sort", options->sort, "position (as stored), name, bytes, dtype or chunks")
         ->check(CLI::IsMember({"position", "name", "bytes", "dtype", "chunks"}).description(""))
