@@ -4,9 +4,8 @@
 #include <cstdlib>
 #include <new>
 
-#include <unistd.h>
-
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "cli/json.h"
 
@@ -24,14 +23,18 @@ void onInterrupt(int) {
 }  // namespace
 
 std::unique_ptr<CLI::App> makeApp(Context& context) {
-    auto app = std::make_unique<CLI::App>("Inspect, validate, convert and reshard distributed checkpoints, where they lie and without loading them.",
-                                          "shardscope");
+    auto app = std::make_unique<CLI::App>(
+        "Inspect, validate, convert and reshard distributed checkpoints, where they lie and without loading "
+        "them.",
+        "shardscope");
     app->set_version_flag("--version", std::string("shardscope ") + SHARDSCOPE_VERSION);
     app->require_subcommand(1);
     app->fallthrough(false);
     app->get_formatter()->column_width(34);
-    app->footer("Example:\n  shardscope info /checkpoints/step-1000\n\nExit codes: 0 fine, 1 findings or differences, 2 usage, 3 input damaged or unsupported,\n"
-                "4 input/output, 5 impossible request, 130 cancelled.");
+    app->footer(
+        "Example:\n  shardscope info /checkpoints/step-1000\n\nExit codes: 0 fine, 1 findings or "
+        "differences, 2 usage, 3 input damaged or unsupported,\n"
+        "4 input/output, 5 impossible request, 130 cancelled.");
     addInfo(*app, context);
     addLs(*app, context);
     addShow(*app, context);
@@ -63,7 +66,8 @@ int run(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app->exit(error);  // --help, --version
         // Errors of usage, in JSON too when it was asked for.
-        for (int i = 1; i < argc; ++i) context.json = context.json || std::string_view(argv[i]) == "--json";
+        for (int i = 1; i < argc; ++i)
+            context.json = context.json || std::string_view(argv[i]) == "--json";
         std::string hint = "see 'shardscope --help'";
         if (argc > 1 && argv[1][0] != '-') hint = fmt::format("see 'shardscope {} --help'", argv[1]);
         Error usage = makeError(ErrorCode::usage, error.what());
@@ -74,12 +78,14 @@ int run(int argc, char** argv) {
     try {
         Result<int> result = context.verb();
         if (!result.ok()) return reportError(context, result.error());
-        if (std::fflush(stdout) != 0) return reportError(context, systemError(errno, "write the answer", "standard output"));
+        if (std::fflush(stdout) != 0)
+            return reportError(context, systemError(errno, "write the answer", "standard output"));
         return *result;
     } catch (const std::bad_alloc&) {
         return reportError(context, makeError(ErrorCode::limit, "out of memory"));
     } catch (const std::exception& e) {
-        return reportError(context, makeError(ErrorCode::internal, fmt::format("unexpected failure: {}", e.what())));
+        return reportError(context,
+                           makeError(ErrorCode::internal, fmt::format("unexpected failure: {}", e.what())));
     }
 }
 

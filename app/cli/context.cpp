@@ -3,9 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include <unistd.h>
-
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "cli/json.h"
 #include "cli/progress.h"
@@ -32,11 +31,14 @@ CheckpointOptions Context::openOptions() const {
     return options;
 }
 
-Result<Checkpoint> Context::open(const std::string& path) const { return openCheckpoint(path, openOptions()); }
+Result<Checkpoint> Context::open(const std::string& path) const {
+    return openCheckpoint(path, openOptions());
+}
 
 void addCommon(CLI::App& verb, Context& context, bool longRunning) {
     verb.add_flag("--json", context.json, "One JSON document on stdout, errors included");
-    verb.add_option("--format", context.format, "Take the source as this format instead of detecting it")->type_name("NAME");
+    verb.add_option("--format", context.format, "Take the source as this format instead of detecting it")
+        ->type_name("NAME");
     static const std::map<std::string, ColorMode> colors{
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
     verb.add_option("--color", context.color, "Colours: auto, always or never (NO_COLOR is respected)")
@@ -47,21 +49,26 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
                                                            {"bar", ProgressMode::bar},
                                                            {"json", ProgressMode::json},
                                                            {"none", ProgressMode::none}};
-    verb.add_option("--progress", context.progress, "Progress on stderr: auto (a bar on a terminal), bar, json or none")
+    verb.add_option("--progress", context.progress,
+                    "Progress on stderr: auto (a bar on a terminal), bar, json or none")
         ->transform(CLI::CheckedTransformer(modes).description(""))
         ->type_name("MODE");
-    verb.add_option("--threads", context.threads, "Worker threads (0 = chosen for this machine)")->check(CLI::Range(0, 1024))->type_name("N");
+    verb.add_option("--threads", context.threads, "Worker threads (0 = chosen for this machine)")
+        ->check(CLI::Range(0, 1024))
+        ->type_name("N");
     verb.add_option_function<std::string>(
             "--memory",
             [&context](const std::string& text) {
                 const auto bytes = parseBytes(text);
-                if (!bytes) throw CLI::ValidationError("--memory", "'" + text + "' is not a size such as 512MiB");
+                if (!bytes)
+                    throw CLI::ValidationError("--memory", "'" + text + "' is not a size such as 512MiB");
                 context.memory = *bytes;
             },
             "Most memory that the whole process may take")
         ->type_name("SIZE")
         ->default_str("512MiB");
-    static const std::map<std::string, IoMode> ios{{"auto", IoMode::automatic}, {"direct", IoMode::direct}, {"buffered", IoMode::buffered}};
+    static const std::map<std::string, IoMode> ios{
+        {"auto", IoMode::automatic}, {"direct", IoMode::direct}, {"buffered", IoMode::buffered}};
     verb.add_option("--io", context.io, "Reads and writes: auto, direct (past the page cache) or buffered")
         ->transform(CLI::CheckedTransformer(ios).description(""))
         ->type_name("MODE");

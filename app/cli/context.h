@@ -29,8 +29,8 @@ struct Context {
     // What the chosen verb does; set by its callback. Returns the exit code or an error.
     std::function<Result<int>()> verb;
 
-    bool colored() const;        // of stdout
-    bool progressBar() const;    // on stderr
+    bool colored() const;      // of stdout
+    bool progressBar() const;  // on stderr
     CheckpointOptions openOptions() const;
     Result<Checkpoint> open(const std::string& path) const;
 };

@@ -2,9 +2,13 @@
 
 namespace shardscope::cli {
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
-void printJson(const Json& json) { printLine(stdout, json); }
+void printJson(const Json& json) {
+    printLine(stdout, json);
+}
 
 void printLine(std::FILE* out, const Json& json) {
     const std::string text = dump(json) + "\n";
@@ -31,14 +35,19 @@ Json pathJson(const Path& path) {
         switch (part.kind) {
             case PathPart::Kind::integerKey:
             case PathPart::Kind::index:
-            case PathPart::Kind::tupleIndex: json.push_back(part.index); break;
-            default: json.push_back(part.text);
+            case PathPart::Kind::tupleIndex:
+                json.push_back(part.index);
+                break;
+            default:
+                json.push_back(part.text);
         }
     }
     return json;
 }
 
-Json dimsJson(DimSpan dims) { return Json(std::vector<int64_t>(dims.begin(), dims.end())); }
+Json dimsJson(DimSpan dims) {
+    return Json(std::vector<int64_t>(dims.begin(), dims.end()));
+}
 
 Json valueJson(const Value& value) {
     if (!value) return {};
@@ -51,7 +60,10 @@ Json chunkJson(const Catalog& catalog, const ChunkInfo& chunk) {
     Json json;
     json["rank"] = chunk.rank == kNone ? Json() : Json(chunk.rank);
     if (chunk.flat) {
-        json["flat"] = {{"offsets", dimsJson(chunk.offsets)}, {"lengths", dimsJson(chunk.lengths)}, {"start", chunk.flat->start}, {"stop", chunk.flat->stop}};
+        json["flat"] = {{"offsets", dimsJson(chunk.offsets)},
+                        {"lengths", dimsJson(chunk.lengths)},
+                        {"start", chunk.flat->start},
+                        {"stop", chunk.flat->stop}};
     } else {
         json["offsets"] = dimsJson(chunk.offsets);
         json["lengths"] = dimsJson(chunk.lengths);
@@ -74,7 +86,8 @@ Json tensorJson(const Catalog& catalog, TensorId t, bool chunks) {
     if (catalog.special(t) != kNone) json["part_of"] = catalog.specials()[catalog.special(t)].name;
     if (chunks) {
         Json list = Json::array();
-        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) list.push_back(chunkJson(catalog, catalog.chunk(t, c)));
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c)
+            list.push_back(chunkJson(catalog, catalog.chunk(t, c)));
         json["chunks"] = std::move(list);
     }
     return json;
@@ -83,8 +96,11 @@ Json tensorJson(const Catalog& catalog, TensorId t, bool chunks) {
 Json meshJson(const std::optional<Mesh>& mesh) {
     if (!mesh) return {};
     Json axes = Json::array();
-    for (const MeshAxis& axis : mesh->axes) axes.push_back({{"name", axis.name}, {"size", axis.size}});
-    return {{"axes", std::move(axes)}, {"source", mesh->source == Mesh::Source::declared ? "declared" : "inferred"}, {"evidence", mesh->evidence}};
+    for (const MeshAxis& axis : mesh->axes)
+        axes.push_back({{"name", axis.name}, {"size", axis.size}});
+    return {{"axes", std::move(axes)},
+            {"source", mesh->source == Mesh::Source::declared ? "declared" : "inferred"},
+            {"evidence", mesh->evidence}};
 }
 
 Json validationJson(const ValidationReport& report) {
@@ -123,13 +139,15 @@ Json validationJson(const ValidationReport& report) {
 Json planJson(const Plan& plan) {
     const auto entries = [](const std::vector<PlanLeftOut>& list, const char* second) {
         Json json = Json::array();
-        for (const PlanLeftOut& entry : list) json.push_back({{"name", entry.name}, {second, entry.why}});
+        for (const PlanLeftOut& entry : list)
+            json.push_back({{"name", entry.name}, {second, entry.why}});
         return json;
     };
     Json json;
     json["schema"] = "shardscope.plan/1";
     json["source"] = {{"path", plan.sourcePath}, {"format", plan.sourceFormat}};
-    json["target"] = {{"path", plan.targetPath}, {"format", plan.targetFormat}, {"variant", plan.targetVariant}};
+    json["target"] = {
+        {"path", plan.targetPath}, {"format", plan.targetFormat}, {"variant", plan.targetVariant}};
     json["tensors"] = plan.tensors;
     json["chunks"] = plan.chunks;
     json["objects"] = plan.objects;
@@ -137,7 +155,8 @@ Json planJson(const Plan& plan) {
     json["bytes_written"] = plan.bytesWritten;
     json["peak_memory"] = plan.peakMemory;
     json["files"] = Json::array();
-    for (const PlanFile& file : plan.files) json["files"].push_back({{"path", file.path}, {"size", file.size}});
+    for (const PlanFile& file : plan.files)
+        json["files"].push_back({{"path", file.path}, {"size", file.size}});
     json["left_out"] = entries(plan.leftOut, "why");
     json["excluded"] = entries(plan.excluded, "why");
     json["impossible"] = entries(plan.impossible, "why");

@@ -13,17 +13,17 @@ using Json = nlohmann::ordered_json;
 
 // Names from files may be no valid UTF-8; what is not is replaced rather than refused.
 std::string dump(const Json& json);
-void printJson(const Json& json);                    // on stdout, one line
-void printLine(std::FILE* out, const Json& json);    // one line, flushed
+void printJson(const Json& json);                  // on stdout, one line
+void printLine(std::FILE* out, const Json& json);  // one line, flushed
 
-Json errorJson(const Error& error);                  // shardscope.error/1
-Json pathJson(const Path& path);                     // ["model", "layers", 0, "weight"]
+Json errorJson(const Error& error);  // shardscope.error/1
+Json pathJson(const Path& path);     // ["model", "layers", 0, "weight"]
 Json dimsJson(DimSpan dims);
 Json valueJson(const Value& value);
 Json chunkJson(const Catalog& catalog, const ChunkInfo& chunk);
 Json tensorJson(const Catalog& catalog, TensorId tensor, bool chunks);
 Json meshJson(const std::optional<Mesh>& mesh);
-Json validationJson(const ValidationReport& report); // shardscope.validate/1
-Json planJson(const Plan& plan);                     // shardscope.plan/1
+Json validationJson(const ValidationReport& report);  // shardscope.validate/1
+Json planJson(const Plan& plan);                      // shardscope.plan/1
 
 }  // namespace shardscope::cli

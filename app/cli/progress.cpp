@@ -68,9 +68,11 @@ void ProgressPrinter::show(bool last) {
     constexpr int kWidth = 24;
     const int filled = static_cast<int>(fraction * kWidth);
     std::string bar;
-    for (int i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
-    fmt::print(stderr, "\r\x1b[K{:<6} {} {:3.0f} %  {} of {}  {}/s  {} left", Progress::phaseName(phase_), bar, fraction * 100, bytesText(done),
-               bytesText(total), bytesText(static_cast<uint64_t>(rate)), durationText(left));
+    for (int i = 0; i < kWidth; ++i)
+        bar += i < filled ? "█" : "░";
+    fmt::print(stderr, "\r\x1b[K{:<6} {} {:3.0f} %  {} of {}  {}/s  {} left", Progress::phaseName(phase_),
+               bar, fraction * 100, bytesText(done), bytesText(total), bytesText(static_cast<uint64_t>(rate)),
+               durationText(left));
     std::fflush(stderr);
     drawn_ = true;
 }

@@ -5,10 +5,9 @@
 #include <charconv>
 #include <cmath>
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-
-#include <fmt/format.h>
 
 namespace shardscope::cli {
 
@@ -47,12 +46,14 @@ std::string bytesText(uint64_t bytes) {
         value /= 1024;
         ++unit;
     }
-    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.{}f} {}", value, value < 10 ? 2 : 1, units[unit]);
+    return unit == 0 ? fmt::format("{} B", bytes)
+                     : fmt::format("{:.{}f} {}", value, value < 10 ? 2 : 1, units[unit]);
 }
 
 std::string countText(uint64_t count) {
     std::string digits = std::to_string(count);
-    for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+    for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+        digits.insert(static_cast<size_t>(at), ",");
     return digits;
 }
 
@@ -61,8 +62,10 @@ std::string durationText(double seconds) {
     if (seconds < 0.001) return fmt::format("{:.0f} us", seconds * 1e6);
     if (seconds < 1) return fmt::format("{:.0f} ms", seconds * 1e3);
     if (seconds < 60) return fmt::format("{:.1f} s", seconds);
-    if (seconds < 3600) return fmt::format("{:.0f} min {:.0f} s", std::floor(seconds / 60), std::fmod(seconds, 60));
-    return fmt::format("{:.0f} h {:.0f} min", std::floor(seconds / 3600), std::floor(std::fmod(seconds, 3600) / 60));
+    if (seconds < 3600)
+        return fmt::format("{:.0f} min {:.0f} s", std::floor(seconds / 60), std::fmod(seconds, 60));
+    return fmt::format("{:.0f} h {:.0f} min", std::floor(seconds / 3600),
+                       std::floor(std::fmod(seconds, 3600) / 60));
 }
 
 namespace {
@@ -106,10 +109,13 @@ std::string printable(std::string_view text) {
         uint32_t code = 0;
         const size_t length = decodeUtf8(text.substr(i), code);
         const bool control = code < 0x20 || code == 0x7F || (code >= 0x80 && code < 0xA0);
-        const bool bidirectional = (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0x200E || code == 0x200F;
+        const bool bidirectional = (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) ||
+                                   code == 0x200E || code == 0x200F;
         if (length == 0 || (length == 1 && control)) {
             const auto byte = static_cast<unsigned char>(text[i]);
-            out += byte == '\n' ? std::string("\\n") : byte == '\t' ? std::string("\\t") : fmt::format("\\x{:02x}", byte);
+            out += byte == '\n'   ? std::string("\\n")
+                   : byte == '\t' ? std::string("\\t")
+                                  : fmt::format("\\x{:02x}", byte);
             ++i;
         } else if (control || bidirectional) {
             out += fmt::format("\\u{:04x}", code);
@@ -132,8 +138,9 @@ size_t displayWidth(std::string_view text) {
         }
         uint32_t code = 0;
         const size_t length = decodeUtf8(text.substr(i), code);
-        const bool wide = (code >= 0x1100 && code <= 0x115F) || (code >= 0x2E80 && code <= 0xA4CF) || (code >= 0xAC00 && code <= 0xD7A3) ||
-                          (code >= 0xF900 && code <= 0xFAFF) || (code >= 0xFE30 && code <= 0xFE6F) || (code >= 0xFF00 && code <= 0xFF60) ||
+        const bool wide = (code >= 0x1100 && code <= 0x115F) || (code >= 0x2E80 && code <= 0xA4CF) ||
+                          (code >= 0xAC00 && code <= 0xD7A3) || (code >= 0xF900 && code <= 0xFAFF) ||
+                          (code >= 0xFE30 && code <= 0xFE6F) || (code >= 0xFF00 && code <= 0xFF60) ||
                           (code >= 0x1F300 && code <= 0x1FAFF);
         width += wide ? 2 : 1;
         i += std::max<size_t>(length, 1);
@@ -157,9 +164,11 @@ std::string Style::wrap(std::string_view code, std::string_view text) const {
 
 void Table::print(std::FILE* out, const Style& style) const {
     std::vector<size_t> widths;
-    for (const auto& column : columns_) widths.push_back(displayWidth(column.first));
+    for (const auto& column : columns_)
+        widths.push_back(displayWidth(column.first));
     for (const auto& row : rows_) {
-        for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], displayWidth(row[i]));
+        for (size_t i = 0; i < row.size(); ++i)
+            widths[i] = std::max(widths[i], displayWidth(row[i]));
     }
     const auto line = [&](const std::vector<std::string>& cells, bool header) {
         std::string text;
@@ -174,9 +183,11 @@ void Table::print(std::FILE* out, const Style& style) const {
         std::fwrite(text.data(), 1, text.size(), out);
     };
     std::vector<std::string> titles;
-    for (const auto& column : columns_) titles.push_back(column.first);
+    for (const auto& column : columns_)
+        titles.push_back(column.first);
     line(titles, true);
-    for (const auto& row : rows_) line(row, false);
+    for (const auto& row : rows_)
+        line(row, false);
 }
 
 void Table::printCsv(std::FILE* out) const {
@@ -189,16 +200,19 @@ void Table::printCsv(std::FILE* out) const {
                 continue;
             }
             text += '"';
-            for (char c : cells[i]) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+            for (char c : cells[i])
+                text += c == '"' ? std::string("\"\"") : std::string(1, c);
             text += '"';
         }
         text += '\n';
         std::fwrite(text.data(), 1, text.size(), out);
     };
     std::vector<std::string> titles;
-    for (const auto& column : columns_) titles.push_back(column.first);
+    for (const auto& column : columns_)
+        titles.push_back(column.first);
     line(titles);
-    for (const auto& row : rows_) line(row);
+    for (const auto& row : rows_)
+        line(row);
 }
 
 }  // namespace shardscope::cli

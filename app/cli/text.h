@@ -13,12 +13,12 @@ namespace shardscope::cli {
 // "512MiB", "5GB", "1.5g", "4096": decimal units are powers of 1000, binary ones (KiB, or a bare K) of 1024.
 std::optional<uint64_t> parseBytes(std::string_view text);
 
-std::string bytesText(uint64_t bytes);    // "1.25 GiB"
-std::string countText(uint64_t count);    // "1,234,567"
-std::string durationText(double seconds); // "3.2 s", "4 min 10 s"
+std::string bytesText(uint64_t bytes);     // "1.25 GiB"
+std::string countText(uint64_t count);     // "1,234,567"
+std::string durationText(double seconds);  // "3.2 s", "4 min 10 s"
 
-// Control characters, invalid UTF-8 and bidirectional overrides become \x escapes, so that a name from a file cannot
-// drive the terminal.
+// Control characters, invalid UTF-8 and bidirectional overrides become \x escapes, so that a name from a file
+// cannot drive the terminal.
 std::string printable(std::string_view text);
 
 // Columns on the terminal, of UTF-8 text.

@@ -18,7 +18,8 @@ std::vector<VerbWords> verbWords() {
     for (const CLI::App* verb : app->get_subcommands({})) {
         VerbWords words{verb->get_name(), verb->get_description(), {}};
         for (const CLI::Option* option : verb->get_options()) {
-            for (const std::string& name : option->get_lnames()) words.options.emplace_back("--" + name, option->get_description());
+            for (const std::string& name : option->get_lnames())
+                words.options.emplace_back("--" + name, option->get_description());
         }
         verbs.push_back(std::move(words));
     }
@@ -26,7 +27,8 @@ std::vector<VerbWords> verbWords() {
 }
 
 std::string quoted(std::string text) {
-    for (size_t at = 0; (at = text.find('\'', at)) != std::string::npos; at += 4) text.replace(at, 1, "'\\''");
+    for (size_t at = 0; (at = text.find('\'', at)) != std::string::npos; at += 4)
+        text.replace(at, 1, "'\\''");
     return "'" + text + "'";
 }
 
@@ -45,7 +47,8 @@ std::string bash() {
     for (const VerbWords& verb : verbWords()) {
         names += (names.empty() ? "" : " ") + verb.name;
         std::string options;
-        for (const auto& [name, description] : verb.options) options += (options.empty() ? "" : " ") + name;
+        for (const auto& [name, description] : verb.options)
+            options += (options.empty() ? "" : " ") + name;
         cases += fmt::format("        {}) options=\"{}\" ;;\n", verb.name, options);
     }
     return fmt::format(
@@ -71,7 +74,8 @@ std::string zsh() {
     for (const VerbWords& verb : verbWords()) {
         names += fmt::format("        {}\n", quoted(zshText(verb.name) + ":" + verb.description));
         cases += fmt::format("        {}) _arguments", verb.name);
-        for (const auto& [name, description] : verb.options) cases += " \\\n            " + quoted(fmt::format("{}[{}]", name, zshText(description)));
+        for (const auto& [name, description] : verb.options)
+            cases += " \\\n            " + quoted(fmt::format("{}[{}]", name, zshText(description)));
         cases += " \\\n            '*:file:_files' ;;\n";
     }
     return fmt::format(
@@ -91,9 +95,11 @@ std::string zsh() {
 std::string fish() {
     std::string out = "complete -c shardscope -e\n";
     for (const VerbWords& verb : verbWords()) {
-        out += fmt::format("complete -c shardscope -f -n __fish_use_subcommand -a {} -d {}\n", verb.name, quoted(verb.description));
+        out += fmt::format("complete -c shardscope -f -n __fish_use_subcommand -a {} -d {}\n", verb.name,
+                           quoted(verb.description));
         for (const auto& [name, description] : verb.options) {
-            out += fmt::format("complete -c shardscope -n '__fish_seen_subcommand_from {}' -l {} -d {}\n", verb.name, name.substr(2), quoted(description));
+            out += fmt::format("complete -c shardscope -n '__fish_seen_subcommand_from {}' -l {} -d {}\n",
+                               verb.name, name.substr(2), quoted(description));
         }
     }
     return out;
@@ -102,10 +108,14 @@ std::string fish() {
 }  // namespace
 
 void addCompletion(CLI::App& app, Context& context) {
-    CLI::App* verb = app.add_subcommand("completion", "Completion script for a shell, made from this option table");
+    CLI::App* verb =
+        app.add_subcommand("completion", "Completion script for a shell, made from this option table");
     verb->footer("Example:\n  source <(shardscope completion bash)");
     auto shell = std::make_shared<std::string>();
-    verb->add_option("shell", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))->type_name("SHELL");
+    verb->add_option("shell", *shell, "bash, zsh or fish")
+        ->required()
+        ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
+        ->type_name("SHELL");
     verb->callback([&context, shell] {
         context.verb = [shell]() -> Result<int> {
             fmt::print("{}", *shell == "bash" ? bash() : *shell == "zsh" ? zsh() : fish());

@@ -4,10 +4,9 @@
 #include <ctime>
 #include <fstream>
 
-#include <sys/resource.h>
-
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include "cli/application.h"
 #include "cli/json.h"
@@ -29,7 +28,8 @@ struct Options {
 // 'GLOB:tp=0,dp=0': the part after the last colon says which axis cuts which dimension.
 ShardRule parseShard(const std::string& text) {
     const size_t colon = text.rfind(':');
-    if (colon == std::string::npos || colon == 0) throw CLI::ValidationError("--shard", "'" + text + "' is not GLOB:AXIS=DIM,...");
+    if (colon == std::string::npos || colon == 0)
+        throw CLI::ValidationError("--shard", "'" + text + "' is not GLOB:AXIS=DIM,...");
     ShardRule rule;
     rule.pattern = text.substr(0, colon);
     std::string_view rest = std::string_view(text).substr(colon + 1);
@@ -39,7 +39,8 @@ ShardRule parseShard(const std::string& text) {
         const size_t equals = part.find('=');
         int dim = 0;
         const char* last = part.data() + part.size();
-        if (equals == std::string_view::npos || std::from_chars(part.data() + equals + 1, last, dim).ptr != last || equals + 1 == part.size()) {
+        if (equals == std::string_view::npos ||
+            std::from_chars(part.data() + equals + 1, last, dim).ptr != last || equals + 1 == part.size()) {
             throw CLI::ValidationError("--shard", "'" + std::string(part) + "' is not AXIS=DIM");
         }
         rule.axisDims.emplace_back(std::string(part.substr(0, equals)), dim);
@@ -50,13 +51,15 @@ ShardRule parseShard(const std::string& text) {
 
 StageRule parseStage(const std::string& text) {
     const ShardRule rule = parseShard(text);
-    if (rule.axisDims.size() != 1 || rule.axisDims[0].second < 0) throw CLI::ValidationError("--stage", "'" + text + "' is not GLOB:AXIS=COORDINATE");
+    if (rule.axisDims.size() != 1 || rule.axisDims[0].second < 0)
+        throw CLI::ValidationError("--stage", "'" + text + "' is not GLOB:AXIS=COORDINATE");
     return {rule.pattern, rule.axisDims[0].first, static_cast<uint32_t>(rule.axisDims[0].second)};
 }
 
 CastRule parseCast(const std::string& text) {
     const size_t equals = text.rfind('=');
-    const auto dtype = equals == std::string::npos ? std::nullopt : dtypeFromName(std::string_view(text).substr(equals + 1));
+    const auto dtype =
+        equals == std::string::npos ? std::nullopt : dtypeFromName(std::string_view(text).substr(equals + 1));
     if (!dtype) throw CLI::ValidationError("--dtype", "'" + text + "' is not GLOB=DTYPE");
     return {text.substr(0, equals), *dtype};
 }
@@ -65,7 +68,8 @@ std::string timeText(std::chrono::system_clock::time_point t) {
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(t)));
 }
 
-// What the system counted for this process, as a check on our own counts: all bytes passed to read and write calls.
+// What the system counted for this process, as a check on our own counts: all bytes passed to read and write
+// calls.
 Json systemCounts() {
     Json json = Json::object();
     std::ifstream in("/proc/self/io");
@@ -78,7 +82,8 @@ Json systemCounts() {
     return json;
 }
 
-Json reportJson(const Plan& plan, const ConvertReport& report, std::chrono::system_clock::time_point started, const std::string& verify) {
+Json reportJson(const Plan& plan, const ConvertReport& report, std::chrono::system_clock::time_point started,
+                const std::string& verify) {
     Json json;
     json["schema"] = "shardscope.report/1";
     json["plan"] = planJson(plan);
@@ -100,10 +105,15 @@ Json reportJson(const Plan& plan, const ConvertReport& report, std::chrono::syst
     json["findings"] = Json::array();
     for (const auto& [name, counts] : report.counts) {
         const bool nan = counts.nan > 0;
-        json["findings"].push_back({{"rule", nan ? "value.nan" : "value.inf"}, {"severity", "warning"}, {"tensor", name}, {"nan", counts.nan}, {"inf", counts.inf}});
+        json["findings"].push_back({{"rule", nan ? "value.nan" : "value.inf"},
+                                    {"severity", "warning"},
+                                    {"tensor", name},
+                                    {"nan", counts.nan},
+                                    {"inf", counts.inf}});
     }
     json["digests"] = Json::object();
-    for (const auto& [name, digest] : report.digests) json["digests"][name] = digest.hex();
+    for (const auto& [name, digest] : report.digests)
+        json["digests"][name] = digest.hex();
     return json;
 }
 
@@ -131,7 +141,8 @@ Result<int> convert(const Context& context, const Options& options) {
     // Whoever watches may go away; the job goes on.
     std::signal(SIGPIPE, SIG_IGN);
     SHARDSCOPE_ASSIGN(const Checkpoint source, context.open(options.source));
-    SHARDSCOPE_ASSIGN(const PreparedConversion prepared, prepareConversion(source, options.destination, settings, context.stop));
+    SHARDSCOPE_ASSIGN(const PreparedConversion prepared,
+                      prepareConversion(source, options.destination, settings, context.stop));
     if (options.dryRun) return showPlan(context, prepared.plan);
 
     // What does not come along is said before the job starts, not only in its report.
@@ -139,7 +150,8 @@ Result<int> convert(const Context& context, const Options& options) {
         size_t shown = 0;
         for (const PlanLeftOut& left : prepared.plan.leftOut) {
             if (++shown > 20) {
-                fmt::print(stderr, "left out: ... and {} more (all of them with 'shardscope plan --json')\n", prepared.plan.leftOut.size() - 20);
+                fmt::print(stderr, "left out: ... and {} more (all of them with 'shardscope plan --json')\n",
+                           prepared.plan.leftOut.size() - 20);
                 break;
             }
             fmt::print(stderr, "left out: {}: {}\n", printable(left.name), printable(left.why));
@@ -156,14 +168,17 @@ Result<int> convert(const Context& context, const Options& options) {
 
     constexpr const char* verifyNames[] = {"digest", "full", "none"};
     const bool wantsJson = context.json || context.progress == ProgressMode::json || !options.report.empty();
-    const Json json = wantsJson ? reportJson(prepared.plan, report, started, verifyNames[static_cast<int>(settings.options.verify)]) : Json();
+    const Json json = wantsJson ? reportJson(prepared.plan, report, started,
+                                             verifyNames[static_cast<int>(settings.options.verify)])
+                                : Json();
     if (!options.report.empty()) {
         std::ofstream out(options.report);
         out << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
         if (!out.flush()) return systemError(errno, "write the report", options.report);
     }
     if (context.progress == ProgressMode::json) {
-        for (const Json& finding : json["findings"]) printLine(stderr, Json{{"event", "finding"}, {"finding", finding}});
+        for (const Json& finding : json["findings"])
+            printLine(stderr, Json{{"event", "finding"}, {"finding", finding}});
         printLine(stderr, Json{{"event", "done"}, {"report", json}});
     }
     if (context.json) {
@@ -172,63 +187,110 @@ Result<int> convert(const Context& context, const Options& options) {
     }
     const Style style{context.colored()};
     fmt::print("{} {}\n", style.green("done:"), printable(prepared.destination));
-    fmt::print("  {} tensors, {} objects; {} read, {} written in {} ({}/s)\n", countText(prepared.plan.tensors), countText(prepared.plan.objects),
+    fmt::print("  {} tensors, {} objects; {} read, {} written in {} ({}/s)\n",
+               countText(prepared.plan.tensors), countText(prepared.plan.objects),
                bytesText(report.bytesRead), bytesText(report.bytesWritten), durationText(report.seconds),
-               bytesText(report.seconds > 0 ? static_cast<uint64_t>(static_cast<double>(report.bytesWritten) / report.seconds) : 0));
-    if (report.bytesReused) fmt::print("  {} were already done and taken over\n", bytesText(report.bytesReused));
+               bytesText(report.seconds > 0 ? static_cast<uint64_t>(static_cast<double>(report.bytesWritten) /
+                                                                    report.seconds)
+                                            : 0));
+    if (report.bytesReused)
+        fmt::print("  {} were already done and taken over\n", bytesText(report.bytesReused));
     if (settings.options.verify == Verify::none) {
         fmt::print("  reopened; values not verified (--verify none)\n");
     } else {
-        fmt::print("  verified: every tensor of the destination has the digest of what was written ({})\n", durationText(report.verifySeconds));
+        fmt::print("  verified: every tensor of the destination has the digest of what was written ({})\n",
+                   durationText(report.verifySeconds));
     }
     if (!report.counts.empty()) {
-        fmt::print("  {} {} tensors hold NaN or Inf, such as {}\n", style.yellow("warning:"), report.counts.size(), printable(report.counts[0].first));
+        fmt::print("  {} {} tensors hold NaN or Inf, such as {}\n", style.yellow("warning:"),
+                   report.counts.size(), printable(report.counts[0].first));
     }
-    if (!prepared.plan.leftOut.empty()) fmt::print("  {} entries were left out\n", prepared.plan.leftOut.size());
+    if (!prepared.plan.leftOut.empty())
+        fmt::print("  {} entries were left out\n", prepared.plan.leftOut.size());
     return 0;
 }
 
-void addOne(CLI::App& app, Context& context, const std::string& name, const std::string& description, const std::string& footer) {
+void addOne(CLI::App& app, Context& context, const std::string& name, const std::string& description,
+            const std::string& footer) {
     CLI::App* verb = app.add_subcommand(name, description);
     verb->footer(footer);
     auto options = std::make_shared<Options>();
     options->dryRun = name == "plan";
     ConvertRequest& request = options->settings.request;
     ConvertOptions& how = options->settings.options;
-    verb->add_option("source", options->source, "Checkpoint to read: a directory or a file")->required()->type_name("SRC");
-    verb->add_option("destination", options->destination, "Where the new one goes; must not exist")->required()->type_name("DST");
+    verb->add_option("source", options->source, "Checkpoint to read: a directory or a file")
+        ->required()
+        ->type_name("SRC");
+    verb->add_option("destination", options->destination, "Where the new one goes; must not exist")
+        ->required()
+        ->type_name("DST");
 
     const std::string target = "Target";
-    if (name != "reshard") verb->add_option("--to", request.format, "Format to write (default: the source's); 'shardscope formats' lists them")->type_name("FORMAT")->group(target);
-    verb->add_option("--variant", request.variant, "Variant of the format, where it has several")->type_name("NAME")->group(target);
+    if (name != "reshard")
+        verb->add_option("--to", request.format,
+                         "Format to write (default: the source's); 'shardscope formats' lists them")
+            ->type_name("FORMAT")
+            ->group(target);
+    verb->add_option("--variant", request.variant, "Variant of the format, where it has several")
+        ->type_name("NAME")
+        ->group(target);
     verb->add_option_function<std::string>(
             "--max-file-size",
             [&request](const std::string& text) {
                 const auto bytes = parseBytes(text);
-                if (!bytes || *bytes == 0) throw CLI::ValidationError("--max-file-size", "'" + text + "' is not a size such as 5GB");
+                if (!bytes || *bytes == 0)
+                    throw CLI::ValidationError("--max-file-size", "'" + text + "' is not a size such as 5GB");
                 request.maxFileSize = *bytes;
             },
             "Start a new file above this size")
-        ->type_name("SIZE")->group(target);
+        ->type_name("SIZE")
+        ->group(target);
 
     const std::string what = "What";
-    verb->add_option("--select", request.select, "Only these names (GLOB or re:REGEX, repeatable)")->type_name("GLOB")->allow_extra_args(false)->group(what);
-    verb->add_option("--exclude", request.exclude, "Not these names (repeatable)")->type_name("GLOB")->allow_extra_args(false)->group(what);
+    verb->add_option("--select", request.select, "Only these names (GLOB or re:REGEX, repeatable)")
+        ->type_name("GLOB")
+        ->allow_extra_args(false)
+        ->group(what);
+    verb->add_option("--exclude", request.exclude, "Not these names (repeatable)")
+        ->type_name("GLOB")
+        ->allow_extra_args(false)
+        ->group(what);
     verb->add_flag("--weights-only", request.weightsOnly, "Leave optimizer state behind")->group(what);
     verb->add_option_function<std::vector<std::string>>(
-            "--rename", [&request](const std::vector<std::string>& rules) { for (const auto& rule : rules) request.rename.push_back(parseRename(rule)); },
+            "--rename",
+            [&request](const std::vector<std::string>& rules) {
+                for (const auto& rule : rules)
+                    request.rename.push_back(parseRename(rule));
+            },
             "Regular expression and replacement for names (repeatable)")
-        ->type_name("FROM=TO")->allow_extra_args(false)->group(what);
+        ->type_name("FROM=TO")
+        ->allow_extra_args(false)
+        ->group(what);
     verb->add_option_function<std::vector<std::string>>(
-            "--dtype", [&request](const std::vector<std::string>& rules) { for (const auto& rule : rules) request.cast.push_back(parseCast(rule)); },
+            "--dtype",
+            [&request](const std::vector<std::string>& rules) {
+                for (const auto& rule : rules)
+                    request.cast.push_back(parseCast(rule));
+            },
             "Cast matching tensors (repeatable; the first match wins)")
-        ->type_name("GLOB=DTYPE")->allow_extra_args(false)->group(what);
-    verb->add_option("--map", options->settings.map, "Recipe with select, drop, rename and cast steps (docs/cli.md)")->type_name("FILE.json")->group(what);
-    verb->add_option("--objects", options->settings.objectsFile, "Keep objects that the target cannot hold in this torch.save file")->type_name("FILE.pt")->group(what);
+        ->type_name("GLOB=DTYPE")
+        ->allow_extra_args(false)
+        ->group(what);
+    verb->add_option("--map", options->settings.map,
+                     "Recipe with select, drop, rename and cast steps (docs/cli.md)")
+        ->type_name("FILE.json")
+        ->group(what);
+    verb->add_option("--objects", options->settings.objectsFile,
+                     "Keep objects that the target cannot hold in this torch.save file")
+        ->type_name("FILE.pt")
+        ->group(what);
     verb->add_flag("--strict", request.strict, "Refuse to leave anything out")->group(what);
     static const std::map<std::string, FillGaps> fills{{"nan", FillGaps::nan}, {"zero", FillGaps::zero}};
-    verb->add_option("--fill-gaps", request.fillGaps, "Fill elements that no chunk holds with nan or zero (otherwise an error)")
-        ->transform(CLI::CheckedTransformer(fills).description(""))->type_name("VALUE")->group(what);
+    verb->add_option("--fill-gaps", request.fillGaps,
+                     "Fill elements that no chunk holds with nan or zero (otherwise an error)")
+        ->transform(CLI::CheckedTransformer(fills).description(""))
+        ->type_name("VALUE")
+        ->group(what);
 
     const std::string where = "Where each byte goes";
     verb->add_option_function<std::string>(
@@ -239,32 +301,60 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
                 request.mesh = std::move(mesh).value();
             },
             "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)")
-        ->type_name("MESH")->group(where);
+        ->type_name("MESH")
+        ->group(where);
     verb->add_option_function<std::vector<std::string>>(
-            "--shard", [&request](const std::vector<std::string>& rules) { for (const auto& rule : rules) request.shard.push_back(parseShard(rule)); },
+            "--shard",
+            [&request](const std::vector<std::string>& rules) {
+                for (const auto& rule : rules)
+                    request.shard.push_back(parseShard(rule));
+            },
             "Cut matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)")
-        ->type_name("RULE")->allow_extra_args(false)->group(where);
+        ->type_name("RULE")
+        ->allow_extra_args(false)
+        ->group(where);
     verb->add_option_function<std::vector<std::string>>(
-            "--stage", [&request](const std::vector<std::string>& rules) { for (const auto& rule : rules) request.stage.push_back(parseStage(rule)); },
+            "--stage",
+            [&request](const std::vector<std::string>& rules) {
+                for (const auto& rule : rules)
+                    request.stage.push_back(parseStage(rule));
+            },
             "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)")
-        ->type_name("RULE")->allow_extra_args(false)->group(where);
-    verb->add_option("--like", options->settings.like, "Same names and placement as this checkpoint")->type_name("CHECKPOINT")->group(where);
-    static const std::map<std::string, SplitRule> splits{{"torch", SplitRule::torch}, {"even", SplitRule::even}, {"paddle", SplitRule::paddle}};
-    verb->add_option("--split", request.split, "Rule for sizes that do not divide: torch (default), even or paddle")
-        ->transform(CLI::CheckedTransformer(splits).description(""))->type_name("RULE")->group(where);
+        ->type_name("RULE")
+        ->allow_extra_args(false)
+        ->group(where);
+    verb->add_option("--like", options->settings.like, "Same names and placement as this checkpoint")
+        ->type_name("CHECKPOINT")
+        ->group(where);
+    static const std::map<std::string, SplitRule> splits{
+        {"torch", SplitRule::torch}, {"even", SplitRule::even}, {"paddle", SplitRule::paddle}};
+    verb->add_option("--split", request.split,
+                     "Rule for sizes that do not divide: torch (default), even or paddle")
+        ->transform(CLI::CheckedTransformer(splits).description(""))
+        ->type_name("RULE")
+        ->group(where);
 
     if (name != "plan") {
         const std::string run = "How";
-        static const std::map<std::string, Verify> verifies{{"digest", Verify::digest}, {"full", Verify::full}, {"none", Verify::none}};
-        verb->add_option("--verify", how.verify, "digest (re-read the destination; default), full (the source again too) or none")
-            ->transform(CLI::CheckedTransformer(verifies).description(""))->type_name("HOW")->group(run);
+        static const std::map<std::string, Verify> verifies{
+            {"digest", Verify::digest}, {"full", Verify::full}, {"none", Verify::none}};
+        verb->add_option("--verify", how.verify,
+                         "digest (re-read the destination; default), full (the source again too) or none")
+            ->transform(CLI::CheckedTransformer(verifies).description(""))
+            ->type_name("HOW")
+            ->group(run);
         verb->add_flag("--resume", how.resume, "Go on with an interrupted job")->group(run);
-        verb->add_flag("--overwrite", how.overwrite, "Replace an existing destination, once the new one is whole")->group(run);
+        verb->add_flag("--overwrite", how.overwrite,
+                       "Replace an existing destination, once the new one is whole")
+            ->group(run);
         verb->add_flag("--dry-run", options->dryRun, "Only show the plan")->group(run);
-        verb->add_option("--report", options->report, "Write the report to this file as JSON")->type_name("FILE")->group(run);
+        verb->add_option("--report", options->report, "Write the report to this file as JSON")
+            ->type_name("FILE")
+            ->group(run);
     }
     addCommon(*verb, context, true);
-    verb->callback([&context, options] { context.verb = [&context, options] { return convert(context, *options); }; });
+    verb->callback(
+        [&context, options] { context.verb = [&context, options] { return convert(context, *options); }; });
 }
 
 }  // namespace
@@ -277,7 +367,8 @@ void addConvert(CLI::App& app, Context& context) {
            "  shardscope convert model.pt dcp/ --to dcp --mesh dp=2,tp=4 --shard '*.weight:tp=0,dp=0'\n\n"
            "The destination appears whole or not at all; an interrupted job goes on with --resume.");
     addOne(app, context, "reshard", "Convert to another sharding of the same format",
-           "Example:\n  shardscope reshard /checkpoints/step-1000 /checkpoints/step-1000-tp8 --mesh tp=8 --shard '*:tp=0'");
+           "Example:\n  shardscope reshard /checkpoints/step-1000 /checkpoints/step-1000-tp8 --mesh tp=8 "
+           "--shard '*:tp=0'");
 }
 
 }  // namespace shardscope::cli

@@ -20,7 +20,9 @@ struct Options {
     DiffOptions diff;
 };
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json("inf"); }
+Json number(double value) {
+    return std::isfinite(value) ? Json(value) : Json("inf");
+}
 
 Result<int> diff(const Context& context, const Options& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint a, context.open(options.a));
@@ -34,7 +36,8 @@ Result<int> diff(const Context& context, const Options& options) {
     if (context.json) {
         const auto entries = [](const std::vector<DiffEntry>& list) {
             Json json = Json::array();
-            for (const DiffEntry& e : list) json.push_back({{"name", e.name}, {"a", e.a}, {"b", e.b}});
+            for (const DiffEntry& e : list)
+                json.push_back({{"name", e.name}, {"a", e.a}, {"b", e.b}});
             return json;
         };
         Json json;
@@ -47,42 +50,63 @@ Result<int> diff(const Context& context, const Options& options) {
         json["placement"] = entries(report.placement);
         json["values"] = Json::array();
         for (const ValueDiff& v : report.values) {
-            json["values"].push_back({{"name", v.name}, {"different", v.different}, {"max_abs", number(v.maxAbs)}, {"max_rel", number(v.maxRelative)}, {"max_ulp", v.maxUlp}});
+            json["values"].push_back({{"name", v.name},
+                                      {"different", v.different},
+                                      {"max_abs", number(v.maxAbs)},
+                                      {"max_rel", number(v.maxRelative)},
+                                      {"max_ulp", v.maxUlp}});
         }
         json["values_compared"] = report.valuesCompared;
         printJson(json);
         return report.equal() ? 0 : 1;
     }
     const Style style{context.colored()};
-    for (const std::string& name : report.onlyA) fmt::print("{} {}\n", style.red("only in A:"), printable(name));
-    for (const std::string& name : report.onlyB) fmt::print("{} {}\n", style.green("only in B:"), printable(name));
-    for (const DiffEntry& e : report.shape) fmt::print("{} {}: {} -> {}\n", style.yellow("shape:"), printable(e.name), e.a, e.b);
-    for (const DiffEntry& e : report.dtype) fmt::print("{} {}: {} -> {}\n", style.yellow("dtype:"), printable(e.name), e.a, e.b);
-    for (const DiffEntry& e : report.placement) fmt::print("{} {}: {} -> {}\n", style.dim("placement:"), printable(e.name), e.a, e.b);
+    for (const std::string& name : report.onlyA)
+        fmt::print("{} {}\n", style.red("only in A:"), printable(name));
+    for (const std::string& name : report.onlyB)
+        fmt::print("{} {}\n", style.green("only in B:"), printable(name));
+    for (const DiffEntry& e : report.shape)
+        fmt::print("{} {}: {} -> {}\n", style.yellow("shape:"), printable(e.name), e.a, e.b);
+    for (const DiffEntry& e : report.dtype)
+        fmt::print("{} {}: {} -> {}\n", style.yellow("dtype:"), printable(e.name), e.a, e.b);
+    for (const DiffEntry& e : report.placement)
+        fmt::print("{} {}: {} -> {}\n", style.dim("placement:"), printable(e.name), e.a, e.b);
     for (const ValueDiff& v : report.values) {
-        fmt::print("{} {}: {} elements differ, at most {:g} absolute, {:g} relative, {} ulp\n", style.yellow("values:"), printable(v.name),
-                   countText(v.different), v.maxAbs, v.maxRelative, v.maxUlp);
+        fmt::print("{} {}: {} elements differ, at most {:g} absolute, {:g} relative, {} ulp\n",
+                   style.yellow("values:"), printable(v.name), countText(v.different), v.maxAbs,
+                   v.maxRelative, v.maxUlp);
     }
     if (!report.equal()) return 1;
-    fmt::print("equal: same names, shapes{} dtypes{}\n", report.valuesCompared ? "," : " and", report.valuesCompared ? " and values" : " (values not compared; --values does)");
+    fmt::print("equal: same names, shapes{} dtypes{}\n", report.valuesCompared ? "," : " and",
+               report.valuesCompared ? " and values" : " (values not compared; --values does)");
     return 0;
 }
 
 }  // namespace
 
 void addDiff(CLI::App& app, Context& context) {
-    CLI::App* verb = app.add_subcommand("diff", "What differs between two checkpoints, whatever their formats and shardings");
-    verb->footer("Example:\n  shardscope diff before/ after.safetensors --values --rename '^model\\.='\n\nExit code 1 when they differ; a different placement alone is not a difference.");
+    CLI::App* verb = app.add_subcommand(
+        "diff", "What differs between two checkpoints, whatever their formats and shardings");
+    verb->footer(
+        "Example:\n  shardscope diff before/ after.safetensors --values --rename '^model\\.='\n\nExit code 1 "
+        "when they differ; a different placement alone is not a difference.");
     auto options = std::make_shared<Options>();
     verb->add_option("a", options->a, "First checkpoint")->required()->type_name("A");
     verb->add_option("b", options->b, "Second checkpoint")->required()->type_name("B");
-    verb->add_flag("--values", options->diff.values, "Compare values too: bit for bit, then by size of the difference");
+    verb->add_flag("--values", options->diff.values,
+                   "Compare values too: bit for bit, then by size of the difference");
     verb->add_option_function<std::vector<std::string>>(
-            "--rename", [options](const std::vector<std::string>& rules) { for (const auto& rule : rules) options->diff.rename.push_back(parseRename(rule)); },
+            "--rename",
+            [options](const std::vector<std::string>& rules) {
+                for (const auto& rule : rules)
+                    options->diff.rename.push_back(parseRename(rule));
+            },
             "Regular expression and replacement for names of A (repeatable)")
-        ->type_name("FROM=TO")->allow_extra_args(false);
+        ->type_name("FROM=TO")
+        ->allow_extra_args(false);
     addCommon(*verb, context, true);
-    verb->callback([&context, options] { context.verb = [&context, options] { return diff(context, *options); }; });
+    verb->callback(
+        [&context, options] { context.verb = [&context, options] { return diff(context, *options); }; });
 }
 
 }  // namespace shardscope::cli

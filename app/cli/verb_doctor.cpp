@@ -3,13 +3,12 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/statfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-
-#include <fmt/format.h>
 
 #include "cli/application.h"
 #include "cli/json.h"
@@ -26,17 +25,28 @@ struct Disk {
 
 std::string fileSystemName(long magic) {
     switch (static_cast<unsigned long>(magic)) {
-        case 0xEF53: return "ext4";
-        case 0x58465342: return "xfs";
-        case 0x9123683E: return "btrfs";
-        case 0x01021994: return "tmpfs";
-        case 0x6969: return "nfs";
-        case 0x0BD00BD0: return "lustre";
-        case 0x47504653: return "gpfs";
-        case 0x65735546: return "fuse";
-        case 0x794C7630: return "overlayfs";
-        case 0x2FC12FC1: return "zfs";
-        default: return fmt::format("0x{:x}", magic);
+        case 0xEF53:
+            return "ext4";
+        case 0x58465342:
+            return "xfs";
+        case 0x9123683E:
+            return "btrfs";
+        case 0x01021994:
+            return "tmpfs";
+        case 0x6969:
+            return "nfs";
+        case 0x0BD00BD0:
+            return "lustre";
+        case 0x47504653:
+            return "gpfs";
+        case 0x65735546:
+            return "fuse";
+        case 0x794C7630:
+            return "overlayfs";
+        case 0x2FC12FC1:
+            return "zfs";
+        default:
+            return fmt::format("0x{:x}", magic);
     }
 }
 
@@ -90,9 +100,11 @@ std::string besideThisProgram(const std::string& name) {
 Result<int> doctor(const Context& context, const std::vector<std::string>& paths) {
     utsname system{};
     uname(&system);
-    uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    uint64_t memory =
+        static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     std::vector<Disk> disks;
-    for (const std::string& path : paths) disks.push_back(probeDisk(path));
+    for (const std::string& path : paths)
+        disks.push_back(probeDisk(path));
     struct Part {
         const char* name;
         std::string path;
@@ -107,26 +119,46 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
     };
     if (context.json) {
         Json json{{"schema", "shardscope.doctor/1"}, {"version", SHARDSCOPE_VERSION}};
-        json["system"] = {{"kernel", fmt::format("{} {}", system.sysname, system.release)}, {"machine", system.machine}, {"cores", std::thread::hardware_concurrency()}, {"memory", memory}};
+        json["system"] = {{"kernel", fmt::format("{} {}", system.sysname, system.release)},
+                          {"machine", system.machine},
+                          {"cores", std::thread::hardware_concurrency()},
+                          {"memory", memory}};
         json["parts"] = Json::array();
-        for (const Part& part : parts) json["parts"].push_back({{"name", part.name}, {"found", !part.path.empty()}, {"path", part.path}, {"use", part.use}});
+        for (const Part& part : parts)
+            json["parts"].push_back(
+                {{"name", part.name}, {"found", !part.path.empty()}, {"path", part.path}, {"use", part.use}});
         json["disks"] = Json::array();
         for (const Disk& d : disks) {
-            json["disks"].push_back({{"path", d.path}, {"exists", d.exists}, {"type", d.type}, {"free", d.freeBytes}, {"writable", d.writable}, {"direct_io", d.direct}, {"clone", d.clone}});
+            json["disks"].push_back({{"path", d.path},
+                                     {"exists", d.exists},
+                                     {"type", d.type},
+                                     {"free", d.freeBytes},
+                                     {"writable", d.writable},
+                                     {"direct_io", d.direct},
+                                     {"clone", d.clone}});
         }
         printJson(json);
         return 0;
     }
     const Style style{context.colored()};
-    fmt::print("shardscope {} on {} {}, {}, {} cores, {}\n\n", SHARDSCOPE_VERSION, system.sysname, system.release, system.machine, std::thread::hardware_concurrency(), bytesText(memory));
+    fmt::print("shardscope {} on {} {}, {}, {} cores, {}\n\n", SHARDSCOPE_VERSION, system.sysname,
+               system.release, system.machine, std::thread::hardware_concurrency(), bytesText(memory));
     using A = Table::Align;
     Table partTable({{"part", A::left}, {"", A::left}, {"for", A::left}});
-    for (const Part& part : parts) partTable.add({part.name, part.path.empty() ? "not found" : part.path, part.use});
+    for (const Part& part : parts)
+        partTable.add({part.name, part.path.empty() ? "not found" : part.path, part.use});
     partTable.print(stdout, style);
     fmt::print("\n");
-    Table table({{"disk", A::left}, {"type", A::left}, {"free", A::right}, {"writable", A::left}, {"direct I/O", A::left}, {"clones", A::left}});
+    Table table({{"disk", A::left},
+                 {"type", A::left},
+                 {"free", A::right},
+                 {"writable", A::left},
+                 {"direct I/O", A::left},
+                 {"clones", A::left}});
     const auto yes = [](bool b) { return b ? "yes" : "no"; };
-    for (const Disk& d : disks) table.add({printable(d.path), d.exists ? d.type : "not found", bytesText(d.freeBytes), yes(d.writable), yes(d.direct), yes(d.clone)});
+    for (const Disk& d : disks)
+        table.add({printable(d.path), d.exists ? d.type : "not found", bytesText(d.freeBytes),
+                   yes(d.writable), yes(d.direct), yes(d.clone)});
     table.print(stdout, style);
     return 0;
 }
@@ -134,10 +166,12 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
 }  // namespace
 
 void addDoctor(CLI::App& app, Context& context) {
-    CLI::App* verb = app.add_subcommand("doctor", "This machine: version, optional parts, disks and what they can do");
+    CLI::App* verb =
+        app.add_subcommand("doctor", "This machine: version, optional parts, disks and what they can do");
     verb->footer("Example:\n  shardscope doctor /checkpoints /scratch");
     auto paths = std::make_shared<std::vector<std::string>>();
-    verb->add_option("path", *paths, "Directories to look at (default: here and the temporary directory)")->type_name("DIR");
+    verb->add_option("path", *paths, "Directories to look at (default: here and the temporary directory)")
+        ->type_name("DIR");
     verb->add_flag("--json", context.json, "One JSON document on stdout");
     verb->callback([&context, paths] {
         context.verb = [&context, paths] {

@@ -19,21 +19,36 @@ struct Options {
 std::string numpyDescr(DType dtype, bool& rawBits) {
     rawBits = false;
     switch (dtype) {
-        case DType::boolean: return "|b1";
-        case DType::uint8: return "|u1";
-        case DType::int8: return "|i1";
-        case DType::uint16: return "<u2";
-        case DType::int16: return "<i2";
-        case DType::uint32: return "<u4";
-        case DType::int32: return "<i4";
-        case DType::uint64: return "<u8";
-        case DType::int64: return "<i8";
-        case DType::float16: return "<f2";
-        case DType::float32: return "<f4";
-        case DType::float64: return "<f8";
-        case DType::complex64: return "<c8";
-        case DType::complex128: return "<c16";
-        default: break;
+        case DType::boolean:
+            return "|b1";
+        case DType::uint8:
+            return "|u1";
+        case DType::int8:
+            return "|i1";
+        case DType::uint16:
+            return "<u2";
+        case DType::int16:
+            return "<i2";
+        case DType::uint32:
+            return "<u4";
+        case DType::int32:
+            return "<i4";
+        case DType::uint64:
+            return "<u8";
+        case DType::int64:
+            return "<i8";
+        case DType::float16:
+            return "<f2";
+        case DType::float32:
+            return "<f4";
+        case DType::float64:
+            return "<f8";
+        case DType::complex64:
+            return "<c8";
+        case DType::complex128:
+            return "<c16";
+        default:
+            break;
     }
     rawBits = true;
     return dtypeBytes(dtype) == 1 ? "|u1" : dtypeBytes(dtype) == 2 ? "<u2" : "<u4";
@@ -42,7 +57,8 @@ std::string numpyDescr(DType dtype, bool& rawBits) {
 // The header of a version 1.0 .npy file, padded so that data starts at a multiple of 64.
 std::string numpyHeader(const std::string& descr, DimSpan shape) {
     std::string dims;
-    for (int64_t d : shape) dims += fmt::format("{}, ", d);
+    for (int64_t d : shape)
+        dims += fmt::format("{}, ", d);
     if (shape.size() > 1) dims.resize(dims.size() - 2);
     if (shape.size() == 1) dims.pop_back();
     std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, dims);
@@ -54,10 +70,13 @@ std::string numpyHeader(const std::string& descr, DimSpan shape) {
     return header + text;
 }
 
-Status writeRaw(const Checkpoint& checkpoint, TensorId t, const std::string& header, const std::string& path, bool overwrite, const Resources& resources) {
+Status writeRaw(const Checkpoint& checkpoint, TensorId t, const std::string& header, const std::string& path,
+                bool overwrite, const Resources& resources) {
     std::error_code ignored;
     if (std::filesystem::exists(path, ignored) && !overwrite) {
-        return makeError(ErrorCode::exists, "the file is already there").inFile(path).withHint("--overwrite replaces it");
+        return makeError(ErrorCode::exists, "the file is already there")
+            .inFile(path)
+            .withHint("--overwrite replaces it");
     }
     const std::string partial = path + ".partial";
     std::ofstream out(partial, std::ios::binary | std::ios::trunc);
@@ -65,11 +84,13 @@ Status writeRaw(const Checkpoint& checkpoint, TensorId t, const std::string& hea
     out.write(header.data(), static_cast<std::streamsize>(header.size()));
     ScanOptions ordered;
     ordered.ordered = true;
-    Status status = scanTensors(*checkpoint.reader, {t}, ordered, resources, [&](const TileView& tile) -> Status {
-        out.write(reinterpret_cast<const char*>(tile.bytes.data()), static_cast<std::streamsize>(tile.bytes.size()));
-        if (!out) return systemError(errno, "write", partial);
-        return {};
-    });
+    Status status =
+        scanTensors(*checkpoint.reader, {t}, ordered, resources, [&](const TileView& tile) -> Status {
+            out.write(reinterpret_cast<const char*>(tile.bytes.data()),
+                      static_cast<std::streamsize>(tile.bytes.size()));
+            if (!out) return systemError(errno, "write", partial);
+            return {};
+        });
     if (status.ok() && !out.flush()) status = systemError(errno, "write", partial);
     out.close();
     if (status.ok()) {
@@ -96,7 +117,9 @@ Result<int> extract(const Context& context, const Options& options) {
     const Catalog& catalog = checkpoint.catalog();
     const TensorId t = catalog.find(options.tensor);
     if (t == kNone) {
-        return makeError(ErrorCode::notFound, fmt::format("has no tensor '{}'", options.tensor)).inFile(options.path).withHint("'shardscope ls' lists the names");
+        return makeError(ErrorCode::notFound, fmt::format("has no tensor '{}'", options.tensor))
+            .inFile(options.path)
+            .withHint("'shardscope ls' lists the names");
     }
     const DType dtype = catalog.dtype(t);
     std::string note;
@@ -108,7 +131,8 @@ Result<int> extract(const Context& context, const Options& options) {
         settings.memory = context.memory;
         settings.threads = context.threads;
         settings.io = context.io;
-        SHARDSCOPE_ASSIGN(const PreparedConversion prepared, prepareConversion(checkpoint, options.file, settings, context.stop));
+        SHARDSCOPE_ASSIGN(const PreparedConversion prepared,
+                          prepareConversion(checkpoint, options.file, settings, context.stop));
         if (prepared.plan.tensors == 0 && !prepared.plan.leftOut.empty()) {
             return makeError(ErrorCode::impossible, prepared.plan.leftOut[0].why).ofTensor(options.tensor);
         }
@@ -118,11 +142,15 @@ Result<int> extract(const Context& context, const Options& options) {
         std::string header;
         if (options.file.ends_with(".npy")) {
             if (!dtypeIsWholeBytes(dtype)) {
-                return makeError(ErrorCode::impossible, fmt::format("{} has no place in a .npy file", dtypeName(dtype))).ofTensor(options.tensor).withHint("write .safetensors or raw bytes");
+                return makeError(ErrorCode::impossible,
+                                 fmt::format("{} has no place in a .npy file", dtypeName(dtype)))
+                    .ofTensor(options.tensor)
+                    .withHint("write .safetensors or raw bytes");
             }
             bool rawBits = false;
             const std::string descr = numpyDescr(dtype, rawBits);
-            if (rawBits) note = fmt::format("NumPy has no {}: the file holds its bits as {}", dtypeName(dtype), descr);
+            if (rawBits)
+                note = fmt::format("NumPy has no {}: the file holds its bits as {}", dtypeName(dtype), descr);
             header = numpyHeader(descr, catalog.shape(t));
         }
         Work work(context, catalog.memoryBytes());
@@ -130,9 +158,14 @@ Result<int> extract(const Context& context, const Options& options) {
         SHARDSCOPE_TRY(writeRaw(checkpoint, t, header, options.file, options.overwrite, work.resources()));
     }
     if (context.json) {
-        printJson({{"schema", "shardscope.extract/1"}, {"file", options.file}, {"dtype", dtypeName(dtype)}, {"shape", dimsJson(catalog.shape(t))}, {"note", note}});
+        printJson({{"schema", "shardscope.extract/1"},
+                   {"file", options.file},
+                   {"dtype", dtypeName(dtype)},
+                   {"shape", dimsJson(catalog.shape(t))},
+                   {"note", note}});
     } else {
-        fmt::print("{}: {} {}, {}\n", printable(options.file), dtypeName(dtype), formatDims(catalog.shape(t)), bytesText(catalog.bytes(t)));
+        fmt::print("{}: {} {}, {}\n", printable(options.file), dtypeName(dtype), formatDims(catalog.shape(t)),
+                   bytesText(catalog.bytes(t)));
         if (!note.empty()) fmt::print(stderr, "note: {}\n", note);
     }
     return 0;
@@ -141,15 +174,22 @@ Result<int> extract(const Context& context, const Options& options) {
 }  // namespace
 
 void addExtract(CLI::App& app, Context& context) {
-    CLI::App* verb = app.add_subcommand("extract", "One tensor into a .npy, .safetensors or raw file (by the file's ending)");
+    CLI::App* verb = app.add_subcommand(
+        "extract", "One tensor into a .npy, .safetensors or raw file (by the file's ending)");
     verb->footer("Example:\n  shardscope extract /checkpoints/step-1000 model.embed.weight embed.npy");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")->required()->type_name("PATH");
+    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+        ->required()
+        ->type_name("PATH");
     verb->add_option("tensor", options->tensor, "Full name of the tensor")->required()->type_name("TENSOR");
-    verb->add_option("file", options->file, "Destination: .npy, .safetensors, or anything else for raw little-endian bytes")->required()->type_name("FILE");
+    verb->add_option("file", options->file,
+                     "Destination: .npy, .safetensors, or anything else for raw little-endian bytes")
+        ->required()
+        ->type_name("FILE");
     verb->add_flag("--overwrite", options->overwrite, "Replace an existing file");
     addCommon(*verb, context, true);
-    verb->callback([&context, options] { context.verb = [&context, options] { return extract(context, *options); }; });
+    verb->callback(
+        [&context, options] { context.verb = [&context, options] { return extract(context, *options); }; });
 }
 
 }  // namespace shardscope::cli

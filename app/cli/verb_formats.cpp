@@ -13,8 +13,17 @@ Result<int> formats(const Context& context) {
         Json json{{"schema", "shardscope.formats/1"}, {"formats", Json::array()}};
         for (const Format* format : builtinFormats()) {
             const FormatInfo& info = format->info();
-            json["formats"].push_back({{"name", info.name}, {"title", info.title}, {"reads", info.reads}, {"writes", info.writes}, {"generations", info.generations},
-                                       {"variants", info.variants}, {"holds", {{"shards", info.shards}, {"objects", info.objects}, {"aliases", info.aliases}, {"nesting", info.nesting}}}});
+            json["formats"].push_back({{"name", info.name},
+                                       {"title", info.title},
+                                       {"reads", info.reads},
+                                       {"writes", info.writes},
+                                       {"generations", info.generations},
+                                       {"variants", info.variants},
+                                       {"holds",
+                                        {{"shards", info.shards},
+                                         {"objects", info.objects},
+                                         {"aliases", info.aliases},
+                                         {"nesting", info.nesting}}}});
         }
         printJson(json);
         return 0;
@@ -23,8 +32,11 @@ Result<int> formats(const Context& context) {
     for (const Format* format : builtinFormats()) {
         const FormatInfo& info = format->info();
         fmt::print("{}  {}\n", style.bold(info.name), info.title);
-        fmt::print("  {}\n", info.reads && info.writes ? "read and written" : info.reads ? "read" : "written");
-        for (const std::string& generation : info.generations) fmt::print("  reads: {}\n", generation);
+        fmt::print("  {}\n", info.reads && info.writes ? "read and written"
+                             : info.reads              ? "read"
+                                                       : "written");
+        for (const std::string& generation : info.generations)
+            fmt::print("  reads: {}\n", generation);
         if (!info.variants.empty()) fmt::print("  --variant: {}\n", fmt::join(info.variants, ", "));
         std::string holds;
         const auto add = [&](bool yes, const char* what) {
@@ -42,7 +54,8 @@ Result<int> formats(const Context& context) {
 }  // namespace
 
 void addFormats(CLI::App& app, Context& context) {
-    CLI::App* verb = app.add_subcommand("formats", "Every format: reads, writes, generations, what it can hold");
+    CLI::App* verb =
+        app.add_subcommand("formats", "Every format: reads, writes, generations, what it can hold");
     verb->footer("Example:\n  shardscope formats --json");
     verb->add_flag("--json", context.json, "One JSON document on stdout");
     verb->callback([&context] { context.verb = [&context] { return formats(context); }; });

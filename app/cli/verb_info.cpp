@@ -22,17 +22,21 @@ std::vector<Module> biggestModules(const Catalog& catalog) {
         for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
             std::string_view name = catalog.name(t);
             size_t end = 0;
-            for (int i = 0; i < depth && end != std::string_view::npos; ++i) end = name.find('.', end + (i ? 1 : 0));
+            for (int i = 0; i < depth && end != std::string_view::npos; ++i)
+                end = name.find('.', end + (i ? 1 : 0));
             const std::string_view prefix = name.substr(0, end);
             auto it = modules.find(prefix);
-            if (it == modules.end()) it = modules.emplace(std::string(prefix), Module{std::string(prefix), 0, 0}).first;
+            if (it == modules.end())
+                it = modules.emplace(std::string(prefix), Module{std::string(prefix), 0, 0}).first;
             ++it->second.tensors;
             if (catalog.aliasOf(t) == kNone) it->second.bytes += catalog.bytes(t);
         }
         if (modules.size() > 4 || depth == 4 || modules.size() == catalog.tensorCount()) {
             std::vector<Module> list;
-            for (auto& [name, module] : modules) list.push_back(std::move(module));
-            std::stable_sort(list.begin(), list.end(), [](const Module& a, const Module& b) { return a.bytes > b.bytes; });
+            for (auto& [name, module] : modules)
+                list.push_back(std::move(module));
+            std::stable_sort(list.begin(), list.end(),
+                             [](const Module& a, const Module& b) { return a.bytes > b.bytes; });
             if (list.size() > 8) list.resize(8);
             return list;
         }
@@ -59,7 +63,8 @@ Result<int> info(const Context& context, const std::string& path) {
     }
     const std::vector<Module> modules = biggestModules(catalog);
     uint64_t fileBytes = 0;
-    for (const FileInfo& file : catalog.files()) fileBytes += file.size;
+    for (const FileInfo& file : catalog.files())
+        fileBytes += file.size;
 
     if (context.json) {
         Json json;
@@ -68,21 +73,29 @@ Result<int> info(const Context& context, const std::string& path) {
         json["format"] = catalog.format();
         json["variant"] = catalog.variant();
         json["writer"] = catalog.writer();
-        json["totals"] = {{"tensors", catalog.tensorCount()}, {"parameters", catalog.totalParameters()}, {"bytes", catalog.totalBytes()},
-                          {"chunks", catalog.chunkCount()},   {"objects", catalog.objects().size()},    {"files", catalog.files().size()},
+        json["totals"] = {{"tensors", catalog.tensorCount()},    {"parameters", catalog.totalParameters()},
+                          {"bytes", catalog.totalBytes()},       {"chunks", catalog.chunkCount()},
+                          {"objects", catalog.objects().size()}, {"files", catalog.files().size()},
                           {"ranks", catalog.rankCount()}};
         json["dtypes"] = Json::object();
-        for (const auto& [name, share] : dtypes) json["dtypes"][name] = {{"tensors", share.tensors}, {"bytes", share.bytes}};
+        for (const auto& [name, share] : dtypes)
+            json["dtypes"][name] = {{"tensors", share.tensors}, {"bytes", share.bytes}};
         json["mesh"] = meshJson(mesh);
         json["modules"] = Json::array();
-        for (const Module& module : modules) json["modules"].push_back({{"name", module.name}, {"tensors", module.tensors}, {"bytes", module.bytes}});
+        for (const Module& module : modules)
+            json["modules"].push_back(
+                {{"name", module.name}, {"tensors", module.tensors}, {"bytes", module.bytes}});
         json["specials"] = Json::array();
         for (const SpecialTensor& special : catalog.specials()) {
-            json["specials"].push_back({{"name", special.name}, {"kind", special.kind}, {"dtype", special.dtype}, {"shape", dimsJson(special.shape)}});
+            json["specials"].push_back({{"name", special.name},
+                                        {"kind", special.kind},
+                                        {"dtype", special.dtype},
+                                        {"shape", dimsJson(special.shape)}});
         }
         json["notes"] = Json::array();
         for (const Note& note : catalog.notes()) {
-            json["notes"].push_back({{"rule", note.rule}, {"severity", severityName(note.severity)}, {"message", note.message}});
+            json["notes"].push_back(
+                {{"rule", note.rule}, {"severity", severityName(note.severity)}, {"message", note.message}});
         }
         printJson(json);
         return 0;
@@ -94,28 +107,36 @@ Result<int> info(const Context& context, const std::string& path) {
     if (!catalog.variant().empty()) format += ", " + catalog.variant();
     fmt::print("  format      {}\n", format);
     if (!catalog.writer().empty()) fmt::print("  written by  {}\n", printable(catalog.writer()));
-    fmt::print("  tensors     {} in {} chunks, {} objects\n", countText(catalog.tensorCount()), countText(catalog.chunkCount()), countText(catalog.objects().size()));
+    fmt::print("  tensors     {} in {} chunks, {} objects\n", countText(catalog.tensorCount()),
+               countText(catalog.chunkCount()), countText(catalog.objects().size()));
     fmt::print("  elements    {}\n", countText(catalog.totalParameters()));
     fmt::print("  data        {}{}\n", bytesText(catalog.totalBytes()),
                optimizerBytes ? fmt::format(" ({} of it optimizer state)", bytesText(optimizerBytes)) : "");
-    fmt::print("  files       {} of {} ranks, {}\n", countText(catalog.files().size()), countText(catalog.rankCount()), bytesText(fileBytes));
+    fmt::print("  files       {} of {} ranks, {}\n", countText(catalog.files().size()),
+               countText(catalog.rankCount()), bytesText(fileBytes));
     for (const auto& [name, share] : dtypes) {
         fmt::print("  {:<11} {} in {} tensors\n", name, bytesText(share.bytes), countText(share.tensors));
     }
     if (mesh) {
-        fmt::print("\n{} {} ({})\n", style.bold("mesh"), formatMesh(*mesh), mesh->source == Mesh::Source::declared ? "declared" : "inferred");
-        for (const std::string& line : mesh->evidence) fmt::print("  {}\n", printable(line));
+        fmt::print("\n{} {} ({})\n", style.bold("mesh"), formatMesh(*mesh),
+                   mesh->source == Mesh::Source::declared ? "declared" : "inferred");
+        for (const std::string& line : mesh->evidence)
+            fmt::print("  {}\n", printable(line));
     }
     if (!modules.empty()) {
         fmt::print("\n{}\n", style.bold("biggest modules"));
-        Table table({{"module", Table::Align::left}, {"tensors", Table::Align::right}, {"bytes", Table::Align::right}});
-        for (const Module& module : modules) table.add({printable(module.name), countText(module.tensors), bytesText(module.bytes)});
+        Table table({{"module", Table::Align::left},
+                     {"tensors", Table::Align::right},
+                     {"bytes", Table::Align::right}});
+        for (const Module& module : modules)
+            table.add({printable(module.name), countText(module.tensors), bytesText(module.bytes)});
         table.print(stdout, style);
     }
     if (!catalog.specials().empty()) {
         fmt::print("\n{}\n", style.bold("tensors that are not plain arrays"));
         for (const SpecialTensor& special : catalog.specials()) {
-            fmt::print("  {}: {} {} {}\n", printable(special.name), special.kind, special.dtype, formatDims(special.shape));
+            fmt::print("  {}: {} {} {}\n", printable(special.name), special.kind, special.dtype,
+                       formatDims(special.shape));
         }
     }
     if (!catalog.notes().empty()) {
@@ -127,7 +148,9 @@ Result<int> info(const Context& context, const std::string& path) {
                 break;
             }
             const std::string severity(severityName(note.severity));
-            const std::string word = note.severity == Severity::error ? style.red(severity) : note.severity == Severity::warning ? style.yellow(severity) : severity;
+            const std::string word = note.severity == Severity::error     ? style.red(severity)
+                                     : note.severity == Severity::warning ? style.yellow(severity)
+                                                                          : severity;
             fmt::print("  {} {}: {}\n", word, note.rule, printable(note.message));
         }
     }
@@ -137,7 +160,8 @@ Result<int> info(const Context& context, const std::string& path) {
 }  // namespace
 
 void addInfo(CLI::App& app, Context& context) {
-    CLI::App* verb = app.add_subcommand("info", "What a checkpoint is and holds: format, totals, dtypes, mesh, modules");
+    CLI::App* verb =
+        app.add_subcommand("info", "What a checkpoint is and holds: format, totals, dtypes, mesh, modules");
     verb->footer("Example:\n  shardscope info /checkpoints/step-1000");
     auto path = std::make_shared<std::string>();
     verb->add_option("path", *path, "Checkpoint: a directory or a file")->required()->type_name("PATH");

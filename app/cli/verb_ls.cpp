@@ -35,9 +35,12 @@ std::vector<uint64_t> usedBytes(const Catalog& catalog) {
 
 std::string stateText(const FileInfo& file) {
     switch (file.state) {
-        case FileInfo::State::missing: return "missing";
-        case FileInfo::State::wrongKind: return "not a regular file";
-        case FileInfo::State::present: break;
+        case FileInfo::State::missing:
+            return "missing";
+        case FileInfo::State::wrongKind:
+            return "not a regular file";
+        case FileInfo::State::present:
+            break;
     }
     if (file.metadata) return "metadata";
     return file.referenced ? "" : "unreferenced";
@@ -54,18 +57,23 @@ Result<std::vector<TensorId>> chosenTensors(const Catalog& catalog, const Option
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
     std::vector<TensorId> ids;
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-        if (pattern.matches(catalog.name(t)) && (options.rank < 0 || onRank(catalog, t, options.rank))) ids.push_back(t);
+        if (pattern.matches(catalog.name(t)) && (options.rank < 0 || onRank(catalog, t, options.rank)))
+            ids.push_back(t);
     }
-    const auto by = [&](auto key) { std::stable_sort(ids.begin(), ids.end(), [&](TensorId a, TensorId b) { return key(a) < key(b); }); };
+    const auto by = [&](auto key) {
+        std::stable_sort(ids.begin(), ids.end(), [&](TensorId a, TensorId b) { return key(a) < key(b); });
+    };
     if (options.sort == "name") by([&](TensorId t) { return catalog.name(t); });
     if (options.sort == "bytes") by([&](TensorId t) { return -static_cast<int64_t>(catalog.bytes(t)); });
     if (options.sort == "dtype") by([&](TensorId t) { return dtypeName(catalog.dtype(t)); });
-    if (options.sort == "chunks") by([&](TensorId t) { return -static_cast<int64_t>(catalog.endChunk(t) - catalog.firstChunk(t)); });
+    if (options.sort == "chunks")
+        by([&](TensorId t) { return -static_cast<int64_t>(catalog.endChunk(t) - catalog.firstChunk(t)); });
     return ids;
 }
 
 // Written piece by piece: a million chunks as one document in memory would take gigabytes.
-Result<int> printLsJson(const Checkpoint& checkpoint, const Options& options, const std::vector<TensorId>& ids) {
+Result<int> printLsJson(const Checkpoint& checkpoint, const Options& options,
+                        const std::vector<TensorId>& ids) {
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
     std::string out = "{\"schema\":\"shardscope.ls/1\",\"tensors\":[";
@@ -78,7 +86,9 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const Options& options, co
         Json tensor = tensorJson(catalog, ids[i], options.chunks);
         if (options.chunks && options.rank >= 0) {
             auto& chunks = tensor["chunks"];
-            chunks.erase(std::remove_if(chunks.begin(), chunks.end(), [&](const Json& c) { return c["rank"] != options.rank; }), chunks.end());
+            chunks.erase(std::remove_if(chunks.begin(), chunks.end(),
+                                        [&](const Json& c) { return c["rank"] != options.rank; }),
+                         chunks.end());
         }
         out += dump(tensor);
         if (out.size() > 1 << 20) flush();
@@ -87,7 +97,9 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const Options& options, co
     bool first = true;
     for (ObjectId o = 0; o < catalog.objects().size(); ++o) {
         const ObjectInfo& object = catalog.objects()[o];
-        if (!pattern.matches(object.name) || (options.rank >= 0 && object.rank != static_cast<uint32_t>(options.rank))) continue;
+        if (!pattern.matches(object.name) ||
+            (options.rank >= 0 && object.rank != static_cast<uint32_t>(options.rank)))
+            continue;
         const auto value = checkpoint.reader->objectValue(o);
         Json json{{"name", object.name}, {"path", pathJson(object.path)}};
         json["kind"] = value.ok() ? Json(valueKindName(*value)) : Json();
@@ -101,8 +113,13 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const Options& options, co
     out += "],\"specials\":[";
     first = true;
     for (const SpecialTensor& special : catalog.specials()) {
-        Json json{{"name", special.name}, {"path", pathJson(special.path)}, {"kind", special.kind}, {"dtype", special.dtype}, {"shape", dimsJson(special.shape)}};
-        json["detail"] = special.detail.empty() ? Json::object() : Json::parse(special.detail, nullptr, false);
+        Json json{{"name", special.name},
+                  {"path", pathJson(special.path)},
+                  {"kind", special.kind},
+                  {"dtype", special.dtype},
+                  {"shape", dimsJson(special.shape)}};
+        json["detail"] =
+            special.detail.empty() ? Json::object() : Json::parse(special.detail, nullptr, false);
         if (!first) out += ',';
         first = false;
         out += dump(json);
@@ -111,8 +128,14 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const Options& options, co
     const std::vector<uint64_t> used = usedBytes(catalog);
     for (FileId f = 0; f < catalog.files().size(); ++f) {
         const FileInfo& file = catalog.files()[f];
-        Json json{{"path", file.path}, {"size", file.size}, {"used", used[f]}, {"referenced", file.referenced}, {"metadata", file.metadata}};
-        json["state"] = file.state == FileInfo::State::present ? "present" : file.state == FileInfo::State::missing ? "missing" : "wrong-kind";
+        Json json{{"path", file.path},
+                  {"size", file.size},
+                  {"used", used[f]},
+                  {"referenced", file.referenced},
+                  {"metadata", file.metadata}};
+        json["state"] = file.state == FileInfo::State::present   ? "present"
+                        : file.state == FileInfo::State::missing ? "missing"
+                                                                 : "wrong-kind";
         json["rank"] = file.rank == kNone ? Json() : Json(file.rank);
         if (f) out += ',';
         out += dump(json);
@@ -124,27 +147,42 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const Options& options, co
 
 Table tensorTable(const Catalog& catalog, const std::vector<TensorId>& ids, bool csv) {
     using A = Table::Align;
-    Table table({{"name", A::left}, {"dtype", A::left}, {"shape", A::left}, {"bytes", A::right}, {"chunks", A::right}, {"role", A::left}});
+    Table table({{"name", A::left},
+                 {"dtype", A::left},
+                 {"shape", A::left},
+                 {"bytes", A::right},
+                 {"chunks", A::right},
+                 {"role", A::left}});
     for (TensorId t : ids) {
         std::string role(roleName(catalog.role(t)));
-        if (catalog.aliasOf(t) != kNone) role += fmt::format(", same as {}", printable(catalog.name(catalog.aliasOf(t))));
-        table.add({csv ? std::string(catalog.name(t)) : printable(catalog.name(t)), std::string(dtypeName(catalog.dtype(t))), formatDims(catalog.shape(t)),
-                   csv ? std::to_string(catalog.bytes(t)) : bytesText(catalog.bytes(t)), std::to_string(catalog.endChunk(t) - catalog.firstChunk(t)), role});
+        if (catalog.aliasOf(t) != kNone)
+            role += fmt::format(", same as {}", printable(catalog.name(catalog.aliasOf(t))));
+        table.add({csv ? std::string(catalog.name(t)) : printable(catalog.name(t)),
+                   std::string(dtypeName(catalog.dtype(t))), formatDims(catalog.shape(t)),
+                   csv ? std::to_string(catalog.bytes(t)) : bytesText(catalog.bytes(t)),
+                   std::to_string(catalog.endChunk(t) - catalog.firstChunk(t)), role});
     }
     return table;
 }
 
 Table chunkTable(const Catalog& catalog, const std::vector<TensorId>& ids, int64_t rank, bool csv) {
     using A = Table::Align;
-    Table table({{"name", A::left}, {"rank", A::right}, {"box", A::left}, {"file", A::left}, {"offset", A::right}, {"length", A::right}});
+    Table table({{"name", A::left},
+                 {"rank", A::right},
+                 {"box", A::left},
+                 {"file", A::left},
+                 {"offset", A::right},
+                 {"length", A::right}});
     for (TensorId t : ids) {
         for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
             const ChunkInfo chunk = catalog.chunk(t, c);
             if (rank >= 0 && chunk.rank != static_cast<uint32_t>(rank)) continue;
             std::string box = formatBox(chunk.offsets, chunk.lengths);
             if (chunk.flat) box += fmt::format(" elements {}..{}", chunk.flat->start, chunk.flat->stop);
-            table.add({csv ? std::string(catalog.name(t)) : printable(catalog.name(t)), chunk.rank == kNone ? "" : std::to_string(chunk.rank), box,
-                       chunk.file == kNone ? "" : printable(catalog.files()[chunk.file].path), std::to_string(chunk.offset), std::to_string(chunk.length)});
+            table.add({csv ? std::string(catalog.name(t)) : printable(catalog.name(t)),
+                       chunk.rank == kNone ? "" : std::to_string(chunk.rank), box,
+                       chunk.file == kNone ? "" : printable(catalog.files()[chunk.file].path),
+                       std::to_string(chunk.offset), std::to_string(chunk.length)});
         }
     }
     return table;
@@ -159,7 +197,8 @@ Result<Table> objectTable(const Checkpoint& checkpoint, const Options& options) 
         const ObjectInfo& object = catalog.objects()[o];
         if (!pattern.matches(object.name)) continue;
         const auto value = checkpoint.reader->objectValue(o);
-        table.add({options.csv ? object.name : printable(object.name), value.ok() ? valueKindName(*value) : "?",
+        table.add({options.csv ? object.name : printable(object.name),
+                   value.ok() ? valueKindName(*value) : "?",
                    value.ok() ? printable(valueRepr(*value, 160)) : printable(describe(value.error()))});
     }
     return table;
@@ -168,12 +207,15 @@ Result<Table> objectTable(const Checkpoint& checkpoint, const Options& options) 
 Table fileTable(const Catalog& catalog, const Options& options) {
     using A = Table::Align;
     const std::vector<uint64_t> used = usedBytes(catalog);
-    Table table({{"file", A::left}, {"rank", A::right}, {"size", A::right}, {"used", A::right}, {"state", A::left}});
+    Table table(
+        {{"file", A::left}, {"rank", A::right}, {"size", A::right}, {"used", A::right}, {"state", A::left}});
     for (FileId f = 0; f < catalog.files().size(); ++f) {
         const FileInfo& file = catalog.files()[f];
         if (options.rank >= 0 && file.rank != static_cast<uint32_t>(options.rank)) continue;
-        table.add({options.csv ? file.path : printable(file.path), file.rank == kNone ? "" : std::to_string(file.rank),
-                   options.csv ? std::to_string(file.size) : bytesText(file.size), options.csv ? std::to_string(used[f]) : bytesText(used[f]), stateText(file)});
+        table.add({options.csv ? file.path : printable(file.path),
+                   file.rank == kNone ? "" : std::to_string(file.rank),
+                   options.csv ? std::to_string(file.size) : bytesText(file.size),
+                   options.csv ? std::to_string(used[f]) : bytesText(used[f]), stateText(file)});
     }
     return table;
 }
@@ -206,20 +248,29 @@ Result<int> ls(const Context& context, const Options& options) {
 
 void addLs(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand("ls", "Tensors as rows; or their chunks, the objects, the files");
-    verb->footer("Examples:\n  shardscope ls /checkpoints/step-1000 '*.attn.*' --sort bytes\n  shardscope ls /checkpoints/step-1000 --chunks --rank 3");
+    verb->footer(
+        "Examples:\n  shardscope ls /checkpoints/step-1000 '*.attn.*' --sort bytes\n  shardscope ls "
+        "/checkpoints/step-1000 --chunks --rank 3");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")->required()->type_name("PATH");
-    verb->add_option("glob", options->pattern, "Only names that match (* any characters; re:... is a regular expression)")->type_name("GLOB");
+    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+        ->required()
+        ->type_name("PATH");
+    verb->add_option("glob", options->pattern,
+                     "Only names that match (* any characters; re:... is a regular expression)")
+        ->type_name("GLOB");
     verb->add_flag("--chunks", options->chunks, "One row for each stored chunk");
     verb->add_flag("--files", options->files, "The files, with size and bytes in use");
     verb->add_flag("--objects", options->objects, "The non-tensor entries, with their values");
-    verb->add_option("--rank", options->rank, "Only what this rank holds")->check(CLI::NonNegativeNumber)->type_name("N");
+    verb->add_option("--rank", options->rank, "Only what this rank holds")
+        ->check(CLI::NonNegativeNumber)
+        ->type_name("N");
     verb->add_option("--sort", options->sort, "position (as stored), name, bytes, dtype or chunks")
         ->check(CLI::IsMember({"position", "name", "bytes", "dtype", "chunks"}).description(""))
         ->type_name("KEY");
     verb->add_flag("--csv", options->csv, "Comma-separated values");
     addCommon(*verb, context, false);
-    verb->callback([&context, options] { context.verb = [&context, options] { return ls(context, *options); }; });
+    verb->callback(
+        [&context, options] { context.verb = [&context, options] { return ls(context, *options); }; });
 }
 
 }  // namespace shardscope::cli

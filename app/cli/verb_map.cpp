@@ -16,7 +16,8 @@ struct Options {
     bool ascii = false;
 };
 
-// How much of a tensor one rank holds, as one cell: nothing, up to an eighth, a quarter, a half, nearly all, all.
+// How much of a tensor one rank holds, as one cell: nothing, up to an eighth, a quarter, a half, nearly all,
+// all.
 constexpr const char* kBlocks[] = {"·", "▁", "▂", "▄", "▆", "█"};
 constexpr const char* kAscii[] = {".", "1", "2", "4", "6", "#"};
 
@@ -34,7 +35,8 @@ std::string foldedName(std::string_view name) {
     for (size_t i = 0; i < name.size();) {
         size_t end = std::min(name.find('.', i), name.size());
         const std::string_view part = name.substr(i, end - i);
-        const bool number = !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+        const bool number = !part.empty() && std::all_of(part.begin(), part.end(),
+                                                         [](char c) { return c >= '0' && c <= '9'; });
         out += number ? std::string_view("*") : part;
         if (end < name.size()) out += '.';
         i = end + 1;
@@ -65,11 +67,14 @@ Result<int> map(const Context& context, const Options& options) {
         for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
             const ChunkInfo chunk = catalog.chunk(t, c);
             const uint32_t r = chunk.rank == kNone ? 0 : chunk.rank;
-            if (r < ranks) shares[r] += catalog.elements(t) == 0 ? 1.0 : static_cast<double>(chunk.elements()) / total;
+            if (r < ranks)
+                shares[r] += catalog.elements(t) == 0 ? 1.0 : static_cast<double>(chunk.elements()) / total;
         }
         Row row{std::string(catalog.name(t)), 1, formatDims(catalog.shape(t)), {}};
-        for (double share : shares) row.cells += static_cast<char>('0' + cellOf(share));
-        const auto [it, fresh] = index.emplace(std::tuple{foldedName(row.name), row.shape, row.cells}, rows.size());
+        for (double share : shares)
+            row.cells += static_cast<char>('0' + cellOf(share));
+        const auto [it, fresh] =
+            index.emplace(std::tuple{foldedName(row.name), row.shape, row.cells}, rows.size());
         if (fresh) {
             rows.push_back(std::move(row));
         } else {
@@ -80,11 +85,18 @@ Result<int> map(const Context& context, const Options& options) {
     }
     const std::optional<Mesh> mesh = meshOf(catalog);
     if (context.json) {
-        Json json{{"schema", "shardscope.map/1"}, {"ranks", ranks}, {"mesh", meshJson(mesh)}, {"rows", Json::array()}};
+        Json json{{"schema", "shardscope.map/1"},
+                  {"ranks", ranks},
+                  {"mesh", meshJson(mesh)},
+                  {"rows", Json::array()}};
         for (const Row& row : rows) {
             Json cells = Json::array();
-            for (char c : row.cells) cells.push_back(c - '0');
-            json["rows"].push_back({{"name", row.name}, {"tensors", row.tensors}, {"shape", row.shape}, {"cells", std::move(cells)}});
+            for (char c : row.cells)
+                cells.push_back(c - '0');
+            json["rows"].push_back({{"name", row.name},
+                                    {"tensors", row.tensors},
+                                    {"shape", row.shape},
+                                    {"cells", std::move(cells)}});
         }
         printJson(json);
         return 0;
@@ -94,7 +106,9 @@ Result<int> map(const Context& context, const Options& options) {
         fmt::print("no tensor matches\n");
         return 0;
     }
-    if (mesh) fmt::print("mesh {} ({})\n", formatMesh(*mesh), mesh->source == Mesh::Source::declared ? "declared" : "inferred");
+    if (mesh)
+        fmt::print("mesh {} ({})\n", formatMesh(*mesh),
+                   mesh->source == Mesh::Source::declared ? "declared" : "inferred");
 
     // Names take what they need, at most half of the line; ranks that do not fit are folded to every n-th.
     size_t nameWidth = 0;
@@ -111,23 +125,29 @@ Result<int> map(const Context& context, const Options& options) {
         head += r % 10 == 0 && step == 1 ? fmt::format("{}", r / 10 % 10) : step == 1 ? " " : "";
     }
     std::string units(nameWidth + 2, ' ');
-    for (uint32_t r = 0; r < ranks; r += static_cast<uint32_t>(step)) units += step == 1 ? static_cast<char>('0' + r % 10) : '|';
+    for (uint32_t r = 0; r < ranks; r += static_cast<uint32_t>(step))
+        units += step == 1 ? static_cast<char>('0' + r % 10) : '|';
     if (ranks > 10 && step == 1) fmt::print("{}\n", style.dim(head));
     fmt::print("{}\n", style.dim(units));
     for (const Row& row : rows) {
         std::string name = printable(row.name);
-        while (displayWidth(name) > nameWidth) name.pop_back();
+        while (displayWidth(name) > nameWidth)
+            name.pop_back();
         std::string line = name + std::string(nameWidth - displayWidth(name) + 2, ' ');
         for (size_t r = 0; r < row.cells.size(); r += step) {
             // Of folded ranks the fullest is shown, so that nothing that is there disappears.
             char best = '0';
-            for (size_t k = r; k < std::min(r + step, row.cells.size()); ++k) best = std::max(best, row.cells[k]);
+            for (size_t k = r; k < std::min(r + step, row.cells.size()); ++k)
+                best = std::max(best, row.cells[k]);
             line += (options.ascii ? kAscii : kBlocks)[best - '0'];
         }
         fmt::print("{}\n", line);
     }
-    fmt::print("{}\n", style.dim(options.ascii ? "columns: ranks; . nothing  1 up to 1/8  2 up to 1/4  4 up to 1/2  6 more  # all"
-                                               : "columns: ranks; · nothing  ▁ up to 1/8  ▂ up to 1/4  ▄ up to 1/2  ▆ more  █ all"));
+    fmt::print(
+        "{}\n",
+        style.dim(options.ascii
+                      ? "columns: ranks; . nothing  1 up to 1/8  2 up to 1/4  4 up to 1/2  6 more  # all"
+                      : "columns: ranks; · nothing  ▁ up to 1/8  ▂ up to 1/4  ▄ up to 1/2  ▆ more  █ all"));
     if (step > 1) fmt::print("{}\n", style.dim(fmt::format("each column stands for {} ranks", step)));
     return 0;
 }
@@ -138,11 +158,14 @@ void addMap(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand("map", "Placement map: which rank holds how much of which tensor");
     verb->footer("Example:\n  shardscope map /checkpoints/step-1000 'model.layers.*'");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")->required()->type_name("PATH");
+    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+        ->required()
+        ->type_name("PATH");
     verb->add_option("glob", options->pattern, "Only names that match")->type_name("GLOB");
     verb->add_flag("--ascii", options->ascii, "Plain characters instead of Unicode blocks");
     addCommon(*verb, context, false);
-    verb->callback([&context, options] { context.verb = [&context, options] { return map(context, *options); }; });
+    verb->callback(
+        [&context, options] { context.verb = [&context, options] { return map(context, *options); }; });
 }
 
 }  // namespace shardscope::cli

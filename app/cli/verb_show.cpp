@@ -30,17 +30,23 @@ Result<TensorId> findTensor(const Catalog& catalog, const std::string& name, con
             break;
         }
     }
-    return makeError(ErrorCode::notFound, fmt::format("has no tensor '{}'", name)).inFile(path).withHint(hint);
+    return makeError(ErrorCode::notFound, fmt::format("has no tensor '{}'", name))
+        .inFile(path)
+        .withHint(hint);
 }
 
 Json statisticsJson(const TensorStatistics& s) {
-    const auto number = [](double v) { return std::isfinite(v) ? Json(v) : Json(std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf"); };
+    const auto number = [](double v) {
+        return std::isfinite(v) ? Json(v) : Json(std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
+    };
     Json json{{"elements", s.elements}, {"nan", s.nan}, {"inf", s.inf}, {"zero", s.zero}};
     json["min"] = s.finite ? number(s.min) : Json();
     json["max"] = s.finite ? number(s.max) : Json();
     json["mean"] = s.finite ? number(s.mean) : Json();
     json["std"] = s.finite ? number(s.deviation) : Json();
-    json["histogram"] = {{"low", s.finite ? number(s.min) : Json()}, {"high", s.finite ? number(s.max) : Json()}, {"counts", s.histogram}};
+    json["histogram"] = {{"low", s.finite ? number(s.min) : Json()},
+                         {"high", s.finite ? number(s.max) : Json()},
+                         {"counts", s.histogram}};
     return json;
 }
 
@@ -51,12 +57,17 @@ void printStatistics(const TensorStatistics& s, const Style& style) {
     } else {
         fmt::print("  min {:g}  max {:g}  mean {:g}  std {:g}\n", s.min, s.max, s.mean, s.deviation);
     }
-    fmt::print("  NaN {}  Inf {}  zero {} of {}\n", countText(s.nan), countText(s.inf), countText(s.zero), countText(s.elements));
+    fmt::print("  NaN {}  Inf {}  zero {} of {}\n", countText(s.nan), countText(s.inf), countText(s.zero),
+               countText(s.elements));
     const uint64_t most = s.histogram.empty() ? 0 : *std::max_element(s.histogram.begin(), s.histogram.end());
     if (most == 0) return;
     constexpr const char* levels[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     std::string bars;
-    for (uint64_t count : s.histogram) bars += levels[count == 0 ? 0 : 1 + static_cast<int>(7.0 * static_cast<double>(count) / static_cast<double>(most))];
+    for (uint64_t count : s.histogram)
+        bars +=
+            levels[count == 0
+                       ? 0
+                       : 1 + static_cast<int>(7.0 * static_cast<double>(count) / static_cast<double>(most))];
     fmt::print("  {:g} |{}| {:g}\n", s.min, bars, s.max);
 }
 
@@ -80,39 +91,50 @@ Result<int> show(const Context& context, const Options& options) {
         json["parts"] = dimsJson(cut.parts);
         json["replicas"] = coverage.replicas.size();
         json["gaps"] = Json::array();
-        for (const Box& gap : coverage.gaps) json["gaps"].push_back({{"offsets", dimsJson(gap.offsets)}, {"lengths", dimsJson(gap.lengths)}});
+        for (const Box& gap : coverage.gaps)
+            json["gaps"].push_back({{"offsets", dimsJson(gap.offsets)}, {"lengths", dimsJson(gap.lengths)}});
         if (statistics) json["values"] = statisticsJson(*statistics);
         printJson(json);
         return 0;
     }
     const Style style{context.colored()};
-    fmt::print("{}\n  {} {}, {}, {}\n", style.bold(printable(catalog.name(t))), dtypeName(catalog.dtype(t)), formatDims(catalog.shape(t)), bytesText(catalog.bytes(t)), roleName(catalog.role(t)));
-    if (catalog.aliasOf(t) != kNone) fmt::print("  the same storage as {}\n", printable(catalog.name(catalog.aliasOf(t))));
+    fmt::print("{}\n  {} {}, {}, {}\n", style.bold(printable(catalog.name(t))), dtypeName(catalog.dtype(t)),
+               formatDims(catalog.shape(t)), bytesText(catalog.bytes(t)), roleName(catalog.role(t)));
+    if (catalog.aliasOf(t) != kNone)
+        fmt::print("  the same storage as {}\n", printable(catalog.name(catalog.aliasOf(t))));
     std::string pieces;
     for (size_t d = 0; d < cut.parts.size(); ++d) {
-        if (cut.parts[d] > 1) pieces += fmt::format("{}{} along dim {}", pieces.empty() ? "" : ", ", cut.parts[d], d);
+        if (cut.parts[d] > 1)
+            pieces += fmt::format("{}{} along dim {}", pieces.empty() ? "" : ", ", cut.parts[d], d);
     }
-    fmt::print("  placement: {}{}\n", pieces.empty() ? "whole" : "cut in " + pieces, mesh ? fmt::format(" over mesh {}", formatMesh(*mesh)) : "");
+    fmt::print("  placement: {}{}\n", pieces.empty() ? "whole" : "cut in " + pieces,
+               mesh ? fmt::format(" over mesh {}", formatMesh(*mesh)) : "");
     if (!coverage.whole()) {
-        for (const Box& gap : coverage.gaps) fmt::print("  {} {}\n", style.red("missing"), formatBox(gap.offsets, gap.lengths));
-        if (coverage.overlapCount) fmt::print("  {} {} pairs of chunks share elements\n", style.red("overlap"), coverage.overlapCount);
+        for (const Box& gap : coverage.gaps)
+            fmt::print("  {} {}\n", style.red("missing"), formatBox(gap.offsets, gap.lengths));
+        if (coverage.overlapCount)
+            fmt::print("  {} {} pairs of chunks share elements\n", style.red("overlap"),
+                       coverage.overlapCount);
     }
     fmt::print("\n");
     using A = Table::Align;
-    Table table({{"rank", A::right}, {"place", A::left}, {"box", A::left}, {"file", A::left}, {"bytes", A::left}});
+    Table table(
+        {{"rank", A::right}, {"place", A::left}, {"box", A::left}, {"file", A::left}, {"bytes", A::left}});
     for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
         const ChunkInfo chunk = catalog.chunk(t, c);
         std::string place;
         if (mesh && chunk.rank != kNone && chunk.rank < mesh->ranks()) {
             const auto coordinates = mesh->coordinates(chunk.rank);
-            for (size_t i = 0; i < coordinates.size(); ++i) place += fmt::format("{}{}={}", i ? " " : "", mesh->axes[i].name, coordinates[i]);
+            for (size_t i = 0; i < coordinates.size(); ++i)
+                place += fmt::format("{}{}={}", i ? " " : "", mesh->axes[i].name, coordinates[i]);
         }
         std::string box = formatBox(chunk.offsets, chunk.lengths);
         if (chunk.flat) box += fmt::format(" elements {}..{}", chunk.flat->start, chunk.flat->stop);
         for (const auto& [first, again] : coverage.replicas) {
             if (again == c) box += " (replica)";
         }
-        table.add({chunk.rank == kNone ? "" : std::to_string(chunk.rank), place, box, chunk.file == kNone ? "" : printable(catalog.files()[chunk.file].path),
+        table.add({chunk.rank == kNone ? "" : std::to_string(chunk.rank), place, box,
+                   chunk.file == kNone ? "" : printable(catalog.files()[chunk.file].path),
                    fmt::format("{}..{}", chunk.offset, chunk.offset + chunk.length)});
     }
     table.print(stdout, style);
@@ -123,14 +145,19 @@ Result<int> show(const Context& context, const Options& options) {
 }  // namespace
 
 void addShow(CLI::App& app, Context& context) {
-    CLI::App* verb = app.add_subcommand("show", "One tensor: its placement over the mesh, every chunk, and with --values its statistics");
+    CLI::App* verb = app.add_subcommand(
+        "show", "One tensor: its placement over the mesh, every chunk, and with --values its statistics");
     verb->footer("Example:\n  shardscope show /checkpoints/step-1000 model.embed.weight --values");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")->required()->type_name("PATH");
+    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+        ->required()
+        ->type_name("PATH");
     verb->add_option("tensor", options->tensor, "Full name of the tensor")->required()->type_name("TENSOR");
-    verb->add_flag("--values", options->values, "Read it: min, max, mean, std, NaN, Inf and zero counts, histogram");
+    verb->add_flag("--values", options->values,
+                   "Read it: min, max, mean, std, NaN, Inf and zero counts, histogram");
     addCommon(*verb, context, true);
-    verb->callback([&context, options] { context.verb = [&context, options] { return show(context, *options); }; });
+    verb->callback(
+        [&context, options] { context.verb = [&context, options] { return show(context, *options); }; });
 }
 
 }  // namespace shardscope::cli

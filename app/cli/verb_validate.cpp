@@ -35,7 +35,8 @@ void printFinding(const Finding& finding, const Style& style) {
         line.pop_back();
         fmt::print("{}\n", line);
     }
-    if (finding.count > kShown && finding.examples.size() > kShown) fmt::print("    ... {} in all (with --json: up to --examples of them)\n", finding.count);
+    if (finding.count > kShown && finding.examples.size() > kShown)
+        fmt::print("    ... {} in all (with --json: up to --examples of them)\n", finding.count);
 }
 
 Result<int> validate(const Context& context, const Options& options) {
@@ -57,22 +58,27 @@ Result<int> validate(const Context& context, const Options& options) {
         SHARDSCOPE_ASSIGN(report, validateCheckpoint(*checkpoint.reader, how, work.resources()));
     }
     bool fails = false;
-    for (const Finding& finding : report.findings) fails = fails || finding.severity >= options.failOn;
+    for (const Finding& finding : report.findings)
+        fails = fails || finding.severity >= options.failOn;
 
     if (context.json) {
         printJson(validationJson(report));
         return fails ? 1 : 0;
     }
     const Style style{context.colored()};
-    for (const Finding& finding : report.findings) printFinding(finding, style);
+    for (const Finding& finding : report.findings)
+        printFinding(finding, style);
     if (!report.findings.empty()) fmt::print("\n");
     std::string verdict(verdictName(report.verdict));
-    verdict = report.verdict == Verdict::safe ? style.green(verdict) : report.verdict == Verdict::care ? style.yellow(verdict) : style.red(verdict);
+    verdict = report.verdict == Verdict::safe   ? style.green(verdict)
+              : report.verdict == Verdict::care ? style.yellow(verdict)
+                                                : style.red(verdict);
     fmt::print("{}: {}\n", style.bold("verdict"), verdict);
     const auto list = [&](const char* title, const std::vector<std::string>& items) {
         if (items.empty()) return;
         std::string line;
-        for (const std::string& item : items) line += (line.empty() ? "" : ", ") + item;
+        for (const std::string& item : items)
+            line += (line.empty() ? "" : ", ") + item;
         fmt::print("{}: {}\n", title, line);
     };
     list("checked", report.checked);
@@ -83,24 +89,36 @@ Result<int> validate(const Context& context, const Options& options) {
 }  // namespace
 
 void addValidate(CLI::App& app, Context& context) {
-    CLI::App* verb = app.add_subcommand("validate", "Is it whole and sane? Coverage, files, values, stored checksums; a verdict");
-    verb->footer("Examples:\n  shardscope validate /checkpoints/step-1000\n  shardscope validate /checkpoints/step-1000 --level values --fail-on warning\n\n"
-                 "Exit code 1 when there is a finding of the --fail-on severity or worse.");
+    CLI::App* verb = app.add_subcommand(
+        "validate", "Is it whole and sane? Coverage, files, values, stored checksums; a verdict");
+    verb->footer(
+        "Examples:\n  shardscope validate /checkpoints/step-1000\n  shardscope validate "
+        "/checkpoints/step-1000 --level values --fail-on warning\n\n"
+        "Exit code 1 when there is a finding of the --fail-on severity or worse.");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")->required()->type_name("PATH");
-    static const std::map<std::string, ValidateLevel> levels{
-        {"metadata", ValidateLevel::metadata}, {"files", ValidateLevel::files}, {"values", ValidateLevel::values}};
-    verb->add_option("--level", options->level, "metadata (no data file is opened), files (their headers too; the default) or values (every byte)")
+    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+        ->required()
+        ->type_name("PATH");
+    static const std::map<std::string, ValidateLevel> levels{{"metadata", ValidateLevel::metadata},
+                                                             {"files", ValidateLevel::files},
+                                                             {"values", ValidateLevel::values}};
+    verb->add_option("--level", options->level,
+                     "metadata (no data file is opened), files (their headers too; the default) or values "
+                     "(every byte)")
         ->transform(CLI::CheckedTransformer(levels).description(""))
         ->type_name("LEVEL");
-    verb->add_option("--expect", options->expect, "Names, shapes and dtypes must be those of this checkpoint")->type_name("OTHER");
-    static const std::map<std::string, Severity> severities{{"error", Severity::error}, {"warning", Severity::warning}, {"info", Severity::info}};
-    verb->add_option("--fail-on", options->failOn, "Least severity that makes the exit code 1: error (default) or warning")
+    verb->add_option("--expect", options->expect, "Names, shapes and dtypes must be those of this checkpoint")
+        ->type_name("OTHER");
+    static const std::map<std::string, Severity> severities{
+        {"error", Severity::error}, {"warning", Severity::warning}, {"info", Severity::info}};
+    verb->add_option("--fail-on", options->failOn,
+                     "Least severity that makes the exit code 1: error (default) or warning")
         ->transform(CLI::CheckedTransformer(severities).description(""))
         ->type_name("SEVERITY");
     verb->add_option("--examples", options->examples, "Most examples listed for a finding")->type_name("N");
     addCommon(*verb, context, true);
-    verb->callback([&context, options] { context.verb = [&context, options] { return validate(context, *options); }; });
+    verb->callback(
+        [&context, options] { context.verb = [&context, options] { return validate(context, *options); }; });
 }
 
 }  // namespace shardscope::cli

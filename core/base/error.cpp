@@ -9,42 +9,62 @@ namespace shardscope {
 
 std::string_view errorCodeName(ErrorCode code) {
     switch (code) {
-        case ErrorCode::usage: return "usage";
-        case ErrorCode::notFound: return "not-found";
-        case ErrorCode::damaged: return "damaged";
-        case ErrorCode::unsupported: return "unsupported";
-        case ErrorCode::limit: return "limit";
-        case ErrorCode::unsafe: return "unsafe";
-        case ErrorCode::changed: return "changed";
-        case ErrorCode::io: return "io";
-        case ErrorCode::noSpace: return "no-space";
-        case ErrorCode::permission: return "permission";
-        case ErrorCode::exists: return "exists";
-        case ErrorCode::impossible: return "impossible";
-        case ErrorCode::cancelled: return "cancelled";
-        case ErrorCode::remote: return "remote";
-        case ErrorCode::internal: return "internal";
+        case ErrorCode::usage:
+            return "usage";
+        case ErrorCode::notFound:
+            return "not-found";
+        case ErrorCode::damaged:
+            return "damaged";
+        case ErrorCode::unsupported:
+            return "unsupported";
+        case ErrorCode::limit:
+            return "limit";
+        case ErrorCode::unsafe:
+            return "unsafe";
+        case ErrorCode::changed:
+            return "changed";
+        case ErrorCode::io:
+            return "io";
+        case ErrorCode::noSpace:
+            return "no-space";
+        case ErrorCode::permission:
+            return "permission";
+        case ErrorCode::exists:
+            return "exists";
+        case ErrorCode::impossible:
+            return "impossible";
+        case ErrorCode::cancelled:
+            return "cancelled";
+        case ErrorCode::remote:
+            return "remote";
+        case ErrorCode::internal:
+            return "internal";
     }
     return "internal";
 }
 
 int exitCode(ErrorCode code) {
     switch (code) {
-        case ErrorCode::usage: return 2;
+        case ErrorCode::usage:
+            return 2;
         case ErrorCode::notFound:
         case ErrorCode::damaged:
         case ErrorCode::unsupported:
         case ErrorCode::limit:
         case ErrorCode::unsafe:
-        case ErrorCode::changed: return 3;
-        case ErrorCode::impossible: return 5;
-        case ErrorCode::cancelled: return 130;
+        case ErrorCode::changed:
+            return 3;
+        case ErrorCode::impossible:
+            return 5;
+        case ErrorCode::cancelled:
+            return 130;
         case ErrorCode::io:
         case ErrorCode::noSpace:
         case ErrorCode::permission:
         case ErrorCode::exists:
         case ErrorCode::remote:
-        case ErrorCode::internal: return 4;
+        case ErrorCode::internal:
+            return 4;
     }
     return 4;
 }
@@ -113,14 +133,19 @@ Error systemError(int errnoValue, std::string_view doing, std::string_view file)
             hint = "check the owner and mode of the path";
             break;
         case ENOENT:
-        case ENOTDIR: code = ErrorCode::notFound; break;
-        case EEXIST: code = ErrorCode::exists; break;
+        case ENOTDIR:
+            code = ErrorCode::notFound;
+            break;
+        case EEXIST:
+            code = ErrorCode::exists;
+            break;
         case ELOOP:
         case EXDEV:
             code = ErrorCode::unsafe;
             hint = "the path leaves the checkpoint's directory";
             break;
-        default: break;
+        default:
+            break;
     }
     return makeError(code, fmt::format("cannot {}: {}", doing, std::strerror(errnoValue)))
         .inFile(file)

@@ -10,7 +10,8 @@ namespace shardscope {
 ThreadPool::ThreadPool(unsigned threads) {
     if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
     threads_.reserve(threads);
-    for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    for (unsigned i = 0; i < threads; ++i)
+        threads_.emplace_back([this] { work(); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -19,7 +20,8 @@ ThreadPool::~ThreadPool() {
         ending_ = true;
     }
     wake_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    for (std::thread& thread : threads_)
+        thread.join();
 }
 
 void ThreadPool::work() {
@@ -36,7 +38,8 @@ void ThreadPool::work() {
     }
 }
 
-Status ThreadPool::parallelFor(size_t count, const StopToken& stop, const std::function<Status(size_t)>& body) {
+Status ThreadPool::parallelFor(size_t count, const StopToken& stop,
+                               const std::function<Status(size_t)>& body) {
     struct Shared {
         std::atomic<size_t> next{0};
         std::atomic<bool> failed{false};
@@ -49,8 +52,9 @@ Status ThreadPool::parallelFor(size_t count, const StopToken& stop, const std::f
     auto shared = std::make_shared<Shared>();
     const std::function<Status(size_t)>* bodyPointer = &body;
 
-    // `body` and `stop` live in the caller's frame; a helper registers in `running` before it touches them, and the
-    // caller leaves only when no helper is registered and none can register any more (next >= count or failed).
+    // `body` and `stop` live in the caller's frame; a helper registers in `running` before it touches them,
+    // and the caller leaves only when no helper is registered and none can register any more (next >= count
+    // or failed).
     auto drain = [count, bodyPointer, stop](Shared& s) {
         for (;;) {
             if (s.failed.load(std::memory_order_acquire)) return;

@@ -12,7 +12,8 @@
 namespace shardscope {
 namespace {
 
-// What the process needs beside the catalogs and the buffers: code, libraries, thread stacks, allocator slack.
+// What the process needs beside the catalogs and the buffers: code, libraries, thread stacks, allocator
+// slack.
 constexpr uint64_t kProcessBytes = uint64_t{48} << 20;
 constexpr uint64_t kLeastBuffers = uint64_t{32} << 20;
 
@@ -32,10 +33,14 @@ Status checkApart(const std::string& source, const std::string& destination) {
         return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
     };
     if (from == to) {
-        return makeError(ErrorCode::usage, "the destination is the source itself; a source is never written over").inFile(destination);
+        return makeError(ErrorCode::usage,
+                         "the destination is the source itself; a source is never written over")
+            .inFile(destination);
     }
     if (inside(to, from)) {
-        return makeError(ErrorCode::usage, "the destination lies inside the source; a source is never written into").inFile(destination);
+        return makeError(ErrorCode::usage,
+                         "the destination lies inside the source; a source is never written into")
+            .inFile(destination);
     }
     if (inside(from, to)) {
         return makeError(ErrorCode::usage, "the source lies inside the destination").inFile(destination);
@@ -49,7 +54,9 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
     for (const Note& note : source.notes()) {
         if (note.severity == Severity::error && note.rule == "file.missing") {
             return makeError(ErrorCode::notFound, note.message)
-                .inFile(root + "/" + note.file).ofTensor(note.tensor).byRule(note.rule)
+                .inFile(root + "/" + note.file)
+                .ofTensor(note.tensor)
+                .byRule(note.rule)
                 .withHint("'shardscope validate' lists everything that it held");
         }
     }
@@ -61,15 +68,24 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
             const std::string path = std::filesystem::is_directory(root) ? root + "/" + file.path : root;
             if (file.state == FileInfo::State::missing) {
                 return makeError(ErrorCode::notFound, "the file is missing")
-                    .inFile(path).ofTensor(source.name(from.source)).byRule("file.missing")
+                    .inFile(path)
+                    .ofTensor(source.name(from.source))
+                    .byRule("file.missing")
                     .withHint("'shardscope validate' lists everything that it held");
             }
             if (file.state == FileInfo::State::wrongKind) {
-                return makeError(ErrorCode::unsafe, "is not a regular file").inFile(path).ofTensor(source.name(from.source)).byRule("security.path");
+                return makeError(ErrorCode::unsafe, "is not a regular file")
+                    .inFile(path)
+                    .ofTensor(source.name(from.source))
+                    .byRule("security.path");
             }
             if (chunk.offset > file.size || chunk.length > file.size - chunk.offset) {
-                return damaged(fmt::format("the file ends at byte {}, this entry should end at byte {}", file.size, chunk.offset + chunk.length), chunk.offset)
-                    .inFile(path).ofTensor(source.name(from.source)).byRule("file.truncated")
+                return damaged(fmt::format("the file ends at byte {}, this entry should end at byte {}",
+                                           file.size, chunk.offset + chunk.length),
+                               chunk.offset)
+                    .inFile(path)
+                    .ofTensor(source.name(from.source))
+                    .byRule("file.truncated")
                     .withHint("'shardscope validate' lists everything that is hurt");
             }
         }
@@ -77,43 +93,58 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
     return {};
 }
 
-void findImpossible(const Catalog& source, const Wish& wish, const ConvertRequest& request, std::vector<PlanLeftOut>& impossible) {
+void findImpossible(const Catalog& source, const Wish& wish, const ConvertRequest& request,
+                    std::vector<PlanLeftOut>& impossible) {
     for (TensorId w = 0; w < wish.wanted.tensorCount(); ++w) {
         const TensorId t = wish.sources[w].source;
         const std::string name(source.name(t));
-        if (wish.wanted.dtype(w) != source.dtype(t) && !castSupported(source.dtype(t), wish.wanted.dtype(w))) {
-            impossible.push_back({name, fmt::format("{} cannot be cast to {}", dtypeName(source.dtype(t)), dtypeName(wish.wanted.dtype(w)))});
+        if (wish.wanted.dtype(w) != source.dtype(t) &&
+            !castSupported(source.dtype(t), wish.wanted.dtype(w))) {
+            impossible.push_back({name, fmt::format("{} cannot be cast to {}", dtypeName(source.dtype(t)),
+                                                    dtypeName(wish.wanted.dtype(w)))});
         }
         for (ChunkId c = source.firstChunk(t); c < source.endChunk(t); ++c) {
             const ChunkInfo chunk = source.chunk(t, c);
             if (!boxInside(chunk.offsets, chunk.lengths, source.shape(t))) {
-                impossible.push_back({name, fmt::format("chunk {} leaves the tensor's shape {}", formatBox(chunk.offsets, chunk.lengths), formatDims(source.shape(t)))});
+                impossible.push_back({name, fmt::format("chunk {} leaves the tensor's shape {}",
+                                                        formatBox(chunk.offsets, chunk.lengths),
+                                                        formatDims(source.shape(t)))});
                 break;
             }
             if (chunk.file == kNone && chunk.elements() > 0) {
-                impossible.push_back({name, fmt::format("the metadata does not say where chunk {} lies", formatBox(chunk.offsets, chunk.lengths))});
+                impossible.push_back({name, fmt::format("the metadata does not say where chunk {} lies",
+                                                        formatBox(chunk.offsets, chunk.lengths))});
                 break;
             }
         }
         const CoverageResult coverage = checkCoverage(source, t, 10, 1000);
         if (coverage.gapElements > 0 && request.fillGaps == FillGaps::refuse) {
             std::string boxes;
-            for (size_t i = 0; i < coverage.gaps.size() && i < 3; ++i) boxes += (i ? ", " : " ") + formatBox(coverage.gaps[i].offsets, coverage.gaps[i].lengths);
-            impossible.push_back({name, fmt::format("{} elements are in no chunk (coverage.gap):{}{}; --fill-gaps nan|zero would fill them",
-                                                    coverage.gapElements, boxes, coverage.gaps.size() > 3 ? ", ..." : "")});
-        } else if (coverage.gapElements > 0 && request.fillGaps == FillGaps::nan && !dtypeIsFloat(source.dtype(t)) && !dtypeIsComplex(source.dtype(t))) {
-            impossible.push_back({name, fmt::format("it has gaps, and {} has no NaN to fill them with", dtypeName(source.dtype(t)))});
+            for (size_t i = 0; i < coverage.gaps.size() && i < 3; ++i)
+                boxes += (i ? ", " : " ") + formatBox(coverage.gaps[i].offsets, coverage.gaps[i].lengths);
+            impossible.push_back(
+                {name,
+                 fmt::format(
+                     "{} elements are in no chunk (coverage.gap):{}{}; --fill-gaps nan|zero would fill them",
+                     coverage.gapElements, boxes, coverage.gaps.size() > 3 ? ", ..." : "")});
+        } else if (coverage.gapElements > 0 && request.fillGaps == FillGaps::nan &&
+                   !dtypeIsFloat(source.dtype(t)) && !dtypeIsComplex(source.dtype(t))) {
+            impossible.push_back({name, fmt::format("it has gaps, and {} has no NaN to fill them with",
+                                                    dtypeName(source.dtype(t)))});
         }
         if (coverage.overlapCount > 0) {
             const ChunkInfo a = source.chunk(t, coverage.overlaps[0].first);
             const ChunkInfo b = source.chunk(t, coverage.overlaps[0].second);
-            impossible.push_back({name, fmt::format("chunks {} and {} share elements (coverage.overlap), so which of them is right cannot be known",
-                                                    formatBox(a.offsets, a.lengths), formatBox(b.offsets, b.lengths))});
+            impossible.push_back(
+                {name, fmt::format("chunks {} and {} share elements (coverage.overlap), so which of them is "
+                                   "right cannot be known",
+                                   formatBox(a.offsets, a.lengths), formatBox(b.offsets, b.lengths))});
         }
     }
 }
 
-Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings, const std::vector<PlanLeftOut>& impossible) {
+Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings,
+              const std::vector<PlanLeftOut>& impossible) {
     const Catalog& source = p.source.catalog();
     const Catalog& wanted = p.wish->wanted;
     Plan plan;
@@ -130,7 +161,8 @@ Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings, cons
             plan.files.push_back({file.path, file.size});
             plan.bytesWritten += file.size;
         }
-        for (const LeftOut& changed : p.layout->changed) plan.changed.push_back({changed.name, changed.why});
+        for (const LeftOut& changed : p.layout->changed)
+            plan.changed.push_back({changed.name, changed.why});
     }
     plan.leftOut = p.wish->leftOut;
     plan.excluded = p.wish->excluded;
@@ -140,7 +172,8 @@ Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings, cons
     plan.chunks = wanted.chunkCount();
     plan.objects = wanted.objects().size();
     plan.peakMemory = settings.memory;
-    // Reading and writing overlap on most machines; one and a half gigabytes a second of both is what a plain NVMe disk does.
+    // Reading and writing overlap on most machines; one and a half gigabytes a second of both is what a plain
+    // NVMe disk does.
     plan.estimateSeconds = static_cast<double>(plan.bytesRead + plan.bytesWritten) / 3.0e9;
     return plan;
 }
@@ -155,7 +188,8 @@ std::optional<Mesh> meshOf(const Catalog& catalog) {
 Result<uint64_t> bufferBudget(uint64_t memory, uint64_t held) {
     const uint64_t taken = kProcessBytes + held;
     if (memory < taken + kLeastBuffers) {
-        return makeError(ErrorCode::limit, fmt::format("--memory {} MiB is too little: metadata and program need {} MiB, buffers at least {} MiB",
+        return makeError(ErrorCode::limit, fmt::format("--memory {} MiB is too little: metadata and program "
+                                                       "need {} MiB, buffers at least {} MiB",
                                                        memory >> 20, taken >> 20, kLeastBuffers >> 20))
             .withHint(fmt::format("give --memory {}MiB or more", ((taken + kLeastBuffers) >> 20) + 1));
     }
@@ -167,13 +201,17 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     PreparedConversion p;
     p.source = source;
     p.destination = destination;
-    while (p.destination.size() > 1 && p.destination.ends_with('/')) p.destination.pop_back();
+    while (p.destination.size() > 1 && p.destination.ends_with('/'))
+        p.destination.pop_back();
     ConvertRequest request = settings.request;
     if (!settings.map.empty()) SHARDSCOPE_TRY(applyRecipe(settings.map, request));
 
     p.format = request.format.empty() ? source.format : findFormat(request.format);
-    if (!p.format) return makeError(ErrorCode::usage, fmt::format("'{}' is not a format", request.format)).withHint("'shardscope formats' lists them");
-    if (!p.format->info().writes) return unsupported(fmt::format("{} is read but not written", p.format->info().title));
+    if (!p.format)
+        return makeError(ErrorCode::usage, fmt::format("'{}' is not a format", request.format))
+            .withHint("'shardscope formats' lists them");
+    if (!p.format->info().writes)
+        return unsupported(fmt::format("{} is read but not written", p.format->info().title));
     SHARDSCOPE_TRY(checkApart(source.path, p.destination));
 
     p.writeOptions.variant = request.variant;
@@ -186,7 +224,9 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         p.singleFile = true;
     }
     if (request.mesh && request.mesh->ranks() > 1 && !p.format->info().shards) {
-        return makeError(ErrorCode::usage, fmt::format("{} holds whole tensors; --mesh needs a sharded format", p.format->info().title));
+        return makeError(
+            ErrorCode::usage,
+            fmt::format("{} holds whole tensors; --mesh needs a sharded format", p.format->info().title));
     }
 
     std::optional<Checkpoint> like;
@@ -195,7 +235,9 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         options.io = settings.io;
         SHARDSCOPE_ASSIGN(like, openCheckpoint(settings.like, options));
         if (!p.format->info().shards) {
-            return makeError(ErrorCode::usage, fmt::format("{} holds whole tensors; --like needs a sharded format", p.format->info().title));
+            return makeError(
+                ErrorCode::usage,
+                fmt::format("{} holds whole tensors; --like needs a sharded format", p.format->info().title));
         }
     }
 
@@ -220,7 +262,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     const std::vector<LeftOut> cannot = p.format->cannotHold(wish.wanted, p.writeOptions);
     if (!cannot.empty()) {
         std::unordered_map<std::string_view, std::string_view> reasons;
-        for (const LeftOut& entry : cannot) reasons.emplace(entry.name, entry.why);
+        for (const LeftOut& entry : cannot)
+            reasons.emplace(entry.name, entry.why);
         input.cannotHold = [&](std::string_view name) {
             const auto it = reasons.find(name);
             return it == reasons.end() ? std::string() : std::string(it->second);
@@ -235,7 +278,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     std::vector<PlanLeftOut> impossible = p.wish->impossible;
     findImpossible(catalog, *p.wish, request, impossible);
     if (request.strict) {
-        for (const PlanLeftOut& entry : p.wish->leftOut) impossible.push_back({entry.name, entry.why + " (--strict leaves nothing out)"});
+        for (const PlanLeftOut& entry : p.wish->leftOut)
+            impossible.push_back({entry.name, entry.why + " (--strict leaves nothing out)"});
     }
     auto layout = p.format->layout(p.wish->wanted, p.writeOptions);
     if (!layout.ok()) {
@@ -251,7 +295,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
 namespace {
 
 // --objects: what the target cannot hold is kept beside, as a torch.save file of its own.
-Status writeObjectsFile(const PreparedConversion& p, const ConvertSettings& settings, const Resources& resources) {
+Status writeObjectsFile(const PreparedConversion& p, const ConvertSettings& settings,
+                        const Resources& resources) {
     CatalogBuilder builder("torch", "", "shardscope");
     const Catalog& source = p.source.catalog();
     size_t count = 0;
@@ -294,11 +339,14 @@ Status writeObjectsFile(const PreparedConversion& p, const ConvertSettings& sett
 
 }  // namespace
 
-Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSettings& settings, Progress* progress, const StopToken& stop) {
+Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSettings& settings,
+                                  Progress* progress, const StopToken& stop) {
     if (!p.plan.runnable()) {
         const PlanLeftOut& first = p.plan.impossible.front();
         Error error = makeError(ErrorCode::impossible, first.why).ofTensor(first.name);
-        if (p.plan.impossible.size() > 1) error.hint = fmt::format("and {} more; 'shardscope plan' lists them", p.plan.impossible.size() - 1);
+        if (p.plan.impossible.size() > 1)
+            error.hint =
+                fmt::format("and {} more; 'shardscope plan' lists them", p.plan.impossible.size() - 1);
         return error;
     }
     const uint64_t held = p.source.catalog().memoryBytes() + p.wish->wanted.memoryBytes() +

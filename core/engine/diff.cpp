@@ -15,7 +15,8 @@ namespace {
 
 constexpr uint64_t kSlabBytes = uint64_t{8} << 20;
 
-// Calls visit(box) for boxes of at most kSlabBytes that follow each other in row-major order and together make the tensor.
+// Calls visit(box) for boxes of at most kSlabBytes that follow each other in row-major order and together
+// make the tensor.
 Status forEachSlab(DimSpan shape, unsigned itemBytes, const std::function<Status(const Box&)>& visit) {
     if (elementCount(shape) == 0) return {};
     // The first dimension whose inner slices are small enough is cut in steps; all before it go one by one.
@@ -28,8 +29,10 @@ Status forEachSlab(DimSpan shape, unsigned itemBytes, const std::function<Status
     }
     Box box{Dims(shape.size(), 0), Dims(shape.begin(), shape.end())};
     if (shape.empty()) return visit(box);
-    const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kSlabBytes / (static_cast<uint64_t>(inner) * itemBytes)));
-    for (size_t i = 0; i < cut; ++i) box.lengths[i] = 1;
+    const int64_t step =
+        std::max<int64_t>(1, static_cast<int64_t>(kSlabBytes / (static_cast<uint64_t>(inner) * itemBytes)));
+    for (size_t i = 0; i < cut; ++i)
+        box.lengths[i] = 1;
     for (;;) {
         for (int64_t at = 0; at < shape[cut]; at += step) {
             box.offsets[cut] = at;
@@ -51,7 +54,8 @@ std::string placementText(const Catalog& catalog, TensorId t) {
     Dims parts(catalog.shape(t).size(), 0);
     for (size_t d = 0; d < parts.size(); ++d) {
         std::vector<int64_t> starts;
-        for (ChunkId c : chunks) starts.push_back(catalog.chunk(t, c).offsets[d]);
+        for (ChunkId c : chunks)
+            starts.push_back(catalog.chunk(t, c).offsets[d]);
         std::sort(starts.begin(), starts.end());
         parts[d] = std::unique(starts.begin(), starts.end()) - starts.begin();
     }
@@ -63,7 +67,8 @@ bool samePlacement(const Catalog& a, TensorId ta, const Catalog& b, TensorId tb)
         std::vector<std::tuple<Dims, Dims, uint32_t>> out;
         for (ChunkId c : coveringChunks(catalog, t)) {
             const ChunkInfo chunk = catalog.chunk(t, c);
-            out.emplace_back(Dims(chunk.offsets.begin(), chunk.offsets.end()), Dims(chunk.lengths.begin(), chunk.lengths.end()), chunk.rank);
+            out.emplace_back(Dims(chunk.offsets.begin(), chunk.offsets.end()),
+                             Dims(chunk.lengths.begin(), chunk.lengths.end()), chunk.rank);
         }
         std::sort(out.begin(), out.end());
         return out;
@@ -71,7 +76,8 @@ bool samePlacement(const Catalog& a, TensorId ta, const Catalog& b, TensorId tb)
     return boxes(a, ta) == boxes(b, tb);
 }
 
-Result<ValueDiff> compareValues(const Checkpoint& a, TensorId ta, const Checkpoint& b, TensorId tb, const Resources& resources) {
+Result<ValueDiff> compareValues(const Checkpoint& a, TensorId ta, const Checkpoint& b, TensorId tb,
+                                const Resources& resources) {
     const Catalog& ca = a.catalog();
     ValueDiff diff;
     diff.name = ca.name(ta);
@@ -96,7 +102,8 @@ Result<ValueDiff> compareValues(const Checkpoint& a, TensorId ta, const Checkpoi
 
 }  // namespace
 
-Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options, const Resources& resources) {
+Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options,
+                                   const Resources& resources) {
     const Catalog& ca = a.catalog();
     const Catalog& cb = b.catalog();
     DiffReport report;
@@ -105,14 +112,16 @@ Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, con
         try {
             rules.emplace_back(std::regex(rule.from), rule.to);
         } catch (const std::regex_error& e) {
-            return makeError(ErrorCode::usage, fmt::format("--rename '{}' is not a regular expression: {}", rule.from, e.what()));
+            return makeError(ErrorCode::usage, fmt::format("--rename '{}' is not a regular expression: {}",
+                                                           rule.from, e.what()));
         }
     }
     std::vector<bool> matched(cb.tensorCount(), false);
     std::vector<std::pair<TensorId, TensorId>> same;
     for (TensorId ta = 0; ta < ca.tensorCount(); ++ta) {
         std::string name(ca.name(ta));
-        for (const auto& [from, to] : rules) name = std::regex_replace(name, from, to);
+        for (const auto& [from, to] : rules)
+            name = std::regex_replace(name, from, to);
         const TensorId tb = cb.find(name);
         if (tb == kNone) {
             report.onlyA.push_back(name);
@@ -124,10 +133,12 @@ Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, con
             continue;
         }
         if (ca.dtype(ta) != cb.dtype(tb)) {
-            report.dtype.push_back({name, std::string(dtypeName(ca.dtype(ta))), std::string(dtypeName(cb.dtype(tb)))});
+            report.dtype.push_back(
+                {name, std::string(dtypeName(ca.dtype(ta))), std::string(dtypeName(cb.dtype(tb)))});
             continue;
         }
-        if (!samePlacement(ca, ta, cb, tb)) report.placement.push_back({name, placementText(ca, ta), placementText(cb, tb)});
+        if (!samePlacement(ca, ta, cb, tb))
+            report.placement.push_back({name, placementText(ca, ta), placementText(cb, tb)});
         same.emplace_back(ta, tb);
     }
     for (TensorId tb = 0; tb < cb.tensorCount(); ++tb) {
@@ -135,8 +146,8 @@ Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, con
     }
     if (!options.values) return report;
 
-    // Digests first: they are independent of sharding and read each side once; only tensors that differ are compared
-    // element by element.
+    // Digests first: they are independent of sharding and read each side once; only tensors that differ are
+    // compared element by element.
     report.valuesCompared = true;
     std::vector<TensorId> idsA, idsB;
     for (const auto& [ta, tb] : same) {
@@ -146,8 +157,10 @@ Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, con
     SHARDSCOPE_ASSIGN(const auto digestsA, digestTensors(*a.reader, idsA, {}, resources));
     SHARDSCOPE_ASSIGN(const auto digestsB, digestTensors(*b.reader, idsB, {}, resources));
     std::unordered_map<TensorId, Digest128> byTensorA, byTensorB;
-    for (const TensorDigest& d : digestsA) byTensorA.emplace(d.tensor, d.digest);
-    for (const TensorDigest& d : digestsB) byTensorB.emplace(d.tensor, d.digest);
+    for (const TensorDigest& d : digestsA)
+        byTensorA.emplace(d.tensor, d.digest);
+    for (const TensorDigest& d : digestsB)
+        byTensorB.emplace(d.tensor, d.digest);
     for (const auto& [ta, tb] : same) {
         if (byTensorA.at(ta) == byTensorB.at(tb)) continue;
         SHARDSCOPE_ASSIGN(ValueDiff diff, compareValues(a, ta, b, tb, resources));

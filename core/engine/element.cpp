@@ -37,25 +37,40 @@ uint64_t bitsOf(const std::byte* bytes, unsigned size) {
 
 double elementValue(DType dtype, const std::byte* bytes) {
     switch (dtype) {
-        case DType::boolean: return load<uint8_t>(bytes) != 0;
+        case DType::boolean:
+            return load<uint8_t>(bytes) != 0;
         case DType::uint8:
-        case DType::quint8: return load<uint8_t>(bytes);
+        case DType::quint8:
+            return load<uint8_t>(bytes);
         case DType::int8:
-        case DType::qint8: return load<int8_t>(bytes);
-        case DType::uint16: return load<uint16_t>(bytes);
-        case DType::int16: return load<int16_t>(bytes);
-        case DType::uint32: return load<uint32_t>(bytes);
+        case DType::qint8:
+            return load<int8_t>(bytes);
+        case DType::uint16:
+            return load<uint16_t>(bytes);
+        case DType::int16:
+            return load<int16_t>(bytes);
+        case DType::uint32:
+            return load<uint32_t>(bytes);
         case DType::int32:
-        case DType::qint32: return load<int32_t>(bytes);
-        case DType::uint64: return static_cast<double>(load<uint64_t>(bytes));
-        case DType::int64: return static_cast<double>(load<int64_t>(bytes));
-        case DType::complex64: return std::hypot(load<float>(bytes), load<float>(bytes + 4));
-        case DType::complex128: return std::hypot(load<double>(bytes), load<double>(bytes + 8));
-        case DType::complex32: return std::hypot(realValue(DType::float16, bytes), realValue(DType::float16, bytes + 2));
-        case DType::bcomplex32: return std::hypot(realValue(DType::bfloat16, bytes), realValue(DType::bfloat16, bytes + 2));
-        default: break;
+        case DType::qint32:
+            return load<int32_t>(bytes);
+        case DType::uint64:
+            return static_cast<double>(load<uint64_t>(bytes));
+        case DType::int64:
+            return static_cast<double>(load<int64_t>(bytes));
+        case DType::complex64:
+            return std::hypot(load<float>(bytes), load<float>(bytes + 4));
+        case DType::complex128:
+            return std::hypot(load<double>(bytes), load<double>(bytes + 8));
+        case DType::complex32:
+            return std::hypot(realValue(DType::float16, bytes), realValue(DType::float16, bytes + 2));
+        case DType::bcomplex32:
+            return std::hypot(realValue(DType::bfloat16, bytes), realValue(DType::bfloat16, bytes + 2));
+        default:
+            break;
     }
-    if (dtypeIsFloat(dtype) && dtypeIsWholeBytes(dtype) && castSupported(dtype, DType::float64) && dtype != DType::float4E2M1FNx2) {
+    if (dtypeIsFloat(dtype) && dtypeIsWholeBytes(dtype) && castSupported(dtype, DType::float64) &&
+        dtype != DType::float4E2M1FNx2) {
         return realValue(dtype, bytes);
     }
     return static_cast<double>(bitsOf(bytes, dtypeBytes(dtype)));
@@ -63,13 +78,20 @@ double elementValue(DType dtype, const std::byte* bytes) {
 
 std::string elementText(DType dtype, const std::byte* bytes) {
     switch (dtype) {
-        case DType::boolean: return load<uint8_t>(bytes) ? "true" : "false";
-        case DType::uint64: return fmt::format("{}", load<uint64_t>(bytes));
-        case DType::int64: return fmt::format("{}", load<int64_t>(bytes));
-        case DType::complex64: return fmt::format("{}{:+}j", load<float>(bytes), load<float>(bytes + 4));
-        case DType::complex128: return fmt::format("{}{:+}j", load<double>(bytes), load<double>(bytes + 8));
-        case DType::float32: return fmt::format("{}", load<float>(bytes));
-        default: return fmt::format("{}", elementValue(dtype, bytes));
+        case DType::boolean:
+            return load<uint8_t>(bytes) ? "true" : "false";
+        case DType::uint64:
+            return fmt::format("{}", load<uint64_t>(bytes));
+        case DType::int64:
+            return fmt::format("{}", load<int64_t>(bytes));
+        case DType::complex64:
+            return fmt::format("{}{:+}j", load<float>(bytes), load<float>(bytes + 4));
+        case DType::complex128:
+            return fmt::format("{}{:+}j", load<double>(bytes), load<double>(bytes + 8));
+        case DType::float32:
+            return fmt::format("{}", load<float>(bytes));
+        default:
+            return fmt::format("{}", elementValue(dtype, bytes));
     }
 }
 
@@ -77,22 +99,25 @@ ElementDistance elementDistance(DType dtype, const std::byte* a, const std::byte
     ElementDistance distance;
     if (dtypeIsComplex(dtype)) {
         const unsigned half = dtypeBytes(dtype) / 2;
-        const DType part = dtype == DType::complex128 ? DType::float64
+        const DType part = dtype == DType::complex128  ? DType::float64
                            : dtype == DType::complex64 ? DType::float32
                            : dtype == DType::complex32 ? DType::float16
                                                        : DType::bfloat16;
         const ElementDistance real = elementDistance(part, a, b);
         const ElementDistance imaginary = elementDistance(part, a + half, b + half);
-        return {std::max(real.absolute, imaginary.absolute), std::max(real.relative, imaginary.relative), std::max(real.ulp, imaginary.ulp)};
+        return {std::max(real.absolute, imaginary.absolute), std::max(real.relative, imaginary.relative),
+                std::max(real.ulp, imaginary.ulp)};
     }
     const double x = elementValue(dtype, a);
     const double y = elementValue(dtype, b);
     if (std::isnan(x) || std::isnan(y)) {
-        distance.absolute = distance.relative = std::isnan(x) && std::isnan(y) ? 0 : std::numeric_limits<double>::infinity();
+        distance.absolute = distance.relative =
+            std::isnan(x) && std::isnan(y) ? 0 : std::numeric_limits<double>::infinity();
     } else if (x != y) {
         distance.absolute = std::abs(x - y);
         const double scale = std::max(std::abs(x), std::abs(y));
-        distance.relative = std::isinf(scale) ? std::numeric_limits<double>::infinity() : distance.absolute / scale;
+        distance.relative =
+            std::isinf(scale) ? std::numeric_limits<double>::infinity() : distance.absolute / scale;
     }
     if (dtypeIsFloat(dtype) && dtypeBytes(dtype) <= 8) {
         // Sign-magnitude bit patterns, mapped so that neighbours differ by one.

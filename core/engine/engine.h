@@ -18,7 +18,8 @@ const std::vector<const Format*>& builtinFormats();
 const Format* findFormat(std::string_view name);
 
 // Opens a checkpoint: detects the format by content, or takes `format`.
-// Errors: notFound; unsupported when nothing matches (says what the bytes look like: git-lfs pointer, HTML, ...).
+// Errors: notFound; unsupported when nothing matches (says what the bytes look like: git-lfs pointer, HTML,
+// ...).
 struct CheckpointOptions {
     std::string format;
     OpenOptions open;
@@ -32,7 +33,8 @@ struct Checkpoint {
 };
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
 
-// A path as formats see it: its directory, listed, and the file in it that was meant. Errors: notFound, unsafe, permission.
+// A path as formats see it: its directory, listed, and the file in it that was meant. Errors: notFound,
+// unsafe, permission.
 Result<Source> sourceFor(const std::string& path, IoMode io = IoMode::automatic);
 
 // The mesh as the checkpoint declares it, else as its chunks suggest.
@@ -53,8 +55,8 @@ struct PreparedConversion {
 struct ConvertSettings {
     ConvertRequest request;
     ConvertOptions options;
-    std::string like;       // checkpoint whose names and placement are taken over
-    std::string map;        // recipe file
+    std::string like;  // checkpoint whose names and placement are taken over
+    std::string map;   // recipe file
     uint64_t memory = uint64_t{512} << 20;
     unsigned threads = 0;
     IoMode io = IoMode::automatic;
@@ -62,12 +64,13 @@ struct ConvertSettings {
 };
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConvertSettings& settings, const StopToken& stop = {});
-// Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of runConversion().
-Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConvertSettings& settings, Progress* progress,
-                                  const StopToken& stop = {});
+// Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of
+// runConversion().
+Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConvertSettings& settings,
+                                  Progress* progress, const StopToken& stop = {});
 
-// Buffer memory that a job may take when the whole process is to stay below `memory`, given what is held already.
-// Errors: limit when `memory` leaves too little to work with.
+// Buffer memory that a job may take when the whole process is to stay below `memory`, given what is held
+// already. Errors: limit when `memory` leaves too little to work with.
 Result<uint64_t> bufferBudget(uint64_t memory, uint64_t held);
 
 // ------------------------------------------------------------------ comparing
@@ -92,7 +95,9 @@ struct DiffReport {
     std::vector<ValueDiff> values;
     bool valuesCompared = false;
     // Names, shapes, dtypes and (when compared) values are equal; placement does not count.
-    bool equal() const { return onlyA.empty() && onlyB.empty() && shape.empty() && dtype.empty() && values.empty(); }
+    bool equal() const {
+        return onlyA.empty() && onlyB.empty() && shape.empty() && dtype.empty() && values.empty();
+    }
 };
 Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options,
                                    const Resources& resources);

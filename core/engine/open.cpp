@@ -16,7 +16,8 @@ std::string looksLike(std::string_view head) {
         std::string_view what;
     };
     constexpr Magic magics[] = {
-        {"version https://git-lfs", "a git-lfs pointer (the file itself was never downloaded; run 'git lfs pull')"},
+        {"version https://git-lfs",
+         "a git-lfs pointer (the file itself was never downloaded; run 'git lfs pull')"},
         {"<!DOCTYPE", "an HTML page (a download that went wrong)"},
         {"<!doctype", "an HTML page (a download that went wrong)"},
         {"<html", "an HTML page (a download that went wrong)"},
@@ -26,7 +27,9 @@ std::string looksLike(std::string_view head) {
         {"\x89HDF", "an HDF5 file"},
         {"\x1f\x8b", "gzip-compressed data"},
         {"\x28\xb5\x2f\xfd", "zstd-compressed data"},
-        {"\x7f" "ELF", "a program"},
+        {"\x7f"
+         "ELF",
+         "a program"},
         {"PK\x03\x04", "a zip archive without a torch checkpoint in it"},
         {"#!", "a script"},
     };
@@ -47,7 +50,8 @@ std::string headOf(const Source& source, const std::string& name) {
 
 std::string formatList() {
     std::string list;
-    for (const Format* format : builtinFormats()) list += (list.empty() ? "" : ", ") + format->info().name;
+    for (const Format* format : builtinFormats())
+        list += (list.empty() ? "" : ", ") + format->info().name;
     return list;
 }
 
@@ -64,8 +68,8 @@ Result<Source> sourceFor(const std::string& path, IoMode io) {
         if (entry->kind != DirectoryEntry::Kind::file) {
             return makeError(ErrorCode::unsafe, "is neither a directory nor a regular file").inFile(path);
         }
-        // The user may name a file through a symbolic link; the checkpoint's directory is where the file really is.
-        // Index files are kept where they are seen, beside the files that they name.
+        // The user may name a file through a symbolic link; the checkpoint's directory is where the file
+        // really is. Index files are kept where they are seen, beside the files that they name.
         std::string target = path;
         std::error_code ignored;
         if (!path.ends_with(".json") && std::filesystem::is_symlink(path, ignored)) {
@@ -86,13 +90,17 @@ namespace {
 Error nothingMatches(const Source& source) {
     if (!source.entry.empty()) {
         const std::string what = looksLike(headOf(source, source.entry));
-        return unsupported(what.empty() ? "is not a checkpoint of a known format" : fmt::format("looks like {}", what))
+        return unsupported(what.empty() ? "is not a checkpoint of a known format"
+                                        : fmt::format("looks like {}", what))
             .inFile(source.display)
             .withHint("formats: " + formatList());
     }
     size_t files = 0;
-    for (const DirectoryEntry& e : source.entries) files += e.kind == DirectoryEntry::Kind::file;
-    std::string message = files == 0 ? "the directory holds no files" : fmt::format("none of the {} files here makes a checkpoint of a known format", files);
+    for (const DirectoryEntry& e : source.entries)
+        files += e.kind == DirectoryEntry::Kind::file;
+    std::string message =
+        files == 0 ? "the directory holds no files"
+                   : fmt::format("none of the {} files here makes a checkpoint of a known format", files);
     for (const DirectoryEntry& e : source.entries) {
         if (e.kind != DirectoryEntry::Kind::file) continue;
         const std::string what = looksLike(headOf(source, e.name));
@@ -125,7 +133,8 @@ Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptio
     if (!options.format.empty()) {
         checkpoint.format = findFormat(options.format);
         if (!checkpoint.format) {
-            return makeError(ErrorCode::usage, fmt::format("'{}' is not a format", options.format)).withHint("formats: " + formatList());
+            return makeError(ErrorCode::usage, fmt::format("'{}' is not a format", options.format))
+                .withHint("formats: " + formatList());
         }
     } else {
         checkpoint.format = detect(source);
@@ -142,7 +151,8 @@ Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptio
                 source.entry = candidates[0];
                 checkpoint.format = detect(source);
             } else if (candidates.size() > 1) {
-                return makeError(ErrorCode::unsupported, fmt::format("holds {} checkpoint files", candidates.size()))
+                return makeError(ErrorCode::unsupported,
+                                 fmt::format("holds {} checkpoint files", candidates.size()))
                     .inFile(path)
                     .withHint(fmt::format("name one of them, such as {}", candidates[0]));
             }

@@ -9,7 +9,9 @@ namespace shardscope {
 namespace {
 
 Error wrong(const std::string& path, std::string message) {
-    return makeError(ErrorCode::usage, std::move(message)).inFile(path).withHint("docs/cli.md describes recipes");
+    return makeError(ErrorCode::usage, std::move(message))
+        .inFile(path)
+        .withHint("docs/cli.md describes recipes");
 }
 
 }  // namespace
@@ -23,13 +25,16 @@ Status applyRecipe(const std::string& path, ConvertRequest& request) {
     ConvertRequest steps;
     for (const auto& [key, value] : recipe.items()) {
         if (key == "schema") {
-            if (value != "shardscope.recipe/1") return wrong(path, fmt::format("the schema is {}, not \"shardscope.recipe/1\"", value.dump()));
+            if (value != "shardscope.recipe/1")
+                return wrong(path,
+                             fmt::format("the schema is {}, not \"shardscope.recipe/1\"", value.dump()));
         } else if (key == "description") {
             continue;
         } else if (key == "select" || key == "drop") {
             if (!value.is_array()) return wrong(path, fmt::format("'{}' is not a list of patterns", key));
             for (const auto& item : value) {
-                if (!item.is_string()) return wrong(path, fmt::format("'{}' holds {}, not a pattern", key, item.dump()));
+                if (!item.is_string())
+                    return wrong(path, fmt::format("'{}' holds {}, not a pattern", key, item.dump()));
                 (key == "select" ? steps.select : steps.exclude).push_back(item.get<std::string>());
             }
         } else if (key == "rename" || key == "cast") {
@@ -38,9 +43,10 @@ Status applyRecipe(const std::string& path, ConvertRequest& request) {
             const char* first = rename ? "from" : "tensors";
             if (!value.is_array()) return wrong(path, fmt::format("'{}' is not a list", key));
             for (const auto& item : value) {
-                if (!item.is_object() || item.size() != 2 || !item.contains(first) || !item.contains(second) ||
-                    !item[first].is_string() || !item[second].is_string()) {
-                    return wrong(path, fmt::format("'{}' holds {}, not {{\"{}\": text, \"{}\": text}}", key, item.dump(), first, second));
+                if (!item.is_object() || item.size() != 2 || !item.contains(first) ||
+                    !item.contains(second) || !item[first].is_string() || !item[second].is_string()) {
+                    return wrong(path, fmt::format("'{}' holds {}, not {{\"{}\": text, \"{}\": text}}", key,
+                                                   item.dump(), first, second));
                 }
                 if (rename) {
                     steps.rename.push_back({item[first].get<std::string>(), item[second].get<std::string>()});

@@ -1,4 +1,5 @@
-// Recipes (--map FILE.json): what to do with names and dtypes, kept in a file. docs/cli.md describes the fields.
+// Recipes (--map FILE.json): what to do with names and dtypes, kept in a file. docs/cli.md describes the
+// fields.
 #pragma once
 
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace shardscope {
 
-// Adds the recipe's steps to `request`, before those that are already there. Errors: usage, with the offending field.
+// Adds the recipe's steps to `request`, before those that are already there. Errors: usage, with the
+// offending field.
 Status applyRecipe(const std::string& path, ConvertRequest& request);
 
 }  // namespace shardscope

@@ -18,17 +18,21 @@ void forEachValue(DType dtype, std::span<const std::byte> bytes, Use&& use) {
         double values[kBlock];
         for (size_t i = 0; i < bytes.size() / item; i += kBlock) {
             const size_t n = std::min(kBlock, bytes.size() / item - i);
-            castElements(dtype, bytes.data() + i * item, DType::float64, reinterpret_cast<std::byte*>(values), n);
-            for (size_t k = 0; k < n; ++k) use(values[k]);
+            castElements(dtype, bytes.data() + i * item, DType::float64, reinterpret_cast<std::byte*>(values),
+                         n);
+            for (size_t k = 0; k < n; ++k)
+                use(values[k]);
         }
         return;
     }
-    for (size_t i = 0; i + item <= bytes.size(); i += item) use(elementValue(dtype, bytes.data() + i));
+    for (size_t i = 0; i + item <= bytes.size(); i += item)
+        use(elementValue(dtype, bytes.data() + i));
 }
 
 }  // namespace
 
-Result<TensorStatistics> tensorStatistics(const Reader& reader, TensorId tensor, size_t bins, const Resources& resources) {
+Result<TensorStatistics> tensorStatistics(const Reader& reader, TensorId tensor, size_t bins,
+                                          const Resources& resources) {
     const DType dtype = reader.catalog().dtype(tensor);
     TensorStatistics s;
     s.elements = static_cast<uint64_t>(reader.catalog().elements(tensor));

@@ -15,7 +15,9 @@ struct TensorStatistics {
     std::vector<uint64_t> histogram;                   // equal bins over [min, max]
 };
 
-// Reads the tensor twice: range and moments, then the histogram. Deterministic: independent of sharding and threads.
-Result<TensorStatistics> tensorStatistics(const Reader& reader, TensorId tensor, size_t bins, const Resources& resources);
+// Reads the tensor twice: range and moments, then the histogram. Deterministic: independent of sharding and
+// threads.
+Result<TensorStatistics> tensorStatistics(const Reader& reader, TensorId tensor, size_t bins,
+                                          const Resources& resources);
 
 }  // namespace shardscope

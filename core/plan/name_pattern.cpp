@@ -13,9 +13,11 @@ Result<NamePattern> NamePattern::parse(const std::string& text) {
         return pattern;
     }
     try {
-        pattern.regex_ = std::make_shared<const std::regex>(text.substr(3), std::regex::ECMAScript | std::regex::optimize);
+        pattern.regex_ =
+            std::make_shared<const std::regex>(text.substr(3), std::regex::ECMAScript | std::regex::optimize);
     } catch (const std::regex_error& e) {
-        return makeError(ErrorCode::usage, fmt::format("'{}' is not a regular expression: {}", text.substr(3), e.what()));
+        return makeError(ErrorCode::usage,
+                         fmt::format("'{}' is not a regular expression: {}", text.substr(3), e.what()));
     }
     return pattern;
 }
@@ -43,7 +45,8 @@ bool NamePattern::matches(std::string_view name) const {
             return false;
         }
     }
-    while (p < glob_.size() && glob_[p] == '*') ++p;
+    while (p < glob_.size() && glob_[p] == '*')
+        ++p;
     return p == glob_.size();
 }
 

@@ -10,7 +10,8 @@ namespace {
 Result<int> axisOf(const Mesh& mesh, const std::string& name, const char* option) {
     const int axis = mesh.axisIndex(name);
     if (axis < 0) {
-        return makeError(ErrorCode::usage, fmt::format("{} names axis '{}', the mesh is {}", option, name, formatMesh(mesh)));
+        return makeError(ErrorCode::usage,
+                         fmt::format("{} names axis '{}', the mesh is {}", option, name, formatMesh(mesh)));
     }
     return axis;
 }
@@ -32,8 +33,9 @@ Result<Placer> Placer::make(const Mesh& mesh, const ConvertRequest& request) {
         std::sort(shard.axisDims.begin(), shard.axisDims.end());
         for (size_t i = 1; i < shard.axisDims.size(); ++i) {
             if (shard.axisDims[i].first == shard.axisDims[i - 1].first) {
-                return makeError(ErrorCode::usage, fmt::format("--shard '{}' names axis '{}' twice", rule.pattern,
-                                                               mesh.axes[shard.axisDims[i].first].name));
+                return makeError(ErrorCode::usage,
+                                 fmt::format("--shard '{}' names axis '{}' twice", rule.pattern,
+                                             mesh.axes[shard.axisDims[i].first].name));
             }
         }
         placer.shards_.push_back(std::move(shard));
@@ -42,8 +44,9 @@ Result<Placer> Placer::make(const Mesh& mesh, const ConvertRequest& request) {
         SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(rule.pattern));
         SHARDSCOPE_ASSIGN(const int axis, axisOf(mesh, rule.axis, "--stage"));
         if (rule.coordinate >= mesh.axes[axis].size) {
-            return makeError(ErrorCode::usage, fmt::format("--stage puts '{}' on {}={}, the axis has {} places", rule.pattern,
-                                                           rule.axis, rule.coordinate, mesh.axes[axis].size));
+            return makeError(ErrorCode::usage,
+                             fmt::format("--stage puts '{}' on {}={}, the axis has {} places", rule.pattern,
+                                         rule.axis, rule.coordinate, mesh.axes[axis].size));
         }
         placer.stages_.push_back({std::move(pattern), axis, rule.coordinate});
     }
@@ -90,7 +93,8 @@ std::vector<PlacedBox> Placer::place(std::string_view name, DType dtype, DimSpan
         }
         Box box{Dims(shape.size(), 0), Dims(shape.begin(), shape.end())};
         for (const auto& [axis, dim] : cuts) {
-            const Span1 piece = splitPiece(box.lengths[dim], mesh_.axes[axis].size, coordinates[axis], split_);
+            const Span1 piece =
+                splitPiece(box.lengths[dim], mesh_.axes[axis].size, coordinates[axis], split_);
             box.offsets[dim] += piece.offset;
             box.lengths[dim] = piece.length;
         }

@@ -13,8 +13,8 @@ struct PlacedBox {
     Box box;
 };
 
-// Rules of one request, compiled. Each shard is stored once: of the ranks that would hold a replica, the one with the
-// fewest bytes so far keeps it (the lowest of them on a tie), so that files come out even.
+// Rules of one request, compiled. Each shard is stored once: of the ranks that would hold a replica, the one
+// with the fewest bytes so far keeps it (the lowest of them on a tie), so that files come out even.
 class Placer {
   public:
     // Errors: usage.

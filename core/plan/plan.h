@@ -1,4 +1,5 @@
-// What the user wants, and the plan that makes it: a value that can be shown, compared and run. Planning opens no file.
+// What the user wants, and the plan that makes it: a value that can be shown, compared and run. Planning
+// opens no file.
 #pragma once
 
 #include <cstdint>
@@ -42,9 +43,9 @@ enum class Verify : uint8_t { digest, full, none };
 
 // What `convert` is asked for; what --map recipes and the wizard produce as well.
 struct ConvertRequest {
-    std::string format;   // target; empty = the source's
+    std::string format;  // target; empty = the source's
     std::string variant;
-    std::vector<std::string> select;   // GLOB or re:REGEX; empty = all
+    std::vector<std::string> select;  // GLOB or re:REGEX; empty = all
     std::vector<std::string> exclude;
     bool weightsOnly = false;
     std::vector<RenameRule> rename;
@@ -58,7 +59,8 @@ struct ConvertRequest {
     FillGaps fillGaps = FillGaps::refuse;
 };
 
-// Matches full tensor names: `*` any characters, `?` one, or "re:" and a regular expression that must match the whole name.
+// Matches full tensor names: `*` any characters, `?` one, or "re:" and a regular expression that must match
+// the whole name.
 class NamePattern {
   public:
     // Errors: usage for a malformed regular expression.
@@ -82,21 +84,22 @@ struct TensorSource {
 
 // The wanted state of things, before a format has laid it out: names, dtypes and boxes of the destination.
 struct Wish {
-    Catalog wanted;                      // its chunks have no file yet; its objects carry their values
-    std::vector<TensorSource> sources;   // one per wanted tensor
-    std::vector<PlanLeftOut> leftOut;    // what the target cannot hold
-    std::vector<PlanLeftOut> excluded;   // what the user asked to leave behind
+    Catalog wanted;                     // its chunks have no file yet; its objects carry their values
+    std::vector<TensorSource> sources;  // one per wanted tensor
+    std::vector<PlanLeftOut> leftOut;   // what the target cannot hold
+    std::vector<PlanLeftOut> excluded;  // what the user asked to leave behind
     std::vector<PlanLeftOut> impossible;
-    std::vector<PlanLeftOut> renamed;    // old name, new name
+    std::vector<PlanLeftOut> renamed;  // old name, new name
 };
 
 struct WishInput {
     const Catalog* source = nullptr;
     const Catalog* like = nullptr;  // a checkpoint whose names and placement are taken over; may be null
-    bool keepPlacement = false;     // without mesh and `like`: chunks as the source has them, else whole tensors
-    std::string format, variant;    // of the wanted catalog
-    std::function<Result<Value>(ObjectId)> objectValue;          // of a source object
-    std::function<std::string(std::string_view name)> cannotHold;  // why the target cannot hold it; empty = it can. May be null
+    bool keepPlacement = false;  // without mesh and `like`: chunks as the source has them, else whole tensors
+    std::string format, variant;                         // of the wanted catalog
+    std::function<Result<Value>(ObjectId)> objectValue;  // of a source object
+    std::function<std::string(std::string_view name)>
+        cannotHold;  // why the target cannot hold it; empty = it can. May be null
 };
 
 // Errors: usage (malformed patterns, axes that the mesh lacks, names that collide after renaming).

@@ -16,14 +16,17 @@ std::string bytesText(uint64_t bytes) {
     return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, units[unit]);
 }
 
-void listEntries(std::string& out, std::string_view title, const std::vector<PlanLeftOut>& entries, std::string_view joiner) {
+void listEntries(std::string& out, std::string_view title, const std::vector<PlanLeftOut>& entries,
+                 std::string_view joiner) {
     if (entries.empty()) return;
     constexpr size_t kShown = 20;
     out += fmt::format("\n{} ({}):\n", title, entries.size());
     for (size_t i = 0; i < entries.size() && i < kShown; ++i) {
-        out += fmt::format("  {}{}{}\n", entries[i].name.empty() ? "(root)" : entries[i].name, joiner, entries[i].why);
+        out += fmt::format("  {}{}{}\n", entries[i].name.empty() ? "(root)" : entries[i].name, joiner,
+                           entries[i].why);
     }
-    if (entries.size() > kShown) out += fmt::format("  ... and {} more (all of them with --json)\n", entries.size() - kShown);
+    if (entries.size() > kShown)
+        out += fmt::format("  ... and {} more (all of them with --json)\n", entries.size() - kShown);
 }
 
 }  // namespace
@@ -33,10 +36,13 @@ std::string planText(const Plan& plan) {
     out += fmt::format("from     {} ({})\n", plan.sourcePath, plan.sourceFormat);
     out += fmt::format("to       {} ({}{})\n", plan.targetPath, plan.targetFormat,
                        plan.targetVariant.empty() ? "" : ", " + plan.targetVariant);
-    out += fmt::format("carries  {} tensors in {} chunks, {} objects\n", plan.tensors, plan.chunks, plan.objects);
-    out += fmt::format("reads    {}\nwrites   {} in {} files\n", bytesText(plan.bytesRead), bytesText(plan.bytesWritten), plan.files.size());
+    out += fmt::format("carries  {} tensors in {} chunks, {} objects\n", plan.tensors, plan.chunks,
+                       plan.objects);
+    out += fmt::format("reads    {}\nwrites   {} in {} files\n", bytesText(plan.bytesRead),
+                       bytesText(plan.bytesWritten), plan.files.size());
     out += fmt::format("memory   at most {}\n", bytesText(plan.peakMemory));
-    if (plan.estimateSeconds > 0) out += fmt::format("time     about {:.0f} s\n", std::max(1.0, plan.estimateSeconds));
+    if (plan.estimateSeconds > 0)
+        out += fmt::format("time     about {:.0f} s\n", std::max(1.0, plan.estimateSeconds));
     listEntries(out, "Impossible", plan.impossible, ": ");
     listEntries(out, "Left out", plan.leftOut, ": ");
     listEntries(out, "Excluded as asked", plan.excluded, ": ");

@@ -23,7 +23,8 @@ Result<std::vector<NamePattern>> compile(const std::vector<std::string>& texts) 
 }
 
 bool anyMatches(const std::vector<NamePattern>& patterns, std::string_view name) {
-    return std::any_of(patterns.begin(), patterns.end(), [&](const NamePattern& p) { return p.matches(name); });
+    return std::any_of(patterns.begin(), patterns.end(),
+                       [&](const NamePattern& p) { return p.matches(name); });
 }
 
 class Renamer {
@@ -34,7 +35,9 @@ class Renamer {
             try {
                 renamer.rules_.emplace_back(std::regex(rule.from), rule.to);
             } catch (const std::regex_error& e) {
-                return makeError(ErrorCode::usage, fmt::format("--rename '{}' is not a regular expression: {}", rule.from, e.what()));
+                return makeError(
+                    ErrorCode::usage,
+                    fmt::format("--rename '{}' is not a regular expression: {}", rule.from, e.what()));
             }
         }
         return renamer;
@@ -42,7 +45,8 @@ class Renamer {
 
     std::string operator()(std::string_view name) const {
         std::string out(name);
-        for (const auto& [from, to] : rules_) out = std::regex_replace(out, from, to);
+        for (const auto& [from, to] : rules_)
+            out = std::regex_replace(out, from, to);
         return out;
     }
 
@@ -50,8 +54,8 @@ class Renamer {
     std::vector<std::pair<std::regex, std::string>> rules_;
 };
 
-// The path of a renamed entry: the trailing parts that the new name still ends with are kept as they are (so that a dot
-// inside a key survives), what stands before them is split at its dots.
+// The path of a renamed entry: the trailing parts that the new name still ends with are kept as they are (so
+// that a dot inside a key survives), what stands before them is split at its dots.
 Path renamedPath(const Path& path, const std::string& newName) {
     std::string_view rest = newName;
     size_t kept = path.size();
@@ -78,15 +82,16 @@ Path renamedPath(const Path& path, const std::string& newName) {
     return out;
 }
 
-// Mappings that are optimizer state dicts, seen from where their tensors lie: everything up to the part `state` (or to
-// the flattened key "state.<fqn>...").
+// Mappings that are optimizer state dicts, seen from where their tensors lie: everything up to the part
+// `state` (or to the flattened key "state.<fqn>...").
 std::set<std::string> optimizerPrefixes(const Catalog& source) {
     std::set<std::string> prefixes;
     for (TensorId t = 0; t < source.tensorCount(); ++t) {
         if (source.role(t) != Role::optimizer) continue;
         Path path = source.path(t);
         for (size_t i = 0; i < path.size(); ++i) {
-            if (path[i].kind == PathPart::Kind::key && (path[i].text == "state" || path[i].text.starts_with("state."))) {
+            if (path[i].kind == PathPart::Kind::key &&
+                (path[i].text == "state" || path[i].text.starts_with("state."))) {
                 path.resize(i);
                 prefixes.insert(encodePath(path));
                 break;
@@ -101,7 +106,9 @@ bool underOptimizer(const Path& path, const std::set<std::string>& prefixes) {
         const std::string& text = path[i].text;
         const bool stateLike = text == "state" || text == "param_groups" || text.starts_with("state.") ||
                                text.starts_with("param_groups.");
-        if (stateLike && prefixes.contains(encodePath(Path(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(i))))) return true;
+        if (stateLike &&
+            prefixes.contains(encodePath(Path(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(i)))))
+            return true;
     }
     return false;
 }
@@ -109,7 +116,10 @@ bool underOptimizer(const Path& path, const std::set<std::string>& prefixes) {
 class WishMaker {
   public:
     WishMaker(const WishInput& input, const ConvertRequest& request)
-        : input_(input), request_(request), source_(*input.source), builder_(input.format, input.variant, "shardscope") {}
+        : input_(input),
+          request_(request),
+          source_(*input.source),
+          builder_(input.format, input.variant, "shardscope") {}
 
     Result<Wish> make() {
         SHARDSCOPE_ASSIGN(select_, compile(request_.select));
@@ -122,15 +132,18 @@ class WishMaker {
         if (request_.weightsOnly) optimizer_ = optimizerPrefixes(source_);
         SHARDSCOPE_TRY(preparePlacement());
 
-        for (TensorId t = 0; t < source_.tensorCount(); ++t) SHARDSCOPE_TRY(addTensor(t));
+        for (TensorId t = 0; t < source_.tensorCount(); ++t)
+            SHARDSCOPE_TRY(addTensor(t));
         if (input_.like) {
             for (TensorId t = 0; t < input_.like->tensorCount(); ++t) {
                 if (!names_.contains(std::string(input_.like->name(t)))) {
-                    wish_.impossible.push_back({std::string(input_.like->name(t)), "the --like checkpoint has it, the source does not"});
+                    wish_.impossible.push_back({std::string(input_.like->name(t)),
+                                                "the --like checkpoint has it, the source does not"});
                 }
             }
         }
-        for (ObjectId o = 0; o < source_.objects().size(); ++o) SHARDSCOPE_TRY(addObject(o));
+        for (ObjectId o = 0; o < source_.objects().size(); ++o)
+            SHARDSCOPE_TRY(addObject(o));
         wish_.wanted = std::move(builder_).finish();
         return std::move(wish_);
     }
@@ -140,7 +153,9 @@ class WishMaker {
         if (input_.like) {
             builder_.setRankCount(input_.like->rankCount());
             if (input_.like->mesh()) builder_.setMesh(*input_.like->mesh());
-            if (request_.mesh) return makeError(ErrorCode::usage, "--mesh and --like both say where the pieces go; give one of them");
+            if (request_.mesh)
+                return makeError(ErrorCode::usage,
+                                 "--mesh and --like both say where the pieces go; give one of them");
         } else if (request_.mesh) {
             SHARDSCOPE_ASSIGN(Placer placer, Placer::make(*request_.mesh, request_));
             placer_ = std::move(placer);
@@ -153,7 +168,8 @@ class WishMaker {
             builder_.setRankCount(1);
         }
         if (!request_.shard.empty() || !request_.stage.empty()) {
-            return makeError(ErrorCode::usage, "--shard and --stage need --mesh").withHint("for example --mesh 'dp=2,tp=4'");
+            return makeError(ErrorCode::usage, "--shard and --stage need --mesh")
+                .withHint("for example --mesh 'dp=2,tp=4'");
         }
         return {};
     }
@@ -174,7 +190,8 @@ class WishMaker {
     bool takeName(std::string_view from, const std::string& name) {
         const auto [it, fresh] = names_.emplace(name, std::string(from));
         if (!fresh) {
-            wish_.impossible.push_back({name, fmt::format("'{}' and '{}' would both get this name", it->second, from)});
+            wish_.impossible.push_back(
+                {name, fmt::format("'{}' and '{}' would both get this name", it->second, from)});
         }
         return fresh;
     }
@@ -193,7 +210,8 @@ class WishMaker {
         if (const uint32_t special = source_.special(t); special != kNone) {
             const SpecialTensor& whole = source_.specials()[special];
             if (specialsNamed_.insert(special).second) {
-                wish_.leftOut.push_back({whole.name, fmt::format("a tensor of kind {}, which is not a plain array", whole.kind)});
+                wish_.leftOut.push_back(
+                    {whole.name, fmt::format("a tensor of kind {}, which is not a plain array", whole.kind)});
             }
             return {};
         }
@@ -224,8 +242,9 @@ class WishMaker {
                 return {};
             }
             if (!std::ranges::equal(input_.like->shape(likeTensor), shape)) {
-                wish_.impossible.push_back({name, fmt::format("its shape is {}, the --like checkpoint has {}", formatDims(shape),
-                                                              formatDims(input_.like->shape(likeTensor)))});
+                wish_.impossible.push_back(
+                    {name, fmt::format("its shape is {}, the --like checkpoint has {}", formatDims(shape),
+                                       formatDims(input_.like->shape(likeTensor)))});
                 names_.emplace(info.name, name);
                 return {};
             }
@@ -252,7 +271,8 @@ class WishMaker {
         }
         SHARDSCOPE_TRY(builder_.addTensor(info));
         for (const PlacedBox& placed : boxes) {
-            SHARDSCOPE_TRY(builder_.addChunk({placed.rank, kNone, 0, 0, placed.box.offsets, placed.box.lengths, std::nullopt}));
+            SHARDSCOPE_TRY(builder_.addChunk(
+                {placed.rank, kNone, 0, 0, placed.box.offsets, placed.box.lengths, std::nullopt}));
         }
         wish_.sources.push_back({t});
         return {};
@@ -261,7 +281,8 @@ class WishMaker {
     bool hasAliases() {
         if (hasAliases_ < 0) {
             hasAliases_ = 0;
-            for (TensorId t = 0; t < source_.tensorCount() && !hasAliases_; ++t) hasAliases_ = source_.aliasOf(t) != kNone;
+            for (TensorId t = 0; t < source_.tensorCount() && !hasAliases_; ++t)
+                hasAliases_ = source_.aliasOf(t) != kNone;
         }
         return hasAliases_ != 0;
     }
@@ -277,7 +298,8 @@ class WishMaker {
                 const ChunkInfo chunk = pattern->chunk(p, c);
                 if (chunk.flat) plain = false;
                 boxes.push_back({chunk.rank == kNone ? 0 : chunk.rank,
-                                 {Dims(chunk.offsets.begin(), chunk.offsets.end()), Dims(chunk.lengths.begin(), chunk.lengths.end())}});
+                                 {Dims(chunk.offsets.begin(), chunk.offsets.end()),
+                                  Dims(chunk.lengths.begin(), chunk.lengths.end())}});
             }
             if (plain && !boxes.empty()) return boxes;
             boxes.clear();  // gaps, overlaps or flat ranges cannot be a pattern for writing
@@ -309,7 +331,8 @@ class WishMaker {
         }
         auto value = input_.objectValue(o);
         if (!value.ok()) {
-            wish_.leftOut.push_back({object.name, fmt::format("its value cannot be read: {}", describe(value.error()))});
+            wish_.leftOut.push_back(
+                {object.name, fmt::format("its value cannot be read: {}", describe(value.error()))});
             return {};
         }
         wanted.value = std::move(value).value();
@@ -343,6 +366,8 @@ class WishMaker {
 
 }  // namespace
 
-Result<Wish> makeWish(const WishInput& input, const ConvertRequest& request) { return WishMaker(input, request).make(); }
+Result<Wish> makeWish(const WishInput& input, const ConvertRequest& request) {
+    return WishMaker(input, request).make();
+}
 
 }  // namespace shardscope

@@ -1,5 +1,6 @@
-// Coverage of 1,024 tensors x 1,024 chunks: cut along one dimension, in 32 x 32 grids, and in ragged three-dimensional
-// boxes; each whole, and with one chunk missing in every tensor. Prints one JSON object of seconds.
+// Coverage of 1,024 tensors x 1,024 chunks: cut along one dimension, in 32 x 32 grids, and in ragged
+// three-dimensional boxes; each whole, and with one chunk missing in every tensor. Prints one JSON object of
+// seconds.
 #include <chrono>
 #include <cstdio>
 #include <random>
@@ -58,13 +59,15 @@ Catalog ragged(bool hole) {
             const size_t dim = random() % 3;
             if (boxes[pick].lengths[dim] < 2) continue;
             Box second = boxes[pick];
-            const int64_t cut = 1 + static_cast<int64_t>(random() % static_cast<unsigned>(second.lengths[dim] - 1));
+            const int64_t cut =
+                1 + static_cast<int64_t>(random() % static_cast<unsigned>(second.lengths[dim] - 1));
             boxes[pick].lengths[dim] = cut;
             second.offsets[dim] += cut;
             second.lengths[dim] -= cut;
             boxes.push_back(second);
         }
-        for (size_t i = hole ? 1 : 0; i < boxes.size(); ++i) add(builder, boxes[i].offsets, boxes[i].lengths);
+        for (size_t i = hole ? 1 : 0; i < boxes.size(); ++i)
+            add(builder, boxes[i].offsets, boxes[i].lengths);
     }
     return std::move(builder).finish();
 }
@@ -72,7 +75,8 @@ Catalog ragged(bool hole) {
 void measure(const char* name, const Catalog& catalog, bool hole, bool last) {
     const auto start = std::chrono::steady_clock::now();
     uint64_t gaps = 0;
-    for (TensorId t = 0; t < catalog.tensorCount(); ++t) gaps += checkCoverage(catalog, t).gaps.size();
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+        gaps += checkCoverage(catalog, t).gaps.size();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if ((gaps > 0) != hole) std::abort();
     std::printf("\"%s%s\": %.6f%s", name, hole ? "_with_gaps" : "", seconds, last ? "" : ", ");

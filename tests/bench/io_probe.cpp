@@ -1,5 +1,6 @@
-// How fast this disk copies: io_probe SOURCE... DESTINATION reads all bytes of the sources and writes them into one
-// preallocated file, past the page cache, 4 MiB at a time on several threads, and syncs. Prints a JSON object.
+// How fast this disk copies: io_probe SOURCE... DESTINATION reads all bytes of the sources and writes them
+// into one preallocated file, past the page cache, 4 MiB at a time on several threads, and syncs. Prints a
+// JSON object.
 //   --read-only SOURCE...   only reads (through the page cache when it is there)
 #include <atomic>
 #include <chrono>
@@ -74,7 +75,8 @@ int main(int argc, char** argv) {
             }
         });
     }
-    for (std::thread& thread : threads) thread.join();
+    for (std::thread& thread : threads)
+        thread.join();
     if (out) must(out->sync());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     std::printf("{\"bytes\": %llu, \"seconds\": %.4f}\n", static_cast<unsigned long long>(total), seconds);

@@ -27,20 +27,24 @@ int main(int argc, char** argv) {
         const auto start = std::chrono::steady_clock::now();
         uint64_t nan = 0;
         std::mutex mutex;
-        const Status status = scanTensors(*checkpoint->reader, ids, {}, resources, [&](const TileView& tile) -> Status {
-            if (!values) return {};
-            ValueCounts counts;
-            countValues(checkpoint->catalog().dtype(tile.tensor), tile.bytes, counts);
-            std::lock_guard lock(mutex);
-            nan += counts.nan;
-            return {};
-        });
+        const Status status =
+            scanTensors(*checkpoint->reader, ids, {}, resources, [&](const TileView& tile) -> Status {
+                if (!values) return {};
+                ValueCounts counts;
+                countValues(checkpoint->catalog().dtype(tile.tensor), tile.bytes, counts);
+                std::lock_guard lock(mutex);
+                nan += counts.nan;
+                return {};
+            });
         if (!status.ok()) {
             std::fprintf(stderr, "%s\n", describe(status.error()).c_str());
             return 1;
         }
-        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        std::printf("{\"what\": \"%s\", \"bytes\": %llu, \"seconds\": %.4f, \"nan\": %llu}\n", values ? "scan" : "read",
-                    static_cast<unsigned long long>(checkpoint->catalog().totalBytes()), seconds, static_cast<unsigned long long>(nan));
+        const double seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        std::printf("{\"what\": \"%s\", \"bytes\": %llu, \"seconds\": %.4f, \"nan\": %llu}\n",
+                    values ? "scan" : "read",
+                    static_cast<unsigned long long>(checkpoint->catalog().totalBytes()), seconds,
+                    static_cast<unsigned long long>(nan));
     }
 }

@@ -1,4 +1,5 @@
-// Conversions as a user runs them: between all formats and shardings, compared by digest; refusals; resume and overwrite.
+// Conversions as a user runs them: between all formats and shardings, compared by digest; refusals; resume
+// and overwrite.
 #include <QDir>
 #include <QFile>
 #include <QTemporaryDir>
@@ -13,7 +14,9 @@ using nlohmann::json;
 
 namespace {
 
-QString genuine(const char* family, const char* name) { return QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/%1/%2/ckpt").arg(family, name); }
+QString genuine(const char* family, const char* name) {
+    return QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/%1/%2/ckpt").arg(family, name);
+}
 
 json digests(const QString& path) {
     const Outcome digest = runShardscope({"digest", path, "--algorithm", "sha256", "--json"});
@@ -41,17 +44,24 @@ class ConvertCliTest : public QObject {
             {"safetensors in small files", "safetensors", {"--max-file-size", "1KiB"}},
             {"torch", "torch", {}},
             {"dcp", "dcp", {}},
-            {"dcp tp=2,dp=3", "dcp", {"--mesh", "tp=2,dp=3", "--shard", "*weight:tp=0,dp=1", "--shard", "*:dp=0"}},
+            {"dcp tp=2,dp=3",
+             "dcp",
+             {"--mesh", "tp=2,dp=3", "--shard", "*weight:tp=0,dp=1", "--shard", "*:dp=0"}},
             {"dcp even", "dcp", {"--mesh", "x=4", "--shard", "*:x=-1", "--split", "even"}},
         };
-        for (const auto& [family, name] : {std::pair{"dcp", "t2.15.0-standard"}, std::pair{"dcp", "t2.1.2-standard"}, std::pair{"dcp", "t2.6.0-fsdp1"},
-                                           std::pair{"dcp", "t2.15.0-zstd"}, std::pair{"dcp", "t2.15.0-noncontig-shard"}, std::pair{"dcp", "t2.15.0-no-dist"},
-                                           std::pair{"dcp", "t2.15.0-no-collectives"}, std::pair{"dcp", "t2.15.0-hf-sharded"}, std::pair{"torch_save", "t2.15.0-views"},
-                                           std::pair{"torch_save", "t2.15.0-dtypes"}, std::pair{"torch_save", "t1.13.1-legacy"}, std::pair{"torch_save", "t2.15.0-conj-neg"},
-                                           std::pair{"torch_save", "t2.15.0-nested"}, std::pair{"torch_save", "t2.15.0-optimizer"}, std::pair{"torch_save", "t2.15.0-tied"},
-                                           std::pair{"safetensors", "dtypes"}, std::pair{"safetensors", "hf-sharded"}, std::pair{"safetensors", "shapes"}}) {
+        for (const auto& [family, name] :
+             {std::pair{"dcp", "t2.15.0-standard"}, std::pair{"dcp", "t2.1.2-standard"},
+              std::pair{"dcp", "t2.6.0-fsdp1"}, std::pair{"dcp", "t2.15.0-zstd"},
+              std::pair{"dcp", "t2.15.0-noncontig-shard"}, std::pair{"dcp", "t2.15.0-no-dist"},
+              std::pair{"dcp", "t2.15.0-no-collectives"}, std::pair{"dcp", "t2.15.0-hf-sharded"},
+              std::pair{"torch_save", "t2.15.0-views"}, std::pair{"torch_save", "t2.15.0-dtypes"},
+              std::pair{"torch_save", "t1.13.1-legacy"}, std::pair{"torch_save", "t2.15.0-conj-neg"},
+              std::pair{"torch_save", "t2.15.0-nested"}, std::pair{"torch_save", "t2.15.0-optimizer"},
+              std::pair{"torch_save", "t2.15.0-tied"}, std::pair{"safetensors", "dtypes"},
+              std::pair{"safetensors", "hf-sharded"}, std::pair{"safetensors", "shapes"}}) {
             for (const Way& way : ways) {
-                QTest::newRow((std::string(family) + "/" + name + " to " + way.name).c_str()) << genuine(family, name) << QString(way.format) << way.options;
+                QTest::newRow((std::string(family) + "/" + name + " to " + way.name).c_str())
+                    << genuine(family, name) << QString(way.format) << way.options;
             }
         }
     }
@@ -71,19 +81,24 @@ class ConvertCliTest : public QObject {
         COMPARE_JSON(report["schema"], json("shardscope.report/1"));
         COMPARE_JSON(report["plan"]["bytes_written"], plan.json()["bytes_written"]);
         COMPARE_JSON(report["verified"], json(true));
-        QCOMPARE(QDir(directory.path()).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot).size(), 1);
+        QCOMPARE(
+            QDir(directory.path()).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot).size(),
+            1);
 
         // Everything that the plan did not leave out is there, with the same bytes.
         json before = digests(source);
         const json after = digests(target);
         std::set<std::string> left;
-        for (const json& entry : report["left_out"]) left.insert(entry["name"].get<std::string>());
+        for (const json& entry : report["left_out"])
+            left.insert(entry["name"].get<std::string>());
         std::set<std::string> aliases;
-        for (const json& entry : report["plan"]["changed"]) aliases.insert(entry["name"].get<std::string>());
+        for (const json& entry : report["plan"]["changed"])
+            aliases.insert(entry["name"].get<std::string>());
         size_t compared = 0;
         for (const auto& [name, hex] : before.items()) {
             const std::string whole = name.substr(0, name.find('#'));
-            if (left.contains(name) || (whole != name && left.contains(whole)) || aliases.contains(name)) continue;
+            if (left.contains(name) || (whole != name && left.contains(whole)) || aliases.contains(name))
+                continue;
             QVERIFY2(after.contains(name), ("lost without a word: " + name).c_str());
             QVERIFY2(after[name] == hex, name.c_str());
             ++compared;
@@ -91,23 +106,31 @@ class ConvertCliTest : public QObject {
         QVERIFY(compared > 0 || before.empty());
         const Outcome validation = runShardscope({"validate", target, "--level", "values", "--json"});
         for (const json& finding : validation.json()["findings"]) {
-            QVERIFY2(finding["severity"] != "error" || finding["rule"] == "value.nan" || finding["rule"] == "value.inf", finding.dump().c_str());
+            QVERIFY2(finding["severity"] != "error" || finding["rule"] == "value.nan" ||
+                         finding["rule"] == "value.inf",
+                     finding.dump().c_str());
         }
     }
 
     void existingDestinationIsKept() {
         QTemporaryDir directory;
         const QString target = directory.filePath("out");
-        const QStringList words{"convert", genuine("dcp", "t2.15.0-fsdp2-adam"), target, "--to", "safetensors"};
+        const QStringList words{"convert", genuine("dcp", "t2.15.0-fsdp2-adam"), target, "--to",
+                                "safetensors"};
         QCOMPARE(runShardscope(words).exitCode, 0);
         const json before = digests(target);
         const Outcome again = runShardscope(words + QStringList{"--json"});
         QCOMPARE(again.exitCode, 4);
         COMPARE_JSON(again.json()["code"], json("exists"));
         COMPARE_JSON(digests(target), before);
-        QCOMPARE(runShardscope(QStringList{"convert", genuine("dcp", "t2.6.0-fsdp2-model"), target, "--to", "safetensors", "--overwrite"}).exitCode, 0);
+        QCOMPARE(runShardscope(QStringList{"convert", genuine("dcp", "t2.6.0-fsdp2-model"), target, "--to",
+                                           "safetensors", "--overwrite"})
+                     .exitCode,
+                 0);
         QVERIFY(digests(target) != before);
-        QCOMPARE(QDir(directory.path()).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot).size(), 1);
+        QCOMPARE(
+            QDir(directory.path()).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot).size(),
+            1);
     }
 
     void neverIntoOrOverTheSource() {
@@ -131,7 +154,8 @@ class ConvertCliTest : public QObject {
         QFETCH(QString, name);
         QFETCH(int, exitCode);
         QTemporaryDir directory;
-        const Outcome run = runShardscope({"convert", genuine("dcp", name.toUtf8()), directory.filePath("out"), "--to", "safetensors", "--json"});
+        const Outcome run = runShardscope({"convert", genuine("dcp", name.toUtf8()),
+                                           directory.filePath("out"), "--to", "safetensors", "--json"});
         QVERIFY2(run.exitCode == exitCode, (run.out + run.err).c_str());
         QVERIFY(QDir(directory.path()).isEmpty(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot));
     }
@@ -139,7 +163,8 @@ class ConvertCliTest : public QObject {
     void gapsAreFilledWhenAsked() {
         QTemporaryDir directory;
         const QString target = directory.filePath("out");
-        const Outcome run = runShardscope({"convert", genuine("dcp", "t2.15.0-damaged-gap"), target, "--to", "safetensors", "--fill-gaps", "nan", "--json"});
+        const Outcome run = runShardscope({"convert", genuine("dcp", "t2.15.0-damaged-gap"), target, "--to",
+                                           "safetensors", "--fill-gaps", "nan", "--json"});
         QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
         const Outcome show = runShardscope({"show", target, "model.w", "--values", "--json"});
         COMPARE_JSON(show.json()["values"]["nan"], json(8));
@@ -149,7 +174,8 @@ class ConvertCliTest : public QObject {
         QTemporaryDir directory;
         const QString target = directory.filePath("out");
         const QString source = genuine("dcp", "t2.15.0-fsdp2-adam");
-        const Outcome run = runShardscope({"convert", source, target, "--to", "safetensors", "--weights-only", "--rename", "^model\\.=", "--dtype", "*weight=bf16", "--json"});
+        const Outcome run = runShardscope({"convert", source, target, "--to", "safetensors", "--weights-only",
+                                           "--rename", "^model\\.=", "--dtype", "*weight=bf16", "--json"});
         QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
         const json listing = runShardscope({"ls", target, "--json"}).json();
         QVERIFY(!listing["tensors"].empty());
@@ -165,9 +191,11 @@ class ConvertCliTest : public QObject {
         const QString whole = directory.filePath("whole.pt");
         const QString like = genuine("dcp", "t2.15.0-fsdp2-tp");
         QCOMPARE(runShardscope({"convert", like, whole, "--to", "torch"}).exitCode, 0);
-        const Outcome run = runShardscope({"convert", whole, directory.filePath("again"), "--to", "dcp", "--like", like, "--json"});
+        const Outcome run = runShardscope(
+            {"convert", whole, directory.filePath("again"), "--to", "dcp", "--like", like, "--json"});
         QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
-        const json diff = runShardscope({"diff", like, directory.filePath("again"), "--values", "--json"}).json();
+        const json diff =
+            runShardscope({"diff", like, directory.filePath("again"), "--values", "--json"}).json();
         COMPARE_JSON(diff["equal"], json(true));
         QVERIFY2(diff["placement"].empty(), diff.dump().c_str());
     }
@@ -175,16 +203,20 @@ class ConvertCliTest : public QObject {
     void extractsOneTensor() {
         QTemporaryDir directory;
         const QString source = genuine("dcp", "t2.15.0-fsdp2-tp");
-        QCOMPARE(runShardscope({"extract", source, "model.fc1.weight", directory.filePath("w.npy")}).exitCode, 0);
+        QCOMPARE(runShardscope({"extract", source, "model.fc1.weight", directory.filePath("w.npy")}).exitCode,
+                 0);
         QFile npy(directory.filePath("w.npy"));
         QVERIFY(npy.open(QIODevice::ReadOnly));
         const QByteArray bytes = npy.readAll();
         QVERIFY(bytes.startsWith("\x93NUMPY"));
         QCOMPARE(bytes.size(), 128 + 48 * 4);
-        QCOMPARE(runShardscope({"extract", source, "model.fc1.weight", directory.filePath("w.safetensors")}).exitCode, 0);
+        QCOMPARE(runShardscope({"extract", source, "model.fc1.weight", directory.filePath("w.safetensors")})
+                     .exitCode,
+                 0);
         const json digest = digests(directory.filePath("w.safetensors"));
         COMPARE_JSON(digest["model.fc1.weight"], digests(source)["model.fc1.weight"]);
-        QCOMPARE(runShardscope({"extract", source, "model.fc1.weight", directory.filePath("w.npy")}).exitCode, 4);
+        QCOMPARE(runShardscope({"extract", source, "model.fc1.weight", directory.filePath("w.npy")}).exitCode,
+                 4);
     }
 };
 

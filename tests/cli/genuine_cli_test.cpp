@@ -1,5 +1,5 @@
-// Every genuine checkpoint against `ls`, `digest --algorithm sha256` and `validate`: names, dtypes, shapes, chunks, objects,
-// bytes, and for the damaged ones the fault that was made.
+// Every genuine checkpoint against `ls`, `digest --algorithm sha256` and `validate`: names, dtypes, shapes,
+// chunks, objects, bytes, and for the damaged ones the fault that was made.
 #include <QTest>
 #include <algorithm>
 #include <map>
@@ -14,7 +14,9 @@ using nlohmann::json;
 
 namespace {
 
-QString q(const std::string& s) { return QString::fromStdString(s); }
+QString q(const std::string& s) {
+    return QString::fromStdString(s);
+}
 
 // Rules that stand for each kind of damage in expected.json.
 const std::map<std::string, std::set<std::string>> kRules{
@@ -38,7 +40,9 @@ bool exactJson(const json& value) {
     return true;
 }
 
-std::string box(const json& offsets, const json& lengths) { return offsets.dump() + lengths.dump(); }
+std::string box(const json& offsets, const json& lengths) {
+    return offsets.dump() + lengths.dump();
+}
 
 }  // namespace
 
@@ -52,7 +56,8 @@ class GenuineCliTest : public QObject {
         for (const char* family : {"dcp", "torch_save", "safetensors"}) {
             const auto cases = genuineCases(family);
             for (size_t i = 0; i < cases.size(); ++i) {
-                QTest::newRow((cases[i].family + "/" + cases[i].name).c_str()) << QString(family) << static_cast<int>(i);
+                QTest::newRow((cases[i].family + "/" + cases[i].name).c_str())
+                    << QString(family) << static_cast<int>(i);
             }
         }
     }
@@ -85,26 +90,31 @@ class GenuineCliTest : public QObject {
         const json listing = ls.json();
         COMPARE_JSON(listing["schema"], json("shardscope.ls/1"));
         std::map<std::string, json> tensors;
-        for (const json& t : listing["tensors"]) QVERIFY2(tensors.emplace(t["name"], t).second, t["name"].get<std::string>().c_str());
+        for (const json& t : listing["tensors"])
+            QVERIFY2(tensors.emplace(t["name"], t).second, t["name"].get<std::string>().c_str());
 
         size_t expectedCount = c.expected["tensors"].size();
         for (const auto& [name, want] : c.expected["tensors"].items()) {
             QVERIFY2(tensors.contains(name), ("missing: " + name).c_str());
             const json& got = tensors[name];
-            if (c.name.find("shape-mismatch") == std::string::npos) QCOMPARE(got["shape"].dump(), want["shape"].dump());
+            if (c.name.find("shape-mismatch") == std::string::npos)
+                QCOMPARE(got["shape"].dump(), want["shape"].dump());
             QCOMPARE(got["dtype"].get<std::string>(), want["dtype"].get<std::string>());
             // (A consolidated checkpoint lists the shards that it was made from.)
             if (want.contains("chunks") && !c.damaged() && c.expected["format"] != "safetensors") {
-                // Expected chunks are every rank's, before replicas were dropped: the distinct boxes must be the same.
+                // Expected chunks are every rank's, before replicas were dropped: the distinct boxes must be
+                // the same.
                 std::set<std::string> wanted, found;
                 for (const json& chunk : want["chunks"]) {
                     bool empty = false;
-                    for (const json& l : chunk["lengths"]) empty = empty || l == 0;
+                    for (const json& l : chunk["lengths"])
+                        empty = empty || l == 0;
                     if (!empty) wanted.insert(box(chunk["offsets"], chunk["lengths"]));
                 }
                 for (const json& chunk : got["chunks"]) {
                     bool empty = false;
-                    for (const json& l : chunk["lengths"]) empty = empty || l == 0;
+                    for (const json& l : chunk["lengths"])
+                        empty = empty || l == 0;
                     if (!empty) found.insert(box(chunk["offsets"], chunk["lengths"]));
                 }
                 QVERIFY2(wanted == found, name.c_str());
@@ -124,11 +134,14 @@ class GenuineCliTest : public QObject {
         }
 
         std::map<std::string, json> objects;
-        for (const json& o : listing["objects"]) objects.emplace(o["name"], o);
+        for (const json& o : listing["objects"])
+            objects.emplace(o["name"], o);
         for (const auto& [name, want] : c.expected["objects"].items()) {
             QVERIFY2(objects.contains(name), ("missing object: " + name).c_str());
             QVERIFY2(!objects[name].contains("error"), objects[name].dump().c_str());
-            if (exactJson(want)) QVERIFY2(objects[name]["value"] == want, (name + ": " + objects[name]["value"].dump() + " is not " + want.dump()).c_str());
+            if (exactJson(want))
+                QVERIFY2(objects[name]["value"] == want,
+                         (name + ": " + objects[name]["value"].dump() + " is not " + want.dump()).c_str());
         }
         QCOMPARE(objects.size(), c.expected["objects"].size());
     }
@@ -156,7 +169,8 @@ class GenuineCliTest : public QObject {
         COMPARE_JSON(report["schema"], json("shardscope.validate/1"));
         if (!c.damaged()) {
             for (const json& finding : report["findings"]) {
-                QVERIFY2(finding["severity"] != "error" || finding["rule"] == "security.global", finding.dump().c_str());
+                QVERIFY2(finding["severity"] != "error" || finding["rule"] == "security.global",
+                         finding.dump().c_str());
             }
             if (c.name.find("stale") != std::string::npos) COMPARE_JSON(report["verdict"], json("care"));
             return;
@@ -171,19 +185,23 @@ class GenuineCliTest : public QObject {
             }
             QVERIFY2(match, ("not found: " + made.dump() + " in " + report.dump()).c_str());
             const std::string text = match->dump();
-            if (made.contains("file")) QVERIFY2(text.find(made["file"].get<std::string>()) != std::string::npos, text.c_str());
-            if (made.contains("tensor")) QVERIFY2(text.find(made["tensor"].get<std::string>()) != std::string::npos, text.c_str());
+            if (made.contains("file"))
+                QVERIFY2(text.find(made["file"].get<std::string>()) != std::string::npos, text.c_str());
+            if (made.contains("tensor"))
+                QVERIFY2(text.find(made["tensor"].get<std::string>()) != std::string::npos, text.c_str());
             if (made["kind"] == "gap") {
                 bool exact = false;
                 for (const json& e : (*match)["examples"]) {
-                    exact = exact || (e["offsets"] == made["region"]["offsets"] && e["lengths"] == made["region"]["lengths"]);
+                    exact = exact || (e["offsets"] == made["region"]["offsets"] &&
+                                      e["lengths"] == made["region"]["lengths"]);
                 }
                 QVERIFY2(exact, text.c_str());
             }
         }
         // One cause, not one finding per tensor.
         if (c.name.find("missing-file") != std::string::npos) {
-            for (const json& finding : report["findings"]) QVERIFY2(finding["rule"] != "coverage.gap", finding.dump().c_str());
+            for (const json& finding : report["findings"])
+                QVERIFY2(finding["rule"] != "coverage.gap", finding.dump().c_str());
         }
     }
 };

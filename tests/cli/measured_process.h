@@ -17,7 +17,7 @@ struct Measured {
     int signal = 0;
     double seconds = 0;  // processor time, of user and system
     double wallSeconds = 0;
-    uint64_t peakBytes = 0;   // of resident memory, sampled
+    uint64_t peakBytes = 0;  // of resident memory, sampled
     std::string out, err;
 
     nlohmann::json json() const { return nlohmann::json::parse(out, nullptr, false); }

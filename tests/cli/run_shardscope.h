@@ -19,8 +19,8 @@ Outcome runShardscope(const QStringList& arguments, int timeoutMs = 120'000);
 }  // namespace shardscope::test
 
 // QCOMPARE cannot print JSON.
-#define COMPARE_JSON(actual, expected)                                          \
-    do {                                                                        \
-        const nlohmann::json one = (actual), other = (expected);                \
+#define COMPARE_JSON(actual, expected)                                            \
+    do {                                                                          \
+        const nlohmann::json one = (actual), other = (expected);                  \
         QVERIFY2(one == other, (one.dump() + " is not " + other.dump()).c_str()); \
     } while (false)

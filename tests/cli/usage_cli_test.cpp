@@ -1,4 +1,5 @@
-// The manners of the program: help, exit codes, JSON errors, what it says about things that are no checkpoints.
+// The manners of the program: help, exit codes, JSON errors, what it says about things that are no
+// checkpoints.
 #include <QFile>
 #include <QTemporaryDir>
 #include <QTest>
@@ -11,12 +12,15 @@ using nlohmann::json;
 class UsageCliTest : public QObject {
     Q_OBJECT
 
-    static QString dcp(const char* name) { return QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/dcp/%1/ckpt").arg(name); }
+    static QString dcp(const char* name) {
+        return QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/dcp/%1/ckpt").arg(name);
+    }
 
   private slots:
     void everyVerbHelpsWithAnExample_data() {
         QTest::addColumn<QString>("verb");
-        for (const char* verb : {"info", "ls", "show", "map", "validate", "digest", "diff", "plan", "convert", "reshard", "extract", "formats", "doctor", "completion"}) {
+        for (const char* verb : {"info", "ls", "show", "map", "validate", "digest", "diff", "plan", "convert",
+                                 "reshard", "extract", "formats", "doctor", "completion"}) {
             QTest::newRow(verb) << QString(verb);
         }
     }
@@ -38,16 +42,28 @@ class UsageCliTest : public QObject {
         QCOMPARE(error.exitCode, 2);
         COMPARE_JSON(error.json()["schema"], json("shardscope.error/1"));
         COMPARE_JSON(error.json()["code"], json("usage"));
-        QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "pickle"}).exitCode, 2);
-        QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "dcp", "--mesh", "tp=zero"}).exitCode, 2);
-        QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "dcp", "--shard", "*:tp=0"}).exitCode, 2);
-        QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "dcp", "--mesh", "tp=2", "--shard", "*:dp=0"}).exitCode, 2);
+        QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "pickle"}).exitCode,
+                 2);
+        QCOMPARE(runShardscope(
+                     {"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "dcp", "--mesh", "tp=zero"})
+                     .exitCode,
+                 2);
+        QCOMPARE(runShardscope(
+                     {"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "dcp", "--shard", "*:tp=0"})
+                     .exitCode,
+                 2);
+        QCOMPARE(runShardscope({"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", "dcp", "--mesh",
+                                "tp=2", "--shard", "*:dp=0"})
+                     .exitCode,
+                 2);
     }
 
     void notACheckpoint_data() {
         QTest::addColumn<QByteArray>("content");
         QTest::addColumn<QString>("says");
-        QTest::newRow("git-lfs") << QByteArray("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n") << "git-lfs";
+        QTest::newRow("git-lfs") << QByteArray(
+                                        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
+                                 << "git-lfs";
         QTest::newRow("html") << QByteArray("<!DOCTYPE html><html></html>") << "HTML";
         QTest::newRow("empty") << QByteArray() << "empty";
         QTest::newRow("zeros") << QByteArray(4096, '\0') << "zero";
@@ -87,20 +103,24 @@ class UsageCliTest : public QObject {
         COMPARE_JSON(j["totals"]["ranks"], json(4));
         QVERIFY(j["mesh"].is_object());
         QVERIFY(!j["mesh"]["evidence"].empty());
-        for (const char* key : {"tensors", "parameters", "bytes", "chunks", "objects", "files", "ranks"}) QVERIFY(j["totals"].contains(key));
+        for (const char* key : {"tensors", "parameters", "bytes", "chunks", "objects", "files", "ranks"})
+            QVERIFY(j["totals"].contains(key));
     }
 
     void mapAndShowAndCompletion() {
         QVERIFY(runShardscope({"map", dcp("t2.15.0-fsdp2-tp")}).out.find("▂") != std::string::npos);
-        QVERIFY(runShardscope({"map", dcp("t2.15.0-fsdp2-tp"), "--ascii"}).out.find("#") != std::string::npos);
-        const Outcome show = runShardscope({"show", dcp("t2.15.0-fsdp2-tp"), "model.fc1.weight", "--values", "--json"});
+        QVERIFY(runShardscope({"map", dcp("t2.15.0-fsdp2-tp"), "--ascii"}).out.find("#") !=
+                std::string::npos);
+        const Outcome show =
+            runShardscope({"show", dcp("t2.15.0-fsdp2-tp"), "model.fc1.weight", "--values", "--json"});
         QCOMPARE(show.exitCode, 0);
         COMPARE_JSON(show.json()["values"]["elements"], json(48));
         QCOMPARE(runShardscope({"show", dcp("t2.15.0-fsdp2-tp"), "no.such"}).exitCode, 3);
         for (const char* shell : {"bash", "zsh", "fish"}) {
             const Outcome script = runShardscope({"completion", shell});
             QCOMPARE(script.exitCode, 0);
-            QVERIFY(script.out.find("--weights-only") != std::string::npos || script.out.find("weights-only") != std::string::npos);
+            QVERIFY(script.out.find("--weights-only") != std::string::npos ||
+                    script.out.find("weights-only") != std::string::npos);
         }
         COMPARE_JSON(runShardscope({"formats", "--json"}).json()["schema"], json("shardscope.formats/1"));
         COMPARE_JSON(runShardscope({"doctor", "--json"}).json()["schema"], json("shardscope.doctor/1"));

@@ -1,9 +1,10 @@
+#include "base/error.h"
+
 #include <QTest>
 #include <cerrno>
 #include <limits>
 
 #include "base/checked.h"
-#include "base/error.h"
 #include "base/result.h"
 
 using namespace shardscope;
@@ -24,7 +25,8 @@ class ErrorTest : public QObject {
     }
 
     void innerKnowledgeIsKept() {
-        const Error error = damaged("short", 12).inFile("a").inFile("b").at(99).ofTensor("w").withHint("do this");
+        const Error error =
+            damaged("short", 12).inFile("a").inFile("b").at(99).ofTensor("w").withHint("do this");
         QCOMPARE(describe(error), std::string("a at byte 12: tensor 'w': short (do this)"));
     }
 

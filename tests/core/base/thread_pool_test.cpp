@@ -1,9 +1,10 @@
+#include "base/thread_pool.h"
+
 #include <QTest>
 #include <atomic>
 #include <thread>
 
 #include "base/memory_budget.h"
-#include "base/thread_pool.h"
 
 using namespace shardscope;
 
@@ -14,11 +15,14 @@ class ThreadPoolTest : public QObject {
     void everyIndexOnce() {
         ThreadPool pool(4);
         std::vector<std::atomic<int>> seen(10'000);
-        QVERIFY(pool.parallelFor(seen.size(), {}, [&](size_t i) -> Status {
-                        ++seen[i];
-                        return {};
-                    }).ok());
-        for (const auto& n : seen) QCOMPARE(n.load(), 1);
+        QVERIFY(pool.parallelFor(seen.size(), {},
+                                 [&](size_t i) -> Status {
+                                     ++seen[i];
+                                     return {};
+                                 })
+                    .ok());
+        for (const auto& n : seen)
+            QCOMPARE(n.load(), 1);
     }
 
     void firstErrorEndsIt() {
@@ -47,12 +51,14 @@ class ThreadPoolTest : public QObject {
     void nestedCallsDoNotDeadlock() {
         ThreadPool pool(2);
         std::atomic<int> inner{0};
-        QVERIFY(pool.parallelFor(8, {}, [&](size_t) {
-                        return pool.parallelFor(8, {}, [&](size_t) -> Status {
-                            ++inner;
-                            return {};
-                        });
-                    }).ok());
+        QVERIFY(pool.parallelFor(8, {},
+                                 [&](size_t) {
+                                     return pool.parallelFor(8, {}, [&](size_t) -> Status {
+                                         ++inner;
+                                         return {};
+                                     });
+                                 })
+                    .ok());
         QCOMPARE(inner.load(), 64);
     }
 
@@ -69,7 +75,8 @@ class ThreadPoolTest : public QObject {
                 }
             });
         }
-        for (auto& thread : threads) thread.join();
+        for (auto& thread : threads)
+            thread.join();
         QVERIFY(budget.peak() <= 100);
         const auto alone = budget.acquire(1000);  // larger than the limit: passes when nothing else is held
         QCOMPARE(budget.peak(), uint64_t{1000});

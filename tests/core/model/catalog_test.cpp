@@ -1,6 +1,6 @@
-#include <QTest>
-
 #include "model/catalog.h"
+
+#include <QTest>
 
 using namespace shardscope;
 

@@ -1,10 +1,11 @@
+#include "model/region.h"
+
 #include <QTest>
 #include <random>
 
 #include "model/dtype.h"
 #include "model/mesh.h"
 #include "model/path.h"
-#include "model/region.h"
 
 using namespace shardscope;
 
@@ -37,19 +38,23 @@ class RegionTest : public QObject {
             }
             QCOMPARE(elementCount(lengths), static_cast<int64_t>(positions.size()));
             for (int64_t p = 0; p <= total; ++p) {
-                const auto before = std::lower_bound(positions.begin(), positions.end(), p) - positions.begin();
+                const auto before =
+                    std::lower_bound(positions.begin(), positions.end(), p) - positions.begin();
                 QCOMPARE(elementsBefore(p, shape, offsets, lengths), static_cast<int64_t>(before));
             }
-            for (size_t i = 0; i < positions.size(); ++i) QCOMPARE(positionOf(static_cast<int64_t>(i), shape, offsets, lengths), positions[i]);
+            for (size_t i = 0; i < positions.size(); ++i)
+                QCOMPARE(positionOf(static_cast<int64_t>(i), shape, offsets, lengths), positions[i]);
             const auto n = static_cast<int64_t>(positions.size());
             const int64_t first = n ? static_cast<int64_t>(random() % n) : 0;
             std::vector<int64_t> visited;
             int64_t expectedStart = first;
-            forEachRun(first, n, shape, offsets, lengths, [&](int64_t start, int64_t position, int64_t count) {
-                QCOMPARE(start, expectedStart);
-                for (int64_t k = 0; k < count; ++k) visited.push_back(position + k);
-                expectedStart = start + count;
-            });
+            forEachRun(first, n, shape, offsets, lengths,
+                       [&](int64_t start, int64_t position, int64_t count) {
+                           QCOMPARE(start, expectedStart);
+                           for (int64_t k = 0; k < count; ++k)
+                               visited.push_back(position + k);
+                           expectedStart = start + count;
+                       });
             QVERIFY(std::equal(visited.begin(), visited.end(), positions.begin() + first, positions.end()));
         }
     }
@@ -78,12 +83,19 @@ class RegionTest : public QObject {
         QVERIFY(mesh.ok());
         QCOMPARE(mesh->ranks(), 24U);
         QCOMPARE(mesh->coordinates(23), (std::vector<uint32_t>{1, 2, 3}));
-        for (uint32_t r = 0; r < 24; ++r) QCOMPARE(mesh->rankAt(mesh->coordinates(r)), r);
-        for (const char* bad : {"", "tp", "tp=", "tp=0", "tp=x", "=3", "tp=2,tp=2", "a=1000,b=1000,c=1000", "tp=-1"}) QVERIFY2(!parseMesh(bad).ok(), bad);
+        for (uint32_t r = 0; r < 24; ++r)
+            QCOMPARE(mesh->rankAt(mesh->coordinates(r)), r);
+        for (const char* bad :
+             {"", "tp", "tp=", "tp=0", "tp=x", "=3", "tp=2,tp=2", "a=1000,b=1000,c=1000", "tp=-1"})
+            QVERIFY2(!parseMesh(bad).ok(), bad);
     }
 
     void pathsKeepTheirKinds() {
-        const Path path{keyPart("optimizer"), keyPart("state.layers.0.w"), {PathPart::Kind::integerKey, "", -7}, indexPart(3), {PathPart::Kind::otherKey, "(1, 2)", 0}};
+        const Path path{keyPart("optimizer"),
+                        keyPart("state.layers.0.w"),
+                        {PathPart::Kind::integerKey, "", -7},
+                        indexPart(3),
+                        {PathPart::Kind::otherKey, "(1, 2)", 0}};
         QCOMPARE(pathName(path), std::string("optimizer.state.layers.0.w.-7.3.(1, 2)"));
         QVERIFY(decodePath(encodePath(path)) == path);
         QVERIFY(decodePath("").empty());

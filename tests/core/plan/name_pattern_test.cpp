@@ -12,18 +12,30 @@ class NamePatternTest : public QObject {
         QTest::addColumn<QString>("pattern");
         QTest::addColumn<QString>("name");
         QTest::addColumn<bool>("expected");
-        QTest::newRow("all") << "*" << "a.b" << true;
-        QTest::newRow("empty name") << "*" << "" << true;
-        QTest::newRow("exact") << "a.b" << "a.b" << true;
-        QTest::newRow("dot is a dot") << "a.b" << "axb" << false;
-        QTest::newRow("suffix") << "*.weight" << "m.weight" << true;
-        QTest::newRow("no part") << "weight" << "m.weight" << false;
-        QTest::newRow("middle") << "m.*.w" << "m.1.2.w" << true;
-        QTest::newRow("backtrack") << "*ab*b" << "aababxb" << true;
-        QTest::newRow("question") << "layer?" << "layer7" << true;
-        QTest::newRow("question needs one") << "layer?" << "layer" << false;
-        QTest::newRow("regex") << "re:layers\\.[0-3]\\..*" << "layers.2.w" << true;
-        QTest::newRow("regex is whole") << "re:layers" << "layers.2.w" << false;
+        QTest::newRow("all") << "*"
+                             << "a.b" << true;
+        QTest::newRow("empty name") << "*"
+                                    << "" << true;
+        QTest::newRow("exact") << "a.b"
+                               << "a.b" << true;
+        QTest::newRow("dot is a dot") << "a.b"
+                                      << "axb" << false;
+        QTest::newRow("suffix") << "*.weight"
+                                << "m.weight" << true;
+        QTest::newRow("no part") << "weight"
+                                 << "m.weight" << false;
+        QTest::newRow("middle") << "m.*.w"
+                                << "m.1.2.w" << true;
+        QTest::newRow("backtrack") << "*ab*b"
+                                   << "aababxb" << true;
+        QTest::newRow("question") << "layer?"
+                                  << "layer7" << true;
+        QTest::newRow("question needs one") << "layer?"
+                                            << "layer" << false;
+        QTest::newRow("regex") << "re:layers\\.[0-3]\\..*"
+                               << "layers.2.w" << true;
+        QTest::newRow("regex is whole") << "re:layers"
+                                        << "layers.2.w" << false;
     }
     void matches() {
         QFETCH(QString, pattern);

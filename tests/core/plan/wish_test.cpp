@@ -22,7 +22,8 @@ Catalog sample() {
     add("model.w", {keyPart("model"), keyPart("w")}, {5, 4}, Role::parameter);
     add("model.layers.0.b", {keyPart("model"), keyPart("layers.0.b")}, {6}, Role::parameter);
     add("model.tied", {keyPart("model"), keyPart("tied")}, {5, 4}, Role::parameter, 0);
-    add("optim.state.w.exp_avg", {keyPart("optim"), keyPart("state"), keyPart("w"), keyPart("exp_avg")}, {5, 4}, Role::optimizer);
+    add("optim.state.w.exp_avg", {keyPart("optim"), keyPart("state"), keyPart("w"), keyPart("exp_avg")},
+        {5, 4}, Role::optimizer);
     ObjectInfo object;
     object.name = "optim.param_groups.0.lr";
     object.path = {keyPart("optim"), keyPart("param_groups"), indexPart(0), keyPart("lr")};
@@ -120,7 +121,8 @@ class WishTest : public QObject {
         const auto w = wish(source, request);
         QVERIFY(w.ok());
         QVERIFY((w->wanted.path(1) == Path{keyPart("layers.0.b")}));
-        QVERIFY((w->wanted.path(3) == Path{keyPart("opt"), keyPart("inner"), keyPart("state"), keyPart("w"), keyPart("exp_avg")}));
+        QVERIFY((w->wanted.path(3) ==
+                 Path{keyPart("opt"), keyPart("inner"), keyPart("state"), keyPart("w"), keyPart("exp_avg")}));
         request.rename = {{".*", "one"}};
         const auto clash = wish(source, request);
         QVERIFY(clash.ok());
