@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -84,6 +85,38 @@ ChunkInfo Catalog::chunk(TensorId t, ChunkId c) const {
     info.lengths = DimSpan(dims_).subspan(begin + rank, rank);
     if (!flats_.empty() && flats_[c].start >= 0) info.flat = flats_[c];
     return info;
+}
+
+// The stretches of columns that say how a tensor is cut, as text.
+template <class Visit>
+bool Catalog::cutColumns(TensorId t, Visit&& visit) const {
+    const auto text = [](const auto* from, size_t count) {
+        return std::string_view(reinterpret_cast<const char*>(from), count * sizeof(*from));
+    };
+    const DimSpan dims = shape(t);
+    const ChunkId first = firstChunk(t);
+    const size_t count = endChunk(t) - first;
+    return visit(0, text(dims.data(), dims.size())) && visit(1, text(ranks_.data() + first, count)) &&
+           visit(2, text(dims_.data() + firstDim_[t], count * dims.size() * 2)) &&
+           (flats_.empty() || visit(3, text(flats_.data() + first, count)));
+}
+
+bool Catalog::sameCut(TensorId a, TensorId b) const {
+    std::string_view texts[4];
+    cutColumns(a, [&](size_t i, std::string_view text) {
+        texts[i] = text;
+        return true;
+    });
+    return cutColumns(b, [&](size_t i, std::string_view text) { return texts[i] == text; });
+}
+
+uint64_t Catalog::cutHash(TensorId t) const {
+    uint64_t hash = 0;
+    cutColumns(t, [&](size_t, std::string_view text) {
+        hash = hash * 0x9e3779b97f4a7c15 + std::hash<std::string_view>()(text);
+        return true;
+    });
+    return hash;
 }
 
 namespace {

@@ -131,6 +131,9 @@ class Catalog {
     ChunkInfo chunk(ChunkId c) const;             // finds the tensor by binary search
     ChunkInfo chunk(TensorId t, ChunkId c) const;  // when the tensor is known
     TensorId tensorOf(ChunkId c) const;
+    // Whether two tensors have the same shape and the same boxes on the same ranks, in the same order; and a hash of that.
+    bool sameCut(TensorId a, TensorId b) const;
+    uint64_t cutHash(TensorId t) const;
 
     // --- files, objects, mesh, notes
     const std::vector<FileInfo>& files() const { return fileInfos_; }
@@ -146,6 +149,8 @@ class Catalog {
 
   private:
     friend class CatalogBuilder;
+    template <class Visit>
+    bool cutColumns(TensorId t, Visit&& visit) const;
     std::string format_, variant_, writer_;
     // Tensor columns. names_ and paths_ are blobs; an empty path stands for a single key equal to the name.
     std::string names_, paths_;

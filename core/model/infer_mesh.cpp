@@ -1,9 +1,11 @@
 #include "model/infer_mesh.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -11,16 +13,30 @@ namespace shardscope {
 
 namespace {
 
-// One piece of a cut tensor: which interval along each dimension, and the rank that holds it.
-struct CutPiece {
-    std::vector<uint32_t> cell;
-    uint32_t rank = kNone;
-};
-
 struct Cut {
     TensorCut shape;
     std::vector<std::vector<Span1>> spans;  // distinct intervals of each dimension, in order
-    std::vector<CutPiece> pieces;           // one of each box
+    // The pieces of a regular cut, one of each box: the ranks that hold them, and which interval they are along
+    // each dimension.
+    std::vector<uint32_t> ranks;
+    std::vector<uint32_t> cells;
+
+    size_t pieces() const { return ranks.size(); }
+    uint32_t cell(size_t piece, size_t dim) const { return cells[piece * spans.size() + dim]; }
+};
+
+template <class T, class Less>
+void sortUnique(std::vector<T>& values, Less less) {
+    if (!std::is_sorted(values.begin(), values.end(), less)) std::sort(values.begin(), values.end(), less);
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
+// What the cut needs of a chunk; the spans point into the catalog.
+struct Placed {
+    const int64_t* offsets;
+    const int64_t* lengths;
+    uint32_t rank;
+    ChunkId id;
 };
 
 Cut cutOf(const Catalog& catalog, TensorId tensor) {
@@ -28,31 +44,40 @@ Cut cutOf(const Catalog& catalog, TensorId tensor) {
     const DimSpan shape = catalog.shape(tensor);
     const size_t rank = shape.size();
     cut.spans.resize(rank);
-    std::set<uint32_t> ranks;
-    std::vector<ChunkInfo> chunks;
+    std::vector<uint32_t> ranks;
+    std::vector<Placed> chunks;
+    const size_t count = catalog.endChunk(tensor) - catalog.firstChunk(tensor);
+    ranks.reserve(count);
+    chunks.reserve(count);
     for (ChunkId c = catalog.firstChunk(tensor); c < catalog.endChunk(tensor); ++c) {
         const ChunkInfo chunk = catalog.chunk(tensor, c);
         if (chunk.elements() == 0) continue;
-        if (chunk.rank != kNone) ranks.insert(chunk.rank);
+        if (chunk.rank != kNone) ranks.push_back(chunk.rank);
         if (chunk.flat || !boxInside(chunk.offsets, chunk.lengths, shape)) {
             cut.shape.regular = false;
             continue;
         }
-        chunks.push_back(chunk);
-        for (size_t k = 0; k < rank; ++k)
-            cut.spans[k].push_back({chunk.offsets[k], chunk.lengths[k]});
+        chunks.push_back({chunk.offsets.data(), chunk.lengths.data(), chunk.rank, c});
+        for (size_t k = 0; k < rank; ++k) {
+            const Span1 span{chunk.offsets[k], chunk.lengths[k]};
+            if (cut.spans[k].empty() || cut.spans[k].back() != span) cut.spans[k].push_back(span);
+        }
     }
+    sortUnique(ranks, std::less<>());
     cut.shape.ranks = static_cast<uint32_t>(ranks.size());
     // Copies of a box are neighbours then; one of them is kept.
-    const auto before = [](const ChunkInfo& a, const ChunkInfo& b) {
-        if (!std::ranges::equal(a.offsets, b.offsets))
-            return std::ranges::lexicographical_compare(a.offsets, b.offsets);
-        if (!std::ranges::equal(a.lengths, b.lengths))
-            return std::ranges::lexicographical_compare(a.lengths, b.lengths);
+    const auto before = [rank](const Placed& a, const Placed& b) {
+        for (size_t k = 0; k < rank; ++k) {
+            if (a.offsets[k] != b.offsets[k]) return a.offsets[k] < b.offsets[k];
+        }
+        for (size_t k = 0; k < rank; ++k) {
+            if (a.lengths[k] != b.lengths[k]) return a.lengths[k] < b.lengths[k];
+        }
         return a.id < b.id;
     };
-    const auto same = [](const ChunkInfo& a, const ChunkInfo& b) {
-        return std::ranges::equal(a.offsets, b.offsets) && std::ranges::equal(a.lengths, b.lengths);
+    const auto same = [rank](const Placed& a, const Placed& b) {
+        return std::equal(a.offsets, a.offsets + rank, b.offsets) &&
+               std::equal(a.lengths, a.lengths + rank, b.lengths);
     };
     if (!std::is_sorted(chunks.begin(), chunks.end(), before))
         std::sort(chunks.begin(), chunks.end(), before);
@@ -65,10 +90,9 @@ Cut cutOf(const Catalog& catalog, TensorId tensor) {
     size_t cells = 1;
     for (size_t k = 0; k < rank; ++k) {
         auto& spans = cut.spans[k];
-        std::sort(spans.begin(), spans.end(), [](const Span1& a, const Span1& b) {
+        sortUnique(spans, [](const Span1& a, const Span1& b) {
             return a.offset != b.offset ? a.offset < b.offset : a.length < b.length;
         });
-        spans.erase(std::unique(spans.begin(), spans.end()), spans.end());
         cut.shape.parts.push_back(static_cast<int64_t>(std::max<size_t>(spans.size(), 1)));
         int64_t at = 0;
         for (const Span1& span : spans) {
@@ -80,19 +104,52 @@ Cut cutOf(const Catalog& catalog, TensorId tensor) {
     }
     cut.shape.regular = cut.shape.regular && chunks.size() == cells;
     if (!cut.shape.regular) return cut;
-    for (const ChunkInfo& chunk : chunks) {
-        CutPiece piece;
-        piece.rank = chunk.rank;
+    cut.ranks.reserve(chunks.size());
+    cut.cells.reserve(chunks.size() * rank);
+    for (const Placed& chunk : chunks) {
+        cut.ranks.push_back(chunk.rank);
         for (size_t k = 0; k < rank; ++k) {
             const auto it =
                 std::lower_bound(cut.spans[k].begin(), cut.spans[k].end(), chunk.offsets[k],
                                  [](const Span1& s, int64_t offset) { return s.offset < offset; });
-            piece.cell.push_back(static_cast<uint32_t>(it - cut.spans[k].begin()));
+            cut.cells.push_back(static_cast<uint32_t>(it - cut.spans[k].begin()));
         }
-        cut.pieces.push_back(std::move(piece));
     }
     return cut;
 }
+
+// The distinct ways in which the tensors of a catalog are cut. A model repeats a few of them in every layer.
+class Patterns {
+  public:
+    explicit Patterns(const Catalog& catalog) : of_(catalog.tensorCount()) {
+        std::unordered_multimap<uint64_t, uint32_t> byHash;
+        for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+            if (t > 0 && catalog.sameCut(t - 1, t)) {
+                of_[t] = of_[t - 1];
+                continue;
+            }
+            const uint64_t hash = catalog.cutHash(t);
+            const auto [first, last] = byHash.equal_range(hash);
+            const auto known = std::find_if(
+                first, last, [&](const auto& entry) { return catalog.sameCut(tensors_[entry.second], t); });
+            if (known != last) {
+                of_[t] = known->second;
+                continue;
+            }
+            of_[t] = static_cast<uint32_t>(tensors_.size());
+            byHash.emplace(hash, of_[t]);
+            tensors_.push_back(t);
+        }
+    }
+    size_t count() const { return tensors_.size(); }
+    uint32_t of(TensorId t) const { return of_[t]; }
+    // The first tensor that is cut in this way.
+    TensorId tensor(uint32_t pattern) const { return tensors_[pattern]; }
+
+  private:
+    std::vector<uint32_t> of_;
+    std::vector<TensorId> tensors_;
+};
 
 // Whether cutting `length` over `count` ranks gives just these intervals (empty ones left out).
 bool isSplit(const std::vector<Span1>& spans, int64_t length, uint32_t count) {
@@ -116,19 +173,28 @@ enum class Shape : uint8_t { none, outerOnly, innerOnly, both, interleaved, flat
 
 class Inference {
   public:
-    explicit Inference(const Catalog& catalog) : catalog_(catalog), world_(catalog.rankCount()) {}
+    explicit Inference(const Catalog& catalog)
+        : catalog_(catalog), world_(catalog.rankCount()), patterns_(catalog), uses_(patterns_.count()) {}
 
     std::optional<Mesh> run() {
         if (world_ < 2 || world_ > 1'000'000) return std::nullopt;
+        std::vector<TensorId> ids;  // stored in several chunks
         for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
             if (catalog_.aliasOf(t) != kNone || catalog_.endChunk(t) - catalog_.firstChunk(t) < 2) continue;
-            ids_.push_back(t);
+            ids.push_back(t);
+            ++uses_[patterns_.of(t)];
         }
         // A sample chooses the mesh; all are counted then.
-        const size_t step = ids_.size() / kSample + 1;
-        for (size_t i = 0; i < ids_.size(); i += step) {
-            Cut cut = cutOf(catalog_, ids_[i]);
-            if (isCut(cut)) cuts_.push_back({ids_[i], std::move(cut)});
+        std::vector<size_t> sampled(patterns_.count());
+        const size_t step = ids.size() / kSample + 1;
+        for (size_t i = 0; i < ids.size(); i += step)
+            ++sampled[patterns_.of(ids[i])];
+        for (uint32_t p = 0; p < patterns_.count(); ++p) {
+            if (sampled[p] == 0) continue;
+            Cut cut = cutOf(catalog_, patterns_.tensor(p));
+            if (!isCut(cut)) continue;
+            sampledCuts_ += sampled[p];
+            cuts_.push_back({patterns_.tensor(p), sampled[p], std::move(cut)});
         }
         const uint32_t stages = stageCount();
         ranks_ = world_ / stages;
@@ -148,12 +214,13 @@ class Inference {
   private:
     struct Cut1 {
         TensorId tensor;
+        size_t count;  // tensors that are cut like this
         Cut cut;
     };
 
     static constexpr size_t kSample = 256;
     bool isCut(const Cut& cut) const {
-        return cut.shape.regular && cut.pieces.size() > 1 && cut.pieces.size() <= world_;
+        return cut.shape.regular && cut.pieces() > 1 && cut.pieces() <= world_;
     }
 
     // "model.layers.12.mlp.w" -> "model.layers.12"; empty without a number.
@@ -173,7 +240,7 @@ class Inference {
     // means nothing; whole layers on ranks of their own do.
     uint32_t stageCount() const {
         struct Layer {
-            std::set<uint32_t> ranks;
+            std::vector<uint32_t> patterns;  // which hold the same ranks wherever they occur
             size_t tensors = 0;
         };
         std::map<std::string, Layer, std::less<>> layers;
@@ -183,21 +250,32 @@ class Inference {
             auto it = layers.find(layer);
             if (it == layers.end()) it = layers.emplace(std::string(layer), Layer{}).first;
             ++it->second.tensors;
-            for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
-                const ChunkInfo chunk = catalog_.chunk(t, c);
-                if (chunk.elements() != 0 && chunk.rank != kNone) it->second.ranks.insert(chunk.rank);
-            }
+            it->second.patterns.push_back(patterns_.of(t));
         }
-        std::set<std::set<uint32_t>> groups;
-        for (const auto& [name, layer] : layers) {
+        std::set<std::vector<uint32_t>> kinds;
+        for (auto& [name, layer] : layers) {
             if (layer.tensors < 2) continue;
-            groups.insert(layer.ranks);
+            sortUnique(layer.patterns, std::less<>());
+            kinds.insert(std::move(layer.patterns));
+        }
+        std::set<std::vector<uint32_t>> groups;
+        for (const std::vector<uint32_t>& kind : kinds) {
+            std::vector<uint32_t> ranks;
+            for (const uint32_t pattern : kind) {
+                const TensorId t = patterns_.tensor(pattern);
+                for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
+                    const ChunkInfo chunk = catalog_.chunk(t, c);
+                    if (chunk.elements() != 0 && chunk.rank != kNone) ranks.push_back(chunk.rank);
+                }
+            }
+            sortUnique(ranks, std::less<>());
+            groups.insert(std::move(ranks));
         }
         if (groups.size() < 2 || world_ % groups.size() != 0) return 1;
         const uint32_t size = world_ / static_cast<uint32_t>(groups.size());
-        for (const std::set<uint32_t>& group : groups) {
-            if (group.size() != size || *group.rbegin() - *group.begin() + 1 != size ||
-                *group.begin() % size != 0)
+        for (const std::vector<uint32_t>& group : groups) {
+            if (group.size() != size || group.back() - group.front() + 1 != size ||
+                group.front() % size != 0)
                 return 1;
         }
         return static_cast<uint32_t>(groups.size());
@@ -213,29 +291,30 @@ class Inference {
         const auto& spans = c.cut.spans;
         const uint32_t block = outer * inner;
         const auto ranksFit = [&](auto&& cellOf) {
-            return std::all_of(c.cut.pieces.begin(), c.cut.pieces.end(), [&](const CutPiece& p) {
-                if (p.rank == kNone) return true;
-                const uint32_t r = p.rank % block;
-                return cellOf(p, r / inner, r % inner);
-            });
+            for (size_t p = 0; p < c.cut.pieces(); ++p) {
+                if (c.cut.ranks[p] == kNone) continue;
+                const uint32_t r = c.cut.ranks[p] % block;
+                if (!cellOf(p, r / inner, r % inner)) return false;
+            }
+            return true;
         };
         if (dims.size() == 1) {
             const size_t k = dims[0];
             if (isSplit(spans[k], shape[k], block) &&
                 ranksFit(
-                    [&](const CutPiece& p, uint32_t o, uint32_t i) { return p.cell[k] == o * inner + i; })) {
+                    [&](size_t p, uint32_t o, uint32_t i) { return c.cut.cell(p, k) == o * inner + i; })) {
                 return inner == 1 ? Shape::outerOnly : outer == 1 ? Shape::innerOnly : Shape::flat;
             }
             if (inner > 1 && outer > 1) {
                 if (isSplit(spans[k], shape[k], outer) &&
-                    ranksFit([&](const CutPiece& p, uint32_t o, uint32_t) { return p.cell[k] == o; }))
+                    ranksFit([&](size_t p, uint32_t o, uint32_t) { return c.cut.cell(p, k) == o; }))
                     return Shape::outerOnly;
                 if (isSplit(spans[k], shape[k], inner) &&
-                    ranksFit([&](const CutPiece& p, uint32_t, uint32_t i) { return p.cell[k] == i; }))
+                    ranksFit([&](size_t p, uint32_t, uint32_t i) { return c.cut.cell(p, k) == i; }))
                     return Shape::innerOnly;
                 // The inner axis cuts first, the outer one cuts its pieces again.
-                if (c.cut.pieces.size() == block && ranksFit([&](const CutPiece& p, uint32_t o, uint32_t i) {
-                        return p.cell[k] == i * outer + o;
+                if (c.cut.pieces() == block && ranksFit([&](size_t p, uint32_t o, uint32_t i) {
+                        return c.cut.cell(p, k) == i * outer + o;
                     }))
                     return Shape::interleaved;
             }
@@ -246,8 +325,8 @@ class Inference {
                 const size_t a = dims[static_cast<size_t>(turn)];
                 const size_t b = dims[static_cast<size_t>(1 - turn)];
                 if (isSplit(spans[a], shape[a], outer) && isSplit(spans[b], shape[b], inner) &&
-                    ranksFit([&](const CutPiece& p, uint32_t o, uint32_t i) {
-                        return p.cell[a] == o && p.cell[b] == i;
+                    ranksFit([&](size_t p, uint32_t o, uint32_t i) {
+                        return c.cut.cell(p, a) == o && c.cut.cell(p, b) == i;
                     })) {
                     return Shape::both;
                 }
@@ -275,7 +354,7 @@ class Inference {
                 bool two = false;
                 for (const Cut1& c : cuts_) {
                     const Shape s = shapeFor(c, outer, inner);
-                    explained += s != Shape::none;
+                    if (s != Shape::none) explained += c.count;
                     two = two || s == Shape::both || s == Shape::interleaved;
                 }
                 if (inner > 1 && !two) continue;
@@ -285,33 +364,35 @@ class Inference {
                 }
             }
         }
-        if (best.explained * 2 < cuts_.size() || best.explained == 0) return;
+        if (best.explained * 2 < sampledCuts_ || best.explained == 0) return;
 
         std::map<size_t, size_t> outerDims, innerDims;
         size_t interleaved = 0;
         size_t flat = 0;
-        for (TensorId t : ids_) {
-            const Cut1 c{t, cutOf(catalog_, t)};
+        for (uint32_t pattern = 0; pattern < patterns_.count(); ++pattern) {
+            if (uses_[pattern] == 0) continue;
+            const TensorId t = patterns_.tensor(pattern);
+            const Cut1 c{t, uses_[pattern], cutOf(catalog_, t)};
             if (!isCut(c.cut)) continue;
             const Shape s = shapeFor(c, best.outer, best.inner);
             std::vector<size_t> dims;
             for (size_t k = 0; k < c.cut.shape.parts.size(); ++k) {
                 if (c.cut.shape.parts[k] > 1) dims.push_back(k);
             }
-            if (s == Shape::outerOnly) ++outerDims[dims[0]];
-            if (s == Shape::innerOnly) ++innerDims[dims[0]];
-            if (s == Shape::interleaved) ++interleaved;
-            if (s == Shape::flat) ++flat;
+            if (s == Shape::outerOnly) outerDims[dims[0]] += c.count;
+            if (s == Shape::innerOnly) innerDims[dims[0]] += c.count;
+            if (s == Shape::interleaved) interleaved += c.count;
+            if (s == Shape::flat) flat += c.count;
             if (s == Shape::both) {
-                const bool straight =
-                    isSplit(c.cut.spans[dims[0]], catalog_.shape(c.tensor)[dims[0]], best.outer) &&
-                    c.cut.shape.parts[dims[0]] <= best.outer &&
-                    std::all_of(c.cut.pieces.begin(), c.cut.pieces.end(), [&](const CutPiece& p) {
-                        return p.rank == kNone ||
-                               p.cell[dims[0]] == p.rank % (best.outer * best.inner) / best.inner;
-                    });
-                ++outerDims[dims[straight ? 0 : 1]];
-                ++innerDims[dims[straight ? 1 : 0]];
+                bool straight = isSplit(c.cut.spans[dims[0]], catalog_.shape(t)[dims[0]], best.outer) &&
+                                c.cut.shape.parts[dims[0]] <= best.outer;
+                for (size_t p = 0; p < c.cut.pieces() && straight; ++p) {
+                    straight = c.cut.ranks[p] == kNone ||
+                               c.cut.cell(p, dims[0]) ==
+                                   c.cut.ranks[p] % (best.outer * best.inner) / best.inner;
+                }
+                outerDims[dims[straight ? 0 : 1]] += c.count;
+                innerDims[dims[straight ? 1 : 0]] += c.count;
             }
         }
         const auto sentences = [](const std::map<size_t, size_t>& dims, uint32_t size) {
@@ -357,9 +438,11 @@ class Inference {
 
     const Catalog& catalog_;
     const uint32_t world_;
-    uint32_t ranks_ = 1;         // of one stage
-    std::vector<TensorId> ids_;  // stored in several chunks
-    std::vector<Cut1> cuts_;     // a sample of them
+    uint32_t ranks_ = 1;  // of one stage
+    Patterns patterns_;
+    std::vector<size_t> uses_;  // tensors in several chunks, by pattern
+    std::vector<Cut1> cuts_;    // a sample of them
+    size_t sampledCuts_ = 0;    // tensors that these stand for
 };
 
 }  // namespace
