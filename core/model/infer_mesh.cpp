@@ -16,8 +16,8 @@ namespace {
 struct Cut {
     TensorCut shape;
     std::vector<std::vector<Span1>> spans;  // distinct intervals of each dimension, in order
-    // The pieces of a regular cut, one of each box: the ranks that hold them, and which interval they are along
-    // each dimension.
+    // The pieces of a regular cut, one of each box: the ranks that hold them, and which interval they are
+    // along each dimension.
     std::vector<uint32_t> ranks;
     std::vector<uint32_t> cells;
 
@@ -274,8 +274,7 @@ class Inference {
         if (groups.size() < 2 || world_ % groups.size() != 0) return 1;
         const uint32_t size = world_ / static_cast<uint32_t>(groups.size());
         for (const std::vector<uint32_t>& group : groups) {
-            if (group.size() != size || group.back() - group.front() + 1 != size ||
-                group.front() % size != 0)
+            if (group.size() != size || group.back() - group.front() + 1 != size || group.front() % size != 0)
                 return 1;
         }
         return static_cast<uint32_t>(groups.size());
@@ -300,9 +299,9 @@ class Inference {
         };
         if (dims.size() == 1) {
             const size_t k = dims[0];
-            if (isSplit(spans[k], shape[k], block) &&
-                ranksFit(
-                    [&](size_t p, uint32_t o, uint32_t i) { return c.cut.cell(p, k) == o * inner + i; })) {
+            if (isSplit(spans[k], shape[k], block) && ranksFit([&](size_t p, uint32_t o, uint32_t i) {
+                    return c.cut.cell(p, k) == o * inner + i;
+                })) {
                 return inner == 1 ? Shape::outerOnly : outer == 1 ? Shape::innerOnly : Shape::flat;
             }
             if (inner > 1 && outer > 1) {
@@ -387,9 +386,9 @@ class Inference {
                 bool straight = isSplit(c.cut.spans[dims[0]], catalog_.shape(t)[dims[0]], best.outer) &&
                                 c.cut.shape.parts[dims[0]] <= best.outer;
                 for (size_t p = 0; p < c.cut.pieces() && straight; ++p) {
-                    straight = c.cut.ranks[p] == kNone ||
-                               c.cut.cell(p, dims[0]) ==
-                                   c.cut.ranks[p] % (best.outer * best.inner) / best.inner;
+                    straight =
+                        c.cut.ranks[p] == kNone ||
+                        c.cut.cell(p, dims[0]) == c.cut.ranks[p] % (best.outer * best.inner) / best.inner;
                 }
                 outerDims[dims[straight ? 0 : 1]] += c.count;
                 innerDims[dims[straight ? 1 : 0]] += c.count;
