@@ -50,7 +50,10 @@ Status forEachSlab(DimSpan shape, unsigned itemBytes, const std::function<Status
 
 std::string placementText(const Catalog& catalog, TensorId t) {
     const std::vector<ChunkId> chunks = coveringChunks(catalog, t);
-    if (chunks.size() == 1) return "one chunk";
+    if (chunks.size() == 1) {
+        const uint32_t rank = catalog.chunk(t, chunks[0]).rank;
+        return rank == kNone ? "one chunk" : fmt::format("one chunk on rank {}", rank);
+    }
     Dims parts(catalog.shape(t).size(), 0);
     for (size_t d = 0; d < parts.size(); ++d) {
         std::vector<int64_t> starts;
