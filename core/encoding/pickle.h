@@ -74,6 +74,9 @@ class PickleWriter {
     void tuple2();
     void tuple3();
     void emptyTuple();
+    // Around the `size` items of a tuple: the shortest opcodes for that size, as CPython's pickler chooses them.
+    void beginTuple(size_t size);
+    void endTuple(size_t size);
     void emptyList();
     void appends();  // up to the last mark
     void emptyDict();

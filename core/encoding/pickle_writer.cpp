@@ -140,6 +140,23 @@ void PickleWriter::tuple3() {
 void PickleWriter::emptyTuple() {
     code(out_, PickleOpcode::emptyTuple);
 }
+void PickleWriter::beginTuple(size_t size) {
+    if (size > 3) mark();
+}
+void PickleWriter::endTuple(size_t size) {
+    switch (size) {
+        case 0:
+            return emptyTuple();
+        case 1:
+            return tuple1();
+        case 2:
+            return tuple2();
+        case 3:
+            return tuple3();
+        default:
+            return tuple();
+    }
+}
 void PickleWriter::emptyList() {
     code(out_, PickleOpcode::emptyList);
 }

@@ -493,22 +493,10 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
 
 void TorchTensorPickler::dims(DimSpan values) {
     if (values.empty()) return out_.emptyTuple();
-    if (values.size() > 3) out_.mark();
+    out_.beginTuple(values.size());
     for (int64_t v : values)
         out_.integer(v);
-    switch (values.size()) {
-        case 1:
-            out_.tuple1();
-            break;
-        case 2:
-            out_.tuple2();
-            break;
-        case 3:
-            out_.tuple3();
-            break;
-        default:
-            out_.tuple();
-    }
+    out_.endTuple(values.size());
     out_.put();
 }
 

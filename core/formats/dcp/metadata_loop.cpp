@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "encoding/pickle_text.h"
 #include "formats/dcp/metadata_machine.h"
 
 namespace shardscope::dcp {
@@ -13,24 +14,7 @@ namespace {
 
 constexpr uint64_t kMaxLine = uint64_t{1} << 20;
 
-// UTF-8 of a code point; surrogates are kept as Python's surrogatepass writes them.
-void appendUtf8(std::string& out, uint32_t c) {
-    if (c < 0x80) {
-        out += static_cast<char>(c);
-    } else if (c < 0x800) {
-        out += static_cast<char>(0xc0 | c >> 6);
-        out += static_cast<char>(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-        out += static_cast<char>(0xe0 | c >> 12);
-        out += static_cast<char>(0x80 | (c >> 6 & 0x3f));
-        out += static_cast<char>(0x80 | (c & 0x3f));
-    } else {
-        out += static_cast<char>(0xf0 | c >> 18);
-        out += static_cast<char>(0x80 | (c >> 12 & 0x3f));
-        out += static_cast<char>(0x80 | (c >> 6 & 0x3f));
-        out += static_cast<char>(0x80 | (c & 0x3f));
-    }
-}
+using pickle_text::appendUtf8;
 
 // The operand of UNICODE: Latin-1 bytes with \uXXXX and \UXXXXXXXX.
 std::string rawUnicodeEscape(std::string_view text) {

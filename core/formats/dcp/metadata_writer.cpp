@@ -46,25 +46,10 @@ class MetadataWriter {
     }
     void dims(DimSpan values) {
         out_.memoGlobal("torch", "Size");
-        if (values.size() > 3) out_.mark();
+        out_.beginTuple(values.size());
         for (const int64_t value : values)
             out_.integer(value);
-        switch (values.size()) {
-            case 0:
-                out_.emptyTuple();
-                break;
-            case 1:
-                out_.tuple1();
-                break;
-            case 2:
-                out_.tuple2();
-                break;
-            case 3:
-                out_.tuple3();
-                break;
-            default:
-                out_.tuple();
-        }
+        out_.endTuple(values.size());
         out_.tuple1();
         out_.reduce();
     }

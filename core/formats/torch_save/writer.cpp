@@ -169,22 +169,10 @@ class ObjectPickler {
         return {};
     }
     Status tuple(const TreeNode& n, int depth) {
-        if (n.children.size() > 3) out_.mark();
+        out_.beginTuple(n.children.size());
         for (uint32_t child : n.children)
             SHARDSCOPE_TRY(node(child, depth + 1));
-        switch (n.children.size()) {
-            case 1:
-                out_.tuple1();
-                break;
-            case 2:
-                out_.tuple2();
-                break;
-            case 3:
-                out_.tuple3();
-                break;
-            default:
-                out_.tuple();
-        }
+        out_.endTuple(n.children.size());
         out_.put();
         return {};
     }
