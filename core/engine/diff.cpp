@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <regex>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -110,21 +109,11 @@ Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, con
     const Catalog& ca = a.catalog();
     const Catalog& cb = b.catalog();
     DiffReport report;
-    std::vector<std::pair<std::regex, std::string>> rules;
-    for (const RenameRule& rule : options.rename) {
-        try {
-            rules.emplace_back(std::regex(rule.from), rule.to);
-        } catch (const std::regex_error& e) {
-            return makeError(ErrorCode::usage, fmt::format("--rename '{}' is not a regular expression: {}",
-                                                           rule.from, e.what()));
-        }
-    }
+    SHARDSCOPE_ASSIGN(const Renamer rename, Renamer::make(options.rename));
     std::vector<bool> matched(cb.tensorCount(), false);
     std::vector<std::pair<TensorId, TensorId>> same;
     for (TensorId ta = 0; ta < ca.tensorCount(); ++ta) {
-        std::string name(ca.name(ta));
-        for (const auto& [from, to] : rules)
-            name = std::regex_replace(name, from, to);
+        const std::string name = rename(ca.name(ta));
         const TensorId tb = cb.find(name);
         if (tb == kNone) {
             report.onlyA.push_back(name);

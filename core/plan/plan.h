@@ -72,6 +72,17 @@ class NamePattern {
     std::shared_ptr<const void> regex_;
 };
 
+// Rename rules, compiled; applied one after the other.
+class Renamer {
+  public:
+    // Errors: usage for a malformed regular expression.
+    static Result<Renamer> make(const std::vector<RenameRule>& rules);
+    std::string operator()(std::string_view name) const;
+
+  private:
+    std::vector<std::pair<std::shared_ptr<const void>, std::string>> rules_;
+};
+
 struct PlanLeftOut {
     std::string name;
     std::string why;

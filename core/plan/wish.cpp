@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <set>
 #include <unordered_map>
 
@@ -26,33 +25,6 @@ bool anyMatches(const std::vector<NamePattern>& patterns, std::string_view name)
     return std::any_of(patterns.begin(), patterns.end(),
                        [&](const NamePattern& p) { return p.matches(name); });
 }
-
-class Renamer {
-  public:
-    static Result<Renamer> make(const std::vector<RenameRule>& rules) {
-        Renamer renamer;
-        for (const RenameRule& rule : rules) {
-            try {
-                renamer.rules_.emplace_back(std::regex(rule.from), rule.to);
-            } catch (const std::regex_error& e) {
-                return makeError(
-                    ErrorCode::usage,
-                    fmt::format("--rename '{}' is not a regular expression: {}", rule.from, e.what()));
-            }
-        }
-        return renamer;
-    }
-
-    std::string operator()(std::string_view name) const {
-        std::string out(name);
-        for (const auto& [from, to] : rules_)
-            out = std::regex_replace(out, from, to);
-        return out;
-    }
-
-  private:
-    std::vector<std::pair<std::regex, std::string>> rules_;
-};
 
 // The path of a renamed entry: the trailing parts that the new name still ends with are kept as they are (so
 // that a dot inside a key survives), what stands before them is split at its dots.
