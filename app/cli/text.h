@@ -1,21 +1,15 @@
-// Text for terminals: sizes, numbers, tables; names from files made harmless.
+// Text for terminals: tables; names from files made harmless.
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/units.h"
+
 namespace shardscope::cli {
-
-// "512MiB", "5GB", "1.5g", "4096": decimal units are powers of 1000, binary ones (KiB, or a bare K) of 1024.
-std::optional<uint64_t> parseBytes(std::string_view text);
-
-std::string bytesText(uint64_t bytes);     // "1.25 GiB"
-std::string countText(uint64_t count);     // "1,234,567"
-std::string durationText(double seconds);  // "3.2 s", "4 min 10 s"
 
 // Control characters, invalid UTF-8 and bidirectional overrides become \x escapes, so that a name from a file
 // cannot drive the terminal.

@@ -1,4 +1,3 @@
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <ctime>
@@ -12,10 +11,9 @@
 #include "cli/json.h"
 #include "cli/progress.h"
 #include "cli/text.h"
+#include "plan/request_text.h"
 
 namespace shardscope::cli {
-
-RenameRule parseRename(const std::string& text);
 
 namespace {
 
@@ -25,43 +23,11 @@ struct Options {
     ConvertSettings settings;
 };
 
-// 'GLOB:tp=0,dp=0': the part after the last colon says which axis cuts which dimension.
-ShardRule parseShard(const std::string& text) {
-    const size_t colon = text.rfind(':');
-    if (colon == std::string::npos || colon == 0)
-        throw CLI::ValidationError("--shard", "'" + text + "' is not GLOB:AXIS=DIM,...");
-    ShardRule rule;
-    rule.pattern = text.substr(0, colon);
-    std::string_view rest = std::string_view(text).substr(colon + 1);
-    while (!rest.empty()) {
-        const std::string_view part = rest.substr(0, rest.find(','));
-        rest = part.size() == rest.size() ? std::string_view{} : rest.substr(part.size() + 1);
-        const size_t equals = part.find('=');
-        int dim = 0;
-        const char* last = part.data() + part.size();
-        if (equals == std::string_view::npos ||
-            std::from_chars(part.data() + equals + 1, last, dim).ptr != last || equals + 1 == part.size()) {
-            throw CLI::ValidationError("--shard", "'" + std::string(part) + "' is not AXIS=DIM");
-        }
-        rule.axisDims.emplace_back(std::string(part.substr(0, equals)), dim);
-    }
-    if (rule.axisDims.empty()) throw CLI::ValidationError("--shard", "'" + text + "' names no axis");
-    return rule;
-}
-
-StageRule parseStage(const std::string& text) {
-    const ShardRule rule = parseShard(text);
-    if (rule.axisDims.size() != 1 || rule.axisDims[0].second < 0)
-        throw CLI::ValidationError("--stage", "'" + text + "' is not GLOB:AXIS=COORDINATE");
-    return {rule.pattern, rule.axisDims[0].first, static_cast<uint32_t>(rule.axisDims[0].second)};
-}
-
-CastRule parseCast(const std::string& text) {
-    const size_t equals = text.rfind('=');
-    const auto dtype =
-        equals == std::string::npos ? std::nullopt : dtypeFromName(std::string_view(text).substr(equals + 1));
-    if (!dtype) throw CLI::ValidationError("--dtype", "'" + text + "' is not GLOB=DTYPE");
-    return {text.substr(0, equals), *dtype};
+// What an option's text stands for; a malformed one is a usage error that names the option.
+template <class T>
+T valueOf(const char* option, Result<T> parsed) {
+    if (!parsed.ok()) throw CLI::ValidationError(option, parsed.error().message);
+    return std::move(parsed).value();
 }
 
 std::string timeText(std::chrono::system_clock::time_point t) {
@@ -260,7 +226,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             "--rename",
             [&request](const std::vector<std::string>& rules) {
                 for (const auto& rule : rules)
-                    request.rename.push_back(parseRename(rule));
+                    request.rename.push_back(valueOf("--rename", parseRenameRule(rule)));
             },
             "Regular expression and replacement for names (repeatable)")
         ->type_name("FROM=TO")
@@ -270,7 +236,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             "--dtype",
             [&request](const std::vector<std::string>& rules) {
                 for (const auto& rule : rules)
-                    request.cast.push_back(parseCast(rule));
+                    request.cast.push_back(valueOf("--dtype", parseCastRule(rule)));
             },
             "Cast matching tensors (repeatable; the first match wins)")
         ->type_name("GLOB=DTYPE")
@@ -295,11 +261,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
     const std::string where = "Where each byte goes";
     verb->add_option_function<std::string>(
             "--mesh",
-            [&request](const std::string& text) {
-                auto mesh = parseMesh(text);
-                if (!mesh.ok()) throw CLI::ValidationError("--mesh", mesh.error().message);
-                request.mesh = std::move(mesh).value();
-            },
+            [&request](const std::string& text) { request.mesh = valueOf("--mesh", parseMesh(text)); },
             "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)")
         ->type_name("MESH")
         ->group(where);
@@ -307,7 +269,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             "--shard",
             [&request](const std::vector<std::string>& rules) {
                 for (const auto& rule : rules)
-                    request.shard.push_back(parseShard(rule));
+                    request.shard.push_back(valueOf("--shard", parseShardRule(rule)));
             },
             "Cut matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)")
         ->type_name("RULE")
@@ -317,7 +279,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             "--stage",
             [&request](const std::vector<std::string>& rules) {
                 for (const auto& rule : rules)
-                    request.stage.push_back(parseStage(rule));
+                    request.stage.push_back(valueOf("--stage", parseStageRule(rule)));
             },
             "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)")
         ->type_name("RULE")

@@ -3,16 +3,11 @@
 #include "cli/application.h"
 #include "cli/json.h"
 #include "cli/text.h"
+#include "plan/request_text.h"
 
 namespace shardscope::cli {
 
 // "FROM=TO", cut at the first '='.
-RenameRule parseRename(const std::string& text) {
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos) throw CLI::ValidationError("--rename", "'" + text + "' is not FROM=TO");
-    return {text.substr(0, equals), text.substr(equals + 1)};
-}
-
 namespace {
 
 struct Options {
@@ -98,8 +93,11 @@ void addDiff(CLI::App& app, Context& context) {
     verb->add_option_function<std::vector<std::string>>(
             "--rename",
             [options](const std::vector<std::string>& rules) {
-                for (const auto& rule : rules)
-                    options->diff.rename.push_back(parseRename(rule));
+                for (const auto& rule : rules) {
+                    auto parsed = parseRenameRule(rule);
+                    if (!parsed.ok()) throw CLI::ValidationError("--rename", parsed.error().message);
+                    options->diff.rename.push_back(std::move(parsed).value());
+                }
             },
             "Regular expression and replacement for names of A (repeatable)")
         ->type_name("FROM=TO")

@@ -1,20 +1,10 @@
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "plan/plan.h"
 
 namespace shardscope {
 namespace {
-
-std::string bytesText(uint64_t bytes) {
-    constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double value = static_cast<double>(bytes);
-    int unit = 0;
-    while (value >= 1024 && unit < 5) {
-        value /= 1024;
-        ++unit;
-    }
-    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, units[unit]);
-}
 
 void listEntries(std::string& out, std::string_view title, const std::vector<PlanLeftOut>& entries,
                  std::string_view joiner) {
