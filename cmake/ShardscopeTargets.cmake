@@ -48,12 +48,15 @@ if(MOLD_PROGRAM AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_link_options(shardscope_options INTERFACE -fuse-ld=mold)
 endif()
 
-# shardscope_room(<name> SOURCES ... [EXPORTS ...] [PUBLIC ...] [PRIVATE ...])
+# shardscope_room(<name> SOURCES ... [EXPORTS ...] [PUBLIC ...] [PRIVATE ...] [BASE dir])
 # A static library `shardscope_<name>` (alias `shardscope::<name>`). EXPORTS lists the folders or headers, relative to
-# core/, that others may include (default: the folder <name>). They are reached through a directory that holds nothing
+# BASE (default: core), that others may include (default: the folder <name>). They are reached through a directory that holds nothing
 # else, so an include of a room that is not linked does not compile.
 function(shardscope_room name)
-    cmake_parse_arguments(ROOM "" "" "SOURCES;EXPORTS;PUBLIC;PRIVATE" ${ARGN})
+    cmake_parse_arguments(ROOM "" "BASE" "SOURCES;EXPORTS;PUBLIC;PRIVATE" ${ARGN})
+    if(NOT ROOM_BASE)
+        set(ROOM_BASE "${CMAKE_SOURCE_DIR}/core")
+    endif()
     if(NOT ROOM_EXPORTS)
         set(ROOM_EXPORTS ${name})
     endif()
@@ -63,10 +66,10 @@ function(shardscope_room name)
     foreach(item ${ROOM_EXPORTS})
         get_filename_component(parent "${exported}/${item}" DIRECTORY)
         file(MAKE_DIRECTORY "${parent}")
-        file(CREATE_LINK "${CMAKE_SOURCE_DIR}/core/${item}" "${exported}/${item}" SYMBOLIC)
+        file(CREATE_LINK "${ROOM_BASE}/${item}" "${exported}/${item}" SYMBOLIC)
     endforeach()
     # The room's own headers, also those that it does not export.
-    file(RELATIVE_PATH own "${CMAKE_SOURCE_DIR}/core" "${CMAKE_CURRENT_SOURCE_DIR}")
+    file(RELATIVE_PATH own "${ROOM_BASE}" "${CMAKE_CURRENT_SOURCE_DIR}")
     get_filename_component(parent "${CMAKE_BINARY_DIR}/rooms/own/${name}/${own}" DIRECTORY)
     file(MAKE_DIRECTORY "${parent}")
     file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${CMAKE_BINARY_DIR}/rooms/own/${name}/${own}" SYMBOLIC)

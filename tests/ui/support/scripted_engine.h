@@ -1,0 +1,37 @@
+// An engine whose answers a test decides: late, failing, or out of nothing. Calls that no script is given for go to the
+// real engine.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "ui/bridge/engine_service.h"
+
+namespace shardscope::ui {
+
+class ScriptedEngine : public EngineService {
+  public:
+    // When set, every path opens as this catalog.
+    std::shared_ptr<const Catalog> catalog;
+    // Run before the call of that name ("open", "validate", ...), on its worker thread; an error is the call's answer.
+    std::function<Status(const std::string& call, const TaskContext& context)> before;
+
+    Result<CheckpointPtr> open(const std::string& path, const std::string& format, const TaskContext& context) override;
+    Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
+                                      const CheckpointPtr& expect, const TaskContext& context) override;
+    Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b, const DiffOptions& options,
+                            const TaskContext& context) override;
+    Result<Preview> preview(const CheckpointPtr& source, const std::string& destination,
+                            const ConvertSettings& settings, const TaskContext& context) override;
+    Result<TensorStatistics> statistics(const CheckpointPtr& checkpoint, TensorId tensor, size_t bins,
+                                        const TaskContext& context) override;
+    Result<SliceValues> slice(const CheckpointPtr& checkpoint, const SliceRequest& request,
+                              const TaskContext& context) override;
+    Result<Value> object(const CheckpointPtr& checkpoint, ObjectId object, const TaskContext& context) override;
+
+  private:
+    Status announce(const char* call, const TaskContext& context) const { return before ? before(call, context) : Status(); }
+    std::shared_ptr<EngineService> real_ = localEngine();
+};
+
+}  // namespace shardscope::ui

@@ -1,0 +1,140 @@
+#include "ui/bridge/engine_service.h"
+
+#include <algorithm>
+
+#include "base/memory_budget.h"
+#include "base/thread_pool.h"
+#include "engine/element.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+// Validation, comparison and statistics of the window together with all that it holds stay below this.
+constexpr uint64_t kMemory = uint64_t{512} << 20;
+constexpr uint64_t kWholeRowBytes = uint64_t{4} << 20;
+
+// Threads and buffers of one piece of work.
+class Work {
+  public:
+    Work(uint64_t bytes, const TaskContext& context) : memory_(bytes) {
+        resources_.pool = &pool_;
+        resources_.memory = &memory_;
+        resources_.progress = context.progress;
+        resources_.stop = context.stop;
+    }
+    const Resources& resources() const { return resources_; }
+
+  private:
+    ThreadPool pool_;
+    MemoryBudget memory_;
+    Resources resources_;
+};
+
+// What is held already does not count: the window must be able to look into a checkpoint of any size.
+uint64_t buffers(const Checkpoint&) { return kMemory / 2; }
+
+class LocalEngine final : public EngineService {
+  public:
+    Result<CheckpointPtr> open(const std::string& path, const std::string& format,
+                               const TaskContext& context) override {
+        CheckpointOptions options;
+        options.format = format;
+        options.open.stop = context.stop;
+        SHARDSCOPE_ASSIGN(Checkpoint checkpoint, openCheckpoint(path, options));
+        return CheckpointPtr(std::make_shared<Checkpoint>(std::move(checkpoint)));
+    }
+
+    Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
+                                      const CheckpointPtr& expect, const TaskContext& context) override {
+        const Work work(buffers(*checkpoint), context);
+        ValidateOptions all = options;
+        if (expect) all.expect = &expect->catalog();
+        return validateCheckpoint(*checkpoint->reader, all, work.resources());
+    }
+
+    Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b, const DiffOptions& options,
+                            const TaskContext& context) override {
+        const Work work(buffers(*a), context);
+        return diffCheckpoints(*a, *b, options, work.resources());
+    }
+
+    Result<Preview> preview(const CheckpointPtr& source, const std::string& destination,
+                            const ConvertSettings& settings, const TaskContext& context) override {
+        SHARDSCOPE_ASSIGN(PreparedConversion prepared,
+                          prepareConversion(*source, destination, settings, context.stop));
+        const std::shared_ptr<Wish> wish = std::move(prepared.wish);
+        return Preview{std::move(prepared.plan), std::shared_ptr<const Catalog>(wish, &wish->wanted)};
+    }
+
+    Result<TensorStatistics> statistics(const CheckpointPtr& checkpoint, TensorId tensor, size_t bins,
+                                        const TaskContext& context) override {
+        const Work work(buffers(*checkpoint), context);
+        return tensorStatistics(*checkpoint->reader, tensor, bins, work.resources());
+    }
+
+    Result<SliceValues> slice(const CheckpointPtr& checkpoint, const SliceRequest& request,
+                              const TaskContext& context) override;
+
+    Result<Value> object(const CheckpointPtr& checkpoint, ObjectId object, const TaskContext&) override {
+        return checkpoint->reader->objectValue(object);
+    }
+};
+
+Result<SliceValues> LocalEngine::slice(const CheckpointPtr& checkpoint, const SliceRequest& request,
+                                       const TaskContext& context) {
+    const Work work(buffers(*checkpoint), context);
+    const Catalog& catalog = checkpoint->catalog();
+    const DimSpan shape = catalog.shape(request.tensor);
+    const DType dtype = catalog.dtype(request.tensor);
+    if (dtypeBits(dtype) % 8)
+        return unsupported("values smaller than a byte are not shown").ofTensor(catalog.name(request.tensor));
+    const size_t item = dtypeBits(dtype) / 8;
+    const auto length = [&](int axis) { return axis < 0 ? int64_t{1} : shape[static_cast<size_t>(axis)]; };
+    const auto stepOf = [](int64_t size, int64_t most) {
+        return std::max<int64_t>(1, (size + most - 1) / std::max<int64_t>(1, most));
+    };
+    SliceValues values;
+    values.rowStep = stepOf(length(request.rowAxis), request.rows);
+    values.columnStep = stepOf(length(request.columnAxis), request.columns);
+    values.rows = (length(request.rowAxis) + values.rowStep - 1) / values.rowStep;
+    values.columns = (length(request.columnAxis) + values.columnStep - 1) / values.columnStep;
+    values.values.reserve(static_cast<size_t>(values.rows * values.columns));
+
+    Box box{Dims(shape.size(), 0), Dims(shape.size(), 1)};
+    for (size_t d = 0; d < shape.size(); ++d) {
+        if (d < request.index.size())
+            box.offsets[d] = std::clamp<int64_t>(request.index[d], 0, std::max<int64_t>(0, shape[d] - 1));
+    }
+    const uint64_t rowBytes = static_cast<uint64_t>(length(request.columnAxis)) * item;
+    const bool wholeRows = rowBytes <= kWholeRowBytes;
+    for (int64_t r = 0; r < values.rows; ++r) {
+        SHARDSCOPE_TRY(context.stop.poll());
+        if (request.rowAxis >= 0) box.offsets[static_cast<size_t>(request.rowAxis)] = r * values.rowStep;
+        if (wholeRows) {
+            if (request.columnAxis >= 0) {
+                box.offsets[static_cast<size_t>(request.columnAxis)] = 0;
+                box.lengths[static_cast<size_t>(request.columnAxis)] = length(request.columnAxis);
+            }
+            SHARDSCOPE_ASSIGN(const auto bytes, readRegion(*checkpoint->reader, request.tensor, box,
+                                                           kWholeRowBytes + item, work.resources()));
+            for (int64_t c = 0; c < values.columns; ++c)
+                values.values.push_back(
+                    elementValue(dtype, bytes.data() + static_cast<size_t>(c * values.columnStep) * item));
+            continue;
+        }
+        for (int64_t c = 0; c < values.columns; ++c) {
+            box.offsets[static_cast<size_t>(request.columnAxis)] = c * values.columnStep;
+            SHARDSCOPE_ASSIGN(const auto bytes, readRegion(*checkpoint->reader, request.tensor, box, 64,
+                                                           work.resources()));
+            values.values.push_back(elementValue(dtype, bytes.data()));
+        }
+    }
+    return values;
+}
+
+}  // namespace
+
+std::shared_ptr<EngineService> localEngine() { return std::make_shared<LocalEngine>(); }
+
+}  // namespace shardscope::ui

@@ -1,0 +1,58 @@
+// What the window asks of the engine. An interface, so that tests can script late, slow and failing answers. All
+// calls block and are made from a worker thread; they must be thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/statistics.h"
+#include "ui/bridge/tasks.h"
+
+namespace shardscope::ui {
+
+using CheckpointPtr = std::shared_ptr<const Checkpoint>;
+
+// A rectangle of values out of a tensor, thinned to at most `rows` x `columns`.
+struct SliceRequest {
+    TensorId tensor = kNone;
+    int rowAxis = -1, columnAxis = -1;  // -1 = the tensor has no such axis
+    Dims index;                         // of the other axes
+    int64_t rows = 64, columns = 64;
+};
+struct SliceValues {
+    int64_t rows = 0, columns = 0;
+    int64_t rowStep = 1, columnStep = 1;  // elements between two samples
+    std::vector<double> values;           // row-major; NaN and infinities as they are
+};
+
+// What a conversion would do, with the catalog that it would make, for previews.
+struct Preview {
+    Plan plan;
+    std::shared_ptr<const Catalog> wanted;
+};
+
+class EngineService {
+  public:
+    virtual ~EngineService() = default;
+    virtual Result<CheckpointPtr> open(const std::string& path, const std::string& format,
+                                       const TaskContext& context) = 0;
+    virtual Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
+                                              const CheckpointPtr& expect, const TaskContext& context) = 0;
+    virtual Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b, const DiffOptions& options,
+                                    const TaskContext& context) = 0;
+    virtual Result<Preview> preview(const CheckpointPtr& source, const std::string& destination,
+                                    const ConvertSettings& settings, const TaskContext& context) = 0;
+    virtual Result<TensorStatistics> statistics(const CheckpointPtr& checkpoint, TensorId tensor, size_t bins,
+                                                const TaskContext& context) = 0;
+    virtual Result<SliceValues> slice(const CheckpointPtr& checkpoint, const SliceRequest& request,
+                                      const TaskContext& context) = 0;
+    virtual Result<Value> object(const CheckpointPtr& checkpoint, ObjectId object,
+                                 const TaskContext& context) = 0;
+};
+
+// The engine of this process.
+std::shared_ptr<EngineService> localEngine();
+
+}  // namespace shardscope::ui

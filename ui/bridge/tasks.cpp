@@ -1,0 +1,160 @@
+#include "ui/bridge/tasks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <new>
+
+#include <QCoreApplication>
+#include <QPointer>
+#include <QThreadPool>
+
+namespace shardscope::ui {
+
+using Clock = std::chrono::steady_clock;
+
+struct Ticket::State {
+    QString title;
+    StopSource stop;
+    Progress progress;
+    Clock::time_point start = Clock::now();
+    // Touched by the GUI thread only.
+    bool running = true;
+    bool dropped = false;
+    Progress::Phase phase = Progress::Phase::open;
+    Clock::time_point phaseStart = start;
+};
+
+namespace {
+
+// Not the global pool: whatever else uses that one must not starve a click. Engine calls bring pools of their
+// own for heavy work, so a few threads do.
+QThreadPool& pool() {
+    static QThreadPool instance;
+    static const bool sized = [] {
+        instance.setMaxThreadCount(4);
+        return true;
+    }();
+    (void)sized;
+    return instance;
+}
+
+constexpr int kProgressMilliseconds = 100;
+
+}  // namespace
+
+bool Ticket::running() const { return state_ && state_->running; }
+
+void Ticket::cancel() {
+    if (state_) state_->stop.requestStop();
+}
+
+void Ticket::drop() {
+    if (!state_) return;
+    state_->stop.requestStop();
+    state_->dropped = true;
+    state_->running = false;
+}
+
+TaskStatus Ticket::status() const {
+    TaskStatus status;
+    if (!state_) return status;
+    State& state = *state_;
+    const auto now = Clock::now();
+    status.title = state.title;
+    status.phase = state.progress.phase();
+    status.done = state.progress.bytesDone();
+    status.total = state.progress.bytesTotal();
+    status.tensor = QString::fromStdString(state.progress.tensor());
+    status.seconds = std::chrono::duration<double>(now - state.start).count();
+    if (status.phase != state.phase) {
+        state.phase = status.phase;
+        state.phaseStart = now;
+    }
+    const double inPhase = std::chrono::duration<double>(now - state.phaseStart).count();
+    if (inPhase > 0.2 && status.done > 0) {
+        status.rate = static_cast<double>(status.done) / inPhase;
+        if (status.total >= status.done && status.total > 0)
+            status.secondsLeft = static_cast<double>(status.total - status.done) / status.rate;
+    }
+    return status;
+}
+
+Tasks::Tasks(QObject* parent) : QObject(parent) {
+    timer_.setInterval(kProgressMilliseconds);
+    connect(&timer_, &QTimer::timeout, this, &Tasks::progressed);
+}
+
+Tasks::~Tasks() {
+    for (const auto& state : running_) {
+        state->stop.requestStop();
+        state->dropped = true;
+        state->running = false;
+    }
+}
+
+Error Tasks::errorOfException() {
+    try {
+        throw;
+    } catch (const std::bad_alloc&) {
+        return makeError(ErrorCode::limit, "there is not enough memory for this");
+    } catch (const std::exception& e) {
+        return makeError(ErrorCode::internal, std::string("an internal error: ") + e.what());
+    } catch (...) {
+        return makeError(ErrorCode::internal, "an internal error");
+    }
+}
+
+Ticket Tasks::start(const QString& title, std::function<Answer(const TaskContext&)> work) {
+    auto state = std::make_shared<Ticket::State>();
+    state->title = title;
+    running_.push_back(state);
+    if (!timer_.isActive()) timer_.start();
+    emit changed();
+
+    QPointer<Tasks> self(this);
+    pool().start([self, state, work = std::move(work)]() mutable {
+        TaskContext context{state->stop, &state->progress};
+        auto answer = std::make_shared<Answer>(work(context));
+        work = nullptr;  // what it owns is released here, not on the GUI thread
+        QMetaObject::invokeMethod(
+            QCoreApplication::instance(),
+            [self, state, answer] {
+                if (self) self->finish(state);
+                if (!state->dropped) {
+                    state->running = false;
+                    (*answer)();
+                }
+            },
+            Qt::QueuedConnection);
+    });
+    Ticket ticket;
+    ticket.state_ = std::move(state);
+    return ticket;
+}
+
+void Tasks::finish(const std::shared_ptr<Ticket::State>& state) {
+    running_.erase(std::remove(running_.begin(), running_.end(), state), running_.end());
+    if (running_.empty()) timer_.stop();
+    emit changed();
+}
+
+std::vector<TaskStatus> Tasks::running() const {
+    std::vector<TaskStatus> list;
+    for (const auto& state : running_) {
+        if (state->dropped) continue;
+        Ticket ticket;
+        ticket.state_ = state;
+        list.push_back(ticket.status());
+    }
+    return list;
+}
+
+void Tasks::cancelAll() {
+    for (const auto& state : running_)
+        state->stop.requestStop();
+}
+
+void Tasks::waitForAll() { pool().waitForDone(); }
+
+}  // namespace shardscope::ui

@@ -1,0 +1,46 @@
+// Chunks as rows: those of one tensor, of one file, of a region of the placement map, or all. Rows are chunk ids; sorting
+// permutes them.
+#pragma once
+
+#include <vector>
+
+#include <QAbstractTableModel>
+
+#include "ui/models/session.h"
+
+namespace shardscope::ui {
+
+class ChunkTableModel : public QAbstractTableModel {
+    Q_OBJECT
+  public:
+    enum Column { tensor, rank, place, box, bytes, file, range, health, columnCountValue };
+    enum Roles { ChunkRole = Qt::UserRole + 1, HealthRole };
+
+    explicit ChunkTableModel(Session& session, QObject* parent = nullptr);
+
+    void setChunks(std::vector<ChunkId> chunks);
+    void setTensor(TensorId tensor);
+    void setAll();
+    void clear() { setChunks({}); }
+
+    ChunkId chunk(int row) const { return rows_[static_cast<size_t>(row)]; }
+    int rowOf(ChunkId chunk) const;  // -1 when it is not among them; linear
+    // Column texts of a row, as copied and exported.
+    QString text(int row, int column) const;
+
+    int rowCount(const QModelIndex& parent = {}) const override;
+    int columnCount(const QModelIndex& parent = {}) const override;
+    Qt::ItemFlags flags(const QModelIndex& index) const override;
+    QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
+    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
+    void sort(int column, Qt::SortOrder order) override;
+
+  private:
+    Session& session_;
+    CheckpointPtr checkpoint_;
+    std::vector<ChunkId> rows_;
+    int sortColumn_ = -1;
+    Qt::SortOrder sortOrder_ = Qt::AscendingOrder;
+};
+
+}  // namespace shardscope::ui

@@ -1,0 +1,294 @@
+#include "ui/models/facts.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "engine/engine.h"
+#include "model/coverage.h"
+#include "model/infer_mesh.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr size_t kMaxGapBoxes = 10'000;
+
+void raise(Health& health, Health to) { health = std::max(health, to); }
+
+uint64_t bytesOf(const Catalog& catalog, TensorId t, const ChunkInfo& chunk) {
+    return (static_cast<uint64_t>(chunk.elements()) * dtypeBits(catalog.dtype(t)) + 7) / 8;
+}
+
+// Chunks whose bytes are not there, going by sizes alone.
+Health storedHealth(const Catalog& catalog, const ChunkInfo& chunk) {
+    if (chunk.file == kNone) return Health::ok;
+    const FileInfo& file = catalog.files()[chunk.file];
+    if (file.state != FileInfo::State::present) return Health::missing;
+    if (chunk.length > file.size || chunk.offset > file.size - chunk.length) return Health::missing;
+    return Health::ok;
+}
+
+void findHealth(const Catalog& catalog, const StopToken& stop, Facts& facts) {
+    facts.chunkHealth.assign(catalog.chunkCount(), Health::ok);
+    facts.tensorHealth.assign(catalog.tensorCount(), Health::ok);
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (t % 256 == 0 && stop.stopRequested()) return;
+        Health& health = facts.tensorHealth[t];
+        const CoverageResult coverage = checkCoverage(catalog, t, 100'000, kMaxGapBoxes);
+        for (const auto& [a, b] : coverage.overlaps) {
+            facts.chunkHealth[a] = facts.chunkHealth[b] = Health::overlap;
+            raise(health, Health::overlap);
+        }
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            const ChunkInfo chunk = catalog.chunk(t, c);
+            Health stored = storedHealth(catalog, chunk);
+            if (!boxInside(chunk.offsets, chunk.lengths, catalog.shape(t))) raise(stored, Health::overlap);
+            raise(facts.chunkHealth[c], stored);
+            raise(health, facts.chunkHealth[c]);
+        }
+        if (coverage.gapElements > 0) {
+            raise(health, Health::gap);
+            if (facts.gaps.empty()) facts.gaps.resize(catalog.tensorCount());
+            facts.gaps[t] = coverage.gaps;
+        }
+        facts.damagedTensors += health > Health::nonFinite;
+    }
+}
+
+void addUpRanks(const Catalog& catalog, const StopToken& stop, Facts& facts) {
+    facts.ranks.resize(std::max<uint32_t>(1, catalog.rankCount()));
+    std::vector<TensorId> last(facts.ranks.size(), kNone);
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (t % 1024 == 0 && stop.stopRequested()) return;
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            const ChunkInfo chunk = catalog.chunk(t, c);
+            const uint32_t rank = chunk.rank == kNone ? 0 : chunk.rank;
+            if (rank >= facts.ranks.size()) continue;
+            RankFacts& r = facts.ranks[rank];
+            ++r.chunks;
+            r.bytes += bytesOf(catalog, t, chunk);
+            if (last[rank] != t) {
+                last[rank] = t;
+                ++r.tensors;
+            }
+            raise(r.health, facts.chunkHealth[c]);
+        }
+    }
+    std::vector<uint64_t> bytes;
+    for (const RankFacts& r : facts.ranks)
+        bytes.push_back(r.bytes);
+    const auto middle = bytes.begin() + static_cast<std::ptrdiff_t>(bytes.size() / 2);
+    std::nth_element(bytes.begin(), middle, bytes.end());
+    facts.medianRankBytes = *middle;
+}
+
+void addUpFiles(const Catalog& catalog, const StopToken& stop, Facts& facts) {
+    const size_t count = catalog.files().size();
+    facts.files.resize(count);
+    facts.fileFirst.assign(count + 1, 0);
+    std::vector<std::pair<uint64_t, uint64_t>> place(catalog.chunkCount());
+    std::vector<FileId> fileOf(catalog.chunkCount(), kNone);
+    std::vector<TensorId> last(count, kNone);
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            const ChunkInfo chunk = catalog.chunk(t, c);
+            if (chunk.file == kNone) continue;
+            fileOf[c] = chunk.file;
+            place[c] = {chunk.offset, chunk.length};
+            FileFacts& f = facts.files[chunk.file];
+            ++f.chunks;
+            f.tensors += last[chunk.file] != t;
+            last[chunk.file] = t;
+            raise(f.health, facts.chunkHealth[c]);
+            ++facts.fileFirst[chunk.file + 1];
+        }
+    }
+    std::partial_sum(facts.fileFirst.begin(), facts.fileFirst.end(), facts.fileFirst.begin());
+    facts.fileChunks.resize(facts.fileFirst.back());
+    std::vector<uint32_t> next(facts.fileFirst.begin(), facts.fileFirst.end() - 1);
+    for (ChunkId c = 0; c < fileOf.size(); ++c) {
+        if (fileOf[c] != kNone) facts.fileChunks[next[fileOf[c]]++] = c;
+    }
+    std::vector<std::vector<std::pair<uint64_t, uint64_t>>> objects(count);
+    for (const ObjectInfo& object : catalog.objects()) {
+        if (object.file != kNone && object.length) objects[object.file].emplace_back(object.offset, object.length);
+    }
+    for (FileId f = 0; f < count; ++f) {
+        if (stop.stopRequested()) return;
+        const auto begin = facts.fileChunks.begin() + facts.fileFirst[f];
+        const auto end = facts.fileChunks.begin() + facts.fileFirst[f + 1];
+        const auto before = [&](ChunkId a, ChunkId b) { return place[a] < place[b]; };
+        if (!std::is_sorted(begin, end, before)) std::sort(begin, end, before);
+        std::vector<std::pair<uint64_t, uint64_t>>& spans = objects[f];
+        for (auto it = begin; it != end; ++it)
+            spans.push_back(place[*it]);
+        if (!std::is_sorted(spans.begin(), spans.end())) std::sort(spans.begin(), spans.end());
+        FileFacts& facts_ = facts.files[f];
+        for (const auto& [offset, length] : spans) {
+            const uint64_t stopAt = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
+            if (stopAt > facts_.end) facts_.used += stopAt - std::max(offset, facts_.end);
+            facts_.end = std::max(facts_.end, stopAt);
+        }
+        const FileInfo& info = catalog.files()[f];
+        if (info.referenced && info.state != FileInfo::State::present) raise(facts_.health, Health::missing);
+        if (info.metadata) facts_.used = info.size;
+    }
+}
+
+void findLayers(const Catalog& catalog, const StopToken& stop, Facts& facts) {
+    const ModuleTree& tree = facts.tree;
+    int stageAxis = facts.mesh ? facts.mesh->axisIndex("pp") : -1;
+    if (facts.mesh && facts.mesh->ranks() < catalog.rankCount()) stageAxis = -1;
+    std::vector<uint32_t> seen(std::max<uint32_t>(1, catalog.rankCount()), kNone);
+    for (ModuleTree::Node n = 1; n < tree.size(); ++n) {
+        if (n % 4096 == 0 && stop.stopRequested()) return;
+        const std::string_view label = tree.label(n);
+        int64_t number = 0;
+        const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), number);
+        if (tree.tensor(n) != kNone || error != std::errc() || end != label.data() + label.size()) continue;
+        if (tree.parent(n) == ModuleTree::kRoot) continue;
+        const auto [first, last] = tree.range(n);
+        if (catalog.role(tree.order()[first]) == Role::optimizer) continue;
+        LayerFacts layer;
+        layer.name = tree.fullName(n);
+        layer.group = tree.fullName(tree.parent(n));
+        layer.number = number;
+        layer.bytes = tree.bytes(n);
+        layer.tensors = tree.tensorCount(n);
+        for (uint32_t i = first; i < last; ++i) {
+            const TensorId t = tree.order()[i];
+            raise(layer.health, facts.tensorHealth[t]);
+            for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+                const uint32_t rank = catalog.chunk(t, c).rank;
+                if (rank >= seen.size() || seen[rank] == n) continue;
+                seen[rank] = n;
+                layer.ranks.push_back(rank);
+                if (stageAxis >= 0)
+                    layer.stages.push_back(facts.mesh->coordinates(rank)[static_cast<size_t>(stageAxis)]);
+            }
+        }
+        std::sort(layer.ranks.begin(), layer.ranks.end());
+        std::sort(layer.stages.begin(), layer.stages.end());
+        layer.stages.erase(std::unique(layer.stages.begin(), layer.stages.end()), layer.stages.end());
+        facts.layers.push_back(std::move(layer));
+    }
+    std::stable_sort(facts.layers.begin(), facts.layers.end(), [](const LayerFacts& a, const LayerFacts& b) {
+        return a.group != b.group ? naturalLess(a.group, b.group) : a.number < b.number;
+    });
+}
+
+}  // namespace
+
+const char* healthName(Health health) {
+    constexpr const char* names[] = {"ok", "unread", "nan/inf", "overlap", "missing", "gap"};
+    return names[static_cast<int>(health)];
+}
+
+Health Facts::worst() const {
+    Health worst = Health::ok;
+    for (const Health h : tensorHealth)
+        raise(worst, h);
+    for (const FileFacts& f : files)
+        raise(worst, f.health);
+    return worst;
+}
+
+std::shared_ptr<const Facts> computeFacts(const Catalog& catalog, const StopToken& stop) {
+    auto facts = std::make_shared<Facts>();
+    facts->tree = ModuleTree::buildAll(catalog, stop);
+    findHealth(catalog, stop, *facts);
+    if (stop.stopRequested()) return nullptr;
+    facts->mesh = meshOf(catalog);
+    addUpRanks(catalog, stop, *facts);
+    addUpFiles(catalog, stop, *facts);
+    findLayers(catalog, stop, *facts);
+    if (stop.stopRequested()) return nullptr;
+    return facts;
+}
+
+std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& catalog,
+                                          const ValidationReport& report) {
+    auto changed = std::make_shared<Facts>(facts);
+    for (const Finding& finding : report.findings) {
+        if (finding.severity == Severity::info) continue;
+        Health health = Health::ok;
+        if (finding.rule == "value.nan" || finding.rule == "value.inf" || finding.rule == "value.fill")
+            health = Health::nonFinite;
+        else if (finding.rule == "file.missing" || finding.rule == "file.truncated" ||
+                 finding.rule == "integrity.crc" || finding.rule == "meta.inconsistent")
+            health = Health::missing;
+        else if (finding.rule == "coverage.gap" || finding.rule == "coverage.shrunk")
+            health = Health::gap;
+        else if (finding.rule == "coverage.overlap" || finding.rule == "coverage.bounds" ||
+                 finding.rule == "replica.differs")
+            health = Health::overlap;
+        if (health == Health::ok) continue;
+        for (const FindingExample& example : finding.examples) {
+            const TensorId t = example.tensor.empty() ? kNone : catalog.find(example.tensor);
+            if (t == kNone) continue;
+            raise(changed->tensorHealth[t], health);
+            for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+                const ChunkInfo chunk = catalog.chunk(t, c);
+                const bool meant =
+                    (example.rank == kNone || example.rank == chunk.rank) &&
+                    (example.file.empty() || chunk.file == kNone ||
+                     catalog.files()[chunk.file].path == example.file) &&
+                    (!example.box || health == Health::gap ||
+                     intersect(example.box->offsets, example.box->lengths, chunk.offsets, chunk.lengths));
+                if (!meant || health == Health::gap) continue;
+                raise(changed->chunkHealth[c], health);
+                if (chunk.rank < changed->ranks.size()) raise(changed->ranks[chunk.rank].health, health);
+                if (chunk.file != kNone) raise(changed->files[chunk.file].health, health);
+            }
+        }
+    }
+    changed->damagedTensors = static_cast<size_t>(
+        std::count_if(changed->tensorHealth.begin(), changed->tensorHealth.end(),
+                      [](Health h) { return h > Health::nonFinite; }));
+    return changed;
+}
+
+std::string rankLabel(const std::optional<Mesh>& mesh, uint32_t rank) {
+    if (rank == kNone) return "no rank";
+    if (!mesh || rank >= mesh->ranks()) return fmt::format("rank {}", rank);
+    std::string text;
+    const std::vector<uint32_t> at = mesh->coordinates(rank);
+    for (size_t i = 0; i < at.size(); ++i)
+        text += fmt::format("{}{}{}", text.empty() ? "" : " ", mesh->axes[i].name, at[i]);
+    return text.empty() ? fmt::format("rank {}", rank) : text;
+}
+
+std::string cutText(const Catalog& catalog, TensorId t) {
+    const ChunkId first = catalog.firstChunk(t), end = catalog.endChunk(t);
+    if (first == end) return "nothing stored";
+    const TensorCut cut = tensorCut(catalog, t);
+    bool flat = false;
+    for (ChunkId c = first; c < end && !flat; ++c)
+        flat = catalog.chunk(t, c).flat.has_value();
+    std::string text;
+    if (flat) {
+        text = fmt::format("flat in {}", end - first);
+    } else if (!cut.regular) {
+        text = fmt::format("irregular, {} chunks", end - first);
+    } else {
+        for (size_t d = 0; d < cut.parts.size(); ++d) {
+            if (cut.parts[d] > 1)
+                text += fmt::format("{}dim {} in {}", text.empty() ? "" : ", ", d, cut.parts[d]);
+        }
+        if (text.empty()) text = "whole";
+    }
+    if (cut.replicas > 1) text += fmt::format(", {} copies", cut.replicas);
+    return text;
+}
+
+std::string chunkText(const ChunkInfo& chunk) {
+    std::string text = formatBox(chunk.offsets, chunk.lengths);
+    if (chunk.flat) text += fmt::format(" flat {}..{}", chunk.flat->start, chunk.flat->stop);
+    return text;
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,95 @@
+// What the window works out from a catalog once, off the GUI thread: the state of every chunk and tensor, what
+// each rank and file holds, how layers lie over ranks. Immutable; shared by all views of one checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/stop.h"
+#include "model/catalog.h"
+#include "model/mesh.h"
+#include "ui/models/module_tree.h"
+#include "validate/validate.h"
+
+namespace shardscope::ui {
+
+// In rising severity, so that the worst of many is their maximum.
+enum class Health : uint8_t {
+    ok,
+    unread,     // its checks could not run
+    nonFinite,  // holds NaN or infinities
+    overlap,    // elements that two different chunks claim
+    missing,    // bytes that are not there: file missing, cut short, or of another kind
+    gap,        // elements that no chunk holds
+};
+const char* healthName(Health health);  // "ok", "unread", "nan/inf", "overlap", "missing", "gap"
+
+struct RankFacts {
+    uint64_t bytes = 0;  // of tensor data
+    uint32_t chunks = 0;
+    uint32_t tensors = 0;
+    Health health = Health::ok;  // worst of its chunks
+};
+
+struct FileFacts {
+    uint64_t used = 0;  // bytes that chunks and objects claim, each byte once
+    uint64_t end = 0;   // where the last of them ends
+    uint32_t chunks = 0;
+    uint32_t tensors = 0;
+    Health health = Health::ok;
+    uint64_t dead(uint64_t size) const { return size > used ? size - used : 0; }
+};
+
+// One repeated block of a model ("model.layers.3"), for the ladder of layers and stages.
+struct LayerFacts {
+    std::string name;
+    std::string group;  // "model.layers"
+    int64_t number = 0;
+    uint64_t bytes = 0;
+    uint32_t tensors = 0;
+    std::vector<uint32_t> ranks;   // that hold a part of it, ascending
+    std::vector<uint32_t> stages;  // coordinates along the pipeline axis, ascending; empty without such an axis
+    Health health = Health::ok;
+};
+
+struct Facts {
+    ModuleTree tree;  // of all tensors
+    std::vector<Health> chunkHealth, tensorHealth;
+    std::vector<std::vector<Box>> gaps;  // by tensor; empty unless one has gaps (then at most 10,000 boxes each)
+    std::vector<RankFacts> ranks;        // by rank; chunks without a rank count for rank 0
+    std::vector<FileFacts> files;        // by FileId
+    std::vector<uint32_t> fileFirst;     // chunks of file f: fileChunks[fileFirst[f] .. fileFirst[f + 1])
+    std::vector<ChunkId> fileChunks;     // by offset within a file
+    std::optional<Mesh> mesh;            // declared or inferred
+    std::vector<LayerFacts> layers;
+    uint64_t medianRankBytes = 0;
+    size_t damagedTensors = 0;  // worse than nonFinite
+
+    std::span<const ChunkId> chunksOf(FileId file) const {
+        return std::span(fileChunks).subspan(fileFirst[file], fileFirst[file + 1] - fileFirst[file]);
+    }
+    Health worst() const;
+};
+
+// Null when stopped. The catalog must outlive the result.
+std::shared_ptr<const Facts> computeFacts(const Catalog& catalog, const StopToken& stop = {});
+
+// A copy in which the tensors and files that the findings name have the health that they report (NaN, wrong
+// sizes found by reading, ...); what was found before stays.
+std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& catalog,
+                                          const ValidationReport& report);
+
+// "pp0 dp1 tp3", or "rank 7" without a mesh of that size.
+std::string rankLabel(const std::optional<Mesh>& mesh, uint32_t rank);
+
+// How a tensor is cut, in words: "dim 1 in 8", "dim 0 in 4, dim 1 in 2", "flat in 16", "whole", "irregular".
+std::string cutText(const Catalog& catalog, TensorId tensor);
+
+// One chunk's box and flat range: "[0:512, 0:1024]", "[0:512] flat 0..100".
+std::string chunkText(const ChunkInfo& chunk);
+
+}  // namespace shardscope::ui

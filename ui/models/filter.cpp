@@ -1,0 +1,206 @@
+#include "ui/models/filter.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <regex>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "base/units.h"
+#include "plan/plan.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+std::string lower(std::string_view text) {
+    std::string out(text);
+    std::transform(out.begin(), out.end(), out.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return out;
+}
+
+// Needle in lower case.
+bool containsFolded(std::string_view text, std::string_view needle) {
+    return std::search(text.begin(), text.end(), needle.begin(), needle.end(), [](char a, char b) {
+               return std::tolower(static_cast<unsigned char>(a)) == b;
+           }) != text.end();
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+    std::vector<std::string> parts;
+    while (true) {
+        const size_t at = text.find(separator);
+        if (at != 0 && !text.empty()) parts.emplace_back(text.substr(0, at));
+        if (at == std::string_view::npos) return parts;
+        text.remove_prefix(at + 1);
+    }
+}
+
+bool parseNumber(std::string_view text, uint32_t& out) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+    return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+Error notUnderstood(std::string_view token, std::string_view why) {
+    return makeError(ErrorCode::usage, fmt::format("'{}': {}", token, why));
+}
+
+}  // namespace
+
+Result<Filter::Term> Filter::parseToken(const std::string& full) {
+    Term term;
+    std::string token = full;
+    if (token.size() > 1 && token[0] == '-') {
+        term.negated = true;
+        token.erase(0, 1);
+    }
+    const size_t at = token.find_first_of(":<>");
+    const std::string key = at == std::string::npos ? std::string() : lower(token.substr(0, at));
+    const std::string value = at == std::string::npos ? std::string() : token.substr(at + 1);
+
+    if (key == "size" && token[at] != ':') {
+        const auto bytes = parseBytes(value);
+        if (!bytes) return notUnderstood(full, "a size such as 1GiB is expected");
+        term.test = [more = token[at] == '>', bytes = *bytes](const Scope& s, TensorId t) {
+            return more ? s.catalog.bytes(t) > bytes : s.catalog.bytes(t) < bytes;
+        };
+        return term;
+    }
+    const bool known = key == "name" || key == "dtype" || key == "rank" || key == "file" || key == "status" ||
+                       key == "role";
+    if (at == std::string::npos || token[at] != ':' || !known) {
+        // A plain word. Names may hold colons, so an unknown key is part of one.
+        term.cost = 1;
+        term.test = [word = lower(token)](const Scope& s, TensorId t) {
+            return containsFolded(s.catalog.name(t), word);
+        };
+        return term;
+    }
+    if (value.empty()) return notUnderstood(full, "something is expected after the colon");
+    if (key == "name") {
+        term.cost = 2;
+        if (value[0] == '~') {
+            try {
+                term.test = [re = std::regex(value.substr(1), std::regex::ECMAScript | std::regex::optimize)](
+                                const Scope& s, TensorId t) {
+                    const std::string_view name = s.catalog.name(t);
+                    return std::regex_search(name.begin(), name.end(), re);
+                };
+            } catch (const std::regex_error&) {
+                return notUnderstood(full, "the regular expression is malformed");
+            }
+            term.cost = 4;
+            return term;
+        }
+        SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(value));
+        term.test = [pattern = std::move(pattern)](const Scope& s, TensorId t) {
+            return pattern.matches(s.catalog.name(t));
+        };
+    } else if (key == "dtype") {
+        std::vector<DType> dtypes;
+        for (const std::string& name : split(value, ',')) {
+            const auto dtype = dtypeFromName(lower(name));
+            if (!dtype) return notUnderstood(full, fmt::format("'{}' is no dtype", name));
+            dtypes.push_back(*dtype);
+        }
+        term.test = [dtypes](const Scope& s, TensorId t) {
+            return std::find(dtypes.begin(), dtypes.end(), s.catalog.dtype(t)) != dtypes.end();
+        };
+    } else if (key == "rank") {
+        std::vector<std::pair<uint32_t, uint32_t>> ranges;
+        for (const std::string& part : split(value, ',')) {
+            const size_t dash = part.find('-');
+            uint32_t first = 0, last = 0;
+            if (!parseNumber(std::string_view(part).substr(0, dash), first))
+                return notUnderstood(full, "a rank or a range such as 0-7 is expected");
+            last = first;
+            if (dash != std::string::npos && !parseNumber(std::string_view(part).substr(dash + 1), last))
+                return notUnderstood(full, "a rank or a range such as 0-7 is expected");
+            ranges.emplace_back(first, last);
+        }
+        term.cost = 3;
+        term.test = [ranges](const Scope& s, TensorId t) {
+            for (ChunkId c = s.catalog.firstChunk(t); c < s.catalog.endChunk(t); ++c) {
+                const uint32_t rank = s.catalog.chunk(t, c).rank;
+                for (const auto& [first, last] : ranges) {
+                    if (rank != kNone && rank >= first && rank <= last) return true;
+                }
+            }
+            return false;
+        };
+    } else if (key == "file") {
+        const bool glob = value.find_first_of("*?") != std::string::npos;
+        SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(glob ? value : "*" + value + "*"));
+        term.cost = 3;
+        // Files are few and chunks many: each file's answer is kept.
+        auto known_ = std::make_shared<std::unordered_map<FileId, bool>>();
+        term.test = [pattern = std::move(pattern), known_](const Scope& s, TensorId t) {
+            for (ChunkId c = s.catalog.firstChunk(t); c < s.catalog.endChunk(t); ++c) {
+                const FileId file = s.catalog.chunk(t, c).file;
+                if (file == kNone) continue;
+                auto it = known_->find(file);
+                if (it == known_->end())
+                    it = known_->emplace(file, pattern.matches(s.catalog.files()[file].path)).first;
+                if (it->second) return true;
+            }
+            return false;
+        };
+    } else if (key == "status") {
+        uint32_t wanted = 0;
+        for (const std::string& part : split(lower(value), ',')) {
+            constexpr std::string_view names[] = {"ok", "unread", "nan", "overlap", "missing", "gap"};
+            const auto* found = std::find(std::begin(names), std::end(names), part);
+            if (part == "bad")
+                wanted |= ~1U;
+            else if (part == "inf")
+                wanted |= 1U << static_cast<int>(Health::nonFinite);
+            else if (found == std::end(names))
+                return notUnderstood(full, "one of ok, unread, nan, overlap, missing, gap or bad is expected");
+            else
+                wanted |= 1U << (found - std::begin(names));
+        }
+        term.test = [wanted](const Scope& s, TensorId t) {
+            const Health health = s.facts ? s.facts->tensorHealth[t] : Health::ok;
+            return (wanted >> static_cast<int>(health) & 1) != 0;
+        };
+    } else {
+        const std::string role = lower(value);
+        if (role != "parameter" && role != "buffer" && role != "optimizer" && role != "other")
+            return notUnderstood(full, "one of parameter, buffer, optimizer or other is expected");
+        term.test = [role](const Scope& s, TensorId t) { return roleName(s.catalog.role(t)) == role; };
+    }
+    return term;
+}
+
+Result<Filter> Filter::parse(std::string_view text) {
+    Filter filter;
+    for (const std::string& token : split(text, ' ')) {
+        SHARDSCOPE_ASSIGN(Term term, parseToken(token));
+        filter.terms_.push_back(std::move(term));
+    }
+    std::stable_sort(filter.terms_.begin(), filter.terms_.end(),
+                     [](const Term& a, const Term& b) { return a.cost < b.cost; });
+    return filter;
+}
+
+std::vector<TensorId> Filter::apply(const Catalog& catalog, const Facts* facts, const StopToken& stop) const {
+    std::vector<TensorId> passed;
+    const Scope scope{catalog, facts};
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (t % 4096 == 0 && stop.stopRequested()) break;
+        bool pass = true;
+        for (const Term& term : terms_) {
+            if (term.test(scope, t) == term.negated) {
+                pass = false;
+                break;
+            }
+        }
+        if (pass) passed.push_back(t);
+    }
+    return passed;
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,311 @@
+#include "ui/models/session.h"
+
+#include <filesystem>
+#include <numeric>
+
+#include <QFileInfo>
+#include <QLocale>
+
+#include "ui/models/filter.h"
+
+namespace shardscope::ui {
+
+namespace {
+constexpr int kFilterDelay = 80;      // milliseconds after the last key
+constexpr int kStampInterval = 5000;  // milliseconds
+constexpr size_t kMostStamps = 10'000;
+}  // namespace
+
+QString errorSentence(const Error& error) {
+    Error plain = error;
+    plain.hint.clear();
+    QString text = QString::fromStdString(describe(plain));
+    if (!text.isEmpty()) text[0] = text[0].toUpper();
+    if (!text.endsWith('.')) text += '.';
+    return text;
+}
+
+QString errorHint(const Error& error) {
+    QString text = QString::fromStdString(error.hint);
+    if (text.isEmpty()) return text;
+    text[0] = text[0].toUpper();
+    if (!text.endsWith('.')) text += '.';
+    return text;
+}
+
+Session::Session(std::shared_ptr<EngineService> engine, QObject* parent)
+    : QObject(parent), engine_(std::move(engine)) {
+    filterTimer_.setSingleShot(true);
+    filterTimer_.setInterval(kFilterDelay);
+    connect(&filterTimer_, &QTimer::timeout, this, &Session::startFilter);
+    stampTimer_.setInterval(kStampInterval);
+    connect(&stampTimer_, &QTimer::timeout, this, &Session::checkForChanges);
+    connect(&tasks_, &Tasks::progressed, this, &Session::progressed);
+    connect(&selection_, &Selection::changed, this, [this](const Selected& now, const Selected& before) {
+        if (now.filter != before.filter) filterTimer_.start();
+    });
+}
+
+Session::~Session() = default;
+
+void Session::open(const QString& path, const QString& format) {
+    openTicket_.drop();
+    const QFileInfo info(path);
+    path_ = info.exists() ? info.absoluteFilePath() : path;
+    format_ = format;
+    error_.reset();
+    state_ = State::opening;
+    openTicket_ = tasks_.run<Opened>(
+        tr("Opening %1").arg(path_),
+        [engine = engine_, path = path_.toStdString(), format = format.toStdString()](
+            const TaskContext& context) -> Result<Opened> {
+            Opened opened;
+            SHARDSCOPE_ASSIGN(opened.checkpoint, engine->open(path, format, context));
+            opened.tree = std::make_shared<ModuleTree>(
+                ModuleTree::buildAll(opened.checkpoint->catalog(), context.stop));
+            opened.stamps = stampFiles(*opened.checkpoint, context.stop);
+            SHARDSCOPE_TRY(context.stop.poll());
+            return opened;
+        },
+        [this](Result<Opened> answer) {
+            if (answer.ok()) {
+                opened(std::move(answer).value());
+                return;
+            }
+            // A cancelled opening shows again what was there before.
+            if (answer.error().code == ErrorCode::cancelled && checkpoint_) {
+                path_ = QString::fromStdString(checkpoint_->path);
+                state_ = State::open;
+            } else if (answer.error().code == ErrorCode::cancelled) {
+                state_ = State::empty;
+                path_.clear();
+            } else {
+                const QString tried = path_;
+                close();
+                path_ = tried;
+                error_ = std::move(answer).error();
+                state_ = State::failed;
+            }
+            emit stateChanged();
+        });
+    emit stateChanged();
+}
+
+void Session::opened(Opened opened) {
+    const bool again = checkpoint_ && checkpoint_->path == opened.checkpoint->path;
+    const std::string tensor = again && selection_.current().tensor != kNone
+                                   ? std::string(catalog().name(selection_.current().tensor))
+                                   : std::string();
+    const Selected before = selection_.current();
+    factsTicket_.drop();
+    filterTicket_.drop();
+    validateTicket_.drop();
+    stampTicket_.drop();
+    facts_.reset();
+    report_.reset();
+    validationError_.reset();
+    changedFiles_.clear();
+    checkpoint_ = std::move(opened.checkpoint);
+    wholeTree_ = visibleTree_ = std::move(opened.tree);
+    stamps_ = std::move(opened.stamps);
+    visible_.resize(catalog().tensorCount());
+    std::iota(visible_.begin(), visible_.end(), 0U);
+    filtered_ = false;
+    filterError_.clear();
+    openedAt_ = QDateTime::currentDateTime();
+    state_ = State::open;
+    selection_.clear();
+    emit stateChanged();
+    emit visibleChanged();
+    if (again) {
+        // A reload keeps the place, by name.
+        selection_.setFilter(before.filter);
+        selection_.setPage(before.page);
+        if (const TensorId t = tensor.empty() ? kNone : catalog().find(tensor); t != kNone)
+            selection_.selectTensor(t);
+    }
+    startFacts();
+    stampTimer_.start();
+}
+
+void Session::startFacts() {
+    factsTicket_ = tasks_.run<std::shared_ptr<const Facts>>(
+        tr("Checking coverage"),
+        [checkpoint = checkpoint_](const TaskContext& context) -> Result<std::shared_ptr<const Facts>> {
+            auto facts = computeFacts(checkpoint->catalog(), context.stop);
+            if (!facts) return makeError(ErrorCode::cancelled, "cancelled");
+            return facts;
+        },
+        [this](Result<std::shared_ptr<const Facts>> answer) {
+            if (!answer.ok()) return;
+            facts_ = std::move(answer).value();
+            if (report_) facts_ = withFindings(*facts_, catalog(), *report_);
+            emit factsChanged();
+            if (selection_.current().filter.contains("status:")) startFilter();
+        });
+}
+
+void Session::startFilter() {
+    filterTicket_.drop();
+    if (!checkpoint_) return;
+    const QString text = selection_.current().filter.trimmed();
+    auto parsed = Filter::parse(text.toStdString());
+    if (!parsed.ok()) {
+        // What is shown stays while a token is being typed.
+        filterError_ = QString::fromStdString(parsed.error().message);
+        emit visibleChanged();
+        return;
+    }
+    filterError_.clear();
+    if (parsed->empty()) {
+        filtered_ = false;
+        visible_.resize(catalog().tensorCount());
+        std::iota(visible_.begin(), visible_.end(), 0U);
+        visibleTree_ = wholeTree_;
+        emit visibleChanged();
+        return;
+    }
+    filterTicket_ = tasks_.run<Filtered>(
+        tr("Filtering"),
+        [checkpoint = checkpoint_, facts = facts_, filter = std::move(parsed).value()](
+            const TaskContext& context) -> Result<Filtered> {
+            Filtered filtered;
+            filtered.tensors = filter.apply(checkpoint->catalog(), facts.get(), context.stop);
+            filtered.tree = std::make_shared<ModuleTree>(
+                ModuleTree::build(checkpoint->catalog(), filtered.tensors, context.stop));
+            SHARDSCOPE_TRY(context.stop.poll());
+            return filtered;
+        },
+        [this](Result<Filtered> answer) {
+            if (!answer.ok()) {
+                filterError_ = QString::fromStdString(answer.error().message);
+            } else {
+                filtered_ = true;
+                visible_ = std::move(answer->tensors);
+                visibleTree_ = std::move(answer->tree);
+            }
+            emit visibleChanged();
+        });
+}
+
+void Session::reload() {
+    if (!path_.isEmpty()) open(path_, format_);
+}
+
+void Session::cancel() {
+    openTicket_.cancel();
+    validateTicket_.cancel();
+}
+
+void Session::close() {
+    for (Ticket* ticket : {&openTicket_, &factsTicket_, &filterTicket_, &validateTicket_, &stampTicket_})
+        ticket->drop();
+    stampTimer_.stop();
+    checkpoint_.reset();
+    facts_.reset();
+    wholeTree_.reset();
+    visibleTree_.reset();
+    visible_.clear();
+    filtered_ = false;
+    report_.reset();
+    validationError_.reset();
+    error_.reset();
+    changedFiles_.clear();
+    path_.clear();
+    state_ = State::empty;
+    selection_.clear();
+    emit visibleChanged();
+    emit stateChanged();
+}
+
+void Session::validate(ValidateLevel level, const QString& expectPath) {
+    if (!checkpoint_) return;
+    validateTicket_.drop();
+    validationError_.reset();
+    validateTicket_ = tasks_.run<ValidationReport>(
+        tr("Validating"),
+        [engine = engine_, checkpoint = checkpoint_, level, expectPath = expectPath.toStdString()](
+            const TaskContext& context) -> Result<ValidationReport> {
+            CheckpointPtr expect;
+            if (!expectPath.empty()) {
+                SHARDSCOPE_ASSIGN(expect, engine->open(expectPath, {}, context));
+            }
+            ValidateOptions options;
+            options.level = level;
+            options.maxExamples = 1000;
+            return engine->validate(checkpoint, options, expect, context);
+        },
+        [this](Result<ValidationReport> answer) {
+            if (answer.ok()) {
+                report_ = std::make_shared<ValidationReport>(std::move(answer).value());
+                if (facts_) {
+                    facts_ = withFindings(*facts_, catalog(), *report_);
+                    emit factsChanged();
+                    if (selection_.current().filter.contains("status:")) startFilter();
+                }
+            } else if (answer.error().code != ErrorCode::cancelled) {
+                validationError_ = std::move(answer).error();
+            }
+            emit reportChanged();
+        });
+    emit reportChanged();
+}
+
+QString Session::depth() const {
+    if (!report_) return tr("metadata only");
+    switch (report_->level) {
+        case ValidateLevel::metadata: return tr("metadata checked");
+        case ValidateLevel::files: return tr("files checked");
+        case ValidateLevel::values: return tr("every value read");
+    }
+    return {};
+}
+
+// Sizes and times of the files that the catalog knows, as they are now.
+std::vector<Session::Stamp> Session::stampFiles(const Checkpoint& checkpoint, const StopToken& stop) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    fs::path directory(checkpoint.path);
+    if (!fs::is_directory(directory, error)) directory = directory.parent_path();
+    std::vector<Stamp> stamps;
+    for (const FileInfo& file : checkpoint.catalog().files()) {
+        if (stop.stopRequested() || stamps.size() >= kMostStamps) break;
+        if (file.path.empty() || file.path.find("..") != std::string::npos || file.path[0] == '/') continue;
+        const fs::path path = directory / file.path;
+        const auto status = fs::symlink_status(path, error);
+        const bool regular = !error && fs::is_regular_file(status);
+        const auto size = regular ? static_cast<int64_t>(fs::file_size(path, error)) : -1;
+        const auto time = regular ? fs::last_write_time(path, error).time_since_epoch().count() : 0;
+        stamps.push_back({file.path, size, static_cast<int64_t>(time)});
+    }
+    return stamps;
+}
+
+void Session::checkForChanges() {
+    if (!checkpoint_ || stampTicket_.running()) return;
+    stampTicket_ = tasks_.run<std::vector<Stamp>>(
+        tr("Looking at the files"),
+        [checkpoint = checkpoint_](const TaskContext& context) -> Result<std::vector<Stamp>> {
+            return stampFiles(*checkpoint, context.stop);
+        },
+        [this](Result<std::vector<Stamp>> answer) {
+            if (!answer.ok()) return;
+            size_t changed = 0;
+            QString first;
+            for (size_t i = 0; i < answer->size() && i < stamps_.size(); ++i) {
+                const Stamp& now = (*answer)[i];
+                if (now.size == stamps_[i].size && now.modified == stamps_[i].modified) continue;
+                if (changed++ == 0) first = QString::fromStdString(now.path);
+            }
+            if (changed == 0) return;
+            stamps_ = std::move(answer).value();
+            const QString time = QLocale().toString(QTime::currentTime(), QLocale::ShortFormat);
+            changedFiles_ = changed == 1 ? tr("'%1' changed at %2.").arg(first, time)
+                                         : tr("%1 files changed at %2, '%3' among them.")
+                                               .arg(changed)
+                                               .arg(time, first);
+            emit filesChanged();
+        });
+}
+
+}  // namespace shardscope::ui

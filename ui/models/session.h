@@ -1,0 +1,122 @@
+// One open checkpoint: its catalog, the facts worked out from it, the filter's result, what validation said. Views
+// listen to its signals and keep no copies.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <QDateTime>
+#include <QObject>
+#include <QString>
+#include <QTimer>
+
+#include "ui/bridge/engine_service.h"
+#include "ui/bridge/selection.h"
+#include "ui/bridge/tasks.h"
+#include "ui/models/facts.h"
+
+namespace shardscope::ui {
+
+class Session : public QObject {
+    Q_OBJECT
+  public:
+    enum class State { empty, opening, open, failed };
+
+    explicit Session(std::shared_ptr<EngineService> engine, QObject* parent = nullptr);
+    ~Session() override;
+
+    // Opens off the GUI thread; what is shown stays until the new one is there. `format` forces a reader.
+    void open(const QString& path, const QString& format = {});
+    void reload();
+    void cancel();  // the opening, or the validation
+    void close();
+
+    State state() const { return state_; }
+    const QString& path() const { return path_; }
+    const std::optional<Error>& error() const { return error_; }  // in state failed
+    const CheckpointPtr& checkpoint() const { return checkpoint_; }
+    const Catalog& catalog() const { return checkpoint_->catalog(); }  // only when there is a checkpoint
+    const std::shared_ptr<const Facts>& facts() const { return facts_; }  // null until they are worked out
+    bool hasFacts() const { return facts_ != nullptr; }
+
+    // Tensors that the filter lets through, ascending; all of them without a filter.
+    const std::vector<TensorId>& visible() const { return visible_; }
+    bool filtered() const { return filtered_; }
+    const std::shared_ptr<const ModuleTree>& visibleTree() const { return visibleTree_; }
+    const QString& filterError() const { return filterError_; }
+
+    // Validation. Findings that the user has suppressed stay in the report; see suppressions.h.
+    void validate(ValidateLevel level, const QString& expectPath = {});
+    bool validating() const { return validateTicket_.running(); }
+    TaskStatus validationStatus() const { return validateTicket_.status(); }
+    const std::shared_ptr<const ValidationReport>& report() const { return report_; }
+    const std::optional<Error>& validationError() const { return validationError_; }
+
+    // How deep the knowledge goes: "metadata only", "files checked", "every value read".
+    QString depth() const;
+    // Set when files differ in size or time from what they were at opening.
+    QString changedFiles() const { return changedFiles_; }
+    QDateTime openedAt() const { return openedAt_; }
+
+    EngineService& engine() { return *engine_; }
+    std::shared_ptr<EngineService> enginePtr() const { return engine_; }
+    Tasks& tasks() { return tasks_; }
+    Selection& selection() { return selection_; }
+    const Selection& selection() const { return selection_; }
+
+    // Looks at sizes and times of the files again; also done every few seconds.
+    void checkForChanges();
+
+  signals:
+    void stateChanged();
+    void factsChanged();   // worked out, or changed by findings
+    void visibleChanged();
+    void reportChanged();  // a validation began, ended or failed
+    void progressed();     // ten times a second while something runs
+    void filesChanged();   // changedFiles() is new
+
+  private:
+    struct Stamp {
+        std::string path;
+        int64_t size, modified;
+    };
+    struct Opened {
+        CheckpointPtr checkpoint;
+        std::shared_ptr<const ModuleTree> tree;
+        std::vector<Stamp> stamps;
+    };
+    struct Filtered {
+        std::vector<TensorId> tensors;
+        std::shared_ptr<const ModuleTree> tree;
+    };
+    static std::vector<Stamp> stampFiles(const Checkpoint& checkpoint, const StopToken& stop);
+    void opened(Opened opened);
+    void startFacts();
+    void startFilter();
+
+    std::shared_ptr<EngineService> engine_;
+    Tasks tasks_;
+    Selection selection_;
+    State state_ = State::empty;
+    QString path_, format_;
+    std::optional<Error> error_, validationError_;
+    CheckpointPtr checkpoint_;
+    std::shared_ptr<const Facts> facts_;
+    std::shared_ptr<const ModuleTree> wholeTree_, visibleTree_;
+    std::vector<TensorId> visible_;
+    bool filtered_ = false;
+    QString filterError_;
+    std::shared_ptr<const ValidationReport> report_;
+    Ticket openTicket_, factsTicket_, filterTicket_, validateTicket_, stampTicket_;
+    QTimer filterTimer_, stampTimer_;
+    std::vector<Stamp> stamps_;
+    QString changedFiles_;
+    QDateTime openedAt_;
+};
+
+// One line: "file at byte N: message", and the hint apart.
+QString errorSentence(const Error& error);
+QString errorHint(const Error& error);
+
+}  // namespace shardscope::ui

@@ -1,0 +1,48 @@
+// Modules and tensors as a tree for views, over a ModuleTree. No object per row; the internal id of an index is its
+// node's number spread over 64 bits, because Qt's own hash of persistent indexes piles up small consecutive ids.
+#pragma once
+
+#include <memory>
+
+#include <QAbstractItemModel>
+
+#include "ui/models/session.h"
+
+namespace shardscope::ui {
+
+class TensorTreeModel : public QAbstractItemModel {
+    Q_OBJECT
+  public:
+    enum Column { name, dtype, shape, bytes, cut, health, columnCountValue };
+    enum Roles { TensorRole = Qt::UserRole + 1, ModuleRole, HealthRole, SortRole };
+
+    explicit TensorTreeModel(Session& session, QObject* parent = nullptr);
+
+    QModelIndex index(int row, int column, const QModelIndex& parent = {}) const override;
+    QModelIndex parent(const QModelIndex& index) const override;
+    int rowCount(const QModelIndex& parent = {}) const override;
+    int columnCount(const QModelIndex& parent = {}) const override;
+    bool hasChildren(const QModelIndex& parent = {}) const override;
+    Qt::ItemFlags flags(const QModelIndex& index) const override;
+    QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
+    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
+
+    // The tensor of an index, or kNone for a module.
+    TensorId tensor(const QModelIndex& index) const;
+    QString fullName(const QModelIndex& index) const;
+    QModelIndex indexOf(TensorId tensor) const;
+    QModelIndex indexOfModule(const QString& fullName) const;
+
+  private:
+    ModuleTree::Node node(const QModelIndex& index) const;
+    QModelIndex indexOfNode(ModuleTree::Node node, int column) const;
+    Health healthOf(ModuleTree::Node node) const;
+    void rebuild();
+
+    Session& session_;
+    std::shared_ptr<const ModuleTree> tree_;
+    CheckpointPtr checkpoint_;
+    std::vector<Health> health_;  // by node, the worst below
+};
+
+}  // namespace shardscope::ui

@@ -1,0 +1,107 @@
+#include "ui/models/texts.h"
+
+#include <algorithm>
+
+#include <QDir>
+#include <QFileInfo>
+#include <QRegularExpression>
+#include <QStringList>
+
+namespace shardscope::ui {
+
+QString toQString(std::string_view text) {
+    QString out = QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
+    const auto harmful = [](QChar c) {
+        return c.category() == QChar::Other_Control || (c.unicode() >= 0x202A && c.unicode() <= 0x202E) ||
+               (c.unicode() >= 0x2066 && c.unicode() <= 0x2069);
+    };
+    if (std::none_of(out.cbegin(), out.cend(), harmful)) return out;
+    QString clean;
+    for (const QChar c : out) {
+        if (harmful(c))
+            clean += QStringLiteral("\\u%1").arg(c.unicode(), 4, 16, QLatin1Char('0'));
+        else
+            clean += c;
+    }
+    return clean;
+}
+
+QString ratioText(double share) {
+    const double percent = share * 100;
+    return QStringLiteral("%1 %").arg(percent, 0, 'f', percent < 10 && percent > 0 ? 1 : 0);
+}
+
+QString filePath(const QString& checkpoint, std::string_view relative) {
+    const QFileInfo info(checkpoint);
+    const QString directory = info.isDir() ? checkpoint : info.path();
+    return QDir(directory).filePath(toQString(relative));
+}
+
+QString pythonSnippet(const QString& checkpoint, const Catalog& catalog, TensorId t) {
+    const auto literal = [](QString text) {
+        return "'" + text.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n") + "'";
+    };
+    const QString name = literal(QString::fromUtf8(catalog.name(t).data(),
+                                                   static_cast<qsizetype>(catalog.name(t).size())));
+    const QString path = literal(checkpoint);
+    if (catalog.format() == "safetensors") {
+        const ChunkId c = catalog.firstChunk(t);
+        const QString file =
+            c < catalog.endChunk(t) && catalog.chunk(t, c).file != kNone
+                ? literal(filePath(checkpoint, catalog.files()[catalog.chunk(t, c).file].path))
+                : path;
+        return QStringLiteral(
+                   "from safetensors import safe_open\n"
+                   "with safe_open(%1, framework='pt') as f:\n"
+                   "    tensor = f.get_tensor(%2)\n")
+            .arg(file, name);
+    }
+    if (catalog.format() == "dcp") {
+        QStringList shape;
+        for (const int64_t d : catalog.shape(t))
+            shape += QString::number(d);
+        return QStringLiteral(
+                   "import torch, torch.distributed.checkpoint as dcp\n"
+                   "state = {%2: torch.empty([%3], dtype=torch.%4)}\n"
+                   "dcp.load(state, checkpoint_id=%1)\n"
+                   "tensor = state[%2]\n")
+            .arg(path, name, shape.join(", "), toQString(dtypeName(catalog.dtype(t))));
+    }
+    if (catalog.format() == "torch") {
+        QString access;
+        for (const PathPart& part : catalog.path(t)) {
+            switch (part.kind) {
+                case PathPart::Kind::key: access += "[" + literal(toQString(part.text)) + "]"; break;
+                case PathPart::Kind::otherKey: access += "[" + toQString(part.text) + "]"; break;
+                case PathPart::Kind::attribute: access += "." + toQString(part.text); break;
+                default: access += QStringLiteral("[%1]").arg(part.index);
+            }
+        }
+        return QStringLiteral(
+                   "import torch\n"
+                   "tensor = torch.load(%1, map_location='cpu', mmap=True, weights_only=True)%2\n")
+            .arg(path, access);
+    }
+    return QStringLiteral("# shardscope extract %1 %2 tensor.npy\n"
+                          "import numpy\n"
+                          "tensor = numpy.load('tensor.npy')\n")
+        .arg(shellQuoted(checkpoint),
+             shellQuoted(QString::fromUtf8(catalog.name(t).data(),
+                                           static_cast<qsizetype>(catalog.name(t).size()))));
+}
+
+QString shellQuoted(const QString& word) {
+    static const QRegularExpression plain(QStringLiteral("^[A-Za-z0-9_@%+=:,./-]+$"));
+    if (plain.match(word).hasMatch()) return word;
+    QString inner = word;
+    return "'" + inner.replace('\'', "'\\''") + "'";
+}
+
+QString shellLine(const QStringList& words) {
+    QStringList quoted;
+    for (const QString& word : words)
+        quoted += shellQuoted(word);
+    return quoted.join(' ');
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,30 @@
+// Engine values as text on screen. Names from files are untrusted: they are shown as plain text only, with
+// control characters and bidirectional overrides made visible.
+#pragma once
+
+#include <string_view>
+
+#include <QString>
+
+#include "base/units.h"
+#include "model/catalog.h"
+
+namespace shardscope::ui {
+
+QString toQString(std::string_view text);
+inline QString sizeText(uint64_t bytes) { return QString::fromStdString(bytesText(bytes)); }
+inline QString numberText(uint64_t count) { return QString::fromStdString(countText(count)); }
+inline QString timeText(double seconds) { return QString::fromStdString(durationText(seconds)); }
+QString ratioText(double share);  // "12.5 %"
+
+// Path of a checkpoint's file as the user can open it.
+QString filePath(const QString& checkpoint, std::string_view relative);
+
+// Python that loads one tensor of this checkpoint with its own framework.
+QString pythonSnippet(const QString& checkpoint, const Catalog& catalog, TensorId tensor);
+
+// A word for a shell: quoted where it needs to be.
+QString shellQuoted(const QString& word);
+QString shellLine(const QStringList& words);
+
+}  // namespace shardscope::ui

@@ -1,0 +1,106 @@
+#include "ui/widgets/banner.h"
+
+#include <QApplication>
+#include <QEvent>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QPushButton>
+#include <QTimer>
+#include <QToolButton>
+
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+namespace {
+constexpr int kInfoMilliseconds = 6000;
+}
+
+Banner::Banner(QWidget* parent) : QFrame(parent) {
+    setObjectName(QStringLiteral("banner"));
+    setAccessibleName(tr("Message"));
+    auto* layout = new QHBoxLayout(this);
+    layout->setContentsMargins(12, 6, 6, 6);
+    layout->setSpacing(8);
+    icon_ = new QLabel(this);
+    icon_->setFixedWidth(20);
+    icon_->setAlignment(Qt::AlignCenter);
+    label_ = new QLabel(this);
+    label_->setTextFormat(Qt::PlainText);
+    label_->setWordWrap(true);
+    label_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    label_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Preferred);
+    buttons_ = new QHBoxLayout;
+    buttons_->setSpacing(6);
+    auto* close = new QToolButton(this);
+    close->setText(QStringLiteral("✕"));
+    close->setAutoRaise(true);
+    close->setToolTip(tr("Dismiss"));
+    close->setAccessibleName(tr("Dismiss the message"));
+    connect(close, &QToolButton::clicked, this, [this] { clear(); });
+    layout->addWidget(icon_);
+    layout->addWidget(label_, 1);
+    layout->addLayout(buttons_);
+    layout->addWidget(close);
+    hide();
+}
+
+void Banner::show(BannerKind kind, const QString& text, std::vector<Action> actions, const QString& key) {
+    kind_ = kind;
+    key_ = key;
+    ++generation_;
+    label_->setText(text);
+    while (QLayoutItem* item = buttons_->takeAt(0)) {
+        delete item->widget();
+        delete item;
+    }
+    for (Action& action : actions) {
+        auto* button = new QPushButton(action.first, this);
+        connect(button, &QPushButton::clicked, this, [this, run = std::move(action.second)] {
+            const int before = generation_;
+            run();
+            if (generation_ == before) clear();
+        });
+        buttons_->addWidget(button);
+    }
+    restyle();
+    setVisible(true);
+    if (kind == BannerKind::info && actions.empty()) {
+        QTimer::singleShot(kInfoMilliseconds, this, [this, generation = generation_] {
+            if (generation == generation_) clear();
+        });
+    }
+}
+
+void Banner::clear(const QString& key) {
+    if (!key.isEmpty() && key != key_) return;
+    ++generation_;
+    hide();
+}
+
+QString Banner::text() const { return isHidden() ? QString() : label_->text(); }
+
+void Banner::restyle() {
+    const QColor mark = kind_ == BannerKind::error     ? QColor(0xD5, 0x5E, 0x00)
+                        : kind_ == BannerKind::warning ? QColor(0xE6, 0x9F, 0x00)
+                                                       : QColor(0x00, 0x72, 0xB2);
+    QColor back = panelColor();
+    const auto mix = [&](int a, int b) { return (a * 5 + b) / 6; };
+    back = QColor(mix(back.red(), mark.red()), mix(back.green(), mark.green()), mix(back.blue(), mark.blue()));
+    setStyleSheet(QStringLiteral("#banner { background: %1; border: none; border-left: 4px solid %2; }")
+                      .arg(back.name(), mark.name()));
+    icon_->setText(kind_ == BannerKind::info ? QStringLiteral("ⓘ") : QStringLiteral("⚠"));
+}
+
+void Banner::changeEvent(QEvent* event) {
+    if (event->type() == QEvent::PaletteChange && !isHidden()) restyle();
+    QFrame::changeEvent(event);
+}
+
+void showBanner(QWidget* inside, BannerKind kind, const QString& text, std::vector<Banner::Action> actions,
+                const QString& key) {
+    if (!inside) return;
+    if (auto* banner = inside->window()->findChild<Banner*>()) banner->show(kind, text, std::move(actions), key);
+}
+
+}  // namespace shardscope::ui

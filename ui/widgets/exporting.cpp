@@ -1,0 +1,175 @@
+#include "ui/widgets/exporting.h"
+
+#include <algorithm>
+
+#include <QAbstractItemView>
+#include <QAction>
+#include <QApplication>
+#include <QClipboard>
+#include <QFileDialog>
+#include <QJsonArray>
+#include <QJsonDocument>
+#include <QJsonObject>
+#include <QMenu>
+#include <QPainter>
+#include <QSaveFile>
+#include <QStandardPaths>
+#include <QSvgGenerator>
+
+#include "ui/widgets/banner.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+QString failure(const QString& path, const QString& reason) {
+    return QObject::tr("'%1' was not written: %2.").arg(path, reason);
+}
+
+QString csvField(QString text) {
+    if (!text.contains(',') && !text.contains('"') && !text.contains('\n')) return text;
+    return '"' + text.replace('"', "\"\"") + '"';
+}
+
+QString save(const QString& path, const std::function<bool(QSaveFile&)>& write) {
+    QSaveFile file(path);
+    if (!file.open(QIODevice::WriteOnly)) return failure(path, file.errorString());
+    if (!write(file) || !file.commit()) return failure(path, file.errorString());
+    return {};
+}
+
+void ask(QWidget* parent, const QString& stem, const QString& suffix, const QString& filter,
+         const std::function<QString(const QString&)>& write) {
+    auto* dialog = new QFileDialog(parent, QObject::tr("Export"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setAcceptMode(QFileDialog::AcceptSave);
+    dialog->setNameFilter(filter);
+    dialog->setDefaultSuffix(suffix);
+    dialog->setDirectory(QStandardPaths::writableLocation(QStandardPaths::DocumentsLocation));
+    dialog->selectFile(stem + '.' + suffix);
+    QObject::connect(dialog, &QFileDialog::fileSelected, parent, [parent, write](const QString& path) {
+        const QString problem = write(path);
+        if (!problem.isEmpty())
+            showBanner(parent, BannerKind::error, problem);
+        else
+            showBanner(parent, BannerKind::info, QObject::tr("Saved as '%1'.").arg(path));
+    });
+    dialog->open();
+}
+
+}  // namespace
+
+QString writePng(QWidget& view, const QString& path) {
+    const QImage image = view.grab().toImage();
+    return save(path, [&](QSaveFile& file) { return image.save(&file, "PNG"); });
+}
+
+QString writeSvg(QWidget& view, const QString& path) {
+    return save(path, [&](QSaveFile& file) {
+        QSvgGenerator generator;
+        generator.setOutputDevice(&file);
+        generator.setSize(view.size());
+        generator.setViewBox(view.rect());
+        generator.setTitle(view.accessibleName());
+        QPainter painter;
+        if (!painter.begin(&generator)) return false;
+        view.render(&painter, QPoint(), QRegion(), QWidget::DrawWindowBackground | QWidget::DrawChildren);
+        return painter.end();
+    });
+}
+
+QString writeCsv(const QAbstractItemModel& rows, const QString& path) {
+    return save(path, [&](QSaveFile& file) {
+        QStringList line;
+        for (int c = 0; c < rows.columnCount(); ++c)
+            line += csvField(rows.headerData(c, Qt::Horizontal).toString());
+        file.write(line.join(',').toUtf8() + "\r\n");
+        const std::function<bool(const QModelIndex&)> walk = [&](const QModelIndex& parent) {
+            for (int r = 0; r < rows.rowCount(parent); ++r) {
+                line.clear();
+                for (int c = 0; c < rows.columnCount(parent); ++c)
+                    line += csvField(rows.index(r, c, parent).data().toString());
+                if (file.write(line.join(',').toUtf8() + "\r\n") < 0) return false;
+                if (rows.hasChildren(rows.index(r, 0, parent)) && !walk(rows.index(r, 0, parent))) return false;
+            }
+            return true;
+        };
+        return walk({});
+    });
+}
+
+QString writeJson(const QAbstractItemModel& rows, const QString& path) {
+    return save(path, [&](QSaveFile& file) {
+        QStringList keys;
+        for (int c = 0; c < rows.columnCount(); ++c)
+            keys += rows.headerData(c, Qt::Horizontal).toString().toLower().replace(' ', '_');
+        bool first = true;
+        file.write("[");
+        const std::function<bool(const QModelIndex&)> walk = [&](const QModelIndex& parent) {
+            for (int r = 0; r < rows.rowCount(parent); ++r) {
+                QJsonObject object;
+                for (int c = 0; c < rows.columnCount(parent); ++c)
+                    object.insert(keys[c], rows.index(r, c, parent).data().toString());
+                const QByteArray text = QJsonDocument(object).toJson(QJsonDocument::Compact);
+                if (file.write((first ? "\n" : ",\n") + text) < 0) return false;
+                first = false;
+                if (rows.hasChildren(rows.index(r, 0, parent)) && !walk(rows.index(r, 0, parent))) return false;
+            }
+            return true;
+        };
+        return walk({}) && file.write("\n]\n") > 0;
+    });
+}
+
+void addExportActions(QMenu& menu, const Exports& exports, QWidget* parent) {
+    if (exports.picture) {
+        QWidget* picture = exports.picture;
+        menu.addAction(QObject::tr("Export as PNG…"), parent, [=] {
+            ask(parent, exports.name, "png", QObject::tr("PNG picture (*.png)"),
+                [picture](const QString& path) { return writePng(*picture, path); });
+        });
+        menu.addAction(QObject::tr("Export as SVG…"), parent, [=] {
+            ask(parent, exports.name, "svg", QObject::tr("SVG drawing (*.svg)"),
+                [picture](const QString& path) { return writeSvg(*picture, path); });
+        });
+    }
+    if (exports.rows) {
+        menu.addAction(QObject::tr("Export as CSV…"), parent, [=] {
+            ask(parent, exports.name, "csv", QObject::tr("CSV table (*.csv)"), [=](const QString& path) {
+                const QAbstractItemModel* model = exports.rows();
+                return model ? writeCsv(*model, path) : QString();
+            });
+        });
+        menu.addAction(QObject::tr("Export as JSON…"), parent, [=] {
+            ask(parent, exports.name, "json", QObject::tr("JSON (*.json)"), [=](const QString& path) {
+                const QAbstractItemModel* model = exports.rows();
+                return model ? writeJson(*model, path) : QString();
+            });
+        });
+    }
+}
+
+void copyText(const QString& text) { QApplication::clipboard()->setText(text); }
+
+void enableRowCopy(QAbstractItemView& view) {
+    auto* copy = new QAction(QObject::tr("Copy"), &view);
+    copy->setShortcut(QKeySequence::Copy);
+    copy->setShortcutContext(Qt::WidgetShortcut);
+    QObject::connect(copy, &QAction::triggered, &view, [&view] {
+        if (!view.selectionModel()) return;
+        QModelIndexList rows = view.selectionModel()->selectedRows();
+        if (rows.isEmpty() && view.currentIndex().isValid()) rows.append(view.currentIndex());
+        std::sort(rows.begin(), rows.end());
+        QStringList lines;
+        for (const QModelIndex& row : rows) {
+            QStringList cells;
+            for (int c = 0; c < view.model()->columnCount(row.parent()); ++c)
+                cells += row.siblingAtColumn(c).data().toString();
+            lines += cells.join('\t');
+        }
+        if (!lines.isEmpty()) copyText(lines.join('\n'));
+    });
+    view.addAction(copy);
+}
+
+}  // namespace shardscope::ui

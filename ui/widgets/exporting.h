@@ -1,0 +1,39 @@
+// Copying and exporting, the same in every view: pictures as PNG and SVG, rows as CSV and JSON.
+#pragma once
+
+#include <functional>
+
+#include <QString>
+#include <QStringList>
+
+class QAbstractItemModel;
+class QAbstractItemView;
+class QMenu;
+class QPainter;
+class QWidget;
+
+namespace shardscope::ui {
+
+// What a view can give away. Empty members are left out of the menu.
+struct Exports {
+    QString name;                                       // stem of proposed file names
+    QWidget* picture = nullptr;                         // grabbed for PNG, rendered for SVG
+    std::function<const QAbstractItemModel*()> rows;    // for CSV and JSON
+};
+
+// Adds "Export" actions (PNG, SVG, CSV, JSON) that ask for a file and write it. Failures are shown in `parent`'s
+// window as a banner (see banner.h).
+void addExportActions(QMenu& menu, const Exports& exports, QWidget* parent);
+
+// The writers behind them. An empty string means it worked; else the reason as a sentence.
+QString writePng(QWidget& view, const QString& path);
+QString writeSvg(QWidget& view, const QString& path);
+QString writeCsv(const QAbstractItemModel& rows, const QString& path);
+QString writeJson(const QAbstractItemModel& rows, const QString& path);
+
+// Lets Ctrl+C copy the selected rows as tab-separated text, and adds a Copy action to the view.
+void enableRowCopy(QAbstractItemView& view);
+
+void copyText(const QString& text);
+
+}  // namespace shardscope::ui

@@ -1,0 +1,202 @@
+#include "ui/widgets/theme.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <QApplication>
+#include <QFont>
+#include <QPainter>
+#include <QStyleFactory>
+#include <QToolTip>
+
+namespace shardscope::ui {
+
+namespace {
+
+bool dark = false;
+
+QPalette lightPalette() {
+    QPalette p;
+    const QColor text(0x1f, 0x23, 0x28);
+    p.setColor(QPalette::Window, QColor(0xf4, 0xf5, 0xf7));
+    p.setColor(QPalette::WindowText, text);
+    p.setColor(QPalette::Base, Qt::white);
+    p.setColor(QPalette::AlternateBase, QColor(0xf6, 0xf8, 0xfa));
+    p.setColor(QPalette::Text, text);
+    p.setColor(QPalette::Button, QColor(0xec, 0xee, 0xf1));
+    p.setColor(QPalette::ButtonText, text);
+    p.setColor(QPalette::BrightText, QColor(0xd5, 0x5e, 0x00));
+    p.setColor(QPalette::ToolTipBase, QColor(0x2b, 0x2f, 0x36));
+    p.setColor(QPalette::ToolTipText, QColor(0xf4, 0xf5, 0xf7));
+    p.setColor(QPalette::Highlight, QColor(0x00, 0x72, 0xb2));
+    p.setColor(QPalette::HighlightedText, Qt::white);
+    p.setColor(QPalette::Link, QColor(0x00, 0x5f, 0x99));
+    p.setColor(QPalette::PlaceholderText, QColor(0x6b, 0x72, 0x7c));
+    p.setColor(QPalette::Light, Qt::white);
+    p.setColor(QPalette::Midlight, QColor(0xe3, 0xe6, 0xea));
+    p.setColor(QPalette::Mid, QColor(0xc4, 0xc9, 0xd0));
+    p.setColor(QPalette::Dark, QColor(0x9a, 0xa1, 0xab));
+    p.setColor(QPalette::Shadow, QColor(0x70, 0x76, 0x80));
+    for (const auto role : {QPalette::WindowText, QPalette::Text, QPalette::ButtonText})
+        p.setColor(QPalette::Disabled, role, QColor(0x8a, 0x91, 0x9b));
+    return p;
+}
+
+QPalette darkPalette() {
+    QPalette p;
+    const QColor text(0xe4, 0xe6, 0xe9);
+    p.setColor(QPalette::Window, QColor(0x26, 0x28, 0x2c));
+    p.setColor(QPalette::WindowText, text);
+    p.setColor(QPalette::Base, QColor(0x1e, 0x1e, 0x1e));
+    p.setColor(QPalette::AlternateBase, QColor(0x24, 0x25, 0x28));
+    p.setColor(QPalette::Text, text);
+    p.setColor(QPalette::Button, QColor(0x33, 0x36, 0x3b));
+    p.setColor(QPalette::ButtonText, text);
+    p.setColor(QPalette::BrightText, QColor(0xff, 0x9b, 0x4d));
+    p.setColor(QPalette::ToolTipBase, QColor(0x3a, 0x3e, 0x45));
+    p.setColor(QPalette::ToolTipText, text);
+    p.setColor(QPalette::Highlight, QColor(0x2b, 0x7f, 0xbf));
+    p.setColor(QPalette::HighlightedText, Qt::white);
+    p.setColor(QPalette::Link, QColor(0x6c, 0xb8, 0xf0));
+    p.setColor(QPalette::PlaceholderText, QColor(0x93, 0x99, 0xa3));
+    p.setColor(QPalette::Light, QColor(0x4a, 0x4e, 0x55));
+    p.setColor(QPalette::Midlight, QColor(0x3d, 0x41, 0x47));
+    p.setColor(QPalette::Mid, QColor(0x4d, 0x51, 0x58));
+    p.setColor(QPalette::Dark, QColor(0x18, 0x19, 0x1b));
+    p.setColor(QPalette::Shadow, QColor(0x0e, 0x0f, 0x10));
+    for (const auto role : {QPalette::WindowText, QPalette::Text, QPalette::ButtonText})
+        p.setColor(QPalette::Disabled, role, QColor(0x7d, 0x83, 0x8c));
+    return p;
+}
+
+}  // namespace
+
+void applyTheme(ThemeChoice choice) {
+    static const QPalette systemPalette = QApplication::palette();
+    if (choice == ThemeChoice::system)
+        dark = systemPalette.color(QPalette::Window).lightness() < 128;
+    else
+        dark = choice == ThemeChoice::dark;
+    QApplication::setStyle(QStyleFactory::create(QStringLiteral("Fusion")));
+    const QPalette palette = dark ? darkPalette() : lightPalette();
+    QApplication::setPalette(palette);
+    QToolTip::setPalette(palette);
+}
+
+bool darkTheme() { return dark; }
+
+QColor categoryColor(uint32_t index) {
+    // Black, which is almost the background of the dark theme, comes last and is white there.
+    constexpr std::array<QRgb, 8> hues = {0x0072B2, 0xE69F00, 0x009E73, 0xCC79A7,
+                                          0x56B4E9, 0xD55E00, 0xF0E442, 0x000000};
+    const uint32_t hue = index % hues.size();
+    QColor color = QColor::fromRgb(hues[hue] | 0xff000000U);
+    if (hue == 7 && dark) color = Qt::white;
+    const uint32_t round = index / hues.size() % 4;
+    if (round == 0) return color;
+    return round == 1   ? color.lighter(hue == 7 ? 400 : 135)
+           : round == 2 ? color.darker(hue == 7 && !dark ? 60 : 135)
+                        : color.lighter(165);
+}
+
+QColor rankColor(uint32_t rank) { return categoryColor(rank); }
+
+QColor sequentialColor(double share) {
+    // Nine points of cividis.
+    constexpr std::array<std::array<uint8_t, 3>, 9> points = {{{0, 34, 78},
+                                                               {18, 53, 112},
+                                                               {59, 73, 108},
+                                                               {87, 93, 109},
+                                                               {112, 113, 115},
+                                                               {138, 134, 120},
+                                                               {165, 156, 116},
+                                                               {195, 179, 105},
+                                                               {254, 232, 56}}};
+    const double at = std::clamp(std::isfinite(share) ? share : 0.0, 0.0, 1.0) * (points.size() - 1);
+    const size_t low = std::min(static_cast<size_t>(at), points.size() - 2);
+    const double part = at - static_cast<double>(low);
+    const auto mix = [&](int i) {
+        return static_cast<int>(std::lround(points[low][static_cast<size_t>(i)] * (1 - part) +
+                                            points[low + 1][static_cast<size_t>(i)] * part));
+    };
+    return QColor(mix(0), mix(1), mix(2));
+}
+
+QColor healthColor(Health health) {
+    switch (health) {
+        case Health::ok: return dark ? QColor(0x6b, 0x6f, 0x76) : QColor(0xd9, 0xd9, 0xd9);
+        case Health::unread: return dark ? QColor(0x4d, 0x51, 0x58) : QColor(0xc4, 0xc9, 0xd0);
+        case Health::nonFinite: return QColor(0xCC, 0x79, 0xA7);
+        case Health::overlap: return QColor(0xE6, 0x9F, 0x00);
+        case Health::missing: return QColor(0xD5, 0x5E, 0x00);
+        case Health::gap: return dark ? QColor(Qt::white) : QColor(Qt::black);
+    }
+    return {};
+}
+
+QChar healthGlyph(Health health) {
+    switch (health) {
+        case Health::nonFinite: return QLatin1Char('N');
+        case Health::overlap: return QChar(0x29C9);  // two joined squares
+        case Health::missing: return QLatin1Char('/');
+        case Health::gap: return QLatin1Char('X');
+        default: return {};
+    }
+}
+
+QBrush unreadBrush() { return QBrush(faintTextColor(), Qt::Dense7Pattern); }
+
+void paintHealth(QPainter& painter, const QRectF& rect, Health health) {
+    painter.save();
+    const QColor color = healthColor(health);
+    switch (health) {
+        case Health::ok: painter.fillRect(rect, color); break;
+        case Health::unread:
+            painter.fillRect(rect, surfaceColor());
+            painter.fillRect(rect, unreadBrush());
+            break;
+        case Health::nonFinite: painter.fillRect(rect, color); break;
+        case Health::overlap:
+        case Health::missing:
+            painter.fillRect(rect, color);
+            if (rect.width() >= 6 && rect.height() >= 6)
+                painter.fillRect(rect, QBrush(QColor(0, 0, 0, 150), health == Health::overlap ? Qt::BDiagPattern
+                                                                                             : Qt::FDiagPattern));
+            break;
+        case Health::gap:
+            painter.fillRect(rect, dark ? QColor(0x1e, 0x1e, 0x1e) : QColor(Qt::white));
+            painter.fillRect(rect, QBrush(color, rect.width() >= 6 && rect.height() >= 6 ? Qt::DiagCrossPattern
+                                                                                         : Qt::SolidPattern));
+            break;
+    }
+    if (rect.width() >= 6 && rect.height() >= 6) {
+        painter.setPen(QPen(health == Health::gap ? color : outlineColor(), 1));
+        painter.setBrush(Qt::NoBrush);
+        painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
+    }
+    if (rect.width() > 10 && rect.height() > 10 && !healthGlyph(health).isNull()) {
+        const QString glyph(healthGlyph(health));
+        QFont font = painter.font();
+        font.setBold(true);
+        painter.setFont(font);
+        const QRectF box = QRectF(painter.fontMetrics().boundingRect(glyph)).adjusted(-2, 0, 2, 0);
+        if (box.width() < rect.width() && box.height() < rect.height() + 4) {
+            QRectF plate(0, 0, box.width(), std::min(box.height(), rect.height() - 2));
+            plate.moveCenter(rect.center());
+            painter.fillRect(plate, surfaceColor());
+            painter.setPen(QApplication::palette().color(QPalette::Text));
+            painter.drawText(rect, Qt::AlignCenter, glyph);
+        }
+    }
+    painter.restore();
+}
+
+QColor outlineColor() { return dark ? QColor(0xb0, 0xb4, 0xba) : QColor(0x3c, 0x41, 0x48); }
+QColor gridColor() { return dark ? QColor(0x3a, 0x3d, 0x42) : QColor(0xdd, 0xe0, 0xe4); }
+QColor faintTextColor() { return dark ? QColor(0x9c, 0xa2, 0xab) : QColor(0x5f, 0x66, 0x70); }
+QColor accentColor() { return dark ? QColor(0x6c, 0xb8, 0xf0) : QColor(0x00, 0x5f, 0x99); }
+QColor surfaceColor() { return dark ? QColor(0x1e, 0x1e, 0x1e) : QColor(Qt::white); }
+QColor panelColor() { return dark ? QColor(0x2b, 0x2d, 0x31) : QColor(0xfb, 0xfb, 0xfc); }
+
+}  // namespace shardscope::ui

@@ -1,0 +1,45 @@
+// Colours, hatches and marks, one place for all views; light and dark. Categories are Okabe and Ito's palette; states
+// never rely on colour alone. Figures behind the choice: docs/user-guide.md.
+#pragma once
+
+#include <QBrush>
+#include <QColor>
+#include <QPalette>
+#include <QString>
+
+#include "ui/models/facts.h"
+
+class QPainter;
+class QRectF;
+
+namespace shardscope::ui {
+
+enum class ThemeChoice { system, light, dark };
+
+// Sets style, palette and font of the application; views repaint by themselves.
+void applyTheme(ThemeChoice choice);
+bool darkTheme();
+
+// Categories: eight hues, repeated with another lightness above that.
+QColor categoryColor(uint32_t index);
+QColor rankColor(uint32_t rank);  // as categoryColor
+// A share 0..1 on a lightness scale (cividis).
+QColor sequentialColor(double share);
+
+// States.
+QColor healthColor(Health health);
+QChar healthGlyph(Health health);  // a null character for ok
+// Fills `rect` as the state's tile: colour, hatch, outline and glyph as far as the size allows.
+void paintHealth(QPainter& painter, const QRectF& rect, Health health);
+
+// Parts of a view.
+QColor outlineColor();   // of tiles
+QColor gridColor();      // lines between cells
+QColor faintTextColor();
+QColor accentColor();    // selection and focus frames
+QColor surfaceColor();   // background of painted views
+QColor panelColor();     // background of cards
+// Dots on the background: nothing is known here.
+QBrush unreadBrush();
+
+}  // namespace shardscope::ui
