@@ -40,6 +40,7 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addShow(*app, context);
     addMap(*app, context);
     addValidate(*app, context);
+    addReport(*app, context);
     addDigest(*app, context);
     addDiff(*app, context);
     addConvert(*app, context);

@@ -103,39 +103,6 @@ Json meshJson(const std::optional<Mesh>& mesh) {
             {"evidence", mesh->evidence}};
 }
 
-Json validationJson(const ValidationReport& report) {
-    Json json;
-    json["schema"] = "shardscope.validate/1";
-    json["verdict"] = verdictName(report.verdict);
-    constexpr const char* levels[] = {"metadata", "files", "values"};
-    json["level"] = levels[static_cast<int>(report.level)];
-    json["checked"] = report.checked;
-    json["not_checked"] = report.notChecked;
-    json["findings"] = Json::array();
-    for (const Finding& finding : report.findings) {
-        Json entry;
-        entry["rule"] = finding.rule;
-        entry["severity"] = severityName(finding.severity);
-        entry["count"] = finding.count;
-        entry["message"] = finding.message;
-        entry["cause"] = finding.cause;
-        entry["examples"] = Json::array();
-        for (const FindingExample& example : finding.examples) {
-            Json e;
-            e["tensor"] = example.tensor.empty() ? Json() : Json(example.tensor);
-            e["rank"] = example.rank == kNone ? Json() : Json(example.rank);
-            e["file"] = example.file.empty() ? Json() : Json(example.file);
-            e["offset"] = example.offset ? Json(*example.offset) : Json();
-            e["offsets"] = example.box ? dimsJson(example.box->offsets) : Json();
-            e["lengths"] = example.box ? dimsJson(example.box->lengths) : Json();
-            if (!example.detail.empty()) e["detail"] = example.detail;
-            entry["examples"].push_back(std::move(e));
-        }
-        json["findings"].push_back(std::move(entry));
-    }
-    return json;
-}
-
 Json planJson(const Plan& plan) {
     const auto entries = [](const std::vector<PlanLeftOut>& list, const char* second) {
         Json json = Json::array();

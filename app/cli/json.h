@@ -23,7 +23,6 @@ Json valueJson(const Value& value);
 Json chunkJson(const Catalog& catalog, const ChunkInfo& chunk);
 Json tensorJson(const Catalog& catalog, TensorId tensor, bool chunks);
 Json meshJson(const std::optional<Mesh>& mesh);
-Json validationJson(const ValidationReport& report);  // shardscope.validate/1
 Json planJson(const Plan& plan);                      // shardscope.plan/1
 
 }  // namespace shardscope::cli

@@ -3,6 +3,7 @@
 #include "cli/application.h"
 #include "cli/json.h"
 #include "cli/text.h"
+#include "engine/report.h"
 
 namespace shardscope::cli {
 namespace {
@@ -62,7 +63,7 @@ Result<int> validate(const Context& context, const Options& options) {
         fails = fails || finding.severity >= options.failOn;
 
     if (context.json) {
-        printJson(validationJson(report));
+        fmt::print("{}\n", validationJson(report));
         return fails ? 1 : 0;
     }
     const Style style{context.colored()};

@@ -30,6 +30,9 @@ Status applyRecipe(const std::string& path, ConvertRequest& request) {
                              fmt::format("the schema is {}, not \"shardscope.recipe/1\"", value.dump()));
         } else if (key == "description") {
             continue;
+        } else if (key == "job") {
+            // What the window's wizard keeps beside the steps; it is for the window alone.
+            if (!value.is_object()) return wrong(path, "'job' is not an object");
         } else if (key == "select" || key == "drop") {
             if (!value.is_array()) return wrong(path, fmt::format("'{}' is not a list of patterns", key));
             for (const auto& item : value) {

@@ -1,20 +1,13 @@
 #include "validate/findings.h"
 
 #include <algorithm>
-#include <iterator>
+
+#include "validate/rules.h"
 
 namespace shardscope {
 
 bool isValidationRule(std::string_view rule) {
-    constexpr std::string_view rules[] = {
-        "coverage.gap",   "coverage.overlap",  "coverage.bounds", "coverage.shrunk", "file.missing",
-        "file.truncated", "file.unreferenced", "file.stale",      "file.lock",       "meta.inconsistent",
-        "meta.duplicate", "rank.missing",      "replica.differs", "layout.fused",    "value.nan",
-        "value.inf",      "value.zero",        "value.uniform",   "value.fill",      "integrity.crc",
-        "expect.missing", "expect.extra",      "expect.shape",    "expect.dtype",    "security.global",
-        "security.path",
-    };
-    return std::find(std::begin(rules), std::end(rules), rule) != std::end(rules);
+    return findRule(rule) != nullptr;
 }
 
 void Findings::add(std::string_view rule, Severity severity, std::string_view cause, std::string_view message,
