@@ -1,0 +1,288 @@
+#include "ui/models/job_store.h"
+
+#include <QCoreApplication>
+#include <QDir>
+#include <QFile>
+#include <QFileInfo>
+#include <QJsonArray>
+#include <QJsonDocument>
+#include <QJsonObject>
+#include <QProcess>
+#include <QSaveFile>
+#include <QStandardPaths>
+#include <QUuid>
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include <unistd.h>
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr int kBusyMilliseconds = 200;
+constexpr int kIdleMilliseconds = 2000;
+
+// Records who it is, runs the program, records how it ended. The words of the command are positional
+// parameters; none becomes a part of this text. The trap lets the shell outlive a Ctrl-C that is meant for
+// its child.
+constexpr const char* kWrapper = R"(trap : INT
+directory=$1
+shift
+cat "/proc/$$/stat" > "$directory/process.new" && mv -f "$directory/process.new" "$directory/process"
+"$@" < /dev/null > "$directory/result.json" 2>> "$directory/progress.ndjson"
+code=$?
+echo "$code" > "$directory/exit.new" && mv -f "$directory/exit.new" "$directory/exit"
+)";
+
+Error cannot(const QString& doing, const QString& file, const QString& reason) {
+    return makeError(ErrorCode::io, QObject::tr("cannot %1: %2").arg(doing, reason).toStdString())
+        .inFile(file.toStdString());
+}
+
+Status writeDescription(const Job& job) {
+    const QString path = job.directory + "/job.json";
+    const QJsonObject json{{"schema", "shardscope.job/1"},
+                           {"title", job.title},
+                           {"source", job.source},
+                           {"destination", job.destination},
+                           {"program", job.program},
+                           {"arguments", QJsonArray::fromStringList(job.arguments)},
+                           {"host", thisHost()},
+                           {"boot", thisBoot()},
+                           {"created", job.created.toString(Qt::ISODateWithMs)},
+                           {"started", job.started.toString(Qt::ISODateWithMs)},
+                           {"attempts", job.attempts}};
+    QSaveFile file(path);
+    if (!file.open(QIODevice::WriteOnly) || file.write(QJsonDocument(json).toJson()) < 0 || !file.commit())
+        return cannot(QObject::tr("record the job"), path, file.errorString());
+    return {};
+}
+
+}  // namespace
+
+struct JobStore::Watch {
+    QString directory;
+    struct Entry {
+        std::unique_ptr<JobReader> reader;
+        std::shared_ptr<const Job> shown;
+        uint64_t version = 0;
+    };
+    std::map<QString, Entry> entries;
+};
+
+JobStore::JobStore(QObject* parent, const QString& directory)
+    : QObject(parent),
+      directory_(directory.isEmpty() ? defaultDirectory() : directory),
+      watch_(std::make_shared<Watch>()) {
+    watch_->directory = directory_;
+    thread_.setMaxThreadCount(1);
+    connect(&timer_, &QTimer::timeout, this, &JobStore::refresh);
+    timer_.start(kIdleMilliseconds);
+    refresh();
+}
+
+JobStore::~JobStore() {
+    thread_.waitForDone();
+}
+
+QString JobStore::defaultDirectory() {
+    QString state = qEnvironmentVariable("XDG_STATE_HOME");
+    if (!QDir::isAbsolutePath(state)) state = QDir::homePath() + "/.local/state";
+    return state + "/shardscope/jobs";
+}
+
+Result<QString> JobStore::program() const {
+    if (!program_.isEmpty()) {
+        if (QFileInfo(program_).isExecutable()) return program_;
+        return makeError(ErrorCode::notFound, tr("'%1' is not a program").arg(program_).toStdString());
+    }
+    const QString beside = QCoreApplication::applicationDirPath() + "/shardscope";
+    if (QFileInfo(beside).isFile() && QFileInfo(beside).isExecutable()) return beside;
+    const QString found = QStandardPaths::findExecutable(QStringLiteral("shardscope"));
+    if (!found.isEmpty()) return found;
+    return makeError(ErrorCode::notFound,
+                     tr("the program 'shardscope', which runs jobs, was not found").toStdString())
+        .withHint(tr("install it beside this program or in a directory of PATH").toStdString());
+}
+
+const Job* JobStore::find(const QString& id) const {
+    const auto it = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job->id == id; });
+    return it == jobs_.end() ? nullptr : it->get();
+}
+
+size_t JobStore::activeCount() const {
+    return static_cast<size_t>(
+        std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job->active(); }));
+}
+
+void JobStore::refresh() {
+    if (looking_) {
+        again_ = true;
+        return;
+    }
+    looking_ = true;
+    thread_.start([this, watch = watch_] {
+        auto answer = std::make_shared<Look>(look(*watch));
+        // The destructor waits for this thread, and events for a destroyed object are dropped.
+        QMetaObject::invokeMethod(
+            this, [this, answer] { take(std::move(*answer)); }, Qt::QueuedConnection);
+    });
+}
+
+JobStore::Look JobStore::look(Watch& watch) {
+    Look result;
+    const QStringList names = QDir(watch.directory).entryList(QDir::Dirs | QDir::NoDotAndDotDot);
+    std::erase_if(watch.entries, [&](const auto& entry) { return !names.contains(entry.first); });
+    for (const QString& name : names) {
+        Watch::Entry& entry = watch.entries[name];
+        if (!entry.reader) entry.reader = std::make_unique<JobReader>(watch.directory + '/' + name);
+        if (const Status status = entry.reader->poll(); !status.ok()) {
+            // A job that another window is just creating or removing is no job yet, or no more.
+            if (QFile::exists(watch.directory + '/' + name + "/job.json") ||
+                QFileInfo(watch.directory + '/' + name).lastModified().secsTo(QDateTime::currentDateTime()) >
+                    5)
+                result.skipped += QObject::tr("'%1' was skipped: %2.")
+                                      .arg(name, QString::fromStdString(status.error().message));
+            continue;
+        }
+        if (!entry.shown || entry.version != entry.reader->version()) {
+            entry.version = entry.reader->version();
+            entry.shown = std::make_shared<const Job>(entry.reader->job());
+            result.changed += name;
+        }
+        result.jobs.push_back(entry.shown);
+    }
+    std::sort(result.jobs.begin(), result.jobs.end(), [](const auto& a, const auto& b) {
+        return a->created != b->created ? a->created > b->created : a->id > b->id;
+    });
+    return result;
+}
+
+void JobStore::take(Look look) {
+    looking_ = false;
+    const auto sameId = [](const auto& a, const auto& b) { return a->id == b->id; };
+    const bool list = !ready_ || look.skipped != skipped_ ||
+                      !std::equal(jobs_.begin(), jobs_.end(), look.jobs.begin(), look.jobs.end(), sameId);
+    ready_ = true;
+    jobs_ = std::move(look.jobs);
+    skipped_ = std::move(look.skipped);
+    for (const auto& job : jobs_) {
+        if (!job->active()) cancelling_.removeAll(job->id);
+    }
+    if (list) emit listChanged();
+    for (const QString& id : look.changed)
+        emit changed(id);
+    timer_.setInterval(activeCount() ? kBusyMilliseconds : kIdleMilliseconds);
+    if (again_) {
+        again_ = false;
+        refresh();
+    }
+}
+
+Status JobStore::launch(Job job, bool resume) {
+    SHARDSCOPE_ASSIGN(job.program, program());
+    for (const char* name : {"/exit", "/process", "/result.json"})
+        QFile::remove(job.directory + QLatin1String(name));
+    job.started = QDateTime::currentDateTimeUtc();
+    SHARDSCOPE_TRY(writeDescription(job));
+    QFile progress(job.directory + "/progress.ndjson");
+    if (!progress.open(QIODevice::WriteOnly | QIODevice::Append) ||
+        progress.write("{\"event\":\"attempt\",\"number\":" + QByteArray::number(job.attempts) + "}\n") < 0)
+        return cannot(tr("record the job"), progress.fileName(), progress.errorString());
+    progress.close();
+
+    QProcess shell;
+    shell.setProgram(QStringLiteral("/bin/sh"));
+    QStringList words{QStringLiteral("-c"), QString::fromLatin1(kWrapper), QStringLiteral("shardscope-job"),
+                      job.directory, job.program};
+    words += job.arguments;
+    if (resume && !job.arguments.contains(QStringLiteral("--resume"))) words += QStringLiteral("--resume");
+    words << QStringLiteral("--progress") << QStringLiteral("json") << QStringLiteral("--json");
+    shell.setArguments(words);
+    shell.setStandardInputFile(QProcess::nullDevice());
+    shell.setStandardOutputFile(QProcess::nullDevice());
+    shell.setStandardErrorFile(QProcess::nullDevice());
+    if (!shell.startDetached())
+        return cannot(tr("start the job"), QStringLiteral("/bin/sh"), shell.errorString());
+    timer_.setInterval(kBusyMilliseconds);
+    refresh();
+    return {};
+}
+
+Result<QString> JobStore::start(const ConversionSpec& spec, const QString& title) {
+    SHARDSCOPE_ASSIGN(const QString runs, program());
+    Job job;
+    job.created = QDateTime::currentDateTimeUtc();
+    job.id = job.created.toString(QStringLiteral("yyyyMMdd-hhmmss-")) +
+             QUuid::createUuid().toString(QUuid::Id128).left(8);
+    job.directory = directory_ + '/' + job.id;
+    job.title = title;
+    job.source = spec.source;
+    job.destination = spec.destination;
+    job.program = runs;
+    job.arguments = spec.arguments();
+    // Paths and names of a job are its owner's business.
+    if (!QDir().mkpath(directory_) ||
+        !QDir().mkdir(job.directory, QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner))
+        return cannot(tr("make a directory for the job"), job.directory,
+                      QString::fromLocal8Bit(strerror(errno)));
+    if (Status status = launch(job, false); !status.ok()) {
+        QDir(job.directory).removeRecursively();
+        return std::move(status).error();
+    }
+    return job.id;
+}
+
+Status JobStore::cancel(const QString& id) {
+    const Job* job = find(id);
+    if (!job || !job->active())
+        return makeError(ErrorCode::notFound, tr("the job does not run").toStdString());
+    if (job->elsewhere)
+        return makeError(
+            ErrorCode::unsupported,
+            tr("the job runs on '%1' and can only be cancelled there").arg(job->host).toStdString());
+    if (job->pid <= 0) return makeError(ErrorCode::notFound, tr("the job has not begun yet").toStdString());
+    // Its session is led by a process that is gone already; the group is what the shell and the program
+    // share.
+    const pid_t group = getpgid(static_cast<pid_t>(job->pid));
+    if (group <= 1 || group == getpgrp() || ::kill(-group, SIGINT) != 0)
+        return makeError(ErrorCode::notFound, tr("the job has just ended").toStdString());
+    if (!cancelling_.contains(id)) cancelling_ += id;
+    refresh();
+    return {};
+}
+
+Status JobStore::resume(const QString& id) {
+    const Job* job = find(id);
+    if (!job || job->active())
+        return makeError(ErrorCode::notFound, tr("there is no such job to resume").toStdString());
+    Job next = *job;
+    ++next.attempts;
+    return launch(std::move(next), true);
+}
+
+Status JobStore::retry(const QString& id) {
+    const Job* job = find(id);
+    if (!job || job->active())
+        return makeError(ErrorCode::notFound, tr("there is no such job to retry").toStdString());
+    Job next = *job;
+    ++next.attempts;
+    return launch(std::move(next), false);
+}
+
+Status JobStore::remove(const QString& id) {
+    const Job* job = find(id);
+    if (!job) return makeError(ErrorCode::notFound, tr("there is no such job").toStdString());
+    if (job->active() && !job->elsewhere)
+        return makeError(ErrorCode::exists, tr("the job still runs; cancel it first").toStdString());
+    // The description goes first: without it the rest is no job any more, even when removing it fails half
+    // way.
+    if (!QFile::remove(job->directory + "/job.json") || !QDir(job->directory).removeRecursively())
+        return cannot(tr("remove the job"), job->directory, tr("some of its files could not be deleted"));
+    refresh();
+    return {};
+}
+
+}  // namespace shardscope::ui

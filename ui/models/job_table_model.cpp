@@ -1,0 +1,162 @@
+#include "ui/models/job_table_model.h"
+
+#include <QLocale>
+
+#include "ui/models/texts.h"
+
+namespace shardscope::ui {
+
+JobTableModel::JobTableModel(JobStore& store, QObject* parent) : QAbstractTableModel(parent), store_(store) {
+    connect(&store, &JobStore::listChanged, this, &JobTableModel::sync);
+    connect(&store, &JobStore::changed, this, [this](const QString& id) {
+        const int row = rowOf(id);
+        if (row >= 0) emit dataChanged(index(row, 0), index(row, columnCountValue - 1));
+    });
+    sync();
+}
+
+// Rows go and come one by one, so that views keep their selection.
+void JobTableModel::sync() {
+    QStringList now;
+    for (const auto& job : store_.jobs())
+        now += job->id;
+    for (int row = static_cast<int>(ids_.size()); row-- > 0;) {
+        if (now.contains(ids_[row])) continue;
+        beginRemoveRows({}, row, row);
+        ids_.removeAt(row);
+        endRemoveRows();
+    }
+    for (int row = 0; row < now.size(); ++row) {
+        if (row < ids_.size() && ids_[row] == now[row]) continue;
+        const int old = rowOf(now[row]);
+        if (old >= 0) {  // the order of two jobs has changed: take it out, and put it where it belongs
+            beginRemoveRows({}, old, old);
+            ids_.removeAt(old);
+            endRemoveRows();
+        }
+        beginInsertRows({}, row, row);
+        ids_.insert(row, now[row]);
+        endInsertRows();
+    }
+}
+
+int JobTableModel::rowCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : static_cast<int>(ids_.size());
+}
+int JobTableModel::columnCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : columnCountValue;
+}
+
+QVariant JobTableModel::data(const QModelIndex& index, int role) const {
+    if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
+    const Job* job = store_.find(ids_[index.row()]);
+    if (!job) return {};
+    switch (role) {
+        case IdRole:
+            return job->id;
+        case ShareRole:
+            return job->share();
+        case StateRole:
+            return static_cast<int>(job->state);
+        case Qt::ToolTipRole:
+            // Escaped, because Qt takes what looks like markup in a tool tip for rich text.
+            return QStringLiteral("<p style='white-space:pre'>%1</p>")
+                .arg(tr("%1\nto %2")
+                         .arg(toQString(job->source.toStdString()), toQString(job->destination.toStdString()))
+                         .toHtmlEscaped());
+        case Qt::TextAlignmentRole:
+            if (index.column() == bytes || index.column() == rate || index.column() == left)
+                return QVariant(Qt::AlignRight | Qt::AlignVCenter);
+            return QVariant(Qt::AlignLeft | Qt::AlignVCenter);
+        case Qt::DisplayRole:
+            break;
+        default:
+            return {};
+    }
+    const bool running = job->state == JobState::running;
+    switch (index.column()) {
+        case title:
+            return toQString(job->title.toStdString());
+        case state:
+            return store_.cancelling(job->id) ? tr("Cancelling") : jobStateText(*job);
+        case progress: {
+            const double share = job->share();
+            return job->active() || job->state == JobState::done ? (share < 0 ? QString() : ratioText(share))
+                                                                 : QString();
+        }
+        case bytes:
+            if (job->report) return sizeText(job->report->bytesWritten);
+            return job->bytesTotal ? tr("%1 of %2").arg(sizeText(job->bytesDone), sizeText(job->bytesTotal))
+                                   : QString();
+        case rate:
+            if (job->report) {
+                return job->report->seconds > 0
+                           ? tr("%1/s").arg(sizeText(static_cast<uint64_t>(
+                                 static_cast<double>(job->report->bytesWritten) / job->report->seconds)))
+                           : QString();
+            }
+            return running && job->rate > 0 ? tr("%1/s").arg(sizeText(static_cast<uint64_t>(job->rate)))
+                                            : QString();
+        case left:
+            return running && job->secondsLeft >= 0 ? timeText(job->secondsLeft) : QString();
+        case started:
+            return QLocale().toString(job->started.toLocalTime(), QStringLiteral("yyyy-MM-dd HH:mm:ss"));
+        default:
+            return {};
+    }
+}
+
+QVariant JobTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation != Qt::Horizontal) return {};
+    if (role == Qt::ToolTipRole && section == left) return tr("Of the present phase");
+    if (role != Qt::DisplayRole) return {};
+    switch (section) {
+        case title:
+            return tr("Job");
+        case state:
+            return tr("State");
+        case progress:
+            return tr("Progress");
+        case bytes:
+            return tr("Bytes");
+        case rate:
+            return tr("Rate");
+        case left:
+            return tr("Time left");
+        case started:
+            return tr("Started");
+        default:
+            return {};
+    }
+}
+
+void RateTableModel::setRates(std::vector<JobRate> rates, double step) {
+    beginResetModel();
+    rates_ = std::move(rates);
+    step_ = step;
+    endResetModel();
+}
+
+int RateTableModel::rowCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : static_cast<int>(rates_.size());
+}
+int RateTableModel::columnCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : 3;
+}
+
+QVariant RateTableModel::data(const QModelIndex& index, int role) const {
+    if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
+    if (role == Qt::TextAlignmentRole) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
+    if (role != Qt::DisplayRole) return {};
+    const JobRate& rate = rates_[static_cast<size_t>(index.row())];
+    if (index.column() == 0) return timeText(step_ * index.row());
+    return tr("%1/s").arg(
+        sizeText(static_cast<uint64_t>((index.column() == 1 ? rate.read : rate.written) / step_)));
+}
+
+QVariant RateTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
+    return section == 0 ? tr("Time") : section == 1 ? tr("Read") : tr("Written");
+}
+
+}  // namespace shardscope::ui

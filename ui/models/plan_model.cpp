@@ -1,0 +1,141 @@
+#include "ui/models/plan_model.h"
+
+#include "ui/models/texts.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr PlanModel::Group kGroups[] = {PlanModel::Group::impossible, PlanModel::Group::leftOut,
+                                        PlanModel::Group::changed,    PlanModel::Group::renamed,
+                                        PlanModel::Group::excluded,   PlanModel::Group::files};
+
+QString groupText(PlanModel::Group group, size_t entries) {
+    const auto n = static_cast<int>(entries);
+    switch (group) {
+        case PlanModel::Group::impossible:
+            return PlanModel::tr("Impossible (%n)", nullptr, n);
+        case PlanModel::Group::leftOut:
+            return PlanModel::tr("Left out, because the target cannot hold it (%n)", nullptr, n);
+        case PlanModel::Group::changed:
+            return PlanModel::tr("Carried in another form (%n)", nullptr, n);
+        case PlanModel::Group::renamed:
+            return PlanModel::tr("Renamed (%n)", nullptr, n);
+        case PlanModel::Group::excluded:
+            return PlanModel::tr("Left behind, as asked (%n)", nullptr, n);
+        case PlanModel::Group::files:
+            return PlanModel::tr("Files to be written (%n)", nullptr, n);
+    }
+    return {};
+}
+
+}  // namespace
+
+void PlanModel::setPlan(std::shared_ptr<const Plan> plan) {
+    beginResetModel();
+    plan_ = std::move(plan);
+    groups_.clear();
+    for (const Group group : kGroups) {
+        if (plan_ && entries(group) > 0) groups_.push_back(group);
+    }
+    endResetModel();
+}
+
+size_t PlanModel::entries(Group group) const {
+    switch (group) {
+        case Group::impossible:
+            return plan_->impossible.size();
+        case Group::leftOut:
+            return plan_->leftOut.size();
+        case Group::changed:
+            return plan_->changed.size();
+        case Group::renamed:
+            return plan_->renamed.size();
+        case Group::excluded:
+            return plan_->excluded.size();
+        case Group::files:
+            return plan_->files.size();
+    }
+    return 0;
+}
+
+const PlanLeftOut& PlanModel::entry(Group group, int row) const {
+    const std::vector<PlanLeftOut>& list = group == Group::impossible ? plan_->impossible
+                                           : group == Group::leftOut  ? plan_->leftOut
+                                           : group == Group::changed  ? plan_->changed
+                                           : group == Group::renamed  ? plan_->renamed
+                                                                      : plan_->excluded;
+    return list[static_cast<size_t>(row)];
+}
+
+// A group's id is its place; an entry's holds the place of its group plus one in the upper half.
+PlanModel::Group PlanModel::groupOf(const QModelIndex& index) const {
+    const quintptr id = index.internalId();
+    return groups_[isGroup(index) ? static_cast<size_t>(id) : static_cast<size_t>((id >> 32) - 1)];
+}
+
+QModelIndex PlanModel::groupIndex(Group group) const {
+    for (size_t g = 0; g < groups_.size(); ++g) {
+        if (groups_[g] == group) return index(static_cast<int>(g), 0);
+    }
+    return {};
+}
+
+QModelIndex PlanModel::index(int row, int column, const QModelIndex& parent) const {
+    if (row < 0 || column < 0 || column >= 2 || row >= rowCount(parent)) return {};
+    if (!parent.isValid()) return createIndex(row, column, static_cast<quintptr>(row));
+    return createIndex(
+        row, column,
+        (static_cast<quintptr>(parent.row()) + 1) << 32 | static_cast<quintptr>(static_cast<uint32_t>(row)));
+}
+
+QModelIndex PlanModel::parent(const QModelIndex& child) const {
+    if (!child.isValid() || isGroup(child)) return {};
+    const quintptr group = (child.internalId() >> 32) - 1;
+    return createIndex(static_cast<int>(group), 0, group);
+}
+
+int PlanModel::rowCount(const QModelIndex& parent) const {
+    if (!parent.isValid()) return static_cast<int>(groups_.size());
+    if (!isGroup(parent) || parent.column() != 0) return 0;
+    return static_cast<int>(entries(groupOf(parent)));
+}
+
+int PlanModel::columnCount(const QModelIndex&) const {
+    return 2;
+}
+
+QVariant PlanModel::data(const QModelIndex& index, int role) const {
+    if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
+    const Group group = groupOf(index);
+    if (role == GroupRole) return static_cast<int>(group);
+    if (isGroup(index)) {
+        if (index.column() == 0 && role == Qt::DisplayRole) return groupText(group, entries(group));
+        if (index.column() == 1 && role == Qt::DisplayRole && group == Group::files)
+            return sizeText(plan_->bytesWritten);
+        return {};
+    }
+    if (role != Qt::DisplayRole && role != NameRole) return {};
+    if (group == Group::files) {
+        const PlanFile& file = plan_->files[static_cast<size_t>(index.row())];
+        if (role == NameRole) return QString::fromStdString(file.path);
+        return index.column() == 0 ? toQString(file.path) : sizeText(file.size);
+    }
+    const PlanLeftOut& e = entry(group, index.row());
+    if (role == NameRole) return QString::fromStdString(e.name);
+    if (index.column() == 0) return e.name.empty() ? tr("(the whole conversion)") : toQString(e.name);
+    return group == Group::renamed ? tr("becomes %1").arg(toQString(e.why)) : toQString(e.why);
+}
+
+QVariant PlanModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
+    return section == 0 ? tr("What") : tr("Size or reason");
+}
+
+Qt::ItemFlags PlanModel::flags(const QModelIndex& index) const {
+    Qt::ItemFlags flags = QAbstractItemModel::flags(index);
+    if (index.isValid() && !isGroup(index)) flags |= Qt::ItemNeverHasChildren;
+    return flags;
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,60 @@
+// All that `shardscope convert` takes, as a value: what the wizard edits, what a job is started with, and
+// what a recipe keeps. Rules stay in the text form of the command line (core/plan/request_text.h), so that
+// unfinished ones can be held.
+#pragma once
+
+#include <QByteArray>
+#include <QJsonObject>
+#include <QString>
+#include <QStringList>
+#include <cstdint>
+
+#include "engine/engine.h"
+
+namespace shardscope::ui {
+
+struct ConversionSpec {
+    QString source, destination;
+    QString format, variant;  // empty = the source's format, the format's usual variant
+    QStringList select, exclude;
+    bool weightsOnly = false;
+    QStringList rename;  // "FROM=TO"
+    QStringList cast;    // "GLOB=bf16"
+    QString mesh;        // "dp=2,tp=4"; empty = without
+    QStringList shard;   // "GLOB:tp=0,dp=0"
+    QStringList stage;   // "GLOB:pp=1"
+    SplitRule split = SplitRule::torch;
+    QString like, map;         // a checkpoint, a recipe file
+    uint64_t maxFileSize = 0;  // bytes; 0 = the format's default
+    bool strict = false;
+    FillGaps fillGaps = FillGaps::refuse;
+    QString objectsFile;
+    Verify verify = Verify::digest;
+    unsigned threads = 0;                   // 0 = chosen for this machine
+    uint64_t memory = uint64_t{512} << 20;  // bytes, of the whole process
+    IoMode io = IoMode::automatic;
+    bool overwrite = false, resume = false;
+
+    bool operator==(const ConversionSpec&) const = default;
+
+    // The words after `shardscope`: "convert", source, destination and what differs from the defaults.
+    QStringList arguments() const;
+    // The same as one line for a shell.
+    QString commandLine() const;
+    // The same for the engine of this process. Errors: usage, naming the rule that is malformed.
+    Result<ConvertSettings> toSettings() const;
+
+    // As a recipe: steps where `--map` finds them, everything else under "job". fromJson() reads any recipe.
+    // Errors: usage, naming the field; for toJson() a malformed rule.
+    Result<QJsonObject> toJson() const;
+    static Result<ConversionSpec> fromJson(const QJsonObject& recipe);
+    // Files of that. Saving takes the steps of `map` into the recipe itself, so that it stands alone. Both
+    // read and write small files. Errors: those above, io.
+    Status saveRecipe(const QString& path) const;
+    static Result<ConversionSpec> loadRecipe(const QString& path);
+};
+
+// A byte count as the command line reads it back exactly: "512MiB", "5GB", "4097".
+QString exactSizeText(uint64_t bytes);
+
+}  // namespace shardscope::ui

@@ -1,0 +1,125 @@
+// What the files of a job's directory say. A job is a child process that outlives the window; these files are
+// all that is known of it:
+//   job.json         what was started: title, source, destination, program, arguments, host, boot, times
+//   process          /proc/<pid>/stat of the shell that records the exit code: pid, and start time against
+//   reused pids progress.ndjson  stderr of all attempts: events of --progress json, other lines are messages
+//   result.json      stdout of the last attempt: shardscope.report/1 or shardscope.error/1
+//   exit             exit code of the last attempt
+#pragma once
+
+#include <QDateTime>
+#include <QString>
+#include <QStringList>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+
+namespace shardscope::ui {
+
+enum class JobState : uint8_t { starting, running, done, failed, cancelled, lost };
+
+// Bytes read and written in one stretch of time.
+struct JobRate {
+    double read = 0, written = 0;  // bytes
+};
+
+struct JobMessage {
+    enum class Kind : uint8_t { info, warning, error } kind = Kind::info;
+    QString text;  // a sentence
+    QString raw;   // the line as it was printed; may be empty
+};
+
+struct JobEntry {
+    QString name, why;
+};
+
+struct JobReport {
+    uint64_t bytesRead = 0, bytesWritten = 0, bytesReused = 0, peakMemory = 0, tensors = 0;
+    double seconds = 0, verifySeconds = 0;
+    QString verify;  // "digest", "full", "none"
+    bool verified = false;
+    std::vector<JobEntry> leftOut, changed;
+    std::vector<JobEntry> findings;  // tensor, what was found in it
+};
+
+struct JobError {
+    QString code, message, file, tensor, hint;
+};
+
+struct Job {
+    QString id, directory;
+    QString title, source, destination, program, host;
+    QStringList
+        arguments;  // as the user gave them: without --resume of later attempts and without output options
+    QDateTime created, started;  // UTC; `started` is that of the last attempt
+    int attempts = 1;
+
+    JobState state = JobState::starting;
+    bool elsewhere =
+        false;        // on another machine that shares this directory: its process cannot be seen from here
+    int64_t pid = 0;  // of the recording shell, which leads the job's processes; 0 = not known
+    int exitCode = -1;
+    QString phase;  // "open", "write", "verify", "commit"; empty before the first event
+    uint64_t bytesDone = 0, bytesTotal = 0;  // of this phase
+    double rate = 0;                         // bytes a second
+    double secondsLeft = -1;                 // of this phase; negative = not known
+    QString tensor;
+    double rateStep = 0.5;        // seconds that one element of `rates` stands for
+    std::vector<JobRate> rates;   // over the time that the job ran
+    std::vector<JobMessage> log;  // the last ones
+    std::optional<JobReport> report;
+    std::optional<JobError> error;
+
+    bool active() const { return state == JobState::starting || state == JobState::running; }
+    bool resumable() const {
+        return state == JobState::lost || state == JobState::cancelled || state == JobState::failed;
+    }
+    double share() const;  // 0..1 of the whole job; negative = not known
+};
+
+// Reads one job, each byte of its progress once. For one thread at a time.
+class JobReader {
+  public:
+    explicit JobReader(QString directory);
+
+    // Errors: those of job.json; then there is no job to show.
+    Status poll();
+    const Job& job() const { return job_; }
+    // Counts up whenever poll() found something new.
+    uint64_t version() const { return version_; }
+
+  private:
+    Status readDescription();
+    void readProgress();
+    void takeLine(const QByteArray& line);
+    void takeProgress(const QByteArray& line);
+    void addRate(double seconds, double read, double written);
+    void say(JobMessage::Kind kind, const QString& text, const QByteArray& raw = {});
+    void readOutcome();
+    bool processAlive();
+
+    QString directory_;
+    Job job_;
+    uint64_t version_ = 0;
+    QByteArray description_, partial_;
+    qint64 offset_ = 0;
+    // Where the current attempt and phase stand in time.
+    double before_ = 0;  // seconds of earlier attempts and phases
+    double phaseSeconds_ = 0;
+    QString linePhase_;
+    uint64_t lineDone_ = 0;
+    bool settled_ = false;  // the outcome of this attempt has been read
+    int attempt_ = 0;
+};
+
+// Who runs where, as job.json records it.
+QString thisHost();
+QString thisBoot();
+
+// A word for people: "Running", "Lost: can be resumed".
+QString jobStateText(const Job& job);
+QString jobPhaseText(const Job& job);
+
+}  // namespace shardscope::ui

@@ -1,0 +1,52 @@
+// Jobs as rows, newest first; and what one job read and wrote over time, as rows beside its charts.
+#pragma once
+
+#include <QAbstractTableModel>
+#include <memory>
+#include <vector>
+
+#include "ui/models/job_store.h"
+
+namespace shardscope::ui {
+
+class JobTableModel : public QAbstractTableModel {
+    Q_OBJECT
+  public:
+    enum Column { title, state, progress, bytes, rate, left, started, columnCountValue };
+    enum Roles { IdRole = Qt::UserRole + 1, ShareRole, StateRole };  // ShareRole: 0..1, negative = not known
+
+    explicit JobTableModel(JobStore& store, QObject* parent = nullptr);
+
+    QString id(int row) const { return ids_[row]; }
+    int rowOf(const QString& id) const { return static_cast<int>(ids_.indexOf(id)); }  // -1 when absent
+
+    int rowCount(const QModelIndex& parent = {}) const override;
+    int columnCount(const QModelIndex& parent = {}) const override;
+    QVariant data(const QModelIndex& index, int role) const override;
+    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
+
+  private:
+    void sync();
+
+    JobStore& store_;
+    QStringList ids_;
+};
+
+// Time, bytes a second read and written.
+class RateTableModel : public QAbstractTableModel {
+    Q_OBJECT
+  public:
+    using QAbstractTableModel::QAbstractTableModel;
+
+    void setRates(std::vector<JobRate> rates, double step);
+    int rowCount(const QModelIndex& parent = {}) const override;
+    int columnCount(const QModelIndex& parent = {}) const override;
+    QVariant data(const QModelIndex& index, int role) const override;
+    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
+
+  private:
+    std::vector<JobRate> rates_;
+    double step_ = 1;
+};
+
+}  // namespace shardscope::ui

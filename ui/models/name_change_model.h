@@ -1,0 +1,52 @@
+// Names and dtypes before and after a conversion, as rows: tensors first, in the order of the source, and
+// what happens to each. Built off the GUI thread, shown on it.
+#pragma once
+
+#include <QAbstractTableModel>
+#include <memory>
+#include <vector>
+
+#include "base/stop.h"
+#include "model/catalog.h"
+#include "plan/plan.h"
+
+namespace shardscope::ui {
+
+struct NameChange {
+    enum class Fate : uint8_t { kept, changed, excluded, leftOut };
+    Fate fate = Fate::kept;
+    TensorId before = kNone;  // in the source
+    TensorId after = kNone;   // in the wanted catalog; kNone when it does not come along
+    std::string why;          // when it does not
+};
+struct NameChanges {
+    std::shared_ptr<const Catalog> source, wanted;
+    std::vector<NameChange> rows;
+    std::vector<uint32_t> changedRows;  // all but the kept ones
+};
+Result<std::shared_ptr<const NameChanges>> nameChanges(std::shared_ptr<const Catalog> source,
+                                                       std::shared_ptr<const Catalog> wanted,
+                                                       const Plan& plan, const StopToken& stop);
+
+class NameChangeModel : public QAbstractTableModel {
+    Q_OBJECT
+  public:
+    enum Column { before, after, dtypeBefore, dtypeAfter, fate, columnCountValue };
+
+    using QAbstractTableModel::QAbstractTableModel;
+
+    void setChanges(std::shared_ptr<const NameChanges> changes);
+    void setOnlyChanged(bool on);
+    const std::shared_ptr<const NameChanges>& changes() const { return changes_; }
+
+    int rowCount(const QModelIndex& parent = {}) const override;
+    int columnCount(const QModelIndex& parent = {}) const override;
+    QVariant data(const QModelIndex& index, int role) const override;
+    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
+
+  private:
+    std::shared_ptr<const NameChanges> changes_;
+    bool onlyChanged_ = false;
+};
+
+}  // namespace shardscope::ui

@@ -1,0 +1,47 @@
+// What a conversion would do, as a tree of two levels: groups (impossible, left out, ..., files), and their
+// entries. Groups without entries are not there.
+#pragma once
+
+#include <QAbstractItemModel>
+#include <memory>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace shardscope::ui {
+
+class PlanModel : public QAbstractItemModel {
+    Q_OBJECT
+  public:
+    enum class Group : uint8_t { impossible, leftOut, changed, renamed, excluded, files };
+    enum Roles {
+        GroupRole = Qt::UserRole + 1,
+        NameRole
+    };  // NameRole: as it is in the checkpoint, for copying
+
+    using QAbstractItemModel::QAbstractItemModel;
+
+    // Shown until another one comes; null shows nothing.
+    void setPlan(std::shared_ptr<const Plan> plan);
+    const std::shared_ptr<const Plan>& plan() const { return plan_; }
+    QModelIndex groupIndex(Group group) const;  // invalid when it has no entries
+
+    QModelIndex index(int row, int column, const QModelIndex& parent = {}) const override;
+    QModelIndex parent(const QModelIndex& child) const override;
+    int rowCount(const QModelIndex& parent = {}) const override;
+    int columnCount(const QModelIndex& parent = {}) const override;
+    QVariant data(const QModelIndex& index, int role) const override;
+    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
+    Qt::ItemFlags flags(const QModelIndex& index) const override;
+
+  private:
+    size_t entries(Group group) const;
+    const PlanLeftOut& entry(Group group, int row) const;
+    static bool isGroup(const QModelIndex& index) { return (index.internalId() >> 32) == 0; }
+    Group groupOf(const QModelIndex& index) const;
+
+    std::shared_ptr<const Plan> plan_;
+    std::vector<Group> groups_;
+};
+
+}  // namespace shardscope::ui
