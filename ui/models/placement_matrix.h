@@ -1,0 +1,150 @@
+// What lies where: tensors (rows, in tree order) by ranks (columns, in a chosen order of the mesh's axes),
+// with rows and columns that are alike folded into one, so that the odd one out stands alone. Immutable,
+// built off the GUI thread; holds one byte a cell and nothing else by cell: what a tile shows is worked out
+// for the rows on screen.
+#pragma once
+
+#include <QString>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/stop.h"
+#include "ui/bridge/engine_service.h"
+#include "ui/models/facts.h"
+#include "ui/models/max_pyramid.h"
+#include "ui/models/module_tree.h"
+
+namespace shardscope::ui {
+
+struct MatrixOptions {
+    std::vector<int> axes;  // order of the mesh's axes, outermost first; empty = as the mesh has them
+    bool foldRows = true;
+    bool foldColumns = false;
+};
+
+struct MatrixRow {
+    TensorId tensor = kNone;              // the first of them
+    uint32_t memberBegin = 0, count = 0;  // tensors that are folded here, see PlacementMatrix::members()
+    Health health = Health::ok;           // gap: elements of it that no rank holds
+};
+
+struct MatrixColumn {
+    uint32_t rank = 0;            // the first of them
+    std::vector<uint32_t> ranks;  // all that are folded here, ascending
+    Health health = Health::ok;
+    bool fileMissing = false;  // a file of this rank is not there
+    // By axis, in the chosen order: least and greatest coordinate among the ranks.
+    std::vector<std::pair<uint32_t, uint32_t>> places;
+};
+
+// One tensor on one rank.
+struct MatrixCell {
+    uint32_t column = 0;
+    ChunkId chunk = kNone;  // the first
+    uint32_t chunks = 0;
+    uint32_t firstSlice = 0, slices = 0;  // see RowDetail::slices
+    uint64_t bytes = 0;                   // of the elements
+    double share = 0;                     // of the tensor's elements
+    Health health = Health::ok;
+};
+
+// What the tiles of one row show.
+struct RowDetail {
+    struct Slice {
+        float left, top, right, bottom;  // shares of the tensor along `across` and `down`
+    };
+    int across = -1, down = -1;     // dimensions that are drawn; -1 = none
+    std::vector<MatrixCell> cells;  // by column; only those that hold something
+    std::vector<Slice> slices;
+    // Where the drawn dimensions are cut: by the outermost axis (long ticks) and by all (short ticks);
+    // shares.
+    std::vector<float> acrossOuter, acrossAll, downOuter, downAll;
+
+    const MatrixCell* at(uint32_t column) const;  // null = holds nothing
+};
+
+class PlacementMatrix {
+  public:
+    // `facts` may be null: then nothing is known to be wrong. Null when stopped.
+    static std::shared_ptr<const PlacementMatrix> build(CheckpointPtr checkpoint,
+                                                        std::shared_ptr<const ModuleTree> tree,
+                                                        std::shared_ptr<const Facts> facts,
+                                                        const MatrixOptions& options,
+                                                        const StopToken& stop = {});
+
+    const Catalog& catalog() const { return checkpoint_->catalog(); }
+    const CheckpointPtr& checkpoint() const { return checkpoint_; }
+    const std::shared_ptr<const Facts>& facts() const { return facts_; }
+
+    uint32_t rowCount() const { return static_cast<uint32_t>(rows_.size()); }
+    uint32_t columnCount() const { return static_cast<uint32_t>(columns_.size()); }
+    const MatrixRow& row(uint32_t r) const { return rows_[r]; }
+    const MatrixColumn& column(uint32_t c) const { return columns_[c]; }
+    std::vector<TensorId> members(uint32_t r) const;
+    uint32_t rowOf(TensorId tensor) const;  // kNone when it is not in the matrix
+    uint32_t columnOf(uint32_t rank) const;
+
+    // Whether any tensor has elements that no rank holds; the map then has one more column, number
+    // columnCount().
+    bool hasGaps() const { return hasGaps_; }
+
+    // "model.layers.0–16,18–95.mlp.w1"
+    QString rowLabel(uint32_t r) const;
+    // Axes that head the columns, in the chosen order; none without a mesh that fits.
+    const std::vector<MeshAxis>& axes() const { return axes_; }
+    QString placeText(size_t axis, uint32_t column) const;  // "dp1", "dp0–3"
+    QString columnLabel(uint32_t column) const;             // "rank 7 (pp0 dp1 tp3)"
+
+    RowDetail detail(uint32_t r) const;
+    // What a cell is, as a sentence.
+    QString cellText(uint32_t r, uint32_t column) const;
+    // The next cell that is worse than ok, row by row, from the one after (or before) the given; wraps
+    // around.
+    bool nextFinding(uint32_t& row, uint32_t& column, bool forward) const;
+    // All chunks of a rectangle of cells, folded ones too, by id. Stops early when asked to.
+    std::vector<ChunkId> chunksIn(uint32_t rowBegin, uint32_t rowEnd, uint32_t columnBegin,
+                                  uint32_t columnEnd, const StopToken& stop = {}) const;
+
+    // One byte a cell: 0 = nothing, then the share that is held on a log scale, then states by severity.
+    static uint8_t cellByte(Health health, double share);
+    static Health healthOfByte(uint8_t value);
+    static double shareOfByte(uint8_t value);  // 0..1 along the log scale; of an ok cell
+    const MaxPyramid& pyramid() const { return pyramid_; }
+    const MaxPyramid& gapPyramid() const { return gapPyramid_; }  // one column
+    size_t bytes() const;                                         // held by the matrix
+
+  private:
+    PlacementMatrix() = default;
+    bool makeColumns(const MatrixOptions& options, const StopToken& stop);
+    bool makeRows(bool fold, const StopToken& stop);
+    bool fillPyramid(const StopToken& stop);
+    Health chunkHealth(ChunkId c) const { return facts_ ? facts_->chunkHealth[c] : Health::ok; }
+    Health tensorHealth(TensorId t) const { return facts_ ? facts_->tensorHealth[t] : Health::ok; }
+    uint32_t columnOfChunk(const ChunkInfo& chunk) const {
+        return columnOf(chunk.rank == kNone ? 0 : chunk.rank);
+    }
+    // Calls visit(column, chunk) for the chunks of a row's first tensor that are drawn.
+    template <class Visit>
+    void forEachChunk(uint32_t r, Visit&& visit) const;
+    void addTicks(uint32_t r, RowDetail& detail) const;
+
+    CheckpointPtr checkpoint_;
+    std::shared_ptr<const ModuleTree> tree_;
+    std::shared_ptr<const Facts> facts_;
+    std::vector<MatrixRow> rows_;
+    std::vector<TensorId> members_;
+    std::vector<uint32_t> rowOf_;  // by tensor
+    std::vector<MatrixColumn> columns_;
+    std::vector<uint32_t> ranks_;         // that there are, ascending
+    std::vector<uint32_t> columnOfRank_;  // by place in ranks_
+    bool denseRanks_ = true;              // ranks_[i] == i
+    std::vector<MeshAxis> axes_;
+    std::vector<int> axisOrder_;
+    MaxPyramid pyramid_, gapPyramid_;
+    bool hasGaps_ = false;
+};
+
+}  // namespace shardscope::ui
