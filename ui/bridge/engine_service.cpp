@@ -32,7 +32,9 @@ class Work {
 };
 
 // What is held already does not count: the window must be able to look into a checkpoint of any size.
-uint64_t buffers(const Checkpoint&) { return kMemory / 2; }
+uint64_t buffers(const Checkpoint&) {
+    return kMemory / 2;
+}
 
 class LocalEngine final : public EngineService {
   public:
@@ -125,8 +127,8 @@ Result<SliceValues> LocalEngine::slice(const CheckpointPtr& checkpoint, const Sl
         }
         for (int64_t c = 0; c < values.columns; ++c) {
             box.offsets[static_cast<size_t>(request.columnAxis)] = c * values.columnStep;
-            SHARDSCOPE_ASSIGN(const auto bytes, readRegion(*checkpoint->reader, request.tensor, box, 64,
-                                                           work.resources()));
+            SHARDSCOPE_ASSIGN(const auto bytes,
+                              readRegion(*checkpoint->reader, request.tensor, box, 64, work.resources()));
             values.values.push_back(elementValue(dtype, bytes.data()));
         }
     }
@@ -135,6 +137,8 @@ Result<SliceValues> LocalEngine::slice(const CheckpointPtr& checkpoint, const Sl
 
 }  // namespace
 
-std::shared_ptr<EngineService> localEngine() { return std::make_shared<LocalEngine>(); }
+std::shared_ptr<EngineService> localEngine() {
+    return std::make_shared<LocalEngine>();
+}
 
 }  // namespace shardscope::ui

@@ -1,5 +1,5 @@
-// What the window asks of the engine. An interface, so that tests can script late, slow and failing answers. All
-// calls block and are made from a worker thread; they must be thread-safe.
+// What the window asks of the engine. An interface, so that tests can script late, slow and failing answers.
+// All calls block and are made from a worker thread; they must be thread-safe.
 #pragma once
 
 #include <memory>
@@ -40,8 +40,8 @@ class EngineService {
                                        const TaskContext& context) = 0;
     virtual Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
                                               const CheckpointPtr& expect, const TaskContext& context) = 0;
-    virtual Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b, const DiffOptions& options,
-                                    const TaskContext& context) = 0;
+    virtual Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b,
+                                    const DiffOptions& options, const TaskContext& context) = 0;
     virtual Result<Preview> preview(const CheckpointPtr& source, const std::string& destination,
                                     const ConvertSettings& settings, const TaskContext& context) = 0;
     virtual Result<TensorStatistics> statistics(const CheckpointPtr& checkpoint, TensorId tensor, size_t bins,

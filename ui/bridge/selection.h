@@ -2,10 +2,9 @@
 // selection, filter and page together.
 #pragma once
 
-#include <vector>
-
 #include <QObject>
 #include <QString>
+#include <vector>
 
 #include "model/catalog.h"
 

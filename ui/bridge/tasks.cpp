@@ -1,13 +1,12 @@
 #include "ui/bridge/tasks.h"
 
+#include <QCoreApplication>
+#include <QPointer>
+#include <QThreadPool>
 #include <algorithm>
 #include <chrono>
 #include <exception>
 #include <new>
-
-#include <QCoreApplication>
-#include <QPointer>
-#include <QThreadPool>
 
 namespace shardscope::ui {
 
@@ -43,7 +42,9 @@ constexpr int kProgressMilliseconds = 100;
 
 }  // namespace
 
-bool Ticket::running() const { return state_ && state_->running; }
+bool Ticket::running() const {
+    return state_ && state_->running;
+}
 
 void Ticket::cancel() {
     if (state_) state_->stop.requestStop();
@@ -155,6 +156,8 @@ void Tasks::cancelAll() {
         state->stop.requestStop();
 }
 
-void Tasks::waitForAll() { pool().waitForDone(); }
+void Tasks::waitForAll() {
+    pool().waitForDone();
+}
 
 }  // namespace shardscope::ui

@@ -2,13 +2,12 @@
 // the ticket was dropped in the meantime: then the answer is thrown away, however late it comes.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <vector>
-
 #include <QObject>
 #include <QString>
 #include <QTimer>
+#include <functional>
+#include <memory>
+#include <vector>
 
 #include "base/progress.h"
 #include "base/result.h"
@@ -37,7 +36,8 @@ struct TaskStatus {
 class Ticket {
   public:
     bool running() const;
-    // Asks the work to stop; its answer is then an Error with code cancelled (or the result, if it was faster).
+    // Asks the work to stop; its answer is then an Error with code cancelled (or the result, if it was
+    // faster).
     void cancel();
     // Asks the work to stop and wants no answer.
     void drop();

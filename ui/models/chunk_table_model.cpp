@@ -64,15 +64,20 @@ QString ChunkTableModel::text(int row, int column) const {
     const Catalog& catalog = checkpoint_->catalog();
     const ChunkInfo info = catalog.chunk(rows_[static_cast<size_t>(row)]);
     switch (column) {
-        case tensor: return toQString(catalog.name(info.tensor));
-        case rank: return info.rank == kNone ? QStringLiteral("–") : QString::number(info.rank);
+        case tensor:
+            return toQString(catalog.name(info.tensor));
+        case rank:
+            return info.rank == kNone ? QStringLiteral("–") : QString::number(info.rank);
         case place:
             return info.rank == kNone || !session_.facts()
                        ? QString()
                        : toQString(rankLabel(session_.facts()->mesh, info.rank));
-        case box: return toQString(chunkText(info));
-        case bytes: return sizeText(info.length);
-        case file: return info.file == kNone ? QString() : toQString(catalog.files()[info.file].path);
+        case box:
+            return toQString(chunkText(info));
+        case bytes:
+            return sizeText(info.length);
+        case file:
+            return info.file == kNone ? QString() : toQString(catalog.files()[info.file].path);
         case range:
             return info.file == kNone
                        ? QString()
@@ -95,26 +100,37 @@ QVariant ChunkTableModel::data(const QModelIndex& index, int role) const {
             if (index.column() == rank || index.column() == bytes || index.column() == range)
                 return QVariant(Qt::AlignRight | Qt::AlignVCenter);
             return {};
-        case ChunkRole: return rows_[static_cast<size_t>(index.row())];
+        case ChunkRole:
+            return rows_[static_cast<size_t>(index.row())];
         case HealthRole:
-            return static_cast<int>(session_.facts() && session_.checkpoint() == checkpoint_
-                                        ? session_.facts()->chunkHealth[rows_[static_cast<size_t>(index.row())]]
-                                        : Health::unread);
-        default: return {};
+            return static_cast<int>(
+                session_.facts() && session_.checkpoint() == checkpoint_
+                    ? session_.facts()->chunkHealth[rows_[static_cast<size_t>(index.row())]]
+                    : Health::unread);
+        default:
+            return {};
     }
 }
 
 QVariant ChunkTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
     if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
     switch (section) {
-        case tensor: return tr("Tensor");
-        case rank: return tr("Rank");
-        case place: return tr("Place");
-        case box: return tr("Part of the tensor");
-        case bytes: return tr("Size");
-        case file: return tr("File");
-        case range: return tr("Bytes in file");
-        case health: return tr("State");
+        case tensor:
+            return tr("Tensor");
+        case rank:
+            return tr("Rank");
+        case place:
+            return tr("Place");
+        case box:
+            return tr("Part of the tensor");
+        case bytes:
+            return tr("Size");
+        case file:
+            return tr("File");
+        case range:
+            return tr("Bytes in file");
+        case health:
+            return tr("State");
     }
     return {};
 }
@@ -134,12 +150,22 @@ void ChunkTableModel::sort(int column, Qt::SortOrder order) {
         uint64_t key = 0;
         switch (column) {
             case tensor:
-            case box: key = c; break;  // chunks of a tensor are neighbours, in the order of the metadata
+            case box:
+                key = c;
+                break;  // chunks of a tensor are neighbours, in the order of the metadata
             case rank:
-            case place: key = info.rank; break;
-            case bytes: key = info.length; break;
-            case file: key = info.file; break;
-            case range: key = info.offset; break;
+            case place:
+                key = info.rank;
+                break;
+            case bytes:
+                key = info.length;
+                break;
+            case file:
+                key = info.file;
+                break;
+            case range:
+                key = info.offset;
+                break;
             case health:
                 key = session_.facts() ? static_cast<uint64_t>(session_.facts()->chunkHealth[c]) : 0;
                 break;

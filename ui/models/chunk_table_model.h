@@ -1,10 +1,9 @@
-// Chunks as rows: those of one tensor, of one file, of a region of the placement map, or all. Rows are chunk ids; sorting
-// permutes them.
+// Chunks as rows: those of one tensor, of one file, of a region of the placement map, or all. Rows are chunk
+// ids; sorting permutes them.
 #pragma once
 
-#include <vector>
-
 #include <QAbstractTableModel>
+#include <vector>
 
 #include "ui/models/session.h"
 

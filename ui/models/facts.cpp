@@ -17,7 +17,9 @@ namespace {
 
 constexpr size_t kMaxGapBoxes = 10'000;
 
-void raise(Health& health, Health to) { health = std::max(health, to); }
+void raise(Health& health, Health to) {
+    health = std::max(health, to);
+}
 
 uint64_t bytesOf(const Catalog& catalog, TensorId t, const ChunkInfo& chunk) {
     return (static_cast<uint64_t>(chunk.elements()) * dtypeBits(catalog.dtype(t)) + 7) / 8;
@@ -115,7 +117,8 @@ void addUpFiles(const Catalog& catalog, const StopToken& stop, Facts& facts) {
     }
     std::vector<std::vector<std::pair<uint64_t, uint64_t>>> objects(count);
     for (const ObjectInfo& object : catalog.objects()) {
-        if (object.file != kNone && object.length) objects[object.file].emplace_back(object.offset, object.length);
+        if (object.file != kNone && object.length)
+            objects[object.file].emplace_back(object.offset, object.length);
     }
     for (FileId f = 0; f < count; ++f) {
         if (stop.stopRequested()) return;
@@ -246,9 +249,9 @@ std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& cat
             }
         }
     }
-    changed->damagedTensors = static_cast<size_t>(
-        std::count_if(changed->tensorHealth.begin(), changed->tensorHealth.end(),
-                      [](Health h) { return h > Health::nonFinite; }));
+    changed->damagedTensors =
+        static_cast<size_t>(std::count_if(changed->tensorHealth.begin(), changed->tensorHealth.end(),
+                                          [](Health h) { return h > Health::nonFinite; }));
     return changed;
 }
 

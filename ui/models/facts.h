@@ -1,5 +1,5 @@
-// What the window works out from a catalog once, off the GUI thread: the state of every chunk and tensor, what
-// each rank and file holds, how layers lie over ranks. Immutable; shared by all views of one checkpoint.
+// What the window works out from a catalog once, off the GUI thread: the state of every chunk and tensor,
+// what each rank and file holds, how layers lie over ranks. Immutable; shared by all views of one checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -51,20 +51,22 @@ struct LayerFacts {
     int64_t number = 0;
     uint64_t bytes = 0;
     uint32_t tensors = 0;
-    std::vector<uint32_t> ranks;   // that hold a part of it, ascending
-    std::vector<uint32_t> stages;  // coordinates along the pipeline axis, ascending; empty without such an axis
+    std::vector<uint32_t> ranks;  // that hold a part of it, ascending
+    std::vector<uint32_t>
+        stages;  // coordinates along the pipeline axis, ascending; empty without such an axis
     Health health = Health::ok;
 };
 
 struct Facts {
     ModuleTree tree;  // of all tensors
     std::vector<Health> chunkHealth, tensorHealth;
-    std::vector<std::vector<Box>> gaps;  // by tensor; empty unless one has gaps (then at most 10,000 boxes each)
-    std::vector<RankFacts> ranks;        // by rank; chunks without a rank count for rank 0
-    std::vector<FileFacts> files;        // by FileId
-    std::vector<uint32_t> fileFirst;     // chunks of file f: fileChunks[fileFirst[f] .. fileFirst[f + 1])
-    std::vector<ChunkId> fileChunks;     // by offset within a file
-    std::optional<Mesh> mesh;            // declared or inferred
+    std::vector<std::vector<Box>>
+        gaps;                         // by tensor; empty unless one has gaps (then at most 10,000 boxes each)
+    std::vector<RankFacts> ranks;     // by rank; chunks without a rank count for rank 0
+    std::vector<FileFacts> files;     // by FileId
+    std::vector<uint32_t> fileFirst;  // chunks of file f: fileChunks[fileFirst[f] .. fileFirst[f + 1])
+    std::vector<ChunkId> fileChunks;  // by offset within a file
+    std::optional<Mesh> mesh;         // declared or inferred
     std::vector<LayerFacts> layers;
     uint64_t medianRankBytes = 0;
     size_t damagedTensors = 0;  // worse than nonFinite

@@ -69,8 +69,8 @@ Result<Filter::Term> Filter::parseToken(const std::string& full) {
         };
         return term;
     }
-    const bool known = key == "name" || key == "dtype" || key == "rank" || key == "file" || key == "status" ||
-                       key == "role";
+    const bool known =
+        key == "name" || key == "dtype" || key == "rank" || key == "file" || key == "status" || key == "role";
     if (at == std::string::npos || token[at] != ':' || !known) {
         // A plain word. Names may hold colons, so an unknown key is part of one.
         term.cost = 1;
@@ -158,7 +158,8 @@ Result<Filter::Term> Filter::parseToken(const std::string& full) {
             else if (part == "inf")
                 wanted |= 1U << static_cast<int>(Health::nonFinite);
             else if (found == std::end(names))
-                return notUnderstood(full, "one of ok, unread, nan, overlap, missing, gap or bad is expected");
+                return notUnderstood(full,
+                                     "one of ok, unread, nan, overlap, missing, gap or bad is expected");
             else
                 wanted |= 1U << (found - std::begin(names));
         }

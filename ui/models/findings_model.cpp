@@ -1,0 +1,200 @@
+#include "ui/models/findings_model.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ui/models/texts.h"
+#include "validate/rules.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+// Index ids: 0 for a finding's row, the finding's place in rows_ + 1 for an example below it.
+constexpr quintptr kTop = 0;
+
+QString whereText(const FindingExample& e) {
+    QStringList parts;
+    if (e.box) parts += toQString(formatBox(e.box->offsets, e.box->lengths));
+    if (e.rank != kNone) parts += FindingsModel::tr("rank %1").arg(e.rank);
+    if (!e.file.empty()) parts += toQString(e.file);
+    if (e.offset) parts += FindingsModel::tr("byte %1").arg(*e.offset);
+    return parts.join(", ");
+}
+
+}  // namespace
+
+FindingsModel::FindingsModel(Session& session, Suppressions& suppressions, QObject* parent)
+    : QAbstractItemModel(parent), session_(session), suppressions_(suppressions) {
+    connect(&session, &Session::reportChanged, this, [this] {
+        if (!session_.validating()) rebuild();
+    });
+    connect(&session, &Session::stateChanged, this, &FindingsModel::rebuild);
+    connect(&suppressions, &Suppressions::changed, this, &FindingsModel::rebuild);
+    rebuild();
+}
+
+void FindingsModel::setShowSuppressed(bool show) {
+    showSuppressed_ = show;
+    rebuild();
+}
+
+// Notes of the same rule are one row.
+void FindingsModel::fromNotes() {
+    std::map<std::string, size_t> known;
+    for (const Note& note : session_.catalog().notes()) {
+        auto [it, fresh] = known.emplace(note.rule, findings_.size());
+        if (fresh) findings_.push_back({note.rule, note.severity, 0, note.message, {}, {}});
+        Finding& finding = findings_[it->second];
+        ++finding.count;
+        finding.severity = std::max(finding.severity, note.severity);
+        FindingExample example;
+        example.tensor = note.tensor;
+        example.file = note.file;
+        example.offset = note.offset;
+        example.detail = note.message;
+        finding.examples.push_back(std::move(example));
+    }
+    std::stable_sort(findings_.begin(), findings_.end(),
+                     [](const Finding& a, const Finding& b) { return a.severity > b.severity; });
+}
+
+void FindingsModel::rebuild() {
+    beginResetModel();
+    findings_.clear();
+    reasons_.clear();
+    rows_.clear();
+    errors_ = warnings_ = suppressed_ = 0;
+    if (session_.checkpoint()) {
+        if (session_.report())
+            findings_ = session_.report()->findings;
+        else
+            fromNotes();
+        const std::vector<Suppression> accepted = suppressions_.of(session_.path());
+        for (uint32_t i = 0; i < findings_.size(); ++i) {
+            const Suppression* accept = suppressionOf(findings_[i], accepted);
+            reasons_.push_back(accept ? toQString(accept->reason) : QString());
+            if (accept) ++suppressed_;
+            if (!accept && findings_[i].severity == Severity::error) ++errors_;
+            if (!accept && findings_[i].severity == Severity::warning) ++warnings_;
+            if (!accept || showSuppressed_) rows_.push_back(i);
+        }
+    }
+    endResetModel();
+}
+
+const Finding* FindingsModel::finding(const QModelIndex& index) const {
+    if (!index.isValid()) return nullptr;
+    const size_t row = index.internalId() == kTop ? static_cast<size_t>(index.row()) : index.internalId() - 1;
+    return row < rows_.size() ? &findings_[rows_[row]] : nullptr;
+}
+
+const FindingExample* FindingsModel::example(const QModelIndex& index) const {
+    if (!index.isValid() || index.internalId() == kTop) return nullptr;
+    const Finding* above = finding(index);
+    return above && static_cast<size_t>(index.row()) < above->examples.size()
+               ? &above->examples[static_cast<size_t>(index.row())]
+               : nullptr;
+}
+
+QString FindingsModel::reason(const QModelIndex& index) const {
+    if (!index.isValid()) return {};
+    const size_t row = index.internalId() == kTop ? static_cast<size_t>(index.row()) : index.internalId() - 1;
+    return reasons_[rows_[row]];
+}
+
+QModelIndex FindingsModel::index(int row, int column, const QModelIndex& parent) const {
+    if (!hasIndex(row, column, parent)) return {};
+    return createIndex(row, column, parent.isValid() ? static_cast<quintptr>(parent.row()) + 1 : kTop);
+}
+
+QModelIndex FindingsModel::parent(const QModelIndex& index) const {
+    if (!index.isValid() || index.internalId() == kTop) return {};
+    return createIndex(static_cast<int>(index.internalId() - 1), 0, kTop);
+}
+
+int FindingsModel::rowCount(const QModelIndex& parent) const {
+    if (!parent.isValid()) return static_cast<int>(rows_.size());
+    if (parent.internalId() != kTop || parent.column() > 0) return 0;
+    return static_cast<int>(findings_[rows_[static_cast<size_t>(parent.row())]].examples.size());
+}
+
+int FindingsModel::columnCount(const QModelIndex&) const {
+    return columnCountValue;
+}
+
+Qt::ItemFlags FindingsModel::flags(const QModelIndex& index) const {
+    if (!index.isValid()) return Qt::NoItemFlags;
+    Qt::ItemFlags flags = Qt::ItemIsEnabled | Qt::ItemIsSelectable;
+    if (index.internalId() != kTop) flags |= Qt::ItemNeverHasChildren;
+    return flags;
+}
+
+QVariant FindingsModel::data(const QModelIndex& index, int role) const {
+    const Finding* f = finding(index);
+    if (!f) return {};
+    const FindingExample* e = example(index);
+    switch (role) {
+        case Qt::DisplayRole:
+            if (e) {
+                if (index.column() == what)
+                    return e->tensor.empty() ? toQString(e->detail) : toQString(e->tensor);
+                if (index.column() == where) {
+                    const QString place = whereText(*e);
+                    if (e->tensor.empty() || e->detail.empty()) return place;
+                    return place.isEmpty() ? toQString(e->detail) : place + " – " + toQString(e->detail);
+                }
+                return {};
+            }
+            switch (index.column()) {
+                case severity:
+                    return f->severity == Severity::error     ? tr("✖ error")
+                           : f->severity == Severity::warning ? tr("▲ warning")
+                                                              : tr("ⓘ info");
+                case rule:
+                    return toQString(f->rule);
+                case what:
+                    return toQString(f->message);
+                case where:
+                    return reason(index).isNull() ? toQString(f->cause)
+                                                  : tr("accepted: %1").arg(reason(index));
+                case count:
+                    return numberText(f->count);
+            }
+            return {};
+        case Qt::ToolTipRole: {
+            const RuleInfo* info = findRule(f->rule);
+            QString text = e ? toQString(e->tensor) + '\n' + whereText(*e) : toQString(f->message);
+            if (info && !e) text += '\n' + toQString(info->meaning);
+            return text;
+        }
+        case Qt::TextAlignmentRole:
+            if (index.column() == count) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
+            return {};
+        case SeverityRole:
+            return static_cast<int>(f->severity);
+        case SuppressedRole:
+            return !reason(index).isNull();
+        default:
+            return {};
+    }
+}
+
+QVariant FindingsModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
+    switch (section) {
+        case severity:
+            return tr("Severity");
+        case rule:
+            return tr("Rule");
+        case what:
+            return tr("What");
+        case where:
+            return tr("Cause and place");
+        case count:
+            return tr("Count");
+    }
+    return {};
+}
+
+}  // namespace shardscope::ui

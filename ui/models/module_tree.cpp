@@ -7,7 +7,9 @@ namespace shardscope::ui {
 
 namespace {
 
-bool isDigit(char c) { return c >= '0' && c <= '9'; }
+bool isDigit(char c) {
+    return c >= '0' && c <= '9';
+}
 
 // Order of one part of a name against another: negative, zero or positive.
 int compareNatural(std::string_view a, std::string_view b) {
@@ -29,8 +31,7 @@ int compareNatural(std::string_view a, std::string_view b) {
             if (i - ai != j - bj) return i - ai < j - bj ? -1 : 1;  // 01 after 1
             continue;
         }
-        if (a[i] != b[j])
-            return static_cast<unsigned char>(a[i]) < static_cast<unsigned char>(b[j]) ? -1 : 1;
+        if (a[i] != b[j]) return static_cast<unsigned char>(a[i]) < static_cast<unsigned char>(b[j]) ? -1 : 1;
         ++i;
         ++j;
     }
@@ -53,7 +54,9 @@ int comparePaths(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-bool naturalLess(std::string_view a, std::string_view b) { return comparePaths(a, b) < 0; }
+bool naturalLess(std::string_view a, std::string_view b) {
+    return comparePaths(a, b) < 0;
+}
 
 ModuleTree ModuleTree::buildAll(const Catalog& catalog, const StopToken& stop) {
     std::vector<TensorId> all(catalog.tensorCount());
@@ -102,8 +105,7 @@ ModuleTree ModuleTree::build(const Catalog& catalog, const std::vector<TensorId>
         size_t keep = 1;
         while (keep < open.size()) {
             const uint32_t end = tree.nameEnd_[open[keep]];
-            if (name.size() <= end || name[end] != '.' ||
-                name.substr(0, end) != tree.fullName(open[keep]))
+            if (name.size() <= end || name[end] != '.' || name.substr(0, end) != tree.fullName(open[keep]))
                 break;
             ++keep;
         }

@@ -1,5 +1,5 @@
-// The tree of modules that tensor names make up ("model.layers.3.mlp.w1"), in columns. Built for all tensors or
-// for those that a filter lets through. Children are in natural order: layers.2 before layers.10.
+// The tree of modules that tensor names make up ("model.layers.3.mlp.w1"), in columns. Built for all tensors
+// or for those that a filter lets through. Children are in natural order: layers.2 before layers.10.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,15 @@ class ModuleTree {
     uint32_t row(Node n) const { return row_[n]; }  // among its siblings
     uint32_t childCount(Node n) const { return childCount_[n]; }
     Node child(Node n, uint32_t row) const { return children_[firstChild_[n] + row]; }
-    // kNone for a module. A name may be both ("w" and "w.scale"): then the tensor is its module's first child.
+    // kNone for a module. A name may be both ("w" and "w.scale"): then the tensor is its module's first
+    // child.
     TensorId tensor(Node n) const { return tensor_[n]; }
     std::string_view label(Node n) const;     // last part
     std::string_view fullName(Node n) const;  // path from the root
     uint64_t bytes(Node n) const { return bytes_[n]; }
     uint32_t tensorCount(Node n) const { return tensors_[n]; }
-    Node nodeOf(TensorId tensor) const;             // kRoot when it is not in the tree
-    Node find(std::string_view fullName) const;     // module or tensor; kRoot when absent
+    Node nodeOf(TensorId tensor) const;          // kRoot when it is not in the tree
+    Node find(std::string_view fullName) const;  // module or tensor; kRoot when absent
     // Tensors below a node, in tree order; those of the whole tree for the root.
     std::vector<TensorId> tensorsBelow(Node n) const;
     // All tensors in tree order, one entry for each.

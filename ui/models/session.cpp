@@ -1,10 +1,9 @@
 #include "ui/models/session.h"
 
-#include <filesystem>
-#include <numeric>
-
 #include <QFileInfo>
 #include <QLocale>
+#include <filesystem>
+#include <numeric>
 
 #include "ui/models/filter.h"
 
@@ -57,8 +56,8 @@ void Session::open(const QString& path, const QString& format) {
     state_ = State::opening;
     openTicket_ = tasks_.run<Opened>(
         tr("Opening %1").arg(path_),
-        [engine = engine_, path = path_.toStdString(), format = format.toStdString()](
-            const TaskContext& context) -> Result<Opened> {
+        [engine = engine_, path = path_.toStdString(),
+         format = format.toStdString()](const TaskContext& context) -> Result<Opened> {
             Opened opened;
             SHARDSCOPE_ASSIGN(opened.checkpoint, engine->open(path, format, context));
             opened.tree = std::make_shared<ModuleTree>(
@@ -167,8 +166,8 @@ void Session::startFilter() {
     }
     filterTicket_ = tasks_.run<Filtered>(
         tr("Filtering"),
-        [checkpoint = checkpoint_, facts = facts_, filter = std::move(parsed).value()](
-            const TaskContext& context) -> Result<Filtered> {
+        [checkpoint = checkpoint_, facts = facts_,
+         filter = std::move(parsed).value()](const TaskContext& context) -> Result<Filtered> {
             Filtered filtered;
             filtered.tensors = filter.apply(checkpoint->catalog(), facts.get(), context.stop);
             filtered.tree = std::make_shared<ModuleTree>(
@@ -224,8 +223,8 @@ void Session::validate(ValidateLevel level, const QString& expectPath) {
     validationError_.reset();
     validateTicket_ = tasks_.run<ValidationReport>(
         tr("Validating"),
-        [engine = engine_, checkpoint = checkpoint_, level, expectPath = expectPath.toStdString()](
-            const TaskContext& context) -> Result<ValidationReport> {
+        [engine = engine_, checkpoint = checkpoint_, level,
+         expectPath = expectPath.toStdString()](const TaskContext& context) -> Result<ValidationReport> {
             CheckpointPtr expect;
             if (!expectPath.empty()) {
                 SHARDSCOPE_ASSIGN(expect, engine->open(expectPath, {}, context));
@@ -254,9 +253,12 @@ void Session::validate(ValidateLevel level, const QString& expectPath) {
 QString Session::depth() const {
     if (!report_) return tr("metadata only");
     switch (report_->level) {
-        case ValidateLevel::metadata: return tr("metadata checked");
-        case ValidateLevel::files: return tr("files checked");
-        case ValidateLevel::values: return tr("every value read");
+        case ValidateLevel::metadata:
+            return tr("metadata checked");
+        case ValidateLevel::files:
+            return tr("files checked");
+        case ValidateLevel::values:
+            return tr("every value read");
     }
     return {};
 }
@@ -300,10 +302,9 @@ void Session::checkForChanges() {
             if (changed == 0) return;
             stamps_ = std::move(answer).value();
             const QString time = QLocale().toString(QTime::currentTime(), QLocale::ShortFormat);
-            changedFiles_ = changed == 1 ? tr("'%1' changed at %2.").arg(first, time)
-                                         : tr("%1 files changed at %2, '%3' among them.")
-                                               .arg(changed)
-                                               .arg(time, first);
+            changedFiles_ =
+                changed == 1 ? tr("'%1' changed at %2.").arg(first, time)
+                             : tr("%1 files changed at %2, '%3' among them.").arg(changed).arg(time, first);
             emit filesChanged();
         });
 }

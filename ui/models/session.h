@@ -1,15 +1,14 @@
-// One open checkpoint: its catalog, the facts worked out from it, the filter's result, what validation said. Views
-// listen to its signals and keep no copies.
+// One open checkpoint: its catalog, the facts worked out from it, the filter's result, what validation said.
+// Views listen to its signals and keep no copies.
 #pragma once
-
-#include <memory>
-#include <optional>
-#include <vector>
 
 #include <QDateTime>
 #include <QObject>
 #include <QString>
 #include <QTimer>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include "ui/bridge/engine_service.h"
 #include "ui/bridge/selection.h"
@@ -36,7 +35,7 @@ class Session : public QObject {
     const QString& path() const { return path_; }
     const std::optional<Error>& error() const { return error_; }  // in state failed
     const CheckpointPtr& checkpoint() const { return checkpoint_; }
-    const Catalog& catalog() const { return checkpoint_->catalog(); }  // only when there is a checkpoint
+    const Catalog& catalog() const { return checkpoint_->catalog(); }     // only when there is a checkpoint
     const std::shared_ptr<const Facts>& facts() const { return facts_; }  // null until they are worked out
     bool hasFacts() const { return facts_ != nullptr; }
 
@@ -70,7 +69,7 @@ class Session : public QObject {
 
   signals:
     void stateChanged();
-    void factsChanged();   // worked out, or changed by findings
+    void factsChanged();  // worked out, or changed by findings
     void visibleChanged();
     void reportChanged();  // a validation began, ended or failed
     void progressed();     // ten times a second while something runs

@@ -75,9 +75,13 @@ int TensorTreeModel::rowCount(const QModelIndex& parent) const {
     return static_cast<int>(tree_->childCount(node(parent)));
 }
 
-int TensorTreeModel::columnCount(const QModelIndex&) const { return columnCountValue; }
+int TensorTreeModel::columnCount(const QModelIndex&) const {
+    return columnCountValue;
+}
 
-bool TensorTreeModel::hasChildren(const QModelIndex& parent) const { return rowCount(parent) > 0; }
+bool TensorTreeModel::hasChildren(const QModelIndex& parent) const {
+    return rowCount(parent) > 0;
+}
 
 Qt::ItemFlags TensorTreeModel::flags(const QModelIndex& index) const {
     if (!index.isValid()) return Qt::NoItemFlags;
@@ -115,14 +119,17 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
         case Qt::DisplayRole:
         case Qt::AccessibleTextRole:
             switch (index.column()) {
-                case name: return toQString(tree_->label(n));
+                case name:
+                    return toQString(tree_->label(n));
                 case dtype:
                     return t == kNone ? QVariant() : toQString(dtypeName(catalog.dtype(t)));
                 case shape:
                     return t == kNone ? tr("%n tensor(s)", nullptr, static_cast<int>(tree_->tensorCount(n)))
                                       : toQString(formatDims(catalog.shape(t)));
-                case bytes: return sizeText(tree_->bytes(n));
-                case cut: return t == kNone ? QVariant() : toQString(cutText(catalog, t));
+                case bytes:
+                    return sizeText(tree_->bytes(n));
+                case cut:
+                    return t == kNone ? QVariant() : toQString(cutText(catalog, t));
                 case health: {
                     if (health_.empty()) return QStringLiteral("…");
                     const Health h = healthOf(n);
@@ -139,22 +146,32 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
         case Qt::TextAlignmentRole:
             if (index.column() == bytes) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
             return {};
-        case TensorRole: return t;
-        case ModuleRole: return toQString(tree_->fullName(n));
-        case HealthRole: return static_cast<int>(healthOf(n));
-        default: return {};
+        case TensorRole:
+            return t;
+        case ModuleRole:
+            return toQString(tree_->fullName(n));
+        case HealthRole:
+            return static_cast<int>(healthOf(n));
+        default:
+            return {};
     }
 }
 
 QVariant TensorTreeModel::headerData(int section, Qt::Orientation orientation, int role) const {
     if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
     switch (section) {
-        case name: return tr("Name");
-        case dtype: return tr("Dtype");
-        case shape: return tr("Shape");
-        case bytes: return tr("Size");
-        case cut: return tr("Cut");
-        case health: return tr("State");
+        case name:
+            return tr("Name");
+        case dtype:
+            return tr("Dtype");
+        case shape:
+            return tr("Shape");
+        case bytes:
+            return tr("Size");
+        case cut:
+            return tr("Cut");
+        case health:
+            return tr("State");
     }
     return {};
 }

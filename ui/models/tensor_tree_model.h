@@ -1,10 +1,10 @@
-// Modules and tensors as a tree for views, over a ModuleTree. No object per row; the internal id of an index is its
-// node's number spread over 64 bits, because Qt's own hash of persistent indexes piles up small consecutive ids.
+// Modules and tensors as a tree for views, over a ModuleTree. No object per row; the internal id of an index
+// is its node's number spread over 64 bits, because Qt's own hash of persistent indexes piles up small
+// consecutive ids.
 #pragma once
 
-#include <memory>
-
 #include <QAbstractItemModel>
+#include <memory>
 
 #include "ui/models/session.h"
 

@@ -1,11 +1,10 @@
 #include "ui/models/texts.h"
 
-#include <algorithm>
-
 #include <QDir>
 #include <QFileInfo>
 #include <QRegularExpression>
 #include <QStringList>
+#include <algorithm>
 
 namespace shardscope::ui {
 
@@ -31,6 +30,10 @@ QString ratioText(double share) {
     return QStringLiteral("%1 %").arg(percent, 0, 'f', percent < 10 && percent > 0 ? 1 : 0);
 }
 
+QString countedText(uint64_t count, const QString& one, const QString& many) {
+    return count == 1 ? one : many.arg(numberText(count));
+}
+
 QString filePath(const QString& checkpoint, std::string_view relative) {
     const QFileInfo info(checkpoint);
     const QString directory = info.isDir() ? checkpoint : info.path();
@@ -41,8 +44,8 @@ QString pythonSnippet(const QString& checkpoint, const Catalog& catalog, TensorI
     const auto literal = [](QString text) {
         return "'" + text.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n") + "'";
     };
-    const QString name = literal(QString::fromUtf8(catalog.name(t).data(),
-                                                   static_cast<qsizetype>(catalog.name(t).size())));
+    const QString name =
+        literal(QString::fromUtf8(catalog.name(t).data(), static_cast<qsizetype>(catalog.name(t).size())));
     const QString path = literal(checkpoint);
     if (catalog.format() == "safetensors") {
         const ChunkId c = catalog.firstChunk(t);
@@ -71,10 +74,17 @@ QString pythonSnippet(const QString& checkpoint, const Catalog& catalog, TensorI
         QString access;
         for (const PathPart& part : catalog.path(t)) {
             switch (part.kind) {
-                case PathPart::Kind::key: access += "[" + literal(toQString(part.text)) + "]"; break;
-                case PathPart::Kind::otherKey: access += "[" + toQString(part.text) + "]"; break;
-                case PathPart::Kind::attribute: access += "." + toQString(part.text); break;
-                default: access += QStringLiteral("[%1]").arg(part.index);
+                case PathPart::Kind::key:
+                    access += "[" + literal(toQString(part.text)) + "]";
+                    break;
+                case PathPart::Kind::otherKey:
+                    access += "[" + toQString(part.text) + "]";
+                    break;
+                case PathPart::Kind::attribute:
+                    access += "." + toQString(part.text);
+                    break;
+                default:
+                    access += QStringLiteral("[%1]").arg(part.index);
             }
         }
         return QStringLiteral(
@@ -82,12 +92,13 @@ QString pythonSnippet(const QString& checkpoint, const Catalog& catalog, TensorI
                    "tensor = torch.load(%1, map_location='cpu', mmap=True, weights_only=True)%2\n")
             .arg(path, access);
     }
-    return QStringLiteral("# shardscope extract %1 %2 tensor.npy\n"
-                          "import numpy\n"
-                          "tensor = numpy.load('tensor.npy')\n")
+    return QStringLiteral(
+               "# shardscope extract %1 %2 tensor.npy\n"
+               "import numpy\n"
+               "tensor = numpy.load('tensor.npy')\n")
         .arg(shellQuoted(checkpoint),
-             shellQuoted(QString::fromUtf8(catalog.name(t).data(),
-                                           static_cast<qsizetype>(catalog.name(t).size()))));
+             shellQuoted(
+                 QString::fromUtf8(catalog.name(t).data(), static_cast<qsizetype>(catalog.name(t).size()))));
 }
 
 QString shellQuoted(const QString& word) {

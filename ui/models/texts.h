@@ -2,9 +2,8 @@
 // control characters and bidirectional overrides made visible.
 #pragma once
 
-#include <string_view>
-
 #include <QString>
+#include <string_view>
 
 #include "base/units.h"
 #include "model/catalog.h"
@@ -12,10 +11,18 @@
 namespace shardscope::ui {
 
 QString toQString(std::string_view text);
-inline QString sizeText(uint64_t bytes) { return QString::fromStdString(bytesText(bytes)); }
-inline QString numberText(uint64_t count) { return QString::fromStdString(countText(count)); }
-inline QString timeText(double seconds) { return QString::fromStdString(durationText(seconds)); }
+inline QString sizeText(uint64_t bytes) {
+    return QString::fromStdString(bytesText(bytes));
+}
+inline QString numberText(uint64_t count) {
+    return QString::fromStdString(countText(count));
+}
+inline QString timeText(double seconds) {
+    return QString::fromStdString(durationText(seconds));
+}
 QString ratioText(double share);  // "12.5 %"
+// `one` for 1, else `many` with %1 as the number: "1 tensor", "2,304 tensors".
+QString countedText(uint64_t count, const QString& one, const QString& many);
 
 // Path of a checkpoint's file as the user can open it.
 QString filePath(const QString& checkpoint, std::string_view relative);

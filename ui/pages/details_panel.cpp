@@ -1,0 +1,307 @@
+#include "ui/pages/details_panel.h"
+
+#include <QFormLayout>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QMenu>
+#include <QScrollArea>
+#include <QToolButton>
+#include <QVBoxLayout>
+
+#include "model/infer_mesh.h"
+#include "ui/models/texts.h"
+#include "ui/widgets/exporting.h"
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr size_t kMostListed = 12;
+
+QString rankList(const std::vector<uint32_t>& ranks) {
+    QStringList parts;
+    for (size_t i = 0; i < ranks.size();) {
+        size_t j = i;
+        while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1)
+            ++j;
+        parts += j == i ? QString::number(ranks[i]) : QStringLiteral("%1–%2").arg(ranks[i]).arg(ranks[j]);
+        i = j + 1;
+        if (parts.size() == kMostListed && i < ranks.size()) {
+            parts += QStringLiteral("…");
+            break;
+        }
+    }
+    return parts.join(", ");
+}
+
+}  // namespace
+
+DetailsPanel::DetailsPanel(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
+    setAccessibleName(tr("Details"));
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(8, 8, 8, 8);
+    layout->setSpacing(6);
+    title_ = new QLabel(this);
+    title_->setTextFormat(Qt::PlainText);
+    title_->setWordWrap(true);
+    title_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    title_->setAccessibleName(tr("Selected"));
+    QFont bold = title_->font();
+    bold.setBold(true);
+    title_->setFont(bold);
+    copy_ = new QToolButton(this);
+    copy_->setText(tr("Copy"));
+    copy_->setAccessibleName(tr("Copy something about the selection"));
+    copy_->setPopupMode(QToolButton::InstantPopup);
+    copy_->setMenu(new QMenu(copy_));
+    auto* head = new QHBoxLayout;
+    head->addWidget(title_, 1);
+    head->addWidget(copy_, 0, Qt::AlignTop);
+    layout->addLayout(head);
+    area_ = new QScrollArea(this);
+    area_->setWidgetResizable(true);
+    area_->setFrameShape(QFrame::NoFrame);
+    area_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+    layout->addWidget(area_, 1);
+    connect(&session_.selection(), &Selection::changed, this,
+            [this](const Selected& now, const Selected& before) {
+                Selected same = now;
+                same.page = before.page;
+                same.filter = before.filter;
+                if (!(same == before)) rebuild();
+            });
+    connect(&session_, &Session::stateChanged, this, &DetailsPanel::rebuild);
+    connect(&session_, &Session::factsChanged, this, &DetailsPanel::rebuild);
+    connect(&session_, &Session::reportChanged, this, &DetailsPanel::rebuild);
+    rebuild();
+}
+
+QStringList DetailsPanel::lines() const {
+    return lines_;
+}
+
+void DetailsPanel::section(const QString& title) {
+    auto* label = new QLabel(title, body_);
+    QFont font = label->font();
+    font.setBold(true);
+    label->setFont(font);
+    label->setContentsMargins(0, form_->rowCount() ? 8 : 0, 0, 0);
+    form_->addRow(label);
+}
+
+void DetailsPanel::line(const QString& label, const QString& value) {
+    if (value.isEmpty()) return;
+    auto* name = new QLabel(label, body_);
+    QPalette faint = name->palette();
+    faint.setColor(QPalette::WindowText, faintTextColor());
+    name->setPalette(faint);
+    auto* text = new QLabel(body_);
+    text->setTextFormat(Qt::PlainText);
+    // Long names without spaces may break anywhere.
+    QString breakable = value;
+    if (value.size() > 24)
+        breakable.replace('.', QStringLiteral(".\u200b")).replace('/', QStringLiteral("/\u200b"));
+    text->setText(breakable);
+    text->setWordWrap(true);
+    text->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    text->setAccessibleName(label + ": " + value);
+    form_->addRow(name, text);
+    lines_ += label + ": " + value;
+}
+
+void DetailsPanel::rebuild() {
+    lines_.clear();
+    copy_->menu()->clear();
+    body_ = new QWidget;
+    form_ = new QFormLayout(body_);
+    form_->setContentsMargins(0, 0, 4, 0);
+    form_->setVerticalSpacing(3);
+    form_->setHorizontalSpacing(10);
+    form_->setFieldGrowthPolicy(QFormLayout::AllNonFixedFieldsGrow);
+    form_->setLabelAlignment(Qt::AlignLeft | Qt::AlignTop);
+    area_->setWidget(body_);
+    if (!session_.checkpoint()) {
+        title_->setText(tr("Nothing is open"));
+        copy_->setEnabled(false);
+        return;
+    }
+    copy_->setEnabled(true);
+    const Selected& now = session_.selection().current();
+    if (now.tensor != kNone) {
+        showTensor(now.tensor);
+        if (now.chunk != kNone) showChunk(now.chunk);
+    } else if (!now.module.isEmpty()) {
+        showModule(now.module);
+    } else if (now.page == Page::files && now.file != kNone) {
+        title_->setText(toQString(session_.catalog().files()[now.file].path));
+    } else {
+        showCheckpoint();
+    }
+    if (now.file != kNone && (now.chunk == kNone || now.page == Page::files)) showFile(now.file);
+    if (!now.ranks.empty()) showRanks(now.ranks);
+    copy_->menu()->addSeparator();
+    copy_->menu()->addAction(tr("Everything shown here"), this, [this] { copyText(lines_.join('\n')); });
+}
+
+void DetailsPanel::showCheckpoint() {
+    const Catalog& catalog = session_.catalog();
+    title_->setText(toQString(session_.checkpoint()->path));
+    line(tr("Format"), session_.checkpoint()->format ? toQString(session_.checkpoint()->format->info().title)
+                                                     : toQString(catalog.format()));
+    line(tr("Variant"), toQString(catalog.variant()));
+    line(tr("Written by"), toQString(catalog.writer()));
+    line(tr("Tensors"), numberText(catalog.tensorCount()));
+    line(tr("Parameters"), numberText(catalog.totalParameters()));
+    line(tr("Bytes"), sizeText(catalog.totalBytes()));
+    line(tr("Chunks"), numberText(catalog.chunkCount()));
+    line(tr("Objects"), numberText(catalog.objects().size()));
+    line(tr("Files"), numberText(catalog.files().size()));
+    line(tr("Ranks"), numberText(catalog.rankCount()));
+    if (session_.hasFacts() && session_.facts()->mesh) {
+        const Mesh& mesh = *session_.facts()->mesh;
+        line(tr("Mesh"), toQString(formatMesh(mesh)) +
+                             (mesh.source == Mesh::Source::declared ? tr(" (declared)") : tr(" (inferred)")));
+    }
+    line(tr("Known so far"), session_.depth());
+    const QString path = session_.path();
+    QMenu* menu = copy_->menu();
+    menu->addAction(tr("Path"), this, [path] { copyText(path); });
+    menu->addAction(tr("Command that shows this"), this, [path] {
+        copyText(shellLine({"shardscope", "info", path}));
+    });
+}
+
+void DetailsPanel::showTensor(TensorId t) {
+    const Catalog& catalog = session_.catalog();
+    const QString name = toQString(catalog.name(t));
+    QString breakable = name;
+    title_->setText(breakable.replace('.', QStringLiteral(".\u200b")));
+    line(tr("Dtype"), toQString(dtypeName(catalog.dtype(t))));
+    line(tr("Shape"), toQString(formatDims(catalog.shape(t))));
+    line(tr("Elements"), numberText(static_cast<uint64_t>(catalog.elements(t))));
+    line(tr("Bytes"), sizeText(catalog.bytes(t)));
+    line(tr("Role"), toQString(roleName(catalog.role(t))));
+    line(tr("Cut"), toQString(cutText(catalog, t)));
+    line(tr("Chunks"), numberText(catalog.endChunk(t) - catalog.firstChunk(t)));
+    if (catalog.aliasOf(t) != kNone) line(tr("Same tensor as"), toQString(catalog.name(catalog.aliasOf(t))));
+    if (catalog.special(t) != kNone) {
+        const SpecialTensor& special = catalog.specials()[catalog.special(t)];
+        line(tr("Part of"), tr("%1 (%2)").arg(toQString(special.name), toQString(special.kind)));
+    }
+    uint64_t stored = 0;
+    std::vector<uint32_t> ranks;
+    for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+        const ChunkInfo chunk = catalog.chunk(t, c);
+        stored += chunk.length;
+        if (chunk.rank != kNone) ranks.push_back(chunk.rank);
+    }
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    line(tr("On ranks"), rankList(ranks));
+    line(tr("Stored"), sizeText(stored));
+    if (session_.hasFacts()) {
+        const Health health = session_.facts()->tensorHealth[t];
+        line(tr("State"), toQString(healthName(health)));
+        if (!session_.facts()->gaps.empty() && !session_.facts()->gaps[t].empty()) {
+            QStringList boxes;
+            for (const Box& box : session_.facts()->gaps[t]) {
+                if (boxes.size() == static_cast<qsizetype>(kMostListed)) {
+                    boxes += QStringLiteral("…");
+                    break;
+                }
+                boxes += toQString(formatBox(box.offsets, box.lengths));
+            }
+            line(tr("Missing"), boxes.join(", "));
+        }
+    }
+    const QString path = session_.path();
+    QMenu* menu = copy_->menu();
+    menu->addAction(tr("Name"), this, [name] { copyText(name); });
+    menu->addAction(tr("Python that loads it"), this,
+                    [this, t, path] { copyText(pythonSnippet(path, session_.catalog(), t)); });
+    menu->addAction(tr("Command that shows it"), this, [path, name] {
+        copyText(shellLine({"shardscope", "show", path, name}));
+    });
+    menu->addAction(tr("Command that extracts it"), this, [path, name] {
+        copyText(shellLine({"shardscope", "extract", path, name, QStringLiteral("tensor.npy")}));
+    });
+}
+
+void DetailsPanel::showChunk(ChunkId c) {
+    const Catalog& catalog = session_.catalog();
+    const ChunkInfo chunk = catalog.chunk(c);
+    section(tr("Chunk"));
+    line(tr("Part"), toQString(chunkText(chunk)));
+    line(tr("Rank"),
+         chunk.rank == kNone
+             ? tr("none")
+             : tr("%1 (%2)")
+                   .arg(chunk.rank)
+                   .arg(toQString(
+                       rankLabel(session_.hasFacts() ? session_.facts()->mesh : std::nullopt, chunk.rank))));
+    if (chunk.file != kNone) {
+        const QString relative = toQString(catalog.files()[chunk.file].path);
+        const QString range = QStringLiteral("%1–%2").arg(chunk.offset).arg(chunk.offset + chunk.length);
+        line(tr("File"), relative);
+        line(tr("Bytes in file"), range);
+        const QString full = filePath(session_.path(), catalog.files()[chunk.file].path);
+        copy_->menu()->addAction(tr("File path"), this, [full] { copyText(full); });
+        copy_->menu()->addAction(tr("Byte range"), this, [full, range] { copyText(full + ':' + range); });
+    }
+    line(tr("Size"), sizeText(chunk.length));
+    if (session_.hasFacts()) line(tr("State"), toQString(healthName(session_.facts()->chunkHealth[c])));
+}
+
+void DetailsPanel::showModule(const QString& name) {
+    title_->setText(name);
+    if (const ModuleTree* tree = session_.visibleTree().get()) {
+        const ModuleTree::Node node = tree->find(name.toStdString());
+        line(tr("Tensors"), numberText(tree->tensorCount(node)));
+        line(tr("Bytes"), sizeText(tree->bytes(node)));
+    }
+    const QString path = session_.path();
+    copy_->menu()->addAction(tr("Name"), this, [name] { copyText(name); });
+    copy_->menu()->addAction(tr("Command that lists it"), this, [path, name] {
+        copyText(shellLine({"shardscope", "ls", path, name + ".*"}));
+    });
+}
+
+void DetailsPanel::showFile(FileId f) {
+    const FileInfo& info = session_.catalog().files()[f];
+    section(tr("File"));
+    line(tr("Path"), toQString(info.path));
+    line(tr("State"), info.state == FileInfo::State::present   ? tr("present")
+                      : info.state == FileInfo::State::missing ? tr("missing")
+                                                               : tr("not a regular file"));
+    line(tr("Size"), sizeText(info.size));
+    if (session_.hasFacts() && f < session_.facts()->files.size()) {
+        const FileFacts& facts = session_.facts()->files[f];
+        line(tr("Used"), sizeText(facts.used));
+        if (!info.metadata) line(tr("Dead"), sizeText(facts.dead(info.size)));
+        line(tr("Tensors"), numberText(facts.tensors));
+        line(tr("Chunks"), numberText(facts.chunks));
+    }
+    const QString full = filePath(session_.path(), info.path);
+    copy_->menu()->addAction(tr("File path"), this, [full] { copyText(full); });
+}
+
+void DetailsPanel::showRanks(const std::vector<uint32_t>& ranks) {
+    if (!session_.hasFacts()) return;
+    const Facts& facts = *session_.facts();
+    uint64_t bytes = 0, chunks = 0;
+    for (const uint32_t rank : ranks) {
+        if (rank >= facts.ranks.size()) continue;
+        bytes += facts.ranks[rank].bytes;
+        chunks += facts.ranks[rank].chunks;
+    }
+    section(ranks.size() == 1 ? tr("Rank %1").arg(ranks[0]) : tr("%1 ranks").arg(ranks.size()));
+    if (ranks.size() == 1)
+        line(tr("Place"), toQString(rankLabel(facts.mesh, ranks[0])));
+    else
+        line(tr("Ranks"), rankList(ranks));
+    line(tr("Bytes"), sizeText(bytes));
+    line(tr("Chunks"), numberText(chunks));
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,401 @@
+#include "ui/pages/findings_panel.h"
+
+#include <QAction>
+#include <QComboBox>
+#include <QFileDialog>
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QInputDialog>
+#include <QLabel>
+#include <QMenu>
+#include <QProgressBar>
+#include <QPushButton>
+#include <QSplitter>
+#include <QTextBrowser>
+#include <QToolButton>
+#include <QTreeView>
+#include <QVBoxLayout>
+
+#include "ui/models/report_export.h"
+#include "ui/models/texts.h"
+#include "ui/widgets/banner.h"
+#include "ui/widgets/exporting.h"
+#include "ui/widgets/theme.h"
+#include "validate/rules.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+// What reading from a good disk gives; only for telling minutes from hours before anything is known.
+constexpr double kAssumedRate = 1e9;
+
+QString verdictText(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::safe:
+            return FindingsPanel::tr("✔ Safe to resume");
+        case Verdict::care:
+            return FindingsPanel::tr("▲ Resume with care");
+        case Verdict::unsafe:
+            return FindingsPanel::tr("✖ Do not resume");
+    }
+    return {};
+}
+
+}  // namespace
+
+FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidget* parent)
+    : QWidget(parent), session_(session), suppressions_(suppressions) {
+    model_ = new FindingsModel(session, suppressions, this);
+
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(6, 6, 6, 6);
+    layout->setSpacing(6);
+
+    auto* bar = new QHBoxLayout;
+    auto* levelLabel = new QLabel(tr("Check:"), this);
+    level_ = new QComboBox(this);
+    level_->setAccessibleName(tr("How deep to check"));
+    level_->addItem(tr("Metadata only"), static_cast<int>(ValidateLevel::metadata));
+    level_->addItem(tr("Files and headers"), static_cast<int>(ValidateLevel::files));
+    level_->addItem(tr("Every value"), static_cast<int>(ValidateLevel::values));
+    level_->setCurrentIndex(1);
+    levelLabel->setBuddy(level_);
+    cost_ = new QLabel(this);
+    cost_->setAccessibleName(tr("Cost of the check"));
+    run_ = new QPushButton(tr("Validate"), this);
+    run_->setAccessibleName(tr("Validate"));
+    cancel_ = new QPushButton(tr("Cancel"), this);
+    cancel_->setAccessibleName(tr("Cancel the validation"));
+    progress_ = new QProgressBar(this);
+    progress_->setAccessibleName(tr("Progress of the validation"));
+    progress_->setMaximumWidth(180);
+    progress_->setTextVisible(false);
+    progressText_ = new QLabel(this);
+    verdict_ = new QLabel(this);
+    verdict_->setAccessibleName(tr("Verdict"));
+    auto* more = new QToolButton(this);
+    more->setText(tr("More"));
+    more->setAccessibleName(tr("More about findings"));
+    more->setPopupMode(QToolButton::InstantPopup);
+    auto* menu = new QMenu(more);
+    menu->addAction(tr("Expect the same names as another checkpoint…"), this, &FindingsPanel::chooseExpected);
+    auto* shown = menu->addAction(tr("Show accepted findings"));
+    shown->setCheckable(true);
+    connect(shown, &QAction::toggled, model_, &FindingsModel::setShowSuppressed);
+    menu->addSeparator();
+    const auto addExport = [&](const QString& text, const QString& form) {
+        QAction* action = menu->addAction(text, this, [this, form] { exportAs(form); });
+        connect(menu, &QMenu::aboutToShow, action,
+                [this, action] { action->setEnabled(session_.report() != nullptr); });
+    };
+    addExport(tr("Export as HTML report…"), "html");
+    addExport(tr("Export as JSON…"), "json");
+    addExport(tr("Export as JUnit XML…"), "xml");
+    more->setMenu(menu);
+    bar->addWidget(levelLabel);
+    bar->addWidget(level_);
+    bar->addWidget(run_);
+    bar->addWidget(cancel_);
+    bar->addWidget(progress_);
+    bar->addWidget(progressText_);
+    bar->addWidget(cost_);
+    bar->addStretch(1);
+    bar->addWidget(verdict_);
+    bar->addWidget(more);
+    layout->addLayout(bar);
+
+    auto* splitter = new QSplitter(Qt::Horizontal, this);
+    auto* left = new QWidget(splitter);
+    auto* stack = new QVBoxLayout(left);
+    stack->setContentsMargins(0, 0, 0, 0);
+    view_ = new QTreeView(left);
+    view_->setObjectName(QStringLiteral("findings"));
+    view_->setAccessibleName(tr("Findings"));
+    view_->setModel(model_);
+    view_->setUniformRowHeights(true);
+    view_->setAlternatingRowColors(true);
+    view_->setSelectionMode(QAbstractItemView::ExtendedSelection);
+    view_->setContextMenuPolicy(Qt::CustomContextMenu);
+    view_->header()->resizeSection(FindingsModel::severity, 110);
+    view_->header()->resizeSection(FindingsModel::rule, 140);
+    view_->header()->resizeSection(FindingsModel::what, 360);
+    view_->header()->resizeSection(FindingsModel::where, 320);
+    view_->header()->setStretchLastSection(false);
+    view_->header()->setSectionResizeMode(FindingsModel::where, QHeaderView::Stretch);
+    enableRowCopy(*view_);
+    empty_ = new QLabel(left);
+    empty_->setWordWrap(true);
+    empty_->setAlignment(Qt::AlignCenter);
+    stack->addWidget(view_, 1);
+    stack->addWidget(empty_, 1);
+    explanation_ = new QTextBrowser(splitter);
+    explanation_->setAccessibleName(tr("Explanation"));
+    explanation_->setOpenLinks(false);
+    explanation_->setFrameShape(QFrame::NoFrame);
+    splitter->addWidget(left);
+    splitter->addWidget(explanation_);
+    splitter->setStretchFactor(0, 3);
+    splitter->setStretchFactor(1, 1);
+    splitter->setSizes({900, 300});
+    layout->addWidget(splitter, 1);
+
+    go_ = new QAction(tr("Go to it"), this);
+    go_->setShortcut(Qt::Key_Return);
+    go_->setShortcutContext(Qt::WidgetShortcut);
+    connect(go_, &QAction::triggered, this, [this] { go(view_->currentIndex()); });
+    explain_ = new QAction(tr("Explain"), this);
+    connect(explain_, &QAction::triggered, this, [this] {
+        explanation_->show();
+        explanation_->setFocus();
+    });
+    suppress_ = new QAction(tr("Accept with a reason…"), this);
+    connect(suppress_, &QAction::triggered, this, &FindingsPanel::suppress);
+    view_->addAction(go_);
+    connect(view_, &QTreeView::doubleClicked, this, &FindingsPanel::go);
+    connect(view_, &QWidget::customContextMenuRequested, this, &FindingsPanel::showMenu);
+    connect(view_->selectionModel(), &QItemSelectionModel::currentChanged, this,
+            &FindingsPanel::updateExplanation);
+    connect(model_, &QAbstractItemModel::modelReset, this, &FindingsPanel::update);
+    connect(run_, &QPushButton::clicked, this, &FindingsPanel::validate);
+    connect(cancel_, &QPushButton::clicked, &session_, &Session::cancel);
+    connect(level_, &QComboBox::currentIndexChanged, this, &FindingsPanel::update);
+    connect(&session_, &Session::reportChanged, this, &FindingsPanel::update);
+    connect(&session_, &Session::stateChanged, this, &FindingsPanel::update);
+    connect(&session_, &Session::progressed, this, [this] {
+        if (session_.validating()) update();
+    });
+    connect(&suppressions_, &Suppressions::changed, this, [this] {
+        if (!suppressions_.problem().isEmpty()) showBanner(this, BannerKind::error, suppressions_.problem());
+    });
+    update();
+}
+
+QString FindingsPanel::costText(ValidateLevel level) const {
+    if (!session_.checkpoint()) return {};
+    const Catalog& catalog = session_.catalog();
+    switch (level) {
+        case ValidateLevel::metadata:
+            return tr("opens no data file");
+        case ValidateLevel::files:
+            return tr("reads the headers of %1 files").arg(numberText(catalog.files().size()));
+        case ValidateLevel::values: {
+            const double seconds = static_cast<double>(catalog.totalBytes()) / kAssumedRate;
+            return seconds < 1 ? tr("reads %1").arg(sizeText(catalog.totalBytes()))
+                               : tr("reads %1, about %2 at 1 GB/s")
+                                     .arg(sizeText(catalog.totalBytes()), timeText(seconds));
+        }
+    }
+    return {};
+}
+
+void FindingsPanel::validate() {
+    if (!session_.checkpoint() || session_.validating()) return;
+    session_.validate(static_cast<ValidateLevel>(level_->currentData().toInt()), expect_);
+}
+
+void FindingsPanel::setLevel(ValidateLevel level) {
+    level_->setCurrentIndex(static_cast<int>(level));
+}
+
+void FindingsPanel::chooseExpected() {
+    auto* dialog = new QFileDialog(this, tr("Checkpoint with the names to expect"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setFileMode(QFileDialog::Directory);
+    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) {
+        expect_ = path;
+        validate();
+    });
+    dialog->open();
+}
+
+void FindingsPanel::update() {
+    const bool open = session_.checkpoint() != nullptr;
+    const bool busy = session_.validating();
+    run_->setEnabled(open && !busy);
+    run_->setVisible(!busy);
+    level_->setEnabled(!busy);
+    cancel_->setVisible(busy);
+    progress_->setVisible(busy);
+    progressText_->setVisible(busy);
+    cost_->setVisible(!busy);
+    cost_->setText(costText(static_cast<ValidateLevel>(level_->currentData().toInt())));
+    if (busy) {
+        const TaskStatus status = session_.validationStatus();
+        progress_->setRange(0, status.total ? 1000 : 0);
+        if (status.total)
+            progress_->setValue(static_cast<int>(1000.0 * static_cast<double>(status.done) /
+                                                 static_cast<double>(status.total)));
+        QString text =
+            status.total ? tr("%1 of %2").arg(sizeText(status.done), sizeText(status.total)) : tr("working…");
+        if (status.rate > 0) text += tr(", %1/s").arg(sizeText(static_cast<uint64_t>(status.rate)));
+        if (status.secondsLeft >= 0) text += tr(", %1 left").arg(timeText(status.secondsLeft));
+        progressText_->setText(text);
+    }
+
+    verdict_->setVisible(session_.report() && !busy);
+    if (session_.report()) {
+        const Verdict verdict = verdictWithout(*session_.report(), suppressions_.of(session_.path()));
+        QString text = verdictText(verdict);
+        if (model_->suppressed())
+            text += tr(" (%n accepted)", nullptr, static_cast<int>(model_->suppressed()));
+        verdict_->setText(text);
+        QStringList notChecked;
+        for (const std::string& item : session_.report()->notChecked)
+            notChecked += toQString(item);
+        verdict_->setToolTip(notChecked.isEmpty() ? QString()
+                                                  : tr("Not checked: %1").arg(notChecked.join("; ")));
+    }
+    const bool rows = model_->rowCount() > 0;
+    view_->setVisible(rows);
+    empty_->setVisible(!rows);
+    explanation_->setVisible(rows);
+    if (!open)
+        empty_->setText(tr("Open a checkpoint to validate it."));
+    else if (busy)
+        empty_->setText(tr("Validating…"));
+    else if (session_.validationError())
+        empty_->setText(tr("The validation failed. %1").arg(errorSentence(*session_.validationError())));
+    else if (!session_.report())
+        empty_->setText(tr("Opening noticed nothing wrong. Nothing beyond the metadata was looked at yet."));
+    else if (model_->suppressed())
+        empty_->setText(tr("All findings are accepted. “More” shows them."));
+    else
+        empty_->setText(tr("Nothing was found. Not checked: %1.").arg([&] {
+            QStringList list;
+            for (const std::string& item : session_.report()->notChecked)
+                list += toQString(item);
+            return list.isEmpty() ? tr("nothing was left out") : list.join("; ");
+        }()));
+    updateExplanation();
+    QString title = tr("Findings");
+    if (model_->errors()) title += ' ' + tr("%1 err").arg(model_->errors());
+    if (model_->warnings()) title += ' ' + tr("%1 warn").arg(model_->warnings());
+    emit titleChanged(title);
+}
+
+void FindingsPanel::updateExplanation() {
+    const Finding* finding = model_->finding(view_->currentIndex());
+    go_->setEnabled(finding != nullptr);
+    if (!finding) {
+        explanation_->setPlainText(tr("Select a finding to see what it means."));
+        return;
+    }
+    const auto html = [](std::string_view text) { return toQString(text).toHtmlEscaped(); };
+    QString text = QStringLiteral("<p><b>%1</b></p>").arg(html(finding->message));
+    if (const RuleInfo* rule = findRule(finding->rule)) {
+        text = QStringLiteral("<p><b>%1</b><br><span>%2</span></p><p>%3</p><p>%4</p>")
+                   .arg(html(rule->title), html(finding->message), html(rule->meaning), html(rule->remedy));
+    }
+    if (!finding->cause.empty())
+        text += QStringLiteral("<p>%1</p>").arg(tr("Cause: %1").arg(html(finding->cause)));
+    const QString reason = model_->reason(view_->currentIndex());
+    if (!reason.isNull())
+        text += QStringLiteral("<p>%1</p>").arg(tr("Accepted: %1").arg(reason.toHtmlEscaped()));
+    explanation_->setHtml(text);
+}
+
+void FindingsPanel::go(const QModelIndex& index) {
+    const Finding* finding = model_->finding(index);
+    if (!finding || !session_.checkpoint()) return;
+    const FindingExample* example = model_->example(index);
+    if (!example && !finding->examples.empty()) example = &finding->examples.front();
+    if (!example) return;
+    const Catalog& catalog = session_.catalog();
+    Selection& selection = session_.selection();
+    const TensorId t = example->tensor.empty() ? kNone : catalog.find(example->tensor);
+    FileId file = kNone;
+    for (FileId f = 0; f < catalog.files().size() && !example->file.empty(); ++f) {
+        if (catalog.files()[f].path == example->file) file = f;
+    }
+    if (t != kNone) {
+        ChunkId found = kNone;
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t) && found == kNone; ++c) {
+            const ChunkInfo chunk = catalog.chunk(t, c);
+            if (example->rank != kNone && chunk.rank != example->rank) continue;
+            if (file != kNone && chunk.file != file) continue;
+            if (example->box && !std::equal(example->box->offsets.begin(), example->box->offsets.end(),
+                                            chunk.offsets.begin(), chunk.offsets.end()))
+                continue;
+            if (example->rank != kNone || file != kNone || example->box) found = c;
+        }
+        if (found != kNone)
+            selection.selectChunk(t, found, catalog.chunk(t, found).rank, catalog.chunk(t, found).file);
+        else
+            selection.selectTensor(t);
+        if (selection.current().page == Page::overview || selection.current().page == Page::files)
+            selection.setPage(Page::tensor);
+    } else if (file != kNone) {
+        selection.selectFile(file);
+        selection.setPage(Page::files);
+    }
+}
+
+void FindingsPanel::goToNext(bool forward) {
+    const int rows = model_->rowCount();
+    if (rows == 0) return;
+    QModelIndex at = view_->currentIndex();
+    if (at.parent().isValid()) at = at.parent();
+    const int row = !at.isValid() ? (forward ? 0 : rows - 1) : (at.row() + (forward ? 1 : rows - 1)) % rows;
+    view_->setCurrentIndex(model_->index(row, 0));
+    go(view_->currentIndex());
+}
+
+void FindingsPanel::suppress() {
+    const QModelIndex index = view_->currentIndex();
+    const Finding* finding = model_->finding(index);
+    if (!finding) return;
+    if (!model_->reason(index).isNull()) {
+        suppressions_.remove(session_.path(), Finding(*finding));
+        return;
+    }
+    auto* dialog = new QInputDialog(this);
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setWindowTitle(tr("Accept a finding"));
+    dialog->setLabelText(tr("Why is this finding in order? The reason appears in reports."));
+    dialog->setInputMode(QInputDialog::TextInput);
+    connect(dialog, &QInputDialog::textValueSelected, this,
+            [this, copy = Finding(*finding)](const QString& reason) {
+                if (!reason.trimmed().isEmpty()) suppressions_.add(session_.path(), copy, reason.trimmed());
+            });
+    dialog->open();
+}
+
+void FindingsPanel::showMenu(const QPoint& at) {
+    const QModelIndex index = view_->indexAt(at);
+    if (!model_->finding(index)) return;
+    QMenu menu;
+    menu.addAction(go_);
+    menu.addAction(explain_);
+    suppress_->setText(model_->reason(index).isNull() ? tr("Accept with a reason…") : tr("No longer accept"));
+    menu.addAction(suppress_);
+    menu.addSeparator();
+    for (QAction* action : view_->actions()) {
+        if (action != go_) menu.addAction(action);
+    }
+    if (const FindingExample* e = model_->example(index); e && !e->tensor.empty())
+        menu.addAction(tr("Copy tensor name"), this, [name = toQString(e->tensor)] { copyText(name); });
+    menu.exec(view_->viewport()->mapToGlobal(at));
+}
+
+void FindingsPanel::exportAs(const QString& form) {
+    auto* dialog = new QFileDialog(this, tr("Export the report"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setAcceptMode(QFileDialog::AcceptSave);
+    dialog->setDefaultSuffix(form);
+    dialog->selectFile(QStringLiteral("validation.%1").arg(form));
+    connect(dialog, &QFileDialog::fileSelected, this, [this, form](const QString& path) {
+        const ReportForm kind = form == "html"   ? ReportForm::html
+                                : form == "json" ? ReportForm::json
+                                                 : ReportForm::junit;
+        const QString problem = session_.report() ? writeReport(session_, suppressions_, kind, path)
+                                                  : tr("There is no validation to write yet.");
+        if (problem.isEmpty())
+            showBanner(this, BannerKind::info, tr("Saved as '%1'.").arg(path));
+        else
+            showBanner(this, BannerKind::error, problem);
+    });
+    dialog->open();
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,326 @@
+#include "ui/pages/start_page.h"
+
+#include <QDir>
+#include <QFileInfo>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QListWidget>
+#include <QLocale>
+#include <QMenu>
+#include <QProgressBar>
+#include <QPushButton>
+#include <QStackedWidget>
+#include <QVBoxLayout>
+#include <map>
+
+#include <unistd.h>
+
+#include "ui/models/texts.h"
+#include "ui/widgets/exporting.h"
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr int kContentWidth = 720;
+
+QString verdictWord(const QString& verdict) {
+    if (verdict == "safe") return StartPage::tr("✔ safe to resume");
+    if (verdict == "care") return StartPage::tr("▲ resume with care");
+    if (verdict == "unsafe") return StartPage::tr("✖ do not resume");
+    return StartPage::tr("not validated");
+}
+
+QLabel* plainLabel(QWidget* parent) {
+    auto* label = new QLabel(parent);
+    label->setTextFormat(Qt::PlainText);
+    label->setWordWrap(true);
+    label->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    return label;
+}
+
+// Centres a column of contents.
+QVBoxLayout* column(QWidget* page) {
+    auto* outer = new QHBoxLayout(page);
+    auto* holder = new QWidget(page);
+    holder->setMaximumWidth(kContentWidth);
+    auto* layout = new QVBoxLayout(holder);
+    layout->setSpacing(12);
+    layout->setContentsMargins(24, 24, 24, 24);
+    outer->addStretch(1);
+    outer->addWidget(holder, 100);
+    outer->addStretch(1);
+    return layout;
+}
+
+void makeTitle(QLabel* label) {
+    QFont font = label->font();
+    font.setPointSizeF(font.pointSizeF() * 1.5);
+    font.setBold(true);
+    label->setFont(font);
+}
+
+}  // namespace
+
+QString lookedForAndFound(const QString& directory, QStringList* files) {
+    const QDir dir(directory);
+    if (!dir.exists()) return {};
+    std::map<QString, int> suffixes;
+    int directories = 0;
+    const QFileInfoList entries = dir.entryInfoList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
+    for (const QFileInfo& entry : entries) {
+        if (entry.isDir()) {
+            ++directories;
+            continue;
+        }
+        ++suffixes[entry.suffix().isEmpty() ? QString() : '.' + entry.suffix()];
+        if (files && QStringList{"pt", "pth", "bin", "safetensors", "ckpt"}.contains(entry.suffix()))
+            files->append(entry.fileName());
+    }
+    QStringList found;
+    for (const auto& [suffix, count] : suffixes)
+        found += suffix.isEmpty() ? StartPage::tr("%n file(s) without a suffix", nullptr, count)
+                                  : StartPage::tr("%n %1 file(s)", nullptr, count).arg(suffix);
+    if (directories) found += StartPage::tr("%n director(ies)", nullptr, directories);
+    if (found.isEmpty()) found += StartPage::tr("nothing");
+    return StartPage::tr("Looked for .metadata, *.index.json, *.safetensors, *.pt; found %1.")
+        .arg(found.join(", "));
+}
+
+StartPage::StartPage(Session& session, Recents& recents, QWidget* parent)
+    : QWidget(parent), session_(session), recents_(recents) {
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(0, 0, 0, 0);
+    stack_ = new QStackedWidget(this);
+    stack_->addWidget(makeStart());
+    stack_->addWidget(makeOpening());
+    stack_->addWidget(makeFailed());
+    layout->addWidget(stack_);
+    connect(&session_, &Session::stateChanged, this, &StartPage::update);
+    connect(&recents_, &Recents::changed, this, &StartPage::fillRecents);
+    fillRecents();
+    update();
+}
+
+QWidget* StartPage::makeStart() {
+    auto* page = new QWidget(this);
+    QVBoxLayout* layout = column(page);
+    drop_ = new QFrame(page);
+    drop_->setObjectName(QStringLiteral("drop"));
+    auto* dropLayout = new QVBoxLayout(drop_);
+    dropLayout->setContentsMargins(24, 28, 24, 28);
+    auto* title = new QLabel(tr("Open a checkpoint"), drop_);
+    makeTitle(title);
+    title->setAlignment(Qt::AlignCenter);
+    auto* text = new QLabel(
+        tr("Drop a directory or a file here. Nothing is loaded: only metadata is read, and nothing in "
+           "it is ever run."),
+        drop_);
+    text->setWordWrap(true);
+    text->setAlignment(Qt::AlignCenter);
+    auto* buttons = new QHBoxLayout;
+    const auto button = [&](const QString& label, auto signal) {
+        auto* b = new QPushButton(label, drop_);
+        connect(b, &QPushButton::clicked, this, signal);
+        buttons->addWidget(b);
+        return b;
+    };
+    buttons->addStretch(1);
+    button(tr("Open &directory…"), &StartPage::openDirectoryRequested)->setDefault(true);
+    button(tr("Open &file…"), &StartPage::openFileRequested);
+    button(tr("Open &sample checkpoint"), &StartPage::openSampleRequested);
+    buttons->addStretch(1);
+    dropLayout->addWidget(title);
+    dropLayout->addWidget(text);
+    dropLayout->addSpacing(8);
+    dropLayout->addLayout(buttons);
+    layout->addSpacing(12);
+    layout->addWidget(drop_);
+    recentTitle_ = new QLabel(tr("Recent"), page);
+    QFont bold = recentTitle_->font();
+    bold.setBold(true);
+    recentTitle_->setFont(bold);
+    recentList_ = new QListWidget(page);
+    recentList_->setObjectName(QStringLiteral("recents"));
+    recentList_->setAccessibleName(tr("Recent checkpoints"));
+    recentList_->setAlternatingRowColors(true);
+    recentList_->setTextElideMode(Qt::ElideMiddle);
+    recentList_->setContextMenuPolicy(Qt::CustomContextMenu);
+    recentTitle_->setBuddy(recentList_);
+    connect(recentList_, &QListWidget::itemActivated, this,
+            [this](QListWidgetItem* item) { emit openRequested(item->data(Qt::UserRole).toString()); });
+    connect(recentList_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
+        QListWidgetItem* item = recentList_->itemAt(at);
+        if (!item) return;
+        const QString path = item->data(Qt::UserRole).toString();
+        QMenu menu;
+        menu.addAction(tr("Open"), this, [this, path] { emit openRequested(path); });
+        menu.addAction(tr("Copy path"), this, [path] { copyText(path); });
+        menu.addAction(tr("Remove from the list"), this, [this, path] { recents_.remove(path); });
+        menu.exec(recentList_->viewport()->mapToGlobal(at));
+    });
+    layout->addSpacing(8);
+    layout->addWidget(recentTitle_);
+    layout->addWidget(recentList_, 1);
+    layout->addStretch(0);
+    setDropHighlight(false);
+    return page;
+}
+
+void StartPage::setDropHighlight(bool on) {
+    drop_->setStyleSheet(
+        QStringLiteral("#drop { border: 2px dashed %1; border-radius: 8px; background: %2; }")
+            .arg((on ? accentColor() : faintTextColor()).name(), panelColor().name()));
+}
+
+QWidget* StartPage::makeOpening() {
+    auto* page = new QWidget(this);
+    QVBoxLayout* layout = column(page);
+    opening_ = plainLabel(page);
+    opening_->setAlignment(Qt::AlignCenter);
+    auto* bar = new QProgressBar(page);
+    bar->setRange(0, 0);
+    bar->setTextVisible(false);
+    bar->setAccessibleName(tr("Opening"));
+    auto* cancel = new QPushButton(tr("Cancel"), page);
+    connect(cancel, &QPushButton::clicked, &session_, &Session::cancel);
+    layout->addStretch(1);
+    layout->addWidget(opening_);
+    layout->addWidget(bar);
+    layout->addWidget(cancel, 0, Qt::AlignHCenter);
+    layout->addStretch(2);
+    return page;
+}
+
+QWidget* StartPage::makeFailed() {
+    auto* page = new QWidget(this);
+    QVBoxLayout* layout = column(page);
+    failureTitle_ = plainLabel(page);
+    makeTitle(failureTitle_);
+    failureText_ = plainLabel(page);
+    failureText_->setAccessibleName(tr("What went wrong"));
+    failureHint_ = plainLabel(page);
+    found_ = plainLabel(page);
+    auto* buttons = new QHBoxLayout;
+    auto* again = new QPushButton(tr("Try again"), page);
+    connect(again, &QPushButton::clicked, &session_, &Session::reload);
+    auto* copy = new QPushButton(tr("Copy the message"), page);
+    connect(copy, &QPushButton::clicked, this, [this] {
+        if (session_.error()) copyText(toQString(describe(*session_.error())));
+    });
+    auto* other = new QPushButton(tr("Open another…"), page);
+    connect(other, &QPushButton::clicked, this, &StartPage::openDirectoryRequested);
+    auto* back = new QPushButton(tr("Back to the start"), page);
+    connect(back, &QPushButton::clicked, &session_, &Session::close);
+    for (QPushButton* button : {again, copy, other, back})
+        buttons->addWidget(button);
+    buttons->addStretch(1);
+    choices_ = new QVBoxLayout;
+    layout->addStretch(1);
+    layout->addWidget(failureTitle_);
+    layout->addWidget(failureText_);
+    layout->addWidget(failureHint_);
+    layout->addWidget(found_);
+    layout->addLayout(choices_);
+    layout->addSpacing(8);
+    layout->addLayout(buttons);
+    layout->addStretch(3);
+    return page;
+}
+
+void StartPage::fillRecents() {
+    recentList_->clear();
+    for (const Recent& recent : recents_.list()) {
+        QStringList facts;
+        if (!recent.format.isEmpty()) facts += recent.format;
+        facts += verdictWord(recent.verdict);
+        facts += QLocale().toString(recent.time, QLocale::ShortFormat);
+        auto* item =
+            new QListWidgetItem(toQString(recent.path.toStdString()) + '\n' + facts.join(" · "), recentList_);
+        item->setData(Qt::UserRole, recent.path);
+        item->setToolTip(recent.path);
+    }
+    recentTitle_->setVisible(recentList_->count() > 0);
+    recentList_->setVisible(recentList_->count() > 0);
+}
+
+void StartPage::update() {
+    switch (session_.state()) {
+        case Session::State::opening:
+            opening_->setText(tr("Opening %1").arg(toQString(session_.path().toStdString())));
+            stack_->setCurrentIndex(1);
+            break;
+        case Session::State::failed:
+            showFailure();
+            stack_->setCurrentIndex(2);
+            break;
+        default:
+            stack_->setCurrentIndex(0);
+            break;
+    }
+}
+
+void StartPage::showFailure() {
+    const Error& error = *session_.error();
+    const QString path = session_.path();
+    const QFileInfo info(path);
+    while (QLayoutItem* item = choices_->takeAt(0)) {
+        delete item->widget();
+        delete item;
+    }
+    QString title = tr("This could not be opened");
+    QString hint = errorHint(error);
+    QString found;
+    switch (error.code) {
+        case ErrorCode::notFound:
+            title = tr("There is nothing at this path");
+            break;
+        case ErrorCode::permission:
+            title = tr("Access was refused");
+            hint += (hint.isEmpty() ? "" : " ") +
+                    tr("You are user %1, group %2; the owner is %3. Ask for read access, for example with "
+                       "“chmod -R a+rX %4”.")
+                        .arg(::getuid())
+                        .arg(::getgid())
+                        .arg(info.owner(), shellQuoted(path));
+            break;
+        case ErrorCode::unsupported: {
+            title = info.isDir() ? tr("This is not a checkpoint that is known here")
+                                 : tr("This file is of another kind");
+            QStringList files;
+            if (info.isDir()) found = lookedForAndFound(path, &files);
+            for (qsizetype i = 0; i < files.size() && i < 8; ++i) {
+                const QString file = path + '/' + files[i];
+                auto* button =
+                    new QPushButton(tr("Open “%1” alone").arg(toQString(files[i].toStdString())), this);
+                connect(button, &QPushButton::clicked, this, [this, file] { emit openRequested(file); });
+                choices_->addWidget(button, 0, Qt::AlignLeft);
+            }
+            break;
+        }
+        case ErrorCode::damaged:
+            title = tr("The metadata is damaged");
+            break;
+        case ErrorCode::limit:
+            title = tr("A limit was reached");
+            break;
+        case ErrorCode::unsafe:
+            title = tr("This is not safe to open");
+            break;
+        default:
+            break;
+    }
+    failureTitle_->setText(title);
+    failureText_->setText(
+        errorSentence(error) +
+        (error.place.offset && !error.place.file.empty()
+             ? tr("\nFile %1, byte %2.").arg(toQString(error.place.file)).arg(*error.place.offset)
+             : QString()));
+    failureHint_->setText(hint);
+    failureHint_->setVisible(!hint.isEmpty());
+    found_->setText(found);
+    found_->setVisible(!found.isEmpty());
+}
+
+}  // namespace shardscope::ui

@@ -78,7 +78,9 @@ void Banner::clear(const QString& key) {
     hide();
 }
 
-QString Banner::text() const { return isHidden() ? QString() : label_->text(); }
+QString Banner::text() const {
+    return isHidden() ? QString() : label_->text();
+}
 
 void Banner::restyle() {
     const QColor mark = kind_ == BannerKind::error     ? QColor(0xD5, 0x5E, 0x00)
@@ -86,7 +88,8 @@ void Banner::restyle() {
                                                        : QColor(0x00, 0x72, 0xB2);
     QColor back = panelColor();
     const auto mix = [&](int a, int b) { return (a * 5 + b) / 6; };
-    back = QColor(mix(back.red(), mark.red()), mix(back.green(), mark.green()), mix(back.blue(), mark.blue()));
+    back =
+        QColor(mix(back.red(), mark.red()), mix(back.green(), mark.green()), mix(back.blue(), mark.blue()));
     setStyleSheet(QStringLiteral("#banner { background: %1; border: none; border-left: 4px solid %2; }")
                       .arg(back.name(), mark.name()));
     icon_->setText(kind_ == BannerKind::info ? QStringLiteral("ⓘ") : QStringLiteral("⚠"));
@@ -100,7 +103,8 @@ void Banner::changeEvent(QEvent* event) {
 void showBanner(QWidget* inside, BannerKind kind, const QString& text, std::vector<Banner::Action> actions,
                 const QString& key) {
     if (!inside) return;
-    if (auto* banner = inside->window()->findChild<Banner*>()) banner->show(kind, text, std::move(actions), key);
+    if (auto* banner = inside->window()->findChild<Banner*>())
+        banner->show(kind, text, std::move(actions), key);
 }
 
 }  // namespace shardscope::ui

@@ -1,12 +1,12 @@
-// A line across the top of a window that says what happened and offers what to do; nothing waits for an answer.
+// A line across the top of a window that says what happened and offers what to do; nothing waits for an
+// answer.
 #pragma once
-
-#include <functional>
-#include <utility>
-#include <vector>
 
 #include <QFrame>
 #include <QString>
+#include <functional>
+#include <utility>
+#include <vector>
 
 class QLabel;
 class QHBoxLayout;
@@ -21,9 +21,10 @@ class Banner : public QFrame {
     using Action = std::pair<QString, std::function<void()>>;
     explicit Banner(QWidget* parent = nullptr);
 
-    // Replaces what stands there. Info goes away by itself after some seconds when it offers nothing. `key` names what it is
-    // about, for clear().
-    void show(BannerKind kind, const QString& text, std::vector<Action> actions = {}, const QString& key = {});
+    // Replaces what stands there. Info goes away by itself after some seconds when it offers nothing. `key`
+    // names what it is about, for clear().
+    void show(BannerKind kind, const QString& text, std::vector<Action> actions = {},
+              const QString& key = {});
     // Hides it when it is about `key`, or whatever it shows when `key` is empty.
     void clear(const QString& key = {});
     QString text() const;
@@ -44,7 +45,7 @@ class Banner : public QFrame {
 };
 
 // In the banner of the window that holds `inside`; does nothing where there is none.
-void showBanner(QWidget* inside, BannerKind kind, const QString& text, std::vector<Banner::Action> actions = {},
-                const QString& key = {});
+void showBanner(QWidget* inside, BannerKind kind, const QString& text,
+                std::vector<Banner::Action> actions = {}, const QString& key = {});
 
 }  // namespace shardscope::ui

@@ -1,7 +1,5 @@
 #include "ui/widgets/exporting.h"
 
-#include <algorithm>
-
 #include <QAbstractItemView>
 #include <QAction>
 #include <QApplication>
@@ -15,6 +13,7 @@
 #include <QSaveFile>
 #include <QStandardPaths>
 #include <QSvgGenerator>
+#include <algorithm>
 
 #include "ui/widgets/banner.h"
 
@@ -90,7 +89,8 @@ QString writeCsv(const QAbstractItemModel& rows, const QString& path) {
                 for (int c = 0; c < rows.columnCount(parent); ++c)
                     line += csvField(rows.index(r, c, parent).data().toString());
                 if (file.write(line.join(',').toUtf8() + "\r\n") < 0) return false;
-                if (rows.hasChildren(rows.index(r, 0, parent)) && !walk(rows.index(r, 0, parent))) return false;
+                if (rows.hasChildren(rows.index(r, 0, parent)) && !walk(rows.index(r, 0, parent)))
+                    return false;
             }
             return true;
         };
@@ -113,7 +113,8 @@ QString writeJson(const QAbstractItemModel& rows, const QString& path) {
                 const QByteArray text = QJsonDocument(object).toJson(QJsonDocument::Compact);
                 if (file.write((first ? "\n" : ",\n") + text) < 0) return false;
                 first = false;
-                if (rows.hasChildren(rows.index(r, 0, parent)) && !walk(rows.index(r, 0, parent))) return false;
+                if (rows.hasChildren(rows.index(r, 0, parent)) && !walk(rows.index(r, 0, parent)))
+                    return false;
             }
             return true;
         };
@@ -149,7 +150,9 @@ void addExportActions(QMenu& menu, const Exports& exports, QWidget* parent) {
     }
 }
 
-void copyText(const QString& text) { QApplication::clipboard()->setText(text); }
+void copyText(const QString& text) {
+    QApplication::clipboard()->setText(text);
+}
 
 void enableRowCopy(QAbstractItemView& view) {
     auto* copy = new QAction(QObject::tr("Copy"), &view);

@@ -1,10 +1,9 @@
 // Copying and exporting, the same in every view: pictures as PNG and SVG, rows as CSV and JSON.
 #pragma once
 
-#include <functional>
-
 #include <QString>
 #include <QStringList>
+#include <functional>
 
 class QAbstractItemModel;
 class QAbstractItemView;
@@ -16,13 +15,13 @@ namespace shardscope::ui {
 
 // What a view can give away. Empty members are left out of the menu.
 struct Exports {
-    QString name;                                       // stem of proposed file names
-    QWidget* picture = nullptr;                         // grabbed for PNG, rendered for SVG
-    std::function<const QAbstractItemModel*()> rows;    // for CSV and JSON
+    QString name;                                     // stem of proposed file names
+    QWidget* picture = nullptr;                       // grabbed for PNG, rendered for SVG
+    std::function<const QAbstractItemModel*()> rows;  // for CSV and JSON
 };
 
-// Adds "Export" actions (PNG, SVG, CSV, JSON) that ask for a file and write it. Failures are shown in `parent`'s
-// window as a banner (see banner.h).
+// Adds "Export" actions (PNG, SVG, CSV, JSON) that ask for a file and write it. Failures are shown in
+// `parent`'s window as a banner (see banner.h).
 void addExportActions(QMenu& menu, const Exports& exports, QWidget* parent);
 
 // The writers behind them. An empty string means it worked; else the reason as a sentence.

@@ -1,14 +1,13 @@
 #include "ui/widgets/theme.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-
 #include <QApplication>
 #include <QFont>
 #include <QPainter>
 #include <QStyleFactory>
 #include <QToolTip>
+#include <algorithm>
+#include <array>
+#include <cmath>
 
 namespace shardscope::ui {
 
@@ -84,7 +83,9 @@ void applyTheme(ThemeChoice choice) {
     QToolTip::setPalette(palette);
 }
 
-bool darkTheme() { return dark; }
+bool darkTheme() {
+    return dark;
+}
 
 QColor categoryColor(uint32_t index) {
     // Black, which is almost the background of the dark theme, comes last and is white there.
@@ -100,7 +101,9 @@ QColor categoryColor(uint32_t index) {
                         : color.lighter(165);
 }
 
-QColor rankColor(uint32_t rank) { return categoryColor(rank); }
+QColor rankColor(uint32_t rank) {
+    return categoryColor(rank);
+}
 
 QColor sequentialColor(double share) {
     // Nine points of cividis.
@@ -125,49 +128,68 @@ QColor sequentialColor(double share) {
 
 QColor healthColor(Health health) {
     switch (health) {
-        case Health::ok: return dark ? QColor(0x6b, 0x6f, 0x76) : QColor(0xd9, 0xd9, 0xd9);
-        case Health::unread: return dark ? QColor(0x4d, 0x51, 0x58) : QColor(0xc4, 0xc9, 0xd0);
-        case Health::nonFinite: return QColor(0xCC, 0x79, 0xA7);
-        case Health::overlap: return QColor(0xE6, 0x9F, 0x00);
-        case Health::missing: return QColor(0xD5, 0x5E, 0x00);
-        case Health::gap: return dark ? QColor(Qt::white) : QColor(Qt::black);
+        case Health::ok:
+            return dark ? QColor(0x6b, 0x6f, 0x76) : QColor(0xd9, 0xd9, 0xd9);
+        case Health::unread:
+            return dark ? QColor(0x4d, 0x51, 0x58) : QColor(0xc4, 0xc9, 0xd0);
+        case Health::nonFinite:
+            return QColor(0xCC, 0x79, 0xA7);
+        case Health::overlap:
+            return QColor(0xE6, 0x9F, 0x00);
+        case Health::missing:
+            return QColor(0xD5, 0x5E, 0x00);
+        case Health::gap:
+            return dark ? QColor(Qt::white) : QColor(Qt::black);
     }
     return {};
 }
 
 QChar healthGlyph(Health health) {
     switch (health) {
-        case Health::nonFinite: return QLatin1Char('N');
-        case Health::overlap: return QChar(0x29C9);  // two joined squares
-        case Health::missing: return QLatin1Char('/');
-        case Health::gap: return QLatin1Char('X');
-        default: return {};
+        case Health::nonFinite:
+            return QLatin1Char('N');
+        case Health::overlap:
+            return QChar(0x29C9);  // two joined squares
+        case Health::missing:
+            return QLatin1Char('/');
+        case Health::gap:
+            return QLatin1Char('X');
+        default:
+            return {};
     }
 }
 
-QBrush unreadBrush() { return QBrush(faintTextColor(), Qt::Dense7Pattern); }
+QBrush unreadBrush() {
+    return QBrush(faintTextColor(), Qt::Dense7Pattern);
+}
 
 void paintHealth(QPainter& painter, const QRectF& rect, Health health) {
     painter.save();
     const QColor color = healthColor(health);
     switch (health) {
-        case Health::ok: painter.fillRect(rect, color); break;
+        case Health::ok:
+            painter.fillRect(rect, color);
+            break;
         case Health::unread:
             painter.fillRect(rect, surfaceColor());
             painter.fillRect(rect, unreadBrush());
             break;
-        case Health::nonFinite: painter.fillRect(rect, color); break;
+        case Health::nonFinite:
+            painter.fillRect(rect, color);
+            break;
         case Health::overlap:
         case Health::missing:
             painter.fillRect(rect, color);
             if (rect.width() >= 6 && rect.height() >= 6)
-                painter.fillRect(rect, QBrush(QColor(0, 0, 0, 150), health == Health::overlap ? Qt::BDiagPattern
-                                                                                             : Qt::FDiagPattern));
+                painter.fillRect(rect,
+                                 QBrush(QColor(0, 0, 0, 150),
+                                        health == Health::overlap ? Qt::BDiagPattern : Qt::FDiagPattern));
             break;
         case Health::gap:
             painter.fillRect(rect, dark ? QColor(0x1e, 0x1e, 0x1e) : QColor(Qt::white));
-            painter.fillRect(rect, QBrush(color, rect.width() >= 6 && rect.height() >= 6 ? Qt::DiagCrossPattern
-                                                                                         : Qt::SolidPattern));
+            painter.fillRect(rect,
+                             QBrush(color, rect.width() >= 6 && rect.height() >= 6 ? Qt::DiagCrossPattern
+                                                                                   : Qt::SolidPattern));
             break;
     }
     if (rect.width() >= 6 && rect.height() >= 6) {
@@ -192,11 +214,31 @@ void paintHealth(QPainter& painter, const QRectF& rect, Health health) {
     painter.restore();
 }
 
-QColor outlineColor() { return dark ? QColor(0xb0, 0xb4, 0xba) : QColor(0x3c, 0x41, 0x48); }
-QColor gridColor() { return dark ? QColor(0x3a, 0x3d, 0x42) : QColor(0xdd, 0xe0, 0xe4); }
-QColor faintTextColor() { return dark ? QColor(0x9c, 0xa2, 0xab) : QColor(0x5f, 0x66, 0x70); }
-QColor accentColor() { return dark ? QColor(0x6c, 0xb8, 0xf0) : QColor(0x00, 0x5f, 0x99); }
-QColor surfaceColor() { return dark ? QColor(0x1e, 0x1e, 0x1e) : QColor(Qt::white); }
-QColor panelColor() { return dark ? QColor(0x2b, 0x2d, 0x31) : QColor(0xfb, 0xfb, 0xfc); }
+QColor holdColor(double scale) {
+    const QColor from = dark ? QColor(0x35, 0x4b, 0x5c) : QColor(0xc9, 0xdd, 0xec);
+    const QColor to = dark ? QColor(0x7c, 0xc4, 0xf2) : QColor(0x00, 0x5a, 0x92);
+    const double part = std::clamp(scale, 0.0, 1.0);
+    const auto mix = [part](int a, int b) { return static_cast<int>(std::lround(a + (b - a) * part)); };
+    return QColor(mix(from.red(), to.red()), mix(from.green(), to.green()), mix(from.blue(), to.blue()));
+}
+
+QColor outlineColor() {
+    return dark ? QColor(0xb0, 0xb4, 0xba) : QColor(0x3c, 0x41, 0x48);
+}
+QColor gridColor() {
+    return dark ? QColor(0x3a, 0x3d, 0x42) : QColor(0xdd, 0xe0, 0xe4);
+}
+QColor faintTextColor() {
+    return dark ? QColor(0x9c, 0xa2, 0xab) : QColor(0x5f, 0x66, 0x70);
+}
+QColor accentColor() {
+    return dark ? QColor(0x6c, 0xb8, 0xf0) : QColor(0x00, 0x5f, 0x99);
+}
+QColor surfaceColor() {
+    return dark ? QColor(0x1e, 0x1e, 0x1e) : QColor(Qt::white);
+}
+QColor panelColor() {
+    return dark ? QColor(0x2b, 0x2d, 0x31) : QColor(0xfb, 0xfb, 0xfc);
+}
 
 }  // namespace shardscope::ui

@@ -1,5 +1,5 @@
-// Colours, hatches and marks, one place for all views; light and dark. Categories are Okabe and Ito's palette; states
-// never rely on colour alone. Figures behind the choice: docs/user-guide.md.
+// Colours, hatches and marks, one place for all views; light and dark. Categories are Okabe and Ito's
+// palette; states never rely on colour alone. Figures behind the choice: docs/user-guide.md.
 #pragma once
 
 #include <QBrush>
@@ -32,13 +32,16 @@ QChar healthGlyph(Health health);  // a null character for ok
 // Fills `rect` as the state's tile: colour, hatch, outline and glyph as far as the size allows.
 void paintHealth(QPainter& painter, const QRectF& rect, Health health);
 
+// What a rank holds, by its share on a scale of 0..1; on the map of placements.
+QColor holdColor(double scale);
+
 // Parts of a view.
-QColor outlineColor();   // of tiles
-QColor gridColor();      // lines between cells
+QColor outlineColor();  // of tiles
+QColor gridColor();     // lines between cells
 QColor faintTextColor();
-QColor accentColor();    // selection and focus frames
-QColor surfaceColor();   // background of painted views
-QColor panelColor();     // background of cards
+QColor accentColor();   // selection and focus frames
+QColor surfaceColor();  // background of painted views
+QColor panelColor();    // background of cards
 // Dots on the background: nothing is known here.
 QBrush unreadBrush();
 

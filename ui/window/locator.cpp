@@ -1,0 +1,271 @@
+#include "ui/window/locator.h"
+
+#include <QAction>
+#include <QKeyEvent>
+#include <QLabel>
+#include <QLineEdit>
+#include <QListWidget>
+#include <QVBoxLayout>
+#include <algorithm>
+#include <cctype>
+
+#include "ui/models/texts.h"
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr size_t kMostHits = 40;
+constexpr int kWidth = 640;
+
+char lower(char c) {
+    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+}
+
+bool startsWord(std::string_view text, size_t at) {
+    if (at == 0) return true;
+    const auto before = static_cast<unsigned char>(text[at - 1]);
+    return !std::isalnum(before) ||
+           (std::isdigit(static_cast<unsigned char>(text[at])) && !std::isdigit(before));
+}
+
+}  // namespace
+
+int fuzzyScore(std::string_view pattern, std::string_view text) {
+    if (pattern.empty()) return 0;
+    // A plain occurrence beats scattered letters.
+    const auto found = std::search(text.begin(), text.end(), pattern.begin(), pattern.end(),
+                                   [](char a, char b) { return lower(a) == b; });
+    if (found != text.end()) {
+        const auto at = static_cast<size_t>(found - text.begin());
+        int score = 1000 + (startsWord(text, at) ? 200 : 0);
+        if (at + pattern.size() == text.size()) score += 100;
+        return score - static_cast<int>(std::min<size_t>(text.size(), 300));
+    }
+    int score = 400;
+    size_t at = 0, last = std::string_view::npos;
+    for (const char c : pattern) {
+        // A word's beginning is preferred to the next occurrence.
+        size_t next = std::string_view::npos;
+        for (size_t i = at; i < text.size(); ++i) {
+            if (lower(text[i]) != c) continue;
+            if (next == std::string_view::npos) next = i;
+            if (i == at || startsWord(text, i)) {
+                next = i;
+                break;
+            }
+        }
+        if (next == std::string_view::npos) return -1;
+        score += startsWord(text, next) ? 20 : last != std::string_view::npos && next == last + 1 ? 15 : 0;
+        last = next;
+        at = next + 1;
+    }
+    return score - static_cast<int>(std::min<size_t>(text.size(), 300));
+}
+
+Locator::Locator(Session& session, std::function<QList<QAction*>()> actions, QWidget* window)
+    : QFrame(window, Qt::Popup), session_(session), actions_(std::move(actions)) {
+    setObjectName(QStringLiteral("locator"));
+    setAccessibleName(tr("Locator"));
+    setFrameShape(QFrame::StyledPanel);
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(8, 8, 8, 8);
+    line_ = new QLineEdit(this);
+    line_->setAccessibleName(tr("What to find"));
+    line_->setPlaceholderText(tr("Find a tensor, rank, file or action"));
+    list_ = new QListWidget(this);
+    list_->setAccessibleName(tr("What was found"));
+    list_->setFocusPolicy(Qt::NoFocus);
+    list_->setTextElideMode(Qt::ElideMiddle);
+    list_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+    hint_ = new QLabel(tr("t tensors · r ranks · f files · > actions · Enter goes there"), this);
+    QPalette faint = hint_->palette();
+    faint.setColor(QPalette::WindowText, faintTextColor());
+    hint_->setPalette(faint);
+    layout->addWidget(line_);
+    layout->addWidget(list_, 1);
+    layout->addWidget(hint_);
+    line_->installEventFilter(this);
+    connect(line_, &QLineEdit::textChanged, this, &Locator::search);
+    connect(list_, &QListWidget::itemClicked, this, [this](QListWidgetItem* item) { run(list_->row(item)); });
+}
+
+Locator::~Locator() {
+    ticket_.drop();
+}
+
+void Locator::open(const QString& prefix) {
+    QWidget* window = parentWidget();
+    const int width = std::min(kWidth, window->width() - 40);
+    resize(width, 380);
+    move(window->mapToGlobal(QPoint((window->width() - width) / 2, 64)));
+    line_->setText(prefix);
+    search();
+    QFrame::show();
+    line_->setFocus();
+}
+
+void Locator::search() {
+    ticket_.drop();
+    QString text = line_->text();
+    bool tensors = true, ranks = true, files = true, actions = true;
+    if (text.startsWith('>')) {
+        tensors = ranks = files = false;
+        text.remove(0, 1);
+    } else if (text.size() >= 2 && text[1] == ' ' && QStringLiteral("trf").contains(text[0])) {
+        tensors = text[0] == 't';
+        ranks = text[0] == 'r';
+        files = text[0] == 'f';
+        actions = false;
+        text.remove(0, 2);
+    }
+    std::string pattern = text.toLower().toStdString();
+    pattern.erase(std::remove(pattern.begin(), pattern.end(), ' '), pattern.end());
+
+    std::vector<Hit> direct;
+    if (actions) {
+        shownActions_.clear();
+        for (QAction* action : actions_()) {
+            QString name = action->text();
+            name.remove('&');
+            const int score = fuzzyScore(pattern, name.toStdString());
+            if (score < 0 || !action->isEnabled()) continue;
+            direct.push_back({Hit::Kind::action, static_cast<uint32_t>(shownActions_.size()),
+                              score + (tensors && pattern.empty() ? 0 : -50), name});
+            shownActions_ += action;
+        }
+    }
+    if (!session_.checkpoint() || !(tensors || ranks || files)) {
+        std::stable_sort(direct.begin(), direct.end(),
+                         [](const Hit& a, const Hit& b) { return a.score > b.score; });
+        show(direct);
+        return;
+    }
+    ticket_ = session_.tasks().run<std::vector<Hit>>(
+        tr("Looking for names"),
+        [checkpoint = session_.checkpoint(), facts = session_.facts(), pattern, direct, tensors, ranks,
+         files](const TaskContext& context) -> Result<std::vector<Hit>> {
+            const Catalog& catalog = checkpoint->catalog();
+            std::vector<Hit> hits = direct;
+            const auto better = [](const Hit& a, const Hit& b) { return a.score > b.score; };
+            const auto trim = [&] {
+                if (hits.size() <= kMostHits) return;
+                std::nth_element(hits.begin(), hits.begin() + kMostHits, hits.end(), better);
+                hits.resize(kMostHits);
+            };
+            if (tensors && !pattern.empty()) {
+                for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+                    if (t % 8192 == 0) SHARDSCOPE_TRY(context.stop.poll());
+                    const int score = fuzzyScore(pattern, catalog.name(t));
+                    if (score < 0) continue;
+                    hits.push_back({Hit::Kind::tensor, t, score, toQString(catalog.name(t))});
+                    if (hits.size() > 20 * kMostHits) trim();
+                }
+            }
+            if (files && !pattern.empty()) {
+                for (FileId f = 0; f < catalog.files().size(); ++f) {
+                    const int score = fuzzyScore(pattern, catalog.files()[f].path);
+                    if (score >= 0)
+                        hits.push_back({Hit::Kind::file, f, score, toQString(catalog.files()[f].path)});
+                }
+                trim();
+            }
+            if (ranks && facts && !pattern.empty()) {
+                for (uint32_t r = 0; r < facts->ranks.size(); ++r) {
+                    std::string name = "rank " + std::to_string(r);
+                    const std::string place = rankLabel(facts->mesh, r);
+                    if (place != name) name += " (" + place + ")";
+                    const int score = fuzzyScore(pattern, name);
+                    if (score >= 0) hits.push_back({Hit::Kind::rank, r, score, toQString(name)});
+                }
+                trim();
+            }
+            std::stable_sort(hits.begin(), hits.end(), better);
+            return hits;
+        },
+        [this](Result<std::vector<Hit>> answer) {
+            if (answer.ok()) show(*answer);
+        });
+}
+
+void Locator::show(const std::vector<Hit>& hits) {
+    hits_ = hits;
+    if (hits_.size() > kMostHits) hits_.resize(kMostHits);
+    list_->clear();
+    for (const Hit& hit : hits_) {
+        const char* kind = hit.kind == Hit::Kind::tensor ? QT_TR_NOOP("tensor")
+                           : hit.kind == Hit::Kind::rank ? QT_TR_NOOP("rank")
+                           : hit.kind == Hit::Kind::file ? QT_TR_NOOP("file")
+                                                         : QT_TR_NOOP("action");
+        QString text = hit.text;
+        if (hit.kind == Hit::Kind::action) {
+            const QAction* action = shownActions_.value(static_cast<qsizetype>(hit.id));
+            if (action && !action->shortcut().isEmpty())
+                text += "    " + action->shortcut().toString(QKeySequence::NativeText);
+        }
+        auto* item = new QListWidgetItem(text, list_);
+        item->setToolTip(hit.text);
+        item->setData(Qt::AccessibleTextRole, tr(kind) + ": " + hit.text);
+        item->setIcon([&] {
+            QPixmap mark(14, 14);
+            mark.fill(categoryColor(static_cast<uint32_t>(hit.kind)));
+            return QIcon(mark);
+        }());
+    }
+    if (list_->count() > 0) list_->setCurrentRow(0);
+    hint_->setText(list_->count() > 0 ? tr("t tensors · r ranks · f files · > actions · Enter goes there")
+                                      : tr("Nothing fits. t tensors · r ranks · f files · > actions"));
+}
+
+void Locator::run(int row) {
+    if (row < 0 || static_cast<size_t>(row) >= hits_.size()) return;
+    const Hit hit = hits_[static_cast<size_t>(row)];
+    hide();
+    Selection& selection = session_.selection();
+    switch (hit.kind) {
+        case Hit::Kind::tensor:
+        case Hit::Kind::module:
+            selection.selectTensor(hit.id);
+            if (selection.current().page != Page::placement) selection.setPage(Page::tensor);
+            break;
+        case Hit::Kind::rank:
+            selection.selectRanks({hit.id});
+            selection.setPage(Page::placement);
+            break;
+        case Hit::Kind::file:
+            selection.selectFile(hit.id);
+            selection.setPage(Page::files);
+            break;
+        case Hit::Kind::action:
+            if (QAction* action = shownActions_.value(static_cast<qsizetype>(hit.id))) action->trigger();
+            break;
+    }
+}
+
+bool Locator::eventFilter(QObject* watched, QEvent* event) {
+    if (watched == line_ && event->type() == QEvent::KeyPress) {
+        const auto* key = static_cast<QKeyEvent*>(event);
+        const int rows = list_->count();
+        switch (key->key()) {
+            case Qt::Key_Down:
+            case Qt::Key_Up:
+                if (rows)
+                    list_->setCurrentRow((list_->currentRow() + (key->key() == Qt::Key_Down ? 1 : rows - 1)) %
+                                         rows);
+                return true;
+            case Qt::Key_Return:
+            case Qt::Key_Enter:
+                run(list_->currentRow());
+                return true;
+            case Qt::Key_Escape:
+                hide();
+                return true;
+            default:
+                break;
+        }
+    }
+    return QFrame::eventFilter(watched, event);
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,641 @@
+#include "ui/window/main_window.h"
+
+#include <QAction>
+#include <QActionGroup>
+#include <QApplication>
+#include <QCloseEvent>
+#include <QDesktopServices>
+#include <QDockWidget>
+#include <QFileDialog>
+#include <QFileInfo>
+#include <QLabel>
+#include <QMenuBar>
+#include <QMessageBox>
+#include <QMimeData>
+#include <QProgressBar>
+#include <QSettings>
+#include <QStackedWidget>
+#include <QStatusBar>
+#include <QTabWidget>
+#include <QToolBar>
+#include <QToolButton>
+#include <QTreeView>
+#include <QUrl>
+#include <QVBoxLayout>
+#include <functional>
+
+#include "ui/models/texts.h"
+#include "ui/pages/compare_page.h"
+#include "ui/pages/convert_wizard.h"
+#include "ui/pages/details_panel.h"
+#include "ui/pages/files_page.h"
+#include "ui/pages/findings_panel.h"
+#include "ui/pages/jobs_panel.h"
+#include "ui/pages/log_panel.h"
+#include "ui/pages/overview_page.h"
+#include "ui/pages/placement_page.h"
+#include "ui/pages/start_page.h"
+#include "ui/pages/tensor_page.h"
+#include "ui/pages/tree_panel.h"
+#include "ui/widgets/banner.h"
+#include "ui/widgets/exporting.h"
+#include "ui/widgets/theme.h"
+#include "ui/window/breadcrumb.h"
+#include "ui/window/locator.h"
+#include "ui/window/shortcut_sheet.h"
+#include "ui/window/windows.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+// Raised when docks are added or renamed, so that an old layout is not forced on them.
+constexpr int kLayoutVersion = 1;
+constexpr double kShowTaskAfter = 1;  // seconds
+const QString kGeometryKey = QStringLiteral("window/geometry");
+const QString kStateKey = QStringLiteral("window/state");
+const QString kThemeKey = QStringLiteral("window/theme");
+
+QDockWidget* dock(QMainWindow* window, const QString& name, const QString& title, QWidget* contents,
+                  Qt::DockWidgetArea area) {
+    auto* dock = new QDockWidget(title, window);
+    dock->setObjectName(name);
+    dock->setWidget(contents);
+    window->addDockWidget(area, dock);
+    return dock;
+}
+
+}  // namespace
+
+MainWindow::MainWindow(Windows& windows)
+    : windows_(windows), session_(std::make_unique<Session>(windows.engine())) {
+    setAttribute(Qt::WA_DeleteOnClose);
+    setAcceptDrops(true);
+    setDockOptions(AnimatedDocks | AllowTabbedDocks | AllowNestedDocks);
+    setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
+    setCorner(Qt::BottomRightCorner, Qt::BottomDockWidgetArea);
+    resize(1440, 900);
+    makePages();
+    makeDocks();
+    locator_ = new Locator(
+        *session_, [this] { return actions_; }, this);
+    makeActions();
+    makeStatusBar();
+    follow();
+    defaultState_ = saveState(kLayoutVersion);
+    restoreLayout();
+    stateChanged();
+}
+
+MainWindow::~MainWindow() {
+    // Children that listen to the session go first.
+    delete wizard_;
+    delete locator_;
+    disconnect(session_.get(), nullptr, this, nullptr);
+    delete takeCentralWidget();
+    for (QDockWidget* d : {treeDock_, detailsDock_, findingsDock_, jobsDock_, logDock_})
+        delete d;
+    delete breadcrumb_;
+}
+
+// ------------------------------------------------------------------ parts
+
+void MainWindow::makePages() {
+    auto* centre = new QWidget(this);
+    auto* layout = new QVBoxLayout(centre);
+    layout->setContentsMargins(0, 0, 0, 0);
+    layout->setSpacing(0);
+    banner_ = new Banner(centre);
+    layout->addWidget(banner_);
+    central_ = new QStackedWidget(centre);
+    layout->addWidget(central_, 1);
+    start_ = new StartPage(*session_, windows_.recents(), central_);
+    central_->addWidget(start_);
+    tabs_ = new QTabWidget(central_);
+    tabs_->setDocumentMode(true);
+    tabs_->setAccessibleName(tr("Pages"));
+    auto* overview = new OverviewPage(*session_, tabs_);
+    tabs_->addTab(overview, tr("Overview"));
+    tabs_->addTab(new PlacementPage(*session_, tabs_), tr("Placement"));
+    tabs_->addTab(new TensorPage(*session_, tabs_), tr("Tensor"));
+    tabs_->addTab(new FilesPage(*session_, tabs_), tr("Files"));
+    tabs_->addTab(new ComparePage(*session_, tabs_), tr("Compare"));
+    central_->addWidget(tabs_);
+    setCentralWidget(centre);
+    connect(overview, &OverviewPage::validateRequested, this, [this] {
+        findingsDock_->show();
+        findingsDock_->raise();
+        findings_->validate();
+    });
+    connect(overview, &OverviewPage::convertRequested, this, &MainWindow::convert);
+    connect(tabs_, &QTabWidget::currentChanged, this,
+            [this](int index) { session_->selection().setPage(static_cast<Page>(index)); });
+    connect(start_, &StartPage::openDirectoryRequested, this, &MainWindow::chooseDirectory);
+    connect(start_, &StartPage::openFileRequested, this, &MainWindow::chooseFile);
+    connect(start_, &StartPage::openSampleRequested, this, &MainWindow::openSample);
+    connect(start_, &StartPage::openRequested, this, &MainWindow::openPath);
+}
+
+void MainWindow::makeDocks() {
+    tree_ = new TreePanel(*session_, this);
+    details_ = new DetailsPanel(*session_, this);
+    findings_ = new FindingsPanel(*session_, windows_.suppressions(), this);
+    jobs_ = new JobsPanel(windows_.jobs(), this);
+    log_ = new LogPanel(this);
+    treeDock_ = dock(this, "tree", tr("Tensors"), tree_, Qt::LeftDockWidgetArea);
+    detailsDock_ = dock(this, "details", tr("Details"), details_, Qt::RightDockWidgetArea);
+    findingsDock_ = dock(this, "findings", tr("Findings"), findings_, Qt::BottomDockWidgetArea);
+    jobsDock_ = dock(this, "jobs", tr("Jobs"), jobs_, Qt::BottomDockWidgetArea);
+    logDock_ = dock(this, "log", tr("Log"), log_, Qt::BottomDockWidgetArea);
+    tabifyDockWidget(findingsDock_, jobsDock_);
+    tabifyDockWidget(jobsDock_, logDock_);
+    findingsDock_->raise();
+    resizeDocks({treeDock_, detailsDock_}, {320, 270}, Qt::Horizontal);
+    resizeDocks({findingsDock_}, {230}, Qt::Vertical);
+    setTabPosition(Qt::BottomDockWidgetArea, QTabWidget::North);
+    connect(findings_, &FindingsPanel::titleChanged, findingsDock_, &QDockWidget::setWindowTitle);
+    connect(jobs_, &JobsPanel::openRequested, this, [this](const QString& path) { windows_.open(path); });
+    const auto countJobs = [this] {
+        const size_t active = windows_.jobs().activeCount();
+        jobsDock_->setWindowTitle(active ? tr("Jobs: %1 running").arg(active) : tr("Jobs"));
+    };
+    connect(&windows_.jobs(), &JobStore::listChanged, jobsDock_, countJobs);
+    connect(&windows_.jobs(), &JobStore::changed, jobsDock_, countJobs);
+    countJobs();
+}
+
+QAction* MainWindow::add(QMenu* menu, const QString& text, const QList<QKeySequence>& keys,
+                         std::function<void()> run, bool needsCheckpoint) {
+    QAction* action = menu->addAction(text, this, std::move(run));
+    action->setShortcuts(keys);
+    actions_ += action;
+    if (needsCheckpoint) checkpointActions_ += action;
+    return action;
+}
+
+void MainWindow::makeActions() {
+    QMenu* file = menuBar()->addMenu(tr("&File"));
+    add(file, tr("&Open directory…"), {QKeySequence::Open}, [this] { chooseDirectory(); });
+    add(file, tr("Open &file…"), {QKeySequence("Ctrl+Shift+O")}, [this] { chooseFile(); });
+    add(file, tr("Open &sample checkpoint"), {}, [this] { openSample(); });
+    recentMenu_ = file->addMenu(tr("Open &recent"));
+    file->addSeparator();
+    add(
+        file, tr("&Reload"), {QKeySequence::Refresh}, [this] { session_->reload(); }, true);
+    add(file, tr("&New window"), {QKeySequence::New}, [this] { windows_.newWindow()->show(); });
+    file->addSeparator();
+    add(file, tr("&Close"), {QKeySequence::Close}, [this] { close(); });
+    add(file, tr("&Quit"), {QKeySequence("Ctrl+Q")}, [] { QApplication::closeAllWindows(); });
+
+    QMenu* edit = menuBar()->addMenu(tr("&Edit"));
+    add(
+        edit, tr("&Filter tensors"), {QKeySequence::Find},
+        [this] {
+            treeDock_->show();
+            tree_->filterLine().setFocus();
+            tree_->filterLine().selectAll();
+        },
+        true);
+    add(
+        edit, tr("&Clear the filter"), {QKeySequence("Ctrl+Shift+F")},
+        [this] { session_->selection().setFilter({}); }, true);
+    edit->addSeparator();
+    add(
+        edit, tr("Copy &name"), {QKeySequence("Ctrl+Shift+N")},
+        [this] {
+            const Selected& now = session_->selection().current();
+            copyText(now.tensor != kNone     ? toQString(session_->catalog().name(now.tensor))
+                     : !now.module.isEmpty() ? now.module
+                                             : session_->path());
+        },
+        true);
+    add(
+        edit, tr("Copy &path of the checkpoint"), {}, [this] { copyText(session_->path()); }, true);
+    add(
+        edit, tr("Copy &command that shows this"), {},
+        [this] {
+            const Selected& now = session_->selection().current();
+            copyText(now.tensor != kNone ? shellLine({"shardscope", "show", session_->path(),
+                                                      toQString(session_->catalog().name(now.tensor))})
+                                         : shellLine({"shardscope", "info", session_->path()}));
+        },
+        true);
+
+    viewMenu_ = menuBar()->addMenu(tr("&View"));
+    for (int i = 0; i < tabs_->count(); ++i)
+        add(
+            viewMenu_, tabs_->tabText(i), {QKeySequence(QStringLiteral("Alt+%1").arg(i + 1))},
+            [this, i] { session_->selection().setPage(static_cast<Page>(i)); }, true);
+    viewMenu_->addSeparator();
+    int key = 1;
+    for (QDockWidget* d : {treeDock_, detailsDock_, findingsDock_, jobsDock_, logDock_}) {
+        QAction* toggle = d->toggleViewAction();
+        toggle->setShortcut(QKeySequence(QStringLiteral("Ctrl+Alt+%1").arg(key++)));
+        viewMenu_->addAction(toggle);
+        actions_ += toggle;
+    }
+    viewMenu_->addSeparator();
+    add(viewMenu_, tr("Perspective: inspect"), {}, [this] { setPerspective(Perspective::inspect); });
+    add(viewMenu_, tr("Perspective: convert"), {}, [this] { setPerspective(Perspective::convert); });
+    add(viewMenu_, tr("Perspective: compare"), {}, [this] { setPerspective(Perspective::compare); });
+    add(viewMenu_, tr("Reset the layout"), {}, [this] { resetLayout(); });
+    viewMenu_->addSeparator();
+    auto* themes = new QActionGroup(this);
+    const auto chosen = static_cast<ThemeChoice>(QSettings().value(kThemeKey, 0).toInt());
+    for (const auto& [text, choice] : std::initializer_list<std::pair<QString, ThemeChoice>>{
+             {tr("Theme: as the system"), ThemeChoice::system},
+             {tr("Theme: light"), ThemeChoice::light},
+             {tr("Theme: dark"), ThemeChoice::dark}}) {
+        QAction* action = add(viewMenu_, text, {}, [this, choice = choice] { setTheme(choice); });
+        action->setCheckable(true);
+        action->setChecked(choice == chosen);
+        themes->addAction(action);
+    }
+
+    QMenu* go = menuBar()->addMenu(tr("&Go"));
+    back_ = add(go, tr("&Back"), {QKeySequence::Back, QKeySequence("Alt+Left")},
+                [this] { session_->selection().back(); });
+    forward_ = add(go, tr("&Forward"), {QKeySequence::Forward, QKeySequence("Alt+Right")},
+                   [this] { session_->selection().forward(); });
+    go->addSeparator();
+    add(go, tr("&Locate…"), {QKeySequence("Ctrl+K"), QKeySequence("Ctrl+P")}, [this] { locator_->open(); });
+    add(go, tr("&Actions…"), {QKeySequence("Ctrl+Shift+P")}, [this] { locator_->open(QStringLiteral(">")); });
+    go->addSeparator();
+    add(
+        go, tr("&Next finding"), {QKeySequence("F8")}, [this] { findings_->goToNext(true); }, true);
+    add(
+        go, tr("&Previous finding"), {QKeySequence("Shift+F8")}, [this] { findings_->goToNext(false); },
+        true);
+
+    QMenu* checkpoint = menuBar()->addMenu(tr("&Checkpoint"));
+    const auto validate = [this](ValidateLevel level) {
+        findingsDock_->show();
+        findingsDock_->raise();
+        findings_->setLevel(level);
+        findings_->validate();
+    };
+    add(
+        checkpoint, tr("Validate &metadata"), {}, [validate] { validate(ValidateLevel::metadata); }, true);
+    add(
+        checkpoint, tr("&Validate files and headers"), {QKeySequence("Ctrl+Shift+V")},
+        [validate] { validate(ValidateLevel::files); }, true);
+    add(
+        checkpoint, tr("Validate &every value"), {QKeySequence("Ctrl+Alt+V")},
+        [validate] { validate(ValidateLevel::values); }, true);
+    checkpoint->addSeparator();
+    add(
+        checkpoint, tr("&Convert or reshard…"), {QKeySequence("Ctrl+Shift+C")}, [this] { convert(); }, true);
+    add(
+        checkpoint, tr("Com&pare with another…"), {QKeySequence("Ctrl+Shift+D")},
+        [this] { session_->selection().setPage(Page::compare); }, true);
+
+    QMenu* jobs = menuBar()->addMenu(tr("&Jobs"));
+    add(jobs, tr("&Show jobs"), {QKeySequence("Ctrl+J")}, [this] {
+        jobsDock_->show();
+        jobsDock_->raise();
+    });
+
+    QMenu* help = menuBar()->addMenu(tr("&Help"));
+    add(help, tr("&Keyboard shortcuts"), {QKeySequence("?"), QKeySequence("F1")}, [this] {
+        auto* sheet = new ShortcutSheet(actions_, this);
+        sheet->setAttribute(Qt::WA_DeleteOnClose);
+        sheet->show();
+    });
+    add(help, tr("&About Shardscope"), {}, [this] {
+        auto* about =
+            new QMessageBox(QMessageBox::NoIcon, tr("About Shardscope"),
+                            tr("Shardscope %1\n\nInspects, validates, converts and reshards distributed "
+                               "checkpoints where they lie, "
+                               "without loading them and without running anything in them.\n\nApache License "
+                               "2.0. Uses Qt %2 under the "
+                               "LGPL 3.")
+                                .arg(QApplication::applicationVersion(), QString::fromLatin1(qVersion())),
+                            QMessageBox::Close, this);
+        about->setAttribute(Qt::WA_DeleteOnClose);
+        about->setModal(false);
+        about->show();
+    });
+
+    auto* bar = new QToolBar(tr("Navigation"), this);
+    bar->setObjectName(QStringLiteral("navigation"));
+    bar->setMovable(false);
+    back_->setIcon(style()->standardIcon(QStyle::SP_ArrowBack));
+    forward_->setIcon(style()->standardIcon(QStyle::SP_ArrowForward));
+    bar->addAction(back_);
+    bar->addAction(forward_);
+    breadcrumb_ = new Breadcrumb(*session_, bar);
+    breadcrumb_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
+    bar->addWidget(breadcrumb_);
+    auto* locate = new QToolButton(bar);
+    locate->setText(tr("Ctrl+K  tensors, ranks, files, actions"));
+    locate->setAccessibleName(tr("Locate a tensor, rank, file or action"));
+    locate->setAutoRaise(false);
+    connect(locate, &QToolButton::clicked, this, [this] { locator_->open(); });
+    bar->addWidget(locate);
+    addToolBar(bar);
+    connect(recentMenu_, &QMenu::aboutToShow, this, &MainWindow::fillRecentMenu);
+    fillRecentMenu();
+}
+
+void MainWindow::fillRecentMenu() {
+    recentMenu_->clear();
+    int key = 1;
+    for (const Recent& recent : windows_.recents().list()) {
+        QString text = toQString(recent.path.toStdString());
+        QAction* action = recentMenu_->addAction(text.replace('&', "&&"), this,
+                                                 [this, path = recent.path] { openPath(path); });
+        if (key <= 9) action->setShortcut(QKeySequence(QStringLiteral("Ctrl+%1").arg(key++)));
+    }
+    recentMenu_->setEnabled(!recentMenu_->isEmpty());
+    recentMenu_->addSeparator();
+    recentMenu_->addAction(tr("Clear the list"), &windows_.recents(), &Recents::clear);
+}
+
+void MainWindow::makeStatusBar() {
+    depth_ = new QLabel(this);
+    depth_->setAccessibleName(tr("How deep the checkpoint was looked at"));
+    totals_ = new QLabel(this);
+    totals_->setAccessibleName(tr("Totals"));
+    task_ = new QLabel(this);
+    task_->setAccessibleName(tr("Work under way"));
+    taskBar_ = new QProgressBar(this);
+    taskBar_->setMaximumWidth(140);
+    taskBar_->setTextVisible(false);
+    taskBar_->setAccessibleName(tr("Progress"));
+    taskCancel_ = new QToolButton(this);
+    taskCancel_->setText(tr("Cancel"));
+    taskCancel_->setAccessibleName(tr("Cancel the work under way"));
+    connect(taskCancel_, &QToolButton::clicked, this, [this] { session_->tasks().cancelAll(); });
+    statusBar()->addWidget(depth_);
+    statusBar()->addWidget(totals_, 1);
+    for (QWidget* part : std::initializer_list<QWidget*>{task_, taskBar_, taskCancel_}) {
+        statusBar()->addPermanentWidget(part);
+        part->hide();
+    }
+}
+
+void MainWindow::follow() {
+    connect(session_.get(), &Session::stateChanged, this, &MainWindow::stateChanged);
+    connect(session_.get(), &Session::factsChanged, this, &MainWindow::showStatus);
+    connect(session_.get(), &Session::visibleChanged, this, &MainWindow::showStatus);
+    connect(session_.get(), &Session::reportChanged, this, &MainWindow::reportChanged);
+    connect(session_.get(), &Session::progressed, this, &MainWindow::showTasks);
+    connect(&session_->tasks(), &Tasks::changed, this, &MainWindow::showTasks);
+    connect(session_.get(), &Session::filesChanged, this, [this] {
+        log(Severity::warning, session_->changedFiles());
+        banner_->show(BannerKind::warning, tr("The checkpoint changed. %1").arg(session_->changedFiles()),
+                      {{tr("Reload"), [this] { session_->reload(); }}}, QStringLiteral("changed"));
+    });
+    connect(&session_->selection(), &Selection::changed, this, [this](const Selected& now, const Selected&) {
+        if (tabs_->currentIndex() != static_cast<int>(now.page))
+            tabs_->setCurrentIndex(static_cast<int>(now.page));
+    });
+    connect(&session_->selection(), &Selection::historyChanged, this, [this] {
+        back_->setEnabled(session_->selection().canGoBack());
+        forward_->setEnabled(session_->selection().canGoForward());
+    });
+    connect(&windows_.recents(), &Recents::changed, this, &MainWindow::fillRecentMenu);
+}
+
+// ------------------------------------------------------------------ what happens
+
+void MainWindow::stateChanged() {
+    const bool open = session_->checkpoint() != nullptr;
+    central_->setCurrentIndex(open ? 1 : 0);
+    for (QAction* action : checkpointActions_)
+        action->setEnabled(open);
+    back_->setEnabled(session_->selection().canGoBack());
+    forward_->setEnabled(session_->selection().canGoForward());
+    treeDock_->setEnabled(open);
+    const QString path = session_->path();
+    const QString name = QFileInfo(path).fileName();
+    setWindowTitle(path.isEmpty() ? tr("Shardscope")
+                                  : tr("%1 – Shardscope").arg(name.isEmpty() ? path : name));
+    setWindowFilePath(path);
+    switch (session_->state()) {
+        case Session::State::open: {
+            banner_->clear();
+            const Catalog& catalog = session_->catalog();
+            const QString title = session_->checkpoint()->format
+                                      ? toQString(session_->checkpoint()->format->info().title)
+                                      : toQString(catalog.format());
+            windows_.recents().opened(path, title);
+            log(Severity::info,
+                tr("Opened %1: %2 tensors in %3 chunks, %4.")
+                    .arg(path, numberText(catalog.tensorCount()), numberText(catalog.chunkCount()), title));
+            // What a reader had to leave out or to guess is said at once.
+            size_t missing = 0;
+            for (const FileInfo& file : catalog.files())
+                missing += file.referenced && file.state == FileInfo::State::missing;
+            for (const Note& note : catalog.notes())
+                log(note.severity, toQString(note.message));
+            const bool dying = std::any_of(catalog.notes().begin(), catalog.notes().end(),
+                                           [](const Note& note) { return note.rule == "file.lock"; });
+            if (missing)
+                banner_->show(BannerKind::error,
+                              tr("%n file(s) that the metadata names are missing. What is there is shown.",
+                                 nullptr, static_cast<int>(missing)),
+                              {{tr("Show files"), [this] { session_->selection().setPage(Page::files); }}},
+                              QStringLiteral("partial"));
+            else if (dying)
+                banner_->show(BannerKind::warning,
+                              tr("This checkpoint may still be being written, or its save died: traces of an "
+                                 "unfinished "
+                                 "save are here."),
+                              {{tr("Reload"), [this] { session_->reload(); }}}, QStringLiteral("writing"));
+            break;
+        }
+        case Session::State::failed:
+            log(Severity::error, errorSentence(*session_->error()));
+            break;
+        default:
+            break;
+    }
+    showStatus();
+}
+
+void MainWindow::reportChanged() {
+    if (!session_->validating() && session_->report() && session_->checkpoint()) {
+        const Verdict verdict =
+            verdictWithout(*session_->report(), windows_.suppressions().of(session_->path()));
+        windows_.recents().validated(session_->path(), toQString(verdictName(verdict)));
+        log(verdict == Verdict::safe   ? Severity::info
+            : verdict == Verdict::care ? Severity::warning
+                                       : Severity::error,
+            tr("Validated %1: %2, %n finding(s).", nullptr,
+               static_cast<int>(session_->report()->findings.size()))
+                .arg(session_->path(), toQString(verdictName(verdict))));
+    } else if (!session_->validating() && session_->validationError()) {
+        banner_->show(BannerKind::error, errorSentence(*session_->validationError()),
+                      {{tr("Try again"), [this] { findings_->validate(); }}}, QStringLiteral("validation"));
+        log(Severity::error, errorSentence(*session_->validationError()));
+    }
+    showStatus();
+}
+
+void MainWindow::showStatus() {
+    if (!session_->checkpoint()) {
+        depth_->setText(session_->state() == Session::State::opening ? tr("opening…")
+                                                                     : tr("nothing is open"));
+        totals_->clear();
+        return;
+    }
+    const Catalog& catalog = session_->catalog();
+    depth_->setText(session_->depth());
+    QString text = tr("%1 ranks | %2 tensors | %3 chunks | %4")
+                       .arg(numberText(catalog.rankCount()), numberText(catalog.tensorCount()),
+                            numberText(catalog.chunkCount()), sizeText(catalog.totalBytes()));
+    if (session_->hasFacts() && session_->facts()->damagedTensors)
+        text += tr(" | %n damaged tensor(s)", nullptr, static_cast<int>(session_->facts()->damagedTensors));
+    totals_->setText(" | " + text);
+}
+
+void MainWindow::showTasks() {
+    const std::vector<TaskStatus> running = session_->tasks().running();
+    const auto longest =
+        std::max_element(running.begin(), running.end(),
+                         [](const TaskStatus& a, const TaskStatus& b) { return a.seconds < b.seconds; });
+    const bool show = longest != running.end() && longest->seconds >= kShowTaskAfter;
+    task_->setVisible(show);
+    taskBar_->setVisible(show);
+    taskCancel_->setVisible(show);
+    if (!show) return;
+    QString text = longest->title;
+    if (longest->rate > 0) text += tr(" %1/s").arg(sizeText(static_cast<uint64_t>(longest->rate)));
+    if (longest->secondsLeft >= 0) text += tr(", %1 left").arg(timeText(longest->secondsLeft));
+    task_->setText(text);
+    taskBar_->setRange(0, longest->total ? 1000 : 0);
+    if (longest->total)
+        taskBar_->setValue(static_cast<int>(1000.0 * static_cast<double>(longest->done) /
+                                            static_cast<double>(longest->total)));
+}
+
+void MainWindow::log(Severity severity, const QString& text) {
+    log_->append(severity, text);
+}
+
+// ------------------------------------------------------------------ opening
+
+void MainWindow::openPath(const QString& path) {
+    windows_.open(path, this);
+}
+
+void MainWindow::chooseDirectory() {
+    auto* dialog = new QFileDialog(this, tr("Open a checkpoint directory"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setFileMode(QFileDialog::Directory);
+    dialog->setOption(QFileDialog::ShowDirsOnly, false);
+    connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::openPath);
+    dialog->open();
+}
+
+void MainWindow::chooseFile() {
+    auto* dialog = new QFileDialog(this, tr("Open a checkpoint file"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setFileMode(QFileDialog::ExistingFile);
+    dialog->setFilter(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
+    connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::openPath);
+    dialog->open();
+}
+
+void MainWindow::openSample() {
+    const QString path = Windows::samplePath();
+    if (path.isEmpty())
+        banner_->show(BannerKind::error, tr("The sample checkpoint was not installed with this program."));
+    else
+        openPath(path);
+}
+
+ConvertWizard* MainWindow::convert() {
+    if (!session_->checkpoint()) return nullptr;
+    if (!wizard_) {
+        wizard_ = new ConvertWizard(*session_, windows_.jobs(), this);
+        wizard_->setAttribute(Qt::WA_DeleteOnClose);
+        connect(wizard_, &ConvertWizard::started, this, [this](const QString& id) {
+            jobsDock_->show();
+            jobsDock_->raise();
+            jobs_->selectJob(id);
+        });
+    }
+    wizard_->show();
+    wizard_->raise();
+    wizard_->activateWindow();
+    return wizard_;
+}
+
+void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
+    if (!event->mimeData()->hasUrls() && !event->mimeData()->hasText()) return;
+    event->acceptProposedAction();
+    start_->setDropHighlight(true);
+}
+
+void MainWindow::dragLeaveEvent(QDragLeaveEvent*) {
+    start_->setDropHighlight(false);
+}
+
+void MainWindow::dropEvent(QDropEvent* event) {
+    start_->setDropHighlight(false);
+    QStringList paths;
+    for (const QUrl& url : event->mimeData()->urls()) {
+        if (url.isLocalFile()) paths += url.toLocalFile();
+    }
+    if (paths.isEmpty() && event->mimeData()->hasText()) {
+        const QString text = event->mimeData()->text().trimmed();
+        if (QFileInfo::exists(text)) paths += text;
+    }
+    if (paths.isEmpty()) {
+        banner_->show(BannerKind::warning, tr("What was dropped is no file or directory of this machine."));
+        return;
+    }
+    event->acceptProposedAction();
+    for (const QString& path : paths)
+        openPath(path);
+}
+
+// ------------------------------------------------------------------ layout
+
+void MainWindow::setTheme(ThemeChoice choice) {
+    QSettings().setValue(kThemeKey, static_cast<int>(choice));
+    applyTheme(choice);
+}
+
+void MainWindow::restoreLayout() {
+    const QSettings settings;
+    restoreGeometry(settings.value(kGeometryKey).toByteArray());
+    restoreState(settings.value(kStateKey).toByteArray(), kLayoutVersion);
+}
+
+void MainWindow::resetLayout() {
+    restoreState(defaultState_, kLayoutVersion);
+    findingsDock_->raise();
+}
+
+void MainWindow::setPerspective(Perspective perspective) {
+    resetLayout();
+    switch (perspective) {
+        case Perspective::inspect:
+            session_->selection().setPage(Page::overview);
+            break;
+        case Perspective::convert:
+            detailsDock_->hide();
+            jobsDock_->raise();
+            convert();
+            break;
+        case Perspective::compare:
+            detailsDock_->hide();
+            findingsDock_->hide();
+            jobsDock_->hide();
+            logDock_->hide();
+            session_->selection().setPage(Page::compare);
+            break;
+    }
+}
+
+void MainWindow::closeEvent(QCloseEvent* event) {
+    QSettings settings;
+    settings.setValue(kGeometryKey, saveGeometry());
+    settings.setValue(kStateKey, saveState(kLayoutVersion));
+    QMainWindow::closeEvent(event);
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,63 @@
+#include "ui/window/shortcut_sheet.h"
+
+#include <QAction>
+#include <QDialogButtonBox>
+#include <QHeaderView>
+#include <QTreeWidget>
+#include <QVBoxLayout>
+
+namespace shardscope::ui {
+
+ShortcutSheet::ShortcutSheet(const QList<QAction*>& actions, QWidget* parent) : QDialog(parent) {
+    setWindowTitle(tr("Keyboard shortcuts"));
+    resize(560, 620);
+    auto* layout = new QVBoxLayout(this);
+    auto* list = new QTreeWidget(this);
+    list->setAccessibleName(tr("Keyboard shortcuts"));
+    list->setHeaderLabels({tr("What"), tr("Keys")});
+    list->setRootIsDecorated(false);
+    list->setAlternatingRowColors(true);
+    const auto group = [&](const QString& title) {
+        auto* item = new QTreeWidgetItem(list, {title});
+        QFont bold = item->font(0);
+        bold.setBold(true);
+        item->setFont(0, bold);
+        item->setFirstColumnSpanned(true);
+        item->setExpanded(true);
+        return item;
+    };
+    auto* everywhere = group(tr("Everywhere"));
+    for (const QAction* action : actions) {
+        if (action->shortcuts().isEmpty()) continue;
+        QString name = action->text();
+        name.remove('&');
+        new QTreeWidgetItem(
+            everywhere, {name, QKeySequence::listToString(action->shortcuts(), QKeySequence::NativeText)});
+    }
+    auto* map = group(tr("Placement map"));
+    for (const auto& [what, keys] : std::initializer_list<std::pair<QString, QString>>{
+             {tr("Move the current cell"), tr("Arrows, Home, End, Page up, Page down")},
+             {tr("Open the tensor"), tr("Enter")},
+             {tr("Next, previous finding"), tr("N, Shift+N")},
+             {tr("Zoom in, out"), tr("+, − or the wheel")},
+             {tr("Show everything"), tr("F")},
+             {tr("Move the view"), tr("Space and drag, or the middle button")},
+             {tr("List the chunks of a region"), tr("Drag")}})
+        new QTreeWidgetItem(map, {what, keys});
+    auto* tensor = group(tr("Tensor, files and charts"));
+    for (const auto& [what, keys] : std::initializer_list<std::pair<QString, QString>>{
+             {tr("Move between chunks, files, modules"), tr("Arrows")},
+             {tr("Zoom into a module, out again"), tr("Enter, Backspace")},
+             {tr("Copy the selected rows"), tr("Ctrl+C")},
+             {tr("Menu of the selected thing"), tr("Menu key")}})
+        new QTreeWidgetItem(tensor, {what, keys});
+    list->header()->setSectionResizeMode(0, QHeaderView::Stretch);
+    list->header()->setSectionResizeMode(1, QHeaderView::ResizeToContents);
+    list->header()->setStretchLastSection(false);
+    layout->addWidget(list);
+    auto* buttons = new QDialogButtonBox(QDialogButtonBox::Close, this);
+    connect(buttons, &QDialogButtonBox::rejected, this, &QDialog::reject);
+    layout->addWidget(buttons);
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,59 @@
+#include "ui/window/windows.h"
+
+#include <QCoreApplication>
+#include <QDir>
+#include <QFileInfo>
+
+#include "ui/window/main_window.h"
+
+namespace shardscope::ui {
+
+Windows::Windows(std::shared_ptr<EngineService> engine, QObject* parent)
+    : QObject(parent), engine_(std::move(engine)) {}
+
+Windows::~Windows() {
+    for (const auto& window : windows_)
+        delete window.data();
+}
+
+MainWindow* Windows::newWindow() {
+    windows_.erase(std::remove_if(windows_.begin(), windows_.end(), [](const auto& w) { return w.isNull(); }),
+                   windows_.end());
+    auto* window = new MainWindow(*this);
+    windows_.emplace_back(window);
+    return window;
+}
+
+MainWindow* Windows::open(const QString& path, MainWindow* preferred) {
+    const QString absolute = QFileInfo(path).exists() ? QFileInfo(path).absoluteFilePath() : path;
+    for (const auto& window : windows_) {
+        if (!window || window->session().path() != absolute ||
+            window->session().state() == Session::State::failed)
+            continue;
+        window->show();
+        window->raise();
+        window->activateWindow();
+        return window;
+    }
+    const auto empty = [](MainWindow* window) {
+        return window && (window->session().state() == Session::State::empty ||
+                          window->session().state() == Session::State::failed);
+    };
+    MainWindow* window = empty(preferred) ? preferred : newWindow();
+    window->session().open(absolute);
+    window->show();
+    return window;
+}
+
+QString Windows::samplePath() {
+    const QString name = QStringLiteral("sample/dcp-fsdp2-tp");
+    const QString beside = QCoreApplication::applicationDirPath();
+    // As installed, and as built inside the source tree.
+    for (const QString& place :
+         {beside + "/../share/shardscope/" + name, beside + "/../../../resources/" + name}) {
+        if (QFileInfo::exists(place)) return QDir::cleanPath(place);
+    }
+    return {};
+}
+
+}  // namespace shardscope::ui

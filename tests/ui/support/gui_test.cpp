@@ -21,10 +21,12 @@ class FixedEngine final : public ScriptedEngine {};
 
 void prepareGuiTest(int&, char**) {
     const QByteArray base = home().path().toLocal8Bit();
-    for (const char* name : {"XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"})
+    for (const char* name :
+         {"XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"})
         qputenv(name, base + "/" + QByteArray(name).toLower());
     QDir().mkpath(home().path() + "/xdg_runtime_dir");
-    QFile::setPermissions(home().path() + "/xdg_runtime_dir", QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+    QFile::setPermissions(home().path() + "/xdg_runtime_dir",
+                          QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
     if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) qputenv("QT_QPA_PLATFORM", "offscreen");
     qputenv("QT_SCALE_FACTOR", "1");
     QCoreApplication::setOrganizationName(QStringLiteral("shardscope"));
@@ -46,7 +48,9 @@ std::unique_ptr<Session> openSynthetic(std::shared_ptr<const Catalog> catalog) {
     return openSession(QStringLiteral("synthetic"), engine);
 }
 
-QString sampleCheckpoint() { return QStringLiteral(SHARDSCOPE_SAMPLE); }
+QString sampleCheckpoint() {
+    return QStringLiteral(SHARDSCOPE_SAMPLE);
+}
 
 QString genuineCheckpoint(const QString& id) {
     return QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/%1/ckpt").arg(id);
@@ -54,7 +58,8 @@ QString genuineCheckpoint(const QString& id) {
 
 QString copyCheckpoint(const QString& path) {
     static int count = 0;
-    const QString target = home().path() + QStringLiteral("/copy%1/").arg(++count) + QFileInfo(path).fileName();
+    const QString target =
+        home().path() + QStringLiteral("/copy%1/").arg(++count) + QFileInfo(path).fileName();
     QDir().mkpath(target);
     const QDir source(path);
     for (const QFileInfo& file : source.entryInfoList(QDir::Files | QDir::Hidden))

@@ -1,8 +1,8 @@
 // What tests of the window share: a main that makes every run look alike, and ways to wait and to look.
 #pragma once
 
-#include <QTest>
 #include <QTemporaryDir>
+#include <QTest>
 
 #include "support/scripted_engine.h"
 #include "support/synthetic_catalog.h"
@@ -15,7 +15,8 @@ namespace shardscope::ui {
 void prepareGuiTest(int& argc, char** argv);
 
 // A session with `path` open and its facts worked out; fails the test when that takes more than 20 s.
-std::unique_ptr<Session> openSession(const QString& path, std::shared_ptr<EngineService> engine = localEngine());
+std::unique_ptr<Session> openSession(const QString& path,
+                                     std::shared_ptr<EngineService> engine = localEngine());
 // A session over a catalog that lies nowhere.
 std::unique_ptr<Session> openSynthetic(std::shared_ptr<const Catalog> catalog);
 
@@ -29,13 +30,13 @@ QImage shoot(QWidget& widget, const QString& name);
 
 }  // namespace shardscope::ui
 
-#define SHARDSCOPE_GUI_TEST_MAIN(Class)              \
-    int main(int argc, char** argv) {                \
-        shardscope::ui::prepareGuiTest(argc, argv);  \
-        QApplication application(argc, argv);        \
-        shardscope::ui::applyTheme(ThemeChoice::light); \
-        Class test;                                  \
+#define SHARDSCOPE_GUI_TEST_MAIN(Class)                   \
+    int main(int argc, char** argv) {                     \
+        shardscope::ui::prepareGuiTest(argc, argv);       \
+        QApplication application(argc, argv);             \
+        shardscope::ui::applyTheme(ThemeChoice::light);   \
+        Class test;                                       \
         const int code = QTest::qExec(&test, argc, argv); \
-        shardscope::ui::Tasks::waitForAll();         \
-        return code;                                 \
+        shardscope::ui::Tasks::waitForAll();              \
+        return code;                                      \
     }

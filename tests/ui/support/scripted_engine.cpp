@@ -9,7 +9,9 @@ class CatalogReader final : public Reader {
   public:
     explicit CatalogReader(std::shared_ptr<const Catalog> catalog) : catalog_(std::move(catalog)) {}
     const Catalog& catalog() const override { return *catalog_; }
-    Result<Extent> locate(ChunkId) const override { return makeError(ErrorCode::notFound, "there are no bytes here"); }
+    Result<Extent> locate(ChunkId) const override {
+        return makeError(ErrorCode::notFound, "there are no bytes here");
+    }
     Result<Value> objectValue(ObjectId) const override { return Value(); }
     Result<std::shared_ptr<const ReadFile>> openFile(FileId) const override {
         return makeError(ErrorCode::notFound, "there are no bytes here");
@@ -32,14 +34,15 @@ Result<CheckpointPtr> ScriptedEngine::open(const std::string& path, const std::s
     return CheckpointPtr(checkpoint);
 }
 
-Result<ValidationReport> ScriptedEngine::validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
-                                                  const CheckpointPtr& expect, const TaskContext& context) {
+Result<ValidationReport> ScriptedEngine::validate(const CheckpointPtr& checkpoint,
+                                                  const ValidateOptions& options, const CheckpointPtr& expect,
+                                                  const TaskContext& context) {
     SHARDSCOPE_TRY(announce("validate", context));
     return real_->validate(checkpoint, options, expect, context);
 }
 
-Result<DiffReport> ScriptedEngine::diff(const CheckpointPtr& a, const CheckpointPtr& b, const DiffOptions& options,
-                                        const TaskContext& context) {
+Result<DiffReport> ScriptedEngine::diff(const CheckpointPtr& a, const CheckpointPtr& b,
+                                        const DiffOptions& options, const TaskContext& context) {
     SHARDSCOPE_TRY(announce("diff", context));
     return real_->diff(a, b, options, context);
 }
@@ -50,8 +53,8 @@ Result<Preview> ScriptedEngine::preview(const CheckpointPtr& source, const std::
     return real_->preview(source, destination, settings, context);
 }
 
-Result<TensorStatistics> ScriptedEngine::statistics(const CheckpointPtr& checkpoint, TensorId tensor, size_t bins,
-                                                    const TaskContext& context) {
+Result<TensorStatistics> ScriptedEngine::statistics(const CheckpointPtr& checkpoint, TensorId tensor,
+                                                    size_t bins, const TaskContext& context) {
     SHARDSCOPE_TRY(announce("statistics", context));
     return real_->statistics(checkpoint, tensor, bins, context);
 }
@@ -62,7 +65,8 @@ Result<SliceValues> ScriptedEngine::slice(const CheckpointPtr& checkpoint, const
     return real_->slice(checkpoint, request, context);
 }
 
-Result<Value> ScriptedEngine::object(const CheckpointPtr& checkpoint, ObjectId object, const TaskContext& context) {
+Result<Value> ScriptedEngine::object(const CheckpointPtr& checkpoint, ObjectId object,
+                                     const TaskContext& context) {
     SHARDSCOPE_TRY(announce("object", context));
     return real_->object(checkpoint, object, context);
 }

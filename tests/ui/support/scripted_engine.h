@@ -1,5 +1,5 @@
-// An engine whose answers a test decides: late, failing, or out of nothing. Calls that no script is given for go to the
-// real engine.
+// An engine whose answers a test decides: late, failing, or out of nothing. Calls that no script is given for
+// go to the real engine.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,12 @@ class ScriptedEngine : public EngineService {
   public:
     // When set, every path opens as this catalog.
     std::shared_ptr<const Catalog> catalog;
-    // Run before the call of that name ("open", "validate", ...), on its worker thread; an error is the call's answer.
+    // Run before the call of that name ("open", "validate", ...), on its worker thread; an error is the
+    // call's answer.
     std::function<Status(const std::string& call, const TaskContext& context)> before;
 
-    Result<CheckpointPtr> open(const std::string& path, const std::string& format, const TaskContext& context) override;
+    Result<CheckpointPtr> open(const std::string& path, const std::string& format,
+                               const TaskContext& context) override;
     Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
                                       const CheckpointPtr& expect, const TaskContext& context) override;
     Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b, const DiffOptions& options,
@@ -27,10 +29,13 @@ class ScriptedEngine : public EngineService {
                                         const TaskContext& context) override;
     Result<SliceValues> slice(const CheckpointPtr& checkpoint, const SliceRequest& request,
                               const TaskContext& context) override;
-    Result<Value> object(const CheckpointPtr& checkpoint, ObjectId object, const TaskContext& context) override;
+    Result<Value> object(const CheckpointPtr& checkpoint, ObjectId object,
+                         const TaskContext& context) override;
 
   private:
-    Status announce(const char* call, const TaskContext& context) const { return before ? before(call, context) : Status(); }
+    Status announce(const char* call, const TaskContext& context) const {
+        return before ? before(call, context) : Status();
+    }
     std::shared_ptr<EngineService> real_ = localEngine();
 };
 

@@ -31,7 +31,9 @@ std::shared_ptr<const Catalog> syntheticModel(const SyntheticOptions& o) {
                 const Dims offsets = matrix ? Dims{4096 / o.dp * d, 4096 / o.tp * t} : Dims{4096 / o.dp * d};
                 const Dims lengths = matrix ? Dims{4096 / o.dp, 4096 / o.tp} : Dims{4096 / o.dp};
                 const uint64_t length = static_cast<uint64_t>(elementCount(lengths)) * item;
-                if (!builder.addChunk({rank, files[rank], end[rank], length, offsets, lengths, std::nullopt}).ok()) return;
+                if (!builder.addChunk({rank, files[rank], end[rank], length, offsets, lengths, std::nullopt})
+                         .ok())
+                    return;
                 end[rank] += length;
             }
         }
@@ -40,8 +42,9 @@ std::shared_ptr<const Catalog> syntheticModel(const SyntheticOptions& o) {
         const uint32_t stage = l * o.pp / o.layers;
         for (uint32_t i = 0; i < o.tensorsPerLayer; ++i) {
             const bool matrix = i % 2 == 0;
-            const std::string name = fmt::format("model.layers.{}.{}", l, matrix ? fmt::format("mlp.w{}.weight", i / 2)
-                                                                                 : fmt::format("norm{}.weight", i / 2));
+            const std::string name = fmt::format(
+                "model.layers.{}.{}", l,
+                matrix ? fmt::format("mlp.w{}.weight", i / 2) : fmt::format("norm{}.weight", i / 2));
             add(name, stage, matrix, Role::parameter, l == o.gapLayer && i == 0);
             if (!o.optimizer) continue;
             add("optimizer.state." + name + ".exp_avg", stage, matrix, Role::optimizer, false);
@@ -74,7 +77,9 @@ std::shared_ptr<const Catalog> syntheticGrid(uint32_t tensors, uint32_t chunks) 
         if (!builder.addTensor(info).ok()) return nullptr;
         for (uint32_t c = 0; c < chunks; ++c) {
             const Dims offsets{int64_t{c} * 2, 0}, lengths{2, 1024};
-            if (!builder.addChunk({c, files[c], uint64_t{t} * 4096, 4096, offsets, lengths, std::nullopt}).ok()) return nullptr;
+            if (!builder.addChunk({c, files[c], uint64_t{t} * 4096, 4096, offsets, lengths, std::nullopt})
+                     .ok())
+                return nullptr;
         }
     }
     builder.setRankCount(chunks);

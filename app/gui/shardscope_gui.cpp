@@ -1,0 +1,85 @@
+// shardscope-gui [PATH]...: the window.
+#include <QApplication>
+#include <QCommandLineParser>
+#include <QElapsedTimer>
+#include <QFontDatabase>
+#include <QIcon>
+#include <QSettings>
+
+#include "ui/bridge/tasks.h"
+#include "ui/widgets/theme.h"
+#include "ui/window/main_window.h"
+#include "ui/window/windows.h"
+
+namespace {
+
+#ifndef NDEBUG
+constexpr qint64 kLongestHandler = 50;  // milliseconds
+#endif
+
+class Application : public QApplication {
+  public:
+    using QApplication::QApplication;
+
+#ifndef NDEBUG
+    // A handler that holds the GUI thread is reported with its place.
+    bool notify(QObject* receiver, QEvent* event) override {
+        if (depth_ > 0) return QApplication::notify(receiver, event);
+        const QString name =
+            QString::fromLatin1(receiver->metaObject()->className()) + ' ' + receiver->objectName();
+        const int type = event->type();
+        QElapsedTimer timer;
+        timer.start();
+        ++depth_;
+        const bool handled = QApplication::notify(receiver, event);
+        --depth_;
+        if (timer.elapsed() > kLongestHandler)
+            qWarning("the GUI thread was held for %lld ms by event %d of %s",
+                     static_cast<long long>(timer.elapsed()), type, qPrintable(name));
+        return handled;
+    }
+
+  private:
+    int depth_ = 0;
+#endif
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    using namespace shardscope::ui;
+    Application application(argc, argv);
+    QCoreApplication::setOrganizationName(QStringLiteral("shardscope"));
+    QCoreApplication::setApplicationName(QStringLiteral("shardscope"));
+    QCoreApplication::setApplicationVersion(QStringLiteral(SHARDSCOPE_VERSION));
+    QGuiApplication::setApplicationDisplayName(QStringLiteral("Shardscope"));
+    QGuiApplication::setDesktopFileName(QStringLiteral("io.github.shardscope.shardscope"));
+
+    QCommandLineParser parser;
+    parser.setApplicationDescription(
+        QCoreApplication::translate("main", "Shows, validates and converts distributed checkpoints."));
+    parser.addHelpOption();
+    parser.addVersionOption();
+    const QCommandLineOption sample(QStringLiteral("sample"),
+                                    QCoreApplication::translate("main", "Opens the sample checkpoint."));
+    parser.addOption(sample);
+    parser.addPositionalArgument(
+        QStringLiteral("path"),
+        QCoreApplication::translate("main", "Checkpoints to open: directories or files."),
+        QStringLiteral("[path...]"));
+    parser.process(application);
+
+    applyTheme(static_cast<ThemeChoice>(QSettings().value(QStringLiteral("window/theme"), 0).toInt()));
+    int code = 0;
+    {
+        Windows windows;
+        QStringList paths = parser.positionalArguments();
+        if (parser.isSet(sample) && !Windows::samplePath().isEmpty()) paths.prepend(Windows::samplePath());
+        if (paths.isEmpty()) windows.newWindow()->show();
+        for (const QString& path : paths)
+            windows.open(path);
+        code = QApplication::exec();
+    }
+    Tasks::waitForAll();
+    return code;
+}

@@ -1,0 +1,66 @@
+#include "ui/models/recents.h"
+
+#include <QSettings>
+#include <algorithm>
+
+namespace shardscope::ui {
+
+Recents::Recents(QObject* parent) : QObject(parent) {
+    QSettings settings;
+    const int count = std::min(settings.beginReadArray(QStringLiteral("recent")), kMost);
+    for (int i = 0; i < count; ++i) {
+        settings.setArrayIndex(i);
+        Recent recent{settings.value("path").toString(), settings.value("format").toString(),
+                      settings.value("verdict").toString(), settings.value("time").toDateTime()};
+        if (!recent.path.isEmpty()) list_.push_back(std::move(recent));
+    }
+    settings.endArray();
+}
+
+void Recents::save() {
+    QSettings settings;
+    settings.beginWriteArray(QStringLiteral("recent"), static_cast<int>(list_.size()));
+    for (size_t i = 0; i < list_.size(); ++i) {
+        settings.setArrayIndex(static_cast<int>(i));
+        settings.setValue("path", list_[i].path);
+        settings.setValue("format", list_[i].format);
+        settings.setValue("verdict", list_[i].verdict);
+        settings.setValue("time", list_[i].time);
+    }
+    settings.endArray();
+    emit changed();
+}
+
+void Recents::opened(const QString& path, const QString& format) {
+    Recent recent{path, format, {}, QDateTime::currentDateTime()};
+    const auto old =
+        std::find_if(list_.begin(), list_.end(), [&](const Recent& r) { return r.path == path; });
+    if (old != list_.end()) {
+        recent.verdict = old->verdict;
+        list_.erase(old);
+    }
+    list_.insert(list_.begin(), std::move(recent));
+    if (list_.size() > kMost) list_.resize(kMost);
+    save();
+}
+
+void Recents::validated(const QString& path, const QString& verdict) {
+    for (Recent& recent : list_) {
+        if (recent.path != path) continue;
+        recent.verdict = verdict;
+        save();
+    }
+}
+
+void Recents::remove(const QString& path) {
+    list_.erase(std::remove_if(list_.begin(), list_.end(), [&](const Recent& r) { return r.path == path; }),
+                list_.end());
+    save();
+}
+
+void Recents::clear() {
+    list_.clear();
+    save();
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,39 @@
+// Checkpoints that were opened lately, newest first, with what was last known of them; kept with the user's
+// settings.
+#pragma once
+
+#include <QDateTime>
+#include <QObject>
+#include <QString>
+#include <vector>
+
+namespace shardscope::ui {
+
+struct Recent {
+    QString path;
+    QString format;   // title
+    QString verdict;  // "safe", "care", "unsafe"; empty = not validated
+    QDateTime time;
+};
+
+class Recents : public QObject {
+    Q_OBJECT
+  public:
+    static constexpr int kMost = 20;
+    explicit Recents(QObject* parent = nullptr);
+
+    const std::vector<Recent>& list() const { return list_; }
+    void opened(const QString& path, const QString& format);
+    void validated(const QString& path, const QString& verdict);
+    void remove(const QString& path);
+    void clear();
+
+  signals:
+    void changed();
+
+  private:
+    void save();
+    std::vector<Recent> list_;
+};
+
+}  // namespace shardscope::ui

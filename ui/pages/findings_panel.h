@@ -1,0 +1,61 @@
+// Validation: which checks, at what cost; what they found, grouped by cause; what to make of it.
+#pragma once
+
+#include <QWidget>
+
+#include "ui/models/findings_model.h"
+
+class QAction;
+class QComboBox;
+class QLabel;
+class QProgressBar;
+class QPushButton;
+class QTextBrowser;
+class QToolButton;
+class QTreeView;
+
+namespace shardscope::ui {
+
+class FindingsPanel : public QWidget {
+    Q_OBJECT
+  public:
+    FindingsPanel(Session& session, Suppressions& suppressions, QWidget* parent = nullptr);
+
+    FindingsModel& model() { return *model_; }
+    QTreeView& view() { return *view_; }
+    void validate();  // at the chosen level
+    void setLevel(ValidateLevel level);
+    void chooseExpected();
+    // Selects what the next or previous finding is about; wraps around.
+    void goToNext(bool forward);
+
+  signals:
+    void titleChanged(const QString& title);  // "Findings 2 err 5 warn"
+
+  private:
+    void update();
+    void updateExplanation();
+    void go(const QModelIndex& index);
+    void suppress();
+    void showMenu(const QPoint& at);
+    void exportAs(const QString& form);
+    QString costText(ValidateLevel level) const;
+
+    Session& session_;
+    Suppressions& suppressions_;
+    FindingsModel* model_;
+    QComboBox* level_;
+    QLabel* cost_;
+    QPushButton* run_;
+    QPushButton* cancel_;
+    QProgressBar* progress_;
+    QLabel* progressText_;
+    QLabel* verdict_;
+    QTreeView* view_;
+    QLabel* empty_;
+    QTextBrowser* explanation_;
+    QAction *go_, *copy_, *suppress_, *explain_;
+    QString expect_;
+};
+
+}  // namespace shardscope::ui

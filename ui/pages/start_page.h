@@ -1,0 +1,59 @@
+// What a window shows while no checkpoint is open: the start page with recents and a drop zone, an opening
+// under way, or why it failed and what can be done.
+#pragma once
+
+#include <QWidget>
+
+#include "ui/models/recents.h"
+#include "ui/models/session.h"
+
+class QLabel;
+class QListWidget;
+class QProgressBar;
+class QPushButton;
+class QStackedWidget;
+class QVBoxLayout;
+
+namespace shardscope::ui {
+
+class StartPage : public QWidget {
+    Q_OBJECT
+  public:
+    StartPage(Session& session, Recents& recents, QWidget* parent = nullptr);
+
+    QListWidget& recentList() { return *recentList_; }
+    void setDropHighlight(bool on);
+
+  signals:
+    void openDirectoryRequested();
+    void openFileRequested();
+    void openSampleRequested();
+    void openRequested(const QString& path);
+
+  private:
+    QWidget* makeStart();
+    QWidget* makeOpening();
+    QWidget* makeFailed();
+    void update();
+    void fillRecents();
+    void showFailure();
+
+    Session& session_;
+    Recents& recents_;
+    QStackedWidget* stack_;
+    QWidget* drop_;
+    QListWidget* recentList_;
+    QLabel* recentTitle_;
+    QLabel* opening_;
+    QLabel* failureTitle_;
+    QLabel* failureText_;
+    QLabel* failureHint_;
+    QLabel* found_;
+    QVBoxLayout* choices_;
+};
+
+// What lies in a directory that is no checkpoint, in one sentence: "no .metadata, no *.index.json; 12 .pt
+// files". `files` gets names that may be opened alone. Looks at names only.
+QString lookedForAndFound(const QString& directory, QStringList* files);
+
+}  // namespace shardscope::ui

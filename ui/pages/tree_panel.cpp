@@ -1,0 +1,271 @@
+#include "ui/pages/tree_panel.h"
+
+#include <QHeaderView>
+#include <QLabel>
+#include <QLineEdit>
+#include <QMenu>
+#include <QPainter>
+#include <QPushButton>
+#include <QStackedWidget>
+#include <QStyledItemDelegate>
+#include <QTreeView>
+#include <QVBoxLayout>
+#include <functional>
+
+#include "ui/models/texts.h"
+#include "ui/widgets/exporting.h"
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr int kMostRemembered = 500;
+
+// A small tile with the state's colour and hatch before the word.
+class HealthDelegate final : public QStyledItemDelegate {
+  public:
+    using QStyledItemDelegate::QStyledItemDelegate;
+
+  protected:
+    void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override {
+        QStyledItemDelegate::initStyleOption(option, index);
+        const auto health = static_cast<Health>(index.data(TensorTreeModel::HealthRole).toInt());
+        if (health == Health::ok || health == Health::unread) {
+            option->palette.setColor(QPalette::Text, faintTextColor());
+            return;
+        }
+        QPixmap tile(kTile, kTile);
+        tile.fill(Qt::transparent);
+        QPainter painter(&tile);
+        paintHealth(painter, QRectF(0, 0, kTile, kTile), health);
+        painter.end();
+        option->features |= QStyleOptionViewItem::HasDecoration;
+        option->decorationSize = QSize(kTile, kTile);
+        option->icon = QIcon(tile);
+    }
+
+  private:
+    static constexpr int kTile = 12;
+};
+
+}  // namespace
+
+TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(6, 6, 6, 6);
+    layout->setSpacing(6);
+    filter_ = new QLineEdit(this);
+    filter_->setObjectName(QStringLiteral("filter"));
+    filter_->setAccessibleName(tr("Filter"));
+    filter_->setPlaceholderText(tr("Filter: words, dtype:bf16, rank:0-7, status:bad, size>1GiB…"));
+    filter_->setClearButtonEnabled(true);
+    filter_->setToolTip(
+        tr("Words must all occur in the name. Tokens:\n"
+           "name:GLOB  name:~REGEX  dtype:bf16,fp32  rank:0-7  file:GLOB\n"
+           "status:ok|unread|nan|overlap|missing|gap|bad  size>1GiB  size<4KB  role:optimizer\n"
+           "-TOKEN means the opposite."));
+    layout->addWidget(filter_);
+    count_ = new QLabel(this);
+    count_->setAccessibleName(tr("Result of the filter"));
+    count_->setWordWrap(true);
+    layout->addWidget(count_);
+
+    stack_ = new QStackedWidget(this);
+    view_ = new QTreeView(stack_);
+    view_->setObjectName(QStringLiteral("tensors"));
+    view_->setAccessibleName(tr("Modules and tensors"));
+    model_ = new TensorTreeModel(session, this);
+    view_->setModel(model_);
+    view_->setUniformRowHeights(true);
+    view_->setAlternatingRowColors(true);
+    view_->setContextMenuPolicy(Qt::CustomContextMenu);
+    view_->setTextElideMode(Qt::ElideMiddle);
+    view_->setItemDelegateForColumn(TensorTreeModel::health, new HealthDelegate(view_));
+    QHeaderView* header = view_->header();
+    header->setStretchLastSection(false);
+    header->setSectionResizeMode(TensorTreeModel::name, QHeaderView::Stretch);
+    header->setMinimumSectionSize(48);
+    header->resizeSection(TensorTreeModel::dtype, 70);
+    header->resizeSection(TensorTreeModel::shape, 100);
+    header->resizeSection(TensorTreeModel::bytes, 78);
+    header->resizeSection(TensorTreeModel::cut, 110);
+    header->resizeSection(TensorTreeModel::health, 74);
+    header->setContextMenuPolicy(Qt::ActionsContextMenu);
+    for (int column = 1; column < TensorTreeModel::columnCountValue; ++column) {
+        auto* action =
+            new QAction(model_->headerData(column, Qt::Horizontal, Qt::DisplayRole).toString(), header);
+        action->setCheckable(true);
+        // The details pane says the rest; the tree stays narrow.
+        const bool shown = column == TensorTreeModel::bytes || column == TensorTreeModel::health;
+        action->setChecked(shown);
+        view_->setColumnHidden(column, !shown);
+        connect(action, &QAction::toggled, view_,
+                [this, column](bool on) { view_->setColumnHidden(column, !on); });
+        header->addAction(action);
+    }
+    enableRowCopy(*view_);
+    stack_->addWidget(view_);
+    auto* nothing = new QWidget(stack_);
+    auto* nothingLayout = new QVBoxLayout(nothing);
+    none_ = new QLabel(nothing);
+    none_->setWordWrap(true);
+    none_->setAlignment(Qt::AlignCenter);
+    auto* clear = new QPushButton(tr("Clear the filter"), nothing);
+    connect(clear, &QPushButton::clicked, filter_, &QLineEdit::clear);
+    nothingLayout->addStretch(1);
+    nothingLayout->addWidget(none_);
+    nothingLayout->addWidget(clear, 0, Qt::AlignHCenter);
+    nothingLayout->addStretch(2);
+    stack_->addWidget(nothing);
+    layout->addWidget(stack_, 1);
+
+    connect(filter_, &QLineEdit::textChanged, this, [this](const QString& text) {
+        if (!following_) session_.selection().setFilter(text);
+    });
+    connect(filter_, &QLineEdit::returnPressed, this, [this] { view_->setFocus(); });
+    connect(view_->selectionModel(), &QItemSelectionModel::currentChanged, this,
+            [this](const QModelIndex& now) {
+                if (following_ || !now.isValid()) return;
+                const TensorId t = model_->tensor(now);
+                if (t != kNone)
+                    session_.selection().selectTensor(t);
+                else
+                    session_.selection().selectModule(model_->fullName(now));
+            });
+    connect(view_, &QTreeView::activated, this, [this](const QModelIndex& index) {
+        if (model_->tensor(index) != kNone) session_.selection().setPage(Page::tensor);
+    });
+    connect(view_, &QWidget::customContextMenuRequested, this, &TreePanel::showMenu);
+    connect(model_, &QAbstractItemModel::modelAboutToBeReset, this, &TreePanel::rememberExpanded);
+    connect(model_, &QAbstractItemModel::modelReset, this, [this] {
+        restoreExpanded();
+        showCount();
+        showSelection();
+    });
+    connect(&session_.selection(), &Selection::changed, this, &TreePanel::showSelection);
+    connect(&session_, &Session::visibleChanged, this, &TreePanel::showCount);
+    connect(&session_, &Session::factsChanged, this, &TreePanel::showCount);
+    showCount();
+}
+
+void TreePanel::rememberExpanded() {
+    if (!shown_ || session_.checkpoint() != shown_) {
+        expanded_.clear();
+        return;
+    }
+    QStringList expanded;
+    const std::function<void(const QModelIndex&)> walk = [&](const QModelIndex& parent) {
+        for (int row = 0; row < model_->rowCount(parent) && expanded.size() < kMostRemembered; ++row) {
+            const QModelIndex index = model_->index(row, 0, parent);
+            if (!view_->isExpanded(index)) continue;
+            expanded += model_->fullName(index);
+            walk(index);
+        }
+    };
+    walk({});
+    // A filtered tree is opened by itself; what the whole tree had open is what counts.
+    if (!expanded.isEmpty()) expanded_ = expanded;
+}
+
+void TreePanel::restoreExpanded() {
+    shown_ = session_.checkpoint();
+    if (!shown_) return;
+    if (session_.filtered() && session_.visible().size() <= 200) {
+        view_->expandAll();
+        return;
+    }
+    if (expanded_.isEmpty()) {
+        openUntilItBranches();
+        return;
+    }
+    for (const QString& name : expanded_) {
+        const QModelIndex index = model_->indexOfModule(name);
+        if (index.isValid() && model_->hasChildren(index)) view_->setExpanded(index, true);
+    }
+}
+
+// Opens "model", "model.layers", ... as long as there is but one way to go.
+void TreePanel::openUntilItBranches() {
+    QModelIndex parent;
+    for (int depth = 0; depth < 6; ++depth) {
+        const int rows = model_->rowCount(parent);
+        if (rows == 0 || rows > 3) return;
+        QModelIndex next;
+        for (int row = 0; row < rows; ++row) {
+            const QModelIndex index = model_->index(row, 0, parent);
+            if (!model_->hasChildren(index)) continue;
+            view_->setExpanded(index, true);
+            if (!next.isValid()) next = index;
+        }
+        parent = next;
+        if (!parent.isValid()) return;
+    }
+}
+
+void TreePanel::showCount() {
+    const size_t all = session_.checkpoint() ? session_.catalog().tensorCount() : 0;
+    const bool none = session_.checkpoint() && session_.filtered() && session_.visible().empty();
+    stack_->setCurrentIndex(none ? 1 : 0);
+    none_->setText(
+        tr("0 of %1 tensors match “%2”.").arg(numberText(all), session_.selection().current().filter));
+    if (!session_.filterError().isEmpty())
+        count_->setText(session_.filterError());
+    else if (session_.filtered())
+        count_->setText(tr("%1 of %2 tensors").arg(numberText(session_.visible().size()), numberText(all)));
+    count_->setVisible(!session_.filterError().isEmpty() || session_.filtered());
+}
+
+void TreePanel::showSelection() {
+    const Selected& now = session_.selection().current();
+    following_ = true;
+    if (filter_->text() != now.filter) filter_->setText(now.filter);
+    const QModelIndex wanted = now.tensor != kNone     ? model_->indexOf(now.tensor)
+                               : !now.module.isEmpty() ? model_->indexOfModule(now.module)
+                                                       : QModelIndex();
+    if (wanted.isValid() && (view_->currentIndex().row() != wanted.row() ||
+                             view_->currentIndex().internalId() != wanted.internalId())) {
+        view_->setCurrentIndex(wanted);
+        view_->scrollTo(wanted);
+    } else if (!wanted.isValid()) {
+        view_->setCurrentIndex({});
+    }
+    following_ = false;
+}
+
+void TreePanel::showMenu(const QPoint& at) {
+    const QModelIndex index = view_->indexAt(at);
+    QMenu menu;
+    if (index.isValid()) {
+        const QString name = model_->fullName(index);
+        const TensorId t = model_->tensor(index);
+        if (t != kNone) {
+            menu.addAction(tr("Show the tensor"), this, [this, t] {
+                session_.selection().selectTensor(t);
+                session_.selection().setPage(Page::tensor);
+            });
+        } else {
+            menu.addAction(tr("Show only this module"), this,
+                           [this, name] { session_.selection().setFilter("name:" + name + ".*"); });
+        }
+        menu.addAction(tr("Show in the placement map"), this,
+                       [this] { session_.selection().setPage(Page::placement); });
+        menu.addSeparator();
+        menu.addAction(tr("Copy name"), this, [name] { copyText(name); });
+        if (t != kNone) {
+            menu.addAction(tr("Copy Python that loads it"), this,
+                           [this, t] { copyText(pythonSnippet(session_.path(), session_.catalog(), t)); });
+            menu.addAction(tr("Copy command that shows it"), this, [this, name] {
+                copyText(shellLine({"shardscope", "show", session_.path(), name}));
+            });
+        }
+        menu.addSeparator();
+    }
+    Exports exports;
+    exports.name = QStringLiteral("tensors");
+    exports.rows = [this]() -> const QAbstractItemModel* { return model_; };
+    addExportActions(menu, exports, this);
+    menu.exec(view_->viewport()->mapToGlobal(at));
+}
+
+}  // namespace shardscope::ui

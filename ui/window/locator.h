@@ -1,0 +1,59 @@
+// One box for tensors, ranks, files and actions (Ctrl+K). A prefix narrows it: "t " tensors, "r " ranks, "f "
+// files, ">" actions. Letters need not be neighbours: "l3w1" finds layers.3.mlp.w1.
+#pragma once
+
+#include <QFrame>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "ui/models/session.h"
+
+class QAction;
+class QLabel;
+class QLineEdit;
+class QListWidget;
+
+namespace shardscope::ui {
+
+// How well `pattern` (lower case) fits `text` as letters in this order; negative when it does not.
+// Neighbours, word beginnings and short texts count more.
+int fuzzyScore(std::string_view pattern, std::string_view text);
+
+class Locator : public QFrame {
+    Q_OBJECT
+  public:
+    // `actions` is asked each time; disabled ones are left out.
+    Locator(Session& session, std::function<QList<QAction*>()> actions, QWidget* window);
+    ~Locator() override;
+
+    // Shows it over the top of the window, with `prefix` typed in.
+    void open(const QString& prefix = {});
+    QLineEdit& line() { return *line_; }
+    QListWidget& list() { return *list_; }
+
+  protected:
+    bool eventFilter(QObject* watched, QEvent* event) override;
+
+  private:
+    struct Hit {
+        enum class Kind { tensor, module, rank, file, action } kind = Kind::tensor;
+        uint32_t id = 0;
+        int score = 0;
+        QString text;
+    };
+    void search();
+    void show(const std::vector<Hit>& hits);
+    void run(int row);
+
+    Session& session_;
+    std::function<QList<QAction*>()> actions_;
+    QLineEdit* line_;
+    QListWidget* list_;
+    QLabel* hint_;
+    Ticket ticket_;
+    std::vector<Hit> hits_;
+    QList<QAction*> shownActions_;
+};
+
+}  // namespace shardscope::ui

@@ -1,0 +1,102 @@
+// The window of one checkpoint: tree, pages, details, docks for findings, jobs and log; one selection shared
+// by all.
+#pragma once
+
+#include <QMainWindow>
+
+#include "ui/models/session.h"
+
+class QLabel;
+class QProgressBar;
+class QStackedWidget;
+class QTabWidget;
+class QToolButton;
+
+namespace shardscope::ui {
+
+class Banner;
+class Breadcrumb;
+class ConvertWizard;
+class DetailsPanel;
+class FindingsPanel;
+class JobsPanel;
+class Locator;
+class LogPanel;
+class StartPage;
+class TreePanel;
+class Windows;
+enum class ThemeChoice;
+
+class MainWindow : public QMainWindow {
+    Q_OBJECT
+  public:
+    explicit MainWindow(Windows& windows);
+    ~MainWindow() override;
+
+    Session& session() { return *session_; }
+    FindingsPanel& findings() { return *findings_; }
+    TreePanel& tree() { return *tree_; }
+    Banner& banner() { return *banner_; }
+    Locator& locator() { return *locator_; }
+    JobsPanel& jobs() { return *jobs_; }
+    StartPage& startPage() { return *start_; }
+    QTabWidget& tabs() { return *tabs_; }
+
+    void chooseDirectory();
+    void chooseFile();
+    void openSample();
+    void openPath(const QString& path);
+    ConvertWizard* convert();  // shows the wizard for this checkpoint; null without one
+
+    enum class Perspective { inspect, convert, compare };
+    void setPerspective(Perspective perspective);
+    void resetLayout();
+
+  protected:
+    void closeEvent(QCloseEvent* event) override;
+    void dragEnterEvent(QDragEnterEvent* event) override;
+    void dragLeaveEvent(QDragLeaveEvent* event) override;
+    void dropEvent(QDropEvent* event) override;
+
+  private:
+    void makePages();
+    void makeDocks();
+    void makeActions();
+    void makeStatusBar();
+    void follow();
+    void stateChanged();
+    void reportChanged();
+    void showStatus();
+    void showTasks();
+    void fillRecentMenu();
+    void setTheme(ThemeChoice choice);
+    void log(Severity severity, const QString& text);
+    QAction* add(QMenu* menu, const QString& text, const QList<QKeySequence>& keys, std::function<void()> run,
+                 bool needsCheckpoint = false);
+    void restoreLayout();
+
+    Windows& windows_;
+    std::unique_ptr<Session> session_;
+    Banner* banner_;
+    Breadcrumb* breadcrumb_;
+    QStackedWidget* central_;
+    StartPage* start_;
+    QTabWidget* tabs_;
+    TreePanel* tree_;
+    DetailsPanel* details_;
+    FindingsPanel* findings_;
+    JobsPanel* jobs_;
+    LogPanel* log_;
+    Locator* locator_;
+    QPointer<ConvertWizard> wizard_;
+    QDockWidget *treeDock_, *detailsDock_, *findingsDock_, *jobsDock_, *logDock_;
+    QMenu *recentMenu_, *viewMenu_;
+    QAction *back_, *forward_;
+    QList<QAction*> actions_, checkpointActions_;
+    QLabel *depth_, *totals_, *task_;
+    QProgressBar* taskBar_;
+    QToolButton* taskCancel_;
+    QByteArray defaultState_;
+};
+
+}  // namespace shardscope::ui
