@@ -1,10 +1,250 @@
 #include "support/gui_test.h"
+#include "ui/bridge/selection.h"
+#include "ui/bridge/tasks.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
 
+// Lets work wait until the test opens the gate.
+class Gate {
+  public:
+    void open() { open_.store(true); }
+    Status wait(const TaskContext& context) const {
+        while (!open_.load()) {
+            SHARDSCOPE_TRY(context.stop.poll());
+            QThread::msleep(2);
+        }
+        return {};
+    }
+
+  private:
+    std::atomic<bool> open_{false};
+};
+
 class BridgeTest : public QObject {
     Q_OBJECT
+  private slots:
+    void answersComeOnTheGuiThread() {
+        Tasks tasks;
+        int answer = 0;
+        QThread* worked = nullptr;
+        QThread* answered = nullptr;
+        const Ticket ticket = tasks.run<int>(
+            "count",
+            [&](const TaskContext&) -> Result<int> {
+                worked = QThread::currentThread();
+                return 42;
+            },
+            [&](Result<int> result) {
+                answered = QThread::currentThread();
+                answer = result.ok() ? *result : -1;
+            });
+        QVERIFY(ticket.running());
+        QTRY_COMPARE(answer, 42);
+        QCOMPARE(answered, QThread::currentThread());
+        QVERIFY(worked != answered);
+        QVERIFY(!ticket.running());
+    }
+
+    void droppedAnswersNeverArrive() {
+        Gate gate;
+        bool answered = false;
+        {
+            Tasks tasks;
+            Ticket ticket = tasks.run<int>(
+                "wait",
+                [&](const TaskContext& context) -> Result<int> {
+                    SHARDSCOPE_TRY(gate.wait(context));
+                    return 1;
+                },
+                [&](Result<int>) { answered = true; });
+            ticket.drop();
+            QVERIFY(!ticket.running());
+            // So do those of a destroyed owner.
+            tasks.run<int>(
+                "wait",
+                [&](const TaskContext& context) -> Result<int> {
+                    SHARDSCOPE_TRY(gate.wait(context));
+                    return 1;
+                },
+                [&](Result<int>) { answered = true; });
+        }
+        gate.open();
+        Tasks::waitForAll();
+        QCoreApplication::processEvents();
+        QVERIFY(!answered);
+    }
+
+    void cancelIsAnAnswer() {
+        Gate gate;
+        Tasks tasks;
+        std::optional<ErrorCode> code;
+        Ticket ticket = tasks.run<int>(
+            "wait",
+            [&](const TaskContext& context) -> Result<int> {
+                SHARDSCOPE_TRY(gate.wait(context));
+                return 1;
+            },
+            [&](Result<int> result) { code = result.ok() ? ErrorCode::internal : result.error().code; });
+        ticket.cancel();
+        QTRY_VERIFY(code.has_value());
+        QCOMPARE(*code, ErrorCode::cancelled);
+    }
+
+    void exceptionsAreErrors() {
+        Tasks tasks;
+        std::vector<ErrorCode> codes;
+        const auto done = [&](Result<int> result) { codes.push_back(result.error().code); };
+        tasks.run<int>(
+            "throw", [](const TaskContext&) -> Result<int> { throw std::runtime_error("no"); }, done);
+        QTRY_COMPARE(codes.size(), size_t{1});
+        tasks.run<int>(
+            "throw", [](const TaskContext&) -> Result<int> { throw std::bad_alloc(); }, done);
+        QTRY_COMPARE(codes.size(), size_t{2});
+        QCOMPARE(codes, (std::vector<ErrorCode>{ErrorCode::internal, ErrorCode::limit}));
+    }
+
+    void progressAtMostTenTimesASecond() {
+        Gate gate;
+        Tasks tasks;
+        QSignalSpy spy(&tasks, &Tasks::progressed);
+        bool done = false;
+        const Ticket ticket = tasks.run<int>(
+            "read",
+            [&](const TaskContext& context) -> Result<int> {
+                context.progress->begin(Progress::Phase::read, 1000);
+                context.progress->add(250);
+                SHARDSCOPE_TRY(gate.wait(context));
+                return 1;
+            },
+            [&](Result<int>) { done = true; });
+        QTest::qWait(1050);
+        QVERIFY(spy.size() <= 11);
+        QVERIFY(spy.size() >= 3);
+        const TaskStatus status = ticket.status();
+        QCOMPARE(status.total, uint64_t{1000});
+        QCOMPARE(status.done, uint64_t{250});
+        QVERIFY(status.rate > 0);
+        QCOMPARE(tasks.running().size(), size_t{1});
+        gate.open();
+        QTRY_VERIFY(done);
+        QCOMPARE(tasks.running().size(), size_t{0});
+    }
+
+    void historyOfSelection() {
+        Selection selection;
+        QVERIFY(!selection.canGoBack());
+        selection.selectTensor(3);
+        selection.setPage(Page::tensor);
+        selection.selectChunk(4, 17, 2, 1);
+        selection.back();
+        QCOMPARE(selection.current().tensor, 3U);
+        QCOMPARE(selection.current().page, Page::tensor);
+        selection.back();
+        QCOMPARE(selection.current().page, Page::overview);
+        selection.forward();
+        selection.forward();
+        QCOMPARE(selection.current().chunk, 17U);
+        QVERIFY(!selection.canGoForward());
+        selection.selectTensor(5);
+        QCOMPARE(selection.current().chunk, kNone);
+        // Typing is one step.
+        selection.setFilter("a");
+        selection.setFilter("ab");
+        selection.setFilter("abc");
+        selection.back();
+        QCOMPARE(selection.current().filter, QString());
+        selection.forward();
+        QCOMPARE(selection.current().filter, QStringLiteral("abc"));
+    }
+
+    void lateOpenDoesNotReplaceANewerOne() {
+        auto engine = std::make_shared<ScriptedEngine>();
+        auto first = std::make_shared<Gate>();
+        auto calls = std::make_shared<std::atomic<int>>(0);
+        engine->before = [first, calls](const std::string& call, const TaskContext&) -> Status {
+            if (call == "open" && calls->fetch_add(1) == 0) return first->wait({});  // deaf to being stopped
+            return {};
+        };
+        Session session(engine);
+        session.open(sampleCheckpoint());
+        QTRY_COMPARE(calls->load(), 1);
+        session.open(genuineCheckpoint("dcp/" + QDir(QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/dcp"))
+                                                    .entryList(QDir::Dirs | QDir::NoDotAndDotDot)
+                                                    .value(0)));
+        QTRY_COMPARE(session.state(), Session::State::open);
+        const CheckpointPtr shown = session.checkpoint();
+        first->open();
+        Tasks::waitForAll();
+        QCoreApplication::processEvents();
+        QCOMPARE(session.checkpoint(), shown);
+    }
+
+    void failuresAndCancel() {
+        auto engine = std::make_shared<ScriptedEngine>();
+        Session session(engine);
+        session.open("/nowhere/at/all");
+        QTRY_COMPARE(session.state(), Session::State::failed);
+        QCOMPARE(session.error()->code, ErrorCode::notFound);
+        QVERIFY(errorSentence(*session.error()).endsWith('.'));
+        auto gate = std::make_shared<Gate>();
+        engine->before = [gate](const std::string& call, const TaskContext& context) -> Status {
+            return call == "open" ? gate->wait(context) : Status();
+        };
+        session.open(sampleCheckpoint());
+        session.cancel();
+        QTRY_COMPARE(session.state(), Session::State::empty);
+        engine->before = nullptr;
+        session.open(sampleCheckpoint());
+        QTRY_COMPARE(session.state(), Session::State::open);
+        // A failing validation is told, and what was open stays.
+        engine->before = [](const std::string& call, const TaskContext&) -> Status {
+            return call == "validate" ? Status(makeError(ErrorCode::io, "the disk is gone")) : Status();
+        };
+        session.validate(ValidateLevel::files);
+        QTRY_VERIFY(session.validationError().has_value());
+        QCOMPARE(session.state(), Session::State::open);
+        QVERIFY(!session.report());
+    }
+
+    void changesOfFilesAreSeen() {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        auto session = openSession(copy);
+        QCOMPARE(session->state(), Session::State::open);
+        session->checkForChanges();
+        QTRY_COMPARE(session->tasks().running().size(), size_t{0});
+        QVERIFY(session->changedFiles().isEmpty());
+        QString data;
+        for (const FileInfo& file : session->catalog().files()) {
+            if (!file.metadata) data = copy + '/' + QString::fromStdString(file.path);
+        }
+        QVERIFY(QFile::resize(data, 10));
+        QSignalSpy spy(session.get(), &Session::filesChanged);
+        session->checkForChanges();
+        QTRY_COMPARE(spy.size(), 1);
+        QVERIFY(session->changedFiles().contains(QFileInfo(data).fileName()));
+        // Reloading shows the damage, and keeps the place by name.
+        const std::string name(session->catalog().name(1));
+        session->selection().selectTensor(1);
+        session->reload();
+        QTRY_VERIFY(session->state() == Session::State::open && session->hasFacts());
+        QVERIFY(session->facts()->damagedTensors > 0);
+        QCOMPARE(std::string(session->catalog().name(session->selection().current().tensor)), name);
+    }
+
+    void sliceOfValues() {
+        auto session = openSession(sampleCheckpoint());
+        const auto engine = localEngine();
+        for (TensorId t = 0; t < session->catalog().tensorCount(); ++t) {
+            if (session->catalog().shape(t).size() != 2) continue;
+            const auto slice = engine->slice(session->checkpoint(), {t, 0, 1, {0, 0}, 8, 8}, {});
+            QVERIFY2(slice.ok(), slice.ok() ? "" : describe(slice.error()).c_str());
+            QVERIFY(slice->rows <= 8 && slice->columns <= 8);
+            QCOMPARE(slice->values.size(), static_cast<size_t>(slice->rows * slice->columns));
+            return;
+        }
+        QFAIL("the sample has no matrix");
+    }
 };
 
 SHARDSCOPE_GUI_TEST_MAIN(BridgeTest)

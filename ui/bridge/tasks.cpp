@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <optional>
 
 namespace shardscope::ui {
 
@@ -20,7 +21,8 @@ struct Ticket::State {
     // Touched by the GUI thread only.
     bool running = true;
     bool dropped = false;
-    Progress::Phase phase = Progress::Phase::open;
+    // The phase of the last look at it; none before the first.
+    std::optional<Progress::Phase> phase;
     Clock::time_point phaseStart = start;
 };
 
@@ -68,10 +70,8 @@ TaskStatus Ticket::status() const {
     status.total = state.progress.bytesTotal();
     status.tensor = QString::fromStdString(state.progress.tensor());
     status.seconds = std::chrono::duration<double>(now - state.start).count();
-    if (status.phase != state.phase) {
-        state.phase = status.phase;
-        state.phaseStart = now;
-    }
+    if (state.phase && status.phase != *state.phase) state.phaseStart = now;
+    state.phase = status.phase;
     const double inPhase = std::chrono::duration<double>(now - state.phaseStart).count();
     if (inPhase > 0.2 && status.done > 0) {
         status.rate = static_cast<double>(status.done) / inPhase;
