@@ -1,4 +1,5 @@
 #include <QAbstractItemModelTester>
+#include <QAccessible>
 #include <QApplication>
 #include <QComboBox>
 #include <QElapsedTimer>
@@ -173,7 +174,7 @@ class PlacementTest : public QObject {
         QCOMPARE(matrix->cellText(row, 7),
                  QStringLiteral(
                      "model.layers.0.mlp.w0.weight on rank 7 (pp0 dp1 tp3): rows 2048–4095 of 4096, columns "
-                     "3072–4095 of 4096, 4 MiB, __7_0.distcp"));
+                     "3072–4095 of 4096, 4.00 MiB, __7_0.distcp"));
         QVERIFY(!detail.at(8));
         QVERIFY(matrix->cellText(row, 8).endsWith("nothing"));
     }
@@ -368,6 +369,29 @@ class PlacementTest : public QObject {
         if (QWidget* popup = QApplication::activePopupWidget()) popup->close();
     }
 
+    void isATableForAssistiveTechnology() {
+        const auto session = openSynthetic(syntheticModel({}));
+        const auto page = showPage(*session);
+        QAccessibleInterface* table = QAccessible::queryAccessibleInterface(&page->map());
+        QVERIFY(table && table->tableInterface());
+        QCOMPARE(table->role(), QAccessible::Table);
+        QCOMPARE(table->tableInterface()->rowCount(), static_cast<int>(page->map().matrix()->rowCount()));
+        QCOMPARE(table->childCount(), table->tableInterface()->rowCount() * 32);
+        QVERIFY(!table->focusChild());
+        page->map().setCurrent({2, 5});
+        QAccessibleInterface* cell = table->focusChild();
+        QVERIFY(cell);
+        QCOMPARE(cell->role(), QAccessible::Cell);
+        QVERIFY(cell->text(QAccessible::Name).contains("on rank 5"));
+        QCOMPARE(table->indexOfChild(cell), 2 * 32 + 5);
+        QCOMPARE(table->child(2 * 32 + 5), cell);
+        QVERIFY(cell->state().focused);
+        QCOMPARE(table->childAt(cell->rect().center().x(), cell->rect().center().y()), cell);
+        QCOMPARE(table->tableInterface()->columnDescription(5), QStringLiteral("rank 5 (pp0 dp1 tp1)"));
+        for (int i = 0; i < 600; ++i)
+            QVERIFY(table->child(i)->isValid());
+    }
+
     void followsTheSelection() {
         const auto session = openSynthetic(syntheticModel({}));
         const auto page = showPage(*session);
@@ -529,7 +553,8 @@ class PlacementTest : public QObject {
             shoot(*page, QStringLiteral("placement-%1-%2").arg(kind, dark ? "dark" : "light"));
         QVERIFY(!image.isNull());
         if (kind == "large") {
-            page->map().zoomBy(6, page->map().gridRect().center());
+            page->map().zoomBy(6, page->map().cellRect(page->map().current()).center());
+            QTest::qWait(30);
             shoot(*page, QStringLiteral("placement-zoomed-%1").arg(dark ? "dark" : "light"));
         }
         applyTheme(ThemeChoice::light);

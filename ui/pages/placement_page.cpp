@@ -297,7 +297,7 @@ void PlacementPage::fillAxisOrders() {
     const auto mesh = session_.facts() ? session_.facts()->mesh : std::nullopt;
     const QString before = axes_->currentText();
     axes_->clear();
-    if (mesh && mesh->axes.size() > 1) {
+    if (mesh && !mesh->axes.empty()) {
         for (const std::vector<int>& order : axisOrders(mesh->axes.size())) {
             QStringList names;
             QVariantList value;

@@ -182,6 +182,8 @@ QWidget* TensorPage::makeControls() {
     };
     across_ = new QComboBox(bar);
     down_ = new QComboBox(bar);
+    for (QComboBox* combo : {across_, down_})
+        combo->setSizeAdjustPolicy(QComboBox::AdjustToContents);
     ghostMesh_ = new QLineEdit(bar);
     ghostRule_ = new QLineEdit(bar);
     add(tr("Ac&ross"), across_, tr("Dimension across"), tr("Dimension drawn from left to right"));

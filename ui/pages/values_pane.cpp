@@ -42,10 +42,13 @@ ValuesPane::ValuesPane(Session& session, QWidget* parent) : QWidget(parent), ses
 
     auto* panes = new QHBoxLayout;
     panes->setSpacing(10);
+    statisticsNames_ = new QLabel(this);
+    statisticsNames_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
+    panes->addWidget(statisticsNames_);
     statistics_ = new QLabel(this);
     statistics_->setTextFormat(Qt::PlainText);
     statistics_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
-    statistics_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
+    statistics_->setAlignment(Qt::AlignTop | Qt::AlignRight);
     statistics_->setAccessibleName(tr("Statistics of the values"));
     panes->addWidget(statistics_);
     auto* left = new QVBoxLayout;
@@ -104,6 +107,8 @@ void ValuesPane::setTensor(TensorId tensor, const BoxView& view) {
         histogram_->setBins({}, 0, 0);
         heatmap_->clear();
         statistics_->clear();
+        statisticsNames_->clear();
+        statistics_->setAccessibleDescription({});
         sliceLabel_->setText(tr("Slice"));
         showCost();
         showProgress();
@@ -126,7 +131,9 @@ void ValuesPane::read() {
     if (tensor_ == kNone || !session_.checkpoint()) return;
     wanted_ = true;
     statisticsTicket_.drop();
-    statistics_->setText(tr("Reading…"));
+    statisticsNames_->setText(tr("Reading…"));
+    statistics_->clear();
+    statistics_->setAccessibleDescription({});
     cost_->clear();
     statisticsTicket_ = session_.tasks().run<TensorStatistics>(
         tr("Reading values of %1").arg(toQString(session_.catalog().name(tensor_))),
@@ -139,7 +146,7 @@ void ValuesPane::read() {
                 return;
             }
             const bool cancelled = answer.error().code == ErrorCode::cancelled;
-            statistics_->setText(cancelled ? tr("Cancelled") : tr("Not read"));
+            statisticsNames_->setText(cancelled ? tr("Cancelled") : tr("Not read"));
             cost_->setText(cancelled ? tr("Reading was cancelled.") : errorSentence(answer.error()));
         });
     readSlice();
@@ -182,16 +189,17 @@ void ValuesPane::readSlice() {
 }
 
 void ValuesPane::showStatistics(const TensorStatistics& s) {
-    const auto line = [](const QString& name, const QString& value) {
-        return QStringLiteral("%1  %2").arg(name, value);
+    QStringList names, values;
+    const auto add = [&](const QString& name, const QString& value) {
+        names += name;
+        values += value;
     };
-    QStringList lines;
-    lines += line(tr("Elements"), numberText(s.elements));
+    add(tr("Elements"), numberText(s.elements));
     if (s.finite > 0) {
-        lines += line(tr("Min"), valueText(s.min));
-        lines += line(tr("Max"), valueText(s.max));
-        lines += line(tr("Mean"), valueText(s.mean));
-        lines += line(tr("Deviation"), valueText(s.deviation));
+        add(tr("Min"), valueText(s.min));
+        add(tr("Max"), valueText(s.max));
+        add(tr("Mean"), valueText(s.mean));
+        add(tr("Deviation"), valueText(s.deviation));
     }
     const auto share = [&](uint64_t count) {
         return count == 0 ? QStringLiteral("0")
@@ -199,10 +207,15 @@ void ValuesPane::showStatistics(const TensorStatistics& s) {
                                 numberText(count),
                                 ratioText(static_cast<double>(count) / static_cast<double>(s.elements)));
     };
-    lines += line(tr("NaN"), share(s.nan));
-    lines += line(tr("Infinite"), share(s.inf));
-    lines += line(tr("Zero"), share(s.zero));
-    statistics_->setText(lines.join('\n'));
+    add(tr("NaN"), share(s.nan));
+    add(tr("Infinite"), share(s.inf));
+    add(tr("Zero"), share(s.zero));
+    statisticsNames_->setText(names.join('\n'));
+    statistics_->setText(values.join('\n'));
+    QStringList spoken;
+    for (qsizetype i = 0; i < names.size(); ++i)
+        spoken += QStringLiteral("%1\t%2").arg(names[i], values[i]);
+    statistics_->setAccessibleDescription(spoken.join('\n'));
     histogram_->setBins(s.histogram, s.min, s.max);
     cost_->setText(tr("%1 values read").arg(numberText(s.elements)));
 }
@@ -223,7 +236,8 @@ void ValuesPane::showProgress() {
 void ValuesPane::showMenu(QWidget* picture, const QPoint& position) {
     auto* menu = new QMenu(this);
     menu->setAttribute(Qt::WA_DeleteOnClose);
-    menu->addAction(tr("Copy the statistics"), this, [this] { copyText(statistics_->text()); })
+    menu->addAction(tr("Copy the statistics"), this,
+                    [this] { copyText(statistics_->accessibleDescription()); })
         ->setEnabled(!statistics_->text().isEmpty());
     addExportActions(*menu, {QStringLiteral("values"), picture, nullptr}, this);
     menu->popup(position);

@@ -43,6 +43,7 @@ class ValuesPane : public QWidget {
     QPushButton* cancel_;
     QLabel* cost_;
     QProgressBar* progress_;
+    QLabel* statisticsNames_;
     QLabel* statistics_;
     QCheckBox* logCounts_;
     QCheckBox* logValues_;

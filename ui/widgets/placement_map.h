@@ -15,6 +15,8 @@
 
 #include "ui/models/placement_matrix.h"
 
+class QAccessibleInterface;
+
 namespace shardscope::ui {
 
 class PlacementMap : public QAbstractScrollArea {
@@ -140,6 +142,9 @@ class PlacementMap : public QAbstractScrollArea {
     bool spaceHeld_ = false;
     QPoint pressedAt_, scrolledAt_;
 };
+
+// Makes the map a table for assistive technology; a factory for QAccessible.
+QAccessibleInterface* placementMapAccess(const QString& className, QObject* object);
 
 // Colours of PlacementMatrix's cell bytes in the present theme.
 const std::vector<QRgb>& placementColors();

@@ -59,9 +59,14 @@ const std::vector<QRgb>& placementColors() {
 }
 
 const RowDetail& PlacementMap::detail(uint32_t row) {
-    if (const auto known = details_.find(row); known != details_.end()) return known->second;
-    if (details_.size() >= kKeptDetails) details_.clear();
-    return details_.emplace(row, matrix_->detail(row)).first->second;
+    auto known = details_.find(row);
+    if (known == details_.end()) {
+        if (details_.size() >= kKeptDetails) details_.clear();
+        known = details_.emplace(row, matrix_->detail(row)).first;
+    }
+    if (std::min(cellWidth_, cellHeight_) >= kTicks && !known->second.hasTicks)
+        matrix_->addTicks(row, known->second);
+    return known->second;
 }
 
 void PlacementMap::paintEvent(QPaintEvent*) {
@@ -322,8 +327,11 @@ void PlacementMap::paintLabels(QPainter& painter) {
         const auto index = static_cast<uint32_t>(r);
         const MatrixRow& row = matrix_->row(index);
         const double center = rowTop(r) + cellHeight_ / 2;
-        const QRectF box(6, center - line / 2, grid.left() - 14, line);
-        if (box.top() < grid.top() - line / 2) continue;
+        // A name that the header would cut moves down as long as it stays beside its row.
+        const double top =
+            std::max(center - line / 2, std::min<double>(grid.top(), rowTop(r) + cellHeight_ - line / 2));
+        const QRectF box(6, top, grid.left() - 14, line);
+        if (rowTop(r) + cellHeight_ < grid.top() + 1) continue;
         const bool here = current_.valid() && current_.row == index;
         if (here) painter.fillRect(QRectF(0, box.top(), grid.left(), line), faded(accentColor(), 40));
         double right = box.right();
