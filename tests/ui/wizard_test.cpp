@@ -4,6 +4,7 @@
 #include <QClipboard>
 #include <QComboBox>
 #include <QDir>
+#include <QFileDialog>
 #include <QLabel>
 #include <QLineEdit>
 #include <QListWidget>
@@ -14,6 +15,7 @@
 #include <QTabWidget>
 #include <QTableWidget>
 #include <QTreeView>
+#include <QTreeWidget>
 #include <atomic>
 
 #include "plan/request_text.h"
@@ -23,6 +25,7 @@
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/wizard_parts.h"
 #include "ui/pages/wizard_state.h"
+#include "ui/widgets/banner.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
@@ -232,6 +235,70 @@ class WizardTest : public QObject {
         QTest::keyClick(fill, Qt::Key_Down);
         QCOMPARE(wizard.spec().fillGaps, FillGaps::nan);
         QTRY_VERIFY_WITH_TIMEOUT(start->isEnabled(), kPatience);
+    }
+
+    void recipesThroughTheDialogs() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        spec.rename = {QStringLiteral("^model\\.=")};
+        spec.mesh = QStringLiteral("tp=4");
+        spec.shard = {QStringLiteral("*:tp=0")};
+        wizard.setSpec(spec);
+        wizard.show();
+        const QString file = fresh() + "/saved.json";
+        const auto answer = [&](const char* button) {
+            QTest::mouseClick(named<QPushButton>(wizard, button), Qt::LeftButton);
+            auto* dialog = wizard.findChild<QFileDialog*>();
+            QVERIFY(dialog);
+            auto* name = dialog->findChild<QLineEdit*>(QStringLiteral("fileNameEdit"));
+            QVERIFY(name);
+            name->setText(file);
+            QTest::keyClick(name, Qt::Key_Return);
+            QTRY_VERIFY(!wizard.findChild<QFileDialog*>());
+        };
+        answer("saveRecipe");
+        QVERIFY(QFile::exists(file));
+        const ConversionSpec before = wizard.spec();
+        wizard.setSpec({});
+        QVERIFY(wizard.spec().mesh.isEmpty());
+        answer("loadRecipe");
+        QVERIFY(wizard.spec() == before);
+        waitUntilReady(wizard);
+
+        QFile broken(file);
+        QVERIFY(broken.open(QIODevice::WriteOnly));
+        broken.write("{\"selekt\":[]}");
+        broken.close();
+        answer("loadRecipe");
+        QVERIFY(wizard.findChild<Banner*>()->text().contains(QStringLiteral("selekt")));
+        QVERIFY(wizard.spec() == before);
+    }
+
+    void validatesOnTheWay() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        auto* validation = named<QLabel>(wizard, "sourceValidation");
+        QVERIFY(validation->text().contains(QStringLiteral("Not validated")));
+        QTest::mouseClick(buttonWith(wizard, QStringLiteral("Validate now")), Qt::LeftButton);
+        QTRY_VERIFY_WITH_TIMEOUT(validation->text().startsWith(QStringLiteral("✓")), kPatience);
+        shoot(wizard, QStringLiteral("wizard-validated"));
+        // The bytes by rank, as a table.
+        wizard.showPage(placement);
+        waitUntilReady(wizard);
+        for (QCheckBox* box : wizard.findChildren<QCheckBox*>()) {
+            if (box->isVisible() && box->text() == QStringLiteral("Show as table"))
+                QTest::mouseClick(box, Qt::LeftButton, {}, {8, box->height() / 2});
+        }
+        shoot(wizard, QStringLiteral("wizard-rank-table"));
+        bool shown = false;
+        for (QTreeWidget* table : wizard.findChildren<QTreeWidget*>())
+            shown = shown || (table->isVisible() && table->topLevelItemCount() == 4);
+        QVERIFY(shown);
     }
 
     void whatStandsInTheWay() {

@@ -130,7 +130,7 @@ JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_
     split->addWidget(buildDetails());
     split->setStretchFactor(0, 3);
     split->setStretchFactor(1, 4);
-    split->setSizes({600, 640});
+    split->setSizes({640, 600});
 
     connect(&store_, &JobStore::listChanged, this, &JobsPanel::showList);
     connect(&store_, &JobStore::changed, this, [this](const QString& id) {
@@ -151,8 +151,10 @@ void JobsPanel::buildTable() {
     table_->setAccessibleName(tr("Jobs"));
     table_->setItemDelegateForColumn(JobTableModel::progress, new ProgressDelegate(table_));
     table_->header()->setStretchLastSection(false);
+    table_->header()->setSectionResizeMode(JobTableModel::title, QHeaderView::Stretch);
+    table_->header()->setMinimumSectionSize(fontMetrics().averageCharWidth() * 6);
     const int em = fontMetrics().averageCharWidth();
-    const int widths[] = {23, 13, 12, 25, 12, 11, 11};
+    const int widths[] = {23, 13, 12, 22, 12, 11, 11};
     for (int c = 0; c < JobTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c] * em);
     enableRowCopy(*table_);
@@ -224,7 +226,7 @@ QWidget* JobsPanel::buildDetails() {
     outcome_->setHeaderLabels({tr("Result"), tr("Value or reason")});
     outcome_->setAccessibleName(tr("Result of the job"));
     outcome_->setAlternatingRowColors(true);
-    outcome_->setColumnWidth(0, 200);
+    outcome_->setColumnWidth(0, 230);
     enableRowCopy(*outcome_);
     tabs_->addTab(outcome_, tr("Result"));
     layout->addWidget(tabs_, 1);

@@ -94,6 +94,7 @@ class PlacementStep : public WizardPage {
     void choose(Mode mode);
     void preset(const QString& axis, const QString& pattern);
     void takeRules();
+    void fillRankTable();
     QButtonGroup* modes_;
     QWidget *meshPart_, *likePart_;
     QLineEdit* mesh_;

@@ -102,6 +102,7 @@ PlacementStep::PlacementStep(WizardState& state)
     connect(asTable_, &QCheckBox::toggled, this, [this](bool on) {
         rankTable_->setVisible(on);
         bars_->setVisible(!on);
+        fillRankTable();
     });
     auto* lower = new QHBoxLayout;
     lower->setSpacing(12);
@@ -312,7 +313,15 @@ void PlacementStep::showOutlook() {
         lines += tr("%1 holds whole tensors only.").arg(toQString(target->info().title));
     legality_->setText(lines.join('\n'));
     bars_->setBytes(effect.before, effect.after);
+    fillRankTable();
+}
+
+// Only while it is looked at: there may be thousands of ranks.
+void PlacementStep::fillRankTable() {
     rankTable_->clear();
+    const auto& outlook = state_.outlook();
+    if (!asTable_->isChecked() || !outlook || outlook->error) return;
+    const PlacementEffect& effect = outlook->effect;
     const size_t ranks = std::min(kMostRankRows, std::max(effect.before.size(), effect.after.size()));
     QList<QTreeWidgetItem*> items;
     for (size_t r = 0; r < ranks; ++r) {
