@@ -265,7 +265,7 @@ class TensorPageTest : public QObject {
         histogram->setFocus();
         QTest::keyClick(histogram, Qt::Key_End);
         QVERIFY(histogram->currentBin() > 0);
-        QVERIFY(histogram->accessibleDescription().contains("values"));
+        QVERIFY(histogram->accessibleDescription().contains(" %)"));
         for (QCheckBox* box : page->findChildren<QCheckBox*>()) {
             if (box->text() == "Log counts" || box->text() == "Log scale")
                 QTest::mouseClick(box, Qt::LeftButton, {}, {8, box->height() / 2});

@@ -84,7 +84,8 @@ class PlacementMap : public QAbstractScrollArea {
     void mouseDoubleClickEvent(QMouseEvent* event) override;
     void contextMenuEvent(QContextMenuEvent* event) override;
     // Arrows move, with Shift they mark a region, with Ctrl they scroll; Home, End, with Ctrl first and last
-    // row; PgUp, PgDown; Enter opens; N, Shift+N next and previous finding; + - F zoom; Escape unmarks; Menu.
+    // row; PgUp, PgDown; Enter opens; N, Shift+N next and previous finding; + - F zoom; R takes the
+    // rank, Shift+R adds it to others; Escape unmarks; Menu.
     void keyPressEvent(QKeyEvent* event) override;
     void keyReleaseEvent(QKeyEvent* event) override;
     void focusInEvent(QFocusEvent* event) override;

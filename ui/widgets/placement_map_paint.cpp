@@ -22,24 +22,6 @@ QColor faded(QColor color, int alpha) {
     return color;
 }
 
-// Spreads what is wrong to the neighbours, so that a cell of less than a pixel is still seen.
-void spreadSevere(std::vector<uint8_t>& pixels, int width, int height) {
-    std::vector<std::pair<int, uint8_t>> severe;
-    const size_t most = pixels.size() / 16;  // beyond that it cannot be missed
-    for (int i = 0; i < width * height && severe.size() < most; ++i) {
-        if (pixels[static_cast<size_t>(i)] >= kSevere) severe.emplace_back(i, pixels[static_cast<size_t>(i)]);
-    }
-    for (const auto& [at, value] : severe) {
-        const int x = at % width, y = at / width;
-        for (int j = std::max(0, y - 1); j <= std::min(height - 1, y + 1); ++j) {
-            for (int i = std::max(0, x - 1); i <= std::min(width - 1, x + 1); ++i) {
-                uint8_t& pixel = pixels[static_cast<size_t>(j * width + i)];
-                pixel = std::max(pixel, value);
-            }
-        }
-    }
-}
-
 }  // namespace
 
 const std::vector<QRgb>& placementColors() {
@@ -108,7 +90,8 @@ void PlacementMap::paintRaster(QPainter& painter) {
         matrix_->pyramid().sample(horizontalScrollBar()->value() / cellWidth_, 1 / (cellWidth_ * ratio),
                                   size.width(), verticalScrollBar()->value() / cellHeight_,
                                   1 / (cellHeight_ * ratio), size.height(), pixels.data());
-        if (std::min(cellWidth_, cellHeight_) * ratio < 3) spreadSevere(pixels, size.width(), size.height());
+        if (std::min(cellWidth_, cellHeight_) * ratio < 3)
+            spreadWorst(pixels, size.width(), size.height(), kSevere);
         const std::vector<QRgb>& colors = placementColors();
         for (int y = 0; y < size.height(); ++y) {
             auto* line = reinterpret_cast<QRgb*>(raster_.scanLine(y));
