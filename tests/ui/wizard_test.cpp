@@ -294,6 +294,7 @@ class WizardTest : public QObject {
             if (box->isVisible() && box->text() == QStringLiteral("Show as table"))
                 QTest::mouseClick(box, Qt::LeftButton, {}, {8, box->height() / 2});
         }
+        QCoreApplication::processEvents();
         shoot(wizard, QStringLiteral("wizard-rank-table"));
         bool shown = false;
         for (QTreeWidget* table : wizard.findChildren<QTreeWidget*>())
