@@ -1,4 +1,5 @@
 #include <QAbstractItemModelTester>
+#include <QAccessible>
 #include <QApplication>
 #include <QComboBox>
 #include <QElapsedTimer>
@@ -9,6 +10,7 @@
 #include <QSignalSpy>
 #include <QTableView>
 #include <QToolButton>
+#include <ctime>
 
 #include "support/gui_test.h"
 #include "ui/models/placement_matrix.h"
@@ -89,6 +91,15 @@ class PlacementTest : public QObject {
         empty.sample(0, 1, 50, 0, 1, 50, out.data());
         QCOMPARE(empty.worst(0, 10, 0, 10), uint8_t{0});
         QCOMPARE(out.back(), uint8_t{0});
+    }
+
+    void oneBadPixelSpreads() {
+        std::vector<uint8_t> pixels(10 * 10, 50);
+        pixels[45] = 240;
+        pixels[99] = 200;
+        spreadWorst(pixels, 10, 10, 165);
+        QCOMPARE(std::count(pixels.begin(), pixels.end(), uint8_t{240}), 9);
+        QCOMPARE(std::count(pixels.begin(), pixels.end(), uint8_t{200}), 4);
     }
 
     void bytesRankSeverity() {
@@ -173,7 +184,7 @@ class PlacementTest : public QObject {
         QCOMPARE(matrix->cellText(row, 7),
                  QStringLiteral(
                      "model.layers.0.mlp.w0.weight on rank 7 (pp0 dp1 tp3): rows 2048–4095 of 4096, columns "
-                     "3072–4095 of 4096, 4 MiB, __7_0.distcp"));
+                     "3072–4095 of 4096, 4.00 MiB, __7_0.distcp"));
         QVERIFY(!detail.at(8));
         QVERIFY(matrix->cellText(row, 8).endsWith("nothing"));
     }
@@ -368,6 +379,29 @@ class PlacementTest : public QObject {
         if (QWidget* popup = QApplication::activePopupWidget()) popup->close();
     }
 
+    void isATableForAssistiveTechnology() {
+        const auto session = openSynthetic(syntheticModel({}));
+        const auto page = showPage(*session);
+        QAccessibleInterface* table = QAccessible::queryAccessibleInterface(&page->map());
+        QVERIFY(table && table->tableInterface());
+        QCOMPARE(table->role(), QAccessible::Table);
+        QCOMPARE(table->tableInterface()->rowCount(), static_cast<int>(page->map().matrix()->rowCount()));
+        QCOMPARE(table->childCount(), table->tableInterface()->rowCount() * 32);
+        QVERIFY(!table->focusChild());
+        page->map().setCurrent({2, 5});
+        QAccessibleInterface* cell = table->focusChild();
+        QVERIFY(cell);
+        QCOMPARE(cell->role(), QAccessible::Cell);
+        QVERIFY(cell->text(QAccessible::Name).contains("on rank 5"));
+        QCOMPARE(table->indexOfChild(cell), 2 * 32 + 5);
+        QCOMPARE(table->child(2 * 32 + 5), cell);
+        QVERIFY(cell->state().focused);
+        QCOMPARE(table->childAt(cell->rect().center().x(), cell->rect().center().y()), cell);
+        QCOMPARE(table->tableInterface()->columnDescription(5), QStringLiteral("rank 5 (pp0 dp1 tp1)"));
+        for (int i = 0; i < 600; ++i)
+            QVERIFY(table->child(i)->isValid());
+    }
+
     void followsTheSelection() {
         const auto session = openSynthetic(syntheticModel({}));
         const auto page = showPage(*session);
@@ -391,6 +425,14 @@ class PlacementTest : public QObject {
         QCOMPARE(session->selection().current().ranks, std::vector<uint32_t>{2});
         QTest::mouseClick(map.viewport(), Qt::LeftButton, Qt::ControlModifier, header(6));
         QCOMPARE(session->selection().current().ranks, (std::vector<uint32_t>{2, 6}));
+        // And by keys.
+        map.setCurrent({0, 3});
+        QTest::keyClick(&map, Qt::Key_R);
+        QTest::keyClick(&map, Qt::Key_Right);
+        session->selection().selectRanks({3});
+        map.setCurrent({0, 4});
+        QTest::keyClick(&map, Qt::Key_R, Qt::ShiftModifier);
+        QCOMPARE(session->selection().current().ranks, (std::vector<uint32_t>{3, 4}));
     }
 
     void foldingAndOrderFromTheToolbar() {
@@ -409,6 +451,19 @@ class PlacementTest : public QObject {
         QTest::mouseClick(button(*page, "Show as table"), Qt::LeftButton);
         auto* table = page->findChild<QTableView*>();
         QTRY_COMPARE(static_cast<size_t>(table->model()->rowCount()), session->catalog().chunkCount());
+    }
+
+    void anotherCheckpointReplacesTheMap() {
+        auto session = openSession(sampleCheckpoint());
+        const auto page = showPage(*session);
+        const auto first = session->checkpoint();
+        page->map().nextFinding(true);
+        session->open(genuineCheckpoint("dcp/t2.15.0-damaged-gap"));
+        QTRY_VERIFY(session->checkpoint() != first);
+        QVERIFY(!page->map().matrix() || page->map().matrix()->checkpoint() == session->checkpoint());
+        QTRY_VERIFY(page->map().matrix() && page->map().matrix()->facts() && page->map().matrix()->hasGaps());
+        session->close();
+        QVERIFY(!page->map().matrix());
     }
 
     void emptyStates() {
@@ -456,20 +511,22 @@ class PlacementTest : public QObject {
         QImage image(map.viewport()->size(), QImage::Format_RGB32);
         QPainter painter(&image);
         const auto frame = [&](const char* what) {
-            constexpr int kFrames = 5;
-            qint64 worst = 0;
+            constexpr int kFrames = 7;
+            // Processor time, because other programs may run on the same machine.
+            double worst = 0, best = 1e9;
             for (int i = 0; i < kFrames; ++i) {
                 map.verticalScrollBar()->setValue(map.verticalScrollBar()->value() + 37 * i);
                 map.horizontalScrollBar()->setValue(map.horizontalScrollBar()->value() + 11 * i + 1);
-                emit map.verticalScrollBar()->valueChanged(map.verticalScrollBar()->value());
-                QElapsedTimer one;
-                one.start();
+                map.setMatrix(matrix);  // nothing is kept from the frame before
+                const std::clock_t start = std::clock();
                 map.viewport()->render(&painter);
-                worst = std::max(worst, one.nsecsElapsed());
+                const double took = 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+                worst = std::max(worst, took);
+                best = std::min(best, took);
             }
-            qInfo("frame, %s (cells of %.2f x %.2f): %.1f ms", what, map.cellSize().width(),
-                  map.cellSize().height(), static_cast<double>(worst) / 1e6);
-            QVERIFY(worst < 200'000'000);
+            qInfo("frame, %s (cells of %.2f x %.2f): %.1f to %.1f ms", what, map.cellSize().width(),
+                  map.cellSize().height(), best, worst);
+            QVERIFY(worst < 200);
         };
         frame("all in view");
         for (int i = 0; i < 4; ++i) {
@@ -529,7 +586,8 @@ class PlacementTest : public QObject {
             shoot(*page, QStringLiteral("placement-%1-%2").arg(kind, dark ? "dark" : "light"));
         QVERIFY(!image.isNull());
         if (kind == "large") {
-            page->map().zoomBy(6, page->map().gridRect().center());
+            page->map().zoomBy(6, page->map().cellRect(page->map().current()).center());
+            QTest::qWait(30);
             shoot(*page, QStringLiteral("placement-zoomed-%1").arg(dark ? "dark" : "light"));
         }
         applyTheme(ThemeChoice::light);

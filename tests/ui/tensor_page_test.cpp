@@ -265,7 +265,7 @@ class TensorPageTest : public QObject {
         histogram->setFocus();
         QTest::keyClick(histogram, Qt::Key_End);
         QVERIFY(histogram->currentBin() > 0);
-        QVERIFY(histogram->accessibleDescription().contains("values"));
+        QVERIFY(histogram->accessibleDescription().contains(" %)"));
         for (QCheckBox* box : page->findChildren<QCheckBox*>()) {
             if (box->text() == "Log counts" || box->text() == "Log scale")
                 QTest::mouseClick(box, Qt::LeftButton, {}, {8, box->height() / 2});
@@ -292,7 +292,7 @@ class TensorPageTest : public QObject {
                                 [](double v) { return std::isnan(v); });
         }
         QVERIFY(found);
-        QVERIFY(!showsText(*page, "NaN  0\n"));
+        QVERIFY(named<QLabel>(*page, "Statistics of the values")->accessibleDescription().contains("NaN\t8"));
         shoot(*page, "tensor-nan");
     }
 
@@ -342,7 +342,7 @@ class TensorPageTest : public QObject {
         select(*session, *page, 0);
         page->findChild<QTabWidget*>()->setCurrentIndex(1);
         QTest::mouseClick(readButton(*page), Qt::LeftButton);
-        QTRY_VERIFY(showsText(*page, "the disk went away"));
+        QTRY_VERIFY(showsText(*page, "disk went away"));
     }
 
     void emptyStates() {
@@ -464,6 +464,7 @@ class TensorPageTest : public QObject {
         }
         page->box().setFocus();
         QTest::keyClick(&page->box(), Qt::Key_Right);
+        QTest::qWait(30);
         QVERIFY(!shoot(*page, QStringLiteral("tensor-%1-%2").arg(kind, dark ? "dark" : "light")).isNull());
         applyTheme(ThemeChoice::light);
     }

@@ -67,14 +67,21 @@ std::vector<JobEntry> entries(const Json* array, const char* second) {
     return out;
 }
 
+// As a sentence: the engine's messages begin small, so that they can stand after a place.
+QString sentence(QString text) {
+    if (text.isEmpty()) return text;
+    text[0] = text[0].toUpper();
+    return text.endsWith('.') || text.endsWith('?') ? text : text + '.';
+}
+
 QString findingText(const Json& finding) {
     return QObject::tr("%1 NaN and %2 infinite values")
         .arg(numberText(count(finding, "nan")), numberText(count(finding, "inf")));
 }
 
 JobError errorOf(const Json& json) {
-    JobError error{text(json, "code"), text(json, "message"), text(json, "file"), text(json, "tensor"),
-                   text(json, "hint")};
+    JobError error{text(json, "code"), sentence(text(json, "message")), text(json, "file"),
+                   text(json, "tensor"), sentence(text(json, "hint"))};
     if (error.message.isEmpty())
         error.message = QObject::tr("The program reported a failure without saying what it was.");
     return error;
@@ -154,9 +161,9 @@ JobReader::JobReader(QString directory) : directory_(std::move(directory)) {
 Status JobReader::poll() {
     SHARDSCOPE_TRY(readDescription());
     // The process is asked before its results are looked for: what it wrote before it ended is then there.
-    const bool alive = !settled_ && processAlive();
-    readProgress();
     if (settled_) return {};
+    const bool alive = processAlive();
+    readProgress();
     const JobState before = job_.state;
     if (QFile::exists(directory_ + "/exit")) {
         readOutcome();
@@ -178,9 +185,9 @@ Status JobReader::poll() {
 }
 
 Status JobReader::readDescription() {
-    const QByteArray now = contents(directory_ + "/job.json");
-    if (now == description_ && !now.isEmpty()) return {};
-    const Json json = parse(now);
+    const QFileInfo file(directory_ + "/job.json");
+    if (file.exists() && file.lastModified() == described_ && file.size() == describedSize_) return {};
+    const Json json = parse(contents(file.filePath()));
     if (!json.is_object() || text(json, "schema") != QLatin1String("shardscope.job/1") ||
         !list(json, "arguments")) {
         return makeError(ErrorCode::damaged, "job.json does not describe a job")
@@ -192,7 +199,8 @@ Status JobReader::readDescription() {
         return makeError(ErrorCode::damaged, "job.json does not say when the job began")
             .inFile((directory_ + "/job.json").toStdString());
     }
-    description_ = now;
+    described_ = file.lastModified();
+    describedSize_ = file.size();
     ++version_;
     job_.title = text(json, "title");
     job_.source = exact(json, "source");

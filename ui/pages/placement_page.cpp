@@ -116,8 +116,14 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
             fillTable();
     });
     connect(&session, &Session::stateChanged, this, [this] {
+        // What is shown of another checkpoint goes at once: its numbers mean nothing in this one.
+        if (built_ != session_.checkpoint()) {
+            buildTicket_.drop();
+            showMatrix(nullptr);
+            fillAxisOrders();
+            invalidate();
+        }
         showState();
-        invalidate();
     });
     connect(&session, &Session::visibleChanged, this, &PlacementPage::invalidate);
     connect(&session, &Session::factsChanged, this, [this] {
@@ -297,7 +303,7 @@ void PlacementPage::fillAxisOrders() {
     const auto mesh = session_.facts() ? session_.facts()->mesh : std::nullopt;
     const QString before = axes_->currentText();
     axes_->clear();
-    if (mesh && mesh->axes.size() > 1) {
+    if (mesh && !mesh->axes.empty()) {
         for (const std::vector<int>& order : axisOrders(mesh->axes.size())) {
             QStringList names;
             QVariantList value;
@@ -334,6 +340,7 @@ void PlacementPage::invalidate() {
 void PlacementPage::build() {
     outdated_ = false;
     buildTicket_.drop();
+    built_ = session_.checkpoint();
     showState();
     if (!session_.checkpoint() || !session_.visibleTree() || session_.visible().empty()) {
         showMatrix(nullptr);
@@ -555,8 +562,11 @@ void PlacementPage::showMenu(const QPoint& position) {
         }
         menu->addSeparator();
     }
-    addExportActions(*menu, {QStringLiteral("placement"), map_->viewport(), nullptr}, this);
     menu->addAction(tr("Show as table"), this, [this] { asTable_->setChecked(true); });
+    menu->addSeparator();
+    Exports exports{QStringLiteral("placement"), map_->viewport(), nullptr};
+    if (asTable_->isChecked()) exports.rows = [this] { return chunks_; };
+    addExportActions(*menu, exports, this);
     menu->popup(position);
 }
 

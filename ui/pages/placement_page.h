@@ -75,6 +75,7 @@ class PlacementPage : public QWidget {
     ChunkTableModel* chunks_;
     QTimer later_;
     Ticket buildTicket_, tableTicket_;
+    CheckpointPtr built_;  // whose matrix is shown or being built
     bool outdated_ = true;
     bool applying_ = false;  // what changes the selection is this page
 };

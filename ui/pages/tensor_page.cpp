@@ -132,7 +132,13 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
                     }
                 }
             });
-    connect(&session, &Session::stateChanged, this, &TensorPage::invalidate);
+    connect(&session, &Session::stateChanged, this, [this] {
+        // What is shown of another checkpoint goes at once: its numbers mean nothing in this one.
+        if (of_ != session_.checkpoint())
+            refresh();
+        else
+            invalidate();
+    });
     connect(&session, &Session::factsChanged, this, &TensorPage::invalidate);
     later_.setSingleShot(true);
     later_.setInterval(0);
@@ -182,6 +188,8 @@ QWidget* TensorPage::makeControls() {
     };
     across_ = new QComboBox(bar);
     down_ = new QComboBox(bar);
+    for (QComboBox* combo : {across_, down_})
+        combo->setSizeAdjustPolicy(QComboBox::AdjustToContents);
     ghostMesh_ = new QLineEdit(bar);
     ghostRule_ = new QLineEdit(bar);
     add(tr("Ac&ross"), across_, tr("Dimension across"), tr("Dimension drawn from left to right"));

@@ -9,6 +9,7 @@
 #include <QVBoxLayout>
 #include <algorithm>
 
+#include "ui/models/text_table_model.h"
 #include "ui/models/texts.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/heatmap.h"
@@ -42,10 +43,13 @@ ValuesPane::ValuesPane(Session& session, QWidget* parent) : QWidget(parent), ses
 
     auto* panes = new QHBoxLayout;
     panes->setSpacing(10);
+    statisticsNames_ = new QLabel(this);
+    statisticsNames_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
+    panes->addWidget(statisticsNames_);
     statistics_ = new QLabel(this);
     statistics_->setTextFormat(Qt::PlainText);
     statistics_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
-    statistics_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
+    statistics_->setAlignment(Qt::AlignTop | Qt::AlignRight);
     statistics_->setAccessibleName(tr("Statistics of the values"));
     panes->addWidget(statistics_);
     auto* left = new QVBoxLayout;
@@ -104,6 +108,8 @@ void ValuesPane::setTensor(TensorId tensor, const BoxView& view) {
         histogram_->setBins({}, 0, 0);
         heatmap_->clear();
         statistics_->clear();
+        statisticsNames_->clear();
+        statistics_->setAccessibleDescription({});
         sliceLabel_->setText(tr("Slice"));
         showCost();
         showProgress();
@@ -126,7 +132,9 @@ void ValuesPane::read() {
     if (tensor_ == kNone || !session_.checkpoint()) return;
     wanted_ = true;
     statisticsTicket_.drop();
-    statistics_->setText(tr("Reading…"));
+    statisticsNames_->setText(tr("Reading…"));
+    statistics_->clear();
+    statistics_->setAccessibleDescription({});
     cost_->clear();
     statisticsTicket_ = session_.tasks().run<TensorStatistics>(
         tr("Reading values of %1").arg(toQString(session_.catalog().name(tensor_))),
@@ -139,7 +147,7 @@ void ValuesPane::read() {
                 return;
             }
             const bool cancelled = answer.error().code == ErrorCode::cancelled;
-            statistics_->setText(cancelled ? tr("Cancelled") : tr("Not read"));
+            statisticsNames_->setText(cancelled ? tr("Cancelled") : tr("Not read"));
             cost_->setText(cancelled ? tr("Reading was cancelled.") : errorSentence(answer.error()));
         });
     readSlice();
@@ -182,16 +190,17 @@ void ValuesPane::readSlice() {
 }
 
 void ValuesPane::showStatistics(const TensorStatistics& s) {
-    const auto line = [](const QString& name, const QString& value) {
-        return QStringLiteral("%1  %2").arg(name, value);
+    QStringList names, values;
+    const auto add = [&](const QString& name, const QString& value) {
+        names += name;
+        values += value;
     };
-    QStringList lines;
-    lines += line(tr("Elements"), numberText(s.elements));
+    add(tr("Elements"), numberText(s.elements));
     if (s.finite > 0) {
-        lines += line(tr("Min"), valueText(s.min));
-        lines += line(tr("Max"), valueText(s.max));
-        lines += line(tr("Mean"), valueText(s.mean));
-        lines += line(tr("Deviation"), valueText(s.deviation));
+        add(tr("Min"), valueText(s.min));
+        add(tr("Max"), valueText(s.max));
+        add(tr("Mean"), valueText(s.mean));
+        add(tr("Deviation"), valueText(s.deviation));
     }
     const auto share = [&](uint64_t count) {
         return count == 0 ? QStringLiteral("0")
@@ -199,10 +208,15 @@ void ValuesPane::showStatistics(const TensorStatistics& s) {
                                 numberText(count),
                                 ratioText(static_cast<double>(count) / static_cast<double>(s.elements)));
     };
-    lines += line(tr("NaN"), share(s.nan));
-    lines += line(tr("Infinite"), share(s.inf));
-    lines += line(tr("Zero"), share(s.zero));
-    statistics_->setText(lines.join('\n'));
+    add(tr("NaN"), share(s.nan));
+    add(tr("Infinite"), share(s.inf));
+    add(tr("Zero"), share(s.zero));
+    statisticsNames_->setText(names.join('\n'));
+    statistics_->setText(values.join('\n'));
+    QStringList spoken;
+    for (qsizetype i = 0; i < names.size(); ++i)
+        spoken += QStringLiteral("%1\t%2").arg(names[i], values[i]);
+    statistics_->setAccessibleDescription(spoken.join('\n'));
     histogram_->setBins(s.histogram, s.min, s.max);
     cost_->setText(tr("%1 values read").arg(numberText(s.elements)));
 }
@@ -220,12 +234,42 @@ void ValuesPane::showProgress() {
     progress_->setTextVisible(status.total > 0);
 }
 
+// The twins of the painted values, for CSV and JSON.
+const QAbstractItemModel* ValuesPane::rowsOf(const QWidget* picture) {
+    TextTableModel::Content content;
+    const auto exact = [](double value) { return QString::number(value, 'g', 17); };
+    if (picture == histogram_) {
+        rows_ = std::make_unique<TextTableModel>(QStringList{tr("From"), tr("To"), tr("Values")});
+        content.rows = static_cast<int>(histogram_->bins().size());
+        content.text = [this, exact](int row, int column) {
+            const auto [from, to] = histogram_->binRange(row);
+            return column == 0   ? exact(from)
+                   : column == 1 ? exact(to)
+                                 : QString::number(histogram_->bins()[static_cast<size_t>(row)]);
+        };
+    } else {
+        rows_ = std::make_unique<TextTableModel>(QStringList{tr("Row"), tr("Column"), tr("Value")});
+        const SliceValues& values = heatmap_->values();
+        content.rows = static_cast<int>(values.values.size());
+        content.text = [this, exact](int row, int column) {
+            const SliceValues& of = heatmap_->values();
+            return column == 0   ? QString::number(row / of.columns * of.rowStep)
+                   : column == 1 ? QString::number(row % of.columns * of.columnStep)
+                                 : exact(of.values[static_cast<size_t>(row)]);
+        };
+    }
+    rows_->setContent(std::move(content));
+    return rows_.get();
+}
+
 void ValuesPane::showMenu(QWidget* picture, const QPoint& position) {
     auto* menu = new QMenu(this);
     menu->setAttribute(Qt::WA_DeleteOnClose);
-    menu->addAction(tr("Copy the statistics"), this, [this] { copyText(statistics_->text()); })
+    menu->addAction(tr("Copy the statistics"), this,
+                    [this] { copyText(statistics_->accessibleDescription()); })
         ->setEnabled(!statistics_->text().isEmpty());
-    addExportActions(*menu, {QStringLiteral("values"), picture, nullptr}, this);
+    addExportActions(*menu, {QStringLiteral("values"), picture, [this, picture] { return rowsOf(picture); }},
+                     this);
     menu->popup(position);
 }
 

@@ -238,33 +238,31 @@ void Heatmap::paintEvent(QPaintEvent*) {
             painter.drawText(QRectF(0, -line, 400, line), Qt::AlignLeft, tr("dim %1 →").arg(rowAxis_));
             painter.restore();
         }
-        // Element numbers at round shares of each side.
+        // Element numbers, at even distances and not closer than they can be read.
         painter.setPen(faintTextColor());
-        constexpr int kNumbers = 4;
-        double freeX = -1e9, freeY = -1e9;
-        for (int i = 0; i <= kNumbers; ++i) {
-            if (columnAxis_ >= 0) {
-                const auto c =
-                    static_cast<int>(std::min<int64_t>(values_.columns * i / kNumbers, values_.columns - 1));
-                const QString text = QString::number(c * values_.columnStep);
-                const double x = cellRect({c, 0}).center().x(), width = metrics.horizontalAdvance(text);
-                if (x - width / 2 > freeX) {
-                    painter.drawText(QRectF(x - width, area.top() - line - 4, 2 * width, line),
-                                     Qt::AlignHCenter, text);
-                    painter.drawLine(QPointF(x, area.top() - 4), QPointF(x, area.top() - 1));
-                    freeX = x + width / 2 + 6;
-                }
+        const auto stepOf = [](double pixels, int64_t samples, double room) {
+            const double each = pixels / static_cast<double>(samples);
+            return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(room / each)));
+        };
+        if (columnAxis_ >= 0) {
+            const double widest =
+                metrics.horizontalAdvance(QString::number(values_.columns * values_.columnStep));
+            const int64_t step =
+                stepOf(area.width(), values_.columns, std::max(widest + 8, area.width() / 6));
+            for (int64_t c = 0; c < values_.columns; c += step) {
+                const double x = cellRect({static_cast<int>(c), 0}).center().x();
+                painter.drawText(QRectF(x - widest, area.top() - line - 4, 2 * widest, line),
+                                 Qt::AlignHCenter, QString::number(c * values_.columnStep));
+                painter.drawLine(QPointF(x, area.top() - 4), QPointF(x, area.top() - 1));
             }
-            if (rowAxis_ >= 0) {
-                const auto r =
-                    static_cast<int>(std::min<int64_t>(values_.rows * i / kNumbers, values_.rows - 1));
-                const double y = cellRect({0, r}).center().y();
-                if (y - line / 2 > freeY) {
-                    painter.drawText(QRectF(0, y - line / 2, area.left() - 6, line),
-                                     Qt::AlignRight | Qt::AlignVCenter, QString::number(r * values_.rowStep));
-                    painter.drawLine(QPointF(area.left() - 4, y), QPointF(area.left() - 1, y));
-                    freeY = y + line / 2;
-                }
+        }
+        if (rowAxis_ >= 0) {
+            const int64_t step = stepOf(area.height(), values_.rows, std::max(line, area.height() / 6));
+            for (int64_t r = 0; r < values_.rows; r += step) {
+                const double y = cellRect({0, static_cast<int>(r)}).center().y();
+                painter.drawText(QRectF(0, y - line / 2, area.left() - 6, line),
+                                 Qt::AlignRight | Qt::AlignVCenter, QString::number(r * values_.rowStep));
+                painter.drawLine(QPointF(area.left() - 4, y), QPointF(area.left() - 1, y));
             }
         }
         // The scale of the colours.

@@ -15,6 +15,8 @@
 
 #include "ui/models/placement_matrix.h"
 
+class QAccessibleInterface;
+
 namespace shardscope::ui {
 
 class PlacementMap : public QAbstractScrollArea {
@@ -82,7 +84,8 @@ class PlacementMap : public QAbstractScrollArea {
     void mouseDoubleClickEvent(QMouseEvent* event) override;
     void contextMenuEvent(QContextMenuEvent* event) override;
     // Arrows move, with Shift they mark a region, with Ctrl they scroll; Home, End, with Ctrl first and last
-    // row; PgUp, PgDown; Enter opens; N, Shift+N next and previous finding; + - F zoom; Escape unmarks; Menu.
+    // row; PgUp, PgDown; Enter opens; N, Shift+N next and previous finding; + - F zoom; R takes the
+    // rank, Shift+R adds it to others; Escape unmarks; Menu.
     void keyPressEvent(QKeyEvent* event) override;
     void keyReleaseEvent(QKeyEvent* event) override;
     void focusInEvent(QFocusEvent* event) override;
@@ -140,6 +143,9 @@ class PlacementMap : public QAbstractScrollArea {
     bool spaceHeld_ = false;
     QPoint pressedAt_, scrolledAt_;
 };
+
+// Makes the map a table for assistive technology; a factory for QAccessible.
+QAccessibleInterface* placementMapAccess(const QString& className, QObject* object);
 
 // Colours of PlacementMatrix's cell bytes in the present theme.
 const std::vector<QRgb>& placementColors();

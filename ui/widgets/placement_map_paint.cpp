@@ -22,24 +22,6 @@ QColor faded(QColor color, int alpha) {
     return color;
 }
 
-// Spreads what is wrong to the neighbours, so that a cell of less than a pixel is still seen.
-void spreadSevere(std::vector<uint8_t>& pixels, int width, int height) {
-    std::vector<std::pair<int, uint8_t>> severe;
-    const size_t most = pixels.size() / 16;  // beyond that it cannot be missed
-    for (int i = 0; i < width * height && severe.size() < most; ++i) {
-        if (pixels[static_cast<size_t>(i)] >= kSevere) severe.emplace_back(i, pixels[static_cast<size_t>(i)]);
-    }
-    for (const auto& [at, value] : severe) {
-        const int x = at % width, y = at / width;
-        for (int j = std::max(0, y - 1); j <= std::min(height - 1, y + 1); ++j) {
-            for (int i = std::max(0, x - 1); i <= std::min(width - 1, x + 1); ++i) {
-                uint8_t& pixel = pixels[static_cast<size_t>(j * width + i)];
-                pixel = std::max(pixel, value);
-            }
-        }
-    }
-}
-
 }  // namespace
 
 const std::vector<QRgb>& placementColors() {
@@ -59,9 +41,14 @@ const std::vector<QRgb>& placementColors() {
 }
 
 const RowDetail& PlacementMap::detail(uint32_t row) {
-    if (const auto known = details_.find(row); known != details_.end()) return known->second;
-    if (details_.size() >= kKeptDetails) details_.clear();
-    return details_.emplace(row, matrix_->detail(row)).first->second;
+    auto known = details_.find(row);
+    if (known == details_.end()) {
+        if (details_.size() >= kKeptDetails) details_.clear();
+        known = details_.emplace(row, matrix_->detail(row)).first;
+    }
+    if (std::min(cellWidth_, cellHeight_) >= kTicks && !known->second.hasTicks)
+        matrix_->addTicks(row, known->second);
+    return known->second;
 }
 
 void PlacementMap::paintEvent(QPaintEvent*) {
@@ -103,7 +90,8 @@ void PlacementMap::paintRaster(QPainter& painter) {
         matrix_->pyramid().sample(horizontalScrollBar()->value() / cellWidth_, 1 / (cellWidth_ * ratio),
                                   size.width(), verticalScrollBar()->value() / cellHeight_,
                                   1 / (cellHeight_ * ratio), size.height(), pixels.data());
-        if (std::min(cellWidth_, cellHeight_) * ratio < 3) spreadSevere(pixels, size.width(), size.height());
+        if (std::min(cellWidth_, cellHeight_) * ratio < 3)
+            spreadWorst(pixels, size.width(), size.height(), kSevere);
         const std::vector<QRgb>& colors = placementColors();
         for (int y = 0; y < size.height(); ++y) {
             auto* line = reinterpret_cast<QRgb*>(raster_.scanLine(y));
@@ -322,8 +310,11 @@ void PlacementMap::paintLabels(QPainter& painter) {
         const auto index = static_cast<uint32_t>(r);
         const MatrixRow& row = matrix_->row(index);
         const double center = rowTop(r) + cellHeight_ / 2;
-        const QRectF box(6, center - line / 2, grid.left() - 14, line);
-        if (box.top() < grid.top() - line / 2) continue;
+        // A name that the header would cut moves down as long as it stays beside its row.
+        const double top =
+            std::max(center - line / 2, std::min<double>(grid.top(), rowTop(r) + cellHeight_ - line / 2));
+        const QRectF box(6, top, grid.left() - 14, line);
+        if (rowTop(r) + cellHeight_ < grid.top() + 1) continue;
         const bool here = current_.valid() && current_.row == index;
         if (here) painter.fillRect(QRectF(0, box.top(), grid.left(), line), faded(accentColor(), 40));
         double right = box.right();

@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kPainted = 3000;   // more shapes than that are painted once, as a picture
 constexpr size_t kMostEdges = 128;  // more cuts than that have no numbers
 constexpr double kThinnest = 28;    // the shorter side of a box is at least so long
+constexpr double kBand = 64;        // the side of a box that has no dimension along it
 constexpr double kOutlined = 6;
 constexpr int kDepth = 3;      // pixels from one copy to the next
 constexpr int kMostDepth = 3;  // copies that are drawn behind the first
@@ -34,7 +35,7 @@ QColor fillOf(uint32_t rank) {
 TensorBox::TensorBox(QWidget* parent) : QWidget(parent) {
     setAccessibleName(tr("Box of the tensor"));
     setFocusPolicy(Qt::StrongFocus);
-    setMouseTracking(false);
+    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
     describe();
 }
 
@@ -43,8 +44,10 @@ void TensorBox::setScene(std::shared_ptr<const BoxScene> scene) {
     ghosts_.clear();
     acrossEdges_.clear();
     downEdges_.clear();
+    overlapShapes_ = false;
     if (scene_) {
         for (const BoxShape& shape : scene_->shapes) {
+            overlapShapes_ = overlapShapes_ || shape.kind == BoxShape::Kind::overlap;
             if (shape.kind != BoxShape::Kind::chunk) continue;
             for (const int64_t edge : {shape.left, shape.right})
                 acrossEdges_.push_back(edge);
@@ -104,12 +107,20 @@ void TensorBox::measure() {
                          ? 16
                          : metrics.horizontalAdvance(QString::number(scene_->height)) + metrics.height() + 16;
     const int above = scene_->view.across < 0 ? 16 : 2 * metrics.height() + 12;
-    const QRectF room = QRectF(rect()).adjusted(left, above, -18, -14);
+    const int right = 18 + metrics.horizontalAdvance(QString::number(scene_->width)) / 2;
+    const QRectF room = QRectF(rect()).adjusted(left, above, -right, -14);
     if (room.width() < kThinnest || room.height() < kThinnest) return;
     const double ratio = aspect();
     QSizeF size(room.width(), room.width() / ratio);
     if (size.height() > room.height()) size = {room.height() * ratio, room.height()};
-    if (size.height() < kThinnest || size.width() < kThinnest) {
+    if (scene_->view.down < 0 || scene_->view.across < 0) {
+        // One dimension: its other side means nothing and is drawn as wide as a label needs.
+        const double band =
+            std::clamp((scene_->view.down < 0 ? room.height() : room.width()) / 4, kThinnest, kBand);
+        size = scene_->view.down < 0 && scene_->view.across < 0 ? QSizeF(kBand, kBand)
+               : scene_->view.down < 0                          ? QSizeF(room.width(), band)
+                                                                : QSizeF(band, room.height());
+    } else if (size.height() < kThinnest || size.width() < kThinnest) {
         inProportion_ = false;
         size = size.expandedTo(
             QSizeF(std::min(kThinnest * 2, room.width()), std::min(kThinnest * 2, room.height())));
@@ -364,7 +375,10 @@ void TensorBox::paintLabel(QPainter& painter, const QRectF& rect, const BoxShape
     const auto fits = [&](const QString& text) { return metrics.horizontalAdvance(text) <= inside.width(); };
     const QString first = fits(full) ? full : fits(number) ? number : QString();
     if (first.isEmpty()) return;
-    if (inside.height() >= 2 * metrics.height() && fits(place) && place != full && !place.isEmpty())
+    if (!ghosts_.empty())
+        painter.drawText(inside.adjusted(2, 3, 0, 0), Qt::AlignTop | Qt::AlignLeft,
+                         first);  // out of the way of the target's labels
+    else if (inside.height() >= 2 * metrics.height() && fits(place) && place != full && !place.isEmpty())
         painter.drawText(inside, Qt::AlignCenter, first + '\n' + place);
     else
         painter.drawText(inside, Qt::AlignCenter, first);
@@ -379,6 +393,7 @@ void TensorBox::paintShape(QPainter& painter, const BoxShape& shape) const {
     }
     QRectF tile = rect;
     if (shape.count > 1 && rect.width() > 20 && rect.height() > 20) {
+        painter.fillRect(rect, surfaceColor());
         const int behind = std::min<int>(kMostDepth, static_cast<int>(shape.count) - 1);
         tile.adjust(0, behind * kDepth, -behind * kDepth, 0);
         for (int i = behind; i > 0; --i) {
@@ -390,18 +405,20 @@ void TensorBox::paintShape(QPainter& painter, const BoxShape& shape) const {
         }
     }
     painter.fillRect(tile, fillOf(shape.rank));
-    if (shape.health == Health::missing || shape.health == Health::nonFinite ||
-        shape.health == Health::overlap) {
+    QRectF label = tile;
+    const bool marked = shape.health != Health::overlap || !overlapShapes_;  // those are shapes of their own
+    if (marked && shape.health > Health::unread) {
         // The state as a band along the upper edge, so that the rank's colour stays.
-        const double band = std::min(tile.height(), std::max(14.0, tile.height() / 5));
+        const double band = std::min(tile.height(), std::clamp(tile.height() / 5, 14.0, 30.0));
         paintHealth(painter, QRectF(tile.left(), tile.top(), tile.width(), band), shape.health);
+        label.setTop(tile.top() + band);
     }
     if (outlined) {
         painter.setPen(outlineColor());
         painter.setBrush(Qt::NoBrush);
         painter.drawRect(tile.adjusted(0.5, 0.5, -0.5, -0.5));
     }
-    paintLabel(painter, tile, shape);
+    paintLabel(painter, label, shape);
     if (shape.count > 1 && tile.width() >= 34 && tile.height() >= 30) {
         const QString badge = QStringLiteral("×%1").arg(shape.count);
         QRectF plate(0, 0, fontMetrics().horizontalAdvance(badge) + 8, fontMetrics().height());
@@ -523,9 +540,8 @@ void TensorBox::paintEvent(QPaintEvent*) {
             painter.setPen(QPen(accentColor(), 2, Qt::DashLine));
             painter.drawRect(at.adjusted(1, 1, -1, -1));
             const QString label = i < ghostLabels_.size() ? ghostLabels_[i] : QString();
-            QRectF plate(at.left() + 3, 0, fontMetrics().horizontalAdvance(label) + 8,
-                         fontMetrics().height());
-            plate.moveBottom(at.bottom() - 3);
+            QRectF plate(0, 0, fontMetrics().horizontalAdvance(label) + 8, fontMetrics().height());
+            plate.moveBottomRight(at.bottomRight() - QPointF(3, 3));
             if (label.isEmpty() || plate.width() > at.width() - 4 || plate.height() > at.height() - 4)
                 continue;
             painter.fillRect(plate, surfaceColor());

@@ -71,6 +71,7 @@ class TensorBox : public QWidget {
     std::vector<BoxShape> ghosts_;
     std::vector<QString> ghostLabels_;
     std::vector<int64_t> acrossEdges_, downEdges_;  // where the tensor is cut; empty when there are too many
+    bool overlapShapes_ = false;                    // the scene has some
     bool logProportion_ = false;
     ChunkId selected_ = kNone;
     size_t selectedShape_ = SIZE_MAX;
