@@ -126,6 +126,9 @@ class WindowTest : public QObject {
         // A drop opens.
         QMimeData mime;
         mime.setUrls({QUrl::fromLocalFile(sampleCheckpoint())});
+        QDragEnterEvent enter(QPoint(10, 10), Qt::CopyAction, &mime, Qt::LeftButton, Qt::NoModifier);
+        QCoreApplication::sendEvent(window, &enter);
+        QVERIFY(enter.isAccepted());
         QDropEvent drop(QPointF(10, 10), Qt::CopyAction, &mime, Qt::LeftButton, Qt::NoModifier);
         QCoreApplication::sendEvent(window, &drop);
         QTRY_VERIFY(window->session().hasFacts());
