@@ -137,6 +137,7 @@ class WindowTest : public QObject {
         window->session().close();
         QTRY_VERIFY(window->startPage().isVisible());
         QCOMPARE(window->startPage().recentList().count(), 1);
+        QTest::qWait(300);
         shoot(*window, "start-recent");
         // Enter on a recent one opens it again.
         window->startPage().recentList().setFocus();

@@ -1,5 +1,6 @@
 #include "ui/pages/details_panel.h"
 
+#include <QEvent>
 #include <QFormLayout>
 #include <QHBoxLayout>
 #include <QLabel>
@@ -75,6 +76,12 @@ DetailsPanel::DetailsPanel(Session& session, QWidget* parent) : QWidget(parent),
     connect(&session_, &Session::factsChanged, this, &DetailsPanel::rebuild);
     connect(&session_, &Session::reportChanged, this, &DetailsPanel::rebuild);
     rebuild();
+}
+
+// Faint labels carry a colour of their own.
+void DetailsPanel::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() == QEvent::PaletteChange && form_) rebuild();
 }
 
 QStringList DetailsPanel::lines() const {

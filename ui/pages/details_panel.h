@@ -21,6 +21,9 @@ class DetailsPanel : public QWidget {
     // The shown lines, "label: value"; for tests and accessibility.
     QStringList lines() const;
 
+  protected:
+    void changeEvent(QEvent* event) override;
+
   private:
     void rebuild();
     void line(const QString& label, const QString& value);

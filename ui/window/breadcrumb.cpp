@@ -47,7 +47,11 @@ void Breadcrumb::step(const QString& label, const QString& tip, std::function<vo
 
 void Breadcrumb::rebuild() {
     while (QLayoutItem* item = layout_->takeAt(0)) {
-        if (item->widget()) item->widget()->deleteLater();
+        if (QWidget* widget = item->widget()) {
+            // A click may be what brought us here: the button is still needed for a moment.
+            widget->hide();
+            widget->deleteLater();
+        }
         delete item;
     }
     labels_.clear();

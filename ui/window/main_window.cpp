@@ -13,6 +13,7 @@
 #include <QMessageBox>
 #include <QMimeData>
 #include <QProgressBar>
+#include <QPushButton>
 #include <QSettings>
 #include <QStackedWidget>
 #include <QStatusBar>
@@ -333,14 +334,10 @@ void MainWindow::makeActions() {
     breadcrumb_ = new Breadcrumb(*session_, bar);
     breadcrumb_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
     bar->addWidget(breadcrumb_);
-    auto* locate = new QToolButton(bar);
-    locate->setText(tr("Ctrl+K  tensors, ranks, files, actions"));
+    auto* locate = new QPushButton(tr("Ctrl+K  tensors, ranks, files, actions"), bar);
     locate->setAccessibleName(tr("Locate a tensor, rank, file or action"));
-    locate->setAutoRaise(false);
-    locate->setStyleSheet(
-        QStringLiteral("QToolButton { padding: 3px 10px; margin: 0 6px; border: 1px solid palette(mid); "
-                       "border-radius: 4px; }"));
-    connect(locate, &QToolButton::clicked, this, [this] { locator_->open(); });
+    locate->setFocusPolicy(Qt::TabFocus);
+    connect(locate, &QPushButton::clicked, this, [this] { locator_->open(); });
     bar->addWidget(locate);
     addToolBar(bar);
     connect(recentMenu_, &QMenu::aboutToShow, this, &MainWindow::fillRecentMenu);
