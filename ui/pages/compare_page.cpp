@@ -300,6 +300,7 @@ void ComparePage::refreshProgress() {
         if (status.secondsLeft >= 0) text += tr(", %1 left").arg(timeText(status.secondsLeft));
         progress_->setFormat(text);
     } else {
+        progress_->setFormat({});
         progress_->setRange(0, 0);
     }
 }
@@ -346,6 +347,8 @@ void ComparePage::refreshEmpty() {
     QString text;
     if (comparison()->rows.empty())
         text = tr("There is nothing to list.");
+    else if (model_->busy())
+        text = tr("Sorting…");
     else if (model_->rowCount() == 0)
         text = tr("None of %1 differences passes the toggles and the filter.")
                    .arg(numberText(comparison()->rows.size()));

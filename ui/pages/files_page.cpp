@@ -27,6 +27,7 @@ namespace shardscope::ui {
 namespace {
 
 constexpr int kSpacing = 8;
+constexpr int kSideBySide = 900;  // pixels of width from which table and map stand beside each other
 constexpr Role kRoles[] = {Role::parameter, Role::buffer, Role::optimizer, Role::other};
 
 QString pieceKind(BytePiece::Kind kind) {
@@ -68,6 +69,7 @@ FilesPage::FilesPage(Session& session, QWidget* parent)
     upper_->setStretchFactor(0, 3);
     upper_->setStretchFactor(1, 2);
     upper_->setChildrenCollapsible(false);
+    upper_->setSizes({600, 400});
     whole_ = new QSplitter(Qt::Vertical, this);
     whole_->addWidget(upper_);
     whole_->addWidget(stripPanel_);
@@ -80,6 +82,24 @@ FilesPage::FilesPage(Session& session, QWidget* parent)
     connect(&session_, &Session::factsChanged, this, &FilesPage::refreshFacts);
     connect(&session_.selection(), &Selection::changed, this, &FilesPage::refreshSelection);
     refreshCheckpoint();
+}
+
+void FilesPage::resizeEvent(QResizeEvent* event) {
+    QWidget::resizeEvent(event);
+    const Qt::Orientation orientation = width() >= kSideBySide ? Qt::Horizontal : Qt::Vertical;
+    if (upper_->orientation() == orientation) return;
+    upper_->setOrientation(orientation);
+    upper_->setSizes({600, 400});
+}
+
+// Colours of tiles are those of the theme when they were made.
+void FilesPage::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() != QEvent::PaletteChange || !strip_) return;
+    const uint64_t begin = strip_->viewBegin(), end = strip_->viewEnd();
+    refreshTreemap();
+    refreshStrip();
+    strip_->showRange(begin, end);
 }
 
 // ------------------------------------------------------------------ making
@@ -95,7 +115,7 @@ void FilesPage::makeTable() {
     filePanel_->setMenuBuilder([this](QMenu& menu) { fillFileMenu(menu); });
     connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
             [this](const QModelIndex& now) {
-                if (now.isValid() && !following_) session_.selection().selectFile(model_->file(now.row()));
+                if (now.isValid() && !following_) choose(model_->file(now.row()));
             });
 }
 
@@ -105,8 +125,7 @@ void FilesPage::makeTreemap() {
     mapPanel_->setView(treemap_);
     mapPanel_->setExports({QStringLiteral("treemap"), treemap_, [this] { return model_; }});
     mapPanel_->setMenuBuilder([this](QMenu& menu) { fillFileMenu(menu); });
-    connect(treemap_, &Treemap::chosen, this,
-            [this](uint32_t file) { session_.selection().selectFile(file); });
+    connect(treemap_, &Treemap::chosen, this, &FilesPage::choose);
 }
 
 void FilesPage::makeStrip() {
@@ -439,6 +458,12 @@ void FilesPage::refreshSelection(const Selected& now, const Selected& before) {
              catalog.chunk(now.chunk).file != kNone)
         showFile(catalog.chunk(now.chunk).file);
     strip_->setSelectedChunk(now.chunk);
+}
+
+// Shown even where the selection names this file already, because a chunk elsewhere led to another one.
+void FilesPage::choose(FileId file) {
+    showFile(file);
+    session_.selection().selectFile(file);
 }
 
 void FilesPage::showFile(FileId file) {

@@ -117,6 +117,8 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     lower_->addWidget(ladderPanel_, 2);
     makeNotes();
     layout->addWidget(notePanel_);
+    // What is left over goes to the charts; where there are none, to nothing.
+    layout->setStretchFactor(lower_, 3);
     layout->addStretch(1);
 
     connect(&session_, &Session::stateChanged, this, &OverviewPage::refreshCheckpoint);
@@ -278,6 +280,12 @@ void OverviewPage::resizeEvent(QResizeEvent* event) {
     arrange();
 }
 
+// The shares carry colours of the theme.
+void OverviewPage::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() == QEvent::PaletteChange && dtypes_) refreshDtypes();
+}
+
 // ------------------------------------------------------------------ filling
 
 void OverviewPage::refreshCheckpoint() {
@@ -328,8 +336,7 @@ void OverviewPage::refreshCards() {
     const Catalog& catalog = shown_->catalog();
     format_->setValue(toQString(catalog.format()) +
                       (catalog.variant().empty() ? QString() : ", " + toQString(catalog.variant())));
-    format_->setNote(catalog.writer().empty() ? QString()
-                                              : tr("written by %1").arg(toQString(catalog.writer())));
+    format_->setNote(toQString(catalog.writer()));
     bytes_->setValue(sizeText(catalog.totalBytes()));
     parameters_->setValue(bigCount(catalog.totalParameters()));
     parameters_->setNote(catalog.totalParameters() >= 1'000'000 ? numberText(catalog.totalParameters())
@@ -362,8 +369,7 @@ void OverviewPage::refreshCards() {
                                 : tr("%1 on disk").arg(sizeText(stored)));
     ranks_->setValue(numberText(catalog.rankCount()));
     objects_->setValue(numberText(catalog.objects().size()));
-    objects_->setNote(catalog.objects().empty() ? tr("nothing but tensors")
-                                                : tr("entries that are no tensors"));
+    objects_->setNote(catalog.objects().empty() ? tr("nothing but tensors") : tr("besides tensors"));
 
     const std::optional<uint64_t> claim = claimedSize(catalog);
     claimed_->setVisible(claim.has_value());
@@ -453,7 +459,7 @@ void OverviewPage::refreshRanks() {
                           againstMedian(facts->ranks[r].bytes, facts->medianRankBytes));
     }
     QString text = outliers.empty()
-                       ? tr("No rank stands out: all lie near the median.")
+                       ? tr("No rank stands out.")
                        : countedText(outliers.size(), tr("1 rank stands out: "), tr("%1 ranks stand out: ")) +
                              named.join(QStringLiteral(", ")) +
                              (outliers.size() > kOutliersNamed ? QStringLiteral(", …") : QStringLiteral("."));
