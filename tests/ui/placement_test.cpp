@@ -542,7 +542,8 @@ class PlacementTest : public QObject {
         QTest::addColumn<QString>("kind");
         QTest::addColumn<bool>("dark");
         for (const bool dark : {false, true}) {
-            for (const char* kind : {"sample", "synthetic64", "damaged", "gap", "large", "folded"})
+            for (const char* kind : {"sample", "synthetic64", "damaged", "gap", "large", "folded", "narrow",
+                                     "pipeline", "hsdp", "whole"})
                 QTest::addRow("%s-%s", kind, dark ? "dark" : "light") << QString(kind) << dark;
         }
     }
@@ -555,6 +556,9 @@ class PlacementTest : public QObject {
         std::unique_ptr<Session> session;
         if (kind == "sample") session = openSession(sampleCheckpoint());
         if (kind == "damaged") session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-missing-file"));
+        if (kind == "pipeline") session = openSession(genuineCheckpoint("dcp/t2.15.0-pipeline"));
+        if (kind == "hsdp") session = openSession(genuineCheckpoint("dcp/t2.15.0-hsdp"));
+        if (kind == "whole") session = openSession(genuineCheckpoint("safetensors/hf-sharded"));
         if (kind == "gap") session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-gap"));
         if (kind == "large") {
             options.pp = 8;
@@ -569,7 +573,7 @@ class PlacementTest : public QObject {
             options.missingFileRank = 17;
         }
         if (!session) session = openSynthetic(syntheticModel(options));
-        const auto page = showPage(*session);
+        const auto page = showPage(*session, kind == "narrow" ? QSize(640, 440) : QSize(1180, 720));
         if (kind == "large") {
             QTest::mouseClick(button(*page, "Fold layers"), Qt::LeftButton);
             QTRY_VERIFY(page->map().matrix()->rowCount() > 1000);
@@ -580,6 +584,7 @@ class PlacementTest : public QObject {
             page->map().zoomIn();
             page->map().zoomIn();
         }
+        if (kind == "narrow") QCOMPARE(page->width(), 640);
         page->map().setFocus();
         page->map().nextFinding(true);
         const QImage image =
