@@ -347,6 +347,34 @@ class WizardTest : public QObject {
         shoot(wizard, QStringLiteral("wizard-no-program"));
     }
 
+    // A proposed destination goes with the format, also after a spec without one was set; a written one
+    // stays.
+    void destinationFollowsTheFormat() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.setSpec({});
+        wizard.show();
+        wizard.showPage(target);
+        auto* format = named<QComboBox>(wizard, "format");
+        const auto choose = [&](const char* key) {
+            format->setFocus();
+            QTest::keyClicks(format, QString::fromLatin1(key));
+        };
+        QVERIFY(wizard.spec().destination.endsWith(QStringLiteral("-dcp")));
+        choose("safe");
+        QTRY_VERIFY(wizard.spec().destination.endsWith(QStringLiteral("-safetensors")));
+        QTest::qWait(QApplication::keyboardInputInterval() + 50);  // or the next letters add to these
+        choose("torch");
+        QTRY_VERIFY(wizard.spec().destination.endsWith(QStringLiteral("-torch.pt")));
+        const QString written = fresh() + "/mine";
+        type(named<QLineEdit>(wizard, "destination"), written);
+        QTest::qWait(QApplication::keyboardInputInterval() + 50);
+        choose("safe");
+        QTRY_COMPARE(wizard.spec().format, QStringLiteral("safetensors"));
+        QCOMPARE(wizard.spec().destination, written);
+    }
+
     void placementByHand() {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();
