@@ -314,6 +314,8 @@ void CompareTest::valuesOnDemand() {
     QVERIFY(!values->isEnabled());
     QVERIFY(page->command().endsWith("--values"));
     picture(*page, "compare-values");
+    page->resize(720, 600);
+    picture(*page, "compare-narrow");
 }
 
 void CompareTest::togglesAndFilter() {
@@ -506,7 +508,7 @@ void CompareTest::everyControlHasAName() {
     auto page = pageOf(*session);
     for (QWidget* widget : page->findChildren<QWidget*>()) {
         // The inside of a combo box is Qt's own.
-        if (widget->focusPolicy() == Qt::NoFocus || qobject_cast<QComboBox*>(widget->parentWidget()) ||
+        if (!(widget->focusPolicy() & Qt::TabFocus) || qobject_cast<QComboBox*>(widget->parentWidget()) ||
             widget->inherits("QComboBoxListView"))
             continue;
         auto* accessible = QAccessible::queryAccessibleInterface(widget);

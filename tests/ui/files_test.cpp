@@ -369,6 +369,8 @@ void FilesTest::copying() {
     QCOMPARE(session->selection().current().filter, QStringLiteral("file:__0_0.distcp"));
     QVERIFY(choose("Bytes of one file", "Show as table"));
     picture(*page, "files-strip-table");
+    page->resize(720, 600);
+    picture(*page, "files-narrow");
 }
 
 void FilesTest::exporting() {
@@ -422,7 +424,7 @@ void FilesTest::everyControlHasAName() {
     auto page = pageOf(*session);
     for (QWidget* widget : page->findChildren<QWidget*>()) {
         // The inside of a combo box is Qt's own.
-        if (widget->focusPolicy() == Qt::NoFocus || qobject_cast<QComboBox*>(widget->parentWidget()) ||
+        if (!(widget->focusPolicy() & Qt::TabFocus) || qobject_cast<QComboBox*>(widget->parentWidget()) ||
             widget->inherits("QComboBoxListView"))
             continue;
         auto* accessible = QAccessible::queryAccessibleInterface(widget);

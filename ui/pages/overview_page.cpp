@@ -30,6 +30,7 @@ constexpr int kOutliersNamed = 4;
 constexpr int kLadderHeight = 300;  // pixels; a longer ladder scrolls
 constexpr int kNotesHeight = 180;
 constexpr int kSpacing = 10;
+constexpr int kChartStretch = 3;
 constexpr size_t kStepLength = 40;  // letters
 
 QString lastPart(const ObjectInfo& object) {
@@ -117,8 +118,6 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     lower_->addWidget(ladderPanel_, 2);
     makeNotes();
     layout->addWidget(notePanel_);
-    // What is left over goes to the charts; where there are none, to nothing.
-    layout->setStretchFactor(lower_, 3);
     layout->addStretch(1);
 
     connect(&session_, &Session::stateChanged, this, &OverviewPage::refreshCheckpoint);
@@ -273,6 +272,9 @@ void OverviewPage::arrange() {
         width() >= kSideBySide ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom;
     for (QBoxLayout* pair : {upper_, lower_})
         pair->setDirection(direction);
+    // What is left over goes to the charts; where there are none, to nothing.
+    const bool charts = !rankPanel_->isHidden() || !ladderPanel_->isHidden();
+    static_cast<QVBoxLayout*>(content_->layout())->setStretchFactor(lower_, charts ? kChartStretch : 0);
 }
 
 void OverviewPage::resizeEvent(QResizeEvent* event) {
@@ -305,7 +307,9 @@ void OverviewPage::refreshCheckpoint() {
     mesh_->setText(tr("…"));
     rankPanel_->setVisible(shown_ && session_.catalog().rankCount() > 1);
     meshPanel_->setVisible(shown_ != nullptr);
+    modulePanel_->setVisible(shown_ != nullptr);
     ladderPanel_->hide();
+    arrange();
 }
 
 void OverviewPage::refreshFacts() {
@@ -316,6 +320,7 @@ void OverviewPage::refreshFacts() {
     refreshMesh();
     refreshLadder();
     refreshSelection(session_.selection().current());
+    arrange();
 }
 
 void OverviewPage::refreshSelection(const Selected& now) {
