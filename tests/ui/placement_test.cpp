@@ -51,6 +51,28 @@ std::unique_ptr<PlacementPage> showPage(Session& session, QSize size = {1180, 72
     return page;
 }
 
+// Prints the processor time of a frame (other programs may run on the same machine) for which nothing is kept
+// from the frame before; fails where it is out of all proportion.
+void measureFrame(PlacementMap& map, const char* what) {
+    constexpr int kFrames = 7;
+    QImage image(map.viewport()->size(), QImage::Format_RGB32);
+    QPainter painter(&image);
+    double worst = 0, best = 1e9;
+    for (int i = 0; i < kFrames; ++i) {
+        map.verticalScrollBar()->setValue(map.verticalScrollBar()->value() + 37 * i);
+        map.horizontalScrollBar()->setValue(map.horizontalScrollBar()->value() + 11 * i + 1);
+        map.setMatrix(map.matrix());
+        const std::clock_t start = std::clock();
+        map.viewport()->render(&painter);
+        const double took = 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+        worst = std::max(worst, took);
+        best = std::min(best, took);
+    }
+    qInfo("frame, %s (cells of %.2f x %.2f): %.1f to %.1f ms", what, map.cellSize().width(),
+          map.cellSize().height(), best, worst);
+    QVERIFY(worst < 200);
+}
+
 }  // namespace
 
 class PlacementTest : public QObject {
@@ -508,34 +530,36 @@ class PlacementTest : public QObject {
         map.setMatrix(matrix);
         map.show();
         QVERIFY(QTest::qWaitForWindowExposed(&map));
-        QImage image(map.viewport()->size(), QImage::Format_RGB32);
-        QPainter painter(&image);
-        const auto frame = [&](const char* what) {
-            constexpr int kFrames = 7;
-            // Processor time, because other programs may run on the same machine.
-            double worst = 0, best = 1e9;
-            for (int i = 0; i < kFrames; ++i) {
-                map.verticalScrollBar()->setValue(map.verticalScrollBar()->value() + 37 * i);
-                map.horizontalScrollBar()->setValue(map.horizontalScrollBar()->value() + 11 * i + 1);
-                map.setMatrix(matrix);  // nothing is kept from the frame before
-                const std::clock_t start = std::clock();
-                map.viewport()->render(&painter);
-                const double took = 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-                worst = std::max(worst, took);
-                best = std::min(best, took);
-            }
-            qInfo("frame, %s (cells of %.2f x %.2f): %.1f to %.1f ms", what, map.cellSize().width(),
-                  map.cellSize().height(), best, worst);
-            QVERIFY(worst < 200);
-        };
-        frame("all in view");
+        measureFrame(map, "all in view");
         for (int i = 0; i < 4; ++i) {
             map.zoomBy(5, map.gridRect().center());
-            frame("zoomed in");
+            measureFrame(map, "zoomed in");
         }
         while (!map.showsTiles())
             map.zoomBy(0.5, map.gridRect().center());
-        frame("smallest tiles");
+        measureFrame(map, "smallest tiles");
+    }
+
+    void manySmallTiles() {
+        const auto session = openSynthetic(syntheticGrid(160, 240));
+        PlacementMap map;
+        map.resize(1600, 1000);
+        map.setMatrix(matrixOf(*session, {{}, false, false}));
+        map.show();
+        QVERIFY(QTest::qWaitForWindowExposed(&map));
+        while (!map.showsTiles())
+            map.zoomBy(0.1, map.gridRect().center());
+        measureFrame(map, "as many tiles as can be");
+        // Everything is lost: every tile has its hatch and glyph.
+        auto facts = std::make_shared<Facts>(*session->facts());
+        std::fill(facts->chunkHealth.begin(), facts->chunkHealth.end(), Health::missing);
+        std::fill(facts->tensorHealth.begin(), facts->tensorHealth.end(), Health::missing);
+        const double width = map.cellSize().width();
+        map.setMatrix(
+            PlacementMatrix::build(session->checkpoint(), session->visibleTree(), facts, {{}, false, false}));
+        QCOMPARE(map.cellSize().width(), width);
+        measureFrame(map, "all of them damaged");
+        shoot(map, "placement-all-lost");
     }
 
     void pictures_data() {

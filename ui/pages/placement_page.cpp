@@ -479,14 +479,18 @@ void PlacementPage::pickColumn(uint32_t column, bool add) {
 
 void PlacementPage::describeCell() {
     const QString text = map_->currentText();
-    cellLabel_->setText(
-        text.isEmpty() && map_->matrix()
-            ? tr("%1 tensors in %2 rows, %3 ranks in %4 columns. Click a cell, or use the arrow keys.")
-                  .arg(session_.visible().size())
-                  .arg(map_->matrix()->rowCount())
-                  .arg(session_.catalog().rankCount())
-                  .arg(map_->matrix()->columnCount())
-            : text);
+    if (text.isEmpty() && map_->matrix()) {
+        const PlacementMatrix& matrix = *map_->matrix();
+        QString about =
+            tr("Tensors: %1, rows: %2, ranks: %3, columns: %4. Click a cell, or use the arrow keys.")
+                .arg(numberText(session_.visible().size()), numberText(matrix.rowCount()),
+                     numberText(session_.catalog().rankCount()), numberText(matrix.columnCount()));
+        if (matrix.columnCount() == 1)
+            about += tr(" All is on one rank; the Files page shows which file holds what.");
+        cellLabel_->setText(about);
+    } else {
+        cellLabel_->setText(text);
+    }
     cellLabel_->setToolTip(text.isEmpty() ? QString()
                                           : QStringLiteral("<qt>%1</qt>").arg(text.toHtmlEscaped()));
 }
