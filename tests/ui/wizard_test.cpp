@@ -414,6 +414,51 @@ class WizardTest : public QObject {
         QTRY_VERIFY_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✕")), kPatience);
     }
 
+    void wholeAndLike() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        wizard.setSpec(spec);
+        wizard.show();
+        wizard.showPage(placement);
+        waitUntilReady(wizard);
+        const auto choose = [&](const QString& text) {
+            for (QRadioButton* mode : wizard.findChildren<QRadioButton*>()) {
+                if (mode->text().startsWith(text))
+                    QTest::mouseClick(mode, Qt::LeftButton, {}, {8, mode->height() / 2});
+            }
+        };
+        auto* legality = named<QLabel>(wizard, "legality");
+        choose(QStringLiteral("Every tensor whole"));
+        QTRY_VERIFY_WITH_TIMEOUT(legality->text().contains(QStringLiteral("by one rank")), kPatience);
+        waitUntilReady(wizard);
+        QVERIFY2(
+            named<QLabel>(wizard, "planSummary")->text().contains(QStringLiteral("18 tensors, 18 chunks")),
+            qPrintable(named<QLabel>(wizard, "planSummary")->text()));
+        choose(QStringLiteral("Like another"));
+        QVERIFY(wizard.spec().mesh.isEmpty());
+        auto* like = named<QLineEdit>(wizard, "like");
+        QVERIFY(like->isVisible());
+        type(like, fresh());
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✕")), kPatience);
+        type(like, copyCheckpoint(sampleCheckpoint()));
+        waitUntilReady(wizard);
+        QVERIFY(legality->text().contains(QStringLiteral("as the other checkpoint has it")));
+        shoot(wizard, QStringLiteral("wizard-like"));
+        choose(QStringLiteral("As in the source"));
+        QVERIFY(wizard.spec().like.isEmpty());
+        QTRY_VERIFY_WITH_TIMEOUT(legality->text().contains(QStringLiteral("keeps its chunks")), kPatience);
+        // A target that holds whole tensors only leaves no choice.
+        spec.format = QStringLiteral("torch");
+        spec.destination = fresh() + "/out.pt";
+        wizard.setSpec(spec);
+        waitUntilReady(wizard);
+        for (QRadioButton* mode : wizard.findChildren<QRadioButton*>())
+            QCOMPARE(mode->isEnabled(), mode->text() == QStringLiteral("Every tensor whole"));
+    }
+
     void namesByHand() {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();
