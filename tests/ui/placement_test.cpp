@@ -51,6 +51,28 @@ std::unique_ptr<PlacementPage> showPage(Session& session, QSize size = {1180, 72
     return page;
 }
 
+// Prints the processor time of a frame (other programs may run on the same machine) for which nothing is kept
+// from the frame before; fails where it is out of all proportion.
+void measureFrame(PlacementMap& map, const char* what) {
+    constexpr int kFrames = 7;
+    QImage image(map.viewport()->size(), QImage::Format_RGB32);
+    QPainter painter(&image);
+    double worst = 0, best = 1e9;
+    for (int i = 0; i < kFrames; ++i) {
+        map.verticalScrollBar()->setValue(map.verticalScrollBar()->value() + 37 * i);
+        map.horizontalScrollBar()->setValue(map.horizontalScrollBar()->value() + 11 * i + 1);
+        map.setMatrix(map.matrix());
+        const std::clock_t start = std::clock();
+        map.viewport()->render(&painter);
+        const double took = 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+        worst = std::max(worst, took);
+        best = std::min(best, took);
+    }
+    qInfo("frame, %s (cells of %.2f x %.2f): %.1f to %.1f ms", what, map.cellSize().width(),
+          map.cellSize().height(), best, worst);
+    QVERIFY(worst < 200);
+}
+
 }  // namespace
 
 class PlacementTest : public QObject {
@@ -508,41 +530,44 @@ class PlacementTest : public QObject {
         map.setMatrix(matrix);
         map.show();
         QVERIFY(QTest::qWaitForWindowExposed(&map));
-        QImage image(map.viewport()->size(), QImage::Format_RGB32);
-        QPainter painter(&image);
-        const auto frame = [&](const char* what) {
-            constexpr int kFrames = 7;
-            // Processor time, because other programs may run on the same machine.
-            double worst = 0, best = 1e9;
-            for (int i = 0; i < kFrames; ++i) {
-                map.verticalScrollBar()->setValue(map.verticalScrollBar()->value() + 37 * i);
-                map.horizontalScrollBar()->setValue(map.horizontalScrollBar()->value() + 11 * i + 1);
-                map.setMatrix(matrix);  // nothing is kept from the frame before
-                const std::clock_t start = std::clock();
-                map.viewport()->render(&painter);
-                const double took = 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-                worst = std::max(worst, took);
-                best = std::min(best, took);
-            }
-            qInfo("frame, %s (cells of %.2f x %.2f): %.1f to %.1f ms", what, map.cellSize().width(),
-                  map.cellSize().height(), best, worst);
-            QVERIFY(worst < 200);
-        };
-        frame("all in view");
+        measureFrame(map, "all in view");
         for (int i = 0; i < 4; ++i) {
             map.zoomBy(5, map.gridRect().center());
-            frame("zoomed in");
+            measureFrame(map, "zoomed in");
         }
         while (!map.showsTiles())
             map.zoomBy(0.5, map.gridRect().center());
-        frame("smallest tiles");
+        measureFrame(map, "smallest tiles");
+    }
+
+    void manySmallTiles() {
+        const auto session = openSynthetic(syntheticGrid(160, 240));
+        PlacementMap map;
+        map.resize(1600, 1000);
+        map.setMatrix(matrixOf(*session, {{}, false, false}));
+        map.show();
+        QVERIFY(QTest::qWaitForWindowExposed(&map));
+        while (!map.showsTiles())
+            map.zoomBy(0.1, map.gridRect().center());
+        measureFrame(map, "as many tiles as can be");
+        // Everything is lost: every tile has its hatch and glyph.
+        auto facts = std::make_shared<Facts>(*session->facts());
+        std::fill(facts->chunkHealth.begin(), facts->chunkHealth.end(), Health::missing);
+        std::fill(facts->tensorHealth.begin(), facts->tensorHealth.end(), Health::missing);
+        const double width = map.cellSize().width();
+        map.setMatrix(
+            PlacementMatrix::build(session->checkpoint(), session->visibleTree(), facts, {{}, false, false}));
+        QCOMPARE(map.cellSize().width(), width);
+        measureFrame(map, "all of them damaged");
+        shoot(map, "placement-all-lost");
     }
 
     void pictures_data() {
         QTest::addColumn<QString>("kind");
         QTest::addColumn<bool>("dark");
         for (const bool dark : {false, true}) {
-            for (const char* kind : {"sample", "synthetic64", "damaged", "gap", "large", "folded"})
+            for (const char* kind : {"sample", "synthetic64", "damaged", "gap", "large", "folded", "narrow",
+                                     "pipeline", "hsdp", "whole"})
                 QTest::addRow("%s-%s", kind, dark ? "dark" : "light") << QString(kind) << dark;
         }
     }
@@ -555,6 +580,9 @@ class PlacementTest : public QObject {
         std::unique_ptr<Session> session;
         if (kind == "sample") session = openSession(sampleCheckpoint());
         if (kind == "damaged") session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-missing-file"));
+        if (kind == "pipeline") session = openSession(genuineCheckpoint("dcp/t2.15.0-pipeline"));
+        if (kind == "hsdp") session = openSession(genuineCheckpoint("dcp/t2.15.0-hsdp"));
+        if (kind == "whole") session = openSession(genuineCheckpoint("safetensors/hf-sharded"));
         if (kind == "gap") session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-gap"));
         if (kind == "large") {
             options.pp = 8;
@@ -569,7 +597,7 @@ class PlacementTest : public QObject {
             options.missingFileRank = 17;
         }
         if (!session) session = openSynthetic(syntheticModel(options));
-        const auto page = showPage(*session);
+        const auto page = showPage(*session, kind == "narrow" ? QSize(640, 440) : QSize(1180, 720));
         if (kind == "large") {
             QTest::mouseClick(button(*page, "Fold layers"), Qt::LeftButton);
             QTRY_VERIFY(page->map().matrix()->rowCount() > 1000);
@@ -580,6 +608,7 @@ class PlacementTest : public QObject {
             page->map().zoomIn();
             page->map().zoomIn();
         }
+        if (kind == "narrow") QCOMPARE(page->width(), 640);
         page->map().setFocus();
         page->map().nextFinding(true);
         const QImage image =

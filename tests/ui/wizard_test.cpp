@@ -347,6 +347,34 @@ class WizardTest : public QObject {
         shoot(wizard, QStringLiteral("wizard-no-program"));
     }
 
+    // A proposed destination goes with the format, also after a spec without one was set; a written one
+    // stays.
+    void destinationFollowsTheFormat() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.setSpec({});
+        wizard.show();
+        wizard.showPage(target);
+        auto* format = named<QComboBox>(wizard, "format");
+        const auto choose = [&](const char* key) {
+            format->setFocus();
+            QTest::keyClicks(format, QString::fromLatin1(key));
+        };
+        QVERIFY(wizard.spec().destination.endsWith(QStringLiteral("-dcp")));
+        choose("safe");
+        QTRY_VERIFY(wizard.spec().destination.endsWith(QStringLiteral("-safetensors")));
+        QTest::qWait(QApplication::keyboardInputInterval() + 50);  // or the next letters add to these
+        choose("torch");
+        QTRY_VERIFY(wizard.spec().destination.endsWith(QStringLiteral("-torch.pt")));
+        const QString written = fresh() + "/mine";
+        type(named<QLineEdit>(wizard, "destination"), written);
+        QTest::qWait(QApplication::keyboardInputInterval() + 50);
+        choose("safe");
+        QTRY_COMPARE(wizard.spec().format, QStringLiteral("safetensors"));
+        QCOMPARE(wizard.spec().destination, written);
+    }
+
     void placementByHand() {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();
@@ -384,6 +412,51 @@ class WizardTest : public QObject {
         QCOMPARE(wizard.spec().shard.size(), 1);
         type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("tp="));
         QTRY_VERIFY_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✕")), kPatience);
+    }
+
+    void wholeAndLike() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        wizard.setSpec(spec);
+        wizard.show();
+        wizard.showPage(placement);
+        waitUntilReady(wizard);
+        const auto choose = [&](const QString& text) {
+            for (QRadioButton* mode : wizard.findChildren<QRadioButton*>()) {
+                if (mode->text().startsWith(text))
+                    QTest::mouseClick(mode, Qt::LeftButton, {}, {8, mode->height() / 2});
+            }
+        };
+        auto* legality = named<QLabel>(wizard, "legality");
+        choose(QStringLiteral("Every tensor whole"));
+        QTRY_VERIFY_WITH_TIMEOUT(legality->text().contains(QStringLiteral("by one rank")), kPatience);
+        waitUntilReady(wizard);
+        QVERIFY2(
+            named<QLabel>(wizard, "planSummary")->text().contains(QStringLiteral("18 tensors, 18 chunks")),
+            qPrintable(named<QLabel>(wizard, "planSummary")->text()));
+        choose(QStringLiteral("Like another"));
+        QVERIFY(wizard.spec().mesh.isEmpty());
+        auto* like = named<QLineEdit>(wizard, "like");
+        QVERIFY(like->isVisible());
+        type(like, fresh());
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✕")), kPatience);
+        type(like, copyCheckpoint(sampleCheckpoint()));
+        waitUntilReady(wizard);
+        QVERIFY(legality->text().contains(QStringLiteral("as the other checkpoint has it")));
+        shoot(wizard, QStringLiteral("wizard-like"));
+        choose(QStringLiteral("As in the source"));
+        QVERIFY(wizard.spec().like.isEmpty());
+        QTRY_VERIFY_WITH_TIMEOUT(legality->text().contains(QStringLiteral("keeps its chunks")), kPatience);
+        // A target that holds whole tensors only leaves no choice.
+        spec.format = QStringLiteral("torch");
+        spec.destination = fresh() + "/out.pt";
+        wizard.setSpec(spec);
+        waitUntilReady(wizard);
+        for (QRadioButton* mode : wizard.findChildren<QRadioButton*>())
+            QCOMPARE(mode->isEnabled(), mode->text() == QStringLiteral("Every tensor whole"));
     }
 
     void namesByHand() {

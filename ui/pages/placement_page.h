@@ -33,6 +33,7 @@ class PlacementPage : public QWidget {
 
   protected:
     void showEvent(QShowEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
     void changeEvent(QEvent* event) override;
 
   private:
@@ -63,6 +64,7 @@ class PlacementPage : public QWidget {
     QSplitter* splitter_;
     QComboBox* axes_;
     QLabel* axesLabel_;
+    QLabel* findingsLabel_;
     QToolButton* foldRows_;
     QToolButton* foldColumns_;
     QToolButton* asTable_;

@@ -291,6 +291,7 @@ void TargetStep::showSpec() {
     format_->setCurrentIndex(format ? format_->findData(toQString(format->info().name)) : -1);
     showFormat();
     destination_->setPath(state_.spec().destination);
+    if (state_.spec().destination == state_.proposedDestination()) proposed_ = state_.spec().destination;
     const auto typed = parseBytes(size_->text().trimmed().toStdString());
     if (typed.value_or(0) != state_.spec().maxFileSize)
         size_->setText(state_.spec().maxFileSize ? exactSizeText(state_.spec().maxFileSize) : QString());
