@@ -55,7 +55,8 @@ class ChunkFinder {
   public:
     explicit ChunkFinder(const Metadata& metadata) : metadata_(metadata) {}
 
-    uint32_t find(uint32_t tensor, uint32_t offsets, uint8_t rank, uint32_t next) {
+    uint32_t find(uint32_t tensor, DimsRef wanted, uint32_t next) {
+        const auto [offsets, rank] = wanted;
         const MetaTensor& t = metadata_.tensors[tensor];
         if (t.shape.rank != rank) return kNone;
         const uint32_t count = t.endChunk - t.firstChunk;
@@ -123,10 +124,10 @@ StorageJoin joinStorage(const Metadata& metadata) {
             const uint32_t tensor = metadata.entries[entry].tensor;
             const MetaTensor& t = metadata.tensors[tensor];
             uint32_t chunk = kNone;
-            if (row.chunk >= t.firstChunk && row.chunk < t.endChunk)
-                chunk = row.chunk;
-            else if (row.hasOffsets)
-                chunk = finder.find(tensor, row.chunkOffsets, row.rank, next[tensor]);
+            if (row.where == MetaStored::Where::chunk && row.place >= t.firstChunk && row.place < t.endChunk)
+                chunk = row.place;
+            else if (row.where != MetaStored::Where::nowhere)
+                chunk = finder.find(tensor, metadata.offsetsOf(row), next[tensor]);
             else if (t.endChunk - t.firstChunk == 1)
                 chunk = t.firstChunk;  // a key without offsets can only mean the one chunk
             if (chunk != kNone) {
@@ -151,6 +152,7 @@ StorageJoin joinStorage(const Metadata& metadata) {
             for (const uint32_t twin : twins.first(std::min(twins.size(), kMaxTwins))) {
                 if (join.chunkRow[twin] != kNone) join.chunkRow[c] = join.chunkRow[twin];
             }
+            join.missing += join.chunkRow[c] == kNone;
         }
     }
     return join;
