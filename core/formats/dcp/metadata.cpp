@@ -48,6 +48,7 @@ void TextTable::grow() {
 namespace {
 
 constexpr size_t kMaxTwins = 64;
+constexpr size_t kAhead = 16;
 
 // Finds the chunk of a tensor with given offsets: at a guessed position, else in an order that is sorted on
 // first use.
@@ -113,6 +114,11 @@ StorageJoin joinStorage(const Metadata& metadata) {
     ChunkFinder finder(metadata);
     std::vector<uint32_t> next(metadata.tensors.size(), 0);
     for (size_t r = 0; r < metadata.stored.size(); ++r) {
+        // The rows come in another order than the chunks.
+        if (r + kAhead < metadata.stored.size()) {
+            const MetaStored& soon = metadata.stored[r + kAhead];
+            if (soon.where == MetaStored::Where::chunk) __builtin_prefetch(&join.chunkRow[soon.place], 1);
+        }
         const MetaStored& row = metadata.stored[r];
         const auto id = static_cast<uint32_t>(r);
         const uint32_t entry = entryOf[row.name];

@@ -413,7 +413,7 @@ void MetadataMachine::keep(uint64_t index, const Value& value) {
 
 // The size as a stretch of the dims column, and kept where the memo hands it out again (offsets that a chunk
 // and its storage key share).
-DimsRef MetadataMachine::place(const TakenObject::Size& size) {
+inline DimsRef MetadataMachine::place(const TakenObject::Size& size) {
     DimsRef ref{size.at, size.rank};
     if (!size.made) return ref;
     ref.at = static_cast<uint32_t>(out_.dims.size());

@@ -113,7 +113,8 @@ class MetadataMachine {
         TextId name = kNone;
         uint32_t offsets = 0;
         uint32_t hint = kNone;   // position in the tensor's chunk list, as the writer saw it; may be wrong
-        uint32_t chunk = kNone;  // the chunk that the hint leads to, once its offsets were compared
+        uint32_t chunk = kNone;  // the chunk that the hint leads to, once its offsets were compared,
+        uint32_t theirs = 0;     // and where these are
         uint8_t rank = 0;
         bool hasOffsets = false;
     };
@@ -131,6 +132,8 @@ class MetadataMachine {
         uint32_t properties = kNone;
         DimsRef shape;
         bool hasShape = false;
+        uint8_t boxRank = 0;
+        uint32_t boxes = kNone;  // where the boxes of all chunks stand one after another; kNone: they do not
         Slice chunks;
     };
     struct PropertiesRecord {
@@ -186,9 +189,10 @@ class MetadataMachine {
     Status addPath(Dict& dict, TextId name, const Value& tuple);
     Result<uint16_t> transformsOf(const Value& value);
     bool dimsValue(const Value& value, DimsRef& out, Error& error) const;
+    uint32_t boxesOf(const Slice& chunks) const;
     template <class EachKey>
     void matchChunks(EachKey&& eachKey);
-    Result<MetaStored> storedRow(const IndexRecord& key, const InfoRecord& info);
+    Status addRow(Dict& dict, const IndexRecord& key, const InfoRecord& info);
     Status addRun(Dict& dict);
 
     // --- frequent objects in one step (metadata_fast.cpp)

@@ -244,6 +244,8 @@ Status MetadataMachine::apply(Value& object, const Value& key, const Value& valu
                 if (lists_[value.a].items.count)
                     return bad("the chunk list of a tensor holds something else than chunks");
                 record.chunks = lists_[value.a].chunks;
+                record.boxes = boxesOf(record.chunks);
+                if (record.boxes != kNone) record.boxRank = out_.chunks[record.chunks.first].rank;
                 release(value);
             }
             return {};

@@ -41,30 +41,55 @@ Status MetadataMachine::appendItem(Slice& slice, const Value& value) {
     return appendRow(items_, slice, value);
 }
 
+// Where the boxes (offsets, lengths) of these chunks begin, if they follow one another; kNone.
+uint32_t MetadataMachine::boxesOf(const Slice& chunks) const {
+    if (chunks.count == 0) return kNone;
+    const MetaChunk& first = out_.chunks[chunks.first];
+    uint64_t at = first.offsets;
+    for (uint32_t c = chunks.first; c < chunks.end(); ++c, at += 2 * first.rank) {
+        const MetaChunk& chunk = out_.chunks[c];
+        if (chunk.offsets != at || chunk.lengths != at + first.rank || chunk.rank != first.rank) return kNone;
+    }
+    return at <= out_.dims.size() ? first.offsets : kNone;
+}
+
 // Storage keys that are about to become rows: the chunk that the key's hint leads to, if it has the key's
-// offsets. The keys' own copies of the offsets are then given back. In three rounds, because the rows come
-// rank by rank and the chunks lie tensor by tensor: nearly every look at a chunk misses the caches, and the
-// misses of one round overlap.
+// offsets. The keys' own copies of the offsets are then given back. In rounds, because the rows come rank by
+// rank and the chunks lie tensor by tensor: nearly every look at a chunk misses the caches, and the misses of
+// one round overlap.
 template <class EachKey>
 void MetadataMachine::matchChunks(EachKey&& eachKey) {
     const size_t dimCount = out_.dims.size();
+    bool scattered = false;
     eachKey([&](IndexRecord& record) {
         record.chunk = kNone;
         if (!record.hasOffsets || record.name >= tensorByName_.size() || !tensorByName_[record.name]) return;
-        const Slice& chunks = tensors_[tensorByName_[record.name] - 1].chunks;
-        if (record.hint >= chunks.count) return;
-        record.chunk = chunks.first + record.hint;
-        __builtin_prefetch(&out_.chunks[record.chunk]);
+        const TensorRecord& tensor = tensors_[tensorByName_[record.name] - 1];
+        if (record.hint >= tensor.chunks.count || record.offsets + uint64_t{record.rank} > dimCount) return;
+        if (tensor.boxes == kNone) {
+            scattered = true;
+            record.theirs = kNone;
+            record.chunk = tensor.chunks.first + record.hint;
+            __builtin_prefetch(&out_.chunks[record.chunk]);
+        } else if (tensor.boxRank == record.rank) {
+            record.theirs = tensor.boxes + record.hint * 2 * record.rank;
+            if (record.theirs + uint64_t{record.rank} > dimCount) return;
+            record.chunk = tensor.chunks.first + record.hint;
+            if (record.theirs != record.offsets) __builtin_prefetch(&out_.dims[record.theirs]);
+        }
     });
-    eachKey([&](IndexRecord& record) {
-        if (record.chunk == kNone) return;
-        const MetaChunk& chunk = out_.chunks[record.chunk];
-        const uint64_t end = std::max<uint64_t>(chunk.offsets, record.offsets) + chunk.rank;
-        if (chunk.rank != record.rank || end > dimCount)
-            record.chunk = kNone;
-        else
-            __builtin_prefetch(&out_.dims[chunk.offsets]);
-    });
+    if (scattered) {
+        eachKey([&](IndexRecord& record) {
+            if (record.chunk == kNone || record.theirs != kNone) return;
+            const MetaChunk& chunk = out_.chunks[record.chunk];
+            if (chunk.rank == record.rank && chunk.offsets + uint64_t{chunk.rank} <= dimCount) {
+                record.theirs = chunk.offsets;
+                __builtin_prefetch(&out_.dims[record.theirs]);
+            } else {
+                record.chunk = kNone;
+            }
+        });
+    }
     // What the keys alone hold is the stretch [copies, copiesEnd) at the end of the column, one after
     // another.
     size_t copies = dimCount, copiesEnd = dimCount;
@@ -72,9 +97,8 @@ void MetadataMachine::matchChunks(EachKey&& eachKey) {
     eachKey([&](IndexRecord& record) {
         if (!record.hasOffsets) return;
         if (record.chunk != kNone) {
-            const uint32_t theirs = out_.chunks[record.chunk].offsets;
-            if (theirs == record.offsets) return;
-            const int64_t* a = out_.dims.data() + theirs;
+            if (record.theirs == record.offsets) return;
+            const int64_t* a = out_.dims.data() + record.theirs;
             const int64_t* b = out_.dims.data() + record.offsets;
             bool equal = true;
             for (uint8_t i = 0; i < record.rank; ++i)
@@ -85,7 +109,7 @@ void MetadataMachine::matchChunks(EachKey&& eachKey) {
                     all = all && record.offsets == copiesEnd;
                     copiesEnd += record.rank;
                 }
-                record.offsets = theirs;
+                record.offsets = record.theirs;
                 return;
             }
             record.chunk = kNone;
@@ -95,7 +119,7 @@ void MetadataMachine::matchChunks(EachKey&& eachKey) {
     if (all && copiesEnd == dimCount) out_.dims.resize(copies);
 }
 
-Result<MetaStored> MetadataMachine::storedRow(const IndexRecord& key, const InfoRecord& info) {
+inline Status MetadataMachine::addRow(Dict& dict, const IndexRecord& key, const InfoRecord& info) {
     if (key.name == kNone) return bad("a storage key has no fqn");
     if (info.path == kNone || info.length == kUnset)
         return bad("a storage entry lacks its relative_path or length");
@@ -114,7 +138,12 @@ Result<MetaStored> MetadataMachine::storedRow(const IndexRecord& key, const Info
         row.place = key.offsets;
         ++unmatched_;
     }
-    return row;
+    if (dict.stored.count && dict.stored.end() == out_.stored.size() && out_.stored.size() < kNone - 1) {
+        out_.stored.push_back(row);
+        ++dict.stored.count;
+        return {};
+    }
+    return appendRow(out_.stored, dict.stored, row);
 }
 
 // The rows of run_, which are all that a SETITEMS hands over.
@@ -123,10 +152,8 @@ Status MetadataMachine::addRun(Dict& dict) {
         for (StorageRow& row : run_)
             visit(row.key);
     });
-    for (const StorageRow& taken : run_) {
-        SHARDSCOPE_ASSIGN(const MetaStored row, storedRow(taken.key, taken.info));
-        SHARDSCOPE_TRY(appendRow(out_.stored, dict.stored, row));
-    }
+    for (const StorageRow& taken : run_)
+        SHARDSCOPE_TRY(addRow(dict, taken.key, taken.info));
     return {};
 }
 
@@ -171,8 +198,7 @@ Status MetadataMachine::addPair(Value& target, const Value& key, const Value& va
                 return bad("a storage key has something else than a _StorageInfo");
             return {};
         }
-        SHARDSCOPE_ASSIGN(const MetaStored row, storedRow(indexes_[key.a], infos_[value.a]));
-        SHARDSCOPE_TRY(appendRow(out_.stored, dict.stored, row));
+        SHARDSCOPE_TRY(addRow(dict, indexes_[key.a], infos_[value.a]));
         release(value);
         release(key);
         return {};

@@ -73,6 +73,10 @@ bool parseDecimal(const uint8_t* p, const uint8_t* end, int64_t& out) {
     return true;
 }
 
+void MemoUse::grow(uint64_t word) {
+    bits_.resize(std::max<uint64_t>(word + 1, bits_.size() * 2));
+}
+
 void MemoUse::index() {
     before_.resize(bits_.size());
     count_ = 0;
@@ -186,8 +190,7 @@ Result<MemoScan> MemoScan::walk(const ReadFile& file, const StopToken& stop, uin
         return damaged("a text line in the pickle does not end within 1 MiB", at);
     };
     // Honest pickles number their memo entries in sequence, so an index beyond the file's length is damage.
-    auto checkIndex = [&](uint64_t index) -> Status {
-        if (index <= fileSize) return {};
+    auto impossible = [&](uint64_t index) {
         return damaged(fmt::format("memo index {} is impossible in a file of {} bytes", index, fileSize),
                        window.offsetOf(p));
     };
@@ -213,6 +216,7 @@ Result<MemoScan> MemoScan::walk(const ReadFile& file, const StopToken& stop, uin
             case Op::memoize:
                 ++p;
                 break;
+            // What follows what in nearly every object is looked at here, which saves a turn of the loop.
             case Op::binGet:
                 use.fetch(p[1]);
                 p += 2;
@@ -220,15 +224,25 @@ Result<MemoScan> MemoScan::walk(const ReadFile& file, const StopToken& stop, uin
                     p += 6;
                     ++use.objects;
                 }
+                if (Op(*p) == Op::binGet && p < pause) {
+                    use.fetch(p[1]);
+                    p += 2;
+                }
                 break;
             case Op::longBinGet: {
-                const uint32_t index = load32(p + 1);
-                SHARDSCOPE_TRY(checkIndex(index));
+                uint32_t index = load32(p + 1);
+                if (index > fileSize) return impossible(index);
                 use.fetch(index);
                 p += 5;
                 if ((load64(p) & kSixBytes) == kNewState) {
                     p += 6;
                     ++use.objects;
+                }
+                if (Op(*p) == Op::longBinGet && p < pause) {
+                    index = load32(p + 1);
+                    if (index > fileSize) return impossible(index);
+                    use.fetch(index);
+                    p += 5;
                 }
                 break;
             }
@@ -245,7 +259,7 @@ Result<MemoScan> MemoScan::walk(const ReadFile& file, const StopToken& stop, uin
                 break;
             case Op::longBinPut: {
                 const uint32_t index = load32(p + 1);
-                SHARDSCOPE_TRY(checkIndex(index));
+                if (index > fileSize) return impossible(index);
                 p += 5;
                 break;
             }
@@ -257,7 +271,7 @@ Result<MemoScan> MemoScan::walk(const ReadFile& file, const StopToken& stop, uin
                 int64_t index = 0;
                 if (!parseDecimal(start, stopAt, index) || index < 0)
                     return damaged("a memo index is not a number", window.offsetOf(start));
-                SHARDSCOPE_TRY(checkIndex(static_cast<uint64_t>(index)));
+                if (static_cast<uint64_t>(index) > fileSize) return impossible(static_cast<uint64_t>(index));
                 if (op == Op::get) use.fetch(static_cast<uint64_t>(index));
                 p = stopAt + 1;
                 break;
@@ -288,7 +302,6 @@ Result<MemoScan> MemoScan::walk(const ReadFile& file, const StopToken& stop, uin
             case Op::setItem:
             case Op::tuple:
             case Op::emptyTuple:
-            case Op::setItems:
             case Op::tuple1:
             case Op::tuple3:
             case Op::newTrue:
@@ -299,14 +312,20 @@ Result<MemoScan> MemoScan::walk(const ReadFile& file, const StopToken& stop, uin
             case Op::stackGlobal:
                 ++p;
                 break;
+            case Op::setItems:
+                ++p;
+                if (Op(*p) == Op::build && p < pause) ++p;
+                break;
             case Op::binInt1:
                 p += 2;
                 break;
             case Op::binInt2:
                 p += 3;
+                if (Op(*p) == Op::binInt1 && p < pause) p += 2;
                 break;
             case Op::binInt:
                 p += 5;
+                if (Op(*p) == Op::binInt1 && p < pause) p += 2;
                 break;
             case Op::binFloat:
             case Op::frame:

@@ -4,7 +4,6 @@
 // keep only those.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -71,11 +70,14 @@ class MemoUse {
 
   private:
     friend class MemoScan;
-    void fetch(uint64_t index) {
+    [[gnu::always_inline]] void fetch(uint64_t index) {
         const uint64_t word = index / 64;
-        if (word >= bits_.size()) bits_.resize(std::max<uint64_t>(word + 1, bits_.size() * 2));
-        bits_[word] |= uint64_t{1} << (index % 64);
+        if (word >= bits_.size()) grow(word);
+        const uint64_t bit = uint64_t{1} << (index % 64);
+        // Mostly set already; and a store would hold up the next look at the same word.
+        if (!(bits_[word] & bit)) bits_[word] |= bit;
     }
+    void grow(uint64_t word);
     void index();
     // Inline for processors that are not known to count bits themselves, where std::popcount is a call.
     static uint32_t bitCount(uint64_t x) {
