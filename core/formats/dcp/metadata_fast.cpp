@@ -12,6 +12,7 @@ namespace shardscope::dcp {
 namespace {
 
 constexpr size_t kMostRunRows = 4096;
+constexpr uint64_t kNotMemoized = UINT64_MAX;
 
 inline bool takeInteger(const uint8_t*& p, int64_t& out) {
     switch (Op(*p)) {
@@ -106,7 +107,6 @@ struct MetadataMachine::Follower {
         return true;
     }
     // MEMOIZE or the PUT that does the same, where the writer memoizes at all. Says the index; kNotMemoized.
-    static constexpr uint64_t kNotMemoized = UINT64_MAX;
     bool memoizedAs(uint64_t& index) {
         index = kNotMemoized;
         const Op op = peek();
@@ -298,7 +298,7 @@ bool MetadataMachine::takeMolded(const Mold& mold, const uint8_t*& from, uint64_
         switch (part.operand) {
             case Mold::Operand::text: {
                 uint32_t at = 0;
-                taken.textMemo = UINT64_MAX;
+                taken.textMemo = kNotMemoized;
                 if (Op(*p) == Op::longBinGet) {
                     at = load32(p + 1);
                     p += 5;
@@ -339,6 +339,7 @@ bool MetadataMachine::takeMolded(const Mold& mold, const uint8_t*& from, uint64_
                 size.rank = part.rank;
                 size.made = true;
                 size.fetched = false;
+                size.memo = kNotMemoized;
                 break;
             }
             case Mold::Operand::fetchedSize: {
@@ -360,9 +361,12 @@ bool MetadataMachine::takeMolded(const Mold& mold, const uint8_t*& from, uint64_
     taken.textFetched = false;
     if (fetched) {
         if (fetched & ~kept) return false;
-        for (TakenObject::Size& size : taken.sizes)
-            size.fetched = size.made && (fetched >> (size.memo - firstMemo) & 1);
-        if (mold.has & TakenObject::kText && taken.textMemo != UINT64_MAX)
+        for (unsigned slot = 0; slot < taken.sizes.size(); ++slot) {
+            TakenObject::Size& size = taken.sizes[slot];
+            if ((mold.has & TakenObject::kSize << slot) && size.made && size.memo != kNotMemoized)
+                size.fetched = fetched >> (size.memo - firstMemo) & 1;
+        }
+        if (mold.has & TakenObject::kText && taken.textMemo != kNotMemoized)
             taken.textFetched = fetched >> (taken.textMemo - firstMemo) & 1;
     }
     taken.has = mold.has;
