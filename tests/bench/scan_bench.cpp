@@ -10,11 +10,12 @@
 #include <functional>
 #include <vector>
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include "engine/engine.h"
-#include "execute/values.h"
 #include "storage/aligned_buffer.h"
+#include "storage/digest.h"
 
 using namespace shardscope;
 
@@ -82,13 +83,23 @@ Status readAll(const Reader& reader, ThreadPool& pool) {
     });
 }
 
-void print(const char* first, const char* second, uint64_t bytes, const std::vector<Cost>& a,
-           const std::vector<Cost>& b) {
-    const Cost x = median(a), y = median(b);
-    std::printf(
-        "{\"bytes\": %llu, \"%s\": {\"seconds\": %.4f, \"processor\": %.4f}, \"%s\": {\"seconds\": %.4f, "
-        "\"processor\": %.4f}}\n",
-        static_cast<unsigned long long>(bytes), first, x.wall, x.processor, second, y.wall, y.processor);
+std::string jsonOf(const char* name, const std::vector<Cost>& costs) {
+    const Cost cost = median(costs);
+    return fmt::format("\"{}\": {{\"seconds\": {:.4f}, \"processor\": {:.4f}}}", name, cost.wall,
+                       cost.processor);
+}
+
+// The digests that a conversion of so many bytes takes, one thread.
+Status digestCells(uint64_t bytes) {
+    // As many as a tile has, so that they come from where a tile's do.
+    std::vector<std::byte> tile(8 * kDigestCellBytes, std::byte{1});
+    Digest128 sum;
+    for (uint64_t at = 0; at < bytes; at += kDigestCellBytes) {
+        const Digest128 digest =
+            cellDigest(std::span(tile).subspan(at % tile.size(), static_cast<size_t>(kDigestCellBytes)));
+        sum.low ^= digest.low + at;
+    }
+    return sum.low == 1 ? makeError(ErrorCode::internal, "unlikely") : Status();
 }
 
 void validation(const Checkpoint& checkpoint) {
@@ -109,7 +120,8 @@ void validation(const Checkpoint& checkpoint) {
             return {};
         }));
     }
-    print("read", "scan", checkpoint.catalog().totalBytes(), reads, scans);
+    fmt::print("{{\"bytes\": {}, {}, {}}}\n", checkpoint.catalog().totalBytes(), jsonOf("read", reads),
+               jsonOf("scan", scans));
 }
 
 void conversion(const Checkpoint& checkpoint, const std::string& destination) {
@@ -129,7 +141,10 @@ void conversion(const Checkpoint& checkpoint, const std::string& destination) {
         });
         (i % 2 == 1 ? with : without).push_back(cost);
     }
-    print("without", "with", checkpoint.catalog().totalBytes(), without, with);
+    const uint64_t bytes = checkpoint.catalog().totalBytes();
+    const std::vector<Cost> digests = {costOf([&] { return digestCells(bytes); })};
+    fmt::print("{{\"bytes\": {}, {}, {}, {}}}\n", bytes, jsonOf("without", without), jsonOf("with", with),
+               jsonOf("digest", digests));
 }
 
 }  // namespace
