@@ -264,7 +264,9 @@ Status runWork(ConvertState& state, SourceContext& context, const std::vector<Te
     run.threads = workerCount(state.resources);
     run.memory = state.resources.memory;
     run.stop = state.resources.stop;
-    run.prepare = [&](size_t i) { return DestinationWork::prepare(state, context, tensors[i]); };
+    run.prepare = [&](size_t i, WorkerMemory& kept) {
+        return DestinationWork::prepare(state, context, tensors[i], kept);
+    };
     return runTiles(run);
 }
 

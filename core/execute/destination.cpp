@@ -25,7 +25,7 @@ DestinationWork::DestinationWork(ConvertState& state, std::unique_ptr<TensorRead
 }
 
 Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state, SourceContext& context,
-                                                             TensorId wanted) {
+                                                             TensorId wanted, WorkerMemory& kept) {
     const Catalog& catalog = state.wanted();
     const TensorId from = state.job.wish->sources[wanted].source;
     const Catalog& have = context.reader.catalog();
@@ -41,7 +41,7 @@ Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state
             .ofTensor(catalog.name(wanted));
     }
     if (state.resources.progress) state.resources.progress->setTensor(catalog.name(wanted));
-    SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, from));
+    SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, from, &kept));
     std::unique_ptr<DestinationWork> work(new DestinationWork(state, std::move(source), wanted));
     if (!state.staging) return std::unique_ptr<TensorWork>(std::move(work));
 

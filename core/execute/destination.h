@@ -39,7 +39,7 @@ class DestinationWork final : public TensorWork {
   public:
     // Checks that the source tensor can become the wanted one.
     static Result<std::unique_ptr<TensorWork>> prepare(ConvertState& state, SourceContext& context,
-                                                       TensorId wanted);
+                                                       TensorId wanted, WorkerMemory& kept);
 
     int64_t tileCount() const override { return grid_.tiles(); }
     Status runTile(int64_t tile, WorkerMemory& memory) override;

@@ -94,9 +94,9 @@ Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, 
     run.ordered = options.ordered;
     run.memory = resources.memory;
     run.stop = resources.stop;
-    run.prepare = [&](size_t i) -> Result<std::unique_ptr<TensorWork>> {
+    run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorWork>> {
         if (resources.progress) resources.progress->setTensor(context.reader.catalog().name(tensors[i]));
-        SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensors[i]));
+        SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensors[i], &kept));
         return std::unique_ptr<TensorWork>(
             std::make_unique<ScanWork>(std::move(source), sizes, resources.progress, visit, finished));
     };
@@ -219,7 +219,7 @@ Result<std::vector<std::byte>> readRegion(const Reader& reader, TensorId tensor,
     std::vector<std::byte> out(*bytes);
     if (elements == 0) return out;
     SourceContext context(reader, resources, FillGaps::zero, systemFileSystem());
-    SHARDSCOPE_ASSIGN(const auto source, TensorReader::prepare(context, tensor));
+    SHARDSCOPE_ASSIGN(const auto source, TensorReader::prepare(context, tensor, nullptr));
     if (!dtypeIsWholeBytes(dtype)) {
         if (elements != source->elements())
             return unsupported("a part of a tensor whose elements share bytes");

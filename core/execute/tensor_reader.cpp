@@ -119,7 +119,8 @@ Status TensorReader::checkExtent(const Extent& extent, const ChunkShape& shape) 
     return {};
 }
 
-Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& context, TensorId tensor) {
+Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& context, TensorId tensor,
+                                                            WorkerMemory* kept) {
     const Catalog& catalog = context.reader.catalog();
     std::unique_ptr<TensorReader> source(new TensorReader(context));
     source->tensor_ = tensor;
@@ -205,12 +206,13 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
     const uint64_t limit = context.resources.memory->limit();
     uint64_t held = 0;
     for (Chunk& chunk : source->chunks_) {
-        if (Status status = source->straighten(chunk, held); !status.ok())
+        if (Status status = source->straighten(chunk, held, kept); !status.ok())
             return source->named(std::move(status).error());
     }
     if (held > 0) {
         // straighten() has marked the chunks to hold by an empty span; all together are at most a quarter of
         // the budget.
+        if (kept) kept->drop();
         source->spanShare_ = context.spans.acquire(std::min(held, limit / 4));
         source->lease_ = context.resources.memory->acquire(std::min(held, limit / 4));
         for (Chunk& chunk : source->chunks_) {
@@ -224,7 +226,7 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
     return source;
 }
 
-Status TensorReader::straighten(Chunk& chunk, uint64_t& heldBytes) {
+Status TensorReader::straighten(Chunk& chunk, uint64_t& heldBytes, WorkerMemory* kept) {
     Dims& strides = chunk.extent.strides;
     if (strides.empty()) return {};
     if (isRowMajor(strides, chunk.shape.lengths)) {
@@ -241,7 +243,7 @@ Status TensorReader::straighten(Chunk& chunk, uint64_t& heldBytes) {
         chunk.span = std::make_shared<std::vector<std::byte>>();
         return {};
     }
-    return toScratch(chunk);
+    return toScratch(chunk, kept);
 }
 
 Status TensorReader::holdSpan(Chunk& chunk, uint64_t bytes) {
@@ -255,10 +257,11 @@ Status TensorReader::holdSpan(Chunk& chunk, uint64_t bytes) {
     return chunk.extent.file->readBulk(chunk.extent.offset, *chunk.span);
 }
 
-Status TensorReader::toScratch(Chunk& chunk) {
+Status TensorReader::toScratch(Chunk& chunk, WorkerMemory* kept) {
     SHARDSCOPE_ASSIGN(std::shared_ptr<WriteFile> scratch,
                       context_.scratchSystem->createScratch(context_.resources.scratchDirectory));
     const uint64_t share = context_.resources.memory->limit() / 4;
+    if (kept) kept->drop();
     const MemoryBudget::Lease spanShare = context_.spans.acquire(share);
     const MemoryBudget::Lease lease = context_.resources.memory->acquire(share);
     uint64_t read = 0;

@@ -87,9 +87,10 @@ void scatterPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSp
 class TensorReader {
   public:
     // Finds the covering chunks and where their elements lie, and makes chunks with unusual strides readable
-    // in order. The calling thread must hold no lease. Errors: damaged (rule coverage.gap), unsupported, and
-    // those of locate().
-    static Result<std::unique_ptr<TensorReader>> prepare(SourceContext& context, TensorId tensor);
+    // in order. `kept` is the only lease that the calling thread may hold; it is dropped when others are
+    // needed. Errors: damaged (rule coverage.gap), unsupported, and those of locate().
+    static Result<std::unique_ptr<TensorReader>> prepare(SourceContext& context, TensorId tensor,
+                                                         WorkerMemory* kept);
 
     TensorId tensor() const { return tensor_; }
     DType dtype() const { return dtype_; }
@@ -122,9 +123,9 @@ class TensorReader {
 
     explicit TensorReader(SourceContext& context) : context_(context) {}
     Status checkExtent(const Extent& extent, const ChunkShape& shape) const;
-    Status straighten(Chunk& chunk, uint64_t& heldBytes);
+    Status straighten(Chunk& chunk, uint64_t& heldBytes, WorkerMemory* kept);
     Status holdSpan(Chunk& chunk, uint64_t spanBytes);
-    Status toScratch(Chunk& chunk);
+    Status toScratch(Chunk& chunk, WorkerMemory* kept);
     uint64_t spanBytes(const Extent& extent, const ChunkShape& shape) const;
     Error named(Error error) const;
 

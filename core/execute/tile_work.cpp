@@ -11,6 +11,12 @@
 #include <vector>
 
 namespace shardscope {
+namespace {
+
+// More than the usual tile takes with everything around it.
+constexpr uint64_t kKept = uint64_t{32} << 20;
+
+}  // namespace
 
 bool WorkerMemory::ensure(const Need& need) {
     AlignedBuffer* buffers[] = {&tile, &cast, &read, &write};
@@ -21,8 +27,8 @@ bool WorkerMemory::ensure(const Need& need) {
         fits = fits && wanted[i] <= buffers[i]->capacity();
         total += wanted[i] + (wanted[i] ? kIoAlignment : 0);
     }
-    // A worker that did a large tile gives the memory back when the next one is small.
-    if (fits && total * 4 < leased_) fits = false;
+    // A worker that did an unusually large tile gives the memory back when the next one is small.
+    if (fits && leased_ > kKept && total * 4 < leased_) fits = false;
     try {
         if (!fits) {
             drop();
@@ -101,8 +107,7 @@ class Crew {
                 const size_t index = nextTensor_++;
                 ++preparing_;
                 lock.unlock();
-                memory.drop();
-                auto prepared = run_.prepare(index);
+                auto prepared = run_.prepare(index, memory);
                 lock.lock();
                 --preparing_;
                 changed_.notify_all();

@@ -54,8 +54,9 @@ struct TileRun {
     bool ordered = false;  // one worker does all tiles of a tensor, in order
     MemoryBudget* memory = nullptr;
     StopToken stop;
-    // Called on any worker, which holds no memory then.
-    std::function<Result<std::unique_ptr<TensorWork>>(size_t index)> prepare;
+    // Called on any worker, with what it keeps for the next tile; to be dropped before any other lease is
+    // asked for.
+    std::function<Result<std::unique_ptr<TensorWork>>(size_t index, WorkerMemory& kept)> prepare;
 };
 // Returns the first error; tiles that have begun are finished first.
 Status runTiles(const TileRun& run);

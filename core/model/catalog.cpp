@@ -8,24 +8,32 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/large_pages.h"
 
 namespace shardscope {
 
 std::string_view roleName(Role role) {
     switch (role) {
-        case Role::parameter: return "parameter";
-        case Role::buffer: return "buffer";
-        case Role::optimizer: return "optimizer";
-        case Role::other: return "other";
+        case Role::parameter:
+            return "parameter";
+        case Role::buffer:
+            return "buffer";
+        case Role::optimizer:
+            return "optimizer";
+        case Role::other:
+            return "other";
     }
     return "other";
 }
 
 std::string_view severityName(Severity severity) {
     switch (severity) {
-        case Severity::info: return "info";
-        case Severity::warning: return "warning";
-        case Severity::error: return "error";
+        case Severity::info:
+            return "info";
+        case Severity::warning:
+            return "warning";
+        case Severity::error:
+            return "error";
     }
     return "error";
 }
@@ -64,12 +72,15 @@ TensorId Catalog::find(std::string_view wanted) const {
 }
 
 TensorId Catalog::tensorOf(ChunkId c) const {
-    // The last tensor whose first chunk is not after c; tensors without chunks share a first chunk with the next one.
+    // The last tensor whose first chunk is not after c; tensors without chunks share a first chunk with the
+    // next one.
     const auto it = std::upper_bound(firstChunk_.begin(), firstChunk_.end() - 1, c);
     return static_cast<TensorId>(it - firstChunk_.begin() - 1);
 }
 
-ChunkInfo Catalog::chunk(ChunkId c) const { return chunk(tensorOf(c), c); }
+ChunkInfo Catalog::chunk(ChunkId c) const {
+    return chunk(tensorOf(c), c);
+}
 
 ChunkInfo Catalog::chunk(TensorId t, ChunkId c) const {
     ChunkInfo info;
@@ -127,17 +138,28 @@ uint64_t heldBy(const std::vector<T>& v) {
 }  // namespace
 
 uint64_t Catalog::memoryBytes() const {
-    uint64_t bytes = names_.capacity() + paths_.capacity() + heldBy(nameEnd_) + heldBy(pathEnd_) + heldBy(dtypes_) +
-                     heldBy(roles_) + heldBy(aliasOf_) + heldBy(special_) + heldBy(shapes_) + heldBy(shapeEnd_) +
-                     heldBy(firstChunk_) + heldBy(firstDim_) + heldBy(byName_) + heldBy(dims_) + heldBy(ranks_) +
-                     heldBy(files_) + heldBy(offsets_) + heldBy(lengths_) + heldBy(flats_) + heldBy(fileInfos_) +
-                     heldBy(objects_) + heldBy(notes_);
-    for (const FileInfo& file : fileInfos_) bytes += file.path.capacity();
-    for (const ObjectInfo& object : objects_) bytes += object.name.capacity() + object.path.capacity() * sizeof(PathPart);
+    uint64_t bytes = names_.capacity() + paths_.capacity() + heldBy(nameEnd_) + heldBy(pathEnd_) +
+                     heldBy(dtypes_) + heldBy(roles_) + heldBy(aliasOf_) + heldBy(special_) +
+                     heldBy(shapes_) + heldBy(shapeEnd_) + heldBy(firstChunk_) + heldBy(firstDim_) +
+                     heldBy(byName_) + heldBy(dims_) + heldBy(ranks_) + heldBy(files_) + heldBy(offsets_) +
+                     heldBy(lengths_) + heldBy(flats_) + heldBy(fileInfos_) + heldBy(objects_) +
+                     heldBy(notes_);
+    for (const FileInfo& file : fileInfos_)
+        bytes += file.path.capacity();
+    for (const ObjectInfo& object : objects_)
+        bytes += object.name.capacity() + object.path.capacity() * sizeof(PathPart);
     return bytes;
 }
 
 // ------------------------------------------------------------------ CatalogBuilder
+
+namespace {
+// A copy for a few spare bytes costs more than they do.
+template <class T>
+void trim(std::vector<T>& column) {
+    if (column.capacity() - column.size() > column.size() / 16) column.shrink_to_fit();
+}
+}  // namespace
 
 CatalogBuilder::CatalogBuilder(std::string format, std::string variant, std::string writer) {
     catalog_.format_ = std::move(format);
@@ -165,6 +187,11 @@ void CatalogBuilder::reserve(size_t tensors, size_t chunks, size_t dims) {
     c.files_.reserve(chunks);
     c.offsets_.reserve(chunks);
     c.lengths_.reserve(chunks);
+    preferLargePages(c.dims_);
+    preferLargePages(c.ranks_);
+    preferLargePages(c.files_);
+    preferLargePages(c.offsets_);
+    preferLargePages(c.lengths_);
 }
 
 Status CatalogBuilder::addTensor(const TensorInfo& info) {
@@ -175,9 +202,12 @@ Status CatalogBuilder::addTensor(const TensorInfo& info) {
             .ofTensor(info.name);
     }
     for (int64_t d : info.shape) {
-        if (d < 0) return damaged(fmt::format("the shape {} has a negative size", formatDims(info.shape))).ofTensor(info.name);
+        if (d < 0)
+            return damaged(fmt::format("the shape {} has a negative size", formatDims(info.shape)))
+                .ofTensor(info.name);
         if (d > kMaxDim) {
-            return makeError(ErrorCode::limit, fmt::format("the shape {} has a size above 2^48", formatDims(info.shape)))
+            return makeError(ErrorCode::limit,
+                             fmt::format("the shape {} has a size above 2^48", formatDims(info.shape)))
                 .ofTensor(info.name);
         }
     }
@@ -191,8 +221,9 @@ Status CatalogBuilder::addTensor(const TensorInfo& info) {
 
     c.names_ += info.name;
     c.nameEnd_.push_back(c.names_.size());
-    const bool trivial = info.path.empty() || (info.path.size() == 1 && info.path[0].kind == PathPart::Kind::key &&
-                                               info.path[0].text == info.name);
+    const bool trivial =
+        info.path.empty() ||
+        (info.path.size() == 1 && info.path[0].kind == PathPart::Kind::key && info.path[0].text == info.name);
     if (!trivial) c.paths_ += encodePath(info.path);
     c.pathEnd_.push_back(c.paths_.size());
     c.dtypes_.push_back(info.dtype);
@@ -214,19 +245,23 @@ Status CatalogBuilder::addChunk(const Chunk& chunk) {
     const auto t = static_cast<TensorId>(c.dtypes_.size() - 1);
     const DimSpan shape = c.shape(t);
     if (chunk.offsets.size() != shape.size() || chunk.lengths.size() != shape.size()) {
-        return damaged(fmt::format("a chunk has {} dimensions, its tensor has {}", chunk.offsets.size(), shape.size()))
+        return damaged(fmt::format("a chunk has {} dimensions, its tensor has {}", chunk.offsets.size(),
+                                   shape.size()))
             .ofTensor(c.name(t));
     }
     if (c.files_.size() >= kNone - 1) return makeError(ErrorCode::limit, "more than 4 billion chunks");
     int64_t count = 0;
     if (!checkedProduct(chunk.lengths, count)) {
-        return damaged(fmt::format("a chunk has the impossible lengths {}", formatDims(chunk.lengths))).ofTensor(c.name(t));
+        return damaged(fmt::format("a chunk has the impossible lengths {}", formatDims(chunk.lengths)))
+            .ofTensor(c.name(t));
     }
-    if (chunk.flat && (chunk.flat->start < 0 || chunk.flat->stop < chunk.flat->start || chunk.flat->stop > count)) {
+    if (chunk.flat &&
+        (chunk.flat->start < 0 || chunk.flat->stop < chunk.flat->start || chunk.flat->stop > count)) {
         return damaged(fmt::format("flat range [{}, {}) is outside its box of {} elements", chunk.flat->start,
                                    chunk.flat->stop, count))
             .ofTensor(c.name(t));
     }
+    if (!boxInside(chunk.offsets, chunk.lengths, shape)) noteOutside(t);
     c.dims_.insert(c.dims_.end(), chunk.offsets.begin(), chunk.offsets.end());
     c.dims_.insert(c.dims_.end(), chunk.lengths.begin(), chunk.lengths.end());
     c.ranks_.push_back(chunk.rank);
@@ -237,6 +272,44 @@ Status CatalogBuilder::addChunk(const Chunk& chunk) {
     if (chunk.flat || !c.flats_.empty()) c.flats_.push_back(chunk.flat.value_or(FlatRange{-1, -1}));
     c.firstChunk_[t + 1] = static_cast<ChunkId>(c.files_.size());
     return {};
+}
+
+Status CatalogBuilder::addBoxes(DimSpan column, uint64_t firstDim, uint32_t count) {
+    Catalog& c = catalog_;
+    assert(!c.dtypes_.empty() && c.dims_.empty() && c.flats_.empty());
+    const auto t = static_cast<TensorId>(c.dtypes_.size() - 1);
+    const DimSpan shape = c.shape(t);
+    const size_t rank = shape.size();
+    if (count >= kNone - 1 - c.files_.size())
+        return makeError(ErrorCode::limit, "more than 4 billion chunks");
+    if (count > 0 && (firstDim > column.size() || count * uint64_t{2} * rank > column.size() - firstDim))
+        return makeError(ErrorCode::internal, "boxes beyond their column").ofTensor(c.name(t));
+    for (size_t i = 0; i < count && rank > 0; ++i) {
+        const int64_t* box = column.data() + firstDim + i * 2 * rank;
+        bool inside = true;
+        for (size_t k = 0; k < rank; ++k)
+            inside &=
+                box[k] >= 0 && box[rank + k] >= 0 && box[k] <= shape[k] && box[rank + k] <= shape[k] - box[k];
+        if (inside) continue;  // its product is no larger than the shape's, which fits
+        const DimSpan lengths(box + rank, rank);
+        int64_t elements = 0;
+        if (!checkedProduct(lengths, elements))
+            return damaged(fmt::format("a chunk has the impossible lengths {}", formatDims(lengths)))
+                .ofTensor(c.name(t));
+        if (!boxInside({box, rank}, lengths, shape)) noteOutside(t);
+    }
+    c.firstDim_[t] = firstDim;
+    const size_t chunks = c.files_.size() + count;
+    c.ranks_.resize(chunks, kNone);
+    c.files_.resize(chunks, kNone);
+    c.offsets_.resize(chunks);
+    c.lengths_.resize(chunks);
+    c.firstChunk_[t + 1] = static_cast<ChunkId>(chunks);
+    return {};
+}
+
+CatalogBuilder::Columns CatalogBuilder::columns() {
+    return {catalog_.ranks_, catalog_.files_, catalog_.offsets_, catalog_.lengths_};
 }
 
 Status CatalogBuilder::addWhole(uint32_t rank, FileId file, uint64_t offset, uint64_t length) {
@@ -252,15 +325,20 @@ uint32_t CatalogBuilder::addSpecial(SpecialTensor special) {
     return static_cast<uint32_t>(catalog_.specials_.size() - 1);
 }
 
-void CatalogBuilder::addObject(ObjectInfo object) { catalog_.objects_.push_back(std::move(object)); }
+void CatalogBuilder::addObject(ObjectInfo object) {
+    catalog_.objects_.push_back(std::move(object));
+}
 
-void CatalogBuilder::addNote(Note note) { catalog_.notes_.push_back(std::move(note)); }
+void CatalogBuilder::addNote(Note note) {
+    catalog_.notes_.push_back(std::move(note));
+}
 
 Catalog CatalogBuilder::finish() && {
     Catalog& c = catalog_;
     c.byName_.resize(c.dtypes_.size());
     std::iota(c.byName_.begin(), c.byName_.end(), 0U);
-    std::stable_sort(c.byName_.begin(), c.byName_.end(), [&](TensorId a, TensorId b) { return c.name(a) < c.name(b); });
+    std::stable_sort(c.byName_.begin(), c.byName_.end(),
+                     [&](TensorId a, TensorId b) { return c.name(a) < c.name(b); });
 
     // Rename duplicates, in one rebuild of the name column.
     std::vector<std::pair<TensorId, std::string>> renamed;
@@ -269,10 +347,13 @@ Catalog CatalogBuilder::finish() && {
         if (repeat == 1) continue;
         const std::string_view name = c.name(c.byName_[i]);
         renamed.emplace_back(c.byName_[i], fmt::format("{}~{}", name, repeat));
-        addNote({"meta.duplicate", Severity::warning,
+        addNote({"meta.duplicate",
+                 Severity::warning,
                  fmt::format("the name '{}' occurs more than once; the later one is shown as '{}'", name,
                              renamed.back().second),
-                 {}, std::string(name), std::nullopt});
+                 {},
+                 std::string(name),
+                 std::nullopt});
     }
     if (!renamed.empty()) {
         std::sort(renamed.begin(), renamed.end());
@@ -290,7 +371,8 @@ Catalog CatalogBuilder::finish() && {
         }
         c.names_ = std::move(names);
         c.nameEnd_ = std::move(ends);
-        std::stable_sort(c.byName_.begin(), c.byName_.end(), [&](TensorId a, TensorId b) { return c.name(a) < c.name(b); });
+        std::stable_sort(c.byName_.begin(), c.byName_.end(),
+                         [&](TensorId a, TensorId b) { return c.name(a) < c.name(b); });
     }
 
     uint32_t highestRank = kNone;
@@ -298,7 +380,8 @@ Catalog CatalogBuilder::finish() && {
         if (r != kNone && (highestRank == kNone || r > highestRank)) highestRank = r;
     }
     for (const FileInfo& file : c.fileInfos_) {
-        if (file.referenced && file.rank != kNone && (highestRank == kNone || file.rank > highestRank)) highestRank = file.rank;
+        if (file.referenced && file.rank != kNone && (highestRank == kNone || file.rank > highestRank))
+            highestRank = file.rank;
     }
     if (c.rankCount_ == 0) c.rankCount_ = highestRank == kNone ? 1 : highestRank + 1;
 
@@ -307,24 +390,26 @@ Catalog CatalogBuilder::finish() && {
             c.totalBytes_ += c.bytes(t);
             c.totalElements_ += static_cast<uint64_t>(c.elements(t));
         }
+    }
+    for (const TensorId t : outside_) {
         for (ChunkId k = c.firstChunk(t); k < c.endChunk(t); ++k) {
             const ChunkInfo chunk = c.chunk(t, k);
             if (!boxInside(chunk.offsets, chunk.lengths, c.shape(t))) {
                 addNote({"coverage.bounds", Severity::error,
-                         fmt::format("chunk {} leaves its tensor of shape {}", formatBox(chunk.offsets, chunk.lengths),
-                                     formatDims(c.shape(t))),
-                         chunk.file == kNone ? std::string() : c.fileInfos_[chunk.file].path, std::string(c.name(t)),
-                         chunk.offset});
+                         fmt::format("chunk {} leaves its tensor of shape {}",
+                                     formatBox(chunk.offsets, chunk.lengths), formatDims(c.shape(t))),
+                         chunk.file == kNone ? std::string() : c.fileInfos_[chunk.file].path,
+                         std::string(c.name(t)), chunk.offset});
             }
         }
     }
     c.names_.shrink_to_fit();
     c.paths_.shrink_to_fit();
-    c.dims_.shrink_to_fit();
-    c.ranks_.shrink_to_fit();
-    c.files_.shrink_to_fit();
-    c.offsets_.shrink_to_fit();
-    c.lengths_.shrink_to_fit();
+    trim(c.dims_);
+    trim(c.ranks_);
+    trim(c.files_);
+    trim(c.offsets_);
+    trim(c.lengths_);
     return std::move(catalog_);
 }
 

@@ -1,9 +1,9 @@
-// What a checkpoint holds, as its metadata says: tensors, the chunks they are stored in, objects, files, the mesh of ranks
-// and notes on oddities. Immutable once built and shared by everything. Columns, not objects: a million two-dimensional
-// chunks take some 60 MB.
+// What a checkpoint holds, as its metadata says: tensors, the chunks they are stored in, objects, files, the
+// mesh of ranks and notes on oddities. Immutable once built and shared by everything. Columns, not objects: a
+// million two-dimensional chunks take some 60 MB.
 //
-// The same type describes a destination that does not exist yet (its chunks then have no file): a conversion is a
-// Catalog that was read, a Catalog that is wanted, and the bytes between them.
+// The same type describes a destination that does not exist yet (its chunks then have no file): a conversion
+// is a Catalog that was read, a Catalog that is wanted, and the bytes between them.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,13 @@ constexpr uint32_t kNone = UINT32_MAX;  // no tensor / chunk / file / rank / obj
 enum class Role : uint8_t { parameter, buffer, optimizer, other };
 std::string_view roleName(Role role);
 
-// Tensors that are not one dense array (sparse, quantized, nested, DTensor, ...). Their inner parts are ordinary tensors
-// named "<name>#<part>"; this says what they make up.
+// Tensors that are not one dense array (sparse, quantized, nested, DTensor, ...). Their inner parts are
+// ordinary tensors named "<name>#<part>"; this says what they make up.
 struct SpecialTensor {
     std::string name;
     Path path;
-    std::string kind;  // "sparse_coo", "sparse_csr", "quantized", "nested", "dtensor", "sharded_tensor", "meta", "subclass"
+    std::string kind;  // "sparse_coo", "sparse_csr", "quantized", "nested", "dtensor", "sharded_tensor",
+                       // "meta", "subclass"
     std::string dtype;
     Dims shape;
     std::string detail;  // further attributes as JSON object text, e.g. {"scale":0.1}; may be empty
@@ -48,13 +49,15 @@ struct TensorInfo {
     DType dtype = DType::float32;
     Dims shape;
     Role role = Role::parameter;
-    // Names that are one tensor (tied weights: same storage, offset, strides, shape) carry the id of the first of them.
+    // Names that are one tensor (tied weights: same storage, offset, strides, shape) carry the id of the
+    // first of them.
     TensorId aliasOf = kNone;
     uint32_t special = kNone;  // index into specials(), for an inner part
 };
 
-// One stored piece of a tensor. `offset` and `length` are the stored entry as the metadata states it: the raw elements
-// themselves (safetensors), or a wrapped form of them (a zip in a .distcp) whose insides Reader::locate() finds.
+// One stored piece of a tensor. `offset` and `length` are the stored entry as the metadata states it: the raw
+// elements themselves (safetensors), or a wrapped form of them (a zip in a .distcp) whose insides
+// Reader::locate() finds.
 struct ChunkInfo {
     ChunkId id = kNone;
     TensorId tensor = kNone;
@@ -73,9 +76,9 @@ struct FileInfo {
     std::string path;  // relative to the checkpoint's directory
     uint64_t size = 0;
     State state = State::present;
-    bool metadata = false;    // holds metadata only (.metadata, index files)
-    uint32_t rank = kNone;    // that wrote it, where the name says so
-    bool referenced = true;   // named by the metadata
+    bool metadata = false;   // holds metadata only (.metadata, index files)
+    uint32_t rank = kNone;   // that wrote it, where the name says so
+    bool referenced = true;  // named by the metadata
 };
 
 struct ObjectInfo {
@@ -120,7 +123,7 @@ class Catalog {
     TensorId aliasOf(TensorId t) const { return aliasOf_.empty() ? kNone : aliasOf_[t]; }
     uint32_t special(TensorId t) const { return special_.empty() ? kNone : special_[t]; }
     int64_t elements(TensorId t) const { return elementCount(shape(t)); }
-    uint64_t bytes(TensorId t) const;  // of the whole tensor
+    uint64_t bytes(TensorId t) const;            // of the whole tensor
     TensorId find(std::string_view name) const;  // kNone when absent
     const std::vector<SpecialTensor>& specials() const { return specials_; }
 
@@ -128,10 +131,11 @@ class Catalog {
     size_t chunkCount() const { return files_.size(); }
     ChunkId firstChunk(TensorId t) const { return firstChunk_[t]; }
     ChunkId endChunk(TensorId t) const { return firstChunk_[t + 1]; }
-    ChunkInfo chunk(ChunkId c) const;             // finds the tensor by binary search
+    ChunkInfo chunk(ChunkId c) const;              // finds the tensor by binary search
     ChunkInfo chunk(TensorId t, ChunkId c) const;  // when the tensor is known
     TensorId tensorOf(ChunkId c) const;
-    // Whether two tensors have the same shape and the same boxes on the same ranks, in the same order; and a hash of that.
+    // Whether two tensors have the same shape and the same boxes on the same ranks, in the same order; and a
+    // hash of that.
     bool sameCut(TensorId a, TensorId b) const;
     uint64_t cutHash(TensorId t) const;
 
@@ -142,8 +146,8 @@ class Catalog {
     const std::vector<Note>& notes() const { return notes_; }
 
     // --- totals
-    uint32_t rankCount() const { return rankCount_; }  // world size as declared, or highest rank seen + 1
-    uint64_t totalBytes() const { return totalBytes_; }        // of all tensors, aliases counted once
+    uint32_t rankCount() const { return rankCount_; }    // world size as declared, or highest rank seen + 1
+    uint64_t totalBytes() const { return totalBytes_; }  // of all tensors, aliases counted once
     uint64_t totalParameters() const { return totalElements_; }  // elements of those
     uint64_t memoryBytes() const;                                // held by this catalog
 
@@ -180,9 +184,9 @@ class Catalog {
     uint64_t totalBytes_ = 0, totalElements_ = 0;
 };
 
-// Fills a Catalog. Chunks are added to the tensor that was added last. Metadata is checked here once for all formats:
-// rank <= kMaxRank, dimensions in [0, kMaxDim], products that fit; boxes that leave their tensor are kept and noted
-// (coverage.bounds), so that `validate` can show them, but never handed to the executor.
+// Fills a Catalog. Chunks are added to the tensor that was added last. Metadata is checked here once for all
+// formats: rank <= kMaxRank, dimensions in [0, kMaxDim], products that fit; boxes that leave their tensor are
+// kept and noted (coverage.bounds), so that `validate` can show them, but never handed to the executor.
 class CatalogBuilder {
   public:
     CatalogBuilder(std::string format, std::string variant, std::string writer);
@@ -207,6 +211,21 @@ class CatalogBuilder {
     // The whole tensor as one chunk.
     Status addWhole(uint32_t rank, FileId file, uint64_t offset, uint64_t length);
 
+    // For a reader that holds the boxes of all chunks in one column already: `count` chunks of the tensor
+    // that was added last, none with a flat range, whose boxes (offsets, lengths, offsets, lengths, ...)
+    // stand at `firstDim` of a column that takeDims() hands over before finish(). Where they are stored is
+    // for the caller to fill in, in columns(); until then they have no file. Not to be mixed with addChunk().
+    // Errors: as addChunk.
+    Status addBoxes(DimSpan column, uint64_t firstDim, uint32_t count);
+    void takeDims(std::vector<int64_t> column) { catalog_.dims_ = std::move(column); }
+    struct Columns {
+        std::span<uint32_t> ranks;
+        std::span<FileId> files;
+        std::span<uint64_t> offsets, lengths;
+    };
+    Columns columns();  // valid until the next chunk is added
+    ChunkId firstChunk(TensorId t) const { return catalog_.firstChunk_[t]; }
+
     uint32_t addSpecial(SpecialTensor special);
     void addObject(ObjectInfo object);
     void addNote(Note note);
@@ -221,7 +240,12 @@ class CatalogBuilder {
     Catalog finish() &&;
 
   private:
+    void noteOutside(TensorId t) {
+        if (outside_.empty() || outside_.back() != t) outside_.push_back(t);
+    }
+
     Catalog catalog_;
+    std::vector<TensorId> outside_;  // tensors with boxes that leave them, in order
 };
 
 }  // namespace shardscope

@@ -2,14 +2,16 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
-#include <new>
 #include <span>
 #include <utility>
 
 namespace shardscope {
 
 constexpr size_t kIoAlignment = 4096;
+
+// `size` is a multiple of kIoAlignment, and the same for both. Throws std::bad_alloc.
+std::byte* allocateAligned(size_t size);
+void freeAligned(std::byte* data, size_t size) noexcept;
 
 class AlignedBuffer {
   public:
@@ -20,15 +22,15 @@ class AlignedBuffer {
         swap(other);
         return *this;
     }
-    ~AlignedBuffer() { std::free(data_); }
+    ~AlignedBuffer() { freeAligned(data_, capacity_); }
 
     // Contents are lost; memory is kept when it is large enough.
     void reset(size_t size) {
         if (size > capacity_) {
-            std::free(data_);
-            capacity_ = (size + kIoAlignment - 1) / kIoAlignment * kIoAlignment;
-            data_ = static_cast<std::byte*>(std::aligned_alloc(kIoAlignment, capacity_));
-            if (!data_) throw std::bad_alloc();
+            freeAligned(std::exchange(data_, nullptr), std::exchange(capacity_, 0));
+            const size_t capacity = (size + kIoAlignment - 1) / kIoAlignment * kIoAlignment;
+            data_ = allocateAligned(capacity);
+            capacity_ = capacity;
         }
         size_ = size;
     }

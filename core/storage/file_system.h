@@ -36,6 +36,10 @@ class ReadFile {
     // As readAt, for bulk tensor data: may bypass the page cache when the bytes are not in it. `buffer` should lie in an
     // AlignedBuffer; anything works.
     virtual Status readBulk(uint64_t offset, std::span<std::byte> buffer) const { return readAt(offset, buffer); }
+    // Takes as many of the first bytes as lie in the page cache, without waiting for the device; says how many. A caller
+    // that works on bytes in pieces reads small ones with it, which stay in the processor's cache, and the rest with
+    // readBulk.
+    virtual size_t readCached(uint64_t /*offset*/, std::span<std::byte> /*buffer*/) const { return 0; }
     virtual Result<Fingerprint> fingerprint() const = 0;  // of now, through the open handle
 };
 

@@ -166,14 +166,7 @@ Status SystemReadFile::readBulk(uint64_t offset, std::span<std::byte> buffer) co
     if (mode_ == IoMode::automatic) {
         const std::optional<bool> cached = mostlyCached(fd_.get(), offset, buffer.size());
         if (cached.value_or(false)) return readAt(offset, buffer);
-        if (!cached) {
-            // Takes what is in the cache at once, without waiting for the device.
-            struct iovec part {
-                buffer.data(), buffer.size()
-            };
-            const ssize_t n = ::preadv2(fd_.get(), &part, 1, static_cast<off_t>(offset), RWF_NOWAIT);
-            if (n > 0) done = static_cast<size_t>(n);
-        }
+        if (!cached) done = readCached(offset, buffer);
     }
     while (done < buffer.size()) {
         size_t delivered = 0;
@@ -183,6 +176,15 @@ Status SystemReadFile::readBulk(uint64_t offset, std::span<std::byte> buffer) co
         if (delivered < rest.size()) return readAt(offset + done, buffer.subspan(done));
     }
     return {};
+}
+
+size_t SystemReadFile::readCached(uint64_t offset, std::span<std::byte> buffer) const {
+    if (mode_ == IoMode::direct || !rangeFits(offset, buffer.size(), size_)) return 0;
+    struct iovec part {
+        buffer.data(), buffer.size()
+    };
+    const ssize_t n = ::preadv2(fd_.get(), &part, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+    return n > 0 ? static_cast<size_t>(n) : 0;
 }
 
 Status SystemReadFile::readDirect(int fd, uint64_t offset, std::span<std::byte> buffer, size_t& done) const {

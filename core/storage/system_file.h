@@ -39,6 +39,7 @@ class SystemReadFile final : public ReadFile {
     uint64_t size() const override { return size_; }
     Status readAt(uint64_t offset, std::span<std::byte> buffer) const override;
     Status readBulk(uint64_t offset, std::span<std::byte> buffer) const override;
+    size_t readCached(uint64_t offset, std::span<std::byte> buffer) const override;
     Result<Fingerprint> fingerprint() const override;
 
   private:

@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstring>
 #include <map>
+#include <mutex>
+#include <new>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -21,7 +25,11 @@ namespace shardscope {
 
 namespace {
 
-constexpr uint64_t kBlock = uint64_t{4} << 20;     // one read; a multiple of every element size
+// One read from a device; a multiple of every element size.
+constexpr uint64_t kBlock = uint64_t{4} << 20;
+// What is looked at in one go, and read in one go when it lies in the page cache: it is still in the
+// second-level cache then. Digests of replicas are taken over pieces, so a block is a whole number of them.
+constexpr uint64_t kPiece = uint64_t{512} << 10;
 constexpr uint64_t kSegment = uint64_t{64} << 20;  // work of one thread within a large chunk
 
 // What one stretch of bytes, or one chunk, or one tensor holds.
@@ -43,6 +51,63 @@ struct Seen {
     }
 };
 
+// Buffers of one block, which go from thread to thread: as many as there are threads, or as the memory limit
+// has room for.
+class BlockBuffers {
+  public:
+    explicit BlockBuffers(const Resources& resources)
+        : left_(std::clamp<uint64_t>(resources.memory->limit() / kBlock, 1, resources.pool->size() + 1)),
+          lease_(resources.memory->acquire(left_ * kBlock)) {}
+
+    // Holds one until it ends.
+    class Held {
+      public:
+        explicit Held(BlockBuffers& all) : all_(all), bytes_(all.take()) {}
+        Held(const Held&) = delete;
+        Held& operator=(const Held&) = delete;
+        ~Held() { all_.give(std::move(bytes_)); }
+
+        // Null when there is no memory.
+        AlignedBuffer* allocated() {
+            try {
+                bytes_.reset(kBlock);
+            } catch (const std::bad_alloc&) {
+                return nullptr;
+            }
+            return &bytes_;
+        }
+
+      private:
+        BlockBuffers& all_;
+        AlignedBuffer bytes_;
+    };
+
+  private:
+    AlignedBuffer take() {
+        std::unique_lock lock(mutex_);
+        returned_.wait(lock, [&] { return left_ > 0; });
+        --left_;
+        if (spare_.empty()) return {};
+        AlignedBuffer bytes = std::move(spare_.back());
+        spare_.pop_back();
+        return bytes;
+    }
+    void give(AlignedBuffer bytes) {
+        {
+            std::lock_guard lock(mutex_);
+            ++left_;
+            spare_.push_back(std::move(bytes));
+        }
+        returned_.notify_one();
+    }
+
+    std::mutex mutex_;
+    std::condition_variable returned_;
+    uint64_t left_;
+    std::vector<AlignedBuffer> spare_;
+    const MemoryBudget::Lease lease_;
+};
+
 class ValueCheck {
   public:
     explicit ValueCheck(const ValueScope& scope) : s_(scope), catalog_(scope.reader.catalog()) {}
@@ -57,9 +122,11 @@ class ValueCheck {
             }
             s_.resources.progress->begin(Progress::Phase::read, total);
         }
+        buffers_.emplace(s_.resources);
         SHARDSCOPE_TRY(
             s_.resources.pool->parallelFor(catalog_.chunkCount(), s_.resources.stop,
                                            [&](size_t c) { return checkChunk(static_cast<ChunkId>(c)); }));
+        buffers_.reset();
         SHARDSCOPE_TRY(scanStrided());
         for (TensorId t = 0; t < catalog_.tensorCount(); ++t)
             judge(t);
@@ -152,23 +219,32 @@ class ValueCheck {
         std::vector<Seen> parts(segments);
         std::vector<uint32_t> crcs(segments, 0);
         std::vector<std::vector<Digest128>> cells(digest ? segments : 0);
+        const auto lookAt = [&](size_t i, bool first, std::span<std::byte> piece) {
+            if (crc) crcs[i] = first ? crc32Of(piece) : crc32Combine(crcs[i], crc32Of(piece), piece.size());
+            if (digest) cells[i].push_back(cellDigest(piece));
+            if (extent.swapBytes) applyTransform(dtype, true, false, false, piece);
+            look(dtype, piece, parts[i]);
+        };
         const auto readSegment = [&](size_t i) -> Status {
             const uint64_t begin = i * kSegment;
             const uint64_t end = std::min(length, begin + kSegment);
-            const auto lease = s_.resources.memory->acquire(kBlock);
-            AlignedBuffer buffer(static_cast<size_t>(std::min(kBlock, end - begin)));
+            BlockBuffers::Held held(*buffers_);
+            AlignedBuffer* const buffer = held.allocated();
+            if (!buffer) return makeError(ErrorCode::limit, "no memory for a block");
             for (uint64_t at = begin; at < end;) {
                 SHARDSCOPE_TRY(s_.resources.stop.poll());
-                const auto size = static_cast<size_t>(
-                    std::min<uint64_t>(buffer.capacity() < kBlock ? end - at : kBlock, end - at));
-                const std::span<std::byte> block(buffer.data(), size);
-                SHARDSCOPE_TRY(extent.file->readBulk(extent.offset + at, block));
-                if (crc) crcs[i] = at == begin ? crc32Of(block) : crc32Combine(crcs[i], crc32Of(block), size);
-                if (digest) cells[i].push_back(cellDigest(block));
-                if (extent.swapBytes) applyTransform(dtype, true, false, false, block);
-                look(dtype, block, parts[i]);
-                if (s_.resources.progress) s_.resources.progress->add(size);
-                at += size;
+                const std::span<std::byte> block =
+                    buffer->span(0, static_cast<size_t>(std::min(kBlock, end - at)));
+                std::span<std::byte> read = block.first(std::min<size_t>(kPiece, block.size()));
+                if (extent.file->readCached(extent.offset + at, read) < read.size()) {
+                    read = block;
+                    SHARDSCOPE_TRY(extent.file->readBulk(extent.offset + at, read));
+                }
+                for (size_t p = 0; p < read.size(); p += kPiece) {
+                    lookAt(i, at + p == begin, read.subspan(p, std::min<size_t>(kPiece, read.size() - p)));
+                }
+                if (s_.resources.progress) s_.resources.progress->add(read.size());
+                at += read.size();
             }
             return {};
         };
@@ -327,7 +403,8 @@ class ValueCheck {
 
     const ValueScope& s_;
     const Catalog& catalog_;
-    std::vector<Seen> seen_;  // by chunk
+    std::optional<BlockBuffers> buffers_;  // while chunks are read
+    std::vector<Seen> seen_;               // by chunk
     std::vector<std::pair<ChunkId, ChunkId>> replicas_;
     std::map<ChunkId, Digest128>
         digests_;  // of the chunks that are replicas; filled before the threads start

@@ -105,7 +105,8 @@ class ConvertCliTest : public QObject {
         }
         QVERIFY(compared > 0 || before.empty());
         const Outcome validation = runShardscope({"validate", target, "--level", "values", "--json"});
-        for (const json& finding : validation.json()["findings"]) {
+        const json verdict = validation.json();
+        for (const json& finding : verdict["findings"]) {
             QVERIFY2(finding["severity"] != "error" || finding["rule"] == "value.nan" ||
                          finding["rule"] == "value.inf",
                      finding.dump().c_str());

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <thread>
 #include <tuple>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/thread_pool.h"
 #include "formats/roles.h"
 
 namespace shardscope::dcp {
@@ -15,6 +17,7 @@ namespace shardscope::dcp {
 namespace {
 
 constexpr uint32_t kAhead = 16;
+constexpr size_t kShareWork = 100'000;       // chunks that are worth a second thread
 constexpr size_t kMaxNotes = 100;            // of one kind
 constexpr uint32_t kMaxNamedRank = 1 << 24;  // ranks in file names above this are taken for something else
 
@@ -53,6 +56,11 @@ class Builder {
     void prepareFiles();
     FileId fileOf(uint32_t part, TextId path) const { return fileIds_[part].at(path); }
     Status addTensor(const std::vector<Part>& parts);
+    Status addChunks(const std::vector<Part>& parts, const TensorInfo& info);
+    Status addBoxes(const MetaTensor& tensor, const std::string& name);
+    uint16_t addRow(uint32_t part, const MetaChunk& chunk, uint32_t row, const std::string& tensor);
+    void planBoxes(size_t boxDims);
+    Status fillColumns();
     void addObject(const Part& part);
     void findAliases();
     bool sameBytes(const MetaTensor& a, const MetaTensor& b) const;
@@ -72,6 +80,10 @@ class Builder {
     std::vector<TensorId> tensorOfEntry_;
     CatalogParts parts_;
     bool transformed_ = false;
+    // The boxes of a single metadata file are taken over where they stand, and the other columns are filled
+    // at once: `placed_` says which MetaTensor each tensor of the catalog is.
+    bool inPlace_ = false;
+    std::vector<uint32_t> placed_;
     RoleFinder roles_;
     size_t missingRows_ = 0, orphanRows_ = 0, unknownDtypes_ = 0;
     uint32_t highestRank_ = kNone;
@@ -311,13 +323,36 @@ Status Builder::addTensor(const std::vector<Part>& parts) {
         tensorOfEntry_[head.entry] = static_cast<TensorId>(builder_.tensorCount());
     }
     SHARDSCOPE_TRY(builder_.addTensor(info));
+    if (!inPlace_) return addChunks(parts, info);
+    placed_.push_back(entry.tensor);
+    return addBoxes(tensor, info.name);
+}
+
+// What is to be said of the row of storage_data that a chunk has or lacks; its transform.
+uint16_t Builder::addRow(uint32_t part, const MetaChunk& chunk, uint32_t row, const std::string& tensor) {
+    const Metadata& m = files_[part].metadata;
+    if (row != kNone) return transformOf(part, m.stored[row]);
+    const DimSpan lengths = m.dimsOf(chunk.lengths, chunk.rank);
+    if (!boxIsEmpty(lengths)) {
+        addNote(missingRows_,
+                {"meta.inconsistent", Severity::error,
+                 fmt::format("chunk {} has no entry in storage_data: nobody knows where its data is",
+                             formatBox(m.dimsOf(chunk.offsets, chunk.rank), lengths)),
+                 files_[part].name, tensor, std::nullopt});
+    }
+    return 0;
+}
+
+// One chunk at a time, from all the files that know the tensor.
+Status Builder::addChunks(const std::vector<Part>& parts, const TensorInfo& info) {
+    const Part& head = parts.front();
     for (const Part& part : parts) {
         const Metadata& m = files_[part.file].metadata;
         const MetaTensor& t = m.tensors[m.entries[part.entry].tensor];
         if (&part != &head) {
             const DimSpan other = m.dimsOf(t.shape);
-            if (t.dtype != tensor.dtype || t.unknownDtype != kNone ||
-                !std::equal(other.begin(), other.end(), shape.begin(), shape.end())) {
+            if (t.dtype != info.dtype || t.unknownDtype != kNone ||
+                !std::equal(other.begin(), other.end(), info.shape.begin(), info.shape.end())) {
                 builder_.addNote(
                     {"meta.inconsistent", Severity::error,
                      fmt::format(
@@ -328,36 +363,105 @@ Status Builder::addTensor(const std::vector<Part>& parts) {
             }
         }
         for (uint32_t c = t.firstChunk; c < t.endChunk; ++c) {
-            // The rows come in another order than the chunks: ask for the ones that are next.
-            if (c + kAhead < t.endChunk) {
-                if (const uint32_t soon = joins_[part.file].chunkRow[c + kAhead]; soon != kNone)
-                    __builtin_prefetch(&m.stored[soon]);
-            }
             const MetaChunk& meta = m.chunks[c];
             CatalogBuilder::Chunk chunk;
             chunk.offsets = m.dimsOf(meta.offsets, meta.rank);
             chunk.lengths = m.dimsOf(meta.lengths, meta.rank);
             const uint32_t row = joins_[part.file].chunkRow[c];
-            uint16_t transform = 0;
             if (row != kNone) {
                 const MetaStored& stored = m.stored[row];
                 chunk.file = fileOf(part.file, stored.path);
                 chunk.rank = builder_.file(chunk.file).rank;
                 chunk.offset = stored.offset;
                 chunk.length = stored.length;
-                transform = transformOf(part.file, stored);
-            } else if (!boxIsEmpty(chunk.lengths)) {
-                addNote(missingRows_,
-                        {"meta.inconsistent", Severity::error,
-                         fmt::format("chunk {} has no entry in storage_data: nobody knows where its data is",
-                                     formatBox(chunk.offsets, chunk.lengths)),
-                         files_[part.file].name, info.name, std::nullopt});
             }
+            const uint16_t transform = addRow(part.file, meta, row, info.name);
             SHARDSCOPE_TRY(builder_.addChunk(chunk));
             parts_.chunkTransforms.push_back(transform);
         }
     }
     return {};
+}
+
+// Whether the boxes of the tensor stand one after another as a Catalog holds them.
+bool contiguous(const Metadata& m, const MetaTensor& tensor) {
+    const uint32_t rank = tensor.shape.rank;
+    if (tensor.firstChunk == tensor.endChunk) return true;
+    uint32_t at = m.chunks[tensor.firstChunk].offsets;
+    for (uint32_t c = tensor.firstChunk; c < tensor.endChunk; ++c, at += 2 * rank) {
+        if (m.chunks[c].offsets != at || m.chunks[c].lengths != at + rank) return false;
+    }
+    return true;
+}
+
+// Boxes that lie scattered (torch.Size objects that chunks share) are gathered at the end of the column. Not
+// where that makes the column much longer than it need be.
+void Builder::planBoxes(size_t boxDims) {
+    if (files_.size() != 1) return;
+    const Metadata& m = files_[0].metadata;
+    size_t scattered = 0;
+    for (const MetaTensor& tensor : m.tensors) {
+        if (!contiguous(m, tensor))
+            scattered += size_t{tensor.endChunk - tensor.firstChunk} * tensor.shape.rank * 2;
+    }
+    inPlace_ = m.dims.size() + scattered <= boxDims + boxDims / 4 + 1024;
+}
+
+Status Builder::addBoxes(const MetaTensor& tensor, const std::string& name) {
+    Metadata& m = files_[0].metadata;
+    const uint32_t count = tensor.endChunk - tensor.firstChunk;
+    uint64_t at = count ? m.chunks[tensor.firstChunk].offsets : 0;
+    if (!contiguous(m, tensor)) {
+        const uint32_t rank = tensor.shape.rank;
+        at = m.dims.size();
+        m.dims.resize(at + uint64_t{count} * rank * 2);
+        int64_t* to = m.dims.data() + at;
+        for (uint32_t c = tensor.firstChunk; c < tensor.endChunk; ++c) {
+            to = std::copy_n(m.dims.data() + m.chunks[c].offsets, rank, to);
+            to = std::copy_n(m.dims.data() + m.chunks[c].lengths, rank, to);
+        }
+    }
+    if (joins_[0].missing || m.transforms.size() > 1) {
+        for (uint32_t c = tensor.firstChunk; c < tensor.endChunk; ++c)
+            parts_.chunkTransforms.push_back(addRow(0, m.chunks[c], joins_[0].chunkRow[c], name));
+    }
+    return builder_.addBoxes(m.dims, at, count);
+}
+
+// Where the chunks are stored, with as many threads as there is work for. The rows come in another order than
+// the chunks, so that nearly every one is a miss in the caches.
+Status Builder::fillColumns() {
+    const Metadata& m = files_[0].metadata;
+    const std::vector<uint32_t>& rows = joins_[0].chunkRow;
+    std::vector<uint32_t> rankOf(builder_.fileCount());
+    for (size_t f = 0; f < rankOf.size(); ++f)
+        rankOf[f] = builder_.file(static_cast<FileId>(f)).rank;
+    const CatalogBuilder::Columns columns = builder_.columns();
+    const auto fill = [&](size_t t) {
+        const MetaTensor& tensor = m.tensors[placed_[t]];
+        ChunkId to = builder_.firstChunk(static_cast<TensorId>(t));
+        for (uint32_t c = tensor.firstChunk; c < tensor.endChunk; ++c, ++to) {
+            if (c + kAhead < tensor.endChunk && rows[c + kAhead] != kNone)
+                __builtin_prefetch(&m.stored[rows[c + kAhead]]);
+            if (rows[c] == kNone) continue;
+            const MetaStored& stored = m.stored[rows[c]];
+            const FileId file = fileOf(0, stored.path);
+            columns.files[to] = file;
+            columns.ranks[to] = rankOf[file];
+            columns.offsets[to] = stored.offset;
+            columns.lengths[to] = stored.length;
+        }
+    };
+    if (columns.files.size() < kShareWork) {
+        for (size_t t = 0; t < placed_.size(); ++t)
+            fill(t);
+        return {};
+    }
+    ThreadPool pool(std::clamp(std::thread::hardware_concurrency(), 2U, 4U) - 1);
+    return pool.parallelFor(placed_.size(), {}, [&](size_t t) -> Status {
+        fill(t);
+        return {};
+    });
 }
 
 void Builder::addObject(const Part& part) {
@@ -408,7 +512,8 @@ Result<CatalogParts> Builder::run() {
     }
     prepareFiles();
     noteForeign();
-    builder_.reserve(entryCount, chunkCount, dimCount * 2);
+    planBoxes(dimCount * 2);
+    builder_.reserve(entryCount, chunkCount, inPlace_ ? 0 : dimCount * 2);
 
     if (files_.size() == 1) {
         const Metadata& m = files_[0].metadata;
@@ -421,6 +526,7 @@ Result<CatalogParts> Builder::run() {
             else
                 addObject(one[0]);
         }
+        if (inPlace_) SHARDSCOPE_TRY(fillColumns());
     } else {
         std::unordered_map<std::string_view, size_t> byName;
         std::vector<std::vector<Part>> all;
@@ -449,10 +555,9 @@ Result<CatalogParts> Builder::run() {
         const Metadata& m = files_[f].metadata;
         for (const uint32_t row : joins_[f].orphans) {
             const MetaStored& stored = m.stored[row];
-            const std::string where =
-                stored.hasOffsets
-                    ? fmt::format(" at {}", formatDims(m.dimsOf(stored.chunkOffsets, stored.rank)))
-                    : std::string();
+            const std::string where = stored.where != MetaStored::Where::nowhere
+                                          ? fmt::format(" at {}", formatDims(m.dimsOf(m.offsetsOf(stored))))
+                                          : std::string();
             addNote(
                 orphanRows_,
                 {"meta.inconsistent", Severity::warning,
@@ -481,6 +586,7 @@ Result<CatalogParts> Builder::run() {
         parts_.chunkTransforms = {};
         parts_.objectTransforms = {};
     }
+    if (inPlace_) builder_.takeDims(std::move(files_[0].metadata.dims));
     parts_.catalog = std::move(builder_).finish();
     return std::move(parts_);
 }

@@ -48,6 +48,7 @@ void TextTable::grow() {
 namespace {
 
 constexpr size_t kMaxTwins = 64;
+constexpr size_t kAhead = 16;
 
 // Finds the chunk of a tensor with given offsets: at a guessed position, else in an order that is sorted on
 // first use.
@@ -55,7 +56,8 @@ class ChunkFinder {
   public:
     explicit ChunkFinder(const Metadata& metadata) : metadata_(metadata) {}
 
-    uint32_t find(uint32_t tensor, uint32_t offsets, uint8_t rank, uint32_t next) {
+    uint32_t find(uint32_t tensor, DimsRef wanted, uint32_t next) {
+        const auto [offsets, rank] = wanted;
         const MetaTensor& t = metadata_.tensors[tensor];
         if (t.shape.rank != rank) return kNone;
         const uint32_t count = t.endChunk - t.firstChunk;
@@ -112,6 +114,11 @@ StorageJoin joinStorage(const Metadata& metadata) {
     ChunkFinder finder(metadata);
     std::vector<uint32_t> next(metadata.tensors.size(), 0);
     for (size_t r = 0; r < metadata.stored.size(); ++r) {
+        // The rows come in another order than the chunks.
+        if (r + kAhead < metadata.stored.size()) {
+            const MetaStored& soon = metadata.stored[r + kAhead];
+            if (soon.where == MetaStored::Where::chunk) __builtin_prefetch(&join.chunkRow[soon.place], 1);
+        }
         const MetaStored& row = metadata.stored[r];
         const auto id = static_cast<uint32_t>(r);
         const uint32_t entry = entryOf[row.name];
@@ -123,10 +130,10 @@ StorageJoin joinStorage(const Metadata& metadata) {
             const uint32_t tensor = metadata.entries[entry].tensor;
             const MetaTensor& t = metadata.tensors[tensor];
             uint32_t chunk = kNone;
-            if (row.chunk >= t.firstChunk && row.chunk < t.endChunk)
-                chunk = row.chunk;
-            else if (row.hasOffsets)
-                chunk = finder.find(tensor, row.chunkOffsets, row.rank, next[tensor]);
+            if (row.where == MetaStored::Where::chunk && row.place >= t.firstChunk && row.place < t.endChunk)
+                chunk = row.place;
+            else if (row.where != MetaStored::Where::nowhere)
+                chunk = finder.find(tensor, metadata.offsetsOf(row), next[tensor]);
             else if (t.endChunk - t.firstChunk == 1)
                 chunk = t.firstChunk;  // a key without offsets can only mean the one chunk
             if (chunk != kNone) {
@@ -151,6 +158,7 @@ StorageJoin joinStorage(const Metadata& metadata) {
             for (const uint32_t twin : twins.first(std::min(twins.size(), kMaxTwins))) {
                 if (join.chunkRow[twin] != kNone) join.chunkRow[c] = join.chunkRow[twin];
             }
+            join.missing += join.chunkRow[c] == kNone;
         }
     }
     return join;

@@ -66,16 +66,21 @@ struct MetaEntry {
 
 // One row of storage_data.
 struct MetaStored {
+    enum class Where : uint8_t {
+        nowhere,  // the key has no offsets
+        dims,     // its offsets are the stretch of Metadata::dims that begins at `place`
+        chunk     // they are those of the MetaChunk `place`, where the writer's hint led
+    };
     uint64_t offset = 0;
     uint64_t length = 0;
     TextId name = 0;
     TextId path = 0;
-    uint32_t chunkOffsets = 0;  // stretch of Metadata::dims
-    uint32_t chunk = kNone;  // in Metadata::chunks: one with these offsets, where the writer's hint led to it
-    uint8_t rank = 0;
-    bool hasOffsets = false;
+    uint32_t place = 0;
+    Where where = Where::nowhere;
+    uint8_t rank = 0;         // of the stretch
     uint16_t transforms = 0;  // index into Metadata::transforms; 0 = none
 };
+static_assert(sizeof(MetaStored) == 32);
 
 // One row of planner_data that is not simply [name].
 struct MetaPath {
@@ -113,6 +118,11 @@ struct Metadata {
 
     DimSpan dimsOf(uint32_t at, uint8_t rank) const { return DimSpan(dims).subspan(at, rank); }
     DimSpan dimsOf(DimsRef ref) const { return dimsOf(ref.at, ref.rank); }
+    // Of a row that has offsets.
+    DimsRef offsetsOf(const MetaStored& row) const {
+        if (row.where != MetaStored::Where::chunk) return {row.place, row.rank};
+        return {chunks[row.place].offsets, chunks[row.place].rank};
+    }
 };
 
 // Errors: damaged with the byte offset; unsupported (the layouts of torch 1.12 and 1.13, protocols above 5);
@@ -122,6 +132,7 @@ Result<Metadata> decodeMetadata(const ReadFile& file, const Limits& limits, cons
 // Which row of storage_data each chunk and each entry without tensor has.
 struct StorageJoin {
     std::vector<uint32_t> chunkRow;   // per MetaChunk; kNone = no row
+    uint64_t missing = 0;             // chunks of tensors without a row
     std::vector<uint32_t> objectRow;  // per MetaEntry; kNone for tensors and where there is no row
     std::vector<uint32_t> orphans;    // rows that belong to nothing, at most kMaxOrphans
     uint64_t orphanCount = 0;

@@ -3,12 +3,14 @@
 // dictionary they are in; the dictionaries themselves remember only which rows are theirs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "formats/dcp/metadata.h"
+#include "formats/dcp/metadata_mold.h"
 #include "formats/dcp/pickle_window.h"
 
 namespace shardscope::dcp {
@@ -57,7 +59,8 @@ class MetadataMachine {
         list,
         dict,
         object,
-        opaque
+        opaque,
+        unset  // of a memo entry
     };
     enum class Class : uint8_t {
         foreign,
@@ -110,7 +113,8 @@ class MetadataMachine {
         TextId name = kNone;
         uint32_t offsets = 0;
         uint32_t hint = kNone;   // position in the tensor's chunk list, as the writer saw it; may be wrong
-        uint32_t chunk = kNone;  // the chunk that the hint leads to, once its offsets were compared
+        uint32_t chunk = kNone;  // the chunk that the hint leads to, once its offsets were compared,
+        uint32_t theirs = 0;     // and where these are
         uint8_t rank = 0;
         bool hasOffsets = false;
     };
@@ -120,10 +124,16 @@ class MetadataMachine {
         uint64_t offset = 0;
         uint64_t length = kUnset;
     };
+    struct StorageRow {
+        IndexRecord key;
+        InfoRecord info;
+    };
     struct TensorRecord {
         uint32_t properties = kNone;
         DimsRef shape;
         bool hasShape = false;
+        uint8_t boxRank = 0;
+        uint32_t boxes = kNone;  // where the boxes of all chunks stand one after another; kNone: they do not
         Slice chunks;
     };
     struct PropertiesRecord {
@@ -134,9 +144,11 @@ class MetadataMachine {
         uint32_t stateDict = kNone, plannerData = kNone, storageData = kNone;
     };
     static constexpr uint64_t kUnset = UINT64_MAX;
-    // The longest run of opcodes that is taken in one step: two names of 255 bytes and two sizes, amply.
+    // The most bytes of an object that is taken in one step: a name of 255 bytes and two sizes, amply.
     static constexpr size_t kFastWindow = 1024;
     static constexpr size_t kMaxStack = size_t{4} << 20;
+    static constexpr size_t kMaxItems = size_t{64} << 20;
+    static constexpr size_t kMaxForeign = 10'000;
 
     // --- the loop
     Status step();
@@ -177,14 +189,28 @@ class MetadataMachine {
     Status addPath(Dict& dict, TextId name, const Value& tuple);
     Result<uint16_t> transformsOf(const Value& value);
     bool dimsValue(const Value& value, DimsRef& out, Error& error) const;
-    void matchChunks(size_t first, size_t end);
+    uint32_t boxesOf(const Slice& chunks) const;
+    template <class EachKey>
+    void matchChunks(EachKey&& eachKey);
+    Status addRow(Dict& dict, const IndexRecord& key, const InfoRecord& info);
+    Status addRun(Dict& dict);
 
     // --- frequent objects in one step (metadata_fast.cpp)
     struct Follower;
-    struct Slot;
-    bool fastObject(const Value& cls);
-    void keepSize(uint64_t index, DimsRef ref);
-    Slot* slotOf(uint64_t index);
+    Status takeRun(Class cls, bool& done);
+    Status takeRows(bool& done);
+    template <class Accept>
+    bool takeObject(Class cls, MoldSet& set, const uint8_t*& p, Accept&& accept);
+    bool takeMolded(const Mold& mold, const uint8_t*& from, uint64_t& memo, TakenObject& taken);
+    bool takeChunk(const uint8_t*& p, uint32_t& chunk);
+    bool takeKey(const uint8_t*& p, IndexRecord& key);
+    bool takeInfo(const uint8_t*& p, InfoRecord& info);
+    DimsRef place(const TakenObject::Size& size);
+    void keep(uint64_t index, const Value& value);
+    Status room(const uint8_t*& p);
+    Status pushKey(const IndexRecord& key);
+    Status pushInfo(const InfoRecord& info);
+    Value* slotOf(uint64_t index);
 
     Result<Metadata> finish(const Value& root);
 
@@ -200,12 +226,12 @@ class MetadataMachine {
 
     std::vector<Value> stack_;
     std::vector<uint32_t> marks_;
-    struct Slot {
-        Value value;
-        bool filled = false;
-    };
-    std::vector<Slot> memo_;  // by rank among the fetched
-    std::vector<Slot> low_;   // the first 256 indices, by index
+    std::vector<Value> memo_;  // by rank among the fetched
+    std::vector<Value> low_;   // the first 256 indices, by index
+
+    std::array<MoldSet, 3> molds_;  // of chunks, storage keys and storage entries
+    TakenObject taken_;
+    std::vector<StorageRow> run_;
 
     std::vector<Value> items_;
     std::vector<List> lists_;
@@ -221,10 +247,11 @@ class MetadataMachine {
     // Below these, records may be referred to by the memo and stay.
     uint32_t itemsPin_ = 0, listPin_ = 0, dictPin_ = 0, indexPin_ = 0, infoPin_ = 0, dimsPin_ = 0;
     uint64_t moved_ = 0;
+    uint64_t unmatched_ = 0;  // storage rows that hold their offsets themselves
 };
 
 // nullptr for an index that the first pass saw no fetch of.
-inline MetadataMachine::Slot* MetadataMachine::slotOf(uint64_t index) {
+inline MetadataMachine::Value* MetadataMachine::slotOf(uint64_t index) {
     if (index < low_.size()) return &low_[index];
     return use_.fetched(index) ? &memo_[use_.rank(index)] : nullptr;
 }

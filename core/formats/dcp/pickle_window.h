@@ -4,13 +4,13 @@
 // keep only those.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "base/result.h"
 #include "base/stop.h"
+#include "encoding/pickle_lexer.h"
 #include "storage/file_system.h"
 
 namespace shardscope::dcp {
@@ -54,6 +54,14 @@ class MemoUse {
         return before_[index / 64] + bitCount(below);
     }
     uint32_t count() const { return count_; }
+    // Which of the 64 indices from `from` on are fetched, the first in the lowest bit.
+    uint64_t flags(uint64_t from) const {
+        const uint64_t word = from / 64;
+        const unsigned shift = from % 64;
+        if (word >= bits_.size()) return 0;
+        const uint64_t next = shift != 0 && word + 1 < bits_.size() ? bits_[word + 1] << (64 - shift) : 0;
+        return bits_[word] >> shift | next;
+    }
 
     uint64_t length = 0;  // of the pickle, STOP included
     int protocol = 0;
@@ -61,12 +69,15 @@ class MemoUse {
     uint64_t reductions = 0;
 
   private:
-    friend Result<MemoUse> scanMemoUse(const ReadFile& file, const StopToken& stop);
-    void fetch(uint64_t index) {
+    friend class MemoScan;
+    [[gnu::always_inline]] void fetch(uint64_t index) {
         const uint64_t word = index / 64;
-        if (word >= bits_.size()) bits_.resize(std::max<uint64_t>(word + 1, bits_.size() * 2));
-        bits_[word] |= uint64_t{1} << (index % 64);
+        if (word >= bits_.size()) grow(word);
+        const uint64_t bit = uint64_t{1} << (index % 64);
+        // Mostly set already; and a store would hold up the next look at the same word.
+        if (!(bits_[word] & bit)) bits_[word] |= bit;
     }
+    void grow(uint64_t word);
     void index();
     // Inline for processors that are not known to count bits themselves, where std::popcount is a call.
     static uint32_t bitCount(uint64_t x) {
@@ -81,9 +92,9 @@ class MemoUse {
     uint32_t count_ = 0;
 };
 
-// Walks the opcodes up to STOP. Errors: damaged with the byte offset (truncation, unknown opcode, a memo
-// index that no honest pickle of this length has), unsupported (EXT1/2/4, NEXT_BUFFER, READONLY_BUFFER,
-// protocol above 5).
+// Walks the opcodes up to STOP, large files on several threads. Errors: damaged with the byte offset
+// (truncation, unknown opcode, a memo index that no honest pickle of this length has), unsupported (EXT1/2/4,
+// NEXT_BUFFER, READONLY_BUFFER, protocol above 5).
 Result<MemoUse> scanMemoUse(const ReadFile& file, const StopToken& stop);
 
 // Memo numbering as CPython's unpickler counts it: MEMOIZE takes the number of entries so far, PUT names an
@@ -122,76 +133,6 @@ inline uint64_t load64(const uint8_t* p) {
     return uint64_t{load32(p)} | uint64_t{load32(p + 4)} << 32;
 }
 
-// Opcodes (CPython's pickletools).
-enum Op : uint8_t {
-    kMark = '(',
-    kStop = '.',
-    kPop = '0',
-    kPopMark = '1',
-    kDup = '2',
-    kFloat = 'F',
-    kInt = 'I',
-    kBinInt = 'J',
-    kBinInt1 = 'K',
-    kLong = 'L',
-    kBinInt2 = 'M',
-    kNone_ = 'N',
-    kPersId = 'P',
-    kBinPersId = 'Q',
-    kReduce = 'R',
-    kString = 'S',
-    kBinString = 'T',
-    kShortBinString = 'U',
-    kUnicode = 'V',
-    kBinUnicode = 'X',
-    kAppend = 'a',
-    kBuild = 'b',
-    kGlobal = 'c',
-    kDict = 'd',
-    kEmptyDict = '}',
-    kAppends = 'e',
-    kGet = 'g',
-    kBinGet = 'h',
-    kInst = 'i',
-    kLongBinGet = 'j',
-    kList = 'l',
-    kEmptyList = ']',
-    kObj = 'o',
-    kPut = 'p',
-    kBinPut = 'q',
-    kLongBinPut = 'r',
-    kSetItem = 's',
-    kTuple = 't',
-    kEmptyTuple = ')',
-    kSetItems = 'u',
-    kBinFloat = 'G',
-    kProto = 0x80,
-    kNewObj = 0x81,
-    kExt1 = 0x82,
-    kExt2 = 0x83,
-    kExt4 = 0x84,
-    kTuple1 = 0x85,
-    kTuple2 = 0x86,
-    kTuple3 = 0x87,
-    kNewTrue = 0x88,
-    kNewFalse = 0x89,
-    kLong1 = 0x8a,
-    kLong4 = 0x8b,
-    kBinBytes = 'B',
-    kShortBinBytes = 'C',
-    kShortBinUnicode = 0x8c,
-    kBinUnicode8 = 0x8d,
-    kBinBytes8 = 0x8e,
-    kEmptySet = 0x8f,
-    kAddItems = 0x90,
-    kFrozenSet = 0x91,
-    kNewObjEx = 0x92,
-    kStackGlobal = 0x93,
-    kMemoize = 0x94,
-    kFrame = 0x95,
-    kByteArray8 = 0x96,
-    kNextBuffer = 0x97,
-    kReadOnlyBuffer = 0x98,
-};
+using Op = PickleOpcode;
 
 }  // namespace shardscope::dcp

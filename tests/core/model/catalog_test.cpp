@@ -45,6 +45,48 @@ class CatalogTest : public QObject {
         QVERIFY(c.notes().empty());
     }
 
+    // Boxes that a reader holds in one column, with other numbers in between.
+    void boxesAreTakenOver() {
+        CatalogBuilder builder("dcp", "", "");
+        const FileId file = builder.addFile({"a", 100, FileInfo::State::present, false, 3, true});
+        std::vector<int64_t> column{9, 0, 0, 2, 2, 2, 0, 2, 2, 9, 5, 7};
+        TensorInfo info;
+        info.name = "scalar";
+        QVERIFY(builder.addTensor(info).ok());
+        QVERIFY(builder.addBoxes(column, 0, 1).ok());
+        info.name = "matrix";
+        info.shape = {4, 2};
+        QVERIFY(builder.addTensor(info).ok());
+        QVERIFY(builder.addBoxes(column, 1, 2).ok());
+        info.name = "outside";
+        info.shape = {6};
+        QVERIFY(builder.addTensor(info).ok());
+        QVERIFY(builder.addBoxes(column, 10, 1).ok());
+        QVERIFY(!builder.addBoxes(column, 11, 1).ok());
+        const CatalogBuilder::Columns columns = builder.columns();
+        QCOMPARE(columns.files.size(), size_t{4});
+        columns.files[2] = file;
+        columns.ranks[2] = 3;
+        columns.offsets[2] = 16;
+        columns.lengths[2] = 32;
+        builder.takeDims(std::move(column));
+        const Catalog c = std::move(builder).finish();
+        QCOMPARE(c.chunkCount(), size_t{4});
+        QVERIFY(c.chunk(0).offsets.empty());
+        const ChunkInfo second = c.chunk(2);
+        QCOMPARE(second.tensor, 1U);
+        QCOMPARE(second.file, file);
+        QCOMPARE(second.rank, 3U);
+        QCOMPARE(second.offset, uint64_t{16});
+        QCOMPARE(second.length, uint64_t{32});
+        QCOMPARE(second.offsets[0], int64_t{2});
+        QCOMPARE(second.lengths[1], int64_t{2});
+        QCOMPARE(c.chunk(1).file, kNone);
+        QCOMPARE(c.notes().size(), size_t{1});
+        QCOMPARE(c.notes()[0].rule, std::string("coverage.bounds"));
+        QCOMPARE(c.notes()[0].tensor, std::string("outside"));
+    }
+
     void impossibleShapesAreRefused() {
         CatalogBuilder builder("x", "", "");
         TensorInfo info;

@@ -84,6 +84,31 @@ std::string around(const std::string& extra) {
            word("planner_data") + extra + "ub.";
 }
 
+std::string torchSize(char value) {
+    return line("torch", "Size") + "K" + value + "\x85\x85R";
+}
+std::string chunkOf(const std::string& offsets, const std::string& sizes) {
+    return line(kMeta, "ChunkStorageMetadata") + ")\x81}(" + word("offsets") + offsets + word("sizes") +
+           sizes + "ub";
+}
+// One tensor of one chunk, whose storage key has `offset`; and planner data.
+std::string oneChunk(const std::string& offset, const std::string& planner) {
+    const std::string zero = std::string("K") + '\0';
+    const std::string properties =
+        line(kMeta, "TensorProperties") + ")\x81(" + line("torch", "float32") + "NNNNtb";
+    const std::string tensor = line(kMeta, "TensorStorageMetadata") + ")\x81}(" + word("properties") +
+                               properties + word("size") + torchSize(4) + word("chunks") + "](" +
+                               chunkOf(torchSize(0), torchSize(4)) + "eub";
+    const std::string key = line(kMeta, "MetadataIndex") + ")\x81}(" + word("fqn") + word("w") +
+                            word("index") + zero + word("offset") + offset + "ub";
+    const std::string info = line("torch.distributed.checkpoint.filesystem", "_StorageInfo") + ")\x81}(" +
+                             word("relative_path") + word("__0_0.distcp") + word("offset") + zero +
+                             word("length") + "K\x10ub";
+    return "\x80\x04" + line(kMeta, "Metadata") + ")\x81}(" + word("state_dict_metadata") + "}(" + word("w") +
+           tensor + "u" + word("storage_data") + "}(" + key + info + "u" + word("planner_data") + planner +
+           "ub.";
+}
+
 }  // namespace
 
 class DcpMetadataTest : public QObject {
@@ -135,32 +160,68 @@ class DcpMetadataTest : public QObject {
         const QString python = QStandardPaths::findExecutable("python3");
         if (python.isEmpty()) QSKIP("needs python3");
         QTemporaryDir folder;
-        std::string first;
-        for (int protocol = 0; protocol <= 5; ++protocol) {
-            for (const char* share : {"", "--share"}) {
-                const QString out = folder.filePath("m");
-                QStringList arguments{SHARDSCOPE_TEST_DATA "/../bench/make_metadata.py",
-                                      out,
-                                      "--tensors",
-                                      "5",
-                                      "--chunks",
-                                      "7",
-                                      "--protocol",
-                                      QString::number(protocol)};
-                if (*share) arguments << share;
-                QCOMPARE(QProcess::execute(python, arguments), 0);
-                std::ifstream in(out.toStdString(), std::ios::binary);
-                const auto result = decode({std::istreambuf_iterator<char>(in), {}});
-                QVERIFY2(result.ok(), result.ok() ? "" : describe(result.error()).c_str());
-                QCOMPARE(result->protocol, protocol < 2 ? 0 : protocol);
-                QVERIFY2(result->foreign.empty(),
-                         result->foreign.empty() ? "" : result->foreign[0].name.c_str());
-                const std::string said = dump(*result);
-                QVERIFY(said.ends_with("\n0"));
-                if (first.empty()) first = said;
-                QCOMPARE(QString::fromStdString(said), QString::fromStdString(first));
+        const auto check = [&](int tensors, int chunks, const QList<int>& protocols) {
+            std::string first;
+            for (const int protocol : protocols) {
+                for (const char* share : {"", "--share"}) {
+                    const QString out = folder.filePath("m");
+                    QStringList arguments{SHARDSCOPE_TEST_DATA "/../bench/make_metadata.py",
+                                          out,
+                                          "--tensors",
+                                          QString::number(tensors),
+                                          "--chunks",
+                                          QString::number(chunks),
+                                          "--protocol",
+                                          QString::number(protocol)};
+                    if (*share) arguments << share;
+                    QCOMPARE(QProcess::execute(python, arguments), 0);
+                    std::ifstream in(out.toStdString(), std::ios::binary);
+                    const auto result = decode({std::istreambuf_iterator<char>(in), {}});
+                    QVERIFY2(result.ok(), result.ok() ? "" : describe(result.error()).c_str());
+                    QCOMPARE(result->protocol, protocol < 2 ? 0 : protocol);
+                    QVERIFY2(result->foreign.empty(),
+                             result->foreign.empty() ? "" : result->foreign[0].name.c_str());
+                    const std::string said = dump(*result);
+                    QVERIFY(said.ends_with("\n0"));
+                    if (first.empty()) first = said;
+                    QVERIFY(said == first);
+                }
             }
-        }
+        };
+        check(5, 7, {0, 1, 2, 3, 4, 5});
+        // More memo entries than one byte counts, many frames and SETITEMS, a first pass in stretches.
+        check(9, 5000, {1, 2, 4});
+    }
+
+    // Text that looks like opcodes, where the first pass looks for a place to begin a second walk.
+    void misleadingText() {
+        std::string text;
+        while (text.size() < (64 << 10))
+            text += ")\x81\x94}\x94(";
+        const auto size = static_cast<uint32_t>(text.size());
+        std::string all = "](";
+        for (int i = 0; i < 80; ++i)
+            all += "B" + std::string(reinterpret_cast<const char*>(&size), 4) + text;
+        const auto result = decode(around(all + "e"));
+        QVERIFY2(result.ok(), result.ok() ? "" : describe(result.error()).c_str());
+        QCOMPARE(result->protocol, 2);
+        QVERIFY(result->entries.empty() && result->chunks.empty());
+        const auto cut = decode(around(all + "\xff"));
+        QVERIFY(!cut.ok());
+        QVERIFY(cut.error().place.offset > all.size());
+    }
+
+    // The offsets of a key are given back once they were compared; who else holds them is refused.
+    void offsetsOfAKeyAreItsOwn() {
+        const auto plain = decode(oneChunk(torchSize(0), "}"));
+        QVERIFY2(plain.ok(), plain.ok() ? "" : describe(plain.error()).c_str());
+        QVERIFY(dump(*plain).ends_with("__0_0.distcp+0+16\n0"));
+        const std::string size = line("torch", "Size");
+        const std::string once = size + torchSize(0) + "\x85q\x05R";
+        const std::string again = size + "h\x05R";
+        const auto shared = decode(oneChunk(once, "}(" + word("q") + chunkOf(again, again) + "u"));
+        QVERIFY(!shared.ok());
+        QCOMPARE(shared.error().code, ErrorCode::damaged);
     }
 
     void foreignGlobalsAreNamedAndNeverRun() {
