@@ -349,7 +349,7 @@ void PlacementMap::paintLabels(QPainter& painter) {
         const double top =
             std::max(center - line / 2, std::min<double>(grid.top(), rowTop(r) + cellHeight_ - line / 2));
         const QRectF box(6, top, grid.left() - 14, line);
-        if (rowTop(r) + cellHeight_ < grid.top() + 1 || top < freeFrom) continue;
+        if (rowTop(r) + cellHeight_ <= grid.top() || top < freeFrom) continue;
         freeFrom = top + line - 2;
         const bool here = current_.valid() && current_.row == index;
         if (here) painter.fillRect(QRectF(0, box.top(), grid.left(), line), faded(accentColor(), 40));
