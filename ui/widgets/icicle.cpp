@@ -229,11 +229,21 @@ void Icicle::resizeEvent(QResizeEvent* event) {
 void Icicle::setCurrent(Node node) {
     if (!facts_ || node >= facts_->tree.size()) node = ModuleTree::kRoot;
     current_ = node;
+    describe();
     update();
+}
+
+void Icicle::describe() {
+    if (!facts_ || current_ == ModuleTree::kRoot) return setAccessibleDescription({});
+    Tile tile;
+    tile.node = current_;
+    tile.health = healthOf(current_);
+    setAccessibleDescription(tileText(tile));
 }
 
 void Icicle::choose(Node node) {
     current_ = node;
+    describe();
     // What is marked stays in sight.
     if (node != ModuleTree::kRoot && nodeRect(node).isEmpty()) zoomTo(facts_->tree.parent(node));
     if (node != ModuleTree::kRoot) emit selected(node);

@@ -67,6 +67,7 @@ class Icicle : public QWidget {
     QString tileText(const Tile& tile) const;
     Health healthOf(Node node) const { return node < health_.size() ? health_[node] : Health::ok; }
     void choose(Node node);
+    void describe();  // what is marked, to those who do not see it
     void rebuildHealth();
 
     CheckpointPtr checkpoint_;
