@@ -76,6 +76,7 @@ void Selection::selectCell(TensorId tensor, uint32_t rank, ChunkId chunk) {
 
 void Selection::selectFile(FileId file) {
     Selected next = current_;
+    if (next.file != file) next.chunk = kNone;
     next.file = file;
     set(std::move(next));
 }

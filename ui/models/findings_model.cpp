@@ -150,7 +150,7 @@ QVariant FindingsModel::data(const QModelIndex& index, int role) const {
                 case severity:
                     return f->severity == Severity::error     ? tr("✖ error")
                            : f->severity == Severity::warning ? tr("▲ warning")
-                                                              : tr("ⓘ info");
+                                                              : tr("ℹ info");
                 case rule:
                     return toQString(f->rule);
                 case what:

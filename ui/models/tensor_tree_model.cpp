@@ -124,7 +124,7 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
                 case dtype:
                     return t == kNone ? QVariant() : toQString(dtypeName(catalog.dtype(t)));
                 case shape:
-                    return t == kNone ? counted(tree_->tensorCount(n), tr("tensor"), tr("tensors"))
+                    return t == kNone ? countedText(tree_->tensorCount(n), tr("1 tensor"), tr("%1 tensors"))
                                       : toQString(formatDims(catalog.shape(t)));
                 case bytes:
                     return sizeText(tree_->bytes(n));

@@ -258,9 +258,9 @@ void FindingsPanel::update() {
     else if (session_.validationError())
         empty_->setText(tr("The validation failed. %1").arg(errorSentence(*session_.validationError())));
     else if (!session_.report() && session_.hasFacts() && session_.facts()->damagedTensors)
-        empty_->setText(
-            tr("The metadata alone shows %1. Validate to see the causes.")
-                .arg(counted(session_.facts()->damagedTensors, tr("damaged tensor"), tr("damaged tensors"))));
+        empty_->setText(tr("The metadata alone shows %1. Validate to see the causes.")
+                            .arg(countedText(session_.facts()->damagedTensors, tr("1 damaged tensor"),
+                                             tr("%1 damaged tensors"))));
     else if (!session_.report())
         empty_->setText(tr("Opening noticed nothing wrong. Nothing beyond the metadata was looked at yet."));
     else if (model_->suppressed())

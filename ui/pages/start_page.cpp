@@ -81,14 +81,15 @@ QString lookedForAndFound(const QString& directory, QStringList* files) {
     QStringList found;
     for (const auto& [suffix, count] : suffixes) {
         const auto fileCount = static_cast<uint64_t>(count);
-        found += suffix.isEmpty() ? counted(fileCount, StartPage::tr("file without a suffix"),
-                                            StartPage::tr("files without a suffix"))
-                                  : counted(fileCount, StartPage::tr("%1 file").arg(suffix),
-                                            StartPage::tr("%1 files").arg(suffix));
+        found += suffix.isEmpty()
+                     ? countedText(fileCount, StartPage::tr("1 file without a suffix"),
+                                   StartPage::tr("%1 files without a suffix"))
+                     : countedText(fileCount, StartPage::tr("1 %1 file").arg(suffix),
+                                   StartPage::tr("%1 %2 files").arg(QStringLiteral("%1"), suffix));
     }
     if (directories)
-        found += counted(static_cast<uint64_t>(directories), StartPage::tr("directory"),
-                         StartPage::tr("directories"));
+        found += countedText(static_cast<uint64_t>(directories), StartPage::tr("1 directory"),
+                             StartPage::tr("%1 directories"));
     if (found.isEmpty()) found += StartPage::tr("nothing");
     return StartPage::tr("Looked for .metadata, *.index.json, *.safetensors, *.pt; found %1.")
         .arg(found.join(", "));

@@ -4,50 +4,21 @@
 #include <QLabel>
 #include <QLineEdit>
 #include <QMenu>
-#include <QPainter>
 #include <QPushButton>
 #include <QStackedWidget>
-#include <QStyledItemDelegate>
 #include <QTreeView>
 #include <QVBoxLayout>
 #include <functional>
 
 #include "ui/models/texts.h"
 #include "ui/widgets/exporting.h"
-#include "ui/widgets/theme.h"
+#include "ui/widgets/health_delegate.h"
 
 namespace shardscope::ui {
 
 namespace {
 
 constexpr int kMostRemembered = 500;
-
-// A small tile with the state's colour and hatch before the word.
-class HealthDelegate final : public QStyledItemDelegate {
-  public:
-    using QStyledItemDelegate::QStyledItemDelegate;
-
-  protected:
-    void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override {
-        QStyledItemDelegate::initStyleOption(option, index);
-        const auto health = static_cast<Health>(index.data(TensorTreeModel::HealthRole).toInt());
-        if (health == Health::ok || health == Health::unread) {
-            option->palette.setColor(QPalette::Text, faintTextColor());
-            return;
-        }
-        QPixmap tile(kTile, kTile);
-        tile.fill(Qt::transparent);
-        QPainter painter(&tile);
-        paintHealth(painter, QRectF(0, 0, kTile, kTile), health);
-        painter.end();
-        option->features |= QStyleOptionViewItem::HasDecoration;
-        option->decorationSize = QSize(kTile, kTile);
-        option->icon = QIcon(tile);
-    }
-
-  private:
-    static constexpr int kTile = 12;
-};
 
 }  // namespace
 
@@ -82,7 +53,8 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     view_->setContextMenuPolicy(Qt::CustomContextMenu);
     view_->setTextElideMode(Qt::ElideMiddle);
     view_->setIndentation(12);
-    view_->setItemDelegateForColumn(TensorTreeModel::health, new HealthDelegate(view_));
+    view_->setItemDelegateForColumn(TensorTreeModel::health,
+                                    new HealthDelegate(TensorTreeModel::HealthRole, view_));
     QHeaderView* header = view_->header();
     header->setStretchLastSection(false);
     header->setSectionResizeMode(TensorTreeModel::name, QHeaderView::Stretch);
@@ -146,7 +118,11 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     });
     connect(&session_.selection(), &Selection::changed, this, &TreePanel::showSelection);
     connect(&session_, &Session::visibleChanged, this, &TreePanel::showCount);
-    connect(&session_, &Session::factsChanged, this, &TreePanel::showCount);
+    connect(&session_, &Session::factsChanged, this, [this] {
+        showCount();
+        // Rows at every depth show another state now.
+        view_->viewport()->update();
+    });
     showCount();
 }
 

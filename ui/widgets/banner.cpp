@@ -94,7 +94,7 @@ void Banner::restyle() {
     const QString sheet = QStringLiteral("#banner { background: %1; border: none; border-left: 4px solid %2; }")
                               .arg(back.name(), mark.name());
     if (sheet != styleSheet()) setStyleSheet(sheet);
-    icon_->setText(kind_ == BannerKind::info ? QStringLiteral("ⓘ") : QStringLiteral("⚠"));
+    icon_->setText(kind_ == BannerKind::info ? QStringLiteral("ℹ") : QStringLiteral("⚠"));
 }
 
 void Banner::changeEvent(QEvent* event) {

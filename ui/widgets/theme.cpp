@@ -45,12 +45,12 @@ QPalette lightPalette() {
 QPalette darkPalette() {
     QPalette p;
     const QColor text(0xe4, 0xe6, 0xe9);
-    p.setColor(QPalette::Window, QColor(0x26, 0x28, 0x2c));
+    p.setColor(QPalette::Window, QColor(0x2f, 0x31, 0x36));
     p.setColor(QPalette::WindowText, text);
     p.setColor(QPalette::Base, QColor(0x1e, 0x1e, 0x1e));
-    p.setColor(QPalette::AlternateBase, QColor(0x24, 0x25, 0x28));
+    p.setColor(QPalette::AlternateBase, QColor(0x26, 0x27, 0x2a));
     p.setColor(QPalette::Text, text);
-    p.setColor(QPalette::Button, QColor(0x33, 0x36, 0x3b));
+    p.setColor(QPalette::Button, QColor(0x3f, 0x42, 0x48));
     p.setColor(QPalette::ButtonText, text);
     p.setColor(QPalette::BrightText, QColor(0xff, 0x9b, 0x4d));
     p.setColor(QPalette::ToolTipBase, QColor(0x3a, 0x3e, 0x45));
@@ -238,7 +238,7 @@ QColor surfaceColor() {
     return dark ? QColor(0x1e, 0x1e, 0x1e) : QColor(Qt::white);
 }
 QColor panelColor() {
-    return dark ? QColor(0x2b, 0x2d, 0x31) : QColor(0xfb, 0xfb, 0xfc);
+    return dark ? QColor(0x36, 0x38, 0x3d) : QColor(0xfb, 0xfb, 0xfc);
 }
 
 }  // namespace shardscope::ui

@@ -116,6 +116,7 @@ void MainWindow::makePages() {
     tabs_->setDocumentMode(true);
     tabs_->setAccessibleName(tr("Pages"));
     auto* overview = new OverviewPage(*session_, tabs_);
+    overview->setSuppressions(&windows_.suppressions());
     tabs_->addTab(overview, tr("Overview"));
     tabs_->addTab(new PlacementPage(*session_, tabs_), tr("Placement"));
     tabs_->addTab(new TensorPage(*session_, tabs_), tr("Tensor"));
@@ -442,8 +443,9 @@ void MainWindow::stateChanged() {
                                            [](const Note& note) { return note.rule == "file.lock"; });
             if (missing)
                 banner_->show(BannerKind::error,
-                              tr("%1 that the metadata names: missing. What is there is shown.")
-                                  .arg(counted(missing, tr("file"), tr("files"))),
+                              tr("%1. What is there is shown.")
+                                  .arg(countedText(missing, tr("1 file that the metadata names is missing"),
+                                                   tr("%1 files that the metadata names are missing"))),
                               {{tr("Show files"), [this] { session_->selection().setPage(Page::files); }}},
                               QStringLiteral("partial"));
             else if (dying)
@@ -473,7 +475,7 @@ void MainWindow::reportChanged() {
                                        : Severity::error,
             tr("Validated %1: %2, %3.")
                 .arg(session_->path(), toQString(verdictName(verdict)),
-                     counted(session_->report()->findings.size(), tr("finding"), tr("findings"))));
+                     countedText(session_->report()->findings.size(), tr("1 finding"), tr("%1 findings"))));
     } else if (!session_->validating() && session_->validationError()) {
         banner_->show(BannerKind::error, errorSentence(*session_->validationError()),
                       {{tr("Try again"), [this] { findings_->validate(); }}}, QStringLiteral("validation"));
@@ -495,8 +497,8 @@ void MainWindow::showStatus() {
                        .arg(numberText(catalog.rankCount()), numberText(catalog.tensorCount()),
                             numberText(catalog.chunkCount()), sizeText(catalog.totalBytes()));
     if (session_->hasFacts() && session_->facts()->damagedTensors)
-        text +=
-            " | " + counted(session_->facts()->damagedTensors, tr("damaged tensor"), tr("damaged tensors"));
+        text += " | " + countedText(session_->facts()->damagedTensors, tr("1 damaged tensor"),
+                                    tr("%1 damaged tensors"));
     totals_->setText("|  " + text);
 }
 

@@ -42,7 +42,9 @@ ShortcutSheet::ShortcutSheet(const QList<QAction*>& actions, QWidget* parent) : 
              {tr("Zoom in, out"), tr("+, − or the wheel")},
              {tr("Show everything"), tr("F")},
              {tr("Move the view"), tr("Space and drag, or the middle button")},
-             {tr("List the chunks of a region"), tr("Drag")}})
+             {tr("Mark a region and list its chunks"), tr("Drag, or Shift+arrows; Escape unmarks")},
+             {tr("Take a rank, add a rank"), tr("R, Shift+R")},
+             {tr("Scroll"), tr("Ctrl+arrows")}})
         new QTreeWidgetItem(map, {what, keys});
     auto* tensor = group(tr("Tensor, files and charts"));
     for (const auto& [what, keys] : std::initializer_list<std::pair<QString, QString>>{
