@@ -1,10 +1,571 @@
+#include <QAbstractItemModelTester>
+#include <QApplication>
+#include <QClipboard>
+#include <QDir>
+#include <QFile>
+#include <QJsonArray>
+#include <QJsonDocument>
+#include <QJsonObject>
+#include <QLabel>
+#include <QPlainTextEdit>
+#include <QProcess>
+#include <QPushButton>
+#include <QSignalSpy>
+#include <QTreeView>
+#include <QTreeWidget>
+#include <csignal>
+
+#include <unistd.h>
+
+#include "base/units.h"
 #include "support/gui_test.h"
+#include "ui/models/job_store.h"
+#include "ui/models/job_table_model.h"
+#include "ui/pages/jobs_panel.h"
+#include "ui/pages/log_panel.h"
+#include "ui/widgets/lanes.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
 
+namespace {
+
+const QString kProgram = QStringLiteral(SHARDSCOPE_PROGRAM);
+constexpr int kPatience = 30'000;  // milliseconds; processes share the machine with other tests
+
+struct Run {
+    int code = -1;
+    QByteArray out, err;
+};
+Run runShardscope(const QStringList& arguments) {
+    QProcess process;
+    process.start(kProgram, arguments);
+    if (!process.waitForFinished(60'000)) return {};
+    return {process.exitCode(), process.readAllStandardOutput(), process.readAllStandardError()};
+}
+
+void write(const QString& path, const QByteArray& text) {
+    QFile file(path);
+    QVERIFY(file.open(QIODevice::WriteOnly));
+    file.write(text);
+}
+
+ConversionSpec simple(const QString& destination) {
+    ConversionSpec spec;
+    spec.source = sampleCheckpoint();
+    spec.destination = destination;
+    spec.format = QStringLiteral("safetensors");
+    return spec;
+}
+
+QPushButton* buttonWith(QWidget& widget, const QString& text) {
+    for (QPushButton* button : widget.findChildren<QPushButton*>()) {
+        if (button->text() == text) return button;
+    }
+    return nullptr;
+}
+
+}  // namespace
+
 class JobsTest : public QObject {
     Q_OBJECT
+
+    QTemporaryDir directory_;
+    int count_ = 0;
+
+    QString fresh() {
+        const QString path = directory_.filePath(QString::number(++count_));
+        QDir().mkpath(path);
+        return path;
+    }
+    // A program that goes on until it is interrupted or killed, and that does the work when it is told to
+    // resume.
+    QString patientProgram() {
+        const QString path = fresh() + "/patient";
+        write(path,
+              "#!/bin/sh\n"
+              "for word in \"$@\"; do [ \"$word\" = --resume ] && exec '" +
+                  kProgram.toLocal8Bit() +
+                  "' \"$@\"; done\n"
+                  "trap 'echo "
+                  "\"{\\\"schema\\\":\\\"shardscope.error/"
+                  "1\\\",\\\"code\\\":\\\"cancelled\\\",\\\"message\\\":\\\"cancelled\\\"}\"; exit 130' INT\n"
+                  "echo "
+                  "'{\"event\":\"progress\",\"phase\":\"write\",\"bytes_done\":1048576,\"bytes_total\":"
+                  "4194304,\"rate\":2097152.0,\"eta_s\":1.5,\"tensor\":\"a.weight\"}' >&2\n"
+                  "while :; do sleep 0.05; done\n");
+        QFile::setPermissions(path, QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+        return path;
+    }
+    static QString startAndWait(JobStore& store, const ConversionSpec& spec, JobState state) {
+        const auto id = store.start(spec, QStringLiteral("sample to safetensors"));
+        if (!id.ok()) {
+            qWarning("%s", describe(id.error()).c_str());
+            return {};
+        }
+        [&] { QTRY_VERIFY_WITH_TIMEOUT(store.find(*id) && store.find(*id)->state == state, kPatience); }();
+        return *id;
+    }
+
+  private slots:
+    void commandLineOfEverything() {
+        ConversionSpec spec = simple(fresh() + "/it's new");
+        spec.format = QStringLiteral("dcp");
+        spec.select = {QStringLiteral("*")};
+        spec.exclude = {QStringLiteral("-odd name*"), QStringLiteral("re:.*\\$(nothing)")};
+        spec.weightsOnly = true;
+        spec.rename = {QStringLiteral("^model\\.="), QStringLiteral("$(x) 'q'=y")};
+        spec.cast = {QStringLiteral("*.weight=bf16")};
+        spec.mesh = QStringLiteral("dp=2,tp=2");
+        spec.shard = {QStringLiteral("*.weight:tp=0,dp=0"), QStringLiteral("*:dp=-1")};
+        spec.stage = {QStringLiteral("*.bias:dp=1")};
+        spec.split = SplitRule::even;
+        spec.maxFileSize = 5'000'000;
+        spec.fillGaps = FillGaps::zero;
+        spec.verify = Verify::full;
+        spec.threads = 2;
+        spec.memory = uint64_t{300} << 20;
+        spec.io = IoMode::buffered;
+        spec.overwrite = true;
+        spec.objectsFile = fresh() + "/objects.pt";
+        const Run run = runShardscope(spec.arguments() + QStringList{"--dry-run", "--json"});
+        QVERIFY2(run.code == 0, run.out + run.err);
+        const QJsonObject plan = QJsonDocument::fromJson(run.out).object();
+        QCOMPARE(plan["schema"].toString(), QStringLiteral("shardscope.plan/1"));
+        QCOMPARE(plan["target"].toObject()["path"].toString(), spec.destination);
+
+        // The engine of this process, asked for the same, plans the same.
+        const auto settings = spec.toSettings();
+        QVERIFY(settings.ok());
+        auto session = openSession(spec.source);
+        const auto preview =
+            session->engine().preview(session->checkpoint(), spec.destination.toStdString(), *settings, {});
+        QVERIFY(preview.ok());
+        QCOMPARE(double(preview->plan.bytesWritten), plan["bytes_written"].toDouble());
+        QCOMPARE(double(preview->plan.chunks), plan["chunks"].toDouble());
+        QCOMPARE(double(preview->plan.peakMemory), plan["peak_memory"].toDouble());
+
+        // The line for a shell says the same words.
+        QProcess shell;
+        shell.start(QStringLiteral("/bin/sh"),
+                    {"-c", "shardscope() { printf '%s\\n' \"$@\"; }\n" + spec.commandLine()});
+        QVERIFY(shell.waitForFinished());
+        QCOMPARE(QString::fromUtf8(shell.readAllStandardOutput()).trimmed().split('\n'), spec.arguments());
+    }
+
+    void defaultsSayNothing() {
+        const ConversionSpec spec = simple(QStringLiteral("/x/y"));
+        QCOMPARE(spec.arguments(),
+                 (QStringList{"convert", sampleCheckpoint(), "/x/y", "--to", "safetensors"}));
+        QCOMPARE(exactSizeText(5'000'000'000), QStringLiteral("5GB"));
+        QCOMPARE(exactSizeText(uint64_t{512} << 20), QStringLiteral("512MiB"));
+        QCOMPARE(exactSizeText(4097), QStringLiteral("4097"));
+        for (const uint64_t size :
+             {uint64_t{1}, uint64_t{1000}, uint64_t{1024}, uint64_t{123'456'789}, uint64_t{3} << 30})
+            QCOMPARE(*parseBytes(exactSizeText(size).toStdString()), size);
+    }
+
+    void malformedRulesAreErrors() {
+        ConversionSpec spec = simple(QStringLiteral("/x/y"));
+        spec.cast = {QStringLiteral("*=nodtype")};
+        QVERIFY(!spec.toSettings().ok());
+        QVERIFY(!spec.toJson().ok());
+        spec.cast.clear();
+        spec.mesh = QStringLiteral("tp=");
+        QCOMPARE(spec.toSettings().error().code, ErrorCode::usage);
+    }
+
+    void recipes() {
+        ConversionSpec spec = simple(fresh() + "/out");
+        spec.exclude = {QStringLiteral("*.bias")};
+        spec.rename = {QStringLiteral("^model\\.=")};
+        spec.cast = {QStringLiteral("*.weight=bf16")};
+        spec.mesh = QStringLiteral("tp=2");
+        spec.format = QStringLiteral("dcp");
+        spec.shard = {QStringLiteral("*:tp=0")};
+        spec.memory = uint64_t{1} << 30;
+        spec.strict = true;
+        const auto json = spec.toJson();
+        QVERIFY(json.ok());
+        const auto again = ConversionSpec::fromJson(*json);
+        QVERIFY2(again.ok(), again.ok() ? "" : describe(again.error()).c_str());
+        QCOMPARE(again->arguments(), spec.arguments());
+        QVERIFY(*again == spec);
+
+        // The command line takes the steps out of the same file, and nothing else.
+        const QString file = fresh() + "/recipe.json";
+        QVERIFY(spec.saveRecipe(file).ok());
+        ConversionSpec viaMap = simple(spec.destination);
+        viaMap.map = file;
+        const Run run = runShardscope(viaMap.arguments() + QStringList{"--dry-run", "--json"});
+        QVERIFY2(run.code == 0, run.out + run.err);
+        const QJsonObject plan = QJsonDocument::fromJson(run.out).object();
+        QVERIFY(!plan["renamed"].toArray().isEmpty());
+        QVERIFY(!plan["excluded"].toArray().isEmpty());
+        QCOMPARE(plan["target"].toObject()["format"].toString(), QStringLiteral("safetensors"));
+
+        // What a recipe file says is taken into the one that is saved.
+        viaMap.exclude = {QStringLiteral("*.extra")};
+        const QString merged = fresh() + "/merged.json";
+        QVERIFY(viaMap.saveRecipe(merged).ok());
+        const auto whole = ConversionSpec::loadRecipe(merged);
+        QVERIFY(whole.ok());
+        QVERIFY(whole->map.isEmpty());
+        QCOMPARE(whole->exclude, (QStringList{"*.bias", "*.extra"}));
+        QCOMPARE(whole->rename, spec.rename);
+    }
+
+    void recipesThatAreNone() {
+        const QString path = fresh() + "/r.json";
+        const auto refused = [&](const QByteArray& text, const QString& word) {
+            write(path, text);
+            const auto spec = ConversionSpec::loadRecipe(path);
+            QVERIFY(!spec.ok());
+            QVERIFY2(QString::fromStdString(spec.error().message).contains(word),
+                     spec.error().message.c_str());
+            QCOMPARE(QString::fromStdString(spec.error().place.file), path);
+        };
+        refused("{", QStringLiteral("not JSON"));
+        refused("[]", QStringLiteral("not a JSON object"));
+        refused(R"({"schema":"shardscope.recipe/2"})", QStringLiteral("schema"));
+        refused(R"({"selekt":["*"]})", QStringLiteral("selekt"));
+        refused(R"({"select":"*"})", QStringLiteral("select"));
+        refused(R"({"cast":[{"tensors":"*","dtype":"nothing"}]})", QStringLiteral("GLOB=DTYPE"));
+        refused(R"({"job":{"threads":-1}})", QStringLiteral("job.threads"));
+        refused(R"({"job":{"verify":"perhaps"}})", QStringLiteral("job.verify"));
+        refused(R"({"job":{"colour":"red"}})", QStringLiteral("job.colour"));
+        // The command line refuses a `job` that is no object, and no other.
+        write(path, R"({"job":1})");
+        QCOMPARE(runShardscope({"plan", sampleCheckpoint(), fresh() + "/o", "--map", path}).code, 2);
+        write(path, R"({"rename":[{"from":"a=b","to":"c"}],"job":{"future":1}})");
+        QCOMPARE(runShardscope({"plan", sampleCheckpoint(), fresh() + "/o", "--map", path}).code, 0);
+        write(path, R"({"rename":[{"from":"a=b","to":"c"}]})");
+        QCOMPARE(ConversionSpec::loadRecipe(path)->rename, (QStringList{"a\\x3Db=c"}));
+    }
+
+    void wholeJob() {
+        JobStore store(nullptr, fresh());
+        store.setProgram(kProgram);
+        JobTableModel model(store);
+        const QAbstractItemModelTester tester(&model, QAbstractItemModelTester::FailureReportingMode::QtTest);
+        const ConversionSpec spec = simple(fresh() + "/out");
+        const QString id = startAndWait(store, spec, JobState::done);
+        QVERIFY(!id.isEmpty());
+        const Job* job = store.find(id);
+        QVERIFY(job->report && job->report->verified);
+        QVERIFY(job->report->bytesWritten > 0);
+        QVERIFY(job->report->tensors > 0);
+        QVERIFY(!job->report->leftOut.empty());
+        QCOMPARE(job->exitCode, 0);
+        QCOMPARE(job->arguments, spec.arguments());
+        QVERIFY(!job->log.empty());
+        QCOMPARE(model.rowCount(), 1);
+        QCOMPARE(model.index(0, JobTableModel::state).data().toString(), QStringLiteral("Done"));
+        QCOMPARE(model.index(0, 0).data(JobTableModel::ShareRole).toDouble(), 1.0);
+        QVERIFY(QFileInfo::exists(spec.destination));
+
+        QVERIFY(store.remove(id).ok());
+        QTRY_COMPARE_WITH_TIMEOUT(model.rowCount(), 0, kPatience);
+        QVERIFY(!QFileInfo::exists(store.directory() + '/' + id));
+        QVERIFY(QFileInfo::exists(spec.destination));
+        QVERIFY(!store.remove(id).ok());
+    }
+
+    void killedAndResumed() {
+        JobStore store(nullptr, fresh());
+        store.setProgram(patientProgram());
+        const ConversionSpec spec = simple(fresh() + "/out");
+        const QString id = startAndWait(store, spec, JobState::running);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->bytesDone > 0, kPatience);
+        const Job* job = store.find(id);
+        QCOMPARE(job->tensor, QStringLiteral("a.weight"));
+        QCOMPARE(job->bytesTotal, uint64_t{4194304});
+        QCOMPARE(job->secondsLeft, 1.5);
+        QVERIFY(!store.resume(id).ok());  // it runs
+        QVERIFY(!store.remove(id).ok());
+        const pid_t group = getpgid(static_cast<pid_t>(job->pid));
+        QVERIFY(group > 1 && group != getpgrp());
+        ::kill(-group, SIGKILL);
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(id)->state, JobState::lost, kPatience);
+        QVERIFY(store.find(id)->resumable());
+        QVERIFY(store.resume(id).ok());
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(id)->state, JobState::done, kPatience);
+        QCOMPARE(store.find(id)->attempts, 2);
+        QVERIFY(QFileInfo::exists(spec.destination));
+    }
+
+    void onlyTheProgramKilled() {
+        JobStore store(nullptr, fresh());
+        const QString program = fresh() + "/dies";
+        write(program, "#!/bin/sh\nkill -9 $$\n");
+        QFile::setPermissions(program, QFile::ReadOwner | QFile::ExeOwner);
+        store.setProgram(program);
+        const QString id = startAndWait(store, simple(fresh() + "/out"), JobState::lost);
+        QVERIFY(store.find(id)->log.back().text.contains(QStringLiteral("signal 9")));
+    }
+
+    void cancelled() {
+        JobStore store(nullptr, fresh());
+        store.setProgram(patientProgram());
+        const QString id = startAndWait(store, simple(fresh() + "/out"), JobState::running);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->bytesDone > 0, kPatience);
+        QVERIFY(store.cancel(id).ok());
+        QVERIFY(store.cancelling(id));
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(id)->state, JobState::cancelled, kPatience);
+        QVERIFY(!store.cancelling(id));
+        QCOMPARE(store.find(id)->exitCode, 130);
+        QVERIFY(!store.cancel(id).ok());
+    }
+
+    void survivesItsWindow() {
+        const QString directory = fresh(), program = patientProgram();
+        QString id;
+        {
+            JobStore store(nullptr, directory);
+            store.setProgram(program);
+            id = startAndWait(store, simple(fresh() + "/out"), JobState::running);
+        }
+        JobStore first(nullptr, directory), second(nullptr, directory);
+        QTRY_VERIFY_WITH_TIMEOUT(first.find(id) && first.find(id)->state == JobState::running, kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(second.find(id), kPatience);
+        // It leads a session of its own: a window that is killed with its terminal does not take it along.
+        QVERIFY(getsid(static_cast<pid_t>(first.find(id)->pid)) != getsid(0));
+        QVERIFY(first.cancel(id).ok());
+        QTRY_COMPARE_WITH_TIMEOUT(second.find(id)->state, JobState::cancelled, kPatience);
+    }
+
+    void reusedProcessIdIsNotTheJob() {
+        const QString directory = fresh();
+        QDir().mkpath(directory + "/old");
+        const QJsonObject json{{"schema", "shardscope.job/1"},
+                               {"title", "old"},
+                               {"source", "/a"},
+                               {"destination", "/b"},
+                               {"program", kProgram},
+                               {"arguments", QJsonArray{"convert", "/a", "/b"}},
+                               {"host", thisHost()},
+                               {"boot", thisBoot()},
+                               {"created", "2024-01-02T03:04:05.000Z"},
+                               {"started", "2024-01-02T03:04:05.000Z"},
+                               {"attempts", 1}};
+        write(directory + "/old/job.json", QJsonDocument(json).toJson());
+        // This process, but begun at another time.
+        QByteArray stat = QByteArray::number(getpid()) + " (a) (b)) S";
+        for (int i = 4; i <= 52; ++i)
+            stat += ' ' + QByteArray::number(i == 22 ? 1 : 0);
+        write(directory + "/old/process", stat);
+        JobStore store(nullptr, directory);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(QStringLiteral("old")), kPatience);
+        QCOMPARE(store.find(QStringLiteral("old"))->state, JobState::lost);
+    }
+
+    void failingJobAndMissingProgram() {
+        const QString broken = copyCheckpoint(sampleCheckpoint());
+        QVERIFY(QFile::remove(broken + "/__1_0.distcp"));
+        JobStore store(nullptr, fresh());
+        store.setProgram(kProgram);
+        ConversionSpec spec = simple(fresh() + "/out");
+        spec.source = broken;
+        const QString id = startAndWait(store, spec, JobState::failed);
+        QVERIFY(store.find(id)->error);
+        QVERIFY(!store.find(id)->error->message.isEmpty());
+        QVERIFY(store.find(id)->error->hint.contains(QStringLiteral("validate")));
+        QVERIFY(store.find(id)->error->file.contains(QStringLiteral("__1_0.distcp")));
+
+        store.setProgram(QStringLiteral("/nowhere/shardscope"));
+        const auto none = store.start(spec, QStringLiteral("x"));
+        QVERIFY(!none.ok());
+        QCOMPARE(none.error().code, ErrorCode::notFound);
+
+        // A program that goes away between two attempts.
+        const QString script = fresh() + "/script";
+        write(script, "#!/nowhere/interpreter\n");
+        QFile::setPermissions(script, QFile::ReadOwner | QFile::ExeOwner);
+        store.setProgram(script);
+        const QString other = startAndWait(store, spec, JobState::failed);
+        QVERIFY(store.find(other)->error->message.contains(QStringLiteral("could not be started")));
+    }
+
+    void brokenDirectoriesAreSkipped() {
+        const QString directory = fresh();
+        for (const char* name : {"empty", "garbage", "half"})
+            QDir().mkpath(directory + '/' + QLatin1String(name));
+        write(directory + "/garbage/job.json", "\x80\x02not json");
+        write(directory + "/half/job.json", R"({"schema":"shardscope.job/1","arguments":[]})");
+        JobStore store(nullptr, directory);
+        QTRY_VERIFY_WITH_TIMEOUT(store.ready(), kPatience);
+        QVERIFY(store.jobs().empty());
+        QCOMPARE(store.skipped().size(), 2);  // the empty one may be a job that is just being made
+        JobsPanel panel(store);
+        panel.resize(900, 300);
+        bool said = false;
+        for (const QLabel* label : panel.findChildren<QLabel*>())
+            said = said || label->text().contains(QStringLiteral("garbage"));
+        QVERIFY(said);
+    }
+
+    void progressIsReadOnce() {
+        const QString directory = fresh() + "/job";
+        QDir().mkpath(directory);
+        const QString now = QDateTime::currentDateTimeUtc().toString(Qt::ISODateWithMs);
+        write(directory + "/job.json", QJsonDocument(QJsonObject{{"schema", "shardscope.job/1"},
+                                                                 {"title", "t"},
+                                                                 {"source", "/a"},
+                                                                 {"destination", "/b"},
+                                                                 {"program", "p"},
+                                                                 {"arguments", QJsonArray{"convert"}},
+                                                                 {"host", thisHost()},
+                                                                 {"boot", thisBoot()},
+                                                                 {"created", now},
+                                                                 {"started", now},
+                                                                 {"attempts", 1}})
+                                           .toJson());
+        QFile progress(directory + "/progress.ndjson");
+        QVERIFY(progress.open(QIODevice::WriteOnly | QIODevice::Unbuffered));
+        JobReader reader(directory);
+        QVERIFY(reader.poll().ok());
+        const uint64_t before = reader.version();
+        const QByteArray event =
+            R"({"event":"progress","phase":"write","bytes_done":1000,"bytes_total":4000,"rate":500.0,"eta_s":6.0,"tensor":"x"})";
+        progress.write(event.left(50));
+        QVERIFY(reader.poll().ok());
+        QVERIFY(reader.job().phase.isEmpty());
+        progress.write(
+            event.mid(50) +
+            "\nnot json, but a "
+            "message\n{\"event\":\"finding\",\"finding\":{\"tensor\":\"w\",\"nan\":3,\"inf\":0}}\n");
+        QVERIFY(reader.poll().ok());
+        QVERIFY(reader.version() > before);
+        QCOMPARE(reader.job().bytesDone, uint64_t{1000});
+        QCOMPARE(reader.job().share(), 0.125);
+        QCOMPARE(reader.job().log.size(), size_t{3});
+        QCOMPARE(reader.job().log[1].text, QStringLiteral("not json, but a message"));
+        QVERIFY(reader.job().log[2].text.contains(QStringLiteral("3 NaN")));
+        const uint64_t read = reader.version();
+        QVERIFY(reader.poll().ok());
+        QCOMPARE(reader.version(), read);
+
+        // A day's worth of events folds into a few hundred steps that keep the total.
+        QByteArray lines;
+        for (int i = 2; i < 40'000; ++i) {
+            lines += R"({"event":"progress","phase":"write","bytes_done":)" + QByteArray::number(i * 1000) +
+                     R"(,"bytes_total":40000000,"rate":500.0,"eta_s":1.0,"tensor":"x"})" + "\n";
+        }
+        progress.write(lines);
+        QVERIFY(reader.poll().ok());
+        QVERIFY(reader.job().rates.size() <= 600);
+        double written = 0;
+        for (const JobRate& rate : reader.job().rates)
+            written += rate.written;
+        QCOMPARE(written, 39'999'000.0);
+        QVERIFY(reader.job().rateStep * double(reader.job().rates.size()) >= 79'998.0);
+    }
+
+    void panel() {
+        JobStore store(nullptr, fresh());
+        JobsPanel panel(store);
+        panel.resize(1280, 360);
+        panel.show();
+        shoot(panel, QStringLiteral("jobs-empty"));
+        store.setProgram(patientProgram());
+        const QString running = startAndWait(store, simple(fresh() + "/running"), JobState::running);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(running)->bytesDone > 0, kPatience);
+        panel.selectJob(running);
+        QTRY_COMPARE(panel.selectedJob(), running);
+        QPushButton* cancel = buttonWith(panel, QStringLiteral("Cancel"));
+        QTRY_VERIFY(cancel->isEnabled());
+        QVERIFY(!buttonWith(panel, QStringLiteral("Resume"))->isEnabled());
+        shoot(panel, QStringLiteral("jobs-running"));
+        QTest::mouseClick(cancel, Qt::LeftButton);
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(running)->state, JobState::cancelled, kPatience);
+        QPushButton* resume = buttonWith(panel, QStringLiteral("Resume"));
+        QTRY_VERIFY(resume->isEnabled());
+        shoot(panel, QStringLiteral("jobs-cancelled"));
+        QTest::keyClick(resume, Qt::Key_Space);
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(running)->state, JobState::done, kPatience);
+
+        const QSignalSpy opened(&panel, &JobsPanel::openRequested);
+        QPushButton* open = buttonWith(panel, QStringLiteral("Open result"));
+        QTRY_VERIFY(open->isEnabled());
+        QTest::mouseClick(open, Qt::LeftButton);
+        QCOMPARE(opened.size(), 1);
+        QCOMPARE(opened[0][0].toString(), store.find(running)->destination);
+        QTest::mouseClick(buttonWith(panel, QStringLiteral("Copy as command")), Qt::LeftButton);
+        QVERIFY(QApplication::clipboard()->text().startsWith(QStringLiteral("shardscope convert ")));
+
+        const QString broken = copyCheckpoint(sampleCheckpoint());
+        QVERIFY(QFile::remove(broken + "/__1_0.distcp"));
+        store.setProgram(kProgram);
+        ConversionSpec spec = simple(fresh() + "/failed");
+        spec.source = broken;
+        const QString failed = startAndWait(store, spec, JobState::failed);
+        panel.selectJob(failed);
+        QTRY_COMPARE(panel.selectedJob(), failed);
+        bool message = false;
+        for (const QLabel* label : panel.findChildren<QLabel*>())
+            message = message || (label->isVisible() && label->text().contains(QStringLiteral("What helps")));
+        QVERIFY(message);
+        shoot(panel, QStringLiteral("jobs-failed"));
+        auto* table = panel.findChild<QTreeView*>(QStringLiteral("jobTable"));
+        QVERIFY(table);
+        table->setFocus();
+        QCOMPARE(table->model()->rowCount(), 2);
+        QTest::keyClick(table, Qt::Key_Down);
+        QCOMPARE(panel.selectedJob(), running);
+        shoot(panel, QStringLiteral("jobs-done"));
+        applyTheme(ThemeChoice::dark);
+        shoot(panel, QStringLiteral("jobs-done-dark"));
+        applyTheme(ThemeChoice::light);
+        QTest::mouseClick(buttonWith(panel, QStringLiteral("Remove")), Qt::LeftButton);
+        QTRY_COMPARE_WITH_TIMEOUT(store.jobs().size(), size_t{1}, kPatience);
+    }
+
+    void lanes() {
+        Lanes lanes;
+        lanes.resize(480, 160);
+        shoot(lanes, QStringLiteral("lanes-empty"));
+        std::vector<JobRate> rates;
+        for (int i = 0; i < 120; ++i)
+            rates.push_back({6e8 + 1e8 * (i % 7), i < 70 ? 5e8 + 5e7 * (i % 5) : 0});
+        lanes.setRates(rates, 0.5);
+        lanes.show();
+        lanes.setFocus();
+        QTest::keyClick(&lanes, Qt::Key_Home);
+        QVERIFY(lanes.accessibleDescription().startsWith(QStringLiteral("After 0")));
+        QTest::keyClick(&lanes, Qt::Key_Right);
+        shoot(lanes, QStringLiteral("lanes"));
+        RateTableModel model;
+        const QAbstractItemModelTester tester(&model, QAbstractItemModelTester::FailureReportingMode::QtTest);
+        model.setRates(rates, 0.5);
+        QCOMPARE(model.rowCount(), 120);
+        QVERIFY(model.index(3, 1).data().toString().endsWith(QStringLiteral("/s")));
+    }
+
+    void logModel() {
+        LogModel model;
+        const QAbstractItemModelTester tester(&model, QAbstractItemModelTester::FailureReportingMode::QtTest);
+        for (int i = 0; i < 20; ++i)
+            model.append(i % 2 ? Severity::warning : Severity::info, QString::number(i));
+        QCOMPARE(model.index(19, LogModel::message).data().toString(), QStringLiteral("19"));
+        model.clear();
+        QCOMPARE(model.rowCount(), 0);
+    }
+
+    void log() {
+        LogPanel panel;
+        panel.resize(700, 220);
+        shoot(panel, QStringLiteral("log-empty"));
+        panel.append(Severity::info, QStringLiteral("Opened '/checkpoints/step-1000' in 0.2 s."));
+        panel.append(Severity::error, QStringLiteral("<b>__3_0.distcp</b> is missing."));
+        shoot(panel, QStringLiteral("log"));
+        QTest::mouseClick(buttonWith(panel, QStringLiteral("Copy all")), Qt::LeftButton);
+        QVERIFY(QApplication::clipboard()->text().contains(QStringLiteral("<b>__3_0.distcp</b>")));
+        for (int i = 0; i < LogModel::kMostLines + 5; ++i)
+            panel.append(Severity::info, QString::number(i));
+        QCOMPARE(panel.model().rowCount(), LogModel::kMostLines);
+        QTest::mouseClick(buttonWith(panel, QStringLiteral("Clear")), Qt::LeftButton);
+        QCOMPARE(panel.model().rowCount(), 0);
+    }
 };
 
 SHARDSCOPE_GUI_TEST_MAIN(JobsTest)

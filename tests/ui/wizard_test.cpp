@@ -1,10 +1,515 @@
+#include <QAbstractItemModelTester>
+#include <QApplication>
+#include <QCheckBox>
+#include <QClipboard>
+#include <QComboBox>
+#include <QDir>
+#include <QLabel>
+#include <QLineEdit>
+#include <QListWidget>
+#include <QPushButton>
+#include <QRadioButton>
+#include <QSignalSpy>
+#include <QTabBar>
+#include <QTabWidget>
+#include <QTableWidget>
+#include <QTreeView>
+#include <atomic>
+
+#include "plan/request_text.h"
 #include "support/gui_test.h"
+#include "ui/models/job_store.h"
+#include "ui/models/plan_model.h"
+#include "ui/pages/convert_wizard.h"
+#include "ui/pages/wizard_parts.h"
+#include "ui/pages/wizard_state.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
 
+namespace {
+
+constexpr int kPatience = 30'000;  // milliseconds
+enum Pages { source, target, placement, names, run, plan };
+
+template <class T>
+T* named(QWidget& widget, const char* name) {
+    T* found = widget.findChild<T*>(QString::fromLatin1(name));
+    if (!found) qFatal("there is no '%s'", name);
+    return found;
+}
+
+QPushButton* buttonWith(QWidget& widget, const QString& text) {
+    for (QPushButton* button : widget.findChildren<QPushButton*>()) {
+        if (button->text() == text) return button;
+    }
+    qFatal("there is no button '%s'", qPrintable(text));
+    return nullptr;
+}
+
+QString status(ConvertWizard& wizard) {
+    return named<QLabel>(wizard, "wizardStatus")->text();
+}
+
+void waitUntilReady(ConvertWizard& wizard) {
+    QTRY_VERIFY2_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✓")), qPrintable(status(wizard)),
+                              kPatience);
+}
+void waitForPlan(ConvertWizard& wizard) {
+    QTRY_VERIFY_WITH_TIMEOUT(!status(wizard).startsWith(QStringLiteral("…")), kPatience);
+}
+
+void type(QLineEdit* edit, const QString& text) {
+    edit->setFocus();
+    edit->selectAll();
+    QTest::keyClicks(edit, text);
+}
+
+// Clicks on the tab that holds `inner`.
+void showTabOf(ConvertWizard& wizard, QWidget* inner) {
+    for (QTabWidget* tabs : wizard.findChildren<QTabWidget*>()) {
+        for (int i = 0; i < tabs->count(); ++i) {
+            if (tabs->widget(i)->isAncestorOf(inner))
+                QTest::mouseClick(tabs->tabBar(), Qt::LeftButton, {}, tabs->tabBar()->tabRect(i).center());
+        }
+    }
+    QTRY_VERIFY(inner->isVisible());
+}
+
+// Adds a rule the way a user does: Add, then the cells.
+void addRule(QTableWidget* table, const QStringList& cells) {
+    table->setFocus();
+    QTest::keyClick(table, Qt::Key_Insert);
+    const int row = table->rowCount() - 1;
+    for (int c = 0; c < cells.size(); ++c) {
+        table->setCurrentCell(row, c);
+        if (!table->isPersistentEditorOpen(table->item(row, c)) &&
+            table->indexWidget(table->currentIndex()) == nullptr)
+            table->editItem(table->item(row, c));
+        auto* editor = table->viewport()->findChild<QLineEdit*>();
+        QVERIFY(editor);
+        QTest::keyClicks(editor, cells[c]);
+        QTest::keyClick(editor, Qt::Key_Return);
+        QTRY_COMPARE(table->item(row, c)->text(), cells[c]);
+    }
+}
+
+}  // namespace
+
 class WizardTest : public QObject {
     Q_OBJECT
+
+    QTemporaryDir directory_;
+    int count_ = 0;
+
+    QString fresh() {
+        const QString path = directory_.filePath(QString::number(++count_));
+        QDir().mkpath(path);
+        return path;
+    }
+    std::unique_ptr<JobStore> jobs() {
+        auto store = std::make_unique<JobStore>(nullptr, fresh());
+        store->setProgram(QStringLiteral(SHARDSCOPE_PROGRAM));
+        return store;
+    }
+
+  private slots:
+    void pagesLightAndDark() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/sample-tp2";
+        spec.mesh = QStringLiteral("dp=2,tp=3");
+        spec.shard = {QStringLiteral("*.weight:tp=0"), QStringLiteral("*.bias:dp=1"),
+                      QStringLiteral("nothing.*:tp=0")};
+        spec.exclude = {QStringLiteral("*.exp_avg_sq")};
+        spec.rename = {QStringLiteral("^model\\.=net.")};
+        spec.cast = {QStringLiteral("*.weight=bf16")};
+        wizard.setSpec(spec);
+        wizard.show();
+        waitUntilReady(wizard);
+        for (int page = source; page <= plan; ++page) {
+            wizard.showPage(page);
+            QCoreApplication::processEvents();
+            shoot(wizard, QStringLiteral("wizard-%1").arg(page + 1));
+            applyTheme(ThemeChoice::dark);
+            QCoreApplication::processEvents();
+            shoot(wizard, QStringLiteral("wizard-%1-dark").arg(page + 1));
+            applyTheme(ThemeChoice::light);
+        }
+        QVERIFY(wizard.spec() == [&] {
+            ConversionSpec same = spec;
+            same.source = session->path();
+            return same;
+        }());
+        for (QWidget* widget : wizard.findChildren<QWidget*>()) {
+            if (qobject_cast<QAbstractButton*>(widget) || qobject_cast<QComboBox*>(widget) ||
+                qobject_cast<QTreeView*>(widget))
+                QVERIFY2(!widget->accessibleName().isEmpty() ||
+                             !widget->property("text").toString().isEmpty() ||
+                             qobject_cast<QToolButton*>(widget) || !widget->isVisible() ||
+                             widget->inherits("QTableCornerButton"),
+                         widget->metaObject()->className());
+        }
+    }
+
+    // From the source to a verified result, by the buttons alone.
+    void wholeConversion() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        wizard.activateWindow();
+        QVERIFY(QTest::qWaitForWindowActive(&wizard));
+        QVERIFY(wizard.spec().destination.startsWith(QFileInfo(sampleCheckpoint()).absolutePath()));
+        QPushButton* next = named<QPushButton>(wizard, "next");
+        QPushButton* start = named<QPushButton>(wizard, "start");
+        QCOMPARE(wizard.currentPage(), int(source));
+        QTest::mouseClick(next, Qt::LeftButton);
+        QCOMPARE(wizard.currentPage(), int(target));
+        auto* format = named<QComboBox>(wizard, "format");
+        format->setFocus();
+        QTest::keyClicks(format, QStringLiteral("safe"));
+        QTRY_COMPARE(wizard.spec().format, QStringLiteral("safetensors"));
+        QVERIFY(wizard.spec().destination.endsWith(QStringLiteral("-safetensors")));
+        const QString destination = fresh() + "/out";
+        type(named<QLineEdit>(wizard, "destination"), destination);
+        QCOMPARE(wizard.spec().destination, destination);
+        // Changing the format does not move a destination that the user has written.
+        QTest::keyClick(&wizard, Qt::Key_N, Qt::AltModifier);
+        QCOMPARE(wizard.currentPage(), int(placement));
+        QTest::keyClick(&wizard, Qt::Key_B, Qt::AltModifier);
+        QCOMPARE(wizard.currentPage(), int(target));
+        while (wizard.currentPage() < plan)
+            QTest::keyClick(&wizard, Qt::Key_Return);
+        QTRY_VERIFY_WITH_TIMEOUT(start->isEnabled(), kPatience);
+        QVERIFY(!next->isEnabled());
+        QVERIFY(named<QLabel>(wizard, "planVerdict")->text().startsWith(QStringLiteral("✓")));
+        QVERIFY(named<QLabel>(wizard, "planSummary")->text().contains(destination));
+        QTest::mouseClick(buttonWith(wizard, QStringLiteral("Copy as command")), Qt::LeftButton);
+        QCOMPARE(QApplication::clipboard()->text(), wizard.spec().commandLine());
+
+        QSignalSpy started(&wizard, &ConvertWizard::started);
+        QTest::keyClick(&wizard, Qt::Key_Return);
+        QCOMPARE(started.size(), 1);
+        QVERIFY(!wizard.isVisible());
+        const QString id = started[0][0].toString();
+        QTRY_VERIFY_WITH_TIMEOUT(store->find(id) && store->find(id)->state == JobState::done, kPatience);
+        QVERIFY(store->find(id)->report->verified);
+
+        auto result = openSession(destination);
+        QCOMPARE(result->state(), Session::State::open);
+        result->validate(ValidateLevel::values);
+        QTRY_VERIFY_WITH_TIMEOUT(result->report(), kPatience);
+        QCOMPARE(result->report()->verdict, Verdict::safe);
+    }
+
+    void impossiblePlanSaysWhy() {
+        auto session = openSession(genuineCheckpoint(QStringLiteral("dcp/t2.15.0-damaged-gap")));
+        QCOMPARE(session->state(), Session::State::open);
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        wizard.setSpec(spec);
+        wizard.show();
+        waitForPlan(wizard);
+        QPushButton* start = named<QPushButton>(wizard, "start");
+        QVERIFY(!start->isEnabled());
+        QVERIFY(status(wizard).startsWith(QStringLiteral("✕")));
+        QVERIFY(!start->toolTip().isEmpty());
+        QVERIFY(named<QLabel>(wizard, "sourceHealth")->text().contains(QStringLiteral("gaps")));
+        shoot(wizard, QStringLiteral("wizard-damaged-source"));
+        wizard.showPage(plan);
+        QVERIFY(named<QTreeView>(wizard, "planTree")->model()->rowCount() > 0);
+        shoot(wizard, QStringLiteral("wizard-impossible"));
+        // Filling the gaps makes it possible.
+        wizard.showPage(source);
+        auto* fill = named<QComboBox>(wizard, "fillGaps");
+        QVERIFY(fill->isVisible());
+        fill->setFocus();
+        QTest::keyClick(fill, Qt::Key_Down);
+        QCOMPARE(wizard.spec().fillGaps, FillGaps::nan);
+        QTRY_VERIFY_WITH_TIMEOUT(start->isEnabled(), kPatience);
+    }
+
+    void whatStandsInTheWay() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        QPushButton* start = named<QPushButton>(wizard, "start");
+        ConversionSpec spec;
+        spec.destination = fresh();  // exists
+        wizard.setSpec(spec);
+        waitForPlan(wizard);
+        QVERIFY(!start->isEnabled());
+        QVERIFY(status(wizard).contains(QStringLiteral("exists")));
+        wizard.showPage(run);
+        shoot(wizard, QStringLiteral("wizard-exists"));
+        auto* overwrite = named<QCheckBox>(wizard, "overwrite");
+        overwrite->setFocus();
+        QTest::keyClick(overwrite, Qt::Key_Space);
+        QVERIFY(wizard.spec().overwrite);
+        waitUntilReady(wizard);
+        wizard.showPage(target);
+        type(named<QLineEdit>(wizard, "destination"), fresh() + "/no/such/place");
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).contains(QStringLiteral("does not exist")), kPatience);
+        type(named<QLineEdit>(wizard, "destination"), sampleCheckpoint());
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).contains(QStringLiteral("source")), kPatience);
+        named<QLineEdit>(wizard, "destination")->setFocus();
+        named<QLineEdit>(wizard, "destination")->selectAll();
+        QTest::keyClick(named<QLineEdit>(wizard, "destination"), Qt::Key_Delete);
+        QVERIFY(!start->isEnabled());
+        // Strict, with objects that safetensors cannot hold.
+        spec.destination = fresh() + "/out";
+        spec.format = QStringLiteral("safetensors");
+        spec.strict = true;
+        wizard.setSpec(spec);
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).contains(QStringLiteral("strict")), kPatience);
+        QVERIFY(!start->isEnabled());
+        // A program that is not there is said when it is needed.
+        spec.strict = false;
+        wizard.setSpec(spec);
+        waitUntilReady(wizard);
+        store->setProgram(QStringLiteral("/nowhere/shardscope"));
+        QTest::mouseClick(start, Qt::LeftButton);
+        QVERIFY(wizard.isVisible());
+        shoot(wizard, QStringLiteral("wizard-no-program"));
+    }
+
+    void placementByHand() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        wizard.setSpec(spec);
+        wizard.show();
+        wizard.showPage(placement);
+        waitUntilReady(wizard);
+        QVERIFY(named<QLabel>(wizard, "legality")->text().contains(QStringLiteral("keeps its chunks")));
+        for (QRadioButton* mode : wizard.findChildren<QRadioButton*>()) {
+            if (mode->text().startsWith(QStringLiteral("Over a mesh")))
+                QTest::mouseClick(mode, Qt::LeftButton, {}, {8, mode->height() / 2});
+        }
+        QVERIFY(!wizard.spec().mesh.isEmpty());
+        type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("tp=8"));
+        QTest::mouseClick(buttonWith(wizard, QStringLiteral("TP on weights' dim 0")), Qt::LeftButton);
+        QCOMPARE(wizard.spec().mesh, QStringLiteral("tp=8"));
+        QCOMPARE(wizard.spec().shard, (QStringList{"*.weight:tp=0"}));
+        auto* rules = named<QTableWidget>(wizard, "shardRules");
+        addRule(rules, {QStringLiteral("*"), QStringLiteral("tp=0")});
+        QCOMPARE(wizard.spec().shard, (QStringList{"*.weight:tp=0", "*:tp=0"}));
+        waitUntilReady(wizard);
+        QTRY_VERIFY(!rules->item(0, 2)->text().isEmpty());
+        shoot(wizard, QStringLiteral("wizard-placement-tp8"));
+        // The order counts: what matches everything, first, leaves nothing for the other.
+        rules->setCurrentCell(1, 0);
+        QTest::keyClick(rules, Qt::Key_Up, Qt::AltModifier);
+        QCOMPARE(wizard.spec().shard, (QStringList{"*:tp=0", "*.weight:tp=0"}));
+        QTRY_VERIFY_WITH_TIMEOUT(
+            named<QLabel>(wizard, "legality")->text().contains(QStringLiteral("taken by a rule above")),
+            kPatience);
+        QTest::keyClick(rules, Qt::Key_Delete);
+        QCOMPARE(wizard.spec().shard.size(), 1);
+        type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("tp="));
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✕")), kPatience);
+    }
+
+    void namesByHand() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        wizard.setSpec(spec);
+        wizard.show();
+        wizard.showPage(names);
+        waitUntilReady(wizard);
+        auto* table = named<QTreeView>(wizard, "nameTable");
+        const QAbstractItemModelTester tester(table->model(),
+                                              QAbstractItemModelTester::FailureReportingMode::QtTest);
+        QCOMPARE(size_t(table->model()->rowCount()), session->catalog().tensorCount());
+        QTest::mouseClick(named<QCheckBox>(wizard, "onlyChanged"), Qt::LeftButton, {}, {8, 8});
+        QCOMPARE(table->model()->rowCount(), 0);
+        showTabOf(wizard, named<QTableWidget>(wizard, "castRules"));
+        addRule(named<QTableWidget>(wizard, "castRules"),
+                {QStringLiteral("*.weight"), QStringLiteral("bf16")});
+        QCOMPARE(wizard.spec().cast, (QStringList{"*.weight=bf16"}));
+        QTRY_VERIFY_WITH_TIMEOUT(table->model()->rowCount() > 0, kPatience);
+        showTabOf(wizard, named<QTableWidget>(wizard, "renameRules"));
+        addRule(named<QTableWidget>(wizard, "renameRules"), {QStringLiteral("weight$"), QStringLiteral("w")});
+        QTRY_VERIFY_WITH_TIMEOUT(
+            table->model()->index(0, NameChangeModel::after).data().toString().endsWith(QStringLiteral(".w")),
+            kPatience);
+        QCOMPARE(table->model()->index(0, NameChangeModel::dtypeAfter).data().toString(),
+                 QStringLiteral("bfloat16"));
+        // Two tensors that would get one name cannot be.
+        addRule(named<QTableWidget>(wizard, "renameRules"), {QStringLiteral("^.*$"), QStringLiteral("same")});
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✕")), kPatience);
+        QVERIFY(!named<QPushButton>(wizard, "start")->isEnabled());
+    }
+
+    void lateAnswersAreDropped() {
+        auto engine = std::make_shared<ScriptedEngine>();
+        std::atomic<int> calls{0}, waiting{0};
+        std::atomic<bool> release{false};
+        engine->before = [&](const std::string& call, const TaskContext&) -> Status {
+            if (call != "preview") return {};
+            if (calls.fetch_add(1) == 0) {
+                ++waiting;
+                // Deaf to being stopped, as a read from a slow disk is.
+                while (!release)
+                    QThread::msleep(5);
+            }
+            return {};
+        };
+        auto session = openSession(sampleCheckpoint(), engine);
+        WizardState state(*session);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        spec.exclude = {QStringLiteral("*.bias")};
+        state.setSpec(spec);
+        QTRY_COMPARE_WITH_TIMEOUT(waiting.load(), 1, kPatience);
+        QVERIFY(state.working());
+        QVERIFY(!state.obstacle().isEmpty());
+        state.edit([](ConversionSpec& s) { s.exclude.clear(); });
+        QTRY_VERIFY_WITH_TIMEOUT(!state.working() && state.outlook(), kPatience);
+        const auto shown = state.outlook();
+        QVERIFY(shown->plan && shown->plan->excluded.empty());
+        release = true;
+        Tasks::waitForAll();
+        QCoreApplication::processEvents();
+        QCOMPARE(state.outlook(), shown);
+
+        // A wizard that is closed while its plan is being worked out.
+        calls = 0;
+        release = false;
+        {
+            auto store = jobs();
+            ConvertWizard wizard(*session, *store);
+            wizard.show();
+            QTRY_COMPARE_WITH_TIMEOUT(waiting.load(), 2, kPatience);
+        }
+        release = true;
+        Tasks::waitForAll();
+        QCoreApplication::processEvents();
+    }
+
+    void engineFailureIsShown() {
+        auto engine = std::make_shared<ScriptedEngine>();
+        engine->before = [](const std::string& call, const TaskContext&) -> Status {
+            if (call != "preview") return {};
+            return makeError(ErrorCode::io, "the disk does not answer").withHint("look at its cable");
+        };
+        auto session = openSession(sampleCheckpoint(), engine);
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).contains(QStringLiteral("does not answer")), kPatience);
+        QVERIFY(status(wizard).contains(QStringLiteral("cable")));
+        for (int page = source; page <= plan; ++page)
+            wizard.showPage(page);
+        QVERIFY(!named<QPushButton>(wizard, "start")->isEnabled());
+    }
+
+    void sentencesAboutRules() {
+        CatalogBuilder builder("dcp", "", "test");
+        const auto add = [&](const std::string& name, Dims shape) {
+            TensorInfo info;
+            info.name = name;
+            info.shape = std::move(shape);
+            QVERIFY(builder.addTensor(info).ok());
+            QVERIFY(builder.addWhole(0, kNone, 0, 0).ok());
+        };
+        for (int i = 0; i < 12; ++i)
+            add("small." + std::to_string(i), {5, 4});
+        add("odd.weight", {1003, 4});
+        add("scale", {});
+        builder.setRankCount(1);
+        const Catalog catalog = std::move(builder).finish();
+        ConvertRequest request;
+        request.mesh = *parseMesh("tp=8");
+        request.shard = {*parseShardRule("small.*:tp=0"), *parseShardRule("odd.*:tp=0"),
+                         *parseShardRule("scale:tp=0"), *parseShardRule("none:tp=0")};
+        const auto effect = placementEffect(catalog, catalog, request, {});
+        QVERIFY(effect.ok());
+        QCOMPARE(effect->shards[0].tensors, uint64_t{12});
+        QVERIFY2(effect->shards[0].notes[0].contains(
+                     QStringLiteral("(5 rows) is smaller than tp=8: some ranks get nothing")),
+                 qPrintable(effect->shards[0].notes[0]));
+        QVERIFY2(effect->shards[1].notes[0].contains(
+                     QStringLiteral("1,003 does not divide by tp=8: pieces of 126, the last one 121.")),
+                 qPrintable(effect->shards[1].notes[0]));
+        QVERIFY(effect->shards[2].notes[0].contains(QStringLiteral("have no dim 0")));
+        QVERIFY(effect->shards[3].notes[0].contains(QStringLiteral("No tensor")));
+        QCOMPARE(effect->whole, uint64_t{0});
+        request.split = SplitRule::even;
+        const auto even = placementEffect(catalog, catalog, request, {});
+        QVERIFY2(even->shards[1].notes[0].contains(QStringLiteral("3 pieces of 126, the others of 125.")),
+                 qPrintable(even->shards[1].notes[0]));
+        request.stage = {*parseStageRule("odd.*:tp=1")};
+        const auto staged = placementEffect(catalog, catalog, request, {});
+        QCOMPARE(staged->stages[0].tensors, uint64_t{1});
+        QVERIFY(staged->shards[1].notes[0].contains(QStringLiteral("stage rule")));
+        StopSource stop;
+        stop.requestStop();
+        QVERIFY(!placementEffect(catalog, catalog, request, stop).ok());
+        request.shard[0].pattern = "re:(";
+        QCOMPARE(placementEffect(catalog, catalog, request, {}).error().code, ErrorCode::usage);
+    }
+
+    void planModel() {
+        PlanModel model;
+        const QAbstractItemModelTester tester(&model, QAbstractItemModelTester::FailureReportingMode::QtTest);
+        QCOMPARE(model.rowCount(), 0);
+        auto plan = std::make_shared<Plan>();
+        plan->files = {{"a", 10}, {"b", 20}};
+        plan->impossible = {{"", "no"}};
+        plan->renamed = {{"x\n", "y"}};
+        model.setPlan(plan);
+        QCOMPARE(model.rowCount(), 3);
+        const QModelIndex files = model.groupIndex(PlanModel::Group::files);
+        QCOMPARE(model.rowCount(files), 2);
+        QCOMPARE(model.index(1, 1, files).data().toString(), QStringLiteral("20 B"));
+        QVERIFY(!model.groupIndex(PlanModel::Group::leftOut).isValid());
+        const QModelIndex renamed = model.index(0, 0, model.groupIndex(PlanModel::Group::renamed));
+        QCOMPARE(renamed.data().toString(), QStringLiteral("x\\u000a"));
+        QCOMPARE(renamed.data(PlanModel::NameRole).toString(), QStringLiteral("x\n"));
+        model.setPlan(nullptr);
+        QCOMPARE(model.rowCount(), 0);
+    }
+
+    void largePlans() {
+        auto session = openSynthetic(syntheticGrid(2000, 64));
+        auto store = jobs();
+        QElapsedTimer clock;
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        wizard.showPage(placement);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        spec.mesh = QStringLiteral("dp=32,tp=16");
+        spec.shard = {QStringLiteral("*:dp=0,tp=1")};
+        wizard.setSpec(spec);
+        clock.start();
+        // The GUI thread goes on while the plan is worked out.
+        qint64 longest = 0, last = 0;
+        while (clock.elapsed() < 60'000 && !status(wizard).startsWith(QStringLiteral("✓")) &&
+               !status(wizard).startsWith(QStringLiteral("✕"))) {
+            QCoreApplication::processEvents(QEventLoop::AllEvents, 10);
+            longest = std::max(longest, clock.elapsed() - last);
+            last = clock.elapsed();
+        }
+        QVERIFY2(!status(wizard).startsWith(QStringLiteral("…")), qPrintable(status(wizard)));
+        qInfo(
+            "128,000 chunks cut into 1,024,000, planned in %lld ms, the GUI thread was away for at most %lld "
+            "ms",
+            clock.elapsed(), longest);
+        shoot(wizard, QStringLiteral("wizard-large"));
+    }
 };
 
 SHARDSCOPE_GUI_TEST_MAIN(WizardTest)

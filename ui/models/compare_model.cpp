@@ -1,0 +1,374 @@
+#include "ui/models/compare_model.h"
+
+#include <QCoreApplication>
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "ui/models/texts.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr size_t kSortedAtOnce = 20'000;  // rows; more are sorted off the GUI thread
+
+QString tr(const char* text) {
+    return QCoreApplication::translate("shardscope::ui::CompareModel", text);
+}
+
+QString described(const Catalog& catalog, TensorId t) {
+    return t == kNone
+               ? QString()
+               : toQString(dtypeName(catalog.dtype(t))) + ' ' + toQString(formatDims(catalog.shape(t)));
+}
+
+char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+}
+
+bool holds(std::string_view text, const std::string& word) {
+    return std::search(text.begin(), text.end(), word.begin(), word.end(),
+                       [](char a, char b) { return lower(a) == b; }) != text.end();
+}
+
+QString measure(double value) {
+    return QString::number(value, 'g', 4);
+}
+
+}  // namespace
+
+QString diffClassName(DiffClass cls) {
+    switch (cls) {
+        case DiffClass::onlyA:
+            return tr("only in A");
+        case DiffClass::onlyB:
+            return tr("only in B");
+        case DiffClass::shape:
+            return tr("shape");
+        case DiffClass::dtype:
+            return tr("dtype");
+        case DiffClass::placement:
+            return tr("placement");
+        case DiffClass::values:
+            return tr("values");
+    }
+    return {};
+}
+
+// ------------------------------------------------------------------ Comparison
+
+Result<std::shared_ptr<const Comparison>> Comparison::make(CheckpointPtr a, CheckpointPtr b,
+                                                           DiffReport report, DiffOptions options,
+                                                           const StopToken& stop) {
+    auto made = std::make_shared<Comparison>();
+    made->a = std::move(a);
+    made->b = std::move(b);
+    made->report = std::move(report);
+    made->options = std::move(options);
+    const Catalog& ca = made->a->catalog();
+    const Catalog& cb = made->b->catalog();
+    // The report names tensors of A as the rules rename them.
+    std::unordered_map<std::string, TensorId> renamed;
+    if (!made->options.rename.empty()) {
+        SHARDSCOPE_ASSIGN(const Renamer rename, Renamer::make(made->options.rename));
+        renamed.reserve(ca.tensorCount());
+        for (TensorId t = 0; t < ca.tensorCount(); ++t) {
+            if (t % 4096 == 0) SHARDSCOPE_TRY(stop.poll());
+            renamed.emplace(rename(ca.name(t)), t);
+        }
+    }
+    const auto inA = [&](const std::string& name) {
+        if (made->options.rename.empty()) return ca.find(name);
+        const auto it = renamed.find(name);
+        return it == renamed.end() ? kNone : it->second;
+    };
+    std::vector<bool> unmatched(ca.tensorCount(), false);
+    const auto add = [&](DiffClass cls, const auto& list, const auto& nameOf) -> Status {
+        made->counts[static_cast<size_t>(cls)] = list.size();
+        for (uint32_t i = 0; i < list.size(); ++i) {
+            if (i % 4096 == 0) SHARDSCOPE_TRY(stop.poll());
+            Row row;
+            row.cls = cls;
+            row.index = i;
+            if (cls != DiffClass::onlyB) row.a = inA(nameOf(list[i]));
+            if (cls != DiffClass::onlyA) row.b = cb.find(nameOf(list[i]));
+            if (row.a != kNone && cls < DiffClass::placement) unmatched[row.a] = true;
+            made->rows.push_back(row);
+        }
+        return {};
+    };
+    const auto itself = [](const std::string& name) -> const std::string& { return name; };
+    const auto named = [](const auto& entry) -> const std::string& { return entry.name; };
+    SHARDSCOPE_TRY(add(DiffClass::onlyA, made->report.onlyA, itself));
+    SHARDSCOPE_TRY(add(DiffClass::onlyB, made->report.onlyB, itself));
+    SHARDSCOPE_TRY(add(DiffClass::shape, made->report.shape, named));
+    SHARDSCOPE_TRY(add(DiffClass::dtype, made->report.dtype, named));
+    SHARDSCOPE_TRY(add(DiffClass::placement, made->report.placement, named));
+    SHARDSCOPE_TRY(add(DiffClass::values, made->report.values, named));
+    for (TensorId t = 0; t < ca.tensorCount(); ++t) {
+        if (unmatched[t]) continue;
+        ++made->matched;
+        made->valueBytes += 2 * ca.bytes(t);
+    }
+    return std::shared_ptr<const Comparison>(made);
+}
+
+std::string_view Comparison::name(const Row& row) const {
+    switch (row.cls) {
+        case DiffClass::onlyA:
+            return report.onlyA[row.index];
+        case DiffClass::onlyB:
+            return report.onlyB[row.index];
+        case DiffClass::shape:
+            return report.shape[row.index].name;
+        case DiffClass::dtype:
+            return report.dtype[row.index].name;
+        case DiffClass::placement:
+            return report.placement[row.index].name;
+        case DiffClass::values:
+            return report.values[row.index].name;
+    }
+    return {};
+}
+
+const ValueDiff* Comparison::values(const Row& row) const {
+    return row.cls == DiffClass::values ? &report.values[row.index] : nullptr;
+}
+
+QString Comparison::summary() const {
+    const auto count = [&](DiffClass cls) { return counts[static_cast<size_t>(cls)]; };
+    const size_t moved = count(DiffClass::placement);
+    const QString tensors = countedText(matched, tr("1 tensor"), tr("%1 tensors"));
+    const QString values = report.valuesCompared ? QString() : tr(" Values were not compared.");
+    if (report.equal() && moved == 0) {
+        return (report.valuesCompared
+                    ? tr("Equal: %1 with the same names, shapes, dtypes, placement and values.")
+                    : tr("Equal as far as metadata tells: %1 with the same names, shapes, dtypes "
+                         "and placement."))
+                   .arg(tensors) +
+               values;
+    }
+    const QString elsewhere = countedText(moved, tr("1 tensor lies elsewhere or is cut in another way"),
+                                          tr("%1 tensors lie elsewhere or are cut in another way"));
+    if (report.equal())
+        return (report.valuesCompared ? tr("Equal but for placement, values included: %1.")
+                                      : tr("Equal but for placement: %1."))
+                   .arg(elsewhere) +
+               values;
+    QStringList parts;
+    const auto say = [&](DiffClass cls, const QString& one, const QString& many) {
+        if (count(cls) > 0) parts += countedText(count(cls), one, many);
+    };
+    say(DiffClass::onlyA, tr("1 tensor is only in A"), tr("%1 tensors are only in A"));
+    say(DiffClass::onlyB, tr("1 is only in B"), tr("%1 are only in B"));
+    say(DiffClass::shape, tr("1 has another shape"), tr("%1 have another shape"));
+    say(DiffClass::dtype, tr("1 has another dtype"), tr("%1 have another dtype"));
+    say(DiffClass::values, tr("1 has other values"), tr("%1 have other values"));
+    if (moved > 0) parts += elsewhere;
+    return tr("They differ: %1.").arg(parts.join(QStringLiteral(", "))) + values;
+}
+
+// ------------------------------------------------------------------ CompareModel
+
+CompareModel::CompareModel(Tasks& tasks, QObject* parent) : QAbstractTableModel(parent), tasks_(tasks) {}
+
+void CompareModel::setComparison(std::shared_ptr<const Comparison> comparison) {
+    ticket_.drop();
+    beginResetModel();
+    comparison_ = std::move(comparison);
+    rows_.clear();
+    endResetModel();
+    startArranging();
+}
+
+void CompareModel::setShown(DiffClass cls, bool shown) {
+    if (shown_[static_cast<size_t>(cls)] == shown) return;
+    shown_[static_cast<size_t>(cls)] = shown;
+    startArranging();
+}
+
+void CompareModel::setFilter(const QString& words) {
+    if (words == filter_) return;
+    filter_ = words;
+    startArranging();
+}
+
+void CompareModel::sort(int column, Qt::SortOrder order) {
+    if (column == sortColumn_ && order == sortOrder_) return;
+    sortColumn_ = column;
+    sortOrder_ = order;
+    startArranging();
+}
+
+void CompareModel::startArranging() {
+    ticket_.drop();
+    Order order;
+    order.shown = shown_;
+    order.column = sortColumn_;
+    order.order = sortOrder_;
+    for (const QString& word : filter_.toLower().split(' ', Qt::SkipEmptyParts))
+        order.words.push_back(word.toStdString());
+    if (!comparison_ || comparison_->rows.size() <= kSortedAtOnce)
+        return take(comparison_ ? arrange(*comparison_, order, {}) : std::vector<uint32_t>());
+    ticket_ = tasks_.run<std::vector<uint32_t>>(
+        tr("Sorting differences"),
+        [comparison = comparison_, order](const TaskContext& context) -> Result<std::vector<uint32_t>> {
+            std::vector<uint32_t> rows = arrange(*comparison, order, context.stop);
+            SHARDSCOPE_TRY(context.stop.poll());
+            return rows;
+        },
+        [this](Result<std::vector<uint32_t>> answer) {
+            if (answer.ok()) take(std::move(answer).value());
+        });
+}
+
+void CompareModel::take(std::vector<uint32_t> rows) {
+    beginResetModel();
+    rows_ = std::move(rows);
+    endResetModel();
+    emit arranged();
+}
+
+std::vector<uint32_t> CompareModel::arrange(const Comparison& comparison, const Order& order,
+                                            const StopToken& stop) {
+    std::vector<uint32_t> rows;
+    rows.reserve(comparison.rows.size());
+    for (uint32_t i = 0; i < comparison.rows.size(); ++i) {
+        if (i % 4096 == 0 && stop.stopRequested()) return {};
+        const Comparison::Row& row = comparison.rows[i];
+        if (!order.shown[static_cast<size_t>(row.cls)]) continue;
+        const std::string_view text = comparison.name(row);
+        if (std::all_of(order.words.begin(), order.words.end(),
+                        [&](const std::string& w) { return holds(text, w); }))
+            rows.push_back(i);
+    }
+    if (order.column < 0) return rows;
+    if (order.column == sideA || order.column == sideB) {
+        // Texts that are made, not stored: once for each row.
+        std::vector<QString> keys(comparison.rows.size());
+        for (const uint32_t i : rows) {
+            const Comparison::Row& row = comparison.rows[i];
+            const bool a = order.column == sideA;
+            keys[i] =
+                row.cls == DiffClass::placement
+                    ? toQString(a ? comparison.report.placement[row.index].a
+                                  : comparison.report.placement[row.index].b)
+                    : described(a ? comparison.a->catalog() : comparison.b->catalog(), a ? row.a : row.b);
+        }
+        std::stable_sort(rows.begin(), rows.end(), [&](uint32_t x, uint32_t y) {
+            return order.order == Qt::AscendingOrder ? keys[x] < keys[y] : keys[y] < keys[x];
+        });
+        return rows;
+    }
+    std::stable_sort(rows.begin(), rows.end(), [&](uint32_t x, uint32_t y) {
+        return order.order == Qt::AscendingOrder ? less(comparison, order.column, x, y)
+                                                 : less(comparison, order.column, y, x);
+    });
+    return rows;
+}
+
+bool CompareModel::less(const Comparison& comparison, int column, uint32_t x, uint32_t y) {
+    const Comparison::Row &a = comparison.rows[x], &b = comparison.rows[y];
+    if (column == difference) return a.cls < b.cls;
+    if (column == name) return comparison.name(a) < comparison.name(b);
+    const ValueDiff *va = comparison.values(a), *vb = comparison.values(b);
+    if (!va || !vb) return !va && vb;
+    switch (column) {
+        case different:
+            return va->different < vb->different;
+        case maxAbs:
+            return va->maxAbs < vb->maxAbs;
+        case maxRelative:
+            return va->maxRelative < vb->maxRelative;
+        default:
+            return va->maxUlp < vb->maxUlp;
+    }
+}
+
+QString CompareModel::text(const Comparison::Row& row, int column) const {
+    const DiffReport& report = comparison_->report;
+    switch (column) {
+        case difference:
+            return diffClassName(row.cls);
+        case name:
+            return toQString(comparison_->name(row));
+        case sideA:
+        case sideB: {
+            const bool a = column == sideA;
+            if (row.cls == DiffClass::placement)
+                return toQString(a ? report.placement[row.index].a : report.placement[row.index].b);
+            return described(a ? comparison_->a->catalog() : comparison_->b->catalog(), a ? row.a : row.b);
+        }
+        default:
+            break;
+    }
+    const ValueDiff* values = comparison_->values(row);
+    if (!values) return {};
+    switch (column) {
+        case different:
+            return numberText(values->different);
+        case maxAbs:
+            return measure(values->maxAbs);
+        case maxRelative:
+            return measure(values->maxRelative);
+        case maxUlp:
+            return numberText(values->maxUlp);
+        default:
+            return {};
+    }
+}
+
+int CompareModel::rowCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : static_cast<int>(rows_.size());
+}
+
+int CompareModel::columnCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : columnCountValue;
+}
+
+Qt::ItemFlags CompareModel::flags(const QModelIndex& index) const {
+    return index.isValid() ? Qt::ItemIsEnabled | Qt::ItemIsSelectable | Qt::ItemNeverHasChildren
+                           : Qt::NoItemFlags;
+}
+
+QVariant CompareModel::data(const QModelIndex& index, int role) const {
+    if (!index.isValid() || !comparison_) return {};
+    switch (role) {
+        case Qt::DisplayRole:
+        case Qt::ToolTipRole:
+            return text(row(index.row()), index.column());
+        case Qt::TextAlignmentRole:
+            if (index.column() >= different) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
+            return {};
+        case RowRole:
+            return rows_[static_cast<size_t>(index.row())];
+        default:
+            return {};
+    }
+}
+
+QVariant CompareModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
+    switch (section) {
+        case difference:
+            return tr("Difference");
+        case name:
+            return tr("Tensor");
+        case sideA:
+            return tr("A");
+        case sideB:
+            return tr("B");
+        case different:
+            return tr("Different elements");
+        case maxAbs:
+            return tr("Max abs");
+        case maxRelative:
+            return tr("Max relative");
+        case maxUlp:
+            return tr("Max ULP");
+    }
+    return {};
+}
+
+}  // namespace shardscope::ui

@@ -271,11 +271,10 @@ Result<QJsonObject> ConversionSpec::toJson() const {
     for (const RenameRule& rule : settings.request.rename)
         renames +=
             QJsonObject{{"from", QString::fromStdString(rule.from)}, {"to", QString::fromStdString(rule.to)}};
-    for (const CastRule& rule : settings.request.cast) {
-        const std::string_view dtype = dtypeName(rule.dtype);
-        casts +=
-            QJsonObject{{"tensors", QString::fromStdString(rule.pattern)},
-                        {"dtype", QString::fromLatin1(dtype.data(), static_cast<qsizetype>(dtype.size()))}};
+    // Dtypes stay as they were written, which toSettings() has found to be well formed.
+    for (const QString& rule : cast) {
+        const qsizetype equals = rule.lastIndexOf('=');
+        casts += QJsonObject{{"tensors", rule.left(equals)}, {"dtype", rule.mid(equals + 1)}};
     }
     if (!renames.isEmpty()) recipe.insert("rename", renames);
     if (!casts.isEmpty()) recipe.insert("cast", casts);

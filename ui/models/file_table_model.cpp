@@ -1,0 +1,210 @@
+#include "ui/models/file_table_model.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "ui/models/texts.h"
+
+namespace shardscope::ui {
+
+FileTableModel::FileTableModel(Session& session, QObject* parent)
+    : QAbstractTableModel(parent), session_(session) {
+    connect(&session, &Session::stateChanged, this, [this] {
+        if (checkpoint_ != session_.checkpoint()) reset();
+    });
+    connect(&session, &Session::factsChanged, this, [this] {
+        if (rows_.empty()) return;
+        emit dataChanged(index(0, used), index(rowCount() - 1, columnCountValue - 1));
+        if (sortColumn_ >= used) sort(sortColumn_, sortOrder_);
+    });
+    reset();
+}
+
+void FileTableModel::reset() {
+    beginResetModel();
+    checkpoint_ = session_.checkpoint();
+    rows_.resize(checkpoint_ ? checkpoint_->catalog().files().size() : 0);
+    rowOf_.resize(rows_.size());
+    std::iota(rows_.begin(), rows_.end(), 0U);
+    std::iota(rowOf_.begin(), rowOf_.end(), 0);
+    endResetModel();
+    if (sortColumn_ >= 0) sort(sortColumn_, sortOrder_);
+}
+
+const FileFacts* FileTableModel::facts(FileId file) const {
+    const auto& known = session_.facts();
+    return known && session_.checkpoint() == checkpoint_ && file < known->files.size() ? &known->files[file]
+                                                                                       : nullptr;
+}
+
+int FileTableModel::rowOf(FileId file) const {
+    return file < rowOf_.size() ? rowOf_[file] : -1;
+}
+
+FileTableModel::Totals FileTableModel::totals() const {
+    Totals totals;
+    for (FileId f = 0; f < rows_.size(); ++f) {
+        const FileInfo& file = info(f);
+        ++totals.files;
+        totals.missing += file.state != FileInfo::State::present;
+        totals.unreferenced += !file.referenced;
+        totals.size += file.size;
+        if (const FileFacts* known = facts(f)) {
+            totals.used += std::min(known->used, file.size);
+            totals.dead += known->dead(file.size);
+        }
+    }
+    return totals;
+}
+
+uint64_t FileTableModel::missingTail(FileId file) const {
+    const FileFacts* known = facts(file);
+    return known && known->end > info(file).size ? known->end - info(file).size : 0;
+}
+
+Health FileTableModel::health(FileId file) const {
+    if (info(file).referenced && info(file).state != FileInfo::State::present) return Health::missing;
+    const FileFacts* known = facts(file);
+    return known ? known->health : Health::unread;
+}
+
+QString FileTableModel::stateText(FileId file) const {
+    const FileInfo& i = info(file);
+    if (i.state == FileInfo::State::missing) return tr("missing");
+    if (i.state == FileInfo::State::wrongKind) return tr("not a regular file");
+    if (const uint64_t tail = missingTail(file)) return tr("cut short by %1").arg(sizeText(tail));
+    if (i.metadata) return tr("metadata");
+    if (!i.referenced) return i.size == 0 ? tr("empty, not referenced") : tr("not referenced");
+    const FileFacts* known = facts(file);
+    return known ? QString::fromLatin1(healthName(known->health)) : QStringLiteral("…");
+}
+
+QString FileTableModel::text(FileId file, int column) const {
+    const FileInfo& i = info(file);
+    const FileFacts* known = facts(file);
+    const auto figure = [&](auto value) { return known ? numberText(value) : QStringLiteral("…"); };
+    switch (column) {
+        case path:
+            return toQString(i.path);
+        case rank:
+            return i.rank == kNone ? QStringLiteral("–") : QString::number(i.rank);
+        case size:
+            return i.state == FileInfo::State::present ? sizeText(i.size) : QStringLiteral("–");
+        case used:
+            return known ? sizeText(known->used) : QStringLiteral("…");
+        case dead:
+            return known ? sizeText(known->dead(i.size)) : QStringLiteral("…");
+        case tensors:
+            return figure(known ? known->tensors : 0);
+        case chunks:
+            return figure(known ? known->chunks : 0);
+        case state:
+            return stateText(file);
+    }
+    return {};
+}
+
+int FileTableModel::rowCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : static_cast<int>(rows_.size());
+}
+
+int FileTableModel::columnCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : columnCountValue;
+}
+
+Qt::ItemFlags FileTableModel::flags(const QModelIndex& index) const {
+    return index.isValid() ? Qt::ItemIsEnabled | Qt::ItemIsSelectable | Qt::ItemNeverHasChildren
+                           : Qt::NoItemFlags;
+}
+
+QVariant FileTableModel::data(const QModelIndex& index, int role) const {
+    if (!index.isValid() || !checkpoint_) return {};
+    const FileId id = file(index.row());
+    switch (role) {
+        case Qt::DisplayRole:
+        case Qt::ToolTipRole:
+            return text(id, index.column());
+        case Qt::TextAlignmentRole:
+            if (index.column() != path && index.column() != state)
+                return QVariant(Qt::AlignRight | Qt::AlignVCenter);
+            return {};
+        case FileRole:
+            return id;
+        case HealthRole:
+            return static_cast<int>(health(id));
+        default:
+            return {};
+    }
+}
+
+QVariant FileTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
+    switch (section) {
+        case path:
+            return tr("File");
+        case rank:
+            return tr("Rank");
+        case size:
+            return tr("Size");
+        case used:
+            return tr("Used");
+        case dead:
+            return tr("Dead bytes");
+        case tensors:
+            return tr("Tensors");
+        case chunks:
+            return tr("Chunks");
+        case state:
+            return tr("State");
+    }
+    return {};
+}
+
+void FileTableModel::sort(int column, Qt::SortOrder order) {
+    sortColumn_ = column;
+    sortOrder_ = order;
+    if (rows_.empty()) return;
+    emit layoutAboutToBeChanged({}, QAbstractItemModel::VerticalSortHint);
+    const std::vector<FileId> before = rows_;
+    std::iota(rows_.begin(), rows_.end(), 0U);
+    const auto key = [&](FileId f) -> uint64_t {
+        const FileFacts* known = facts(f);
+        switch (column) {
+            case rank:
+                return info(f).rank;
+            case size:
+                return info(f).size;
+            case used:
+                return known ? known->used : 0;
+            case dead:
+                return known ? known->dead(info(f).size) : 0;
+            case tensors:
+                return known ? known->tensors : 0;
+            case chunks:
+                return known ? known->chunks : 0;
+            // The worst first where it descends; among sound files those that nothing refers to stand out.
+            case state:
+                return static_cast<uint64_t>(health(f)) * 4 + (info(f).referenced ? 0 : 2) + info(f).metadata;
+            default:
+                return f;
+        }
+    };
+    const auto less = [&](FileId a, FileId b) {
+        return column == path ? naturalLess(info(a).path, info(b).path) : key(a) < key(b);
+    };
+    if (column >= 0) {
+        std::stable_sort(rows_.begin(), rows_.end(), [&](FileId a, FileId b) {
+            return order == Qt::AscendingOrder ? less(a, b) : less(b, a);
+        });
+    }
+    for (size_t i = 0; i < rows_.size(); ++i)
+        rowOf_[rows_[i]] = static_cast<int>(i);
+    const QModelIndexList held = persistentIndexList();
+    QModelIndexList moved;
+    for (const QModelIndex& index : held)
+        moved.append(this->index(rowOf(before[static_cast<size_t>(index.row())]), index.column()));
+    changePersistentIndexList(held, moved);
+    emit layoutChanged({}, QAbstractItemModel::VerticalSortHint);
+}
+
+}  // namespace shardscope::ui

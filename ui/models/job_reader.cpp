@@ -67,14 +67,21 @@ std::vector<JobEntry> entries(const Json* array, const char* second) {
     return out;
 }
 
+// As a sentence: the engine's messages begin small, so that they can stand after a place.
+QString sentence(QString text) {
+    if (text.isEmpty()) return text;
+    text[0] = text[0].toUpper();
+    return text.endsWith('.') || text.endsWith('?') ? text : text + '.';
+}
+
 QString findingText(const Json& finding) {
     return QObject::tr("%1 NaN and %2 infinite values")
         .arg(numberText(count(finding, "nan")), numberText(count(finding, "inf")));
 }
 
 JobError errorOf(const Json& json) {
-    JobError error{text(json, "code"), text(json, "message"), text(json, "file"), text(json, "tensor"),
-                   text(json, "hint")};
+    JobError error{text(json, "code"), sentence(text(json, "message")), text(json, "file"),
+                   text(json, "tensor"), sentence(text(json, "hint"))};
     if (error.message.isEmpty())
         error.message = QObject::tr("The program reported a failure without saying what it was.");
     return error;

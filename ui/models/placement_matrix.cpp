@@ -1,8 +1,6 @@
 #include "ui/models/placement_matrix.h"
 
-#include <QCoreApplication>
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -11,7 +9,7 @@
 #include <unordered_map>
 
 #include "model/coverage.h"
-#include "ui/models/texts.h"
+#include "ui/models/layer_name.h"
 
 namespace shardscope::ui {
 
@@ -25,74 +23,6 @@ uint64_t mix(uint64_t hash, uint64_t value) {
     hash ^= value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2);
     hash *= 0xff51afd7ed558ccd;
     return hash ^ (hash >> 33);
-}
-
-// A name around its first part that is a number: "model.layers.", 17, ".mlp.w1".
-struct LayerName {
-    std::string_view before, after;
-    int64_t number = -1;  // negative = there is none
-};
-
-LayerName splitLayer(std::string_view name) {
-    for (size_t begin = 0; begin < name.size();) {
-        const size_t end = std::min(name.find('.', begin), name.size());
-        int64_t number = -1;
-        const auto [stop, error] = std::from_chars(name.data() + begin, name.data() + end, number);
-        if (error == std::errc() && stop == name.data() + end && number >= 0)
-            return {name.substr(0, begin), name.substr(end), number};
-        begin = end + 1;
-    }
-    return {name, {}, -1};
-}
-
-QString spanText(const char* what, int64_t from, int64_t to, int64_t of) {
-    const QString unit = QCoreApplication::translate("PlacementMatrix", what);
-    if (to - from == 1)
-        return QCoreApplication::translate("PlacementMatrix", "%1 %2 of %3").arg(unit).arg(from).arg(of);
-    return QCoreApplication::translate("PlacementMatrix", "%1 %2–%3 of %4")
-        .arg(unit)
-        .arg(from)
-        .arg(to - 1)
-        .arg(of);
-}
-
-// "rows 0–511 of 4096", "the whole tensor".
-QString boxWords(DimSpan offsets, DimSpan lengths, DimSpan shape) {
-    QStringList parts;
-    for (size_t d = 0; d < shape.size(); ++d) {
-        if (offsets[d] == 0 && lengths[d] == shape[d]) continue;
-        const char* unit = shape.size() == 1             ? QT_TRANSLATE_NOOP("PlacementMatrix", "elements")
-                           : shape.size() == 2 && d == 0 ? QT_TRANSLATE_NOOP("PlacementMatrix", "rows")
-                           : shape.size() == 2           ? QT_TRANSLATE_NOOP("PlacementMatrix", "columns")
-                                                         : nullptr;
-        if (unit)
-            parts += spanText(unit, offsets[d], offsets[d] + lengths[d], shape[d]);
-        else
-            parts += QCoreApplication::translate("PlacementMatrix", "dim %1: %2")
-                         .arg(d)
-                         .arg(spanText(QT_TRANSLATE_NOOP("PlacementMatrix", "indices"), offsets[d],
-                                       offsets[d] + lengths[d], shape[d]));
-    }
-    return parts.isEmpty() ? QCoreApplication::translate("PlacementMatrix", "the whole tensor")
-                           : parts.join(", ");
-}
-
-QString healthWords(Health health) {
-    switch (health) {
-        case Health::ok:
-            return {};
-        case Health::unread:
-            return QCoreApplication::translate("PlacementMatrix", "not checked");
-        case Health::nonFinite:
-            return QCoreApplication::translate("PlacementMatrix", "holds NaN or infinities");
-        case Health::overlap:
-            return QCoreApplication::translate("PlacementMatrix", "shares elements with another chunk");
-        case Health::missing:
-            return QCoreApplication::translate("PlacementMatrix", "its bytes are not there");
-        case Health::gap:
-            return QCoreApplication::translate("PlacementMatrix", "no owner");
-    }
-    return {};
 }
 
 }  // namespace
@@ -344,18 +274,6 @@ bool PlacementMatrix::makeRows(bool fold, const StopToken& stop) {
     return true;
 }
 
-template <class Visit>
-void PlacementMatrix::forEachChunk(uint32_t r, Visit&& visit) const {
-    const Catalog& c = catalog();
-    const TensorId t = rows_[r].tensor;
-    for (ChunkId i = c.firstChunk(t); i < c.endChunk(t); ++i) {
-        const ChunkInfo chunk = c.chunk(t, i);
-        const uint32_t column = columnOfChunk(chunk);
-        if (column == kNone || columns_[column].rank != (chunk.rank == kNone ? 0 : chunk.rank)) continue;
-        visit(column, chunk);
-    }
-}
-
 bool PlacementMatrix::fillPyramid(const StopToken& stop) {
     pyramid_ = MaxPyramid(rowCount(), columnCount(), kPyramidBudget);
     gapPyramid_ = MaxPyramid(rowCount(), 1, kPyramidBudget);
@@ -397,53 +315,6 @@ uint32_t PlacementMatrix::columnOf(uint32_t rank) const {
     const auto at = std::lower_bound(ranks_.begin(), ranks_.end(), rank);
     return at == ranks_.end() || *at != rank ? kNone
                                              : columnOfRank_[static_cast<size_t>(at - ranks_.begin())];
-}
-
-QString PlacementMatrix::rowLabel(uint32_t r) const {
-    const std::string_view name = catalog().name(rows_[r].tensor);
-    if (rows_[r].count == 1) return toQString(name);
-    std::vector<int64_t> numbers;
-    for (const TensorId t : members(r))
-        numbers.push_back(splitLayer(catalog().name(t)).number);
-    std::sort(numbers.begin(), numbers.end());
-    constexpr int kMostSpans = 4;
-    QStringList spans;
-    for (size_t i = 0; i < numbers.size();) {
-        size_t end = i + 1;
-        while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1)
-            ++end;
-        if (spans.size() == kMostSpans) {
-            spans += QStringLiteral("…");
-            break;
-        }
-        spans += end - i == 1 ? QString::number(numbers[i])
-                              : QStringLiteral("%1–%2").arg(numbers[i]).arg(numbers[end - 1]);
-        i = end;
-    }
-    const LayerName parts = splitLayer(name);
-    return toQString(parts.before) + spans.join(',') + toQString(parts.after);
-}
-
-QString PlacementMatrix::placeText(size_t axis, uint32_t column) const {
-    const auto [least, greatest] = columns_[column].places[axis];
-    const QString name = toQString(axes_[axis].name);
-    return least == greatest ? QStringLiteral("%1%2").arg(name).arg(least)
-                             : QStringLiteral("%1%2–%3").arg(name).arg(least).arg(greatest);
-}
-
-QString PlacementMatrix::columnLabel(uint32_t column) const {
-    if (column >= columnCount()) return QCoreApplication::translate("PlacementMatrix", "no rank");
-    const MatrixColumn& c = columns_[column];
-    QString text = c.ranks.size() == 1
-                       ? QCoreApplication::translate("PlacementMatrix", "rank %1").arg(c.rank)
-                       : QCoreApplication::translate("PlacementMatrix", "rank %1 and %2 alike")
-                             .arg(c.rank)
-                             .arg(c.ranks.size() - 1);
-    QStringList places;
-    for (size_t axis = 0; axis < axes_.size(); ++axis)
-        places += placeText(axis, column);
-    if (!places.isEmpty()) text += QStringLiteral(" (%1)").arg(places.join(' '));
-    return text;
 }
 
 const MatrixCell* RowDetail::at(uint32_t column) const {
@@ -522,7 +393,6 @@ RowDetail PlacementMatrix::detail(uint32_t r) const {
             addSlice(chunk.offsets, chunk.lengths);
         }
     }
-    addTicks(r, detail);
     return detail;
 }
 
@@ -575,63 +445,9 @@ void PlacementMatrix::addTicks(uint32_t r, RowDetail& detail) const {
                 outer.push_back(share(edge));
         }
     };
+    detail.hasTicks = true;
     ticksOf(detail.across, detail.acrossOuter, detail.acrossAll);
     ticksOf(detail.down, detail.downOuter, detail.downAll);
-}
-
-QString PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
-    const Catalog& c = catalog();
-    const MatrixRow& row = rows_[r];
-    const DimSpan shape = c.shape(row.tensor);
-    QString head = rowLabel(r);
-    if (row.count > 1) head += QCoreApplication::translate("PlacementMatrix", " (%1 alike)").arg(row.count);
-    if (column >= columnCount()) {
-        if (row.health != Health::gap)
-            return QCoreApplication::translate("PlacementMatrix", "%1: every element has an owner").arg(head);
-        QStringList parts;
-        if (facts_ && !facts_->gaps.empty()) {
-            for (const Box& box : facts_->gaps[row.tensor]) {
-                if (parts.size() == 3) {
-                    parts += QCoreApplication::translate("PlacementMatrix", "%1 more places")
-                                 .arg(facts_->gaps[row.tensor].size() - 3);
-                    break;
-                }
-                parts += boxWords(box.offsets, box.lengths, shape);
-            }
-        }
-        return QCoreApplication::translate("PlacementMatrix", "%1: no rank holds %2")
-            .arg(head, parts.isEmpty()
-                           ? QCoreApplication::translate("PlacementMatrix", "some of its elements")
-                           : parts.join(QStringLiteral("; ")));
-    }
-    head = QCoreApplication::translate("PlacementMatrix", "%1 on %2").arg(head, columnLabel(column));
-    std::vector<ChunkInfo> chunks;
-    uint64_t bytes = 0;
-    Health health = Health::ok;
-    forEachChunk(r, [&](uint32_t at, const ChunkInfo& chunk) {
-        if (at != column) return;
-        chunks.push_back(chunk);
-        bytes += (static_cast<uint64_t>(chunk.elements()) * dtypeBits(c.dtype(row.tensor)) + 7) / 8;
-        health = std::max(health, chunkHealth(chunk.id));
-    });
-    if (chunks.empty()) return QCoreApplication::translate("PlacementMatrix", "%1: nothing").arg(head);
-    QString what;
-    if (chunks.size() > 1)
-        what = QCoreApplication::translate("PlacementMatrix", "%1 chunks, ").arg(chunks.size());
-    const ChunkInfo& first = chunks.front();
-    if (first.elements() == 0)
-        what += QCoreApplication::translate("PlacementMatrix", "an empty chunk");
-    else
-        what += boxWords(first.offsets, first.lengths, shape);
-    if (first.flat)
-        what += QCoreApplication::translate("PlacementMatrix", ", of those elements %1–%2 in row-major order")
-                    .arg(first.flat->start)
-                    .arg(first.flat->stop - 1);
-    if (chunks.size() > 1) what += QStringLiteral(", …");
-    QString text = QStringLiteral("%1: %2, %3").arg(head, what, sizeText(bytes));
-    if (first.file != kNone) text += QStringLiteral(", ") + toQString(c.files()[first.file].path);
-    if (health != Health::ok) text += QStringLiteral(" – ") + healthWords(health);
-    return text;
 }
 
 bool PlacementMatrix::nextFinding(uint32_t& row, uint32_t& column, bool forward) const {

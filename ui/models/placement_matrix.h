@@ -60,7 +60,8 @@ struct RowDetail {
     std::vector<MatrixCell> cells;  // by column; only those that hold something
     std::vector<Slice> slices;
     // Where the drawn dimensions are cut: by the outermost axis (long ticks) and by all (short ticks);
-    // shares.
+    // shares. Filled by PlacementMatrix::addTicks().
+    bool hasTicks = false;
     std::vector<float> acrossOuter, acrossAll, downOuter, downAll;
 
     const MatrixCell* at(uint32_t column) const;  // null = holds nothing
@@ -99,6 +100,7 @@ class PlacementMatrix {
     QString columnLabel(uint32_t column) const;             // "rank 7 (pp0 dp1 tp3)"
 
     RowDetail detail(uint32_t r) const;
+    void addTicks(uint32_t r, RowDetail& detail) const;
     // What a cell is, as a sentence.
     QString cellText(uint32_t r, uint32_t column) const;
     // The next cell that is worse than ok, row by row, from the one after (or before) the given; wraps
@@ -129,7 +131,6 @@ class PlacementMatrix {
     // Calls visit(column, chunk) for the chunks of a row's first tensor that are drawn.
     template <class Visit>
     void forEachChunk(uint32_t r, Visit&& visit) const;
-    void addTicks(uint32_t r, RowDetail& detail) const;
 
     CheckpointPtr checkpoint_;
     std::shared_ptr<const ModuleTree> tree_;
@@ -146,5 +147,17 @@ class PlacementMatrix {
     MaxPyramid pyramid_, gapPyramid_;
     bool hasGaps_ = false;
 };
+
+template <class Visit>
+void PlacementMatrix::forEachChunk(uint32_t r, Visit&& visit) const {
+    const Catalog& c = catalog();
+    const TensorId t = rows_[r].tensor;
+    for (ChunkId i = c.firstChunk(t); i < c.endChunk(t); ++i) {
+        const ChunkInfo chunk = c.chunk(t, i);
+        const uint32_t column = columnOfChunk(chunk);
+        if (column == kNone || columns_[column].rank != (chunk.rank == kNone ? 0 : chunk.rank)) continue;
+        visit(column, chunk);
+    }
+}
 
 }  // namespace shardscope::ui

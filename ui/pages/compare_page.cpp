@@ -1,7 +1,400 @@
 #include "ui/pages/compare_page.h"
 
+#include <QDragEnterEvent>
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QLineEdit>
+#include <QMenu>
+#include <QMimeData>
+#include <QProgressBar>
+#include <QPushButton>
+#include <QSplitter>
+#include <QStackedWidget>
+#include <QTableView>
+#include <QTimer>
+#include <QToolButton>
+#include <QUrl>
+
+#include "plan/request_text.h"
+#include "ui/models/texts.h"
+#include "ui/pages/compare_setup.h"
+#include "ui/widgets/box_sketch.h"
+#include "ui/widgets/card.h"
+#include "ui/widgets/theme.h"
+
 namespace shardscope::ui {
 
-ComparePage::ComparePage(Session& session, QWidget* parent) : QWidget(parent), session_(session) {}
+namespace {
+
+constexpr int kSpacing = 8;
+constexpr int kFilterDelay = 80;        // milliseconds after the last key
+constexpr int kProgressInterval = 100;  // milliseconds
+constexpr int kProgressSteps = 1000;
+
+QLabel* plainLabel(QWidget* parent) {
+    auto* label = new QLabel(parent);
+    label->setTextFormat(Qt::PlainText);
+    label->setWordWrap(true);
+    label->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    return label;
+}
+
+}  // namespace
+
+ComparePage::ComparePage(Session& session, QWidget* parent)
+    : QWidget(parent), session_(session), model_(new CompareModel(session.tasks(), this)) {
+    setAccessibleName(tr("Compare"));
+    setAcceptDrops(true);
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(kSpacing, kSpacing, kSpacing, kSpacing);
+    layout->setSpacing(kSpacing);
+    setup_ = new CompareSetup(this);
+    layout->addWidget(setup_);
+    progress_ = new QProgressBar(this);
+    progress_->setAccessibleName(tr("Progress of the comparison"));
+    progress_->hide();
+    layout->addWidget(progress_);
+
+    stack_ = new QStackedWidget(this);
+    message_ = plainLabel(stack_);
+    message_->setAlignment(Qt::AlignCenter);
+    message_->setForegroundRole(QPalette::PlaceholderText);
+    message_->setMargin(24);
+    results_ = new QWidget(stack_);
+    auto* results = new QVBoxLayout(results_);
+    results->setContentsMargins(0, 0, 0, 0);
+    results->setSpacing(kSpacing);
+    summary_ = plainLabel(results_);
+    QFont bold = font();
+    bold.setBold(true);
+    summary_->setFont(bold);
+    summary_->setAccessibleName(tr("Result of the comparison"));
+    copyCommand_ = new QPushButton(tr("Copy as command"), results_);
+    copyCommand_->setAccessibleName(copyCommand_->text());
+    values_ = new QPushButton(results_);
+    auto* head = new QHBoxLayout;
+    head->addWidget(summary_, 1);
+    head->addWidget(values_, 0, Qt::AlignTop);
+    head->addWidget(copyCommand_, 0, Qt::AlignTop);
+    results->addLayout(head);
+    auto* toggles = new QHBoxLayout;
+    toggles->setSpacing(4);
+    makeToggles(*toggles);
+    results->addLayout(toggles);
+    makeTable();
+    makeDetail();
+    auto* split = new QSplitter(Qt::Vertical, results_);
+    split->addWidget(panel_);
+    split->addWidget(detail_);
+    split->setStretchFactor(0, 3);
+    split->setStretchFactor(1, 1);
+    split->setChildrenCollapsible(false);
+    results->addWidget(split, 1);
+    stack_->addWidget(message_);
+    stack_->addWidget(results_);
+    layout->addWidget(stack_, 1);
+
+    filterTimer_ = new QTimer(this);
+    filterTimer_->setSingleShot(true);
+    filterTimer_->setInterval(kFilterDelay);
+    progressTimer_ = new QTimer(this);
+    progressTimer_->setInterval(kProgressInterval);
+    connect(filterTimer_, &QTimer::timeout, this, [this] { model_->setFilter(filter_->text()); });
+    connect(progressTimer_, &QTimer::timeout, this, &ComparePage::refreshProgress);
+    connect(setup_, &CompareSetup::compareRequested, this, &ComparePage::compare);
+    connect(setup_, &CompareSetup::cancelRequested, this, &ComparePage::cancel);
+    connect(values_, &QPushButton::clicked, this, &ComparePage::compareValues);
+    connect(copyCommand_, &QPushButton::clicked, this, [this] { copyText(command()); });
+    connect(model_, &CompareModel::arranged, this, &ComparePage::refreshEmpty);
+    connect(&session_, &Session::stateChanged, this, &ComparePage::refreshCheckpoint);
+    refreshCheckpoint();
+}
+
+ComparePage::~ComparePage() {
+    ticket_.drop();
+}
+
+// ------------------------------------------------------------------ making
+
+void ComparePage::makeToggles(QHBoxLayout& line) {
+    for (int i = 0; i < kDiffClassCount; ++i) {
+        auto* toggle = new QToolButton(results_);
+        toggle->setCheckable(true);
+        toggle->setChecked(true);
+        toggle->setToolButtonStyle(Qt::ToolButtonTextOnly);
+        toggle->setToolTip(tr("Show or hide differences of this class"));
+        connect(toggle, &QToolButton::toggled, this,
+                [this, i](bool shown) { model_->setShown(static_cast<DiffClass>(i), shown); });
+        toggles_[static_cast<size_t>(i)] = toggle;
+        line.addWidget(toggle);
+    }
+    line.addStretch(1);
+    filter_ = new QLineEdit(results_);
+    filter_->setPlaceholderText(tr("Filter by name"));
+    filter_->setAccessibleName(tr("Filter differences by name"));
+    filter_->setClearButtonEnabled(true);
+    filter_->setMinimumWidth(140);
+    filter_->setMaximumWidth(320);
+    line.addWidget(filter_, 1);
+    connect(filter_, &QLineEdit::textChanged, this, [this] { filterTimer_->start(); });
+}
+
+void ComparePage::makeTable() {
+    panel_ = new Panel(tr("Differences"), results_);
+    table_ = ui::makeTable(model_, tr("Differences"), panel_);
+    panel_->setView(table_);
+    panel_->setExports({QStringLiteral("differences"), table_, [this] { return model_; }});
+    panel_->setMenuBuilder([this](QMenu& menu) { fillMenu(menu); });
+    connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
+            [this](const QModelIndex& now) {
+                showRow(now);
+                selectRow(now);
+            });
+}
+
+void ComparePage::makeDetail() {
+    detail_ = new QWidget(results_);
+    detail_->setAccessibleName(tr("Placement on both sides"));
+    auto* columns = new QHBoxLayout(detail_);
+    columns->setContentsMargins(0, 0, 0, 0);
+    columns->setSpacing(kSpacing);
+    const auto side = [&](const QString& title, QLabel*& text, BoxSketch*& sketch) {
+        auto* panel = new Panel(title, detail_);
+        sketch = new BoxSketch(panel);
+        sketch->setAccessibleName(tr("Placement in %1").arg(title));
+        panel->setView(sketch);
+        text = panel->addCaption();
+        panel->setExports({QStringLiteral("placement"), sketch, {}});
+        panel->setMenuBuilder([text](QMenu& menu) {
+            menu.addAction(ComparePage::tr("Copy"), text, [text] { copyText(text->text()); });
+        });
+        columns->addWidget(panel, 1);
+    };
+    side(tr("A, this one"), detailA_, sketchA_);
+    side(tr("B, the other"), detailB_, sketchB_);
+}
+
+void ComparePage::fillMenu(QMenu& menu) {
+    const QModelIndex index = table_->currentIndex();
+    if (index.isValid()) {
+        const QString name = model_->text(model_->row(index.row()), CompareModel::name);
+        menu.addAction(tr("Copy name"), this, [name] { copyText(name); });
+    }
+    menu.addAction(tr("Copy as command"), this, [this] { copyText(command()); });
+}
+
+// ------------------------------------------------------------------ running
+
+void ComparePage::setOtherPath(const QString& path) {
+    setup_->setOtherPath(path);
+}
+
+QString ComparePage::summary() const {
+    return summary_->text();
+}
+
+QString ComparePage::command() const {
+    QStringList words{QStringLiteral("shardscope"), QStringLiteral("diff"), session_.path(),
+                      comparison() ? QString::fromStdString(comparison()->b->path) : setup_->otherPath()};
+    if (comparison()) {
+        for (const RenameRule& rule : comparison()->options.rename)
+            words << QStringLiteral("--rename") << QString::fromStdString(formatRenameRule(rule));
+        if (comparison()->report.valuesCompared) words << QStringLiteral("--values");
+    }
+    return shellLine(words);
+}
+
+void ComparePage::compare() {
+    const QString path = setup_->otherPath();
+    if (!session_.checkpoint() || path.isEmpty()) return;
+    start(nullptr, path, false);
+}
+
+void ComparePage::compareValues() {
+    if (!comparison()) return;
+    start(comparison()->b, QString::fromStdString(comparison()->b->path), true);
+}
+
+// With `other` null it is opened first.
+void ComparePage::start(CheckpointPtr other, const QString& path, bool values) {
+    ticket_.drop();
+    DiffOptions options;
+    options.values = values;
+    if (values) {
+        options.rename = comparison()->options.rename;
+    } else {
+        auto rules = setup_->rules();
+        if (!rules.ok()) return showMessage(errorSentence(rules.error()));
+        options.rename = std::move(rules).value();
+    }
+    ticket_ = session_.tasks().run<ComparisonPtr>(
+        values ? tr("Comparing values with %1").arg(path) : tr("Comparing with %1").arg(path),
+        [engine = session_.enginePtr(), a = session_.checkpoint(), other, options,
+         path = path.toStdString()](const TaskContext& context) -> Result<ComparisonPtr> {
+            CheckpointPtr b = other;
+            if (!b) {
+                SHARDSCOPE_ASSIGN(b, engine->open(path, {}, context));
+            }
+            SHARDSCOPE_TRY(context.stop.poll());
+            SHARDSCOPE_ASSIGN(DiffReport report, engine->diff(a, b, options, context));
+            return Comparison::make(a, b, std::move(report), options, context.stop);
+        },
+        [this, path](Result<ComparisonPtr> answer) { finish(std::move(answer), path); });
+    setup_->setBusy(true);
+    values_->setEnabled(false);
+    if (!values) {
+        model_->setComparison(nullptr);
+        showMessage(tr("Comparing with %1…").arg(path));
+    }
+    progressTimer_->start();
+    refreshProgress();
+}
+
+void ComparePage::cancel() {
+    ticket_.cancel();
+}
+
+void ComparePage::finish(Result<ComparisonPtr> answer, const QString& path) {
+    progressTimer_->stop();
+    progress_->hide();
+    setup_->setBusy(false);
+    values_->setEnabled(true);
+    if (!answer.ok()) {
+        const bool cancelled = answer.error().code == ErrorCode::cancelled;
+        const QString text = cancelled ? tr("The comparison was cancelled.") : errorSentence(answer.error());
+        const QString hint = cancelled ? QString() : errorHint(answer.error());
+        const QString whole = hint.isEmpty() ? text : text + QLatin1Char(' ') + hint;
+        // What was found before stays; only the values are not known then.
+        if (comparison())
+            summary_->setText(comparison()->summary() + QLatin1Char(' ') + whole);
+        else
+            showMessage(cancelled ? whole : tr("The two could not be compared.") + QLatin1Char('\n') + whole);
+        return;
+    }
+    setup_->remember(path);
+    model_->setComparison(std::move(answer).value());
+    summary_->setText(comparison()->summary());
+    const bool compared = comparison()->report.valuesCompared;
+    values_->setText(compared ? tr("Values compared")
+                              : tr("Compare values (reads %1)").arg(sizeText(comparison()->valueBytes)));
+    values_->setEnabled(!compared && comparison()->matched > 0);
+    values_->setAccessibleName(values_->text());
+    for (int c = CompareModel::different; c < CompareModel::columnCountValue; ++c)
+        table_->setColumnHidden(c, comparison()->report.values.empty());
+    refreshToggles();
+    fitColumns(*table_);
+    stack_->setCurrentWidget(results_);
+    showRow({});
+    refreshEmpty();
+}
+
+void ComparePage::refreshProgress() {
+    const TaskStatus status = ticket_.status();
+    progress_->setVisible(ticket_.running());
+    if (status.total > 0) {
+        progress_->setRange(0, kProgressSteps);
+        progress_->setValue(static_cast<int>(static_cast<double>(status.done) /
+                                             static_cast<double>(status.total) * kProgressSteps));
+        QString text = tr("%1 of %2 read").arg(sizeText(status.done), sizeText(status.total));
+        if (status.secondsLeft >= 0) text += tr(", %1 left").arg(timeText(status.secondsLeft));
+        progress_->setFormat(text);
+    } else {
+        progress_->setRange(0, 0);
+    }
+}
+
+// ------------------------------------------------------------------ showing
+
+void ComparePage::showMessage(const QString& text) {
+    message_->setText(text);
+    stack_->setCurrentWidget(message_);
+}
+
+void ComparePage::refreshCheckpoint() {
+    setup_->setReady(session_.checkpoint() != nullptr);
+    if (shown_ == session_.checkpoint() && shown_) return;
+    shown_ = session_.checkpoint();
+    ticket_.drop();
+    progressTimer_->stop();
+    progress_->hide();
+    setup_->setBusy(false);
+    setup_->setThisPath(shown_ ? session_.path() : QString());
+    model_->setComparison(nullptr);
+    showMessage(
+        shown_
+            ? tr("Nothing is compared yet.\nChoose another checkpoint above, of any format and any number of "
+                 "ranks, or drop its directory here.")
+            : tr("Open a checkpoint to compare it with another."));
+}
+
+void ComparePage::refreshToggles() {
+    for (int i = 0; i < kDiffClassCount; ++i) {
+        const size_t count = comparison() ? comparison()->counts[static_cast<size_t>(i)] : 0;
+        const auto cls = static_cast<DiffClass>(i);
+        const bool unknown = cls == DiffClass::values && comparison() && !comparison()->report.valuesCompared;
+        QToolButton* toggle = toggles_[static_cast<size_t>(i)];
+        toggle->setText(unknown ? tr("%1 (?)").arg(diffClassName(cls))
+                                : tr("%1 (%2)").arg(diffClassName(cls), numberText(count)));
+        toggle->setAccessibleName(tr("Show differences: %1").arg(toggle->text()));
+        toggle->setEnabled(count > 0);
+    }
+}
+
+void ComparePage::refreshEmpty() {
+    if (!comparison()) return;
+    QString text;
+    if (comparison()->rows.empty())
+        text = tr("There is nothing to list.");
+    else if (model_->rowCount() == 0)
+        text = tr("None of %1 differences passes the toggles and the filter.")
+                   .arg(numberText(comparison()->rows.size()));
+    detail_->setVisible(!comparison()->rows.empty());
+    panel_->setEmptyText(text);
+}
+
+void ComparePage::showRow(const QModelIndex& index) {
+    if (!index.isValid() || !comparison()) {
+        sketchA_->show(nullptr, kNone, tr("Select a difference to see both sides."));
+        sketchB_->show(nullptr, kNone, tr("Select a difference to see both sides."));
+        detailA_->clear();
+        detailB_->clear();
+        return;
+    }
+    const Comparison::Row& row = model_->row(index.row());
+    const QString absent = tr("This side has no such tensor.");
+    sketchA_->show(comparison()->a, row.a, absent);
+    sketchB_->show(comparison()->b, row.b, absent);
+    const auto text = [](const Catalog& catalog, TensorId t) {
+        return t == kNone ? QString()
+                          : toQString(catalog.name(t)) + QStringLiteral(": ") +
+                                toQString(dtypeName(catalog.dtype(t))) + QStringLiteral(", ") +
+                                toQString(cutText(catalog, t));
+    };
+    detailA_->setText(text(comparison()->a->catalog(), row.a));
+    detailB_->setText(text(comparison()->b->catalog(), row.b));
+}
+
+void ComparePage::selectRow(const QModelIndex& index) {
+    if (!index.isValid() || !comparison() || comparison()->a != session_.checkpoint()) return;
+    const TensorId tensor = model_->row(index.row()).a;
+    if (tensor != kNone) session_.selection().selectTensor(tensor);
+}
+
+// ------------------------------------------------------------------ dropping
+
+void ComparePage::dragEnterEvent(QDragEnterEvent* event) {
+    const QList<QUrl> urls = event->mimeData()->urls();
+    if (session_.checkpoint() && urls.size() == 1 && urls.first().isLocalFile())
+        event->acceptProposedAction();
+}
+
+void ComparePage::dropEvent(QDropEvent* event) {
+    const QList<QUrl> urls = event->mimeData()->urls();
+    if (urls.size() != 1 || !urls.first().isLocalFile()) return;
+    event->acceptProposedAction();
+    setOtherPath(urls.first().toLocalFile());
+    compare();
+}
 
 }  // namespace shardscope::ui

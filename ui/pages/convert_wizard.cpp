@@ -1,0 +1,208 @@
+#include "ui/pages/convert_wizard.h"
+
+#include <QFileDialog>
+#include <QFileInfo>
+#include <QFrame>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QListWidget>
+#include <QPushButton>
+#include <QStackedWidget>
+#include <QVBoxLayout>
+
+#include "ui/models/texts.h"
+#include "ui/pages/wizard_pages.h"
+#include "ui/widgets/banner.h"
+#include "ui/widgets/exporting.h"
+
+namespace shardscope::ui {
+
+ConvertWizard::ConvertWizard(Session& session, JobStore& jobs, QWidget* parent)
+    : QDialog(parent, Qt::Window), jobs_(jobs), state_(new WizardState(session, this)) {
+    setWindowTitle(tr("Convert %1").arg(QFileInfo(session.path()).fileName()));
+    setAccessibleName(tr("Convert a checkpoint"));
+    setModal(false);
+    resize(1000, 680);
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(0, 0, 0, 0);
+    layout->setSpacing(0);
+    layout->addWidget(new Banner(this));
+    auto* middle = new QHBoxLayout;
+    middle->setSpacing(0);
+    steps_ = new QListWidget(this);
+    steps_->setAccessibleName(tr("Steps"));
+    steps_->setFrameShape(QFrame::NoFrame);
+    steps_->setFixedWidth(fontMetrics().averageCharWidth() * 26);
+    stack_ = new QStackedWidget(this);
+    middle->addWidget(steps_);
+    auto* line = new QFrame(this);
+    line->setFrameShape(QFrame::VLine);
+    line->setForegroundRole(QPalette::Mid);
+    line->setFrameShadow(QFrame::Plain);
+    middle->addWidget(line);
+    middle->addWidget(stack_, 1);
+    layout->addLayout(middle, 1);
+    buildSteps();
+    layout->addWidget(buildButtons());
+
+    connect(steps_, &QListWidget::currentRowChanged, this, &ConvertWizard::showPage);
+    connect(state_, &WizardState::outlookChanged, this, &ConvertWizard::sync);
+    connect(state_, &WizardState::specChanged, this, &ConvertWizard::sync);
+    connect(state_, &WizardState::specReplaced, this, &ConvertWizard::sync);
+    connect(&session, &Session::reportChanged, this, &ConvertWizard::sync);
+    connect(&session, &Session::factsChanged, this, &ConvertWizard::sync);
+    showPage(0);
+}
+
+ConvertWizard::~ConvertWizard() = default;
+
+void ConvertWizard::buildSteps() {
+    pages_ = {new SourceStep(*state_), new TargetStep(*state_), new PlacementStep(*state_),
+              new NamesStep(*state_),  new RunStep(*state_),    new PlanStep(*state_)};
+    for (WizardPage* page : pages_) {
+        stack_->addWidget(page);
+        auto* item = new QListWidgetItem(page->title(), steps_);
+        item->setSizeHint({0, fontMetrics().height() + 18});
+    }
+}
+
+QWidget* ConvertWizard::buildButtons() {
+    auto* bar = new QFrame(this);
+    auto* outer = new QVBoxLayout(bar);
+    outer->setContentsMargins(16, 8, 16, 12);
+    outer->setSpacing(8);
+    status_ = wizardText({}, bar);
+    status_->setObjectName(QStringLiteral("wizardStatus"));
+    status_->setAccessibleName(tr("Whether the conversion can be started"));
+    outer->addWidget(status_);
+    auto* row = new QHBoxLayout;
+    const auto button = [&](const QString& text, const char* name, auto run) {
+        auto* b = new QPushButton(text, bar);
+        b->setObjectName(QString::fromLatin1(name));
+        b->setAccessibleName(QString(text).remove('&'));
+        b->setAutoDefault(false);
+        row->addWidget(b);
+        connect(b, &QPushButton::clicked, this, run);
+        return b;
+    };
+    button(tr("Copy as command"), "copyCommand", [this] {
+        copyText(spec().commandLine());
+        showBanner(this, BannerKind::info,
+                   tr("Copied: %1").arg(toQString(spec().commandLine().toStdString())));
+    });
+    button(tr("Save as recipe…"), "saveRecipe", [this] { saveRecipe(); });
+    button(tr("Load recipe…"), "loadRecipe", [this] { loadRecipe(); });
+    row->addStretch();
+    button(tr("Close"), "close", [this] { close(); });
+    back_ = button(tr("&Back"), "back", [this] { showPage(currentPage() - 1); });
+    next_ = button(tr("&Next"), "next", [this] { showPage(currentPage() + 1); });
+    start_ = button(tr("&Start"), "start", [this] { start(); });
+    outer->addLayout(row);
+    return bar;
+}
+
+void ConvertWizard::setSpec(const ConversionSpec& spec) {
+    state_->setSpec(spec);
+    if (state_->spec().destination.isEmpty()) {
+        ConversionSpec with = state_->spec();
+        with.destination = state_->proposedDestination();
+        state_->setSpec(with);
+    }
+}
+
+ConversionSpec ConvertWizard::spec() const {
+    return state_->spec();
+}
+
+int ConvertWizard::currentPage() const {
+    return stack_->currentIndex();
+}
+
+void ConvertWizard::showPage(int page) {
+    if (page < 0 || page >= static_cast<int>(pages_.size())) return;
+    stack_->setCurrentIndex(page);
+    steps_->setCurrentRow(page);
+    sync();
+}
+
+void ConvertWizard::sync() {
+    const int page = currentPage();
+    const int last = static_cast<int>(pages_.size()) - 1;
+    const QString obstacle = state_->obstacle();
+    for (int i = 0; i <= last; ++i) {
+        WizardPage* p = pages_[static_cast<size_t>(i)];
+        const bool attention = p->attention();
+        steps_->item(i)->setText(
+            tr("%1  %2%3").arg(i + 1).arg(p->title(), attention ? QStringLiteral("  ⚠") : QString()));
+        steps_->item(i)->setToolTip(attention ? tr("Something on this page needs a look.") : QString());
+    }
+    back_->setEnabled(page > 0);
+    next_->setEnabled(page < last);
+    start_->setEnabled(obstacle.isEmpty());
+    start_->setToolTip(obstacle.toHtmlEscaped());
+    // Enter does what comes next.
+    (page < last ? next_ : start_)->setDefault(true);
+    if (!obstacle.isEmpty()) {
+        status_->setText(state_->working() ? tr("… %1").arg(obstacle) : tr("✕ %1").arg(obstacle));
+    } else {
+        const Plan& plan = *state_->outlook()->plan;
+        status_->setText(
+            tr("✓ Ready: %1 tensors, %2 in %n file(s).", nullptr, static_cast<int>(plan.files.size()))
+                .arg(numberText(plan.tensors), sizeText(plan.bytesWritten)));
+    }
+}
+
+void ConvertWizard::start() {
+    if (const QString obstacle = state_->obstacle(); !obstacle.isEmpty()) return;
+    const ConversionSpec& spec = state_->spec();
+    const Format* format = state_->target();
+    const QString title =
+        tr("%1 to %2")
+            .arg(QFileInfo(spec.source).fileName(),
+                 format ? toQString(format->info().name) : QFileInfo(spec.destination).fileName());
+    const auto job = jobs_.start(spec, title);
+    if (!job.ok()) {
+        showBanner(this, BannerKind::error, errorSentence(job.error()) + ' ' + errorHint(job.error()));
+        return;
+    }
+    const QString id = *job;
+    close();
+    emit started(id);
+}
+
+void ConvertWizard::saveRecipe() {
+    auto* dialog = new QFileDialog(this, tr("Save as recipe"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setAcceptMode(QFileDialog::AcceptSave);
+    dialog->setNameFilter(tr("Recipes (*.json)"));
+    dialog->setDefaultSuffix(QStringLiteral("json"));
+    dialog->setDirectory(QFileInfo(spec().destination).absolutePath());
+    dialog->selectFile(QStringLiteral("recipe.json"));
+    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) {
+        if (const Status status = spec().saveRecipe(path); !status.ok())
+            showBanner(this, BannerKind::error, errorSentence(status.error()));
+        else
+            showBanner(this, BannerKind::info, tr("Saved as '%1'.").arg(path));
+    });
+    dialog->open();
+}
+
+void ConvertWizard::loadRecipe() {
+    auto* dialog = new QFileDialog(this, tr("Load a recipe"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setFileMode(QFileDialog::ExistingFile);
+    dialog->setNameFilter(tr("Recipes (*.json)"));
+    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) {
+        auto loaded = ConversionSpec::loadRecipe(path);
+        if (!loaded.ok()) {
+            showBanner(this, BannerKind::error,
+                       errorSentence(loaded.error()) + ' ' + errorHint(loaded.error()));
+            return;
+        }
+        setSpec(*loaded);
+        showBanner(this, BannerKind::info, tr("Loaded '%1'.").arg(path));
+    });
+    dialog->open();
+}
+
+}  // namespace shardscope::ui

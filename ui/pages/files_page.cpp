@@ -1,7 +1,460 @@
 #include "ui/pages/files_page.h"
 
+#include <QComboBox>
+#include <QDesktopServices>
+#include <QFileInfo>
+#include <QHeaderView>
+#include <QLabel>
+#include <QMenu>
+#include <QPainter>
+#include <QSplitter>
+#include <QTableView>
+#include <QUrl>
+#include <QVBoxLayout>
+#include <algorithm>
+
+#include "ui/models/texts.h"
+#include "ui/widgets/banner.h"
+#include "ui/widgets/card.h"
+#include "ui/widgets/health_delegate.h"
+#include "ui/widgets/legend.h"
+#include "ui/widgets/painting.h"
+#include "ui/widgets/theme.h"
+#include "ui/widgets/treemap.h"
+
 namespace shardscope::ui {
 
-FilesPage::FilesPage(Session& session, QWidget* parent) : QWidget(parent), session_(session) {}
+namespace {
+
+constexpr int kSpacing = 8;
+constexpr Role kRoles[] = {Role::parameter, Role::buffer, Role::optimizer, Role::other};
+
+QString pieceKind(BytePiece::Kind kind) {
+    switch (kind) {
+        case BytePiece::Kind::chunk:
+            return FilesPage::tr("chunk");
+        case BytePiece::Kind::object:
+            return FilesPage::tr("object");
+        case BytePiece::Kind::metadata:
+            return FilesPage::tr("metadata");
+        case BytePiece::Kind::dead:
+            return FilesPage::tr("dead bytes");
+        case BytePiece::Kind::missing:
+            return FilesPage::tr("missing bytes");
+    }
+    return {};
+}
+
+}  // namespace
+
+FilesPage::FilesPage(Session& session, QWidget* parent)
+    : QWidget(parent), session_(session), model_(new FileTableModel(session, this)) {
+    setAccessibleName(tr("Files"));
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(kSpacing, kSpacing, kSpacing, kSpacing);
+    layout->setSpacing(kSpacing);
+    totals_ = new QLabel(this);
+    totals_->setTextFormat(Qt::PlainText);
+    totals_->setWordWrap(true);
+    totals_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    totals_->setAccessibleName(tr("Totals of all files"));
+    layout->addWidget(totals_);
+    makeTable();
+    makeTreemap();
+    makeStrip();
+    upper_ = new QSplitter(Qt::Horizontal, this);
+    upper_->addWidget(filePanel_);
+    upper_->addWidget(mapPanel_);
+    upper_->setStretchFactor(0, 3);
+    upper_->setStretchFactor(1, 2);
+    upper_->setChildrenCollapsible(false);
+    whole_ = new QSplitter(Qt::Vertical, this);
+    whole_->addWidget(upper_);
+    whole_->addWidget(stripPanel_);
+    whole_->setStretchFactor(0, 1);
+    whole_->setStretchFactor(1, 0);
+    whole_->setChildrenCollapsible(false);
+    layout->addWidget(whole_, 1);
+
+    connect(&session_, &Session::stateChanged, this, &FilesPage::refreshCheckpoint);
+    connect(&session_, &Session::factsChanged, this, &FilesPage::refreshFacts);
+    connect(&session_.selection(), &Selection::changed, this, &FilesPage::refreshSelection);
+    refreshCheckpoint();
+}
+
+// ------------------------------------------------------------------ making
+
+void FilesPage::makeTable() {
+    filePanel_ = new Panel(tr("Files"), this);
+    table_ = ui::makeTable(model_, tr("Files"), filePanel_);
+    table_->setSelectionMode(QAbstractItemView::SingleSelection);
+    table_->setItemDelegateForColumn(FileTableModel::state,
+                                     new HealthDelegate(FileTableModel::HealthRole, table_));
+    filePanel_->setView(table_);
+    filePanel_->setExports({QStringLiteral("files"), table_, [this] { return model_; }});
+    filePanel_->setMenuBuilder([this](QMenu& menu) { fillFileMenu(menu); });
+    connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
+            [this](const QModelIndex& now) {
+                if (now.isValid() && !following_) session_.selection().selectFile(model_->file(now.row()));
+            });
+}
+
+void FilesPage::makeTreemap() {
+    mapPanel_ = new Panel(tr("Files by size"), this);
+    treemap_ = new Treemap(mapPanel_);
+    mapPanel_->setView(treemap_);
+    mapPanel_->setExports({QStringLiteral("treemap"), treemap_, [this] { return model_; }});
+    mapPanel_->setMenuBuilder([this](QMenu& menu) { fillFileMenu(menu); });
+    connect(treemap_, &Treemap::chosen, this,
+            [this](uint32_t file) { session_.selection().selectFile(file); });
+}
+
+void FilesPage::makeStrip() {
+    stripPanel_ = new Panel(tr("Bytes of one file"), this);
+    strip_ = new ByteStrip(stripPanel_);
+    strip_->setToolTip(tr("The wheel zooms, dragging moves, 0 shows all"));
+    colouring_ = new QComboBox(stripPanel_);
+    colouring_->addItem(tr("Colour by role"), static_cast<int>(Colouring::role));
+    colouring_->addItem(tr("Colour by dtype"), static_cast<int>(Colouring::dtype));
+    colouring_->setAccessibleName(tr("What colours of chunks mean"));
+    stripTitle_ = new QLabel(stripPanel_);
+    stripTitle_->setTextFormat(Qt::PlainText);
+    stripPanel_->addToTitle(stripTitle_);
+    stripPanel_->addToTitle(colouring_);
+    pieceRows_ = new TextTableModel(
+        {tr("What"), tr("Tensor"), tr("Part of the tensor"), tr("From byte"), tr("To byte"), tr("Size")},
+        this);
+    QTableView* twin = ui::makeTable(pieceRows_, tr("Bytes of the file, as a table"), stripPanel_);
+    auto* inner = new QWidget(stripPanel_);
+    auto* column = new QVBoxLayout(inner);
+    column->setContentsMargins(0, 0, 0, 0);
+    column->setSpacing(4);
+    legend_ = new Legend(inner);
+    column->addWidget(strip_);
+    column->addWidget(legend_);
+    column->addStretch(1);
+    stripPanel_->setView(inner, twin);
+    stripPanel_->setExports({QStringLiteral("bytes"), strip_, [this] { return pieceRows_; }});
+    stripPanel_->setMenuBuilder([this](QMenu& menu) {
+        fillFileMenu(menu);
+        const int piece = strip_->current();
+        if (piece < 0) return;
+        menu.addAction(tr("Copy byte range"), this, [this, piece] { copyText(rangeText(piece)); });
+        const BytePiece& p = strip_->pieces()[static_cast<size_t>(piece)];
+        if (p.chunk == kNone) return;
+        menu.addAction(tr("Copy tensor name"), this, [this, chunk = p.chunk] {
+            copyText(toQString(session_.catalog().name(session_.catalog().tensorOf(chunk))));
+        });
+    });
+    connect(colouring_, &QComboBox::currentIndexChanged, this, &FilesPage::refreshStrip);
+    connect(strip_, &ByteStrip::selected, this, &FilesPage::selectPiece);
+    connect(twin, &QTableView::clicked, this,
+            [this](const QModelIndex& index) { selectPiece(pieceRows_->source(index.row())); });
+}
+
+void FilesPage::fillFileMenu(QMenu& menu) {
+    if (!session_.checkpoint() || file_ == kNone) return;
+    const FileInfo& info = session_.catalog().files()[file_];
+    const QString path = filePath(session_.path(), info.path);
+    menu.addAction(tr("Copy path"), this, [path] { copyText(path); });
+    menu.addAction(tr("Copy name"), this, [name = toQString(info.path)] { copyText(name); });
+    menu.addAction(tr("Show its tensors"), this, [this, name = QString::fromStdString(info.path)] {
+        session_.selection().setFilter(QStringLiteral("file:") + name);
+    });
+    menu.addAction(tr("Open containing folder"), this, [this, path] {
+        const QString folder = QFileInfo(path).absolutePath();
+        if (!QDesktopServices::openUrl(QUrl::fromLocalFile(folder)))
+            showBanner(this, BannerKind::warning, tr("No program was found to show '%1'.").arg(folder));
+    });
+}
+
+// ------------------------------------------------------------------ filling
+
+void FilesPage::refreshCheckpoint() {
+    file_ = kNone;
+    dtypes_.clear();
+    if (session_.checkpoint()) {
+        std::vector<bool> seen(kDTypeCount, false);
+        const Catalog& catalog = session_.catalog();
+        for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+            const auto dtype = static_cast<size_t>(catalog.dtype(t));
+            if (!seen[dtype]) dtypes_.push_back(catalog.dtype(t));
+            seen[dtype] = true;
+        }
+        std::sort(dtypes_.begin(), dtypes_.end());
+    }
+    fitColumns(*table_);
+    refreshTotals();
+    refreshTreemap();
+    refreshStrip();
+    refreshSelection(session_.selection().current(), {});
+}
+
+void FilesPage::refreshFacts() {
+    fitColumns(*table_);
+    refreshTotals();
+    refreshTreemap();
+    refreshStrip();
+}
+
+void FilesPage::refreshTotals() {
+    if (!session_.checkpoint()) {
+        totals_->setText(tr("Open a checkpoint to see its files."));
+        return;
+    }
+    const FileTableModel::Totals totals = model_->totals();
+    QString text = countedText(totals.files, tr("1 file"), tr("%1 files")) +
+                   tr(", %1 on disk").arg(sizeText(totals.size));
+    if (session_.hasFacts()) {
+        text += tr(", %1 used, %2 dead").arg(sizeText(totals.used), sizeText(totals.dead));
+        if (totals.size > 0 && totals.dead > 0)
+            text += tr(" (%1)").arg(
+                ratioText(static_cast<double>(totals.dead) / static_cast<double>(totals.size)));
+    }
+    text += QLatin1Char('.');
+    if (totals.missing > 0)
+        text +=
+            QLatin1Char(' ') + countedText(totals.missing, tr("1 is not there."), tr("%1 are not there."));
+    if (totals.unreferenced > 0)
+        text += QLatin1Char(' ') + countedText(totals.unreferenced, tr("Nothing refers to 1 of them."),
+                                               tr("Nothing refers to %1 of them."));
+    totals_->setText(text);
+}
+
+QString FilesPage::fileText(FileId file) const {
+    QString text = model_->text(file, FileTableModel::path);
+    text += QLatin1Char('\n') + model_->text(file, FileTableModel::size);
+    if (session_.hasFacts())
+        text += tr(", %1 used, %2 dead")
+                    .arg(model_->text(file, FileTableModel::used), model_->text(file, FileTableModel::dead));
+    return text + QLatin1Char('\n') + model_->stateText(file);
+}
+
+void FilesPage::refreshTreemap() {
+    std::vector<Treemap::Item> items;
+    if (session_.checkpoint()) {
+        const auto& files = session_.catalog().files();
+        items.reserve(files.size());
+        for (FileId f = 0; f < files.size(); ++f) {
+            const FileInfo& file = files[f];
+            const QString path = toQString(file.path);
+            const qsizetype slash = path.lastIndexOf('/');
+            Treemap::Item item;
+            item.id = f;
+            item.label = path.mid(slash + 1);
+            item.group = slash < 0 ? QString() : path.left(slash);
+            // A file that is not there takes the place that its bytes would.
+            item.size = file.size;
+            if (session_.hasFacts()) item.size = std::max(item.size, session_.facts()->files[f].end);
+            item.health = model_->health(f);
+            item.color = file.metadata        ? softened(categoryColor(6), 0.5)
+                         : !file.referenced   ? softened(faintTextColor(), 0.25)
+                         : file.rank == kNone ? softened(categoryColor(f % 6), 0.5)
+                                              : softened(rankColor(file.rank), 0.5);
+            items.push_back(std::move(item));
+        }
+    }
+    treemap_->setItems(std::move(items), [this](uint32_t file) { return fileText(file); });
+    treemap_->setSelected(file_);
+}
+
+uint32_t FilesPage::dtypeIndex(DType dtype) const {
+    return static_cast<uint32_t>(std::lower_bound(dtypes_.begin(), dtypes_.end(), dtype) - dtypes_.begin());
+}
+
+QColor FilesPage::colorOf(TensorId tensor) const {
+    const Catalog& catalog = session_.catalog();
+    const bool byDtype = colouring_->currentData().toInt() == static_cast<int>(Colouring::dtype);
+    const uint32_t index =
+        byDtype ? dtypeIndex(catalog.dtype(tensor)) : static_cast<uint32_t>(catalog.role(tensor));
+    // Neighbours of one colour are told apart by lightness.
+    return softened(categoryColor(index), tensor % 2 ? 0.55 : 0.75);
+}
+
+// Chunks, objects and what lies between them; what stands behind the end of the file is missing.
+std::vector<BytePiece> FilesPage::piecesOf(FileId f) const {
+    std::vector<BytePiece> claimed, pieces;
+    const Catalog& catalog = session_.catalog();
+    const FileInfo& file = catalog.files()[f];
+    if (file.metadata && file.size > 0) return {{0, file.size, BytePiece::Kind::metadata, kNone, {}}};
+    for (const ChunkId c : session_.facts()->chunksOf(f)) {
+        const ChunkInfo chunk = catalog.chunk(c);
+        if (chunk.length > 0)
+            claimed.push_back({chunk.offset, chunk.length, BytePiece::Kind::chunk, c, colorOf(chunk.tensor)});
+    }
+    const size_t chunks = claimed.size();
+    for (const ObjectInfo& object : catalog.objects()) {
+        if (object.file == f && object.length > 0)
+            claimed.push_back({object.offset, object.length, BytePiece::Kind::object, kNone, {}});
+    }
+    if (claimed.size() > chunks) {
+        std::stable_sort(claimed.begin(), claimed.end(),
+                         [](const BytePiece& a, const BytePiece& b) { return a.offset < b.offset; });
+    }
+    const uint64_t size = file.state == FileInfo::State::present ? file.size : 0;
+    uint64_t at = 0;
+    const auto gapUpTo = [&](uint64_t end) {
+        end = std::min(end, size);
+        if (end > at) pieces.push_back({at, end - at, BytePiece::Kind::dead, kNone, {}});
+    };
+    for (const BytePiece& piece : claimed) {
+        gapUpTo(piece.offset);
+        const uint64_t end = piece.offset + piece.length;
+        if (piece.offset < size) {
+            pieces.push_back(piece);
+            pieces.back().length = std::min(end, size) - piece.offset;
+        }
+        if (end > size) {
+            const uint64_t from = std::max(piece.offset, size);
+            pieces.push_back({from, end - from, BytePiece::Kind::missing, piece.chunk, {}});
+        }
+        at = std::max(at, end);
+    }
+    gapUpTo(size);
+    return pieces;
+}
+
+QString FilesPage::rangeText(int piece) const {
+    const BytePiece& p = strip_->pieces()[static_cast<size_t>(piece)];
+    return QStringLiteral("%1:%2-%3")
+        .arg(filePath(session_.path(), session_.catalog().files()[file_].path))
+        .arg(p.offset)
+        .arg(p.offset + p.length);
+}
+
+QString FilesPage::pieceText(int piece) const {
+    const BytePiece& p = strip_->pieces()[static_cast<size_t>(piece)];
+    QString text = pieceKind(p.kind);
+    if (!text.isEmpty()) text[0] = text[0].toUpper();
+    if (p.chunk != kNone) {
+        const ChunkInfo chunk = session_.catalog().chunk(p.chunk);
+        text += tr(" of %1\n%2 %3")
+                    .arg(toQString(session_.catalog().name(chunk.tensor)),
+                         toQString(dtypeName(session_.catalog().dtype(chunk.tensor))),
+                         toQString(chunkText(chunk)));
+        if (chunk.rank != kNone) text += tr("\nRank %1").arg(chunk.rank);
+    }
+    return text + tr("\nBytes %1 to %2 (%3)")
+                      .arg(numberText(p.offset), numberText(p.offset + p.length), sizeText(p.length));
+}
+
+QString FilesPage::pieceLabel(int piece) const {
+    const BytePiece& p = strip_->pieces()[static_cast<size_t>(piece)];
+    if (p.chunk == kNone) return pieceKind(p.kind);
+    return toQString(session_.catalog().name(session_.catalog().tensorOf(p.chunk)));
+}
+
+void FilesPage::refreshStrip() {
+    std::vector<BytePiece> pieces;
+    uint64_t end = 0;
+    QString message = session_.checkpoint() ? tr("Select a file to see what lies where in it.") : QString();
+    stripTitle_->clear();
+    if (session_.checkpoint() && file_ != kNone) {
+        const FileInfo& info = session_.catalog().files()[file_];
+        stripTitle_->setText(
+            stripTitle_->fontMetrics().elidedText(toQString(info.path), Qt::ElideMiddle, 360));
+        if (session_.hasFacts()) {
+            pieces = piecesOf(file_);
+            end = std::max(info.size, session_.facts()->files[file_].end);
+            message = info.state == FileInfo::State::present && info.size == 0
+                          ? tr("This file is empty.")
+                          : tr("Nothing refers to this file.");
+        } else {
+            message = tr("Working out what lies in it…");
+        }
+    }
+    std::vector<Legend::Entry> entries;
+    if (!pieces.empty()) {
+        const auto tile = [](const QColor& color) {
+            return [color](QPainter& painter, const QRectF& rect) { paintTile(painter, rect, color); };
+        };
+        if (colouring_->currentData().toInt() == static_cast<int>(Colouring::dtype)) {
+            for (uint32_t i = 0; i < dtypes_.size(); ++i)
+                entries.push_back({toQString(dtypeName(dtypes_[i])), tile(softened(categoryColor(i), 0.75))});
+        } else {
+            for (const Role role : kRoles)
+                entries.push_back({toQString(roleName(role)),
+                                   tile(softened(categoryColor(static_cast<uint32_t>(role)), 0.75))});
+        }
+        entries.push_back({tr("object, metadata"), tile(softened(faintTextColor(), 0.5))});
+        entries.push_back({tr("dead: nothing refers to it"), [](QPainter& painter, const QRectF& rect) {
+                               painter.fillRect(rect, QBrush(faintTextColor(), Qt::BDiagPattern));
+                               painter.setPen(QPen(outlineColor(), 1));
+                               painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
+                           }});
+        entries.push_back(Legend::state(Health::missing, tr("missing: behind the end of the file")));
+    }
+    legend_->setEntries(std::move(entries));
+    strip_->setMessage(message);
+
+    TextTableModel::Content content;
+    content.rows = static_cast<int>(pieces.size());
+    content.right = {false, false, false, true, true, true};
+    content.text = [pieces, keep = session_.checkpoint()](int row, int column) -> QString {
+        const BytePiece& p = pieces[static_cast<size_t>(row)];
+        switch (column) {
+            case 0:
+                return pieceKind(p.kind);
+            case 1:
+                return p.chunk == kNone ? QString()
+                                        : toQString(keep->catalog().name(keep->catalog().tensorOf(p.chunk)));
+            case 2:
+                return p.chunk == kNone ? QString() : toQString(chunkText(keep->catalog().chunk(p.chunk)));
+            case 3:
+                return numberText(p.offset);
+            case 4:
+                return numberText(p.offset + p.length);
+            default:
+                return sizeText(p.length);
+        }
+    };
+    content.key = [pieces](int row, int column) -> QVariant {
+        const BytePiece& p = pieces[static_cast<size_t>(row)];
+        if (column < 3) return {};
+        return QVariant::fromValue<qulonglong>(column == 5   ? p.length
+                                               : column == 4 ? p.offset + p.length
+                                                             : p.offset);
+    };
+    pieceRows_->setContent(std::move(content));
+    strip_->setPieces(
+        std::move(pieces), end, [this](int piece) { return pieceText(piece); },
+        [this](int piece) { return pieceLabel(piece); });
+    strip_->setSelectedChunk(session_.selection().current().chunk);
+}
+
+void FilesPage::selectPiece(int piece) {
+    const BytePiece& p = strip_->pieces()[static_cast<size_t>(piece)];
+    if (p.chunk == kNone) return;
+    const ChunkInfo chunk = session_.catalog().chunk(p.chunk);
+    session_.selection().selectChunk(chunk.tensor, p.chunk, chunk.rank, chunk.file);
+}
+
+void FilesPage::refreshSelection(const Selected& now, const Selected& before) {
+    if (!session_.checkpoint()) return;
+    const Catalog& catalog = session_.catalog();
+    // A chunk that was chosen elsewhere shows the file that it lies in.
+    if (now.file != before.file)
+        showFile(now.file);
+    else if (now.chunk != before.chunk && now.chunk < catalog.chunkCount() &&
+             catalog.chunk(now.chunk).file != kNone)
+        showFile(catalog.chunk(now.chunk).file);
+    strip_->setSelectedChunk(now.chunk);
+}
+
+void FilesPage::showFile(FileId file) {
+    if (file == file_ || (file != kNone && file >= session_.catalog().files().size())) return;
+    file_ = file;
+    refreshStrip();
+    treemap_->setSelected(file_);
+    const int row = file_ == kNone ? -1 : model_->rowOf(file_);
+    following_ = true;
+    if (row < 0) {
+        table_->clearSelection();
+    } else {
+        table_->setCurrentIndex(model_->index(row, 0));
+        table_->selectRow(row);
+    }
+    following_ = false;
+}
 
 }  // namespace shardscope::ui

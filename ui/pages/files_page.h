@@ -3,9 +3,22 @@
 
 #include <QWidget>
 
+#include "ui/models/file_table_model.h"
 #include "ui/models/session.h"
+#include "ui/models/text_table_model.h"
+#include "ui/widgets/byte_strip.h"
+
+class QComboBox;
+class QLabel;
+class QMenu;
+class QSplitter;
+class QTableView;
 
 namespace shardscope::ui {
+
+class Legend;
+class Panel;
+class Treemap;
 
 class FilesPage : public QWidget {
     Q_OBJECT
@@ -13,7 +26,42 @@ class FilesPage : public QWidget {
     explicit FilesPage(Session& session, QWidget* parent = nullptr);
 
   private:
+    enum class Colouring { role, dtype };
+    void makeTable();
+    void makeTreemap();
+    void makeStrip();
+    void fillFileMenu(QMenu& menu);
+    void refreshCheckpoint();
+    void refreshFacts();
+    void refreshTotals();
+    void refreshTreemap();
+    void refreshStrip();
+    void refreshSelection(const Selected& now, const Selected& before);
+    void showFile(FileId file);
+    void selectPiece(int piece);
+    std::vector<BytePiece> piecesOf(FileId file) const;
+    QColor colorOf(TensorId tensor) const;
+    uint32_t dtypeIndex(DType dtype) const;
+    QString fileText(FileId file) const;
+    QString pieceText(int piece) const;
+    QString pieceLabel(int piece) const;
+    QString rangeText(int piece) const;
+
     Session& session_;
+    FileTableModel* model_;
+    TextTableModel* pieceRows_;
+    QLabel* totals_;
+    QLabel* stripTitle_;
+    QSplitter *upper_, *whole_;
+    Panel *filePanel_, *mapPanel_, *stripPanel_;
+    QTableView* table_;
+    Treemap* treemap_;
+    ByteStrip* strip_;
+    Legend* legend_;
+    QComboBox* colouring_;
+    FileId file_ = kNone;        // in the strip
+    bool following_ = false;     // the table's row is being set after the selection
+    std::vector<DType> dtypes_;  // of this checkpoint, in the order of their numbers
 };
 
 }  // namespace shardscope::ui

@@ -1,0 +1,432 @@
+#include "ui/pages/jobs_panel.h"
+
+#include <QApplication>
+#include <QCheckBox>
+#include <QDesktopServices>
+#include <QFileInfo>
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QMenu>
+#include <QPlainTextEdit>
+#include <QPushButton>
+#include <QScrollBar>
+#include <QSplitter>
+#include <QStackedWidget>
+#include <QStyledItemDelegate>
+#include <QTabWidget>
+#include <QTableView>
+#include <QTreeView>
+#include <QTreeWidget>
+#include <QUrl>
+#include <QVBoxLayout>
+#include <algorithm>
+
+#include "ui/models/session.h"
+#include "ui/models/texts.h"
+#include "ui/widgets/banner.h"
+#include "ui/widgets/exporting.h"
+#include "ui/widgets/lanes.h"
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+class ProgressDelegate : public QStyledItemDelegate {
+  public:
+    using QStyledItemDelegate::QStyledItemDelegate;
+
+    // The tallest cell of a row decides about all of them.
+    QSize sizeHint(const QStyleOptionViewItem& option, const QModelIndex& index) const override {
+        const QSize size = QStyledItemDelegate::sizeHint(option, index);
+        return {size.width(), std::max(size.height(), option.fontMetrics.height() + 10)};
+    }
+    void paint(QPainter* painter, const QStyleOptionViewItem& option,
+               const QModelIndex& index) const override {
+        const double share = index.data(JobTableModel::ShareRole).toDouble();
+        const QString text = index.data().toString();
+        if (text.isEmpty() || share < 0) return QStyledItemDelegate::paint(painter, option, index);
+        QStyleOptionViewItem item = option;
+        initStyleOption(&item, index);
+        item.text.clear();
+        const QWidget* widget = option.widget;
+        QStyle* style = widget ? widget->style() : QApplication::style();
+        style->drawControl(QStyle::CE_ItemViewItem, &item, painter, widget);
+        QStyleOptionProgressBar bar;
+        bar.rect = option.rect.adjusted(4, 3, -4, -3);
+        bar.palette = option.palette;
+        bar.fontMetrics = option.fontMetrics;
+        bar.state = option.state | QStyle::State_Horizontal;
+        bar.minimum = 0;
+        bar.maximum = 1000;
+        bar.progress = static_cast<int>(share * 1000);
+        bar.text = text;
+        bar.textVisible = true;
+        bar.textAlignment = Qt::AlignCenter;
+        style->drawControl(QStyle::CE_ProgressBar, &bar, painter, widget);
+    }
+};
+
+QPushButton* button(const QString& text, const QString& name, QLayout* into) {
+    auto* b = new QPushButton(text);
+    b->setAccessibleName(name);
+    b->setAutoDefault(false);
+    into->addWidget(b);
+    return b;
+}
+
+QTreeWidgetItem* row(QTreeWidgetItem* parent, const QString& name, const QString& value) {
+    auto* item = new QTreeWidgetItem(parent, {name, value});
+    item->setToolTip(1, value.toHtmlEscaped());
+    return item;
+}
+
+QTreeWidgetItem* group(QTreeWidget* tree, const QString& name, const QString& value) {
+    auto* item = new QTreeWidgetItem(tree, {name, value});
+    QFont bold = tree->font();
+    bold.setBold(true);
+    item->setFont(0, bold);
+    return item;
+}
+
+void list(QTreeWidget* tree, const QString& name, const std::vector<JobEntry>& entries) {
+    if (entries.empty()) return;
+    QTreeWidgetItem* parent = group(tree, name, numberText(entries.size()));
+    for (const JobEntry& entry : entries)
+        row(parent, entry.name, entry.why);
+}
+
+}  // namespace
+
+JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_(store), jobs_(store) {
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(0, 0, 0, 0);
+    stack_ = new QStackedWidget(this);
+    layout->addWidget(stack_);
+
+    auto* empty = new QLabel(
+        tr("No jobs yet.\n\nOpen a checkpoint and choose Checkpoint > Convert… to change its format or "
+           "sharding.\nThe job then shows here, and goes on when this window is closed."),
+        this);
+    empty->setAlignment(Qt::AlignCenter);
+    empty->setWordWrap(true);
+    empty->setAccessibleName(tr("No jobs yet"));
+    stack_->addWidget(empty);
+
+    auto* split = new QSplitter(Qt::Horizontal, this);
+    split->setChildrenCollapsible(false);
+    stack_->addWidget(split);
+    auto* left = new QWidget(split);
+    auto* leftLayout = new QVBoxLayout(left);
+    leftLayout->setContentsMargins(8, 8, 4, 8);
+    buildTable();
+    skipped_ = new QLabel(left);
+    skipped_->setTextFormat(Qt::PlainText);
+    skipped_->setWordWrap(true);
+    leftLayout->addWidget(table_, 1);
+    leftLayout->addWidget(skipped_);
+    split->addWidget(left);
+    split->addWidget(buildDetails());
+    split->setStretchFactor(0, 3);
+    split->setStretchFactor(1, 4);
+    split->setSizes({600, 640});
+
+    connect(&store_, &JobStore::listChanged, this, &JobsPanel::showList);
+    connect(&store_, &JobStore::changed, this, [this](const QString& id) {
+        if (id == selectedJob()) showJob();
+    });
+    connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this, &JobsPanel::showJob);
+    showList();
+}
+
+void JobsPanel::buildTable() {
+    table_ = new QTreeView(this);
+    table_->setObjectName(QStringLiteral("jobTable"));
+    table_->setModel(&jobs_);
+    table_->setRootIsDecorated(false);
+    table_->setUniformRowHeights(true);
+    table_->setAlternatingRowColors(true);
+    table_->setAllColumnsShowFocus(true);
+    table_->setAccessibleName(tr("Jobs"));
+    table_->setItemDelegateForColumn(JobTableModel::progress, new ProgressDelegate(table_));
+    table_->header()->setStretchLastSection(false);
+    const int em = fontMetrics().averageCharWidth();
+    const int widths[] = {24, 14, 12, 20, 12, 9, 19};
+    for (int c = 0; c < JobTableModel::columnCountValue; ++c)
+        table_->setColumnWidth(c, widths[c] * em);
+    enableRowCopy(*table_);
+    table_->setContextMenuPolicy(Qt::CustomContextMenu);
+    connect(table_, &QWidget::customContextMenuRequested, this, &JobsPanel::openMenu);
+}
+
+QWidget* JobsPanel::buildDetails() {
+    auto* details = new QWidget(this);
+    auto* layout = new QVBoxLayout(details);
+    layout->setContentsMargins(4, 8, 8, 8);
+    layout->setSpacing(6);
+    const auto label = [&](const QString& name) {
+        auto* l = new QLabel(details);
+        l->setTextFormat(Qt::PlainText);
+        l->setWordWrap(true);
+        l->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+        l->setAccessibleName(name);
+        layout->addWidget(l);
+        return l;
+    };
+    summary_ = label(tr("What the job does"));
+    problem_ = label(tr("What went wrong"));
+
+    tabs_ = new QTabWidget(details);
+    auto* rates = new QWidget(tabs_);
+    auto* ratesLayout = new QVBoxLayout(rates);
+    ratesLayout->setContentsMargins(6, 6, 6, 6);
+    lanes_ = new Lanes(rates);
+    rateTable_ = new QTableView(rates);
+    rateTable_->setModel(&rates_);
+    rateTable_->setAccessibleName(tr("Bytes read and written over time, as a table"));
+    rateTable_->verticalHeader()->hide();
+    rateTable_->horizontalHeader()->setSectionResizeMode(QHeaderView::Stretch);
+    enableRowCopy(*rateTable_);
+    rateTable_->hide();
+    asTable_ = new QCheckBox(tr("Show as table"), rates);
+    connect(asTable_, &QCheckBox::toggled, this, [this](bool on) {
+        rateTable_->setVisible(on);
+        lanes_->setVisible(!on);
+    });
+    lanes_->setContextMenuPolicy(Qt::CustomContextMenu);
+    connect(lanes_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
+        auto* menu = new QMenu(this);
+        menu->setAttribute(Qt::WA_DeleteOnClose);
+        addExportActions(*menu, {tr("rates"), lanes_, [this] { return &rates_; }}, this);
+        menu->popup(lanes_->mapToGlobal(at));
+    });
+    ratesLayout->addWidget(lanes_, 1);
+    ratesLayout->addWidget(rateTable_, 1);
+    ratesLayout->addWidget(asTable_);
+    tabs_->addTab(rates, tr("Rates"));
+
+    auto* log = new QWidget(tabs_);
+    auto* logLayout = new QVBoxLayout(log);
+    logLayout->setContentsMargins(6, 6, 6, 6);
+    log_ = new QPlainTextEdit(log);
+    log_->setReadOnly(true);
+    log_->setAccessibleName(tr("Messages of the job"));
+    raw_ = new QCheckBox(tr("Show the raw text"), log);
+    connect(raw_, &QCheckBox::toggled, this, [this] {
+        if (const Job* job = store_.find(selectedJob())) showLog(*job);
+    });
+    logLayout->addWidget(log_, 1);
+    logLayout->addWidget(raw_);
+    tabs_->addTab(log, tr("Messages"));
+
+    outcome_ = new QTreeWidget(tabs_);
+    outcome_->setHeaderLabels({tr("Result"), tr("Value or reason")});
+    outcome_->setAccessibleName(tr("Result of the job"));
+    outcome_->setAlternatingRowColors(true);
+    outcome_->setColumnWidth(0, 240);
+    enableRowCopy(*outcome_);
+    tabs_->addTab(outcome_, tr("Result"));
+    layout->addWidget(tabs_, 1);
+
+    auto* buttons = new QHBoxLayout;
+    cancel_ = button(tr("Cancel"), tr("Cancel the job"), buttons);
+    resume_ = button(tr("Resume"), tr("Go on where the job stopped"), buttons);
+    retry_ = button(tr("Retry"), tr("Start the job again"), buttons);
+    buttons->addStretch();
+    open_ = button(tr("Open result"), tr("Open what the job wrote"), buttons);
+    folder_ = button(tr("Show folder"), tr("Show the folder of the result"), buttons);
+    copy_ = button(tr("Copy as command"), tr("Copy the job as a command line"), buttons);
+    remove_ = button(tr("Remove"), tr("Remove the job from this list; what it wrote stays"), buttons);
+    remove_->setToolTip(remove_->accessibleName());
+    connect(cancel_, &QPushButton::clicked, this,
+            [this] { act([this](const QString& id) { return store_.cancel(id); }); });
+    connect(resume_, &QPushButton::clicked, this,
+            [this] { act([this](const QString& id) { return store_.resume(id); }); });
+    connect(retry_, &QPushButton::clicked, this,
+            [this] { act([this](const QString& id) { return store_.retry(id); }); });
+    connect(remove_, &QPushButton::clicked, this,
+            [this] { act([this](const QString& id) { return store_.remove(id); }); });
+    connect(open_, &QPushButton::clicked, this, [this] {
+        if (const Job* job = store_.find(selectedJob())) emit openRequested(job->destination);
+    });
+    connect(folder_, &QPushButton::clicked, this, [this] {
+        const Job* job = store_.find(selectedJob());
+        if (!job) return;
+        const QString folder = QFileInfo(job->destination).absolutePath();
+        if (!QDesktopServices::openUrl(QUrl::fromLocalFile(folder)))
+            showBanner(this, BannerKind::warning, tr("No program could show the folder '%1'.").arg(folder));
+    });
+    connect(copy_, &QPushButton::clicked, this, [this] {
+        if (const Job* job = store_.find(selectedJob()))
+            copyText(shellLine(QStringList{QStringLiteral("shardscope")} + job->arguments));
+    });
+    layout->addLayout(buttons);
+    return details;
+}
+
+void JobsPanel::openMenu(const QPoint& at) {
+    auto* menu = new QMenu(this);
+    menu->setAttribute(Qt::WA_DeleteOnClose);
+    for (QPushButton* b : {cancel_, resume_, retry_, open_, folder_, copy_, remove_}) {
+        QAction* action = menu->addAction(b->text(), b, &QPushButton::click);
+        action->setEnabled(b->isEnabled());
+    }
+    menu->addSeparator();
+    if (const Job* job = store_.find(selectedJob())) {
+        const QString source = job->source, destination = job->destination;
+        menu->addAction(tr("Copy path of the source"), this, [source] { copyText(source); });
+        menu->addAction(tr("Copy path of the destination"), this, [destination] { copyText(destination); });
+    }
+    addExportActions(*menu, {tr("jobs"), nullptr, [this] { return &jobs_; }}, this);
+    menu->popup(table_->viewport()->mapToGlobal(at));
+}
+
+void JobsPanel::act(const std::function<Status(const QString&)>& action) {
+    const QString id = selectedJob();
+    if (id.isEmpty()) return;
+    if (const Status status = action(id); !status.ok()) {
+        showBanner(this, BannerKind::error, errorSentence(status.error()) + ' ' + errorHint(status.error()));
+        problem_->setText(errorSentence(status.error()));
+        problem_->show();
+        return;
+    }
+    showJob();
+}
+
+QString JobsPanel::selectedJob() const {
+    const QModelIndex current = table_->currentIndex();
+    return current.isValid() ? jobs_.id(current.row()) : QString();
+}
+
+void JobsPanel::selectJob(const QString& id) {
+    wanted_ = id;
+    showList();
+    if (!wanted_.isEmpty()) store_.refresh();
+}
+
+void JobsPanel::showList() {
+    const int rows = jobs_.rowCount();
+    stack_->setCurrentIndex(rows > 0 || !store_.skipped().isEmpty() ? 1 : 0);
+    skipped_->setText(store_.skipped().join('\n'));
+    skipped_->setVisible(!store_.skipped().isEmpty());
+    if (const int row = jobs_.rowOf(wanted_); row >= 0) {
+        table_->setCurrentIndex(jobs_.index(row, 0));
+        wanted_.clear();
+    } else if (!table_->currentIndex().isValid() && rows > 0) {
+        table_->setCurrentIndex(jobs_.index(0, 0));
+    }
+    showJob();
+}
+
+void JobsPanel::showJob() {
+    const Job* job = store_.find(selectedJob());
+    tabs_->setEnabled(job);
+    for (QPushButton* b : {cancel_, resume_, retry_, open_, folder_, copy_, remove_})
+        b->setEnabled(job);
+    if (!job) {
+        summary_->setText(tr("Choose a job on the left."));
+        problem_->hide();
+        outcome_->clear();
+        log_->clear();
+        lanes_->setRates({}, 1);
+        rates_.setRates({}, 1);
+        shown_.clear();
+        return;
+    }
+    const bool cancelling = store_.cancelling(job->id);
+    QString line =
+        tr("%1  →  %2").arg(toQString(job->source.toStdString()), toQString(job->destination.toStdString()));
+    if (job->attempts > 1) line += '\n' + tr("Attempt %1.").arg(job->attempts);
+    if (job->elsewhere && job->active())
+        line += '\n' +
+                tr("It was started on %1; its process cannot be seen or cancelled from here.").arg(job->host);
+    if (job->active() && !job->tensor.isEmpty())
+        line += '\n' + tr("%1: %2").arg(jobPhaseText(*job), job->tensor);
+    summary_->setText(line);
+
+    QString problem;
+    if (job->error && job->state == JobState::failed) {
+        problem = QStringLiteral("✕ ") + job->error->message;
+        if (!job->error->tensor.isEmpty()) problem += '\n' + tr("Tensor: %1").arg(job->error->tensor);
+        if (!job->error->file.isEmpty()) problem += '\n' + tr("File: %1").arg(job->error->file);
+        if (!job->error->hint.isEmpty()) problem += '\n' + tr("What helps: %1").arg(job->error->hint);
+    } else if (job->state == JobState::cancelled) {
+        problem = tr("⚠ Cancelled.");
+        if (job->error && !job->error->hint.isEmpty()) problem += ' ' + job->error->hint;
+    } else if (job->state == JobState::lost) {
+        problem = tr("⚠ The process is gone without a result. Resume goes on with what it has done so far.");
+    } else if (cancelling) {
+        problem = tr("Asked to stop; it ends when its present work is safe.");
+    }
+    problem_->setText(problem);
+    problem_->setVisible(!problem.isEmpty());
+
+    lanes_->setRates(job->rates, job->rateStep);
+    rates_.setRates(job->rates, job->rateStep);
+    showLog(*job);
+    showOutcome(*job);
+
+    cancel_->setEnabled(job->active() && !job->elsewhere && job->pid > 0);
+    cancel_->setText(cancelling ? tr("Stop at once") : tr("Cancel"));
+    resume_->setEnabled(job->resumable());
+    retry_->setEnabled(!job->active());
+    open_->setEnabled(job->state == JobState::done);
+    remove_->setEnabled(!job->active() || job->elsewhere);
+    if (shown_ != job->id) {
+        shown_ = job->id;
+        if (job->state == JobState::done) tabs_->setCurrentWidget(outcome_);
+        if (job->state == JobState::failed) tabs_->setCurrentIndex(1);
+    }
+}
+
+void JobsPanel::showLog(const Job& job) {
+    QString text;
+    for (const JobMessage& message : job.log) {
+        if (raw_->isChecked()) {
+            if (!message.raw.isEmpty()) text += message.raw + '\n';
+            continue;
+        }
+        text += (message.kind == JobMessage::Kind::error     ? QStringLiteral("✕ ")
+                 : message.kind == JobMessage::Kind::warning ? QStringLiteral("⚠ ")
+                                                             : QStringLiteral("• ")) +
+                message.text + '\n';
+    }
+    if (text == log_->toPlainText()) return;
+    const QScrollBar* bar = log_->verticalScrollBar();
+    const int at = bar->value();
+    const bool follow = at == bar->maximum();
+    log_->setPlainText(text);
+    log_->verticalScrollBar()->setValue(follow ? log_->verticalScrollBar()->maximum() : at);
+}
+
+void JobsPanel::showOutcome(const Job& job) {
+    outcome_->clear();
+    if (!job.report) {
+        group(outcome_, job.active() ? tr("The job still runs.") : tr("There is no result."), {});
+        return;
+    }
+    const JobReport& report = *job.report;
+    const QString verification =
+        report.verified
+            ? (report.verify == QLatin1String("full")
+                   ? tr("every tensor was read again from source and destination and compared (%1)")
+                   : tr("every tensor of the destination has the digest of what was written (%1)"))
+                  .arg(timeText(report.verifySeconds))
+            : tr("values were not verified, as asked");
+    group(outcome_, report.verified ? tr("✓ Verified") : tr("⚠ Not verified"), verification);
+    row(outcome_->invisibleRootItem(), tr("Tensors"), numberText(report.tensors));
+    row(outcome_->invisibleRootItem(), tr("Read"), sizeText(report.bytesRead));
+    row(outcome_->invisibleRootItem(), tr("Written"), sizeText(report.bytesWritten));
+    if (report.bytesReused)
+        row(outcome_->invisibleRootItem(), tr("Taken over from earlier attempts"),
+            sizeText(report.bytesReused));
+    row(outcome_->invisibleRootItem(), tr("Time"), timeText(report.seconds + report.verifySeconds));
+    row(outcome_->invisibleRootItem(), tr("Peak memory"), sizeText(report.peakMemory));
+    list(outcome_, tr("⚠ Tensors with NaN or Inf"), report.findings);
+    list(outcome_, tr("Left out"), report.leftOut);
+    list(outcome_, tr("Carried in another form"), report.changed);
+    outcome_->expandAll();
+}
+
+}  // namespace shardscope::ui

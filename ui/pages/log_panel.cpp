@@ -1,0 +1,138 @@
+#include "ui/pages/log_panel.h"
+
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QMenu>
+#include <QPushButton>
+#include <QScrollBar>
+#include <QTreeView>
+#include <QVBoxLayout>
+
+#include "ui/models/texts.h"
+#include "ui/widgets/exporting.h"
+
+namespace shardscope::ui {
+
+void LogModel::append(Severity severity, const QString& text) {
+    if (rowCount() == kMostLines) {
+        beginRemoveRows({}, 0, 0);
+        lines_.pop_front();
+        endRemoveRows();
+    }
+    beginInsertRows({}, rowCount(), rowCount());
+    lines_.push_back({QDateTime::currentDateTime(), severity, text});
+    endInsertRows();
+}
+
+void LogModel::clear() {
+    beginResetModel();
+    lines_.clear();
+    endResetModel();
+}
+
+int LogModel::rowCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : static_cast<int>(lines_.size());
+}
+int LogModel::columnCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : columnCountValue;
+}
+
+QVariant LogModel::data(const QModelIndex& index, int role) const {
+    if (role != Qt::DisplayRole || !checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
+    const Line& line = lines_[static_cast<size_t>(index.row())];
+    switch (index.column()) {
+        case time:
+            return line.time.toString(QStringLiteral("HH:mm:ss"));
+        case level:
+            return line.severity == Severity::error     ? tr("✕ Error")
+                   : line.severity == Severity::warning ? tr("⚠ Warning")
+                                                        : tr("• Info");
+        case message:
+            return line.text;
+        default:
+            return {};
+    }
+}
+
+QVariant LogModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
+    return section == time ? tr("Time") : section == level ? tr("Severity") : tr("Message");
+}
+
+LogPanel::LogPanel(QWidget* parent) : QWidget(parent) {
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(8, 8, 8, 8);
+    layout->setSpacing(6);
+    view_ = new QTreeView(this);
+    view_->setModel(&model_);
+    view_->setRootIsDecorated(false);
+    view_->setUniformRowHeights(true);
+    view_->setAlternatingRowColors(true);
+    view_->setSelectionMode(QAbstractItemView::ExtendedSelection);
+    view_->setAccessibleName(tr("Messages of this window"));
+    view_->header()->setStretchLastSection(true);
+    view_->setColumnWidth(LogModel::time, 90);
+    view_->setColumnWidth(LogModel::level, 110);
+    enableRowCopy(*view_);
+    view_->setContextMenuPolicy(Qt::CustomContextMenu);
+    connect(view_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
+        auto* menu = new QMenu(this);
+        menu->setAttribute(Qt::WA_DeleteOnClose);
+        menu->addActions(view_->actions());
+        menu->addSeparator();
+        addExportActions(*menu, {tr("messages"), nullptr, [this] { return &model_; }}, this);
+        menu->popup(view_->viewport()->mapToGlobal(at));
+    });
+
+    empty_ = new QLabel(
+        tr("Nothing to report yet. What this window does and what goes wrong is written here."), this);
+    empty_->setAlignment(Qt::AlignCenter);
+    empty_->setWordWrap(true);
+
+    auto* buttons = new QHBoxLayout;
+    auto* copy = new QPushButton(tr("Copy all"), this);
+    copy->setAccessibleName(tr("Copy all messages"));
+    auto* clear = new QPushButton(tr("Clear"), this);
+    clear->setAccessibleName(tr("Clear the messages"));
+    buttons->addStretch();
+    buttons->addWidget(copy);
+    buttons->addWidget(clear);
+    connect(copy, &QPushButton::clicked, this, &LogPanel::copyAll);
+    connect(clear, &QPushButton::clicked, this, &LogPanel::clear);
+    layout->addWidget(view_, 1);
+    layout->addWidget(empty_, 1);
+    layout->addLayout(buttons);
+
+    const auto sync = [this, copy, clear] {
+        const bool any = model_.rowCount() > 0;
+        view_->setVisible(any);
+        empty_->setVisible(!any);
+        copy->setEnabled(any);
+        clear->setEnabled(any);
+    };
+    connect(&model_, &QAbstractItemModel::rowsInserted, this, sync);
+    connect(&model_, &QAbstractItemModel::modelReset, this, sync);
+    sync();
+}
+
+void LogPanel::append(Severity severity, const QString& text) {
+    // Whoever reads further up is left there.
+    const QScrollBar* bar = view_->verticalScrollBar();
+    const bool follow = bar->value() == bar->maximum();
+    model_.append(severity, text);
+    if (follow) view_->scrollToBottom();
+}
+
+void LogPanel::copyAll() const {
+    QString all;
+    for (int row = 0; row < model_.rowCount(); ++row) {
+        QStringList cells;
+        for (int column = 0; column < LogModel::columnCountValue; ++column)
+            cells += model_.index(row, column).data().toString();
+        all += cells.join('\t') + '\n';
+    }
+    copyText(all);
+}
+
+}  // namespace shardscope::ui

@@ -1,7 +1,532 @@
 #include "ui/pages/overview_page.h"
 
+#include <QCheckBox>
+#include <QHeaderView>
+#include <QLabel>
+#include <QMenu>
+#include <QRegularExpression>
+#include <QResizeEvent>
+#include <QScrollArea>
+#include <QTableView>
+#include <QVBoxLayout>
+#include <algorithm>
+
+#include "ui/models/texts.h"
+#include "ui/pages/overview_rows.h"
+#include "ui/pages/verdict_strip.h"
+#include "ui/widgets/card.h"
+#include "ui/widgets/icicle.h"
+#include "ui/widgets/layer_ladder.h"
+#include "ui/widgets/rank_chart.h"
+#include "ui/widgets/share_bar.h"
+#include "ui/widgets/theme.h"
+
 namespace shardscope::ui {
 
-OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent), session_(session) {}
+namespace {
+
+constexpr int kSideBySide = 820;  // pixels of width from which two panels stand beside each other
+constexpr int kOutliersNamed = 4;
+constexpr int kLadderHeight = 300;  // pixels; a longer ladder scrolls
+constexpr int kNotesHeight = 180;
+constexpr int kSpacing = 10;
+constexpr size_t kStepLength = 40;  // letters
+
+QString lastPart(const ObjectInfo& object) {
+    if (!object.path.empty() && object.path.back().kind == PathPart::Kind::key)
+        return QString::fromStdString(object.path.back().text);
+    return QString::fromStdString(object.name).section('.', -1);
+}
+
+// The object that says how far training was: the one with the shortest name, so that "step" of the whole
+// comes before those of its parts.
+ObjectId stepObject(const Catalog& catalog) {
+    ObjectId best = kNone;
+    for (ObjectId i = 0; i < catalog.objects().size(); ++i) {
+        const ObjectInfo& object = catalog.objects()[i];
+        const QString last = lastPart(object);
+        if (last != QLatin1String("step") && last != QLatin1String("global_step") &&
+            last != QLatin1String("iteration"))
+            continue;
+        if (best == kNone || object.name.size() < catalog.objects()[best].name.size()) best = i;
+    }
+    return best;
+}
+
+// The size of all tensors as an index claims it, where it is not what they have: only the reader's note
+// knows.
+std::optional<uint64_t> claimedSize(const Catalog& catalog) {
+    static const QRegularExpression claim(QStringLiteral("total_size of (\\d+) bytes"));
+    for (const Note& note : catalog.notes()) {
+        const QRegularExpressionMatch match = claim.match(QString::fromStdString(note.message));
+        if (match.hasMatch()) return match.captured(1).toULongLong();
+    }
+    return std::nullopt;
+}
+
+QString bigCount(uint64_t count) {
+    const auto value = static_cast<double>(count);
+    if (value >= 1e12) return QStringLiteral("%1 T").arg(value / 1e12, 0, 'f', 2);
+    if (value >= 1e9) return QStringLiteral("%1 B").arg(value / 1e9, 0, 'f', 2);
+    if (value >= 1e6) return QStringLiteral("%1 M").arg(value / 1e6, 0, 'f', 2);
+    return numberText(count);
+}
+
+QBoxLayout* pairLayout(QVBoxLayout* in) {
+    auto* pair = new QBoxLayout(QBoxLayout::LeftToRight);
+    pair->setSpacing(kSpacing);
+    in->addLayout(pair);
+    return pair;
+}
+
+}  // namespace
+
+OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
+    setAccessibleName(tr("Overview"));
+    auto* outer = new QVBoxLayout(this);
+    outer->setContentsMargins(0, 0, 0, 0);
+    scroll_ = new QScrollArea(this);
+    scroll_->setWidgetResizable(true);
+    scroll_->setFrameShape(QFrame::NoFrame);
+    scroll_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+    scroll_->setAccessibleName(tr("Overview"));
+    outer->addWidget(scroll_);
+    content_ = new QWidget(scroll_);
+    auto* layout = new QVBoxLayout(content_);
+    layout->setContentsMargins(kSpacing, kSpacing, kSpacing, kSpacing);
+    layout->setSpacing(kSpacing);
+    scroll_->setWidget(content_);
+
+    verdict_ = new VerdictStrip(session_, content_);
+    connect(verdict_, &VerdictStrip::validateRequested, this, &OverviewPage::validateRequested);
+    connect(verdict_, &VerdictStrip::convertRequested, this, &OverviewPage::convertRequested);
+    layout->addWidget(verdict_);
+    makeCards();
+    layout->addWidget(cards_);
+    makeDtypes();
+    makeMesh();
+    upper_ = pairLayout(layout);
+    upper_->addWidget(dtypePanel_, 3);
+    upper_->addWidget(meshPanel_, 2);
+    makeIcicle();
+    layout->addWidget(modulePanel_);
+    makeRanks();
+    makeLadder();
+    lower_ = pairLayout(layout);
+    lower_->addWidget(rankPanel_, 3);
+    lower_->addWidget(ladderPanel_, 2);
+    makeNotes();
+    layout->addWidget(notePanel_);
+    layout->addStretch(1);
+
+    connect(&session_, &Session::stateChanged, this, &OverviewPage::refreshCheckpoint);
+    connect(&session_, &Session::factsChanged, this, &OverviewPage::refreshFacts);
+    connect(&session_.selection(), &Selection::changed, this, &OverviewPage::refreshSelection);
+    refreshCheckpoint();
+    if (session_.hasFacts()) refreshFacts();
+}
+
+OverviewPage::~OverviewPage() {
+    stepTicket_.drop();
+}
+
+void OverviewPage::setSuppressions(const Suppressions* suppressions) {
+    verdict_->setSuppressions(suppressions);
+}
+
+// ------------------------------------------------------------------ making
+
+void OverviewPage::makeCards() {
+    cards_ = new CardGrid(content_);
+    cards_->setAccessibleName(tr("Figures"));
+    QSizePolicy policy(QSizePolicy::Expanding, QSizePolicy::Fixed);
+    policy.setHeightForWidth(true);
+    cards_->setSizePolicy(policy);
+    format_ = cards_->add(tr("Format"));
+    step_ = cards_->add(tr("Step"));
+    bytes_ = cards_->add(tr("Tensor bytes"));
+    claimed_ = cards_->add(tr("Claimed bytes"));
+    parameters_ = cards_->add(tr("Elements"));
+    tensors_ = cards_->add(tr("Tensors"));
+    chunks_ = cards_->add(tr("Chunks"));
+    files_ = cards_->add(tr("Files"));
+    ranks_ = cards_->add(tr("Ranks"));
+    objects_ = cards_->add(tr("Objects"));
+}
+
+void OverviewPage::makeDtypes() {
+    dtypePanel_ = new Panel(tr("Bytes by dtype"), content_);
+    dtypes_ = new ShareBar(dtypePanel_);
+    dtypes_->setAccessibleName(tr("Bytes by dtype"));
+    dtypes_->setToolTip(tr("A click filters the tree to one dtype"));
+    dtypeRows_ = new TextTableModel({tr("Dtype"), tr("Bytes"), tr("Share"), tr("Tensors")}, this);
+    dtypePanel_->setView(dtypes_, makeTable(dtypeRows_, tr("Bytes by dtype, as a table"), dtypePanel_));
+    dtypePanel_->setExports({QStringLiteral("dtypes"), dtypes_, [this] { return dtypeRows_; }});
+    connect(dtypes_, &ShareBar::activated, this, [this](int share) {
+        session_.selection().setFilter(QStringLiteral("dtype:") +
+                                       toQString(dtypeName(dtypeOf_[static_cast<size_t>(share)])));
+    });
+}
+
+void OverviewPage::makeIcicle() {
+    modulePanel_ = new Panel(tr("Bytes by module"), content_);
+    icicle_ = new Icicle(modulePanel_);
+    moduleRows_ = new TextTableModel({tr("Module"), tr("Bytes"), tr("Share"), tr("Tensors")}, this);
+    QTableView* table = makeTable(moduleRows_, tr("Bytes by module, as a table"), modulePanel_);
+    modulePanel_->setView(icicle_, table);
+    modulePanel_->setExports({QStringLiteral("modules"), icicle_, [this] { return moduleRows_; }});
+    modulePanel_->setMenuBuilder([this](QMenu& menu) {
+        const ModuleTree::Node node = icicle_->current();
+        if (!session_.hasFacts() || node == ModuleTree::kRoot) return;
+        menu.addAction(tr("Copy name"), this,
+                       [this, name = session_.facts()->tree.fullName(node)] { copyText(toQString(name)); });
+        menu.addAction(tr("Zoom in"), this, [this, node] { icicle_->zoomTo(node); });
+        QAction* out = menu.addAction(tr("Zoom out"), icicle_, &Icicle::zoomOut);
+        out->setEnabled(icicle_->top() != ModuleTree::kRoot);
+    });
+    connect(icicle_, &Icicle::selected, this, [this](ModuleTree::Node node) {
+        const ModuleTree& tree = session_.facts()->tree;
+        if (tree.tensor(node) != kNone)
+            session_.selection().selectTensor(tree.tensor(node));
+        else
+            session_.selection().selectModule(QString::fromStdString(std::string(tree.fullName(node))));
+    });
+    connect(table, &QTableView::clicked, this, [this](const QModelIndex& index) {
+        session_.selection().selectModule(moduleRows_->index(index.row(), 0).data().toString());
+    });
+}
+
+void OverviewPage::makeRanks() {
+    rankPanel_ = new Panel(tr("Bytes per rank"), content_);
+    rankChart_ = new RankChart(rankPanel_);
+    rankRows_ = new TextTableModel({tr("Rank"), tr("Place"), tr("Bytes"), tr("Against median"), tr("Tensors"),
+                                    tr("Chunks"), tr("State")},
+                                   this);
+    QTableView* table = makeTable(rankRows_, tr("Bytes per rank, as a table"), rankPanel_);
+    sorted_ = new QCheckBox(tr("Largest first"), rankPanel_);
+    sorted_->setAccessibleName(tr("Ranks with the most bytes first"));
+    rankPanel_->addToTitle(sorted_);
+    rankPanel_->setView(rankChart_, table);
+    outliers_ = rankPanel_->addCaption();
+    rankPanel_->setExports({QStringLiteral("ranks"), rankChart_, [this] { return rankRows_; }});
+    connect(sorted_, &QCheckBox::toggled, rankChart_, &RankChart::setSorted);
+    connect(rankChart_, &RankChart::selected, this,
+            [this](const std::vector<uint32_t>& ranks) { session_.selection().selectRanks(ranks); });
+    connect(table, &QTableView::clicked, this, [this](const QModelIndex& index) {
+        session_.selection().selectRanks({static_cast<uint32_t>(rankRows_->source(index.row()))});
+    });
+}
+
+void OverviewPage::makeMesh() {
+    meshPanel_ = new Panel(tr("Mesh of ranks"), content_);
+    mesh_ = new QLabel(meshPanel_);
+    mesh_->setTextFormat(Qt::PlainText);
+    mesh_->setWordWrap(true);
+    mesh_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    mesh_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
+    mesh_->setAccessibleName(tr("Mesh of ranks and its evidence"));
+    meshPanel_->setView(mesh_);
+    meshPanel_->setMenuBuilder(
+        [this](QMenu& menu) { menu.addAction(tr("Copy"), this, [this] { copyText(mesh_->text()); }); });
+}
+
+void OverviewPage::makeLadder() {
+    ladderPanel_ = new Panel(tr("Layers and where they lie"), content_);
+    auto* scroll = new QScrollArea(ladderPanel_);
+    scroll->setWidgetResizable(true);
+    scroll->setFrameShape(QFrame::NoFrame);
+    scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+    scroll->setFocusPolicy(Qt::NoFocus);
+    scroll->setAccessibleName(tr("Layers"));
+    ladder_ = new LayerLadder(scroll);
+    scroll->setWidget(ladder_);
+    folded_ = new QCheckBox(tr("Fold equal layers"), ladderPanel_);
+    folded_->setAccessibleName(folded_->text());
+    folded_->setChecked(true);
+    ladderPanel_->addToTitle(folded_);
+    layerRows_ = new TextTableModel(
+        {tr("Layer"), tr("Bytes"), tr("Tensors"), tr("Stages"), tr("Ranks"), tr("State")}, this);
+    ladderPanel_->setView(scroll, makeTable(layerRows_, tr("Layers, as a table"), ladderPanel_));
+    ladderPanel_->setExports({QStringLiteral("layers"), ladder_, [this] { return layerRows_; }});
+    connect(folded_, &QCheckBox::toggled, ladder_, &LayerLadder::setFolded);
+    connect(ladder_, &LayerLadder::selected, this,
+            [this](const QString& name) { session_.selection().selectModule(name); });
+}
+
+void OverviewPage::makeNotes() {
+    notePanel_ = new Panel(tr("What the reader noticed"), content_);
+    noteRows_ = new TextTableModel({tr("Severity"), tr("Note"), tr("Where"), tr("Rule")}, this);
+    QTableView* table = makeTable(noteRows_, tr("Notes of the reader"), notePanel_);
+    notePanel_->setView(table);
+    notePanel_->setExports({QStringLiteral("notes"), nullptr, [this] { return noteRows_; }});
+    connect(table, &QTableView::activated, this, [this](const QModelIndex& index) {
+        const Note& note = session_.catalog().notes()[static_cast<size_t>(noteRows_->source(index.row()))];
+        if (const TensorId t = session_.catalog().find(note.tensor); t != kNone)
+            session_.selection().selectTensor(t);
+    });
+}
+
+void OverviewPage::arrange() {
+    const QBoxLayout::Direction direction =
+        width() >= kSideBySide ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom;
+    for (QBoxLayout* pair : {upper_, lower_})
+        pair->setDirection(direction);
+}
+
+void OverviewPage::resizeEvent(QResizeEvent* event) {
+    QWidget::resizeEvent(event);
+    arrange();
+}
+
+// ------------------------------------------------------------------ filling
+
+void OverviewPage::refreshCheckpoint() {
+    if (shown_ == session_.checkpoint() && shown_) return;
+    shown_ = session_.checkpoint();
+    stepTicket_.drop();
+    icicle_->setFacts(nullptr, nullptr);
+    rankChart_->setBars({}, 0);
+    outliers_->hide();
+    ladder_->setLayers({}, 0, {}, false);
+    for (TextTableModel* rows : {dtypeRows_, moduleRows_, rankRows_, layerRows_, noteRows_})
+        rows->setContent({});
+    content_->setEnabled(shown_ != nullptr);
+    refreshCards();
+    refreshDtypes();
+    refreshNotes();
+    mesh_->setText(tr("…"));
+    rankPanel_->setVisible(shown_ && session_.catalog().rankCount() > 1);
+    meshPanel_->setVisible(shown_ != nullptr);
+    ladderPanel_->hide();
+}
+
+void OverviewPage::refreshFacts() {
+    if (!shown_ || !session_.hasFacts()) return;
+    refreshSizes();
+    refreshModules();
+    refreshRanks();
+    refreshMesh();
+    refreshLadder();
+    refreshSelection(session_.selection().current());
+}
+
+void OverviewPage::refreshSelection(const Selected& now) {
+    rankChart_->setSelected(now.ranks);
+    ladder_->setSelected(now.module);
+    if (!session_.hasFacts()) return;
+    const ModuleTree& tree = session_.facts()->tree;
+    if (now.tensor != kNone)
+        icicle_->setCurrent(tree.nodeOf(now.tensor));
+    else
+        icicle_->setCurrent(now.module.isEmpty() ? ModuleTree::kRoot : tree.find(now.module.toStdString()));
+}
+
+void OverviewPage::refreshCards() {
+    const bool open = shown_ != nullptr;
+    cards_->setVisible(open);
+    if (!open) return;
+    const Catalog& catalog = shown_->catalog();
+    format_->setValue(toQString(catalog.format()) +
+                      (catalog.variant().empty() ? QString() : ", " + toQString(catalog.variant())));
+    format_->setNote(catalog.writer().empty() ? QString()
+                                              : tr("written by %1").arg(toQString(catalog.writer())));
+    bytes_->setValue(sizeText(catalog.totalBytes()));
+    parameters_->setValue(bigCount(catalog.totalParameters()));
+    parameters_->setNote(catalog.totalParameters() >= 1'000'000 ? numberText(catalog.totalParameters())
+                                                                : QString());
+    size_t optimizer = 0, aliases = 0;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        optimizer += catalog.role(t) == Role::optimizer;
+        aliases += catalog.aliasOf(t) != kNone;
+    }
+    tensors_->setValue(numberText(catalog.tensorCount()));
+    QStringList kinds;
+    if (optimizer > 0) kinds += tr("%1 of the optimizer").arg(numberText(optimizer));
+    if (aliases > 0) kinds += countedText(aliases, tr("1 alias"), tr("%1 aliases"));
+    tensors_->setNote(kinds.join(QStringLiteral(", ")));
+    chunks_->setValue(numberText(catalog.chunkCount()));
+    chunks_->setNote(catalog.tensorCount() > 0 ? tr("%1 for each tensor")
+                                                     .arg(static_cast<double>(catalog.chunkCount()) /
+                                                              static_cast<double>(catalog.tensorCount()),
+                                                          0, 'f', 1)
+                                               : QString());
+    uint64_t stored = 0;
+    size_t missing = 0;
+    for (const FileInfo& file : catalog.files()) {
+        stored += file.size;
+        missing += file.referenced && file.state != FileInfo::State::present;
+    }
+    files_->setValue(numberText(catalog.files().size()));
+    files_->setMarked(missing > 0);
+    files_->setNote(missing > 0 ? tr("%1 not there").arg(numberText(missing))
+                                : tr("%1 on disk").arg(sizeText(stored)));
+    ranks_->setValue(numberText(catalog.rankCount()));
+    objects_->setValue(numberText(catalog.objects().size()));
+    objects_->setNote(catalog.objects().empty() ? tr("nothing but tensors")
+                                                : tr("entries that are no tensors"));
+
+    const std::optional<uint64_t> claim = claimedSize(catalog);
+    claimed_->setVisible(claim.has_value());
+    if (claim) {
+        const bool more = *claim > catalog.totalBytes();
+        const uint64_t off = more ? *claim - catalog.totalBytes() : catalog.totalBytes() - *claim;
+        claimed_->setValue(sizeText(*claim));
+        claimed_->setNote(more ? tr("%1 more than there is").arg(sizeText(off))
+                               : tr("%1 less than there is").arg(sizeText(off)));
+        claimed_->setMarked(true);
+    }
+    bytes_->setNote(claim ? tr("computed from shapes") : QString());
+    readStep();
+    refreshSizes();
+}
+
+// What only the facts know: how many tensors are damaged, and the usual size of a rank.
+void OverviewPage::refreshSizes() {
+    const auto& facts = session_.facts();
+    tensors_->setMarked(facts && facts->damagedTensors > 0);
+    if (facts && facts->damagedTensors > 0)
+        tensors_->setNote(tr("%1 damaged").arg(numberText(facts->damagedTensors)));
+    ranks_->setNote(facts && session_.catalog().rankCount() > 1
+                        ? tr("median %1").arg(sizeText(facts->medianRankBytes))
+                        : QString());
+    cards_->arrange();
+}
+
+void OverviewPage::readStep() {
+    const ObjectId object = stepObject(shown_->catalog());
+    step_->setVisible(object != kNone);
+    if (object == kNone) return;
+    const ObjectInfo& info = shown_->catalog().objects()[object];
+    step_->setNote(toQString(info.name));
+    const auto show = [this](const Value& value) {
+        const bool number = value && (value.kind() == ValueKind::integer || value.kind() == ValueKind::real);
+        step_->setVisible(number);
+        if (number) step_->setValue(toQString(valueRepr(value, kStepLength)));
+        cards_->arrange();
+    };
+    if (info.value) return show(info.value);
+    stepTicket_ = session_.tasks().run<Value>(
+        tr("Reading the step"),
+        [engine = session_.enginePtr(), checkpoint = shown_, object](const TaskContext& context) {
+            return engine->object(checkpoint, object, context);
+        },
+        [this, show](Result<Value> answer) { show(answer.ok() ? *answer : Value()); });
+}
+
+void OverviewPage::refreshDtypes() {
+    dtypeOf_.clear();
+    const std::vector<DtypeShare> order = shown_ ? dtypeShares(shown_->catalog()) : std::vector<DtypeShare>();
+    std::vector<ShareBar::Share> shares;
+    for (const DtypeShare& share : order) {
+        dtypeOf_.push_back(share.dtype);
+        shares.push_back({toQString(dtypeName(share.dtype)), static_cast<double>(share.bytes),
+                          sizeText(share.bytes), categoryColor(static_cast<uint32_t>(shares.size()))});
+    }
+    dtypes_->setShares(std::move(shares));
+    dtypePanel_->setVisible(!order.empty());
+    dtypeRows_->setContent(dtypeRows(order));
+}
+
+void OverviewPage::refreshModules() {
+    icicle_->setFacts(shown_, session_.facts());
+    moduleRows_->setContent(moduleRows(shown_, session_.facts()));
+}
+
+void OverviewPage::refreshRanks() {
+    const auto facts = session_.facts();
+    const auto count = static_cast<uint32_t>(facts->ranks.size());
+    rankPanel_->setVisible(count > 1);
+    std::vector<RankBar> bars;
+    bars.reserve(count);
+    for (uint32_t r = 0; r < count; ++r) {
+        bars.push_back({r, facts->ranks[r].bytes, facts->ranks[r].health,
+                        facts->mesh ? toQString(rankLabel(facts->mesh, r)) : QString()});
+    }
+    rankChart_->setBars(std::move(bars), facts->medianRankBytes);
+    const std::vector<uint32_t>& outliers = rankChart_->outliers();
+    QStringList named;
+    for (size_t i = 0; i < outliers.size() && i < kOutliersNamed; ++i) {
+        const uint32_t r = outliers[i];
+        named += tr("rank %1 holds %2 (%3)")
+                     .arg(r)
+                     .arg(sizeText(facts->ranks[r].bytes),
+                          againstMedian(facts->ranks[r].bytes, facts->medianRankBytes));
+    }
+    QString text = outliers.empty()
+                       ? tr("No rank stands out: all lie near the median.")
+                       : countedText(outliers.size(), tr("1 rank stands out: "), tr("%1 ranks stand out: ")) +
+                             named.join(QStringLiteral(", ")) +
+                             (outliers.size() > kOutliersNamed ? QStringLiteral(", …") : QStringLiteral("."));
+    std::vector<uint32_t> damaged;
+    for (uint32_t r = 0; r < count; ++r) {
+        if (facts->ranks[r].health > Health::unread) damaged.push_back(r);
+    }
+    if (!damaged.empty()) {
+        QStringList names;
+        for (size_t i = 0; i < damaged.size() && i < kOutliersNamed; ++i)
+            names += tr("rank %1 (%2)").arg(damaged[i]).arg(healthName(facts->ranks[damaged[i]].health));
+        text += tr(" Damaged: %1%2")
+                    .arg(names.join(QStringLiteral(", ")),
+                         damaged.size() > kOutliersNamed
+                             ? tr(" and %1 more.").arg(damaged.size() - kOutliersNamed)
+                             : QStringLiteral("."));
+    }
+    outliers_->setText(text);
+    outliers_->setVisible(count > 1);
+
+    rankRows_->setContent(rankRows(facts));
+}
+
+void OverviewPage::refreshMesh() {
+    const std::optional<Mesh>& mesh = session_.facts()->mesh;
+    if (!mesh) {
+        mesh_->setText(session_.catalog().rankCount() > 1
+                           ? tr("No mesh is declared, and the way tensors are cut suggests none.")
+                           : tr("One rank wrote all of it; there is no mesh."));
+        return;
+    }
+    QStringList axes;
+    for (const MeshAxis& axis : mesh->axes)
+        axes += QStringLiteral("%1 = %2").arg(toQString(axis.name)).arg(axis.size);
+    QString text = axes.join(QStringLiteral(" × ")) + "\n" +
+                   (mesh->source == Mesh::Source::declared ? tr("Declared by the checkpoint.")
+                                                           : tr("Inferred from how tensors are cut:"));
+    for (const std::string& sentence : mesh->evidence)
+        text += QStringLiteral("\n• ") + toQString(sentence);
+    mesh_->setText(text);
+}
+
+void OverviewPage::refreshLadder() {
+    const auto facts = session_.facts();
+    const int stage = facts->mesh ? facts->mesh->axisIndex("pp") : -1;
+    const bool stages = stage >= 0 && facts->mesh->ranks() >= session_.catalog().rankCount();
+    const uint32_t columns =
+        stages ? facts->mesh->axes[static_cast<size_t>(stage)].size : session_.catalog().rankCount();
+    std::vector<LayerLadder::Layer> layers;
+    for (const LayerFacts& layer : facts->layers) {
+        layers.push_back({toQString(layer.name), toQString(layer.group), layer.number,
+                          stages ? layer.stages : layer.ranks, layer.bytes, layer.health});
+    }
+    ladderPanel_->setVisible(!layers.empty() && columns > 1);
+    ladder_->setLayers(std::move(layers), columns, stages ? tr("stage") : tr("rank"), stages);
+    layerRows_->setContent(layerRows(facts, stages));
+    const int height = ladder_->sizeHint().height();
+    ladderPanel_->setMinimumHeight(std::min(height, kLadderHeight) + ladderPanel_->fontMetrics().height() +
+                                   40);
+}
+
+void OverviewPage::refreshNotes() {
+    noteRows_->setContent(shown_ ? noteRows(shown_) : TextTableModel::Content());
+    const int rows = noteRows_->rowCount();
+    notePanel_->setVisible(rows > 0);
+    auto* table = notePanel_->findChild<QTableView*>();
+    const int line = table->verticalHeader()->defaultSectionSize();
+    table->setFixedHeight(
+        std::min(kNotesHeight, table->horizontalHeader()->sizeHint().height() + rows * line + 8));
+    fitColumns(*table);
+    // The sentence takes what the others leave.
+    table->horizontalHeader()->setStretchLastSection(false);
+    table->horizontalHeader()->setSectionResizeMode(1, QHeaderView::Stretch);
+}
 
 }  // namespace shardscope::ui

@@ -1,24 +1,86 @@
-// What a checkpoint holds, at a glance: cards, dtypes, bytes by module and by rank, mesh with its evidence, layers and
-// stages, and the verdict with what was not checked.
+// What a checkpoint holds, at a glance: cards, dtypes, bytes by module and by rank, mesh with its evidence,
+// layers and stages, and the verdict with what was not checked.
 #pragma once
 
 #include <QWidget>
 
 #include "ui/models/session.h"
+#include "ui/models/text_table_model.h"
+
+class QBoxLayout;
+class QCheckBox;
+class QLabel;
+class QScrollArea;
 
 namespace shardscope::ui {
+
+class Card;
+class CardGrid;
+class Icicle;
+class LayerLadder;
+class Panel;
+class RankChart;
+class ShareBar;
+class Suppressions;
+class VerdictStrip;
 
 class OverviewPage : public QWidget {
     Q_OBJECT
   public:
     explicit OverviewPage(Session& session, QWidget* parent = nullptr);
+    ~OverviewPage() override;
+
+    // Findings accepted there do not count against the verdict. Must outlive the page.
+    void setSuppressions(const Suppressions* suppressions);
 
   signals:
     void validateRequested();
     void convertRequested();
 
+  protected:
+    void resizeEvent(QResizeEvent* event) override;
+
   private:
+    void makeCards();
+    void makeDtypes();
+    void makeIcicle();
+    void makeRanks();
+    void makeMesh();
+    void makeLadder();
+    void makeNotes();
+    void arrange();
+
+    void refreshCheckpoint();
+    void refreshFacts();
+    void refreshSelection(const Selected& now);
+    void refreshCards();
+    void refreshSizes();
+    void refreshDtypes();
+    void refreshModules();
+    void refreshRanks();
+    void refreshMesh();
+    void refreshLadder();
+    void refreshNotes();
+    void readStep();
+
     Session& session_;
+    CheckpointPtr shown_;
+    Ticket stepTicket_;
+    QScrollArea* scroll_;
+    QWidget* content_;
+    VerdictStrip* verdict_;
+    CardGrid* cards_;
+    Card *format_, *step_, *bytes_, *claimed_, *parameters_, *tensors_, *chunks_, *files_, *ranks_, *objects_;
+    QBoxLayout *upper_, *lower_;  // two panels each, side by side where there is room
+    Panel *dtypePanel_, *modulePanel_, *rankPanel_, *meshPanel_, *ladderPanel_, *notePanel_;
+    ShareBar* dtypes_;
+    std::vector<DType> dtypeOf_;  // by share
+    Icicle* icicle_;
+    RankChart* rankChart_;
+    QLabel *outliers_, *mesh_;
+    QCheckBox *sorted_, *folded_;
+    LayerLadder* ladder_;
+    TextTableModel *dtypeRows_, *moduleRows_, *rankRows_, *layerRows_, *noteRows_;
 };
 
 }  // namespace shardscope::ui

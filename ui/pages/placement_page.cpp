@@ -1,7 +1,563 @@
 #include "ui/pages/placement_page.h"
 
+#include <QComboBox>
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QMenu>
+#include <QPainter>
+#include <QPushButton>
+#include <QScopedValueRollback>
+#include <QSplitter>
+#include <QStackedWidget>
+#include <QTableView>
+#include <QToolButton>
+#include <algorithm>
+#include <numeric>
+
+#include "ui/models/chunk_table_model.h"
+#include "ui/models/texts.h"
+#include "ui/widgets/exporting.h"
+#include "ui/widgets/legend.h"
+#include "ui/widgets/minimap.h"
+#include "ui/widgets/placement_map.h"
+#include "ui/widgets/theme.h"
+
 namespace shardscope::ui {
 
-PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent), session_(session) {}
+namespace {
+
+constexpr size_t kAllOrders = 3;  // up to so many axes every order is offered
+
+// Orders of axes worth offering, the mesh's own first.
+std::vector<std::vector<int>> axisOrders(size_t axes) {
+    std::vector<int> own(axes);
+    std::iota(own.begin(), own.end(), 0);
+    std::vector<std::vector<int>> orders;
+    if (axes <= kAllOrders) {
+        std::vector<int> order = own;
+        do
+            orders.push_back(order);
+        while (std::next_permutation(order.begin(), order.end()));
+        return orders;
+    }
+    orders.push_back(own);
+    for (const bool toFront : {true, false}) {
+        for (size_t i = 0; i < axes; ++i) {
+            std::vector<int> order = own;
+            const int axis = order[i];
+            order.erase(order.begin() + static_cast<std::ptrdiff_t>(i));
+            order.insert(toFront ? order.begin() : order.end(), axis);
+            if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(order);
+        }
+    }
+    return orders;
+}
+
+QToolButton* toolButton(const QString& text, const QString& name, const QString& tip, QWidget* parent) {
+    auto* button = new QToolButton(parent);
+    button->setText(text);
+    button->setAccessibleName(name);
+    button->setToolTip(tip);
+    button->setFocusPolicy(Qt::TabFocus);
+    return button;
+}
+
+}  // namespace
+
+PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
+    setAccessibleName(tr("Placement"));
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(8, 6, 8, 4);
+    layout->setSpacing(4);
+    layout->addWidget(makeToolbar());
+
+    stack_ = new QStackedWidget(this);
+    auto* content = new QWidget(this);
+    auto* contentLayout = new QVBoxLayout(content);
+    contentLayout->setContentsMargins(0, 0, 0, 0);
+    contentLayout->setSpacing(4);
+    legend_ = new Legend(content);
+    contentLayout->addWidget(legend_);
+    splitter_ = new QSplitter(Qt::Vertical, content);
+    auto* mapPane = new QWidget(splitter_);
+    auto* mapLayout = new QHBoxLayout(mapPane);
+    mapLayout->setContentsMargins(0, 0, 0, 0);
+    mapLayout->setSpacing(0);
+    map_ = new PlacementMap(mapPane);
+    minimap_ = new Minimap(map_);
+    mapLayout->addWidget(map_, 1);
+    mapLayout->addWidget(new SeverityStrip(map_, mapPane));
+    splitter_->addWidget(mapPane);
+    splitter_->addWidget(makeTable());
+    splitter_->setStretchFactor(0, 3);
+    splitter_->setStretchFactor(1, 1);
+    splitter_->setChildrenCollapsible(false);
+    contentLayout->addWidget(splitter_, 1);
+    cellLabel_ = new QLabel(content);
+    cellLabel_->setTextFormat(Qt::PlainText);
+    cellLabel_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    cellLabel_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed);
+    cellLabel_->setAccessibleName(tr("Current cell"));
+    contentLayout->addWidget(cellLabel_);
+    stack_->addWidget(content);
+    stack_->addWidget(makeEmptyState());
+    layout->addWidget(stack_, 1);
+    fillLegend();
+
+    connect(map_, &PlacementMap::currentChanged, this, &PlacementPage::cellTaken);
+    connect(map_, &PlacementMap::activated, this, &PlacementPage::openCell);
+    connect(map_, &PlacementMap::columnPicked, this, &PlacementPage::pickColumn);
+    connect(map_, &PlacementMap::menuRequested, this, &PlacementPage::showMenu);
+    connect(map_, &PlacementMap::regionChanged, this, [this](const QRect& cells) {
+        if (!cells.isEmpty() && !asTable_->isChecked())
+            asTable_->setChecked(true);
+        else
+            fillTable();
+    });
+    connect(&session, &Session::stateChanged, this, [this] {
+        showState();
+        invalidate();
+    });
+    connect(&session, &Session::visibleChanged, this, &PlacementPage::invalidate);
+    connect(&session, &Session::factsChanged, this, [this] {
+        fillAxisOrders();
+        invalidate();
+    });
+    connect(&session.selection(), &Selection::changed, this, [this](const Selected& now) { follow(now); });
+    later_.setSingleShot(true);
+    later_.setInterval(0);
+    connect(&later_, &QTimer::timeout, this, &PlacementPage::build);
+    fillAxisOrders();
+    showState();
+}
+
+PlacementPage::~PlacementPage() {
+    buildTicket_.drop();
+    tableTicket_.drop();
+}
+
+QWidget* PlacementPage::makeToolbar() {
+    auto* bar = new QWidget(this);
+    auto* row = new QHBoxLayout(bar);
+    row->setContentsMargins(0, 0, 0, 0);
+    row->setSpacing(4);
+    axesLabel_ = new QLabel(tr("&Order of ranks"), bar);
+    axes_ = new QComboBox(bar);
+    axes_->setAccessibleName(tr("Order of ranks"));
+    axes_->setToolTip(tr("Axes of the mesh that order the columns, outermost first"));
+    axesLabel_->setBuddy(axes_);
+    foldRows_ = toolButton(
+        tr("Fold layers"), tr("Fold layers"),
+        tr("Show tensors of layers that are placed alike as one row; the odd one out stands alone"), bar);
+    foldColumns_ = toolButton(tr("Fold ranks"), tr("Fold ranks"),
+                              tr("Show ranks that hold exactly the same as one column"), bar);
+    for (QToolButton* button : {foldRows_, foldColumns_}) {
+        button->setCheckable(true);
+        connect(button, &QToolButton::toggled, this, &PlacementPage::invalidate);
+    }
+    foldRows_->setChecked(true);
+    auto* out = toolButton(QStringLiteral("−"), tr("Zoom out"), tr("Zoom out (-)"), bar);
+    auto* in = toolButton(QStringLiteral("+"), tr("Zoom in"), tr("Zoom in (+)"), bar);
+    auto* fit = toolButton(tr("Fit"), tr("Fit all in view"), tr("Bring all into view (F)"), bar);
+    auto* previous =
+        toolButton(QStringLiteral("◂"), tr("Previous finding"), tr("Previous finding (Shift+N)"), bar);
+    auto* next = toolButton(QStringLiteral("▸"), tr("Next finding"), tr("Next finding (N)"), bar);
+    auto* overview = toolButton(tr("Overview"), tr("Overview in the corner"),
+                                tr("Show the whole map in the corner while zoomed in"), bar);
+    overview->setCheckable(true);
+    overview->setChecked(true);
+    asTable_ = toolButton(tr("Show as table"), tr("Show as table"),
+                          tr("List the chunks of the marked region, or of all rows and ranks"), bar);
+    asTable_->setCheckable(true);
+    row->addWidget(axesLabel_);
+    row->addWidget(axes_);
+    row->addSpacing(8);
+    row->addWidget(foldRows_);
+    row->addWidget(foldColumns_);
+    row->addSpacing(8);
+    row->addWidget(out);
+    row->addWidget(in);
+    row->addWidget(fit);
+    row->addSpacing(8);
+    auto* findings = new QLabel(tr("Findings"), bar);
+    row->addWidget(findings);
+    row->addWidget(previous);
+    row->addWidget(next);
+    row->addStretch(1);
+    row->addWidget(overview);
+    row->addWidget(asTable_);
+    connect(axes_, &QComboBox::activated, this, &PlacementPage::invalidate);
+    connect(out, &QToolButton::clicked, this, [this] { map_->zoomOut(); });
+    connect(in, &QToolButton::clicked, this, [this] { map_->zoomIn(); });
+    connect(fit, &QToolButton::clicked, this, [this] { map_->fit(); });
+    const auto find = [this](bool forward) {
+        if (!map_->nextFinding(forward)) cellLabel_->setText(tr("Nothing on this map is worse than ok."));
+    };
+    connect(previous, &QToolButton::clicked, this, [find] { find(false); });
+    connect(next, &QToolButton::clicked, this, [find] { find(true); });
+    connect(overview, &QToolButton::toggled, this, [this](bool on) { minimap_->setEnabledByUser(on); });
+    connect(asTable_, &QToolButton::toggled, this, &PlacementPage::showTable);
+    return bar;
+}
+
+QWidget* PlacementPage::makeEmptyState() {
+    auto* page = new QWidget(this);
+    auto* column = new QVBoxLayout(page);
+    emptyLabel_ = new QLabel(page);
+    emptyLabel_->setTextFormat(Qt::PlainText);
+    emptyLabel_->setAlignment(Qt::AlignCenter);
+    emptyLabel_->setWordWrap(true);
+    clearFilter_ = new QPushButton(tr("Clear the filter"), page);
+    connect(clearFilter_, &QPushButton::clicked, this, [this] { session_.selection().setFilter({}); });
+    column->addStretch(1);
+    column->addWidget(emptyLabel_);
+    column->addSpacing(8);
+    column->addWidget(clearFilter_, 0, Qt::AlignHCenter);
+    column->addStretch(2);
+    return page;
+}
+
+QWidget* PlacementPage::makeTable() {
+    tablePane_ = new QWidget(this);
+    auto* column = new QVBoxLayout(tablePane_);
+    column->setContentsMargins(0, 4, 0, 0);
+    column->setSpacing(2);
+    tableLabel_ = new QLabel(tablePane_);
+    tableLabel_->setTextFormat(Qt::PlainText);
+    chunks_ = new ChunkTableModel(session_, this);
+    table_ = new QTableView(tablePane_);
+    table_->setModel(chunks_);
+    table_->setAccessibleName(tr("Chunks of the placement map"));
+    table_->setSelectionBehavior(QAbstractItemView::SelectRows);
+    table_->setSortingEnabled(true);
+    table_->sortByColumn(-1, Qt::AscendingOrder);
+    table_->setAlternatingRowColors(true);
+    table_->setWordWrap(false);
+    table_->verticalHeader()->hide();
+    table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 6);
+    table_->horizontalHeader()->setHighlightSections(false);
+    const int widths[] = {260, 60, 110, 190, 90, 150, 170, 80};
+    for (int c = 0; c < ChunkTableModel::columnCountValue; ++c)
+        table_->setColumnWidth(c, widths[c]);
+    table_->setContextMenuPolicy(Qt::CustomContextMenu);
+    table_->setMinimumHeight(90);
+    enableRowCopy(*table_);
+    connect(table_, &QTableView::activated, this, [this](const QModelIndex& index) {
+        tableRowChosen(index.row());
+        session_.selection().setPage(Page::tensor);
+    });
+    connect(table_, &QTableView::clicked, this,
+            [this](const QModelIndex& index) { tableRowChosen(index.row()); });
+    connect(table_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
+        auto* menu = new QMenu(table_);
+        menu->setAttribute(Qt::WA_DeleteOnClose);
+        for (QAction* action : table_->actions())
+            menu->addAction(action);
+        addExportActions(*menu, {QStringLiteral("placement"), nullptr, [this] { return chunks_; }}, this);
+        menu->popup(table_->viewport()->mapToGlobal(at));
+    });
+    column->addWidget(tableLabel_);
+    column->addWidget(table_, 1);
+    tablePane_->hide();
+    return tablePane_;
+}
+
+void PlacementPage::fillLegend() {
+    const auto tile = [](QPainter& painter, const QRectF& rect, const QRectF& slice) {
+        QColor back = healthColor(Health::ok);
+        back.setAlpha(120);
+        painter.fillRect(rect, back);
+        painter.fillRect(
+            QRectF(rect.left() + slice.left() * rect.width(), rect.top() + slice.top() * rect.height(),
+                   slice.width() * rect.width(), slice.height() * rect.height()),
+            holdColor(0.8));
+        painter.setPen(outlineColor());
+        painter.setBrush(Qt::NoBrush);
+        painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
+    };
+    std::vector<Legend::Entry> entries;
+    entries.push_back({tr("the slice that the rank holds, at its place in the tensor"),
+                       [tile](QPainter& painter, const QRectF& rect) {
+                           tile(painter, rect, {0.25, 0, 0.25, 1});
+                       }});
+    entries.push_back({tr("small to whole share, zoomed out"), [](QPainter& painter, const QRectF& rect) {
+                           for (int x = 0; x < static_cast<int>(rect.width()); ++x)
+                               painter.fillRect(QRectF(rect.left() + x, rect.top(), 1, rect.height()),
+                                                holdColor(x / rect.width()));
+                       }});
+    entries.push_back(Legend::state(Health::missing, tr("bytes missing")));
+    entries.push_back(Legend::state(Health::gap, tr("no owner")));
+    entries.push_back(Legend::state(Health::overlap, tr("claimed twice")));
+    entries.push_back(Legend::state(Health::nonFinite, tr("NaN or infinite")));
+    legend_->setEntries(std::move(entries));
+}
+
+void PlacementPage::fillAxisOrders() {
+    const auto mesh = session_.facts() ? session_.facts()->mesh : std::nullopt;
+    const QString before = axes_->currentText();
+    axes_->clear();
+    if (mesh && !mesh->axes.empty()) {
+        for (const std::vector<int>& order : axisOrders(mesh->axes.size())) {
+            QStringList names;
+            QVariantList value;
+            for (const int axis : order) {
+                names += toQString(mesh->axes[static_cast<size_t>(axis)].name);
+                value += axis;
+            }
+            axes_->addItem(names.join(QStringLiteral(" › ")), value);
+        }
+        axes_->setCurrentIndex(std::max(0, axes_->findText(before)));
+    } else {
+        axes_->addItem(tr("by number"), QVariantList());
+    }
+    axes_->setEnabled(axes_->count() > 1);
+}
+
+// ------------------------------------------------------------------ the matrix
+
+void PlacementPage::showEvent(QShowEvent* event) {
+    QWidget::showEvent(event);
+    if (outdated_) later_.start();
+}
+
+void PlacementPage::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() == QEvent::PaletteChange) legend_->update();
+}
+
+void PlacementPage::invalidate() {
+    outdated_ = true;
+    if (isVisible()) later_.start();
+}
+
+void PlacementPage::build() {
+    outdated_ = false;
+    buildTicket_.drop();
+    showState();
+    if (!session_.checkpoint() || !session_.visibleTree() || session_.visible().empty()) {
+        showMatrix(nullptr);
+        return;
+    }
+    MatrixOptions options;
+    for (const QVariant& axis : axes_->currentData().toList())
+        options.axes.push_back(axis.toInt());
+    options.foldRows = foldRows_->isChecked();
+    options.foldColumns = foldColumns_->isChecked();
+    using Answer = std::shared_ptr<const PlacementMatrix>;
+    buildTicket_ = session_.tasks().run<Answer>(
+        tr("Working out the placement"),
+        [checkpoint = session_.checkpoint(), tree = session_.visibleTree(), facts = session_.facts(),
+         options](const TaskContext& context) -> Result<Answer> {
+            Answer matrix = PlacementMatrix::build(checkpoint, tree, facts, options, context.stop);
+            if (!matrix) return makeError(ErrorCode::cancelled, "cancelled");
+            return matrix;
+        },
+        [this](Result<Answer> answer) {
+            if (answer.ok()) showMatrix(std::move(answer).value());
+        });
+}
+
+void PlacementPage::showMatrix(std::shared_ptr<const PlacementMatrix> matrix) {
+    tableTicket_.drop();
+    map_->setMatrix(std::move(matrix));
+    follow(session_.selection().current());
+    showState();
+    describeCell();
+    if (asTable_->isChecked()) fillTable();
+}
+
+void PlacementPage::showState() {
+    const bool any = session_.checkpoint() && !session_.visible().empty();
+    clearFilter_->setVisible(session_.checkpoint() && session_.filtered());
+    if (!session_.checkpoint()) {
+        emptyLabel_->setText(
+            session_.state() == Session::State::opening
+                ? tr("Opening…")
+                : tr("No checkpoint is open. The map shows which rank holds which slice of which tensor."));
+    } else if (!any) {
+        emptyLabel_->setText(
+            session_.filtered()
+                ? tr("0 of %1 tensors pass the filter.").arg(numberText(session_.catalog().tensorCount()))
+                : tr("This checkpoint holds no tensors."));
+    }
+    stack_->setCurrentIndex(any ? 0 : 1);
+    if (any && !map_->matrix()) cellLabel_->setText(tr("Working out the placement…"));
+}
+
+// ------------------------------------------------------------------ selection
+
+void PlacementPage::follow(const Selected& now) {
+    if (!map_->matrix() || map_->matrix()->checkpoint() != session_.checkpoint()) return;
+    const PlacementMatrix& matrix = *map_->matrix();
+    map_->setSelectedRanks(now.ranks);
+    if (applying_) return;
+    TensorId tensor = now.tensor;
+    if (tensor == kNone && !now.module.isEmpty()) {
+        // A module stands for the first of its tensors.
+        const ModuleTree& tree = *session_.visibleTree();
+        const ModuleTree::Node node = tree.find(now.module.toStdString());
+        if (node != ModuleTree::kRoot && tree.tensorCount(node) > 0)
+            tensor = tree.order()[tree.range(node).first];
+    }
+    const uint32_t row = tensor == kNone ? kNone : matrix.rowOf(tensor);
+    if (row != kNone) {
+        const PlacementMap::Cell current = map_->current();
+        uint32_t column = now.ranks.empty() ? kNone : matrix.columnOf(now.ranks.front());
+        if (column == kNone && current.valid()) column = current.column;
+        if (column == kNone) {
+            const RowDetail detail = matrix.detail(row);
+            column = detail.cells.empty() ? 0 : detail.cells.front().column;
+        }
+        map_->setCurrent({row, column});
+    }
+    describeCell();
+    if (now.chunk != kNone && tablePane_->isVisible()) {
+        if (const int at = chunks_->rowOf(now.chunk); at >= 0) table_->selectRow(at);
+    }
+}
+
+void PlacementPage::cellTaken(uint32_t row, uint32_t column) {
+    const PlacementMatrix& matrix = *map_->matrix();
+    const QScopedValueRollback applying(applying_, true);
+    Selection& selection = session_.selection();
+    // Folded rows stand for several tensors: the one that is selected may stay.
+    TensorId tensor = matrix.row(row).tensor;
+    if (matrix.rowOf(selection.current().tensor) == row) tensor = selection.current().tensor;
+    if (column >= matrix.columnCount()) {
+        selection.selectTensor(tensor);
+    } else {
+        ChunkId chunk = kNone;
+        const uint32_t rank = matrix.column(column).rank;
+        const Catalog& catalog = matrix.catalog();
+        for (ChunkId c = catalog.firstChunk(tensor); c < catalog.endChunk(tensor) && chunk == kNone; ++c) {
+            const uint32_t of = catalog.chunk(tensor, c).rank;
+            if ((of == kNone ? 0 : of) == rank) chunk = c;
+        }
+        selection.selectCell(tensor, rank, chunk);
+    }
+    describeCell();
+}
+
+void PlacementPage::openCell(uint32_t row, uint32_t column) {
+    cellTaken(row, column);
+    session_.selection().setPage(Page::tensor);
+}
+
+void PlacementPage::pickColumn(uint32_t column, bool add) {
+    std::vector<uint32_t> ranks = map_->matrix()->column(column).ranks;
+    if (add) {
+        const std::vector<uint32_t>& before = session_.selection().current().ranks;
+        const bool there = std::find(before.begin(), before.end(), ranks.front()) != before.end();
+        std::vector<uint32_t> all = before;
+        for (const uint32_t rank : ranks) {
+            std::erase(all, rank);
+            if (!there) all.push_back(rank);
+        }
+        ranks = std::move(all);
+    }
+    const QScopedValueRollback applying(applying_, true);
+    session_.selection().selectRanks(std::move(ranks));
+}
+
+void PlacementPage::describeCell() {
+    const QString text = map_->currentText();
+    cellLabel_->setText(
+        text.isEmpty() && map_->matrix()
+            ? tr("%1 tensors in %2 rows, %3 ranks in %4 columns. Click a cell, or use the arrow keys.")
+                  .arg(session_.visible().size())
+                  .arg(map_->matrix()->rowCount())
+                  .arg(session_.catalog().rankCount())
+                  .arg(map_->matrix()->columnCount())
+            : text);
+    cellLabel_->setToolTip(text.isEmpty() ? QString()
+                                          : QStringLiteral("<qt>%1</qt>").arg(text.toHtmlEscaped()));
+}
+
+// ------------------------------------------------------------------ table twin
+
+void PlacementPage::showTable(bool on) {
+    tablePane_->setVisible(on);
+    if (on) {
+        fillTable();
+    } else {
+        tableTicket_.drop();
+        chunks_->clear();
+        map_->clearRegion();
+    }
+}
+
+void PlacementPage::fillTable() {
+    tableTicket_.drop();
+    if (!asTable_->isChecked() || !map_->matrix()) return;
+    QRect cells = map_->region();
+    const bool whole = cells.isEmpty();
+    const auto matrix = map_->matrix();
+    if (whole)
+        cells = QRect(0, 0, static_cast<int>(matrix->columnCount()), static_cast<int>(matrix->rowCount()));
+    tableLabel_->setText(tr("Listing chunks…"));
+    tableTicket_ = session_.tasks().run<std::vector<ChunkId>>(
+        tr("Listing chunks"),
+        [matrix, cells](const TaskContext& context) -> Result<std::vector<ChunkId>> {
+            auto chunks = matrix->chunksIn(
+                static_cast<uint32_t>(cells.top()), static_cast<uint32_t>(cells.bottom()) + 1,
+                static_cast<uint32_t>(cells.left()), static_cast<uint32_t>(cells.right()) + 1, context.stop);
+            SHARDSCOPE_TRY(context.stop.poll());
+            return chunks;
+        },
+        [this, whole, cells](Result<std::vector<ChunkId>> answer) {
+            if (!answer.ok()) return;
+            const QString count = numberText(answer->size());
+            tableLabel_->setText(whole ? tr("%1 chunks of all rows and ranks").arg(count)
+                                       : tr("%1 chunks in the region of %2 rows by %3 columns")
+                                             .arg(count)
+                                             .arg(cells.height())
+                                             .arg(cells.width()));
+            chunks_->setChunks(std::move(answer).value());
+        });
+}
+
+void PlacementPage::tableRowChosen(int row) {
+    const ChunkInfo chunk = session_.catalog().chunk(chunks_->chunk(row));
+    session_.selection().selectChunk(chunk.tensor, chunk.id, chunk.rank, chunk.file);
+}
+
+// ------------------------------------------------------------------ menu
+
+void PlacementPage::showMenu(const QPoint& position) {
+    auto* menu = new QMenu(this);
+    menu->setAttribute(Qt::WA_DeleteOnClose);
+    const PlacementMap::Cell cell = map_->current();
+    if (map_->matrix() && cell.valid()) {
+        const Catalog& catalog = session_.catalog();
+        const TensorId tensor = map_->matrix()->row(cell.row).tensor;
+        const QString name = QString::fromUtf8(catalog.name(tensor).data(),
+                                               static_cast<qsizetype>(catalog.name(tensor).size()));
+        menu->addAction(tr("Open the tensor"), this, [this, cell] { openCell(cell.row, cell.column); });
+        menu->addSeparator();
+        menu->addAction(tr("Copy tensor name"), this, [name] { copyText(name); });
+        menu->addAction(tr("Copy what the cell says"), this,
+                        [text = map_->currentText()] { copyText(text); });
+        const RowDetail detail = map_->matrix()->detail(cell.row);
+        if (const MatrixCell* held = detail.at(cell.column); held && held->chunk != kNone) {
+            const ChunkInfo chunk = catalog.chunk(tensor, held->chunk);
+            if (chunk.file != kNone) {
+                const QString path = filePath(session_.path(), catalog.files()[chunk.file].path);
+                menu->addAction(tr("Copy file path"), this, [path] { copyText(path); });
+                menu->addAction(tr("Copy byte range"), this, [chunk] {
+                    copyText(QStringLiteral("%1-%2").arg(chunk.offset).arg(chunk.offset + chunk.length));
+                });
+                menu->addAction(tr("Show the file"), this, [this, file = chunk.file] {
+                    session_.selection().selectFile(file);
+                    session_.selection().setPage(Page::files);
+                });
+            }
+        }
+        menu->addSeparator();
+    }
+    addExportActions(*menu, {QStringLiteral("placement"), map_->viewport(), nullptr}, this);
+    menu->addAction(tr("Show as table"), this, [this] { asTable_->setChecked(true); });
+    menu->popup(position);
+}
 
 }  // namespace shardscope::ui

@@ -1,19 +1,82 @@
 // The placement map, with what steers it: axis order of ranks, folding, legend, minimap, table twin.
 #pragma once
 
+#include <QTimer>
 #include <QWidget>
+#include <memory>
 
+#include "ui/models/placement_matrix.h"
 #include "ui/models/session.h"
 
+class QComboBox;
+class QLabel;
+class QPushButton;
+class QSplitter;
+class QStackedWidget;
+class QTableView;
+class QToolButton;
+
 namespace shardscope::ui {
+
+class ChunkTableModel;
+class Legend;
+class Minimap;
+class PlacementMap;
 
 class PlacementPage : public QWidget {
     Q_OBJECT
   public:
     explicit PlacementPage(Session& session, QWidget* parent = nullptr);
+    ~PlacementPage() override;
+
+    PlacementMap& map() { return *map_; }
+
+  protected:
+    void showEvent(QShowEvent* event) override;
+    void changeEvent(QEvent* event) override;
 
   private:
+    QWidget* makeToolbar();
+    QWidget* makeEmptyState();
+    QWidget* makeTable();
+    void fillAxisOrders();
+    void invalidate();  // builds the matrix again, now or when the page is next shown
+    void build();
+    void showMatrix(std::shared_ptr<const PlacementMatrix> matrix);
+    void showState();
+    void follow(const Selected& now);
+    void cellTaken(uint32_t row, uint32_t column);
+    void openCell(uint32_t row, uint32_t column);
+    void pickColumn(uint32_t column, bool add);
+    void showTable(bool on);
+    void fillTable();  // with the chunks of the region, or of the whole map
+    void tableRowChosen(int row);
+    void showMenu(const QPoint& position);
+    void describeCell();
+    void fillLegend();
+
     Session& session_;
+    PlacementMap* map_;
+    Minimap* minimap_;
+    Legend* legend_;
+    QStackedWidget* stack_;
+    QSplitter* splitter_;
+    QComboBox* axes_;
+    QLabel* axesLabel_;
+    QToolButton* foldRows_;
+    QToolButton* foldColumns_;
+    QToolButton* asTable_;
+    QLabel* cellLabel_;
+    QLabel* emptyLabel_;
+    QPushButton* clearFilter_;
+    QWidget* tablePane_;
+    QLabel* tableLabel_;
+    QTableView* table_;
+    ChunkTableModel* chunks_;
+    QTimer later_;
+    Ticket buildTicket_, tableTicket_;
+    bool outdated_ = true;
+    bool applying_ = false;  // what changes the selection is this page
 };
 
 }  // namespace shardscope::ui

@@ -1,0 +1,323 @@
+#include "ui/widgets/card.h"
+
+#include <QContextMenuEvent>
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QMenu>
+#include <QPainter>
+#include <QResizeEvent>
+#include <QStackedWidget>
+#include <QTableView>
+#include <QToolButton>
+#include <algorithm>
+
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr int kCardPadding = 10;
+constexpr int kLeastCardWidth = 132;
+constexpr int kMostCardWidth = 320;
+constexpr int kGap = 8;
+constexpr int kRowsMeasured = 40;
+constexpr int kWidestColumn = 420;
+
+void paintBox(QWidget& box) {
+    QPainter painter(&box);
+    painter.setRenderHint(QPainter::Antialiasing);
+    painter.setPen(QPen(gridColor(), 1));
+    painter.setBrush(panelColor());
+    painter.drawRoundedRect(QRectF(box.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 4, 4);
+}
+
+// Paints as a box; QFrame alone knows nothing of the theme's colours.
+class BoxPainter : public QObject {
+  public:
+    explicit BoxPainter(QWidget* of) : QObject(of) { of->installEventFilter(this); }
+    bool eventFilter(QObject* object, QEvent* event) override {
+        if (event->type() == QEvent::Paint) paintBox(*static_cast<QWidget*>(object));
+        return QObject::eventFilter(object, event);
+    }
+};
+
+QLabel* plainLabel(QWidget* parent) {
+    auto* label = new QLabel(parent);
+    label->setTextFormat(Qt::PlainText);
+    return label;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------ Card
+
+Card::Card(const QString& title, QWidget* parent) : QFrame(parent) {
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(kCardPadding, 6, kCardPadding, 6);
+    layout->setSpacing(1);
+    titleLabel_ = plainLabel(this);
+    titleLabel_->setText(title);
+    valueLabel_ = plainLabel(this);
+    valueLabel_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    QFont large = font();
+    large.setPointSizeF(large.pointSizeF() * 1.35);
+    large.setBold(true);
+    valueLabel_->setFont(large);
+    noteLabel_ = plainLabel(this);
+    for (QLabel* label : {titleLabel_, noteLabel_})
+        label->setForegroundRole(QPalette::PlaceholderText);
+    for (QLabel* label : {titleLabel_, valueLabel_, noteLabel_}) {
+        label->setMinimumWidth(0);
+        label->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed);
+        layout->addWidget(label);
+    }
+    layout->addStretch();
+    setValue(QStringLiteral("…"));
+}
+
+void Card::setValue(const QString& value) {
+    value_ = value;
+    update_();
+}
+
+void Card::setNote(const QString& note) {
+    noteLabel_->setProperty("whole", note);
+    update_();
+}
+
+QString Card::note() const {
+    return noteLabel_->property("whole").toString();
+}
+
+void Card::setMarked(bool marked) {
+    marked_ = marked;
+    update_();
+}
+
+void Card::update_() {
+    const int width = std::max(40, this->width() - 2 * kCardPadding);
+    const QString shown = marked_ ? QStringLiteral("⚠ ") + value_ : value_;
+    valueLabel_->setText(valueLabel_->fontMetrics().elidedText(shown, Qt::ElideRight, width));
+    noteLabel_->setText(noteLabel_->fontMetrics().elidedText(note(), Qt::ElideRight, width));
+    const QString whole = note().isEmpty() ? value_ : value_ + "\n" + note();
+    setToolTip(whole.toHtmlEscaped().replace('\n', QLatin1String("<br>")));
+    setAccessibleName(tr("%1: %2").arg(titleLabel_->text(), value_));
+    setAccessibleDescription(note());
+    update();
+}
+
+QSize Card::sizeHint() const {
+    const QString shown = marked_ ? QStringLiteral("⚠ ") + value_ : value_;
+    const int text = std::max({valueLabel_->fontMetrics().horizontalAdvance(shown),
+                               noteLabel_->fontMetrics().horizontalAdvance(note()),
+                               titleLabel_->fontMetrics().horizontalAdvance(titleLabel_->text())});
+    const int height = valueLabel_->fontMetrics().height() + 2 * noteLabel_->fontMetrics().height() + 16;
+    return {text + 2 * kCardPadding + 4, height};
+}
+
+void Card::paintEvent(QPaintEvent*) {
+    paintBox(*this);
+    if (!marked_) return;
+    QPainter painter(this);
+    painter.fillRect(QRect(0, 0, 4, height()), healthColor(Health::missing));
+}
+
+void Card::resizeEvent(QResizeEvent* event) {
+    QFrame::resizeEvent(event);
+    update_();
+}
+
+// ------------------------------------------------------------------ CardGrid
+
+Card* CardGrid::add(const QString& title) {
+    cards_.push_back(new Card(title, this));
+    return cards_.back();
+}
+
+int CardGrid::place(int width, bool move) const {
+    std::vector<Card*> shown;
+    int widest = kLeastCardWidth, height = 0;
+    for (Card* card : cards_) {
+        if (card->isHidden()) continue;
+        shown.push_back(card);
+        widest = std::max(widest, std::min(kMostCardWidth, card->sizeHint().width()));
+        height = std::max(height, card->sizeHint().height());
+    }
+    if (shown.empty()) return 0;
+    const auto count = static_cast<int>(shown.size());
+    const int most = std::clamp((width + kGap) / (widest + kGap), 1, count);
+    // Even rows: nine cards are five and four, not eight and one.
+    const int rows = (count + most - 1) / most;
+    const int columns = (count + rows - 1) / rows;
+    if (move) {
+        for (int i = 0; i < count; ++i) {
+            const int c = i % columns, r = i / columns;
+            const int left = (width + kGap) * c / columns, right = (width + kGap) * (c + 1) / columns - kGap;
+            shown[static_cast<size_t>(i)]->setGeometry(left, r * (height + kGap), right - left, height);
+        }
+    }
+    return rows * (height + kGap) - kGap;
+}
+
+void CardGrid::arrange() {
+    place(width(), true);
+    updateGeometry();
+}
+
+int CardGrid::heightForWidth(int width) const {
+    return place(width, false);
+}
+QSize CardGrid::sizeHint() const {
+    return {800, place(std::max(400, width()), false)};
+}
+QSize CardGrid::minimumSizeHint() const {
+    return {kLeastCardWidth, 40};
+}
+
+void CardGrid::resizeEvent(QResizeEvent* event) {
+    QWidget::resizeEvent(event);
+    place(width(), true);
+}
+
+// ------------------------------------------------------------------ Panel
+
+Panel::Panel(const QString& title, QWidget* parent) : QFrame(parent) {
+    new BoxPainter(this);
+    setAccessibleName(title);
+    layout_ = new QVBoxLayout(this);
+    layout_->setContentsMargins(10, 6, 10, 10);
+    layout_->setSpacing(6);
+    title_ = new QHBoxLayout;
+    title_->setSpacing(8);
+    auto* label = plainLabel(this);
+    label->setText(title);
+    QFont bold = font();
+    bold.setBold(true);
+    label->setFont(bold);
+    title_->addWidget(label);
+    title_->addStretch();
+    menuButton_ = new QToolButton(this);
+    menuButton_->setText(QStringLiteral("⋯"));
+    menuButton_->setAutoRaise(true);
+    menuButton_->setPopupMode(QToolButton::InstantPopup);
+    menuButton_->setStyleSheet(QStringLiteral("QToolButton::menu-indicator { image: none; }"));
+    menuButton_->setToolTip(tr("Copy, export, show as table"));
+    menuButton_->setAccessibleName(tr("Menu of '%1'").arg(title));
+    auto* menu = new QMenu(menuButton_);
+    connect(menu, &QMenu::aboutToShow, this, [this, menu] {
+        menu->clear();
+        fillMenu(*menu);
+    });
+    menuButton_->setMenu(menu);
+    title_->addWidget(menuButton_);
+    layout_->addLayout(title_);
+    empty_ = plainLabel(this);
+    empty_->setWordWrap(true);
+    empty_->setForegroundRole(QPalette::PlaceholderText);
+    empty_->hide();
+    layout_->addWidget(empty_);
+    stack_ = new QStackedWidget(this);
+    layout_->addWidget(stack_, 1);
+}
+
+void Panel::setEmptyText(const QString& text) {
+    empty_->setText(text);
+    empty_->setVisible(!text.isEmpty());
+}
+
+void Panel::setView(QWidget* view, QTableView* twin) {
+    stack_->addWidget(view);
+    twin_ = twin;
+    if (twin) stack_->addWidget(twin);
+    for (QWidget* widget : {view, static_cast<QWidget*>(twin)}) {
+        if (!widget) continue;
+        widget->setContextMenuPolicy(Qt::CustomContextMenu);
+        connect(widget, &QWidget::customContextMenuRequested, this, [this, widget](const QPoint& at) {
+            auto* menu = new QMenu(this);
+            menu->setAttribute(Qt::WA_DeleteOnClose);
+            fillMenu(*menu);
+            menu->popup(widget->mapToGlobal(at));
+        });
+    }
+}
+
+void Panel::addToTitle(QWidget* widget) {
+    title_->insertWidget(title_->count() - 1, widget);
+}
+
+QLabel* Panel::addCaption() {
+    auto* label = plainLabel(this);
+    label->setWordWrap(true);
+    label->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    layout_->addWidget(label);
+    return label;
+}
+
+void Panel::fillMenu(QMenu& menu) {
+    if (build_) build_(menu);
+    if (twin_) {
+        if (!menu.isEmpty()) menu.addSeparator();
+        QAction* table = menu.addAction(tr("Show as table"), this, [this] { showTable(!showsTable()); });
+        table->setCheckable(true);
+        table->setChecked(showsTable());
+    }
+    if (exports_.picture || exports_.rows) {
+        if (!menu.isEmpty()) menu.addSeparator();
+        Exports exports = exports_;
+        if (showsTable()) exports.picture = twin_;
+        addExportActions(menu, exports, this);
+    }
+}
+
+void Panel::showTable(bool table) {
+    if (!twin_) return;
+    stack_->setCurrentIndex(table ? 1 : 0);
+    if (table) fitColumns(*twin_);
+    stack_->currentWidget()->setFocus();
+}
+
+bool Panel::showsTable() const {
+    return stack_->currentIndex() == 1;
+}
+
+// ------------------------------------------------------------------ tables
+
+QTableView* makeTable(QAbstractItemModel* model, const QString& accessibleName, QWidget* parent) {
+    auto* table = new QTableView(parent);
+    table->setModel(model);
+    table->setAccessibleName(accessibleName);
+    table->setSelectionBehavior(QAbstractItemView::SelectRows);
+    table->setSelectionMode(QAbstractItemView::ExtendedSelection);
+    table->setShowGrid(false);
+    table->setAlternatingRowColors(true);
+    table->setWordWrap(false);
+    table->setTextElideMode(Qt::ElideMiddle);
+    table->setTabKeyNavigation(false);
+    table->setHorizontalScrollMode(QAbstractItemView::ScrollPerPixel);
+    table->verticalHeader()->hide();
+    table->verticalHeader()->setSectionResizeMode(QHeaderView::Fixed);
+    table->verticalHeader()->setDefaultSectionSize(table->fontMetrics().height() + 6);
+    table->horizontalHeader()->setDefaultAlignment(Qt::AlignLeft | Qt::AlignVCenter);
+    table->horizontalHeader()->setHighlightSections(false);
+    table->horizontalHeader()->setStretchLastSection(true);
+    table->setSortingEnabled(true);
+    table->horizontalHeader()->setSortIndicator(-1, Qt::AscendingOrder);
+    enableRowCopy(*table);
+    return table;
+}
+
+void fitColumns(QTableView& table) {
+    const QAbstractItemModel* model = table.model();
+    const QFontMetrics metrics = table.fontMetrics();
+    const int rows = std::min(kRowsMeasured, model->rowCount());
+    for (int c = 0; c < model->columnCount(); ++c) {
+        int width = metrics.horizontalAdvance(model->headerData(c, Qt::Horizontal).toString()) + 34;
+        for (int r = 0; r < rows; ++r)
+            width = std::max(width, metrics.horizontalAdvance(model->index(r, c).data().toString()) + 20);
+        table.setColumnWidth(c, std::min(width, kWidestColumn));
+    }
+}
+
+}  // namespace shardscope::ui

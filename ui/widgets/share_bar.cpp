@@ -1,0 +1,176 @@
+#include "ui/widgets/share_bar.h"
+
+#include <QHelpEvent>
+#include <QKeyEvent>
+#include <QPainter>
+#include <QToolTip>
+#include <algorithm>
+
+#include "ui/models/texts.h"
+#include "ui/widgets/painting.h"
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+namespace {
+constexpr int kMargin = 3;
+constexpr int kBarHeight = 26;
+constexpr int kSwatch = 12;
+constexpr double kLeastPiece = 3;  // pixels; a share is never too small to be seen
+}  // namespace
+
+ShareBar::ShareBar(QWidget* parent) : QWidget(parent) {
+    setFocusPolicy(Qt::StrongFocus);
+    QSizePolicy policy(QSizePolicy::Expanding, QSizePolicy::Preferred);
+    policy.setHeightForWidth(true);
+    setSizePolicy(policy);
+}
+
+void ShareBar::setShares(std::vector<Share> shares) {
+    shares_ = std::move(shares);
+    total_ = 0;
+    for (const Share& share : shares_)
+        total_ += share.amount;
+    current_ = -1;
+    QStringList texts;
+    for (size_t i = 0; i < shares_.size(); ++i)
+        texts += entryText(i);
+    setAccessibleDescription(texts.join("; "));
+    updateGeometry();
+    update();
+}
+
+QString ShareBar::entryText(size_t i) const {
+    const Share& share = shares_[i];
+    return QStringLiteral("%1  %2  (%3)")
+        .arg(share.label, share.text, ratioText(total_ > 0 ? share.amount / total_ : 0));
+}
+
+QRectF ShareBar::shareRect(int index) const {
+    const double width = this->width() - 2 * kMargin;
+    const double spare = std::max(0.0, width - kLeastPiece * static_cast<double>(shares_.size()));
+    double x = kMargin;
+    for (int i = 0; i < static_cast<int>(shares_.size()); ++i) {
+        const double share = total_ > 0 ? shares_[static_cast<size_t>(i)].amount / total_ : 0;
+        const double piece = kLeastPiece + spare * share;
+        if (i == index) return {x, kMargin, piece, kBarHeight};
+        x += piece;
+    }
+    return {};
+}
+
+int ShareBar::placeLegend(int width, std::vector<QRect>* places) const {
+    const int line = std::max(fontMetrics().height(), kSwatch) + 4;
+    int x = kMargin, y = kMargin + kBarHeight + 8;
+    for (size_t i = 0; i < shares_.size(); ++i) {
+        const int entry = kSwatch + 6 + fontMetrics().horizontalAdvance(entryText(i)) + 18;
+        if (x > kMargin && x + entry > width) {
+            x = kMargin;
+            y += line;
+        }
+        if (places) places->push_back({x, y, std::min(entry, width - x), line});
+        x += entry;
+    }
+    return y + line + kMargin;
+}
+
+int ShareBar::heightForWidth(int width) const {
+    return placeLegend(width, nullptr);
+}
+QSize ShareBar::sizeHint() const {
+    return {400, heightForWidth(std::max(width(), 300))};
+}
+QSize ShareBar::minimumSizeHint() const {
+    return {200, kBarHeight + 2 * kMargin + fontMetrics().height() + 12};
+}
+
+void ShareBar::paintEvent(QPaintEvent*) {
+    QPainter painter(this);
+    std::vector<QRect> places;
+    placeLegend(width(), &places);
+    for (int i = 0; i < static_cast<int>(shares_.size()); ++i) {
+        const Share& share = shares_[static_cast<size_t>(i)];
+        const QRectF rect = shareRect(i);
+        paintTile(painter, rect, share.color);
+        if (fontMetrics().horizontalAdvance(share.label) + 10 < rect.width())
+            paintTileLabel(painter, rect, share.label, share.color);
+        const QRect& place = places[static_cast<size_t>(i)];
+        paintTile(painter, QRectF(place.x(), place.center().y() - kSwatch / 2.0, kSwatch, kSwatch),
+                  share.color);
+        painter.setPen(palette().color(QPalette::WindowText));
+        const QRect text = place.adjusted(kSwatch + 6, 0, 0, 0);
+        painter.drawText(
+            text, Qt::AlignVCenter | Qt::TextSingleLine,
+            fontMetrics().elidedText(entryText(static_cast<size_t>(i)), Qt::ElideRight, text.width()));
+    }
+    if (hasFocus() && current_ >= 0) paintSelectionFrame(painter, shareRect(current_));
+    if (current_ < 0) paintFocusFrame(painter, *this);
+}
+
+int ShareBar::shareAt(const QPoint& at) const {
+    std::vector<QRect> places;
+    placeLegend(width(), &places);
+    for (int i = 0; i < static_cast<int>(shares_.size()); ++i) {
+        if (shareRect(i).contains(at) || places[static_cast<size_t>(i)].contains(at)) return i;
+    }
+    return -1;
+}
+
+void ShareBar::mousePressEvent(QMouseEvent* event) {
+    const int hit = shareAt(event->pos());
+    if (event->button() != Qt::LeftButton || hit < 0) return QWidget::mousePressEvent(event);
+    current_ = hit;
+    update();
+    emit activated(hit);
+}
+
+void ShareBar::keyPressEvent(QKeyEvent* event) {
+    const int last = static_cast<int>(shares_.size()) - 1;
+    switch (event->key()) {
+        case Qt::Key_Left:
+            current_ = std::max(0, current_ - 1);
+            break;
+        case Qt::Key_Right:
+            current_ = std::min(last, current_ + 1);
+            break;
+        case Qt::Key_Home:
+            current_ = 0;
+            break;
+        case Qt::Key_End:
+            current_ = last;
+            break;
+        case Qt::Key_Return:
+        case Qt::Key_Enter:
+        case Qt::Key_Space:
+            if (current_ >= 0 && current_ <= last) emit activated(current_);
+            return;
+        default:
+            return QWidget::keyPressEvent(event);
+    }
+    update();
+}
+
+void ShareBar::focusInEvent(QFocusEvent* event) {
+    QWidget::focusInEvent(event);
+    update();
+}
+
+void ShareBar::focusOutEvent(QFocusEvent* event) {
+    QWidget::focusOutEvent(event);
+    update();
+}
+
+bool ShareBar::event(QEvent* event) {
+    if (event->type() == QEvent::ToolTip) {
+        auto* help = static_cast<QHelpEvent*>(event);
+        const int hit = shareAt(help->pos());
+        if (hit >= 0)
+            QToolTip::showText(help->globalPos(), entryText(static_cast<size_t>(hit)).toHtmlEscaped(), this);
+        else
+            QToolTip::hideText();
+        return true;
+    }
+    return QWidget::event(event);
+}
+
+}  // namespace shardscope::ui

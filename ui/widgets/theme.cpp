@@ -149,7 +149,7 @@ QChar healthGlyph(Health health) {
         case Health::nonFinite:
             return QLatin1Char('N');
         case Health::overlap:
-            return QChar(0x29C9);  // two joined squares
+            return QLatin1Char('2');  // claimed twice
         case Health::missing:
             return QLatin1Char('/');
         case Health::gap:

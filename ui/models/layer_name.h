@@ -1,0 +1,16 @@
+// Names of tensors that repeat from layer to layer.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace shardscope::ui {
+
+// A name around its first part that is a number: "model.layers.", 17, ".mlp.w1".
+struct LayerName {
+    std::string_view before, after;
+    int64_t number = -1;  // negative = there is none
+};
+LayerName splitLayer(std::string_view name);
+
+}  // namespace shardscope::ui

@@ -1,0 +1,180 @@
+#include "ui/pages/compare_setup.h"
+
+#include <QComboBox>
+#include <QCompleter>
+#include <QFileDialog>
+#include <QGridLayout>
+#include <QLabel>
+#include <QLineEdit>
+#include <QPlainTextEdit>
+#include <QPushButton>
+#include <QSettings>
+#include <QToolButton>
+
+#include "plan/request_text.h"
+#include "ui/models/texts.h"
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+namespace {
+constexpr int kMostRecent = 12;
+const QString kRecentKey = QStringLiteral("compare/recent");
+}  // namespace
+
+CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
+    setAccessibleName(tr("What to compare"));
+    auto* grid = new QGridLayout(this);
+    grid->setContentsMargins(0, 0, 0, 0);
+    grid->setHorizontalSpacing(8);
+    grid->setVerticalSpacing(6);
+    auto* a = new QLabel(tr("A, this one"), this);
+    auto* b = new QLabel(tr("&B, the other"), this);
+    thisPath_ = new QLabel(this);
+    thisPath_->setTextFormat(Qt::PlainText);
+    thisPath_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    thisPath_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
+    thisPath_->setAccessibleName(tr("Path of A"));
+    other_ = new QComboBox(this);
+    other_->setEditable(true);
+    other_->setInsertPolicy(QComboBox::NoInsert);
+    other_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
+    other_->setMinimumContentsLength(20);
+    other_->completer()->setCompletionMode(QCompleter::PopupCompletion);
+    other_->lineEdit()->setPlaceholderText(
+        tr("Directory or file of another checkpoint; it can be dropped here"));
+    other_->setAccessibleName(tr("Path of the checkpoint to compare with"));
+    other_->addItems(QSettings().value(kRecentKey).toStringList());
+    other_->setEditText({});
+    b->setBuddy(other_);
+    browse_ = new QPushButton(tr("Browse…"), this);
+    browse_->setAccessibleName(tr("Browse for the checkpoint to compare with"));
+    compare_ = new QPushButton(tr("Compare"), this);
+    compare_->setAccessibleName(compare_->text());
+    cancel_ = new QPushButton(tr("Cancel"), this);
+    cancel_->setAccessibleName(tr("Cancel the comparison"));
+    rulesButton_ = new QToolButton(this);
+    rulesButton_->setText(tr("Rename rules"));
+    rulesButton_->setToolButtonStyle(Qt::ToolButtonTextBesideIcon);
+    rulesButton_->setArrowType(Qt::RightArrow);
+    rulesButton_->setCheckable(true);
+    rulesButton_->setAutoRaise(true);
+    rulesButton_->setAccessibleName(rulesButton_->text());
+    rulesButton_->setToolTip(tr("Names of A are rewritten before they are looked up in B"));
+    rules_ = new QPlainTextEdit(this);
+    rules_->setPlaceholderText(
+        tr("One rule on each line, FROM=TO: a regular expression over names of A and what replaces "
+           "it, e.g. ^model\\.="));
+    rules_->setAccessibleName(tr("Rename rules, one on each line"));
+    rules_->setTabChangesFocus(true);
+    rules_->setFixedHeight(3 * rules_->fontMetrics().lineSpacing() + 14);
+    rulesProblem_ = new QLabel(this);
+    rulesProblem_->setTextFormat(Qt::PlainText);
+    rulesProblem_->setWordWrap(true);
+    grid->addWidget(a, 0, 0);
+    grid->addWidget(thisPath_, 0, 1, 1, 2);
+    grid->addWidget(rulesButton_, 0, 3, Qt::AlignRight);
+    grid->addWidget(b, 1, 0);
+    grid->addWidget(other_, 1, 1);
+    grid->addWidget(browse_, 1, 2);
+    grid->addWidget(compare_, 1, 3);
+    grid->addWidget(cancel_, 1, 3);
+    grid->addWidget(rules_, 2, 1, 1, 3);
+    grid->addWidget(rulesProblem_, 3, 1, 1, 3);
+    grid->setColumnStretch(1, 1);
+    rules_->hide();
+    rulesProblem_->hide();
+
+    connect(rulesButton_, &QToolButton::toggled, this, [this](bool open) {
+        rulesButton_->setArrowType(open ? Qt::DownArrow : Qt::RightArrow);
+        rules_->setVisible(open);
+        rulesProblem_->setVisible(open && !rulesProblem_->text().isEmpty());
+        if (open) rules_->setFocus();
+    });
+    connect(browse_, &QPushButton::clicked, this, &CompareSetup::browse);
+    connect(compare_, &QPushButton::clicked, this, &CompareSetup::compareRequested);
+    connect(cancel_, &QPushButton::clicked, this, &CompareSetup::cancelRequested);
+    connect(other_->lineEdit(), &QLineEdit::returnPressed, this, [this] {
+        if (compare_->isEnabled() && !busy_) emit compareRequested();
+    });
+    connect(other_, &QComboBox::editTextChanged, this, &CompareSetup::refresh);
+    connect(rules_, &QPlainTextEdit::textChanged, this, &CompareSetup::refresh);
+    refresh();
+}
+
+void CompareSetup::setThisPath(const QString& path) {
+    whole_ = path;
+    thisPath_->setText(path.isEmpty() ? tr("nothing is open") : path);
+    thisPath_->setToolTip(path.toHtmlEscaped());
+}
+
+QString CompareSetup::otherPath() const {
+    return other_->currentText().trimmed();
+}
+void CompareSetup::setOtherPath(const QString& path) {
+    other_->setEditText(path);
+}
+void CompareSetup::setRules(const QString& text) {
+    rules_->setPlainText(text);
+}
+
+Result<std::vector<RenameRule>> CompareSetup::rules() const {
+    std::vector<RenameRule> rules;
+    for (const QString& line : rules_->toPlainText().split('\n')) {
+        if (line.trimmed().isEmpty()) continue;
+        SHARDSCOPE_ASSIGN(RenameRule rule, parseRenameRule(line.trimmed().toStdString()));
+        rules.push_back(std::move(rule));
+    }
+    // Whether the expressions themselves are well formed.
+    SHARDSCOPE_ASSIGN(const Renamer renamer, Renamer::make(rules));
+    return rules;
+}
+
+void CompareSetup::setBusy(bool busy) {
+    busy_ = busy;
+    refresh();
+}
+
+void CompareSetup::setReady(bool ready) {
+    ready_ = ready;
+    refresh();
+}
+
+void CompareSetup::refresh() {
+    const auto read = rules();
+    rulesProblem_->setText(read.ok() ? QString() : toQString(read.error().message));
+    rulesProblem_->setVisible(!read.ok() && rulesButton_->isChecked());
+    rulesButton_->setText(!read.ok()      ? tr("Rename rules ⚠")
+                          : read->empty() ? tr("Rename rules")
+                                          : tr("Rename rules (%1)").arg(read->size()));
+    compare_->setVisible(!busy_);
+    cancel_->setVisible(busy_);
+    compare_->setEnabled(ready_ && read.ok() && !otherPath().isEmpty());
+    emit changed();
+}
+
+void CompareSetup::remember(const QString& path) {
+    QSettings settings;
+    QStringList recent = settings.value(kRecentKey).toStringList();
+    recent.removeAll(path);
+    recent.prepend(path);
+    while (recent.size() > kMostRecent)
+        recent.removeLast();
+    settings.setValue(kRecentKey, recent);
+    const QString text = other_->currentText();
+    const QSignalBlocker quiet(other_);
+    other_->clear();
+    other_->addItems(recent);
+    other_->setEditText(text);
+}
+
+void CompareSetup::browse() {
+    auto* dialog =
+        new QFileDialog(this, tr("Checkpoint to compare with"), otherPath().isEmpty() ? whole_ : otherPath());
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setFileMode(QFileDialog::Directory);
+    connect(dialog, &QFileDialog::fileSelected, this, &CompareSetup::setOtherPath);
+    dialog->open();
+}
+
+}  // namespace shardscope::ui

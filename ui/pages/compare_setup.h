@@ -1,0 +1,53 @@
+// What to compare with, and how: the other checkpoint's path (typed, chosen, recent or dropped) and the rules
+// that rename tensors of this one.
+#pragma once
+
+#include <QWidget>
+
+#include "base/result.h"
+#include "plan/plan.h"
+
+class QComboBox;
+class QLabel;
+class QPlainTextEdit;
+class QPushButton;
+class QToolButton;
+
+namespace shardscope::ui {
+
+class CompareSetup : public QWidget {
+    Q_OBJECT
+  public:
+    explicit CompareSetup(QWidget* parent = nullptr);
+
+    void setThisPath(const QString& path);
+    QString otherPath() const;
+    void setOtherPath(const QString& path);
+    // Errors: usage, with the line that is not understood.
+    Result<std::vector<RenameRule>> rules() const;
+    void setRules(const QString& text);
+    void setBusy(bool busy);
+    void setReady(bool ready);  // there is something to compare with
+    // Puts the path in front of the recent ones, which outlive the program.
+    void remember(const QString& path);
+
+  signals:
+    void compareRequested();
+    void cancelRequested();
+    void changed();
+
+  private:
+    void browse();
+    void refresh();
+
+    QLabel* thisPath_;
+    QString whole_;
+    QComboBox* other_;
+    QPushButton *browse_, *compare_, *cancel_;
+    QToolButton* rulesButton_;
+    QPlainTextEdit* rules_;
+    QLabel* rulesProblem_;
+    bool busy_ = false, ready_ = false;
+};
+
+}  // namespace shardscope::ui

@@ -1,0 +1,64 @@
+// The jobs that were started from windows, and all that is known of the selected one. Fills a dock.
+#pragma once
+
+#include <QWidget>
+#include <functional>
+
+#include "ui/models/job_table_model.h"
+
+class QCheckBox;
+class QLabel;
+class QPlainTextEdit;
+class QPushButton;
+class QStackedWidget;
+class QTableView;
+class QTabWidget;
+class QTreeView;
+class QTreeWidget;
+
+namespace shardscope::ui {
+
+class Lanes;
+
+class JobsPanel : public QWidget {
+    Q_OBJECT
+  public:
+    explicit JobsPanel(JobStore& store, QWidget* parent = nullptr);
+
+    // Also before the job is listed: it is selected as soon as it is.
+    void selectJob(const QString& id);
+    QString selectedJob() const;
+
+  signals:
+    void openRequested(const QString& path);
+
+  private:
+    void buildTable();
+    QWidget* buildDetails();
+    void showList();
+    void showJob();
+    void showLog(const Job& job);
+    void showOutcome(const Job& job);
+    void act(const std::function<Status(const QString&)>& action);
+    void openMenu(const QPoint& at);
+
+    JobStore& store_;
+    JobTableModel jobs_;
+    RateTableModel rates_;
+    QString wanted_, shown_;
+    QStackedWidget* stack_;
+    QLabel* skipped_;
+    QTreeView* table_;
+    QLabel* summary_;
+    QLabel* problem_;
+    QTabWidget* tabs_;
+    Lanes* lanes_;
+    QTableView* rateTable_;
+    QCheckBox* asTable_;
+    QPlainTextEdit* log_;
+    QCheckBox* raw_;
+    QTreeWidget* outcome_;
+    QPushButton *cancel_, *resume_, *retry_, *open_, *folder_, *copy_, *remove_;
+};
+
+}  // namespace shardscope::ui

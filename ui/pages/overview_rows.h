@@ -1,0 +1,30 @@
+// The tables behind the overview's pictures: what is painted there, as rows.
+#pragma once
+
+#include "ui/bridge/engine_service.h"
+#include "ui/models/facts.h"
+#include "ui/models/text_table_model.h"
+
+namespace shardscope::ui {
+
+struct DtypeShare {
+    DType dtype = DType::float32;
+    uint64_t bytes = 0;  // aliases counted once
+    size_t tensors = 0;
+};
+// The dtype with the most bytes first.
+std::vector<DtypeShare> dtypeShares(const Catalog& catalog);
+
+TextTableModel::Content dtypeRows(const std::vector<DtypeShare>& shares);
+// Modules only; tensors are rows of the tree.
+TextTableModel::Content moduleRows(const CheckpointPtr& checkpoint,
+                                   const std::shared_ptr<const Facts>& facts);
+TextTableModel::Content rankRows(const std::shared_ptr<const Facts>& facts);
+// `stages`: layers belong to stages, so one without any is worth a word.
+TextTableModel::Content layerRows(const std::shared_ptr<const Facts>& facts, bool stages);
+TextTableModel::Content noteRows(const CheckpointPtr& checkpoint);
+
+// "+12 %" or "−3.1 %" off the median; empty without one.
+QString againstMedian(uint64_t bytes, uint64_t median);
+
+}  // namespace shardscope::ui

@@ -1,0 +1,264 @@
+#include "ui/pages/verdict_strip.h"
+
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QPainter>
+#include <QProgressBar>
+#include <QPushButton>
+#include <QRegularExpression>
+#include <array>
+
+#include "ui/models/suppressions.h"
+#include "ui/models/texts.h"
+#include "ui/widgets/painting.h"
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr int kProgressSteps = 1000;
+
+QLabel* plainLabel(QWidget* parent) {
+    auto* label = new QLabel(parent);
+    label->setTextFormat(Qt::PlainText);
+    label->setWordWrap(true);
+    label->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    label->setFocusPolicy(Qt::NoFocus);
+    return label;
+}
+
+// "2 tensors have gaps, 1 tensor lacks bytes", by state.
+QString damageText(const Facts& facts) {
+    std::array<size_t, 6> counts{};
+    for (const Health health : facts.tensorHealth)
+        ++counts[static_cast<size_t>(health)];
+    QStringList parts;
+    const auto say = [&](Health health, const QString& one, const QString& many) {
+        const size_t count = counts[static_cast<size_t>(health)];
+        if (count > 0) parts += countedText(count, one, many);
+    };
+    say(Health::gap, VerdictStrip::tr("1 tensor has gaps"), VerdictStrip::tr("%1 tensors have gaps"));
+    say(Health::missing, VerdictStrip::tr("1 tensor lacks bytes"), VerdictStrip::tr("%1 tensors lack bytes"));
+    say(Health::overlap, VerdictStrip::tr("1 tensor has chunks that overlap or leave it"),
+        VerdictStrip::tr("%1 tensors have chunks that overlap or leave them"));
+    say(Health::nonFinite, VerdictStrip::tr("1 tensor holds NaN or infinities"),
+        VerdictStrip::tr("%1 tensors hold NaN or infinities"));
+    return parts.join(QStringLiteral(", "));
+}
+
+// The engine names options of the command line where it says what was not checked; here they mean nothing.
+QString withoutOptions(const std::string& text) {
+    static const QRegularExpression option(QStringLiteral(" \\(--[^)]*\\)"));
+    return toQString(text).remove(option);
+}
+
+}  // namespace
+
+VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), session_(session) {
+    setAccessibleName(tr("Verdict"));
+    auto* layout = new QHBoxLayout(this);
+    layout->setContentsMargins(16, 10, 12, 10);
+    layout->setSpacing(12);
+    glyph_ = new QLabel(this);
+    QFont large = font();
+    large.setPointSizeF(large.pointSizeF() * 1.8);
+    glyph_->setFont(large);
+    glyph_->setFixedWidth(glyph_->fontMetrics().horizontalAdvance(QStringLiteral("⚠")) + 6);
+    glyph_->setAlignment(Qt::AlignHCenter | Qt::AlignTop);
+    layout->addWidget(glyph_, 0, Qt::AlignTop);
+
+    auto* texts = new QVBoxLayout;
+    texts->setSpacing(3);
+    headline_ = plainLabel(this);
+    QFont bold = font();
+    bold.setBold(true);
+    bold.setPointSizeF(bold.pointSizeF() * 1.15);
+    headline_->setFont(bold);
+    details_ = plainLabel(this);
+    progress_ = new QProgressBar(this);
+    progress_->setAccessibleName(tr("Progress of the validation"));
+    progress_->setRange(0, kProgressSteps);
+    texts->addWidget(headline_);
+    texts->addWidget(details_);
+    texts->addWidget(progress_);
+    texts->addStretch();
+    layout->addLayout(texts, 1);
+
+    auto* buttons = new QVBoxLayout;
+    buttons->setSpacing(6);
+    damaged_ = new QPushButton(tr("Show damaged"), this);
+    damaged_->setToolTip(tr("Filter the tree to tensors that something is wrong with"));
+    validate_ = new QPushButton(tr("Validate…"), this);
+    convert_ = new QPushButton(tr("Convert…"), this);
+    cancel_ = new QPushButton(tr("Cancel"), this);
+    for (QPushButton* button : {validate_, convert_, damaged_, cancel_}) {
+        button->setAccessibleName(button->text());
+        buttons->addWidget(button);
+    }
+    buttons->addStretch();
+    layout->addLayout(buttons);
+    connect(validate_, &QPushButton::clicked, this, &VerdictStrip::validateRequested);
+    connect(convert_, &QPushButton::clicked, this, &VerdictStrip::convertRequested);
+    connect(cancel_, &QPushButton::clicked, &session_, &Session::cancel);
+    connect(damaged_, &QPushButton::clicked, this,
+            [this] { session_.selection().setFilter(QStringLiteral("status:bad")); });
+    connect(&session_, &Session::stateChanged, this, &VerdictStrip::refresh);
+    connect(&session_, &Session::factsChanged, this, &VerdictStrip::refresh);
+    connect(&session_, &Session::reportChanged, this, &VerdictStrip::refresh);
+    connect(&session_, &Session::progressed, this, [this] {
+        if (session_.validating()) showProgress();
+    });
+    refresh();
+}
+
+void VerdictStrip::setSuppressions(const Suppressions* suppressions) {
+    suppressions_ = suppressions;
+    if (suppressions_) connect(suppressions_, &Suppressions::changed, this, &VerdictStrip::refresh);
+    refresh();
+}
+
+QString VerdictStrip::headline() const {
+    return headline_->text();
+}
+QString VerdictStrip::details() const {
+    return details_->text();
+}
+
+QColor VerdictStrip::toneColor() const {
+    switch (tone_) {
+        case Tone::good:
+            return categoryColor(2);
+        case Tone::care:
+            return healthColor(Health::overlap);
+        case Tone::bad:
+            return healthColor(Health::missing);
+        case Tone::unknown:
+            return faintTextColor();
+    }
+    return {};
+}
+
+void VerdictStrip::say(Tone tone, const QString& headline, const QString& details) {
+    tone_ = tone;
+    constexpr const char* glyphs[] = {"?", "✓", "⚠", "✕"};
+    glyph_->setText(QString::fromUtf8(glyphs[static_cast<int>(tone)]));
+    headline_->setText(headline);
+    details_->setText(details);
+    details_->setVisible(!details.isEmpty());
+    setAccessibleDescription(headline + QLatin1Char(' ') + details);
+    update();
+}
+
+void VerdictStrip::refresh() {
+    const bool open = session_.checkpoint() != nullptr;
+    const bool validating = session_.validating();
+    progress_->setVisible(validating);
+    cancel_->setVisible(validating);
+    validate_->setVisible(!validating);
+    validate_->setEnabled(open);
+    convert_->setEnabled(open);
+    damaged_->setVisible(session_.hasFacts() && session_.facts()->worst() > Health::unread && !validating);
+    validate_->setText(session_.report() ? tr("Validate again…") : tr("Validate…"));
+    if (validating)
+        showProgress();
+    else if (session_.report())
+        showReport();
+    else
+        showUnvalidated();
+}
+
+void VerdictStrip::showProgress() {
+    const TaskStatus status = session_.validationStatus();
+    QString details = tr("%1 so far").arg(timeText(status.seconds));
+    if (status.total > 0) {
+        progress_->setRange(0, kProgressSteps);
+        progress_->setValue(static_cast<int>(static_cast<double>(status.done) /
+                                             static_cast<double>(status.total) * kProgressSteps));
+        details = tr("%1 of %2 read").arg(sizeText(status.done), sizeText(status.total));
+        if (status.secondsLeft >= 0) details += tr(", %1 left").arg(timeText(status.secondsLeft));
+    } else {
+        progress_->setRange(0, 0);
+    }
+    if (!status.tensor.isEmpty()) details += QStringLiteral(" · ") + toQString(status.tensor.toStdString());
+    say(Tone::unknown, tr("Validating…"), details);
+}
+
+void VerdictStrip::showReport() {
+    const ValidationReport& report = *session_.report();
+    const auto suppressed = suppressions_ ? suppressions_->of(session_.path()) : std::vector<Suppression>();
+    size_t errors = 0, warnings = 0, accepted = 0;
+    for (const Finding& finding : report.findings) {
+        if (suppressionOf(finding, suppressed))
+            ++accepted;
+        else if (finding.severity == Severity::error)
+            ++errors;
+        else if (finding.severity == Severity::warning)
+            ++warnings;
+    }
+    QStringList counts;
+    if (errors > 0) counts += countedText(errors, tr("1 error"), tr("%1 errors"));
+    if (warnings > 0) counts += countedText(warnings, tr("1 warning"), tr("%1 warnings"));
+    if (accepted > 0) counts += countedText(accepted, tr("1 finding accepted"), tr("%1 findings accepted"));
+    const QString found = counts.isEmpty() ? tr("nothing found") : counts.join(QStringLiteral(", "));
+    QString details = tr("Knowledge: %1.").arg(session_.depth());
+    const QString damage = session_.facts() ? damageText(*session_.facts()) : QString();
+    if (!damage.isEmpty()) details += QLatin1Char(' ') + damage + QLatin1Char('.');
+    if (!report.notChecked.empty()) {
+        QStringList items;
+        for (const std::string& item : report.notChecked)
+            items += withoutOptions(item);
+        details += tr("\nNot checked: %1.").arg(items.join(QStringLiteral("; ")));
+    }
+    switch (verdictWithout(report, suppressed)) {
+        case Verdict::safe:
+            say(Tone::good, tr("Safe to resume: %1").arg(found), details);
+            break;
+        case Verdict::care:
+            say(Tone::care, tr("Resume with care: %1").arg(found), details);
+            break;
+        case Verdict::unsafe:
+            say(Tone::bad, tr("Do not resume: %1").arg(found), details);
+            break;
+    }
+}
+
+void VerdictStrip::showUnvalidated() {
+    if (!session_.checkpoint())
+        return say(Tone::unknown, tr("Nothing is open"), tr("Open a checkpoint to see what is in it."));
+    QString details;
+    Tone tone = Tone::unknown;
+    if (session_.validationError())
+        details = tr("The validation ended early: %1\n").arg(errorSentence(*session_.validationError()));
+    if (!session_.facts()) {
+        details += tr("Checking coverage of tensors and sizes of files…");
+    } else {
+        const QString damage = damageText(*session_.facts());
+        if (session_.facts()->worst() > Health::unread) {
+            tone = Tone::bad;
+            details += damage.isEmpty() ? tr("Damage shows already: a file is missing or cut short.")
+                                        : tr("Damage shows already: %1.").arg(damage);
+            details += tr("\nNot checked: what the files hold, values, checksums.");
+        } else {
+            details +=
+                tr("Metadata shows no damage: chunks cover every tensor and every file is long enough. "
+                   "Not checked: what the files hold, values, checksums.");
+        }
+    }
+    say(tone, tr("Not validated yet: metadata only"), details);
+}
+
+void VerdictStrip::paintEvent(QPaintEvent*) {
+    QPainter painter(this);
+    painter.fillRect(rect(), softened(toneColor(), tone_ == Tone::unknown ? 0.08 : 0.14));
+    painter.setPen(QPen(gridColor(), 1));
+    painter.drawRect(QRectF(rect()).adjusted(0.5, 0.5, -0.5, -0.5));
+    painter.fillRect(QRect(0, 0, 5, height()), toneColor());
+}
+
+void VerdictStrip::changeEvent(QEvent* event) {
+    if (event->type() == QEvent::PaletteChange) update();
+    QFrame::changeEvent(event);
+}
+
+}  // namespace shardscope::ui

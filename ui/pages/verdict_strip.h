@@ -1,0 +1,51 @@
+// Whether one may go on from this checkpoint, as far as is known; what was found; what was not looked at.
+#pragma once
+
+#include <QFrame>
+
+#include "ui/models/session.h"
+
+class QLabel;
+class QProgressBar;
+class QPushButton;
+
+namespace shardscope::ui {
+
+class Suppressions;
+
+class VerdictStrip : public QFrame {
+    Q_OBJECT
+  public:
+    explicit VerdictStrip(Session& session, QWidget* parent = nullptr);
+
+    // Findings accepted there do not count against the verdict. Must outlive the strip; may be null.
+    void setSuppressions(const Suppressions* suppressions);
+    QString headline() const;
+    QString details() const;
+
+  signals:
+    void validateRequested();
+    void convertRequested();
+
+  protected:
+    void paintEvent(QPaintEvent* event) override;
+    void changeEvent(QEvent* event) override;
+
+  private:
+    enum class Tone { unknown, good, care, bad };
+    void refresh();
+    void showProgress();
+    void showReport();
+    void showUnvalidated();
+    void say(Tone tone, const QString& headline, const QString& details);
+    QColor toneColor() const;
+
+    Session& session_;
+    const Suppressions* suppressions_ = nullptr;
+    QLabel *glyph_, *headline_, *details_;
+    QProgressBar* progress_;
+    QPushButton *damaged_, *validate_, *convert_, *cancel_;
+    Tone tone_ = Tone::unknown;
+};
+
+}  // namespace shardscope::ui

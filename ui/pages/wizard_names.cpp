@@ -1,0 +1,168 @@
+#include <QCheckBox>
+#include <QFormLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QLineEdit>
+#include <QMenu>
+#include <QSplitter>
+#include <QTabWidget>
+#include <QTreeView>
+#include <QVBoxLayout>
+
+#include "ui/models/texts.h"
+#include "ui/pages/wizard_pages.h"
+#include "ui/widgets/exporting.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+std::vector<QStringList> single(const QStringList& texts) {
+    std::vector<QStringList> cells;
+    for (const QString& text : texts)
+        cells.push_back({text});
+    return cells;
+}
+
+std::vector<QStringList> pairsOf(const QStringList& texts, bool lastEquals) {
+    std::vector<QStringList> cells;
+    for (const QString& text : texts) {
+        const qsizetype equals = lastEquals ? text.lastIndexOf('=') : text.indexOf('=');
+        cells.push_back(equals < 0 ? QStringList{text, {}}
+                                   : QStringList{text.left(equals), text.mid(equals + 1)});
+    }
+    return cells;
+}
+
+QStringList texts(const RuleTable& table) {
+    QStringList out;
+    for (const QStringList& row : table.rules())
+        out += row.join('=');
+    return out;
+}
+
+}  // namespace
+
+NamesStep::NamesStep(WizardState& state)
+    : WizardPage(
+          state, tr("Names and types"),
+          tr("Which tensors come along, how they are called, and in which dtype. Nothing is cast unasked.")) {
+    auto* split = new QSplitter(Qt::Vertical, this);
+    split->setChildrenCollapsible(false);
+    auto* tabs = new QTabWidget(split);
+    auto* what = new QWidget(tabs);
+    auto* whatLayout = new QVBoxLayout(what);
+    auto* lists = new QHBoxLayout;
+    select_ = new RuleTable(tr("Only these names"), {tr("Only these (all when empty)")},
+                            {QStringLiteral("model.*")}, false, what);
+    exclude_ = new RuleTable(tr("Not these names"), {tr("Not these")}, {QStringLiteral("*.rotary_emb.*")},
+                             false, what);
+    exclude_->table()->setObjectName(QStringLiteral("excludeRules"));
+    lists->addWidget(select_);
+    lists->addWidget(exclude_);
+    whatLayout->addLayout(lists, 1);
+    weightsOnly_ = new QCheckBox(tr("&Weights only: leave optimizer state behind"), what);
+    whatLayout->addWidget(weightsOnly_);
+    tabs->addTab(what, tr("Selection"));
+    rename_ = new RuleTable(tr("Rename rules"), {tr("Regular expression"), tr("Replacement")},
+                            {QStringLiteral("^model\\."), QStringLiteral("(nothing)")}, false, tabs);
+    rename_->table()->setObjectName(QStringLiteral("renameRules"));
+    tabs->addTab(rename_, tr("Rename (all rules, in order)"));
+    cast_ = new RuleTable(tr("Casts"), {tr("Names"), tr("Dtype")},
+                          {QStringLiteral("*.weight"), QStringLiteral("bf16")}, false, tabs);
+    cast_->table()->setObjectName(QStringLiteral("castRules"));
+    tabs->addTab(cast_, tr("Cast (first match wins)"));
+    auto* recipe = new QWidget(tabs);
+    auto* recipeLayout = new QFormLayout(recipe);
+    map_ = new PathEdit(PathEdit::Kind::openFile, tr("Recipe file"), tr("Recipes (*.json)"), recipe);
+    recipeLayout->addRow(tr("&Recipe file:"), map_);
+    recipeLayout->addRow(
+        QString(),
+        wizardHint(tr("Its select, drop, rename and cast steps come before those of the other tabs."),
+                   recipe));
+    tabs->addTab(recipe, tr("Recipe file"));
+    split->addWidget(tabs);
+
+    auto* after = new QWidget(split);
+    auto* afterLayout = new QVBoxLayout(after);
+    afterLayout->setContentsMargins(0, 4, 0, 0);
+    auto* bar = new QHBoxLayout;
+    counts_ = wizardText({}, after);
+    counts_->setObjectName(QStringLiteral("nameCounts"));
+    onlyChanged_ = new QCheckBox(tr("&Only what changes"), after);
+    onlyChanged_->setObjectName(QStringLiteral("onlyChanged"));
+    bar->addWidget(counts_, 1);
+    bar->addWidget(onlyChanged_);
+    afterLayout->addLayout(bar);
+    table_ = new QTreeView(after);
+    table_->setObjectName(QStringLiteral("nameTable"));
+    table_->setModel(&changes_);
+    table_->setRootIsDecorated(false);
+    table_->setUniformRowHeights(true);
+    table_->setAlternatingRowColors(true);
+    table_->setAccessibleName(tr("Names and dtypes before and after"));
+    const int em = fontMetrics().averageCharWidth();
+    const int widths[] = {38, 38, 12, 14};
+    for (int c = 0; c < 4; ++c)
+        table_->setColumnWidth(c, widths[c] * em);
+    enableRowCopy(*table_);
+    table_->setContextMenuPolicy(Qt::CustomContextMenu);
+    connect(table_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
+        auto* menu = new QMenu(this);
+        menu->setAttribute(Qt::WA_DeleteOnClose);
+        menu->addActions(table_->actions());
+        addExportActions(*menu, {tr("names"), nullptr, [this] { return &changes_; }}, this);
+        menu->popup(table_->viewport()->mapToGlobal(at));
+    });
+    afterLayout->addWidget(table_, 1);
+    split->addWidget(after);
+    split->setStretchFactor(0, 2);
+    split->setStretchFactor(1, 3);
+    layout_->addWidget(split, 1);
+
+    for (RuleTable* table : {select_, exclude_, rename_, cast_}) {
+        connect(table, &RuleTable::edited, this, [this] {
+            state_.edit([this](ConversionSpec& spec) {
+                spec.select = texts(*select_);
+                spec.exclude = texts(*exclude_);
+                spec.rename = texts(*rename_);
+                spec.cast = texts(*cast_);
+            });
+        });
+    }
+    connect(weightsOnly_, &QCheckBox::toggled, this,
+            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.weightsOnly = on; }); });
+    connect(map_, &PathEdit::edited, this,
+            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.map = path; }); });
+    connect(onlyChanged_, &QCheckBox::toggled, &changes_, &NameChangeModel::setOnlyChanged);
+    follow();
+}
+
+void NamesStep::showSpec() {
+    const ConversionSpec& spec = state_.spec();
+    select_->setRules(single(spec.select));
+    exclude_->setRules(single(spec.exclude));
+    rename_->setRules(pairsOf(spec.rename, false));
+    cast_->setRules(pairsOf(spec.cast, true));
+    weightsOnly_->setChecked(spec.weightsOnly);
+    map_->setPath(spec.map);
+}
+
+void NamesStep::showOutlook() {
+    const auto& outlook = state_.outlook();
+    if (state_.working() || !outlook) return;
+    if (outlook->error) {
+        counts_->setText(tr("⚠ %1").arg(errorSentence(*outlook->error)));
+        changes_.setChanges(nullptr);
+        return;
+    }
+    changes_.setChanges(outlook->names);
+    size_t count[4] = {};
+    for (const NameChange& change : outlook->names->rows)
+        ++count[static_cast<size_t>(change.fate)];
+    counts_->setText(tr("%1 tensors: %2 as they are, %3 changed, %4 left behind, %5 left out")
+                         .arg(numberText(outlook->names->rows.size()), numberText(count[0]),
+                              numberText(count[1]), numberText(count[2]), numberText(count[3])));
+}
+
+}  // namespace shardscope::ui

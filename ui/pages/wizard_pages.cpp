@@ -1,0 +1,323 @@
+#include <QComboBox>
+#include <QFormLayout>
+#include <QLabel>
+#include <QLineEdit>
+#include <QPushButton>
+#include <QVBoxLayout>
+
+#include "engine/engine.h"
+#include "ui/models/texts.h"
+#include "ui/pages/wizard_pages.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+QString joined(const std::vector<std::string>& list) {
+    QStringList texts;
+    for (const std::string& text : list)
+        texts += toQString(text);
+    return texts.join(QStringLiteral(", "));
+}
+
+// What a format can hold, in sentences.
+QString holdsText(const FormatInfo& info) {
+    QStringList can, cannot;
+    const auto sort = [&](bool able, const QString& what) { (able ? can : cannot) += what; };
+    sort(info.shards, WizardPage::tr("tensors in pieces on several ranks"));
+    sort(info.objects, WizardPage::tr("values that are no tensors (step, learning rate, random state)"));
+    sort(info.aliases, WizardPage::tr("two names of one tensor (tied weights)"));
+    sort(info.nesting, WizardPage::tr("nested names"));
+    QString text =
+        info.singleFile ? WizardPage::tr("Writes one file.") : WizardPage::tr("Writes a directory.");
+    if (!can.isEmpty()) text += ' ' + WizardPage::tr("Holds %1.").arg(can.join(QStringLiteral("; ")));
+    if (!cannot.isEmpty())
+        text += ' ' + WizardPage::tr("Cannot hold %1; the plan says what that leaves out.")
+                          .arg(cannot.join(QStringLiteral("; ")));
+    return text;
+}
+
+bool hasGaps(const Session& session) {
+    if (!session.hasFacts()) return false;
+    for (const Health health : session.facts()->tensorHealth) {
+        if (health == Health::gap) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+WizardPage::WizardPage(WizardState& state, const QString& title, const QString& purpose)
+    : state_(state), title_(title) {
+    layout_ = new QVBoxLayout(this);
+    layout_->setContentsMargins(16, 12, 16, 8);
+    layout_->setSpacing(8);
+    QLabel* heading = wizardHeading(title, this);
+    QFont font = heading->font();
+    font.setPointSizeF(font.pointSizeF() * 1.3);
+    heading->setFont(font);
+    layout_->addWidget(heading);
+    layout_->addWidget(wizardHint(purpose, this));
+}
+
+void WizardPage::follow() {
+    connect(&state_, &WizardState::specReplaced, this, [this] {
+        showSpec();
+        showOutlook();
+    });
+    connect(&state_, &WizardState::specChanged, this, [this] { showSpec(); });
+    connect(&state_, &WizardState::outlookChanged, this, [this] { showOutlook(); });
+    showSpec();
+    showOutlook();
+}
+
+// ------------------------------------------------------------------ source
+
+SourceStep::SourceStep(WizardState& state)
+    : WizardPage(state, tr("Source"),
+                 tr("What is converted, and whether it is whole. It is only read, never changed.")) {
+    facts_ = wizardText({}, this);
+    facts_->setAccessibleName(tr("The source"));
+    layout_->addWidget(facts_);
+    layout_->addSpacing(8);
+    layout_->addWidget(wizardHeading(tr("Health"), this));
+    health_ = wizardText({}, this);
+    health_->setObjectName(QStringLiteral("sourceHealth"));
+    layout_->addWidget(health_);
+    validation_ = wizardText({}, this);
+    validation_->setObjectName(QStringLiteral("sourceValidation"));
+    layout_->addWidget(validation_);
+    auto* row = new QHBoxLayout;
+    validate_ = new QPushButton(tr("Validate now"), this);
+    validate_->setAccessibleName(tr("Validate the source now"));
+    validate_->setAutoDefault(false);
+    row->addWidget(validate_);
+    row->addStretch();
+    layout_->addLayout(row);
+    connect(validate_, &QPushButton::clicked, this,
+            [this] { state_.session().validate(ValidateLevel::files); });
+
+    gaps_ = new QWidget(this);
+    auto* form = new QFormLayout(gaps_);
+    form->setContentsMargins(0, 8, 0, 0);
+    fill_ = new QComboBox(gaps_);
+    fill_->setObjectName(QStringLiteral("fillGaps"));
+    fill_->setAccessibleName(tr("Elements that no chunk holds"));
+    fill_->addItem(tr("Refuse: a tensor with gaps makes the conversion impossible"),
+                   static_cast<int>(FillGaps::refuse));
+    fill_->addItem(tr("Fill with NaN, so that they can be found later"), static_cast<int>(FillGaps::nan));
+    fill_->addItem(tr("Fill with zero"), static_cast<int>(FillGaps::zero));
+    form->addRow(tr("Elements that no chunk holds:"), fill_);
+    layout_->addWidget(gaps_);
+    layout_->addStretch();
+    connect(fill_, &QComboBox::activated, this, [this] {
+        state_.edit([this](ConversionSpec& spec) {
+            spec.fillGaps = static_cast<FillGaps>(fill_->currentData().toInt());
+        });
+    });
+    connect(&state_.session(), &Session::factsChanged, this, &SourceStep::showSpec);
+    connect(&state_.session(), &Session::reportChanged, this, &SourceStep::showSpec);
+    follow();
+}
+
+bool SourceStep::attention() const {
+    const Session& session = state_.session();
+    const bool damaged = session.hasFacts() && session.facts()->worst() > Health::unread;
+    const bool unsafe = session.report() && session.report()->verdict != Verdict::safe;
+    return damaged || unsafe || !session.report();
+}
+
+void SourceStep::showSpec() {
+    const Session& session = state_.session();
+    fill_->setCurrentIndex(fill_->findData(static_cast<int>(state_.spec().fillGaps)));
+    if (!session.checkpoint()) {
+        facts_->setText(tr("No checkpoint is open."));
+        health_->clear();
+        validation_->clear();
+        validate_->setEnabled(false);
+        return;
+    }
+    const Catalog& catalog = session.catalog();
+    QString text = tr("%1\n%2, written by %3\n%4 tensors, %5 in %6 files, %7 ranks")
+                       .arg(toQString(session.path().toStdString()),
+                            toQString(session.checkpoint()->format->info().title),
+                            catalog.writer().empty() ? tr("an unknown program") : toQString(catalog.writer()),
+                            numberText(catalog.tensorCount()), sizeText(catalog.totalBytes()),
+                            numberText(catalog.files().size()), numberText(catalog.rankCount()));
+    if (session.hasFacts() && session.facts()->mesh)
+        text += ", " + tr("mesh %1").arg(toQString(formatMesh(*session.facts()->mesh)));
+    facts_->setText(text);
+
+    const bool gaps = hasGaps(session);
+    gaps_->setVisible(gaps || state_.spec().fillGaps != FillGaps::refuse);
+    if (!session.hasFacts()) {
+        health_->setText(tr("The health is being worked out."));
+    } else {
+        const Facts& facts = *session.facts();
+        if (facts.worst() <= Health::unread) {
+            health_->setText(tr("✓ By its metadata every element of every tensor is there."));
+        } else {
+            size_t count[6] = {};
+            for (const Health health : facts.tensorHealth)
+                ++count[static_cast<size_t>(health)];
+            QStringList parts;
+            const auto part = [&](Health health, const QString& what) {
+                if (const size_t n = count[static_cast<size_t>(health)])
+                    parts += tr("%1 %2").arg(numberText(n), what);
+            };
+            part(Health::gap, tr("with gaps"));
+            part(Health::missing, tr("with missing bytes"));
+            part(Health::overlap, tr("with overlaps"));
+            part(Health::nonFinite, tr("with NaN or infinities"));
+            health_->setText(
+                parts.isEmpty()
+                    ? tr("⚠ Some of its files are damaged.")
+                    : tr("⚠ Tensors that need a look: %1.").arg(parts.join(QStringLiteral(", "))));
+        }
+    }
+    validate_->setEnabled(!session.validating());
+    if (session.validating()) {
+        validation_->setText(tr("Validation runs…"));
+    } else if (session.validationError()) {
+        validation_->setText(tr("⚠ Validation failed: %1").arg(errorSentence(*session.validationError())));
+    } else if (!session.report()) {
+        validation_->setText(
+            tr("⚠ Not validated: nobody has checked that files hold what the metadata says. A conversion "
+               "stops at damaged files, but not at wrong values."));
+    } else {
+        const ValidationReport& report = *session.report();
+        QString verdict = report.verdict == Verdict::safe   ? tr("✓ Validated: safe.")
+                          : report.verdict == Verdict::care ? tr("⚠ Validated: care is needed.")
+                                                            : tr("✕ Validated: unsafe.");
+        size_t shown = 0;
+        for (const Finding& finding : report.findings) {
+            if (finding.severity == Severity::info) continue;
+            if (++shown > 4) break;
+            verdict += '\n' + tr("• %1").arg(toQString(finding.message));
+            if (!finding.cause.empty()) verdict += tr(" (%1)").arg(toQString(finding.cause));
+        }
+        if (!report.notChecked.empty())
+            verdict += '\n' + tr("Not checked: %1.").arg(joined(report.notChecked));
+        validation_->setText(verdict);
+    }
+}
+
+// ------------------------------------------------------------------ target
+
+TargetStep::TargetStep(WizardState& state)
+    : WizardPage(state, tr("Target"), tr("In which format the result is written, and where to.")) {
+    auto* form = new QFormLayout;
+    form->setFieldGrowthPolicy(QFormLayout::ExpandingFieldsGrow);
+    form->setVerticalSpacing(10);
+    format_ = new QComboBox(this);
+    format_->setObjectName(QStringLiteral("format"));
+    format_->setAccessibleName(tr("Format of the target"));
+    for (const Format* format : builtinFormats()) {
+        if (format->info().writes)
+            format_->addItem(toQString(format->info().title), toQString(format->info().name));
+    }
+    form->addRow(tr("&Format:"), format_);
+    holds_ = wizardHint({}, this);
+    form->addRow(QString(), holds_);
+    variant_ = new QComboBox(this);
+    variant_->setObjectName(QStringLiteral("variant"));
+    variant_->setAccessibleName(tr("Variant of the format"));
+    form->addRow(tr("&Variant:"), variant_);
+    destination_ = new PathEdit(PathEdit::Kind::saveAny, tr("Destination"), {}, this);
+    destination_->edit()->setObjectName(QStringLiteral("destination"));
+    form->addRow(tr("&Destination:"), destination_);
+    space_ = wizardText({}, this);
+    space_->setObjectName(QStringLiteral("space"));
+    form->addRow(QString(), space_);
+    size_ = new QLineEdit(this);
+    size_->setAccessibleName(tr("Largest file"));
+    size_->setPlaceholderText(tr("as the format does it; or a size such as 5GB"));
+    form->addRow(tr("&Largest file:"), size_);
+    layout_->addLayout(form);
+    layout_->addStretch();
+
+    connect(format_, &QComboBox::activated, this, [this] {
+        const bool follows = state_.spec().destination == proposed_;
+        state_.edit([this](ConversionSpec& spec) {
+            spec.format = format_->currentData().toString();
+            spec.variant.clear();
+        });
+        if (follows) {
+            proposed_ = state_.proposedDestination();
+            state_.edit([this](ConversionSpec& spec) { spec.destination = proposed_; });
+        }
+    });
+    connect(variant_, &QComboBox::activated, this, [this] {
+        state_.edit([this](ConversionSpec& spec) { spec.variant = variant_->currentData().toString(); });
+    });
+    connect(destination_, &PathEdit::edited, this, [this](const QString& path) {
+        state_.edit([&](ConversionSpec& spec) { spec.destination = path; });
+    });
+    connect(size_, &QLineEdit::textEdited, this, [this](const QString& text) {
+        const auto bytes = parseBytes(text.trimmed().toStdString());
+        const bool fine = text.trimmed().isEmpty() || (bytes && *bytes > 0);
+        size_->setToolTip(fine ? QString() : tr("Not a size such as 5GB."));
+        QPalette palette = this->palette();
+        if (!fine) palette.setColor(QPalette::Text, palette.color(QPalette::BrightText));
+        size_->setPalette(palette);
+        if (fine) state_.edit([&](ConversionSpec& spec) { spec.maxFileSize = bytes.value_or(0); });
+    });
+    if (state_.spec().destination.isEmpty() && !state_.spec().source.isEmpty()) {
+        proposed_ = state_.proposedDestination();
+        state_.edit([this](ConversionSpec& spec) { spec.destination = proposed_; });
+    }
+    follow();
+}
+
+bool TargetStep::attention() const {
+    const auto& outlook = state_.outlook();
+    return state_.spec().destination.isEmpty() ||
+           (outlook && (outlook->parentMissing || (outlook->destinationExists && !state_.spec().overwrite)));
+}
+
+void TargetStep::showFormat() {
+    const Format* format = state_.target();
+    variant_->clear();
+    variant_->addItem(tr("Usual"), QString());
+    if (!format) return;
+    for (const std::string& variant : format->info().variants)
+        variant_->addItem(toQString(variant), toQString(variant));
+    variant_->setEnabled(!format->info().variants.empty());
+    variant_->setCurrentIndex(std::max(0, variant_->findData(state_.spec().variant)));
+    holds_->setText(holdsText(format->info()));
+}
+
+void TargetStep::showSpec() {
+    const Format* format = state_.target();
+    format_->setCurrentIndex(format ? format_->findData(toQString(format->info().name)) : -1);
+    showFormat();
+    destination_->setPath(state_.spec().destination);
+    const auto typed = parseBytes(size_->text().trimmed().toStdString());
+    if (typed.value_or(0) != state_.spec().maxFileSize)
+        size_->setText(state_.spec().maxFileSize ? exactSizeText(state_.spec().maxFileSize) : QString());
+}
+
+void TargetStep::showOutlook() {
+    const auto& outlook = state_.outlook();
+    if (state_.spec().destination.isEmpty()) return space_->setText(tr("⚠ Say where the result goes."));
+    if (state_.working() || !outlook) return space_->setText(tr("Looking at the place…"));
+    QStringList lines;
+    if (outlook->parentMissing) lines += tr("⚠ The directory in which it should lie does not exist.");
+    if (outlook->destinationExists)
+        lines += state_.spec().overwrite
+                     ? tr("It exists, and is replaced once the new one is whole.")
+                     : tr("⚠ It exists already. Choose another place, or Overwrite on the page Run options.");
+    if (outlook->freeBytes) {
+        const uint64_t need = outlook->plan ? outlook->plan->bytesWritten : 0;
+        QString line = tr("%1 free there").arg(sizeText(outlook->freeBytes));
+        if (outlook->plan)
+            line = need > outlook->freeBytes ? tr("✕ %1, but %2 are needed.").arg(line, sizeText(need))
+                                             : tr("✓ %1, %2 needed.").arg(line, sizeText(need));
+        else
+            line += '.';
+        lines += line;
+    }
+    space_->setText(lines.join('\n'));
+}
+
+}  // namespace shardscope::ui

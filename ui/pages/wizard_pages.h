@@ -1,0 +1,163 @@
+// The pages of the conversion wizard. Each shows a part of the spec, edits it, and says what that comes to.
+#pragma once
+
+#include "ui/pages/wizard_parts.h"
+#include "ui/pages/wizard_state.h"
+
+class QButtonGroup;
+class QCheckBox;
+class QComboBox;
+class QGridLayout;
+class QRadioButton;
+class QSpinBox;
+class QTabWidget;
+class QTreeView;
+class QTreeWidget;
+class QVBoxLayout;
+
+namespace shardscope::ui {
+
+class PlanModel;
+
+class WizardPage : public QWidget {
+    Q_OBJECT
+  public:
+    WizardPage(WizardState& state, const QString& title, const QString& purpose);
+    const QString& title() const { return title_; }
+    // Whether something on this page needs attention; marks the list of steps.
+    virtual bool attention() const { return false; }
+
+  protected:
+    virtual void showSpec() = 0;
+    virtual void showOutlook() {}
+    // To be called at the end of a page's constructor.
+    void follow();
+
+    WizardState& state_;
+    QVBoxLayout* layout_;
+
+  private:
+    QString title_;
+};
+
+class SourceStep : public WizardPage {
+    Q_OBJECT
+  public:
+    explicit SourceStep(WizardState& state);
+    bool attention() const override;
+
+  protected:
+    void showSpec() override;
+    void showOutlook() override { showSpec(); }
+
+  private:
+    QLabel *facts_, *health_, *validation_;
+    QPushButton* validate_;
+    QWidget* gaps_;
+    QComboBox* fill_;
+};
+
+class TargetStep : public WizardPage {
+    Q_OBJECT
+  public:
+    explicit TargetStep(WizardState& state);
+    bool attention() const override;
+
+  protected:
+    void showSpec() override;
+    void showOutlook() override;
+
+  private:
+    void showFormat();
+    QComboBox *format_, *variant_;
+    QLabel *holds_, *space_;
+    PathEdit* destination_;
+    QLineEdit* size_;
+    QString proposed_;  // the destination as it was proposed; kept in step with the format until the user
+                        // writes one
+};
+
+class PlacementStep : public WizardPage {
+    Q_OBJECT
+  public:
+    enum class Mode { keep, whole, mesh, like };
+    explicit PlacementStep(WizardState& state);
+    bool attention() const override;
+
+  protected:
+    void showSpec() override;
+    void showOutlook() override;
+
+  private:
+    Mode mode() const;
+    void buildMesh(QVBoxLayout* into);
+    void choose(Mode mode);
+    void preset(const QString& axis, const QString& pattern);
+    void takeRules();
+    QButtonGroup* modes_;
+    QWidget *meshPart_, *likePart_;
+    QLineEdit* mesh_;
+    QLabel* ranks_;
+    QComboBox* split_;
+    RuleTable *shard_, *stage_;
+    PathEdit* like_;
+    QLabel* legality_;
+    BytesBars* bars_;
+    QTreeWidget* rankTable_;
+    QCheckBox* asTable_;
+};
+
+class NamesStep : public WizardPage {
+    Q_OBJECT
+  public:
+    explicit NamesStep(WizardState& state);
+
+  protected:
+    void showSpec() override;
+    void showOutlook() override;
+
+  private:
+    RuleTable *select_, *exclude_, *rename_, *cast_;
+    QCheckBox *weightsOnly_, *onlyChanged_;
+    PathEdit* map_;
+    QLabel* counts_;
+    QTreeView* table_;
+    NameChangeModel changes_;
+};
+
+class RunStep : public WizardPage {
+    Q_OBJECT
+  public:
+    explicit RunStep(WizardState& state);
+    bool attention() const override;
+
+  protected:
+    void showSpec() override;
+    void showOutlook() override;
+
+  private:
+    QComboBox *verify_, *io_;
+    QLineEdit* memory_;
+    QLabel *memoryNote_, *existing_;
+    QSpinBox* threads_;
+    QCheckBox *overwrite_, *resume_, *strict_;
+    PathEdit* objects_;
+};
+
+class PlanStep : public WizardPage {
+    Q_OBJECT
+  public:
+    explicit PlanStep(WizardState& state);
+    bool attention() const override;
+
+  protected:
+    void showSpec() override {}
+    void showOutlook() override;
+
+  private:
+    QLabel *summary_, *verdict_;
+    QTreeView* tree_;
+    PlanModel* plan_;
+};
+
+}  // namespace shardscope::ui

@@ -1,0 +1,336 @@
+#include "ui/pages/wizard_parts.h"
+
+#include <QAction>
+#include <QFileDialog>
+#include <QFileInfo>
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QHelpEvent>
+#include <QLabel>
+#include <QLineEdit>
+#include <QPainter>
+#include <QPushButton>
+#include <QToolTip>
+#include <QVBoxLayout>
+#include <algorithm>
+
+#include "ui/models/texts.h"
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+QLabel* wizardText(const QString& text, QWidget* parent) {
+    auto* label = new QLabel(text, parent);
+    label->setTextFormat(Qt::PlainText);
+    label->setWordWrap(true);
+    label->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    label->setFocusPolicy(Qt::NoFocus);
+    return label;
+}
+
+QLabel* wizardHint(const QString& text, QWidget* parent) {
+    QLabel* label = wizardText(text, parent);
+    label->setForegroundRole(QPalette::PlaceholderText);
+    return label;
+}
+
+QLabel* wizardHeading(const QString& text, QWidget* parent) {
+    auto* label = new QLabel(text, parent);
+    label->setTextFormat(Qt::PlainText);
+    QFont font = label->font();
+    font.setBold(true);
+    label->setFont(font);
+    return label;
+}
+
+PathEdit::PathEdit(Kind kind, const QString& name, const QString& filter, QWidget* parent)
+    : QWidget(parent), kind_(kind), name_(name), filter_(filter) {
+    auto* layout = new QHBoxLayout(this);
+    layout->setContentsMargins(0, 0, 0, 0);
+    edit_ = new QLineEdit(this);
+    edit_->setAccessibleName(name);
+    edit_->setClearButtonEnabled(true);
+    auto* button = new QPushButton(tr("Browse…"), this);
+    button->setAccessibleName(tr("Browse: %1").arg(name));
+    button->setAutoDefault(false);
+    layout->addWidget(edit_, 1);
+    layout->addWidget(button);
+    setFocusProxy(edit_);
+    connect(edit_, &QLineEdit::textEdited, this, [this] { emit edited(path()); });
+    connect(button, &QPushButton::clicked, this, &PathEdit::browse);
+}
+
+QString PathEdit::path() const {
+    return edit_->text().trimmed();
+}
+
+void PathEdit::setPath(const QString& path) {
+    if (path != this->path()) edit_->setText(path);
+}
+
+void PathEdit::browse() {
+    auto* dialog = new QFileDialog(this, name_);
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    if (!filter_.isEmpty()) dialog->setNameFilter(filter_);
+    const bool saves = kind_ == Kind::saveAny || kind_ == Kind::saveFile;
+    dialog->setAcceptMode(saves ? QFileDialog::AcceptSave : QFileDialog::AcceptOpen);
+    dialog->setFileMode(kind_ == Kind::openDirectory ? QFileDialog::Directory
+                        : kind_ == Kind::openFile    ? QFileDialog::ExistingFile
+                                                     : QFileDialog::AnyFile);
+    // Whether the destination may be replaced is asked on a page of its own.
+    if (saves) dialog->setOption(QFileDialog::DontConfirmOverwrite);
+    if (!path().isEmpty()) {
+        dialog->setDirectory(QFileInfo(path()).absolutePath());
+        dialog->selectFile(QFileInfo(path()).fileName());
+    }
+    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& chosen) {
+        edit_->setText(chosen);
+        emit edited(path());
+    });
+    dialog->open();
+}
+
+RuleTable::RuleTable(const QString& name, const QStringList& columns, const QStringList& examples,
+                     bool resultColumn, QWidget* parent)
+    : QWidget(parent),
+      inputs_(static_cast<int>(columns.size()) - (resultColumn ? 1 : 0)),
+      resultColumn_(resultColumn),
+      examples_(examples) {
+    auto* layout = new QHBoxLayout(this);
+    layout->setContentsMargins(0, 0, 0, 0);
+    table_ = new QTableWidget(0, static_cast<int>(columns.size()), this);
+    table_->setHorizontalHeaderLabels(columns);
+    table_->horizontalHeader()->setSectionResizeMode(QHeaderView::Stretch);
+    if (resultColumn)
+        table_->horizontalHeader()->setSectionResizeMode(inputs_, QHeaderView::ResizeToContents);
+    table_->verticalHeader()->setDefaultSectionSize(fontMetrics().height() + 10);
+    table_->setAccessibleName(name);
+    table_->setSelectionBehavior(QAbstractItemView::SelectRows);
+    table_->setSelectionMode(QAbstractItemView::SingleSelection);
+    table_->setTabKeyNavigation(false);
+    table_->setEditTriggers(QAbstractItemView::DoubleClicked | QAbstractItemView::EditKeyPressed |
+                            QAbstractItemView::AnyKeyPressed);
+    layout->addWidget(table_, 1);
+    auto* buttons = new QVBoxLayout;
+    buttons->setSpacing(4);
+    const auto button = [&](const QString& text, const QString& what) {
+        auto* b = new QPushButton(text, this);
+        b->setAccessibleName(tr("%1: %2").arg(name, what));
+        b->setToolTip(what);
+        b->setAutoDefault(false);
+        buttons->addWidget(b);
+        return b;
+    };
+    QPushButton* addButton = button(tr("Add"), tr("Add a rule (Insert)"));
+    remove_ = button(tr("Remove"), tr("Remove the rule (Delete)"));
+    up_ = button(tr("Up"), tr("Move the rule up (Alt+Up)"));
+    down_ = button(tr("Down"), tr("Move the rule down (Alt+Down)"));
+    buttons->addStretch();
+    layout->addLayout(buttons);
+    connect(addButton, &QPushButton::clicked, this, &RuleTable::add);
+    connect(remove_, &QPushButton::clicked, this, &RuleTable::removeCurrent);
+    connect(up_, &QPushButton::clicked, this, [this] { move(-1); });
+    connect(down_, &QPushButton::clicked, this, [this] { move(1); });
+    const auto key = [&](const QKeySequence& keys, auto&& run) {
+        auto* action = new QAction(table_);
+        action->setShortcut(keys);
+        action->setShortcutContext(Qt::WidgetShortcut);
+        table_->addAction(action);
+        connect(action, &QAction::triggered, this, run);
+    };
+    key(Qt::Key_Insert, [this] { add(); });
+    key(Qt::Key_Delete, [this] { removeCurrent(); });
+    key(Qt::ALT | Qt::Key_Up, [this] { move(-1); });
+    key(Qt::ALT | Qt::Key_Down, [this] { move(1); });
+    connect(table_, &QTableWidget::cellChanged, this, [this](int, int column) {
+        if (column < inputs_) emit edited();
+    });
+    connect(table_, &QTableWidget::currentCellChanged, this, &RuleTable::syncButtons);
+    syncButtons();
+}
+
+void RuleTable::appendRow(const QStringList& cells) {
+    const int row = table_->rowCount();
+    const QSignalBlocker blocker(table_);
+    table_->insertRow(row);
+    for (int c = 0; c < table_->columnCount(); ++c) {
+        auto* item = new QTableWidgetItem(cells.value(c));
+        if (c >= inputs_)
+            item->setFlags(Qt::ItemIsEnabled | Qt::ItemIsSelectable);
+        else if (c < examples_.size())
+            item->setToolTip(tr("For example %1").arg(examples_[c]));
+        table_->setItem(row, c, item);
+    }
+}
+
+std::vector<QStringList> RuleTable::rules() const {
+    std::vector<QStringList> rules;
+    for (int row = 0; row < table_->rowCount(); ++row) {
+        QStringList cells;
+        for (int c = 0; c < inputs_; ++c)
+            cells += table_->item(row, c)->text().trimmed();
+        if (!cells[0].isEmpty()) rules.push_back(cells);
+    }
+    return rules;
+}
+
+void RuleTable::setRules(const std::vector<QStringList>& rules) {
+    if (rules == this->rules()) return;
+    {
+        const QSignalBlocker blocker(table_);
+        table_->setRowCount(0);
+    }
+    for (const QStringList& cells : rules)
+        appendRow(cells);
+    syncButtons();
+}
+
+void RuleTable::setResult(int rule, const QString& text) {
+    if (!resultColumn_) return;
+    int at = -1;
+    for (int row = 0; row < table_->rowCount(); ++row) {
+        if (table_->item(row, 0)->text().trimmed().isEmpty() || ++at != rule) continue;
+        if (table_->item(row, inputs_)->text() == text) return;
+        const QSignalBlocker blocker(table_);
+        table_->item(row, inputs_)->setText(text);
+        table_->viewport()->update();
+        return;
+    }
+}
+
+void RuleTable::add() {
+    appendRow({});
+    const int row = table_->rowCount() - 1;
+    table_->setCurrentCell(row, 0);
+    table_->editItem(table_->item(row, 0));
+    syncButtons();
+}
+
+void RuleTable::removeCurrent() {
+    if (table_->currentRow() < 0) return;
+    table_->removeRow(table_->currentRow());
+    syncButtons();
+    emit edited();
+}
+
+void RuleTable::move(int by) {
+    const int row = table_->currentRow(), other = row + by;
+    if (row < 0 || other < 0 || other >= table_->rowCount()) return;
+    {
+        const QSignalBlocker blocker(table_);
+        for (int c = 0; c < table_->columnCount(); ++c) {
+            QTableWidgetItem* a = table_->takeItem(row, c);
+            QTableWidgetItem* b = table_->takeItem(other, c);
+            table_->setItem(row, c, b);
+            table_->setItem(other, c, a);
+        }
+    }
+    table_->setCurrentCell(other, table_->currentColumn());
+    syncButtons();
+    emit edited();
+}
+
+void RuleTable::syncButtons() {
+    const int row = table_->currentRow();
+    remove_->setEnabled(row >= 0);
+    up_->setEnabled(row > 0);
+    down_->setEnabled(row >= 0 && row + 1 < table_->rowCount());
+}
+
+BytesBars::BytesBars(QWidget* parent) : QWidget(parent) {
+    setAccessibleName(tr("Bytes by rank, before and after"));
+    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
+}
+
+void BytesBars::setBytes(std::vector<uint64_t> before, std::vector<uint64_t> after) {
+    bytes_[0] = std::move(before);
+    bytes_[1] = std::move(after);
+    setAccessibleDescription(tr("%1 ranks before, %2 after").arg(bytes_[0].size()).arg(bytes_[1].size()));
+    update();
+}
+
+QRectF BytesBars::lane(int index) const {
+    const double line = fontMetrics().height() + 2;
+    const double height = std::max(8.0, (this->height() - 8 - 2 * line) / 2.0);
+    return {4.0, index * (height + line + 4) + line, std::max(10.0, width() - 8.0), height - 2};
+}
+
+void BytesBars::paintEvent(QPaintEvent*) {
+    QPainter painter(this);
+    painter.fillRect(rect(), surfaceColor());
+    uint64_t most = 1;
+    for (const auto& ranks : bytes_) {
+        for (const uint64_t bytes : ranks)
+            most = std::max(most, bytes);
+    }
+    for (int i = 0; i < 2; ++i) {
+        const QRectF box = lane(i);
+        const std::vector<uint64_t>& ranks = bytes_[i];
+        const uint64_t top = ranks.empty() ? 0 : *std::max_element(ranks.begin(), ranks.end());
+        const uint64_t least = ranks.empty() ? 0 : *std::min_element(ranks.begin(), ranks.end());
+        painter.setPen(palette().color(QPalette::Text));
+        const auto n = static_cast<int>(ranks.size());
+        const QString spread =
+            least == top ? sizeText(top) : tr("%1 to %2").arg(sizeText(least), sizeText(top));
+        const QString title =
+            i == 0 ? tr("Now: %n rank(s), %1", nullptr, n) : tr("Target: %n rank(s), %1", nullptr, n);
+        painter.drawText(
+            QRectF(4, box.top() - fontMetrics().height() - 1, width() - 8, fontMetrics().height()),
+            Qt::AlignLeft, title.arg(spread));
+        painter.setPen(gridColor());
+        painter.drawLine(box.bottomLeft(), box.bottomRight());
+        if (ranks.empty()) continue;
+        // With more ranks than pixels the largest of each column stands for all of it.
+        const double width = std::min(48.0, box.width() / static_cast<double>(ranks.size()));
+        if (width >= 3) {
+            const double gap = width >= 6 ? 2 : 0;
+            for (size_t r = 0; r < ranks.size(); ++r) {
+                const double height =
+                    static_cast<double>(ranks[r]) / static_cast<double>(most) * box.height();
+                const QRectF bar(box.left() + static_cast<double>(r) * width, box.bottom() - height,
+                                 width - gap, height);
+                painter.fillRect(bar, rankColor(static_cast<uint32_t>(r)));
+                if (width >= 6 && height >= 1) {
+                    painter.setPen(QPen(outlineColor(), 1));
+                    painter.drawRect(bar.adjusted(0.5, 0.5, -0.5, -0.5));
+                }
+                if (ranks[r] == 0) {
+                    painter.setPen(palette().color(QPalette::Text));
+                    painter.drawText(bar.adjusted(0, -fontMetrics().height(), 0, 0),
+                                     Qt::AlignHCenter | Qt::AlignBottom, QStringLiteral("0"));
+                }
+            }
+            continue;
+        }
+        const int pixels = std::max(1, static_cast<int>(box.width()));
+        for (int x = 0; x < pixels; ++x) {
+            const size_t a = ranks.size() * static_cast<size_t>(x) / static_cast<size_t>(pixels);
+            const size_t b =
+                std::max(a + 1, ranks.size() * static_cast<size_t>(x + 1) / static_cast<size_t>(pixels));
+            const uint64_t bytes =
+                *std::max_element(ranks.begin() + static_cast<std::ptrdiff_t>(a),
+                                  ranks.begin() + static_cast<std::ptrdiff_t>(std::min(b, ranks.size())));
+            const double height = static_cast<double>(bytes) / static_cast<double>(most) * box.height();
+            painter.fillRect(QRectF(box.left() + x, box.bottom() - height, 1, height), accentColor());
+        }
+    }
+}
+
+bool BytesBars::event(QEvent* event) {
+    if (event->type() != QEvent::ToolTip) return QWidget::event(event);
+    const auto* help = static_cast<QHelpEvent*>(event);
+    for (int i = 0; i < 2; ++i) {
+        const QRectF box = lane(i);
+        if (bytes_[i].empty() || !box.contains(help->pos())) continue;
+        const double width = std::min(48.0, box.width() / static_cast<double>(bytes_[i].size()));
+        const auto rank = static_cast<size_t>((help->pos().x() - box.left()) / width);
+        if (rank >= bytes_[i].size()) break;
+        QToolTip::showText(help->globalPos(), tr("Rank %1: %2").arg(rank).arg(sizeText(bytes_[i][rank])),
+                           this);
+        return true;
+    }
+    QToolTip::hideText();
+    return true;
+}
+
+}  // namespace shardscope::ui

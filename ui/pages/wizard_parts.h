@@ -1,0 +1,92 @@
+// Small parts that the pages of the wizard are made of.
+#pragma once
+
+#include <QFrame>
+#include <QTableWidget>
+#include <QWidget>
+#include <vector>
+
+class QLabel;
+class QLineEdit;
+class QPushButton;
+
+namespace shardscope::ui {
+
+// A text that wraps, never rich, selectable.
+QLabel* wizardText(const QString& text, QWidget* parent);
+// The same in the faint colour of explanations.
+QLabel* wizardHint(const QString& text, QWidget* parent);
+QLabel* wizardHeading(const QString& text, QWidget* parent);
+
+// A path with a Browse button. The dialog does not block.
+class PathEdit : public QWidget {
+    Q_OBJECT
+  public:
+    enum class Kind { saveAny, openFile, openDirectory, saveFile };
+    PathEdit(Kind kind, const QString& name, const QString& filter, QWidget* parent);
+
+    QString path() const;
+    void setPath(const QString& path);
+    QLineEdit* edit() { return edit_; }
+
+  signals:
+    void edited(const QString& path);
+
+  private:
+    void browse();
+    Kind kind_;
+    QString name_, filter_;
+    QLineEdit* edit_;
+};
+
+// Rules as rows whose order counts: edited in place, added, removed and moved by buttons and keys (Insert,
+// Delete, Alt+Up, Alt+Down). The last column may be written by the program alone.
+class RuleTable : public QWidget {
+    Q_OBJECT
+  public:
+    // `examples` stand as grey text in the cells of a new rule's tool tips.
+    RuleTable(const QString& name, const QStringList& columns, const QStringList& examples, bool resultColumn,
+              QWidget* parent);
+
+    std::vector<QStringList> rules() const;  // rows whose first cell is not empty, without the result column
+    void setRules(const std::vector<QStringList>& rules);
+    void setResult(int rule, const QString& text);  // by place among rules()
+    QTableWidget* table() { return table_; }
+
+  public slots:
+    void add();
+    void removeCurrent();
+    void move(int by);
+
+  signals:
+    void edited();
+
+  private:
+    void appendRow(const QStringList& cells);
+    void syncButtons();
+    QTableWidget* table_;
+    int inputs_;
+    bool resultColumn_;
+    QStringList examples_;
+    QPushButton *remove_, *up_, *down_;
+};
+
+// Bytes by rank before and after, as two rows of bars of one scale; with its table twin behind a check box.
+class BytesBars : public QWidget {
+    Q_OBJECT
+  public:
+    explicit BytesBars(QWidget* parent = nullptr);
+    void setBytes(std::vector<uint64_t> before, std::vector<uint64_t> after);
+    QSize sizeHint() const override { return {360, 150}; }
+    QSize minimumSizeHint() const override { return {200, 120}; }
+
+  protected:
+    void paintEvent(QPaintEvent* event) override;
+    bool event(QEvent* event) override;
+
+  private:
+    QRectF lane(int index) const;
+    std::vector<uint64_t> bytes_[2];
+};
+
+}  // namespace shardscope::ui

@@ -1,0 +1,320 @@
+#include <QButtonGroup>
+#include <QCheckBox>
+#include <QComboBox>
+#include <QFormLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QLineEdit>
+#include <QPushButton>
+#include <QRadioButton>
+#include <QScrollArea>
+#include <QTabWidget>
+#include <QTreeWidget>
+#include <QVBoxLayout>
+
+#include "ui/models/texts.h"
+#include "ui/pages/wizard_pages.h"
+#include "ui/widgets/exporting.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+// One rank that stores everything: whole tensors, also where a format would otherwise keep its shards.
+const QString kOneRank = QStringLiteral("dp=1");
+constexpr size_t kMostRankRows = 10'000;
+constexpr uint32_t kPresetSize = 2;
+
+std::vector<QStringList> splitRules(const QStringList& rules) {
+    std::vector<QStringList> cells;
+    for (const QString& rule : rules) {
+        const qsizetype colon = rule.lastIndexOf(':');
+        cells.push_back(colon < 0 ? QStringList{rule, {}}
+                                  : QStringList{rule.left(colon), rule.mid(colon + 1)});
+    }
+    return cells;
+}
+
+QStringList joinRules(const std::vector<QStringList>& cells) {
+    QStringList rules;
+    for (const QStringList& row : cells)
+        rules += row[0] + ':' + row[1];
+    return rules;
+}
+
+}  // namespace
+
+PlacementStep::PlacementStep(WizardState& state)
+    : WizardPage(state, tr("Placement"), tr("Which rank of the target holds which part of each tensor.")) {
+    modes_ = new QButtonGroup(this);
+    auto* choices = new QHBoxLayout;
+    choices->setSpacing(16);
+    const auto choice = [&](Mode mode, const QString& text, const QString& why) {
+        auto* button = new QRadioButton(text, this);
+        button->setToolTip(why);
+        button->setAccessibleDescription(why);
+        modes_->addButton(button, static_cast<int>(mode));
+        choices->addWidget(button);
+    };
+    choice(Mode::keep, tr("As in the source"),
+           tr("Every chunk as the source has it; only within one format that holds shards."));
+    choice(Mode::whole, tr("Every tensor whole"), tr("One rank stores everything."));
+    choice(Mode::mesh, tr("Over a mesh of ranks"), tr("Rules say which dimension is cut over which axis."));
+    choice(Mode::like, tr("Like another checkpoint"),
+           tr("The same names and the same placement as that one."));
+    choices->addStretch();
+    layout_->addLayout(choices);
+    connect(modes_, &QButtonGroup::idClicked, this, [this](int id) { choose(static_cast<Mode>(id)); });
+
+    meshPart_ = new QWidget(this);
+    auto* meshLayout = new QVBoxLayout(meshPart_);
+    meshLayout->setContentsMargins(0, 0, 0, 0);
+    buildMesh(meshLayout);
+    layout_->addWidget(meshPart_, 3);
+
+    likePart_ = new QWidget(this);
+    auto* likeLayout = new QFormLayout(likePart_);
+    likeLayout->setContentsMargins(0, 0, 0, 0);
+    like_ = new PathEdit(PathEdit::Kind::openDirectory, tr("Checkpoint to take names and placement from"), {},
+                         likePart_);
+    likeLayout->addRow(tr("&Checkpoint:"), like_);
+    layout_->addWidget(likePart_);
+    connect(like_, &PathEdit::edited, this,
+            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.like = path; }); });
+
+    auto* scroll = new QScrollArea(this);
+    scroll->setWidgetResizable(true);
+    scroll->setFrameShape(QFrame::NoFrame);
+    scroll->setAccessibleName(tr("What the rules come to"));
+    legality_ = wizardText({}, scroll);
+    legality_->setObjectName(QStringLiteral("legality"));
+    legality_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
+    scroll->setWidget(legality_);
+    bars_ = new BytesBars(this);
+    rankTable_ = new QTreeWidget(this);
+    rankTable_->setHeaderLabels({tr("Rank"), tr("Bytes now"), tr("Bytes in the target")});
+    rankTable_->setRootIsDecorated(false);
+    rankTable_->setUniformRowHeights(true);
+    rankTable_->setAccessibleName(tr("Bytes by rank, before and after, as a table"));
+    enableRowCopy(*rankTable_);
+    rankTable_->hide();
+    asTable_ = new QCheckBox(tr("Show as table"), this);
+    connect(asTable_, &QCheckBox::toggled, this, [this](bool on) {
+        rankTable_->setVisible(on);
+        bars_->setVisible(!on);
+    });
+    auto* lower = new QHBoxLayout;
+    lower->setSpacing(12);
+    lower->addWidget(scroll, 1);
+    auto* picture = new QVBoxLayout;
+    picture->addWidget(bars_, 1);
+    picture->addWidget(rankTable_, 1);
+    picture->addWidget(asTable_);
+    lower->addLayout(picture, 1);
+    layout_->addLayout(lower, 2);
+    follow();
+}
+
+void PlacementStep::buildMesh(QVBoxLayout* into) {
+    auto* row = new QHBoxLayout;
+    auto* meshLabel = new QLabel(tr("&Mesh:"), meshPart_);
+    mesh_ = new QLineEdit(meshPart_);
+    mesh_->setObjectName(QStringLiteral("mesh"));
+    mesh_->setAccessibleName(tr("Mesh of the target"));
+    mesh_->setPlaceholderText(tr("for example dp=2,tp=4 (the last axis varies fastest)"));
+    meshLabel->setBuddy(mesh_);
+    ranks_ = new QLabel(meshPart_);
+    ranks_->setTextFormat(Qt::PlainText);
+    split_ = new QComboBox(meshPart_);
+    split_->setAccessibleName(tr("Rule for sizes that do not divide"));
+    split_->addItem(tr("Uneven sizes: as torch"), static_cast<int>(SplitRule::torch));
+    split_->addItem(tr("Uneven sizes: even"), static_cast<int>(SplitRule::even));
+    split_->addItem(tr("Uneven sizes: as Paddle"), static_cast<int>(SplitRule::paddle));
+    split_->setToolTip(
+        tr("torch and Paddle give every piece the rounded-up size, even makes the first ones one longer."));
+    row->addWidget(meshLabel);
+    row->addWidget(mesh_, 1);
+    row->addWidget(ranks_);
+    row->addWidget(split_);
+    into->addLayout(row);
+
+    auto* presets = new QHBoxLayout;
+    presets->addWidget(new QLabel(tr("Presets:"), meshPart_));
+    const auto presetButton = [&](const QString& text, const QString& axis, const QString& pattern) {
+        auto* button = new QPushButton(text, meshPart_);
+        button->setAutoDefault(false);
+        button->setAccessibleName(tr("Preset: %1").arg(text));
+        presets->addWidget(button);
+        connect(button, &QPushButton::clicked, this, [this, axis, pattern] { preset(axis, pattern); });
+    };
+    presetButton(tr("TP on weights' dim 0"), QStringLiteral("tp"), QStringLiteral("*.weight"));
+    presetButton(tr("FSDP on dim 0"), QStringLiteral("dp"), QStringLiteral("*"));
+    presets->addStretch();
+    into->addLayout(presets);
+
+    shard_ = new RuleTable(tr("Shard rules"), {tr("Names"), tr("Cut (axis=dim,…)"), tr("Tensors")},
+                           {QStringLiteral("*.weight"), QStringLiteral("tp=0,dp=0")}, true, meshPart_);
+    shard_->table()->setObjectName(QStringLiteral("shardRules"));
+    stage_ = new RuleTable(tr("Stage rules"), {tr("Names"), tr("Place (axis=place)"), tr("Tensors")},
+                           {QStringLiteral("model.layers.1.*"), QStringLiteral("pp=1")}, true, meshPart_);
+    auto* tabs = new QTabWidget(meshPart_);
+    tabs->addTab(shard_, tr("Shard rules (first match wins)"));
+    tabs->addTab(stage_, tr("Pipeline stages"));
+    into->addWidget(tabs, 1);
+
+    connect(mesh_, &QLineEdit::textEdited, this, [this](const QString& text) {
+        state_.edit([&](ConversionSpec& spec) { spec.mesh = text.trimmed(); });
+    });
+    connect(split_, &QComboBox::activated, this, [this] {
+        state_.edit([this](ConversionSpec& spec) {
+            spec.split = static_cast<SplitRule>(split_->currentData().toInt());
+        });
+    });
+    connect(shard_, &RuleTable::edited, this, &PlacementStep::takeRules);
+    connect(stage_, &RuleTable::edited, this, &PlacementStep::takeRules);
+}
+
+void PlacementStep::takeRules() {
+    state_.edit([this](ConversionSpec& spec) {
+        spec.shard = joinRules(shard_->rules());
+        spec.stage = joinRules(stage_->rules());
+    });
+}
+
+PlacementStep::Mode PlacementStep::mode() const {
+    const ConversionSpec& spec = state_.spec();
+    if (likePart_ && !likePart_->isHidden() && spec.mesh.isEmpty() &&
+        modes_->checkedId() == static_cast<int>(Mode::like))
+        return Mode::like;
+    if (!spec.like.isEmpty()) return Mode::like;
+    if (spec.mesh == kOneRank && spec.shard.isEmpty() && spec.stage.isEmpty()) return Mode::whole;
+    if (!spec.mesh.isEmpty() || !spec.shard.isEmpty() || !spec.stage.isEmpty()) return Mode::mesh;
+    if (meshPart_ && modes_->checkedId() == static_cast<int>(Mode::mesh)) return Mode::mesh;
+    return state_.keepsPlacement() ? Mode::keep : Mode::whole;
+}
+
+void PlacementStep::choose(Mode mode) {
+    state_.edit([&](ConversionSpec& spec) {
+        spec.like.clear();
+        spec.mesh.clear();
+        spec.shard.clear();
+        spec.stage.clear();
+        if (mode == Mode::whole && state_.keepsPlacement()) spec.mesh = kOneRank;
+        if (mode == Mode::mesh) {
+            const Session& session = state_.session();
+            if (session.hasFacts() && session.facts()->mesh)
+                spec.mesh = toQString(formatMesh(*session.facts()->mesh));
+            else
+                spec.mesh = QStringLiteral("tp=%1").arg(kPresetSize);
+        }
+        if (mode == Mode::like) spec.like = like_->path();
+    });
+    meshPart_->setVisible(mode == Mode::mesh);
+    likePart_->setVisible(mode == Mode::like);
+    showSpec();
+    if (mode == Mode::like) like_->setFocus();
+    if (mode == Mode::mesh) mesh_->setFocus();
+}
+
+void PlacementStep::preset(const QString& axis, const QString& pattern) {
+    state_.edit([&](ConversionSpec& spec) {
+        const auto mesh = parseMesh(spec.mesh.toStdString());
+        if (!mesh.ok() || mesh->axisIndex(axis.toStdString()) < 0) {
+            const QString more = QStringLiteral("%1=%2").arg(axis).arg(kPresetSize);
+            spec.mesh = mesh.ok() && mesh->ranks() > 1 ? spec.mesh + ',' + more : more;
+        }
+        const QString rule = pattern + ':' + axis + QStringLiteral("=0");
+        if (!spec.shard.contains(rule)) spec.shard += rule;
+    });
+    showSpec();
+}
+
+bool PlacementStep::attention() const {
+    const auto& outlook = state_.outlook();
+    if (!outlook) return false;
+    for (const auto* list : {&outlook->effect.shards, &outlook->effect.stages}) {
+        for (const RuleEffect& rule : *list) {
+            if (!rule.notes.isEmpty()) return true;
+        }
+    }
+    return false;
+}
+
+void PlacementStep::showSpec() {
+    const ConversionSpec& spec = state_.spec();
+    const Format* target = state_.target();
+    const bool shards = target && target->info().shards;
+    modes_->button(static_cast<int>(Mode::keep))->setEnabled(state_.keepsPlacement());
+    modes_->button(static_cast<int>(Mode::mesh))->setEnabled(shards);
+    modes_->button(static_cast<int>(Mode::like))->setEnabled(shards);
+    const Mode now = mode();
+    modes_->button(static_cast<int>(now))->setChecked(true);
+    meshPart_->setVisible(now == Mode::mesh);
+    likePart_->setVisible(now == Mode::like);
+    if (mesh_->text().trimmed() != spec.mesh) mesh_->setText(spec.mesh);
+    const auto mesh = parseMesh(spec.mesh.toStdString());
+    ranks_->setText(mesh.ok() ? tr("= %n rank(s)", nullptr, static_cast<int>(mesh->ranks()))
+                              : tr("⚠ not a mesh"));
+    ranks_->setToolTip(mesh.ok() ? QString() : toQString(mesh.error().message).toHtmlEscaped());
+    split_->setCurrentIndex(split_->findData(static_cast<int>(spec.split)));
+    shard_->setRules(splitRules(spec.shard));
+    stage_->setRules(splitRules(spec.stage));
+    like_->setPath(spec.like);
+}
+
+void PlacementStep::showOutlook() {
+    const auto& outlook = state_.outlook();
+    if (state_.working() || !outlook) {
+        if (legality_->text().isEmpty()) legality_->setText(tr("The rules are being tried…"));
+        return;
+    }
+    if (outlook->error) {
+        legality_->setText(tr("⚠ %1").arg(errorSentence(*outlook->error)));
+        bars_->setBytes({}, {});
+        rankTable_->clear();
+        return;
+    }
+    const PlacementEffect& effect = outlook->effect;
+    QStringList lines;
+    const auto rules = [&](const std::vector<RuleEffect>& list, RuleTable* table) {
+        for (size_t r = 0; r < list.size(); ++r) {
+            const RuleEffect& rule = list[r];
+            table->setResult(static_cast<int>(r), numberText(rule.tensors));
+            lines +=
+                tr("%1 decides about %n tensor(s).", nullptr, static_cast<int>(rule.tensors)).arg(rule.rule);
+            for (const QString& note : rule.notes)
+                lines += tr("   ⚠ %1").arg(note);
+        }
+    };
+    rules(effect.shards, shard_);
+    rules(effect.stages, stage_);
+    const Mode now = mode();
+    if (now == Mode::mesh) {
+        lines +=
+            tr("%n tensor(s) are matched by no shard rule: they stay whole and are stored once, where there "
+               "is least.",
+               nullptr, static_cast<int>(effect.whole));
+    } else if (now == Mode::keep) {
+        lines += tr("Every tensor keeps its chunks on the ranks that have them now.");
+    } else if (now == Mode::whole) {
+        lines += tr("Every tensor is written whole, by one rank.");
+    } else {
+        lines += tr("Every tensor lies as the other checkpoint has it; names that it lacks are left out.");
+    }
+    const Format* target = state_.target();
+    if (target && !target->info().shards)
+        lines += tr("%1 holds whole tensors only.").arg(toQString(target->info().title));
+    legality_->setText(lines.join('\n'));
+    bars_->setBytes(effect.before, effect.after);
+    rankTable_->clear();
+    const size_t ranks = std::min(kMostRankRows, std::max(effect.before.size(), effect.after.size()));
+    QList<QTreeWidgetItem*> items;
+    for (size_t r = 0; r < ranks; ++r) {
+        items += new QTreeWidgetItem({QString::number(r),
+                                      r < effect.before.size() ? sizeText(effect.before[r]) : QString(),
+                                      r < effect.after.size() ? sizeText(effect.after[r]) : QString()});
+    }
+    rankTable_->addTopLevelItems(items);
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,202 @@
+#include <QCheckBox>
+#include <QComboBox>
+#include <QFormLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QLineEdit>
+#include <QMenu>
+#include <QSpinBox>
+#include <QTreeView>
+#include <QVBoxLayout>
+
+#include "ui/models/plan_model.h"
+#include "ui/models/texts.h"
+#include "ui/pages/wizard_pages.h"
+#include "ui/widgets/exporting.h"
+
+namespace shardscope::ui {
+
+// ------------------------------------------------------------------ run options
+
+RunStep::RunStep(WizardState& state)
+    : WizardPage(state, tr("Run options"),
+                 tr("How the job runs. The destination appears whole or not at all.")) {
+    auto* form = new QFormLayout;
+    form->setFieldGrowthPolicy(QFormLayout::ExpandingFieldsGrow);
+    form->setVerticalSpacing(8);
+    form->addRow(
+        tr("Where:"),
+        wizardText(tr("This machine, as a process of its own that goes on when the window is closed"), this));
+    verify_ = new QComboBox(this);
+    verify_->setObjectName(QStringLiteral("verify"));
+    verify_->setAccessibleName(tr("Verification"));
+    verify_->addItem(tr("Read the destination again and compare digests"), static_cast<int>(Verify::digest));
+    verify_->addItem(tr("Read source and destination again and compare"), static_cast<int>(Verify::full));
+    verify_->addItem(tr("None: only look whether the destination opens"), static_cast<int>(Verify::none));
+    form->addRow(tr("&Verify:"), verify_);
+    auto* memoryRow = new QHBoxLayout;
+    memory_ = new QLineEdit(this);
+    memory_->setObjectName(QStringLiteral("memory"));
+    memory_->setAccessibleName(tr("Most memory of the process"));
+    memory_->setMaximumWidth(fontMetrics().averageCharWidth() * 18);
+    memoryNote_ = wizardText({}, this);
+    memoryRow->addWidget(memory_);
+    memoryRow->addWidget(memoryNote_, 1);
+    form->addRow(tr("Most &memory:"), memoryRow);
+    threads_ = new QSpinBox(this);
+    threads_->setAccessibleName(tr("Threads"));
+    threads_->setRange(0, 1024);
+    threads_->setSpecialValueText(tr("chosen for this machine"));
+    threads_->setMaximumWidth(fontMetrics().averageCharWidth() * 32);
+    form->addRow(tr("&Threads:"), threads_);
+    io_ = new QComboBox(this);
+    io_->setAccessibleName(tr("Reads and writes"));
+    io_->addItem(tr("Chosen for each file"), static_cast<int>(IoMode::automatic));
+    io_->addItem(tr("Direct, past the page cache"), static_cast<int>(IoMode::direct));
+    io_->addItem(tr("Buffered"), static_cast<int>(IoMode::buffered));
+    form->addRow(tr("&Reads and writes:"), io_);
+    overwrite_ =
+        new QCheckBox(tr("&Overwrite: replace an existing destination, once the new one is whole"), this);
+    overwrite_->setObjectName(QStringLiteral("overwrite"));
+    resume_ = new QCheckBox(tr("R&esume: go on with an interrupted job"), this);
+    strict_ = new QCheckBox(tr("&Strict: refuse to leave anything out"), this);
+    strict_->setObjectName(QStringLiteral("strict"));
+    existing_ = wizardText({}, this);
+    form->addRow(QString(), overwrite_);
+    form->addRow(QString(), resume_);
+    form->addRow(QString(), existing_);
+    form->addRow(QString(), strict_);
+    objects_ =
+        new PathEdit(PathEdit::Kind::saveFile, tr("File for objects"), tr("torch.save files (*.pt)"), this);
+    objects_->edit()->setPlaceholderText(
+        tr("none: objects that the target cannot hold are left out and listed"));
+    form->addRow(tr("Ob&jects file:"), objects_);
+    layout_->addLayout(form);
+    layout_->addStretch();
+
+    const auto combo = [this](QComboBox* box, auto set) {
+        connect(box, &QComboBox::activated, this, [this, box, set] {
+            state_.edit([&](ConversionSpec& spec) { set(spec, box->currentData().toInt()); });
+        });
+    };
+    combo(verify_, [](ConversionSpec& spec, int value) { spec.verify = static_cast<Verify>(value); });
+    combo(io_, [](ConversionSpec& spec, int value) { spec.io = static_cast<IoMode>(value); });
+    connect(memory_, &QLineEdit::textEdited, this, [this](const QString& text) {
+        const auto bytes = parseBytes(text.trimmed().toStdString());
+        memoryNote_->setText(bytes ? QString() : tr("⚠ Not a size such as 512MiB."));
+        if (bytes) state_.edit([&](ConversionSpec& spec) { spec.memory = *bytes; });
+    });
+    connect(threads_, &QSpinBox::valueChanged, this, [this](int value) {
+        state_.edit([value](ConversionSpec& spec) { spec.threads = static_cast<unsigned>(value); });
+    });
+    const auto check = [this](QCheckBox* box, bool ConversionSpec::*field) {
+        connect(box, &QCheckBox::toggled, this,
+                [this, field](bool on) { state_.edit([&](ConversionSpec& spec) { spec.*field = on; }); });
+    };
+    check(overwrite_, &ConversionSpec::overwrite);
+    check(resume_, &ConversionSpec::resume);
+    check(strict_, &ConversionSpec::strict);
+    connect(objects_, &PathEdit::edited, this, [this](const QString& path) {
+        state_.edit([&](ConversionSpec& spec) { spec.objectsFile = path; });
+    });
+    follow();
+}
+
+bool RunStep::attention() const {
+    const auto& outlook = state_.outlook();
+    return outlook && ((outlook->destinationExists && !state_.spec().overwrite) ||
+                       (outlook->unfinished && !state_.spec().resume));
+}
+
+void RunStep::showSpec() {
+    const ConversionSpec& spec = state_.spec();
+    verify_->setCurrentIndex(verify_->findData(static_cast<int>(spec.verify)));
+    io_->setCurrentIndex(io_->findData(static_cast<int>(spec.io)));
+    if (parseBytes(memory_->text().trimmed().toStdString()) != spec.memory)
+        memory_->setText(exactSizeText(spec.memory));
+    threads_->setValue(static_cast<int>(spec.threads));
+    overwrite_->setChecked(spec.overwrite);
+    resume_->setChecked(spec.resume);
+    strict_->setChecked(spec.strict);
+    objects_->setPath(spec.objectsFile);
+}
+
+void RunStep::showOutlook() {
+    const auto& outlook = state_.outlook();
+    QStringList lines;
+    if (outlook && outlook->destinationExists && !state_.spec().overwrite)
+        lines += tr("⚠ The destination exists already.");
+    if (outlook && outlook->unfinished && !state_.spec().resume)
+        lines += tr("⚠ An interrupted job has left its work beside the destination.");
+    existing_->setText(lines.join('\n'));
+    existing_->setVisible(!lines.isEmpty());
+}
+
+// ------------------------------------------------------------------ plan
+
+PlanStep::PlanStep(WizardState& state)
+    : WizardPage(state, tr("Plan"),
+                 tr("What the job will read, write and leave out. Nothing has been written yet.")) {
+    verdict_ = wizardText({}, this);
+    verdict_->setObjectName(QStringLiteral("planVerdict"));
+    QFont bold = verdict_->font();
+    bold.setBold(true);
+    verdict_->setFont(bold);
+    layout_->addWidget(verdict_);
+    summary_ = wizardText({}, this);
+    summary_->setObjectName(QStringLiteral("planSummary"));
+    layout_->addWidget(summary_);
+    plan_ = new PlanModel(this);
+    tree_ = new QTreeView(this);
+    tree_->setObjectName(QStringLiteral("planTree"));
+    tree_->setModel(plan_);
+    tree_->setUniformRowHeights(true);
+    tree_->setAlternatingRowColors(true);
+    tree_->setAccessibleName(tr("The plan"));
+    tree_->setColumnWidth(0, fontMetrics().averageCharWidth() * 60);
+    enableRowCopy(*tree_);
+    tree_->setContextMenuPolicy(Qt::CustomContextMenu);
+    connect(tree_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
+        auto* menu = new QMenu(this);
+        menu->setAttribute(Qt::WA_DeleteOnClose);
+        const QString name = tree_->currentIndex().data(PlanModel::NameRole).toString();
+        if (!name.isEmpty()) menu->addAction(tr("Copy name"), this, [name] { copyText(name); });
+        menu->addActions(tree_->actions());
+        menu->popup(tree_->viewport()->mapToGlobal(at));
+    });
+    layout_->addWidget(tree_, 1);
+    follow();
+}
+
+bool PlanStep::attention() const {
+    const auto& outlook = state_.outlook();
+    return outlook && (outlook->error || !outlook->plan->runnable() || !outlook->plan->leftOut.empty());
+}
+
+void PlanStep::showOutlook() {
+    const auto& outlook = state_.outlook();
+    const QString obstacle = state_.obstacle();
+    if (state_.working() || !outlook) return verdict_->setText(tr("The plan is being worked out…"));
+    verdict_->setText(obstacle.isEmpty() ? tr("✓ This can run.")
+                                         : tr("✕ This cannot be started: %1").arg(obstacle));
+    plan_->setPlan(outlook->plan);
+    if (!outlook->plan) {
+        summary_->clear();
+        return;
+    }
+    const Plan& plan = *outlook->plan;
+    summary_->setText(tr("Reads %1 from %2\nWrites %3 in %n file(s) to %4\n%5 tensors, %6 chunks, %7 "
+                         "objects; stays below %8 of memory; about %9",
+                         nullptr, static_cast<int>(plan.files.size()))
+                          .arg(sizeText(plan.bytesRead), toQString(plan.sourcePath),
+                               sizeText(plan.bytesWritten), toQString(plan.targetPath),
+                               numberText(plan.tensors), numberText(plan.chunks), numberText(plan.objects),
+                               sizeText(plan.peakMemory), timeText(plan.estimateSeconds)));
+    for (const auto group :
+         {PlanModel::Group::impossible, PlanModel::Group::leftOut, PlanModel::Group::changed}) {
+        if (const QModelIndex index = plan_->groupIndex(group); index.isValid()) tree_->expand(index);
+    }
+    if (plan.files.size() <= 20) tree_->expand(plan_->groupIndex(PlanModel::Group::files));
+}
+
+}  // namespace shardscope::ui

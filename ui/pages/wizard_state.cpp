@@ -1,0 +1,178 @@
+#include "ui/pages/wizard_state.h"
+
+#include <QDir>
+#include <QFileInfo>
+#include <filesystem>
+
+#include "execute/executor.h"
+#include "ui/models/texts.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr int kSettleMilliseconds = 250;
+
+// What the file system says about the place where the result goes.
+void lookAtDestination(const std::string& destination, Outlook& outlook) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    outlook.destinationExists = fs::exists(destination, error);
+    outlook.unfinished = fs::exists(stagingPath(destination), error);
+    fs::path place = fs::absolute(destination, error).parent_path();
+    outlook.parentMissing = !fs::is_directory(place, error);
+    while (!place.empty() && !fs::is_directory(place, error) && place != place.parent_path())
+        place = place.parent_path();
+    const fs::space_info space = fs::space(place, error);
+    if (!error) outlook.freeBytes = space.available;
+}
+
+}  // namespace
+
+WizardState::WizardState(Session& session, QObject* parent) : QObject(parent), session_(session) {
+    spec_.source = session.path();
+    timer_.setSingleShot(true);
+    timer_.setInterval(kSettleMilliseconds);
+    connect(&timer_, &QTimer::timeout, this, &WizardState::look);
+    connect(&session_, &Session::stateChanged, this, [this] {
+        spec_.source = session_.path();
+        schedule();
+    });
+    schedule();
+}
+
+WizardState::~WizardState() {
+    ticket_.drop();
+}
+
+void WizardState::setSpec(ConversionSpec spec) {
+    spec.source = session_.path();
+    spec_ = std::move(spec);
+    emit specReplaced();
+    schedule();
+}
+
+void WizardState::edit(const std::function<void(ConversionSpec&)>& change) {
+    const ConversionSpec before = spec_;
+    change(spec_);
+    if (spec_ == before) return;
+    emit specChanged();
+    schedule();
+}
+
+void WizardState::schedule() {
+    ticket_.drop();
+    timer_.start();
+    emit outlookChanged();
+}
+
+void WizardState::look() {
+    const CheckpointPtr checkpoint = session_.checkpoint();
+    if (!checkpoint) {
+        outlook_.reset();
+        emit outlookChanged();
+        return;
+    }
+    auto settings = spec_.toSettings();
+    if (!settings.ok()) {
+        auto failed = std::make_shared<Outlook>();
+        failed->error = settings.error();
+        outlook_ = failed;
+        emit outlookChanged();
+        return;
+    }
+    // Without a destination the rest can be worked out all the same.
+    const std::string destination =
+        (spec_.destination.isEmpty() ? proposedDestination() : spec_.destination).toStdString();
+    using Answer = std::shared_ptr<const Outlook>;
+    ticket_ = session_.tasks().run<Answer>(
+        tr("Planning the conversion"),
+        [engine = session_.enginePtr(), checkpoint, destination,
+         settings = std::move(settings).value()](const TaskContext& context) -> Result<Answer> {
+            auto outlook = std::make_shared<Outlook>();
+            auto preview = engine->preview(checkpoint, destination, settings, context);
+            SHARDSCOPE_TRY(context.stop.poll());
+            if (!preview.ok()) {
+                outlook->error = std::move(preview).error();
+                lookAtDestination(destination, *outlook);
+                return Answer(outlook);
+            }
+            const std::shared_ptr<const Catalog> source(checkpoint, &checkpoint->catalog());
+            SHARDSCOPE_ASSIGN(outlook->effect,
+                              placementEffect(*source, *preview->wanted, settings.request, context.stop));
+            SHARDSCOPE_ASSIGN(outlook->names,
+                              nameChanges(source, preview->wanted, preview->plan, context.stop));
+            outlook->plan = std::make_shared<const Plan>(std::move(preview->plan));
+            lookAtDestination(destination, *outlook);
+            return Answer(outlook);
+        },
+        [this](Result<Answer> answer) {
+            if (answer.ok()) {
+                outlook_ = std::move(answer).value();
+            } else {
+                auto failed = std::make_shared<Outlook>();
+                failed->error = std::move(answer).error();
+                outlook_ = failed;
+            }
+            ticket_ = {};
+            emit outlookChanged();
+        });
+    emit outlookChanged();
+}
+
+const Format* WizardState::target() const {
+    if (!spec_.format.isEmpty()) return findFormat(spec_.format.toStdString());
+    return session_.checkpoint() ? session_.checkpoint()->format : nullptr;
+}
+
+bool WizardState::keepsPlacement() const {
+    const Format* format = target();
+    if (!format || !session_.checkpoint() || format != session_.checkpoint()->format) return false;
+    return format->info().shards &&
+           (!format->info().wholeByDefault || spec_.variant.toStdString() == session_.catalog().variant());
+}
+
+QString WizardState::proposedDestination() const {
+    const Format* format = target();
+    const QFileInfo source(QDir::cleanPath(spec_.source));
+    const QString stem = source.isDir() ? source.fileName() : source.completeBaseName();
+    const QString name = format ? toQString(format->info().name) : tr("converted");
+    const QString path = source.absolutePath() + '/' + stem + '-' + name;
+    return format && format->info().singleFile ? path + ".pt" : path;
+}
+
+QString WizardState::obstacle() const {
+    if (!session_.checkpoint()) return tr("No checkpoint is open.");
+    if (spec_.destination.isEmpty()) return tr("Say on the page Target where the result goes.");
+    if (working() || !outlook_) return tr("The plan is being worked out.");
+    if (outlook_->error) {
+        const QString hint = errorHint(*outlook_->error);
+        return errorSentence(*outlook_->error) +
+               (hint.isEmpty() ? QString() : QStringLiteral(" (%1)").arg(hint));
+    }
+    const Plan& plan = *outlook_->plan;
+    if (!plan.runnable()) {
+        const PlanLeftOut& first = plan.impossible.front();
+        QString text = first.name.empty() ? toQString(first.why)
+                                          : tr("%1: %2").arg(toQString(first.name), toQString(first.why));
+        if (plan.impossible.size() > 1)
+            text += tr(" And %n more; the page Plan lists them.", nullptr,
+                       static_cast<int>(plan.impossible.size() - 1));
+        return text;
+    }
+    if (outlook_->unfinished && !spec_.resume)
+        return tr(
+            "An interrupted job has left its work beside the destination. Choose Resume on the page Run "
+            "options to go on with it.");
+    if (outlook_->destinationExists && !spec_.overwrite)
+        return tr("The destination exists. Choose another one, or Overwrite on the page Run options.");
+    if (outlook_->parentMissing)
+        return tr("The directory in which the destination should lie does not exist.");
+    if (outlook_->freeBytes && plan.bytesWritten > outlook_->freeBytes) {
+        return tr("The result needs %1, but only %2 are free there.")
+            .arg(sizeText(plan.bytesWritten), sizeText(outlook_->freeBytes));
+    }
+    return {};
+}
+
+}  // namespace shardscope::ui

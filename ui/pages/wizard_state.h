@@ -1,0 +1,72 @@
+// What the pages of the wizard share: the conversion that is being put together, and what it would come to,
+// worked out off the GUI thread a moment after each change.
+#pragma once
+
+#include <QObject>
+#include <QTimer>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "ui/models/conversion_spec.h"
+#include "ui/models/name_change_model.h"
+#include "ui/models/placement_effect.h"
+#include "ui/models/session.h"
+
+namespace shardscope::ui {
+
+// One look ahead. Without a plan there is an error.
+struct Outlook {
+    std::shared_ptr<const Plan> plan;
+    std::optional<Error> error;
+    PlacementEffect effect;
+    std::shared_ptr<const NameChanges> names;
+    uint64_t freeBytes = 0;  // where the destination goes; 0 = not known
+    bool destinationExists = false;
+    bool unfinished = false;  // an interrupted job has left its work beside the destination
+    bool parentMissing = false;
+};
+
+class WizardState : public QObject {
+    Q_OBJECT
+  public:
+    explicit WizardState(Session& session, QObject* parent = nullptr);
+    ~WizardState() override;
+
+    Session& session() const { return session_; }
+    const ConversionSpec& spec() const { return spec_; }
+    // From outside: pages show all of it anew. The source stays the session's.
+    void setSpec(ConversionSpec spec);
+    // By a page, which shows the change already.
+    void edit(const std::function<void(ConversionSpec&)>& change);
+
+    // Of the present conversion; null while it is being worked out for the first time.
+    const std::shared_ptr<const Outlook>& outlook() const { return outlook_; }
+    bool working() const { return timer_.isActive() || ticket_.running(); }
+    // Why the conversion cannot be started, as a sentence; empty when it can.
+    QString obstacle() const;
+
+    // The target's format; null when it is not known.
+    const Format* target() const;
+    // Whether a conversion without mesh keeps the placement of the source.
+    bool keepsPlacement() const;
+    // A destination beside the source that fits the target.
+    QString proposedDestination() const;
+
+  signals:
+    void specReplaced();
+    void specChanged();     // by edit()
+    void outlookChanged();  // also when working() changed
+
+  private:
+    void schedule();
+    void look();
+
+    Session& session_;
+    ConversionSpec spec_;
+    std::shared_ptr<const Outlook> outlook_;
+    QTimer timer_;
+    Ticket ticket_;
+};
+
+}  // namespace shardscope::ui

@@ -1,0 +1,41 @@
+// A small picture of how one tensor lies: its last two dimensions as a box, its chunks in the colours of
+// their ranks.
+#pragma once
+
+#include <QString>
+#include <QWidget>
+#include <vector>
+
+#include "ui/bridge/engine_service.h"
+
+namespace shardscope::ui {
+
+class BoxSketch : public QWidget {
+    Q_OBJECT
+  public:
+    explicit BoxSketch(QWidget* parent = nullptr);
+
+    // kNone shows `message` instead.
+    void show(CheckpointPtr checkpoint, TensorId tensor, const QString& message);
+    QSize sizeHint() const override;
+    QSize minimumSizeHint() const override;
+
+  protected:
+    void paintEvent(QPaintEvent* event) override;
+    bool event(QEvent* event) override;
+
+  private:
+    struct Piece {
+        QRectF share;  // of the box, 0..1
+        uint32_t rank;
+    };
+    QRectF box() const;
+
+    CheckpointPtr checkpoint_;
+    std::vector<Piece> pieces_;
+    QString message_;
+    double across_ = 1, down_ = 1;  // elements
+    QString dimensions_;
+};
+
+}  // namespace shardscope::ui

@@ -1,0 +1,22 @@
+// Cells of a column of states: the tile of the state before its word.
+#pragma once
+
+#include <QStyledItemDelegate>
+
+#include "ui/models/facts.h"
+
+namespace shardscope::ui {
+
+class HealthDelegate : public QStyledItemDelegate {
+    Q_OBJECT
+  public:
+    // `role` gives the Health of an index as a number.
+    explicit HealthDelegate(int role, QObject* parent = nullptr) : QStyledItemDelegate(parent), role_(role) {}
+    void paint(QPainter* painter, const QStyleOptionViewItem& option,
+               const QModelIndex& index) const override;
+
+  private:
+    int role_;
+};
+
+}  // namespace shardscope::ui

@@ -1,0 +1,53 @@
+// How the values of a tensor are spread: a bar for each bin. Arrow keys go from bar to bar.
+#pragma once
+
+#include <QWidget>
+#include <cstdint>
+#include <vector>
+
+namespace shardscope::ui {
+
+class Histogram : public QWidget {
+    Q_OBJECT
+  public:
+    explicit Histogram(QWidget* parent = nullptr);
+
+    // Equal bins over [least, greatest]; no bins = nothing to show.
+    void setBins(std::vector<uint64_t> bins, double least, double greatest);
+    void setLogCounts(bool on);
+    int currentBin() const { return current_; }  // -1 = none
+    QString binText(int bin) const;
+
+    QSize sizeHint() const override { return {360, 200}; }
+    QSize minimumSizeHint() const override { return {180, 110}; }
+
+  signals:
+    void menuRequested(const QPoint& globalPosition);
+
+  protected:
+    bool event(QEvent* event) override;
+    void paintEvent(QPaintEvent* event) override;
+    void mousePressEvent(QMouseEvent* event) override;
+    void keyPressEvent(QKeyEvent* event) override;
+    void contextMenuEvent(QContextMenuEvent* event) override;
+    void focusInEvent(QFocusEvent* event) override;
+    void focusOutEvent(QFocusEvent* event) override;
+
+  private:
+    QRectF plot() const;
+    int binAt(const QPointF& position) const;
+    double height(uint64_t count) const;  // 0..1
+    void setCurrent(int bin);
+    void describe();
+
+    std::vector<uint64_t> bins_;
+    uint64_t most_ = 0, sum_ = 0;
+    double least_ = 0, greatest_ = 0;
+    bool log_ = false;
+    int current_ = -1;
+};
+
+// A number as short as it can be read: "0.0123", "-1.5e-7".
+QString valueText(double value);
+
+}  // namespace shardscope::ui

@@ -1,0 +1,461 @@
+// How the placement map is painted; what it does is in placement_map.cpp.
+#include <QPainter>
+#include <QPainterPath>
+#include <QScrollBar>
+#include <algorithm>
+#include <cmath>
+
+#include "ui/widgets/placement_map.h"
+#include "ui/widgets/theme.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+constexpr double kOutlined = 6;   // from here on cells have lines between them
+constexpr double kTicks = 30;     // from here on tiles show where the tensor is cut
+constexpr uint8_t kSevere = 165;  // bytes of states worse than ok
+constexpr size_t kKeptDetails = 512;
+
+QColor faded(QColor color, int alpha) {
+    color.setAlpha(alpha);
+    return color;
+}
+
+// Spreads what is wrong to the neighbours, so that a cell of less than a pixel is still seen.
+void spreadSevere(std::vector<uint8_t>& pixels, int width, int height) {
+    std::vector<std::pair<int, uint8_t>> severe;
+    const size_t most = pixels.size() / 16;  // beyond that it cannot be missed
+    for (int i = 0; i < width * height && severe.size() < most; ++i) {
+        if (pixels[static_cast<size_t>(i)] >= kSevere) severe.emplace_back(i, pixels[static_cast<size_t>(i)]);
+    }
+    for (const auto& [at, value] : severe) {
+        const int x = at % width, y = at / width;
+        for (int j = std::max(0, y - 1); j <= std::min(height - 1, y + 1); ++j) {
+            for (int i = std::max(0, x - 1); i <= std::min(width - 1, x + 1); ++i) {
+                uint8_t& pixel = pixels[static_cast<size_t>(j * width + i)];
+                pixel = std::max(pixel, value);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+const std::vector<QRgb>& placementColors() {
+    static std::vector<QRgb> colors;
+    static bool forDark = false;
+    if (!colors.empty() && forDark == darkTheme()) return colors;
+    forDark = darkTheme();
+    colors.assign(256, surfaceColor().rgb());
+    for (int value = 1; value < 256; ++value) {
+        const auto byte = static_cast<uint8_t>(value);
+        const Health health = PlacementMatrix::healthOfByte(byte);
+        const QColor color =
+            health == Health::ok ? holdColor(PlacementMatrix::shareOfByte(byte)) : healthColor(health);
+        colors[static_cast<size_t>(value)] = color.rgb();
+    }
+    return colors;
+}
+
+const RowDetail& PlacementMap::detail(uint32_t row) {
+    auto known = details_.find(row);
+    if (known == details_.end()) {
+        if (details_.size() >= kKeptDetails) details_.clear();
+        known = details_.emplace(row, matrix_->detail(row)).first;
+    }
+    if (std::min(cellWidth_, cellHeight_) >= kTicks && !known->second.hasTicks)
+        matrix_->addTicks(row, known->second);
+    return known->second;
+}
+
+void PlacementMap::paintEvent(QPaintEvent*) {
+    QPainter painter(viewport());
+    painter.setFont(font());
+    painter.fillRect(viewport()->rect(), surfaceColor());
+    if (matrix_ && matrix_->rowCount() > 0 && matrix_->columnCount() > 0) {
+        painter.save();
+        painter.setClipRect(gridRect());
+        if (showsTiles())
+            paintTiles(painter);
+        else
+            paintRaster(painter);
+        paintMarks(painter);
+        painter.restore();
+        paintGapColumn(painter);
+        paintLabels(painter);
+        paintHeader(painter);
+        const QRect grid = gridRect();
+        painter.setPen(gridColor());
+        painter.drawLine(grid.left() - 1, 0, grid.left() - 1, viewport()->height());
+        painter.drawLine(0, grid.top() - 1, viewport()->width(), grid.top() - 1);
+    }
+    if (hasFocus()) {
+        painter.setPen(QPen(accentColor(), 2));
+        painter.setBrush(Qt::NoBrush);
+        painter.drawRect(QRectF(viewport()->rect()).adjusted(1, 1, -1, -1));
+    }
+}
+
+void PlacementMap::paintRaster(QPainter& painter) {
+    const QRect grid = gridRect();
+    const double ratio = viewport()->devicePixelRatioF();
+    const QSize size = (QSizeF(grid.size()) * ratio).toSize();
+    if (size.isEmpty()) return;
+    if (rasterOld_ || raster_.size() != size) {
+        if (raster_.size() != size) raster_ = QImage(size, QImage::Format_RGB32);
+        std::vector<uint8_t> pixels(static_cast<size_t>(size.width()) * static_cast<size_t>(size.height()));
+        matrix_->pyramid().sample(horizontalScrollBar()->value() / cellWidth_, 1 / (cellWidth_ * ratio),
+                                  size.width(), verticalScrollBar()->value() / cellHeight_,
+                                  1 / (cellHeight_ * ratio), size.height(), pixels.data());
+        if (std::min(cellWidth_, cellHeight_) * ratio < 3) spreadSevere(pixels, size.width(), size.height());
+        const std::vector<QRgb>& colors = placementColors();
+        for (int y = 0; y < size.height(); ++y) {
+            auto* line = reinterpret_cast<QRgb*>(raster_.scanLine(y));
+            const uint8_t* from = pixels.data() + static_cast<size_t>(y) * static_cast<size_t>(size.width());
+            for (int x = 0; x < size.width(); ++x)
+                line[x] = colors[from[x]];
+        }
+        raster_.setDevicePixelRatio(ratio);
+        rasterOld_ = false;
+    }
+    painter.drawImage(grid.topLeft(), raster_);
+    // Lines where there is room for them.
+    painter.setPen(surfaceColor());
+    const Span rows = visibleRows(), columns = visibleColumns();
+    if (cellWidth_ >= kOutlined) {
+        for (int c = columns.begin; c <= columns.end; ++c)
+            painter.drawLine(QPointF(std::floor(columnLeft(c)), grid.top()),
+                             QPointF(std::floor(columnLeft(c)), grid.bottom()));
+    }
+    if (cellHeight_ >= kOutlined) {
+        for (int r = rows.begin; r <= rows.end; ++r)
+            painter.drawLine(QPointF(grid.left(), std::floor(rowTop(r))),
+                             QPointF(grid.right(), std::floor(rowTop(r))));
+    }
+}
+
+void PlacementMap::paintTiles(QPainter& painter) {
+    const Span rows = visibleRows(), columns = visibleColumns();
+    for (int r = rows.begin; r < rows.end; ++r) {
+        const RowDetail& row = detail(static_cast<uint32_t>(r));
+        auto cell = std::lower_bound(row.cells.begin(), row.cells.end(), static_cast<uint32_t>(columns.begin),
+                                     [](const MatrixCell& c, uint32_t column) { return c.column < column; });
+        for (; cell != row.cells.end() && cell->column < static_cast<uint32_t>(columns.end); ++cell) {
+            // Whole pixels, so that outlines stay sharp.
+            const QPointF from(std::floor(columnLeft(static_cast<int>(cell->column))), std::floor(rowTop(r)));
+            const QPointF to(std::floor(columnLeft(static_cast<int>(cell->column) + 1)),
+                             std::floor(rowTop(r + 1)));
+            paintTile(painter, QRectF(from, to).adjusted(1, 1, -1, -1), row, *cell);
+        }
+    }
+}
+
+void PlacementMap::paintTile(QPainter& painter, const QRectF& rect, const RowDetail& row,
+                             const MatrixCell& cell) {
+    const bool damaged = cell.health != Health::ok && cell.health != Health::unread;
+    if (damaged)
+        paintHealth(painter, rect, cell.health);
+    else
+        painter.fillRect(
+            rect, cell.health == Health::unread ? surfaceColor() : faded(healthColor(Health::ok), 120));
+    if (cell.health == Health::unread) painter.fillRect(rect, unreadBrush());
+    const QRectF inside = rect.adjusted(1, 1, -1, -1);
+    for (uint32_t i = 0; i < cell.slices; ++i) {
+        const RowDetail::Slice& slice = row.slices[cell.firstSlice + i];
+        const auto edge = [](double from, double length, float share) {
+            return std::round(from + length * static_cast<double>(share));
+        };
+        const double left = edge(inside.left(), inside.width(), slice.left);
+        const double top = edge(inside.top(), inside.height(), slice.top);
+        const QRectF part(left, top, std::max(1.0, edge(inside.left(), inside.width(), slice.right) - left),
+                          std::max(1.0, edge(inside.top(), inside.height(), slice.bottom) - top));
+        const bool empty = slice.left == slice.right || slice.top == slice.bottom;
+        if (damaged) {
+            painter.setPen(QPen(palette().color(QPalette::Text), 1));
+            painter.setBrush(Qt::NoBrush);
+            painter.drawRect(part.adjusted(0.5, 0.5, -0.5, -0.5));
+        } else if (empty) {
+            painter.fillRect(part, faintTextColor());
+        } else {
+            painter.fillRect(part, holdColor(0.8));
+        }
+    }
+    if (!damaged) {
+        painter.setPen(QPen(faded(outlineColor(), 150), 1, cell.share > 0 ? Qt::SolidLine : Qt::DotLine));
+        painter.setBrush(Qt::NoBrush);
+        painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
+    }
+    if (cell.health == Health::missing)
+        painter.fillRect(QRectF(rect.left(), rect.top(), 3, rect.height()), healthColor(Health::missing));
+    if (rect.width() >= kTicks && rect.height() >= kTicks) paintTicks(painter, inside, row);
+    if (cell.chunks > 1 && rect.width() >= kTicks && rect.height() >= kTicks) {
+        const QString count = QString::number(cell.chunks);
+        QRectF plate(0, 0, fontMetrics().horizontalAdvance(count) + 6, fontMetrics().height());
+        plate.moveBottomRight(rect.bottomRight() - QPointF(1, 1));
+        painter.fillRect(plate, surfaceColor());
+        painter.setPen(palette().color(QPalette::Text));
+        painter.drawText(plate, Qt::AlignCenter, count);
+    }
+}
+
+void PlacementMap::paintTicks(QPainter& painter, const QRectF& rect, const RowDetail& row) {
+    painter.setPen(QPen(outlineColor(), 1));
+    const auto across = [&](const std::vector<float>& at, double length) {
+        if (rect.width() / static_cast<double>(at.size() + 1) < 4) return;
+        for (const float share : at) {
+            const double x = std::round(rect.left() + rect.width() * static_cast<double>(share)) + 0.5;
+            painter.drawLine(QPointF(x, rect.bottom() - length), QPointF(x, rect.bottom()));
+        }
+    };
+    const auto down = [&](const std::vector<float>& at, double length) {
+        if (rect.height() / static_cast<double>(at.size() + 1) < 4) return;
+        for (const float share : at) {
+            const double y = std::round(rect.top() + rect.height() * static_cast<double>(share)) + 0.5;
+            painter.drawLine(QPointF(rect.left(), y), QPointF(rect.left() + length, y));
+        }
+    };
+    across(row.acrossAll, 3);
+    across(row.acrossOuter, 7);
+    down(row.downAll, 3);
+    down(row.downOuter, 7);
+}
+
+void PlacementMap::paintMarks(QPainter& painter) {
+    const QRect grid = gridRect();
+    const Span columns = visibleColumns();
+    for (int c = columns.begin; c < columns.end; ++c) {
+        if (static_cast<size_t>(c) >= selectedColumns_.size() || !selectedColumns_[static_cast<size_t>(c)])
+            continue;
+        const QRectF at(columnLeft(c), grid.top(), std::max(1.0, cellWidth_), grid.height());
+        painter.fillRect(at, faded(accentColor(), 28));
+        painter.setPen(faded(accentColor(), 160));
+        painter.drawLine(at.topLeft(), at.bottomLeft());
+        painter.drawLine(at.topRight(), at.bottomRight());
+    }
+    if (!region_.isEmpty()) {
+        const QRectF at(columnLeft(region_.left()), rowTop(region_.top()), region_.width() * cellWidth_,
+                        region_.height() * cellHeight_);
+        painter.fillRect(at, faded(accentColor(), 40));
+        painter.setPen(QPen(accentColor(), 1, Qt::DashLine));
+        painter.setBrush(Qt::NoBrush);
+        painter.drawRect(at.adjusted(0.5, 0.5, -0.5, -0.5));
+    }
+    if (hover_.valid()) {
+        painter.setPen(QPen(faded(outlineColor(), 130), 1));
+        const QPointF at = cellRect(hover_).center();
+        painter.drawLine(QPointF(grid.left(), at.y()), QPointF(grid.right() + gapWidth(), at.y()));
+        if (hover_.column < matrix_->columnCount())
+            painter.drawLine(QPointF(at.x(), grid.top()), QPointF(at.x(), grid.bottom()));
+    }
+    if (current_.valid() && current_.column < matrix_->columnCount()) {
+        QRectF at = cellRect(current_);
+        painter.setPen(QPen(faded(accentColor(), 130), 1));
+        painter.drawLine(QPointF(grid.left(), at.center().y()), QPointF(grid.right(), at.center().y()));
+        painter.drawLine(QPointF(at.center().x(), grid.top()), QPointF(at.center().x(), grid.bottom()));
+        constexpr double kLeast = 9;  // a frame that can be found again
+        if (at.width() < kLeast) at.adjust((at.width() - kLeast) / 2, 0, (kLeast - at.width()) / 2, 0);
+        if (at.height() < kLeast) at.adjust(0, (at.height() - kLeast) / 2, 0, (kLeast - at.height()) / 2);
+        painter.setBrush(Qt::NoBrush);
+        painter.setPen(QPen(surfaceColor(), 4));
+        painter.drawRect(at);
+        painter.setPen(QPen(accentColor(), 2));
+        painter.drawRect(at);
+    }
+}
+
+// Elements that no rank holds have a column of their own, which does not scroll away.
+void PlacementMap::paintGapColumn(QPainter& painter) {
+    if (gapWidth() == 0) return;
+    const QRect grid = gridRect();
+    const QRect column(grid.right() + 1, grid.top(), gapWidth(), grid.height());
+    painter.save();
+    painter.setClipRect(column);
+    painter.fillRect(column, panelColor());
+    const Span rows = visibleRows();
+    if (cellHeight_ >= 3) {
+        for (int r = rows.begin; r < rows.end; ++r) {
+            if (matrix_->row(static_cast<uint32_t>(r)).health != Health::gap) continue;
+            const double top = std::floor(rowTop(r));
+            paintHealth(
+                painter,
+                QRectF(column.left() + 4, top + 1, column.width() - 8, std::floor(rowTop(r + 1)) - top - 2),
+                Health::gap);
+        }
+    } else {
+        std::vector<uint8_t> marks(static_cast<size_t>(column.height()));
+        matrix_->gapPyramid().sample(0, 1, 1, verticalScrollBar()->value() / cellHeight_, 1 / cellHeight_,
+                                     column.height(), marks.data());
+        for (int y = 0; y < column.height();) {
+            const int begin = y;
+            while (y < column.height() && marks[static_cast<size_t>(y)])
+                ++y;
+            if (y > begin) {
+                const double height = std::max(7, y - begin);
+                paintHealth(painter,
+                            QRectF(column.left() + 4, column.top() + (begin + y - height) / 2.0,
+                                   column.width() - 8, height),
+                            Health::gap);
+            } else {
+                ++y;
+            }
+        }
+    }
+    if (current_.valid() && current_.column >= matrix_->columnCount()) {
+        QRectF at = cellRect(current_).adjusted(2, 0, -2, 0);
+        if (at.height() < 9) at.adjust(0, (at.height() - 9) / 2, 0, (9 - at.height()) / 2);
+        painter.setPen(QPen(accentColor(), 2));
+        painter.setBrush(Qt::NoBrush);
+        painter.drawRect(at);
+    }
+    painter.restore();
+    painter.setPen(gridColor());
+    painter.drawLine(column.left(), 0, column.left(), viewport()->height());
+}
+
+void PlacementMap::paintLabels(QPainter& painter) {
+    const QRect grid = gridRect();
+    painter.save();
+    painter.setClipRect(0, grid.top(), grid.left() - 1, grid.height());
+    const QFontMetrics metrics = fontMetrics();
+    const Span rows = visibleRows();
+    const double line = metrics.height() + 1;
+    // With less than a line for each row, every so manieth row is named, with a tick at its place.
+    const int every = std::max(1, static_cast<int>(std::ceil(line / cellHeight_)));
+    const bool all = every == 1;
+    for (int r = rows.begin - rows.begin % every; r < rows.end; r += every) {
+        const auto index = static_cast<uint32_t>(r);
+        const MatrixRow& row = matrix_->row(index);
+        const double center = rowTop(r) + cellHeight_ / 2;
+        // A name that the header would cut moves down as long as it stays beside its row.
+        const double top =
+            std::max(center - line / 2, std::min<double>(grid.top(), rowTop(r) + cellHeight_ - line / 2));
+        const QRectF box(6, top, grid.left() - 14, line);
+        if (rowTop(r) + cellHeight_ < grid.top() + 1) continue;
+        const bool here = current_.valid() && current_.row == index;
+        if (here) painter.fillRect(QRectF(0, box.top(), grid.left(), line), faded(accentColor(), 40));
+        double right = box.right();
+        if (row.health != Health::ok && all) {
+            const QRectF mark(right - 12, center - 6, 12, 12);
+            paintHealth(painter, mark, row.health);
+            right -= 16;
+        }
+        if (row.count > 1) {
+            const QString badge = QStringLiteral("×%1").arg(row.count);
+            painter.setPen(faintTextColor());
+            painter.drawText(QRectF(box.left(), box.top(), right - box.left(), line),
+                             Qt::AlignRight | Qt::AlignVCenter, badge);
+            right -= metrics.horizontalAdvance(badge) + 6;
+        }
+        painter.setPen(all ? palette().color(QPalette::Text) : faintTextColor());
+        const QString name = metrics.elidedText(matrix_->rowLabel(index), Qt::ElideMiddle,
+                                                static_cast<int>(right - box.left()));
+        painter.drawText(QRectF(box.left(), box.top(), right - box.left(), line),
+                         Qt::AlignLeft | Qt::AlignVCenter, name);
+        if (!all) painter.drawLine(QPointF(grid.left() - 6, center), QPointF(grid.left() - 2, center));
+    }
+    painter.restore();
+}
+
+void PlacementMap::paintHeader(QPainter& painter) {
+    const QRect grid = gridRect();
+    const int band = bandHeight();
+    painter.fillRect(QRect(0, 0, viewport()->width(), grid.top() - 1), panelColor());
+    const Span columns = visibleColumns();
+    const size_t axes = matrix_->axes().size();
+    for (size_t axis = 0; axis < axes; ++axis) {
+        const double top = static_cast<double>(axis) * band + 1;
+        painter.setPen(faintTextColor());
+        painter.drawText(QRectF(6, top, grid.left() - 14, band), Qt::AlignRight | Qt::AlignVCenter,
+                         QString::fromStdString(matrix_->axes()[axis].name));
+        painter.save();
+        painter.setClipRect(grid.left(), 0, grid.width(), grid.top());
+        // Neighbours with the same place on this axis and the ones outside of it make up one band.
+        const auto same = [&](int a, int b) {
+            const auto& x = matrix_->column(static_cast<uint32_t>(a)).places;
+            const auto& y = matrix_->column(static_cast<uint32_t>(b)).places;
+            return std::equal(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(axis) + 1, y.begin());
+        };
+        for (int c = columns.begin; c < columns.end;) {
+            int begin = c, end = c + 1;
+            while (begin > 0 && same(begin - 1, c))
+                --begin;
+            while (end < static_cast<int>(matrix_->columnCount()) && same(end, c))
+                ++end;
+            const QRectF whole(columnLeft(begin), top, (end - begin) * cellWidth_, band);
+            // The label stays in view while a part of its band is.
+            const QRectF seen = whole.intersected(QRectF(grid.left(), top, grid.width(), band));
+            const uint32_t place = matrix_->column(static_cast<uint32_t>(c)).places[axis].first;
+            const QRectF plate =
+                whole.adjusted(whole.width() >= 4 ? 0.5 : 0, 1, whole.width() >= 4 ? -0.5 : 0, -1);
+            painter.fillRect(plate, faded(outlineColor(), place % 2 ? 52 : 26));
+            const QString text = matrix_->placeText(axis, static_cast<uint32_t>(c));
+            if (fontMetrics().horizontalAdvance(text) + 4 <= seen.width()) {
+                painter.setPen(palette().color(QPalette::Text));
+                painter.drawText(seen, Qt::AlignCenter, text);
+            }
+            c = end;
+        }
+        painter.restore();
+    }
+    paintRankRow(painter, QRectF(grid.left(), static_cast<double>(axes) * band + 1, grid.width(), band));
+    if (gapWidth() > 0) {
+        painter.setPen(palette().color(QPalette::Text));
+        painter.drawText(QRectF(grid.right() + 1, static_cast<double>(axes) * band + 1, gapWidth(), band),
+                         Qt::AlignCenter, tr("no owner"));
+    }
+}
+
+void PlacementMap::paintRankRow(QPainter& painter, const QRectF& line) {
+    const QRect grid = gridRect();
+    const QFontMetrics metrics = fontMetrics();
+    painter.setPen(faintTextColor());
+    painter.drawText(QRectF(6, line.top(), grid.left() - 14, line.height()),
+                     Qt::AlignRight | Qt::AlignVCenter, tr("rank"));
+    painter.save();
+    painter.setClipRect(grid.left(), 0, grid.width(), grid.top());
+    const Span columns = visibleColumns();
+    const auto textOf = [&](int c) {
+        const MatrixColumn& column = matrix_->column(static_cast<uint32_t>(c));
+        QString text = QString::number(column.rank);
+        if (column.ranks.size() > 1) text += QStringLiteral(" ×%1").arg(column.ranks.size());
+        return text;
+    };
+    int widest = 0;
+    for (const int c : {columns.begin, (columns.begin + columns.end) / 2, columns.end - 1})
+        widest = std::max(
+            widest, metrics.horizontalAdvance(textOf(std::clamp(c, columns.begin, columns.end - 1))) + 8);
+    const int every = std::max(1, static_cast<int>(std::ceil(widest / cellWidth_)));
+    for (int c = columns.begin; c < columns.end; ++c) {
+        const MatrixColumn& column = matrix_->column(static_cast<uint32_t>(c));
+        const QRectF box(columnLeft(c), line.top(), cellWidth_, line.height());
+        if (static_cast<size_t>(c) < selectedColumns_.size() && selectedColumns_[static_cast<size_t>(c)])
+            painter.fillRect(box, faded(accentColor(), 80));
+        if (column.fileMissing) {
+            const QRectF wide =
+                box.width() >= 3 ? box : QRectF(box.center().x() - 1.5, box.top(), 3, box.height());
+            if (wide.width() >= widest)
+                painter.fillRect(QRectF(wide.left(), wide.bottom() - 4, wide.width(), 4),
+                                 healthColor(Health::missing));
+            else
+                paintHealth(painter, wide.adjusted(0, 1, 0, -1), Health::missing);
+        }
+    }
+    for (int c = columns.begin - columns.begin % every; c < columns.end; c += every) {
+        const MatrixColumn& column = matrix_->column(static_cast<uint32_t>(c));
+        const QRectF box(columnLeft(c), line.top(), cellWidth_ * every, line.height());
+        QString text = textOf(c);
+        if (column.fileMissing && every == 1 && metrics.horizontalAdvance(text + " /") + 4 <= box.width())
+            text += QStringLiteral(" /");
+        if (column.fileMissing && every > 1) continue;
+        painter.setPen(every == 1 ? palette().color(QPalette::Text) : faintTextColor());
+        painter.drawText(box.adjusted(every == 1 ? 0 : 3, 0, 0, 0),
+                         every == 1 ? Qt::AlignCenter : Qt::AlignVCenter | Qt::AlignLeft, text);
+        if (every > 1)
+            painter.drawLine(QPointF(box.left() + 0.5, box.bottom() - 5),
+                             QPointF(box.left() + 0.5, box.bottom()));
+    }
+    painter.restore();
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,80 @@
+// Sizes as areas, in groups (directories): squarified, largest first. Tiles that would be too small to see
+// are one tile with their number. A click or the arrows select.
+#pragma once
+
+#include <QColor>
+#include <QString>
+#include <QWidget>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "ui/models/facts.h"
+
+namespace shardscope::ui {
+
+class Treemap : public QWidget {
+    Q_OBJECT
+  public:
+    struct Item {
+        uint32_t id = 0;
+        QString label;
+        QString group;
+        uint64_t size = 0;
+        QColor color;
+        Health health = Health::ok;
+    };
+    explicit Treemap(QWidget* parent = nullptr);
+
+    // `text` gives the tooltip of an item by its id.
+    void setItems(std::vector<Item> items, std::function<QString(uint32_t)> text);
+    void setSelected(uint32_t id);  // kNone = nothing
+    uint32_t selected() const { return selected_; }
+    QRectF itemRect(uint32_t id) const;  // empty when it is in a tile of several
+    size_t tileCount() const { return tiles_.size(); }
+    // Items that stand in tiles of several.
+    size_t aggregated() const;
+
+    QSize sizeHint() const override;
+    QSize minimumSizeHint() const override;
+
+  signals:
+    void chosen(uint32_t id);
+
+  protected:
+    void paintEvent(QPaintEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
+    void mousePressEvent(QMouseEvent* event) override;
+    void keyPressEvent(QKeyEvent* event) override;
+    void focusInEvent(QFocusEvent* event) override;
+    void focusOutEvent(QFocusEvent* event) override;
+    bool event(QEvent* event) override;
+
+  private:
+    struct Tile {
+        QRectF rect;
+        size_t first = 0;  // in items_
+        size_t more = 0;   // > 0: stands for that many, from `first` on
+        Health health = Health::ok;
+        uint64_t size = 0;
+    };
+    struct Header {
+        QRectF rect;
+        QString text;
+    };
+    void layOut();
+    void placeGroup(size_t first, size_t end, QRectF rect);
+    void squarify(const std::vector<Tile>& tiles, QRectF rect);
+    const Tile* tileAt(const QPointF& at) const;
+    const Tile* tileOf(uint32_t id) const;
+    QString tileText(const Tile& tile) const;
+    void choose(const Tile* tile);
+
+    std::vector<Item> items_;  // by group, then the largest first
+    std::function<QString(uint32_t)> text_;
+    std::vector<Tile> tiles_;
+    std::vector<Header> headers_;
+    uint32_t selected_ = kNone;
+};
+
+}  // namespace shardscope::ui
