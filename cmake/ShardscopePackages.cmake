@@ -45,7 +45,7 @@ install(FILES "${CMAKE_BINARY_DIR}/completions/_shardscope"
         DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/zsh/vendor-completions" COMPONENT shardscope)
 install(FILES "${CMAKE_BINARY_DIR}/completions/shardscope.fish"
         DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/fish/vendor_completions.d" COMPONENT shardscope)
-shardscope_documents(shardscope README.md docs/cli.md docs/performance.md docs/formats)
+shardscope_documents(shardscope docs/cli.md docs/performance.md docs/formats)
 
 # ---- shardscope-gui
 if(SHARDSCOPE_GUI)
@@ -75,8 +75,12 @@ if(SHARDSCOPE_GUI)
             COMPONENT shardscope-gui FILES_MATCHING PATTERN "*.png")
 endif()
 
+# All that is installed, without the tests.
 get_property(packaged GLOBAL PROPERTY SHARDSCOPE_PACKAGED)
 add_custom_target(shardscope_packaged ALL DEPENDS ${packaged})
+add_custom_target(installable DEPENDS shardscope $<TARGET_NAME_IF_EXISTS:shardscope-gui> shardscope_manual_pages
+                  shardscope_packaged)
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 
 # ---- Debian packages: packaging/deb
 set(CPACK_GENERATOR DEB)

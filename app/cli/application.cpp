@@ -28,7 +28,7 @@ const std::vector<ExitStatus>& exitStatuses() {
         {1, "findings, differences or a failed verification"},
         {2, "usage"},
         {3, "the input is unreadable, damaged or unsupported"},
-        {4, "input/output, space or permission"},
+        {4, "input/output, space, permission or remote failure"},
         {5, "the request is impossible; the plan says why"},
         {130, "cancelled"},
     };
