@@ -505,6 +505,7 @@ class JobsTest : public QObject {
         for (const QLabel* label : panel.findChildren<QLabel*>())
             message = message || (label->isVisible() && label->text().contains(QStringLiteral("What helps")));
         QVERIFY(message);
+        QCoreApplication::processEvents();
         shoot(panel, QStringLiteral("jobs-failed"));
         auto* table = panel.findChild<QTreeView*>(QStringLiteral("jobTable"));
         QVERIFY(table);
@@ -512,8 +513,10 @@ class JobsTest : public QObject {
         QCOMPARE(table->model()->rowCount(), 2);
         QTest::keyClick(table, Qt::Key_Down);
         QCOMPARE(panel.selectedJob(), running);
+        QCoreApplication::processEvents();
         shoot(panel, QStringLiteral("jobs-done"));
         applyTheme(ThemeChoice::dark);
+        QCoreApplication::processEvents();
         shoot(panel, QStringLiteral("jobs-done-dark"));
         applyTheme(ThemeChoice::light);
         QTest::mouseClick(buttonWith(panel, QStringLiteral("Remove")), Qt::LeftButton);

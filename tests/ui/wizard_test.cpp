@@ -178,9 +178,9 @@ class WizardTest : public QObject {
         QCOMPARE(wizard.spec().destination, destination);
         // Changing the format does not move a destination that the user has written.
         QTest::keyClick(&wizard, Qt::Key_N, Qt::AltModifier);
-        QCOMPARE(wizard.currentPage(), int(placement));
+        QTRY_COMPARE(wizard.currentPage(), int(placement));
         QTest::keyClick(&wizard, Qt::Key_B, Qt::AltModifier);
-        QCOMPARE(wizard.currentPage(), int(target));
+        QTRY_COMPARE(wizard.currentPage(), int(target));
         while (wizard.currentPage() < plan)
             QTest::keyClick(&wizard, Qt::Key_Return);
         QTRY_VERIFY_WITH_TIMEOUT(start->isEnabled(), kPatience);
@@ -443,7 +443,7 @@ class WizardTest : public QObject {
         QVERIFY2(effect->shards[1].notes[0].contains(
                      QStringLiteral("1,003 does not divide by tp=8: pieces of 126, the last one 121.")),
                  qPrintable(effect->shards[1].notes[0]));
-        QVERIFY(effect->shards[2].notes[0].contains(QStringLiteral("have no dim 0")));
+        QVERIFY(effect->shards[2].notes[0].contains(QStringLiteral("No dim 0 in 1 tensor")));
         QVERIFY(effect->shards[3].notes[0].contains(QStringLiteral("No tensor")));
         QCOMPARE(effect->whole, uint64_t{0});
         request.split = SplitRule::even;
@@ -453,7 +453,8 @@ class WizardTest : public QObject {
         request.stage = {*parseStageRule("odd.*:tp=1")};
         const auto staged = placementEffect(catalog, catalog, request, {});
         QCOMPARE(staged->stages[0].tensors, uint64_t{1});
-        QVERIFY(staged->shards[1].notes[0].contains(QStringLiteral("stage rule")));
+        QVERIFY(staged->shards[1].notes[0].contains(
+            QStringLiteral("A stage rule puts 1 tensor on one place of tp")));
         StopSource stop;
         stop.requestStop();
         QVERIFY(!placementEffect(catalog, catalog, request, stop).ok());

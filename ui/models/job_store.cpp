@@ -96,7 +96,8 @@ QString JobStore::defaultDirectory() {
 Result<QString> JobStore::program() const {
     if (!program_.isEmpty()) {
         if (QFileInfo(program_).isExecutable()) return program_;
-        return makeError(ErrorCode::notFound, tr("'%1' is not a program").arg(program_).toStdString());
+        return makeError(ErrorCode::notFound, tr("'%1' is not a program").arg(program_).toStdString())
+            .withHint(tr("choose the shardscope program that runs jobs").toStdString());
     }
     const QString beside = QCoreApplication::applicationDirPath() + "/shardscope";
     if (QFileInfo(beside).isFile() && QFileInfo(beside).isExecutable()) return beside;

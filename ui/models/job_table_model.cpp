@@ -1,6 +1,6 @@
 #include "ui/models/job_table_model.h"
 
-#include <QLocale>
+#include <QDateTime>
 
 #include "ui/models/texts.h"
 
@@ -99,8 +99,11 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
                                             : QString();
         case left:
             return running && job->secondsLeft >= 0 ? timeText(job->secondsLeft) : QString();
-        case started:
-            return QLocale().toString(job->started.toLocalTime(), QStringLiteral("yyyy-MM-dd HH:mm:ss"));
+        case started: {
+            const QDateTime local = job->started.toLocalTime();
+            const bool today = local.date() == QDate::currentDate();
+            return local.toString(today ? QStringLiteral("HH:mm:ss") : QStringLiteral("yyyy-MM-dd HH:mm"));
+        }
         default:
             return {};
     }

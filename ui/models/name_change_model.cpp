@@ -70,6 +70,8 @@ int NameChangeModel::columnCount(const QModelIndex& parent) const {
 }
 
 QVariant NameChangeModel::data(const QModelIndex& index, int role) const {
+    // Tool tips show what a narrow column cuts; escaped, for Qt takes what looks like markup for rich text.
+    if (role == Qt::ToolTipRole) return data(index, Qt::DisplayRole).toString().toHtmlEscaped();
     if (role != Qt::DisplayRole || !checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
     const auto r = static_cast<size_t>(index.row());
     const NameChange& row = changes_->rows[onlyChanged_ ? changes_->changedRows[r] : r];

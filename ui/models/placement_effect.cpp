@@ -39,13 +39,14 @@ struct Cut {
 };
 
 QString cutNote(const Cut& cut, uint64_t tensors, SplitRule split) {
-    const auto n = static_cast<int>(std::min<uint64_t>(tensors, INT32_MAX));
-    const QString axis = toQString(cut.axis);
-    const QString dim = QObject::tr("dim %1 of %n tensor(s)", nullptr, n).arg(cut.dim);
+    const QString axis = toQString(cut.axis), size = QString::number(cut.size);
+    const QString length = numberText(static_cast<uint64_t>(cut.length));
+    const QString dim = QObject::tr("Dim %1 of %2")
+                            .arg(QString::number(cut.dim),
+                                 countedText(tensors, QObject::tr("1 tensor"), QObject::tr("%1 tensors")));
     if (cut.length < cut.size) {
         return QObject::tr("%1 (%2 rows) is smaller than %3=%4: some ranks get nothing.")
-            .arg(dim, numberText(static_cast<uint64_t>(cut.length)), axis)
-            .arg(cut.size);
+            .arg(dim, length, axis, size);
     }
     const int64_t first = splitPiece(cut.length, cut.size, 0, split).length;
     uint32_t full = 0, empty = 0;
@@ -56,9 +57,7 @@ QString cutNote(const Cut& cut, uint64_t tensors, SplitRule split) {
         empty += piece == 0;
         if (piece != first && piece != 0) odd = piece;
     }
-    QString note = QObject::tr("%1: %2 does not divide by %3=%4: ")
-                       .arg(dim, numberText(static_cast<uint64_t>(cut.length)), axis)
-                       .arg(cut.size);
+    QString note = QObject::tr("%1: %2 does not divide by %3=%4: ").arg(dim, length, axis, size);
     if (split == SplitRule::even)
         note += QObject::tr("%1 pieces of %2, the others of %3.").arg(full).arg(first).arg(odd);
     else if (odd == first)
@@ -66,7 +65,8 @@ QString cutNote(const Cut& cut, uint64_t tensors, SplitRule split) {
     else
         note += QObject::tr("pieces of %1, the last one %2").arg(first).arg(odd);
     if (split != SplitRule::even)
-        note += empty ? QObject::tr(", %n rank(s) get nothing.", nullptr, static_cast<int>(empty))
+        note += empty ? countedText(empty, QObject::tr(", 1 rank gets nothing."),
+                                    QObject::tr(", %1 ranks get nothing."))
                       : QStringLiteral(".");
     return note;
 }
@@ -78,8 +78,8 @@ void addNotes(RuleEffect& effect, const std::map<Cut, uint64_t>& uneven, SplitRu
                      [](const auto& a, const auto& b) { return a.second > b.second; });
     for (size_t i = 0; i < sorted.size(); ++i) {
         if (i == kMostNotes) {
-            effect.notes +=
-                QObject::tr("And %n more uneven cut(s).", nullptr, static_cast<int>(sorted.size() - i));
+            effect.notes += countedText(sorted.size() - i, QObject::tr("And 1 more uneven cut."),
+                                        QObject::tr("And %1 more uneven cuts."));
             break;
         }
         effect.notes += cutNote(sorted[i].first, sorted[i].second, split);
@@ -163,18 +163,16 @@ Result<PlacementEffect> placementEffect(const Catalog& source, const Catalog& wa
         else if (rule.tensors == 0)
             rule.notes += QObject::tr("All tensors that it matches are taken by a rule above it.");
         addNotes(rule, uneven[r], request.split);
+        const auto tensors = [](uint64_t n) {
+            return countedText(n, QObject::tr("1 tensor"), QObject::tr("%1 tensors"));
+        };
         for (const auto& [what, n] : lacking[r]) {
-            rule.notes +=
-                QObject::tr("%n tensor(s) have no dim %1: they stay whole over %2 and are stored once.",
-                            nullptr, static_cast<int>(n))
-                    .arg(what.second)
-                    .arg(toQString(what.first));
+            rule.notes += QObject::tr("No dim %1 in %2: stored whole over %3, once.")
+                              .arg(QString::number(what.second), tensors(n), toQString(what.first));
         }
         for (const auto& [axis, n] : held[r]) {
-            rule.notes +=
-                QObject::tr("%n tensor(s) lie on one place of %1 by a stage rule, so %1 does not cut them.",
-                            nullptr, static_cast<int>(n))
-                    .arg(toQString(axis));
+            rule.notes += QObject::tr("A stage rule puts %1 on one place of %2, so %2 does not cut there.")
+                              .arg(tensors(n), toQString(axis));
         }
     }
     for (RuleEffect& rule : effect.stages) {

@@ -115,6 +115,8 @@ QVariant PlanModel::data(const QModelIndex& index, int role) const {
             return sizeText(plan_->bytesWritten);
         return {};
     }
+    // Tool tips show what a narrow column cuts; escaped, for Qt takes what looks like markup for rich text.
+    if (role == Qt::ToolTipRole) return data(index, Qt::DisplayRole).toString().toHtmlEscaped();
     if (role != Qt::DisplayRole && role != NameRole) return {};
     if (group == Group::files) {
         const PlanFile& file = plan_->files[static_cast<size_t>(index.row())];

@@ -133,7 +133,8 @@ void ConvertWizard::sync() {
         WizardPage* p = pages_[static_cast<size_t>(i)];
         const bool attention = p->attention();
         steps_->item(i)->setText(
-            tr("%1  %2%3").arg(i + 1).arg(p->title(), attention ? QStringLiteral("  ⚠") : QString()));
+            tr("   %1   %2%3")
+                .arg(QString::number(i + 1), p->title(), attention ? QStringLiteral("  ⚠") : QString()));
         steps_->item(i)->setToolTip(attention ? tr("Something on this page needs a look.") : QString());
     }
     back_->setEnabled(page > 0);
@@ -146,9 +147,10 @@ void ConvertWizard::sync() {
         status_->setText(state_->working() ? tr("… %1").arg(obstacle) : tr("✕ %1").arg(obstacle));
     } else {
         const Plan& plan = *state_->outlook()->plan;
-        status_->setText(
-            tr("✓ Ready: %1 tensors, %2 in %n file(s).", nullptr, static_cast<int>(plan.files.size()))
-                .arg(numberText(plan.tensors), sizeText(plan.bytesWritten)));
+        status_->setText(tr("✓ Ready: %1, %2 in %3.")
+                             .arg(countedText(plan.tensors, tr("1 tensor"), tr("%1 tensors")),
+                                  sizeText(plan.bytesWritten),
+                                  countedText(plan.files.size(), tr("1 file"), tr("%1 files"))));
     }
 }
 

@@ -152,7 +152,7 @@ void JobsPanel::buildTable() {
     table_->setItemDelegateForColumn(JobTableModel::progress, new ProgressDelegate(table_));
     table_->header()->setStretchLastSection(false);
     const int em = fontMetrics().averageCharWidth();
-    const int widths[] = {24, 14, 12, 20, 12, 9, 19};
+    const int widths[] = {23, 13, 12, 25, 12, 11, 11};
     for (int c = 0; c < JobTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c] * em);
     enableRowCopy(*table_);
@@ -224,7 +224,7 @@ QWidget* JobsPanel::buildDetails() {
     outcome_->setHeaderLabels({tr("Result"), tr("Value or reason")});
     outcome_->setAccessibleName(tr("Result of the job"));
     outcome_->setAlternatingRowColors(true);
-    outcome_->setColumnWidth(0, 240);
+    outcome_->setColumnWidth(0, 200);
     enableRowCopy(*outcome_);
     tabs_->addTab(outcome_, tr("Result"));
     layout->addWidget(tabs_, 1);
@@ -408,12 +408,11 @@ void JobsPanel::showOutcome(const Job& job) {
     }
     const JobReport& report = *job.report;
     const QString verification =
-        report.verified
-            ? (report.verify == QLatin1String("full")
-                   ? tr("every tensor was read again from source and destination and compared (%1)")
-                   : tr("every tensor of the destination has the digest of what was written (%1)"))
-                  .arg(timeText(report.verifySeconds))
-            : tr("values were not verified, as asked");
+        report.verified ? (report.verify == QLatin1String("full")
+                               ? tr("source and destination were read again and are equal (%1)")
+                               : tr("the destination was read again; its digests are right (%1)"))
+                              .arg(timeText(report.verifySeconds))
+                        : tr("values were not verified, as asked");
     group(outcome_, report.verified ? tr("✓ Verified") : tr("⚠ Not verified"), verification);
     row(outcome_->invisibleRootItem(), tr("Tensors"), numberText(report.tensors));
     row(outcome_->invisibleRootItem(), tr("Read"), sizeText(report.bytesRead));

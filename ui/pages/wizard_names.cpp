@@ -72,6 +72,8 @@ NamesStep::NamesStep(WizardState& state)
                           {QStringLiteral("*.weight"), QStringLiteral("bf16")}, false, tabs);
     cast_->table()->setObjectName(QStringLiteral("castRules"));
     tabs->addTab(cast_, tr("Cast (first match wins)"));
+    for (RuleTable* table : {rename_, cast_})
+        table->layout()->setContentsMargins(6, 6, 6, 6);
     auto* recipe = new QWidget(tabs);
     auto* recipeLayout = new QFormLayout(recipe);
     map_ = new PathEdit(PathEdit::Kind::openFile, tr("Recipe file"), tr("Recipes (*.json)"), recipe);
@@ -102,7 +104,7 @@ NamesStep::NamesStep(WizardState& state)
     table_->setAlternatingRowColors(true);
     table_->setAccessibleName(tr("Names and dtypes before and after"));
     const int em = fontMetrics().averageCharWidth();
-    const int widths[] = {38, 38, 12, 14};
+    const int widths[] = {31, 31, 11, 13};
     for (int c = 0; c < 4; ++c)
         table_->setColumnWidth(c, widths[c] * em);
     enableRowCopy(*table_);

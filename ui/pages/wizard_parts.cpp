@@ -25,6 +25,10 @@ QLabel* wizardText(const QString& text, QWidget* parent) {
     label->setWordWrap(true);
     label->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
     label->setFocusPolicy(Qt::NoFocus);
+    // Wide before it is high, also as a field of a form.
+    QSizePolicy policy(QSizePolicy::Expanding, QSizePolicy::Preferred);
+    policy.setHeightForWidth(true);
+    label->setSizePolicy(policy);
     return label;
 }
 
@@ -269,14 +273,12 @@ void BytesBars::paintEvent(QPaintEvent*) {
         const uint64_t top = ranks.empty() ? 0 : *std::max_element(ranks.begin(), ranks.end());
         const uint64_t least = ranks.empty() ? 0 : *std::min_element(ranks.begin(), ranks.end());
         painter.setPen(palette().color(QPalette::Text));
-        const auto n = static_cast<int>(ranks.size());
         const QString spread =
             least == top ? sizeText(top) : tr("%1 to %2").arg(sizeText(least), sizeText(top));
-        const QString title =
-            i == 0 ? tr("Now: %n rank(s), %1", nullptr, n) : tr("Target: %n rank(s), %1", nullptr, n);
+        const QString count = countedText(ranks.size(), tr("1 rank"), tr("%1 ranks"));
         painter.drawText(
             QRectF(4, box.top() - fontMetrics().height() - 1, width() - 8, fontMetrics().height()),
-            Qt::AlignLeft, title.arg(spread));
+            Qt::AlignLeft, (i == 0 ? tr("Now: %1, %2 each") : tr("Target: %1, %2 each")).arg(count, spread));
         painter.setPen(gridColor());
         painter.drawLine(box.bottomLeft(), box.bottomRight());
         if (ranks.empty()) continue;
@@ -289,7 +291,7 @@ void BytesBars::paintEvent(QPaintEvent*) {
                     static_cast<double>(ranks[r]) / static_cast<double>(most) * box.height();
                 const QRectF bar(box.left() + static_cast<double>(r) * width, box.bottom() - height,
                                  width - gap, height);
-                painter.fillRect(bar, rankColor(static_cast<uint32_t>(r)));
+                painter.fillRect(bar, accentColor());
                 if (width >= 6 && height >= 1) {
                     painter.setPen(QPen(outlineColor(), 1));
                     painter.drawRect(bar.adjusted(0.5, 0.5, -0.5, -0.5));

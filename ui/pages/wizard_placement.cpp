@@ -157,6 +157,8 @@ void PlacementStep::buildMesh(QVBoxLayout* into) {
     shard_->table()->setObjectName(QStringLiteral("shardRules"));
     stage_ = new RuleTable(tr("Stage rules"), {tr("Names"), tr("Place (axis=place)"), tr("Tensors")},
                            {QStringLiteral("model.layers.1.*"), QStringLiteral("pp=1")}, true, meshPart_);
+    for (RuleTable* table : {shard_, stage_})
+        table->layout()->setContentsMargins(6, 6, 6, 6);
     auto* tabs = new QTabWidget(meshPart_);
     tabs->addTab(shard_, tr("Shard rules (first match wins)"));
     tabs->addTab(stage_, tr("Pipeline stages"));
@@ -253,7 +255,7 @@ void PlacementStep::showSpec() {
     likePart_->setVisible(now == Mode::like);
     if (mesh_->text().trimmed() != spec.mesh) mesh_->setText(spec.mesh);
     const auto mesh = parseMesh(spec.mesh.toStdString());
-    ranks_->setText(mesh.ok() ? tr("= %n rank(s)", nullptr, static_cast<int>(mesh->ranks()))
+    ranks_->setText(mesh.ok() ? countedText(mesh->ranks(), tr("= 1 rank"), tr("= %1 ranks"))
                               : tr("⚠ not a mesh"));
     ranks_->setToolTip(mesh.ok() ? QString() : toQString(mesh.error().message).toHtmlEscaped());
     split_->setCurrentIndex(split_->findData(static_cast<int>(spec.split)));
@@ -280,8 +282,8 @@ void PlacementStep::showOutlook() {
         for (size_t r = 0; r < list.size(); ++r) {
             const RuleEffect& rule = list[r];
             table->setResult(static_cast<int>(r), numberText(rule.tensors));
-            lines +=
-                tr("%1 decides about %n tensor(s).", nullptr, static_cast<int>(rule.tensors)).arg(rule.rule);
+            lines += tr("%1 decides about %2.")
+                         .arg(rule.rule, countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
             for (const QString& note : rule.notes)
                 lines += tr("   ⚠ %1").arg(note);
         }
@@ -290,10 +292,14 @@ void PlacementStep::showOutlook() {
     rules(effect.stages, stage_);
     const Mode now = mode();
     if (now == Mode::mesh) {
-        lines +=
-            tr("%n tensor(s) are matched by no shard rule: they stay whole and are stored once, where there "
-               "is least.",
-               nullptr, static_cast<int>(effect.whole));
+        if (effect.whole == 0) {
+            lines += tr("Every tensor is taken by a shard rule.");
+        } else {
+            lines += countedText(
+                effect.whole, tr("1 tensor is matched by no shard rule: it stays whole and is stored once."),
+                tr("%1 tensors are matched by no shard rule: they stay whole and are stored once, "
+                   "where there is least."));
+        }
     } else if (now == Mode::keep) {
         lines += tr("Every tensor keeps its chunks on the ranks that have them now.");
     } else if (now == Mode::whole) {

@@ -42,7 +42,9 @@ RunStep::RunStep(WizardState& state)
     memoryNote_ = wizardText({}, this);
     memoryRow->addWidget(memory_);
     memoryRow->addWidget(memoryNote_, 1);
-    form->addRow(tr("Most &memory:"), memoryRow);
+    auto* memoryLabel = new QLabel(tr("Most &memory:"), this);
+    memoryLabel->setBuddy(memory_);
+    form->addRow(memoryLabel, memoryRow);
     threads_ = new QSpinBox(this);
     threads_->setAccessibleName(tr("Threads"));
     threads_->setRange(0, 1024);
@@ -185,13 +187,18 @@ void PlanStep::showOutlook() {
         return;
     }
     const Plan& plan = *outlook->plan;
-    summary_->setText(tr("Reads %1 from %2\nWrites %3 in %n file(s) to %4\n%5 tensors, %6 chunks, %7 "
-                         "objects; stays below %8 of memory; about %9",
-                         nullptr, static_cast<int>(plan.files.size()))
-                          .arg(sizeText(plan.bytesRead), toQString(plan.sourcePath),
-                               sizeText(plan.bytesWritten), toQString(plan.targetPath),
-                               numberText(plan.tensors), numberText(plan.chunks), numberText(plan.objects),
-                               sizeText(plan.peakMemory), timeText(plan.estimateSeconds)));
+    const QString files = countedText(plan.files.size(), tr("1 file"), tr("%1 files"));
+    const QString time = plan.estimateSeconds < 1 ? tr("less than a second")
+                                                  : tr("about %1").arg(timeText(plan.estimateSeconds));
+    const QStringList lines{
+        tr("Reads %1 from %2").arg(sizeText(plan.bytesRead), toQString(plan.sourcePath)),
+        tr("Writes %1 in %2 to %3").arg(sizeText(plan.bytesWritten), files, toQString(plan.targetPath)),
+        tr("%1, %2, %3")
+            .arg(countedText(plan.tensors, tr("1 tensor"), tr("%1 tensors")),
+                 countedText(plan.chunks, tr("1 chunk"), tr("%1 chunks")),
+                 countedText(plan.objects, tr("1 object"), tr("%1 objects"))),
+        tr("Stays below %1 of memory; takes %2 on a plain NVMe disk").arg(sizeText(plan.peakMemory), time)};
+    summary_->setText(lines.join('\n'));
     for (const auto group :
          {PlanModel::Group::impossible, PlanModel::Group::leftOut, PlanModel::Group::changed}) {
         if (const QModelIndex index = plan_->groupIndex(group); index.isValid()) tree_->expand(index);

@@ -156,8 +156,8 @@ QString WizardState::obstacle() const {
         QString text = first.name.empty() ? toQString(first.why)
                                           : tr("%1: %2").arg(toQString(first.name), toQString(first.why));
         if (plan.impossible.size() > 1)
-            text += tr(" And %n more; the page Plan lists them.", nullptr,
-                       static_cast<int>(plan.impossible.size() - 1));
+            text += countedText(plan.impossible.size() - 1, tr(" And 1 more; the page Plan lists it."),
+                                tr(" And %1 more; the page Plan lists them."));
         return text;
     }
     if (outlook_->unfinished && !spec_.resume)

@@ -17,12 +17,14 @@ namespace {
 constexpr int kLanes = 2;
 constexpr int kLeft = 88, kRight = 12, kTop = 6, kGap = 14;
 
-// The next of 1, 2, 5, 10, 20, 50, ... binary units above `rate`, so that the axis ends at a round figure.
+// The next of 1, 1.5, 2, 3, 4, 5, 8, 10, ... binary units above `rate`, so that the axis ends at a round
+// figure.
 double roundedUp(double rate) {
     double unit = 1;
     while (rate / unit >= 1024)
         unit *= 1024;
-    for (const double step : {1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1024.0}) {
+    for (const double step : {1.0,  1.5,  2.0,  3.0,   4.0,   5.0,   8.0,   10.0,  15.0,  20.0,  30.0,
+                              40.0, 50.0, 80.0, 100.0, 150.0, 200.0, 300.0, 400.0, 500.0, 800.0, 1024.0}) {
         if (rate <= step * unit) return step * unit;
     }
     return rate;
@@ -111,11 +113,14 @@ void Lanes::paintEvent(QPaintEvent*) {
         const QRectF box = plot(kLanes - 1);
         const double total = static_cast<double>(rates_.size()) * step_;
         const QRectF axis(box.left(), box.bottom() + 3, box.width(), painter.fontMetrics().height());
-        painter.setPen(faintTextColor());
-        painter.drawText(axis, Qt::AlignLeft, QStringLiteral("0 s"));
-        painter.drawText(axis, Qt::AlignRight, timeText(total));
-        painter.setPen(ink);
-        if (at_ >= 0) painter.drawText(axis, Qt::AlignHCenter, valueText(at_));
+        if (at_ >= 0) {
+            painter.setPen(ink);
+            painter.drawText(axis, Qt::AlignHCenter, valueText(at_));
+        } else {
+            painter.setPen(faintTextColor());
+            painter.drawText(axis, Qt::AlignLeft, QStringLiteral("0 s"));
+            painter.drawText(axis, Qt::AlignRight, timeText(total));
+        }
     }
     if (at_ >= 0 && !rates_.empty()) {
         const double x = plot(0).left() + (at_ + 0.5) * plot(0).width() / static_cast<double>(rates_.size());
