@@ -85,6 +85,7 @@ set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 # ---- Debian packages: packaging/deb
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME shardscope)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # else it becomes the first line of every package's description
 set(CPACK_PACKAGE_CONTACT "${SHARDSCOPE_MAINTAINER}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
@@ -99,15 +100,17 @@ set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_SHARDSCOPE_PACKAGE_NAME shardscope)
+set(about "Shardscope opens the checkpoints of large training runs where they lie,
+says which rank holds which part of which tensor and whether the
+checkpoint is whole and sane, and converts it to another format or
+sharding, bit for bit.
+
+PyTorch DCP, torch.save files and safetensors are read and written.
+Nothing that is stored in a checkpoint is run.")
 set(CPACK_DEBIAN_SHARDSCOPE_DESCRIPTION "inspect, validate, convert and reshard distributed checkpoints
- Shardscope opens the checkpoints of large training runs where they lie, says
- which rank holds which part of which tensor and whether the checkpoint is whole
- and sane, and converts it to another format or sharding, bit for bit.
- .
- PyTorch DCP, torch.save files and safetensors are read and written. Nothing
- that is stored in a checkpoint is run.
- .
- This package has the command line.")
+${about}
+
+This package has the command line.")
 if(SHARDSCOPE_GUI)
     list(APPEND CPACK_COMPONENTS_ALL shardscope-gui)
     set(CPACK_DEBIAN_SHARDSCOPE-GUI_PACKAGE_NAME shardscope-gui)
@@ -115,11 +118,9 @@ if(SHARDSCOPE_GUI)
     set(CPACK_DEBIAN_SHARDSCOPE-GUI_PACKAGE_DEPENDS "shardscope (= ${PROJECT_VERSION})")
     set(CPACK_DEBIAN_SHARDSCOPE-GUI_PACKAGE_RECOMMENDS "qt6-wayland")
     set(CPACK_DEBIAN_SHARDSCOPE-GUI_DESCRIPTION "window that shows, validates and converts distributed checkpoints
- Shardscope opens the checkpoints of large training runs where they lie, says
- which rank holds which part of which tensor and whether the checkpoint is whole
- and sane, and converts it to another format or sharding, bit for bit.
- .
- This package has the window: tree, placement map, tensors, files, findings,
- comparison, guided conversion and jobs; and a sample checkpoint.")
+${about}
+
+This package has the window: tree, placement map, tensors, files,
+findings, comparison, guided conversion and jobs; and a sample.")
 endif()
 include(CPack)
