@@ -294,6 +294,55 @@ class JobsTest : public QObject {
         QVERIFY(QFileInfo::exists(spec.destination));
     }
 
+    // The real program, killed in the middle of real work.
+    void realWorkKilledAndResumed() {
+        constexpr qint64 kBytes = qint64{512} << 20;
+        const QString source = fresh() + "/zeros.safetensors";
+        QByteArray header = R"({"w":{"dtype":"F32","shape":[)" + QByteArray::number(kBytes / 4096) +
+                            R"(,1024],"data_offsets":[0,)" + QByteArray::number(kBytes) + "]}}";
+        header.resize((header.size() + 7) / 8 * 8, ' ');
+        QByteArray length(8, '\0');
+        for (int i = 0; i < 8; ++i)
+            length[i] = static_cast<char>((header.size() >> (8 * i)) & 0xff);
+        write(source, length + header);
+        QVERIFY(QFile::resize(source, 8 + header.size() + kBytes));  // sparse: zeros that take no room
+        ConversionSpec spec;
+        spec.source = source;
+        spec.destination = fresh() + "/dcp";
+        spec.format = QStringLiteral("dcp");
+        spec.mesh = QStringLiteral("dp=4");
+        spec.shard = {QStringLiteral("*:dp=0")};
+        spec.threads = 1;
+        spec.memory = uint64_t{128} << 20;
+        JobStore store(nullptr, fresh());
+        store.setProgram(kProgram);
+        JobsPanel panel(store);
+        panel.resize(1280, 360);
+        panel.show();
+        const auto id = store.start(spec, QStringLiteral("zeros to dcp"));
+        QVERIFY(id.ok());
+        panel.selectJob(*id);
+        QTRY_VERIFY_WITH_TIMEOUT(
+            store.find(*id) && (!store.find(*id)->active() || store.find(*id)->bytesDone > 0), kPatience);
+        if (!store.find(*id)->active()) QSKIP("this machine was faster than the look at its progress");
+        ::kill(-getpgid(static_cast<pid_t>(store.find(*id)->pid)), SIGKILL);
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(*id)->state, JobState::lost, kPatience);
+        QVERIFY(!QFileInfo::exists(spec.destination));
+        QVERIFY(store.resume(*id).ok());
+        QVERIFY(store.find(*id)->active());
+        QVERIFY(!store.resume(*id).ok());  // not twice
+        QTRY_VERIFY_WITH_TIMEOUT(!store.find(*id)->active(), 4 * kPatience);
+        const Job* job = store.find(*id);
+        QVERIFY2(job->state == JobState::done, qPrintable(job->error ? job->error->message : QString()));
+        QVERIFY(job->report->verified);
+        QVERIFY(!job->rates.empty());
+        QCoreApplication::processEvents();
+        shoot(panel, QStringLiteral("jobs-resumed"));
+        auto result = openSession(spec.destination);
+        QCOMPARE(result->state(), Session::State::open);
+        QCOMPARE(result->catalog().totalBytes(), uint64_t{kBytes});
+    }
+
     void onlyTheProgramKilled() {
         JobStore store(nullptr, fresh());
         const QString program = fresh() + "/dies";

@@ -1,11 +1,479 @@
+#include <QAbstractItemModelTester>
+#include <QAccessible>
+#include <QCheckBox>
+#include <QComboBox>
+#include <QElapsedTimer>
+#include <QLabel>
+#include <QPushButton>
+#include <QScrollArea>
+#include <QSignalSpy>
+#include <QTableView>
+
 #include "support/gui_test.h"
+#include "ui/pages/overview_page.h"
+#include "ui/pages/verdict_strip.h"
+#include "ui/widgets/card.h"
+#include "ui/widgets/icicle.h"
+#include "ui/widgets/layer_ladder.h"
+#include "ui/widgets/rank_chart.h"
+#include "ui/widgets/share_bar.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
 
+namespace {
+
+// A page as large as a window's middle, shown.
+std::unique_ptr<OverviewPage> pageOf(Session& session, QSize size = {1280, 720}) {
+    auto page = std::make_unique<OverviewPage>(session);
+    page->resize(size);
+    page->show();
+    [&] { QVERIFY(QTest::qWaitForWindowExposed(page.get())); }();
+    return page;
+}
+
+Card* card(OverviewPage& page, const QString& title) {
+    for (Card* c : page.findChildren<Card*>()) {
+        if (c->accessibleName().startsWith(title + ':')) return c;
+    }
+    return nullptr;
+}
+
+// A picture of what is there once all layouts and palettes have settled.
+QImage picture(QWidget& widget, const QString& name) {
+    QTest::qWait(20);
+    return shoot(widget, name);
+}
+
+void truncate(const QString& path, qint64 size) {
+    QFile file(path);
+    QVERIFY(file.setPermissions(QFile::ReadOwner | QFile::WriteOwner));
+    QVERIFY(file.resize(size));
+}
+
+}  // namespace
+
 class OverviewTest : public QObject {
     Q_OBJECT
+
+  private slots:
+    void everyControlHasAName();
+    void init() { applyTheme(ThemeChoice::light); }
+    void saysWhatThereIs();
+    void saysWhatIsDamagedBeforeValidation();
+    void validates();
+    void aFailingValidationIsSaid();
+    void claimedSizeIsHeldAgainstTheComputedOne();
+    void readsTheStep();
+    void aLateStepIsHarmless();
+    void dtypesFilter();
+    void icicleByMouseAndKeys();
+    void ranksByMouseAndKeys();
+    void manyRanksStayReadable();
+    void aMillionChunks();
+    void outliersAreNamed();
+    void layersFold();
+    void oddLayersAreMarked();
+    void tablesSayTheSame();
+    void models();
+    void emptyAndFailed();
+    void pictures_data();
+    void pictures();
 };
+
+void OverviewTest::saysWhatThereIs() {
+    auto session = openSession(sampleCheckpoint());
+    auto page = pageOf(*session);
+    auto* verdict = page->findChild<VerdictStrip*>();
+    QCOMPARE(verdict->headline(), QStringLiteral("Not validated yet: metadata only"));
+    QVERIFY(verdict->details().contains("Not checked"));
+    QCOMPARE(card(*page, "Format")->value(), QStringLiteral("dcp"));
+    QCOMPARE(card(*page, "Tensors")->value(), QString::number(session->catalog().tensorCount()));
+    QCOMPARE(card(*page, "Chunks")->value(), QString::number(session->catalog().chunkCount()));
+    QCOMPARE(card(*page, "Ranks")->value(), QStringLiteral("4"));
+    QVERIFY(!card(*page, "Claimed bytes")->isVisible());
+    // Wishes are passed on.
+    QSignalSpy validate(page.get(), &OverviewPage::validateRequested);
+    QSignalSpy convert(page.get(), &OverviewPage::convertRequested);
+    for (QPushButton* button : verdict->findChildren<QPushButton*>()) {
+        if (button->text().startsWith("Validate") || button->text().startsWith("Convert"))
+            QTest::mouseClick(button, Qt::LeftButton);
+    }
+    QCOMPARE(validate.count(), 1);
+    QCOMPARE(convert.count(), 1);
+}
+
+void OverviewTest::saysWhatIsDamagedBeforeValidation() {
+    const QString copy = copyCheckpoint(sampleCheckpoint());
+    truncate(copy + "/__2_0.distcp", 2000);
+    auto session = openSession(copy);
+    auto page = pageOf(*session);
+    auto* verdict = page->findChild<VerdictStrip*>();
+    QCOMPARE(verdict->headline(), QStringLiteral("Not validated yet: metadata only"));
+    QVERIFY2(verdict->details().contains("lack bytes"), qPrintable(verdict->details()));
+    auto* chart = page->findChild<RankChart*>();
+    QVERIFY(page->findChild<RankChart*>()->bars()[2].health == Health::missing);
+    QVERIFY(chart->bars()[1].health == Health::ok);
+    QVERIFY(card(*page, "Tensors")->note().contains("damaged"));
+    // The way to them.
+    for (QPushButton* button : verdict->findChildren<QPushButton*>()) {
+        if (button->text() == "Show damaged") QTest::mouseClick(button, Qt::LeftButton);
+    }
+    QCOMPARE(session->selection().current().filter, QStringLiteral("status:bad"));
+    picture(*page, "overview-damaged");
+    applyTheme(ThemeChoice::dark);
+    picture(*page, "overview-damaged-dark");
+}
+
+void OverviewTest::validates() {
+    auto session = openSession(sampleCheckpoint());
+    auto page = pageOf(*session);
+    auto* verdict = page->findChild<VerdictStrip*>();
+    session->validate(ValidateLevel::files);
+    QCOMPARE(verdict->headline(), QStringLiteral("Validating…"));
+    QTRY_VERIFY(session->report());
+    QTRY_VERIFY2(verdict->headline().startsWith("Safe to resume"), qPrintable(verdict->headline()));
+    QVERIFY2(verdict->details().contains("Not checked: values"), qPrintable(verdict->details()));
+    QVERIFY(!verdict->details().contains("--"));
+    picture(*page, "overview-safe");
+
+    const QString copy = copyCheckpoint(sampleCheckpoint());
+    truncate(copy + "/__2_0.distcp", 2000);
+    auto bad = openSession(copy);
+    auto badPage = pageOf(*bad);
+    bad->validate(ValidateLevel::files);
+    auto* badVerdict = badPage->findChild<VerdictStrip*>();
+    QTRY_VERIFY2(badVerdict->headline().startsWith("Do not resume: "), qPrintable(badVerdict->headline()));
+    QVERIFY(badVerdict->headline().contains("error"));
+    picture(*badPage, "overview-unsafe");
+}
+
+void OverviewTest::aFailingValidationIsSaid() {
+    auto engine = std::make_shared<ScriptedEngine>();
+    engine->before = [](const std::string& call, const TaskContext&) -> Status {
+        if (call == "validate") return makeError(ErrorCode::io, "the disk went away");
+        return {};
+    };
+    auto session = openSession(sampleCheckpoint(), engine);
+    auto page = pageOf(*session);
+    auto* verdict = page->findChild<VerdictStrip*>();
+    session->validate(ValidateLevel::files);
+    QTRY_VERIFY2(verdict->details().contains("The disk went away"), qPrintable(verdict->details()));
+    QCOMPARE(verdict->headline(), QStringLiteral("Not validated yet: metadata only"));
+}
+
+void OverviewTest::claimedSizeIsHeldAgainstTheComputedOne() {
+    const QString copy = copyCheckpoint(genuineCheckpoint("safetensors/hf-sharded"));
+    QFile index(copy + "/model.safetensors.index.json");
+    QVERIFY(index.setPermissions(QFile::ReadOwner | QFile::WriteOwner));
+    QVERIFY(index.open(QIODevice::ReadWrite));
+    QString text = QString::fromUtf8(index.readAll());
+    text.replace(QRegularExpression("\"total_size\":\\s*\\d+"), "\"total_size\": 99999999");
+    index.resize(0);
+    index.seek(0);
+    index.write(text.toUtf8());
+    index.close();
+    auto session = openSession(copy);
+    QVERIFY(session->checkpoint());
+    auto page = pageOf(*session);
+    Card* claimed = card(*page, "Claimed bytes");
+    QVERIFY(claimed && claimed->isVisible());
+    QCOMPARE(claimed->value(), QStringLiteral("95.4 MiB"));
+    QVERIFY2(claimed->note().contains("more than there is"), qPrintable(claimed->note()));
+    QCOMPARE(card(*page, "Tensor bytes")->note(), QStringLiteral("computed from shapes"));
+    picture(*page, "overview-claimed");
+}
+
+void OverviewTest::readsTheStep() {
+    auto session = openSession(genuineCheckpoint("dcp/t2.15.0-objects"));
+    QVERIFY(session->checkpoint());
+    auto page = pageOf(*session);
+    bool has = false;
+    for (const ObjectInfo& object : session->catalog().objects())
+        has |= object.name == "step" || object.name.ends_with(".step");
+    if (has)
+        QTRY_VERIFY(card(*page, "Step") && card(*page, "Step")->isVisible() &&
+                    card(*page, "Step")->value() != "…");
+    else
+        QVERIFY(!card(*page, "Step") || !card(*page, "Step")->isVisible());
+}
+
+void OverviewTest::aLateStepIsHarmless() {
+    auto engine = std::make_shared<ScriptedEngine>();
+    engine->before = [](const std::string& call, const TaskContext&) -> Status {
+        if (call == "object") QThread::msleep(200);
+        return {};
+    };
+    auto session = openSession(genuineCheckpoint("dcp/t2.15.0-objects"), engine);
+    auto page = pageOf(*session);
+    page.reset();
+    Tasks::waitForAll();
+    QCoreApplication::processEvents();
+}
+
+void OverviewTest::dtypesFilter() {
+    SyntheticOptions options;
+    options.optimizer = true;
+    auto session = openSynthetic(syntheticModel(options));
+    auto page = pageOf(*session);
+    auto* bar = page->findChild<ShareBar*>();
+    QCOMPARE(bar->shares().size(), size_t{2});
+    QCOMPARE(bar->shares()[0].label, QStringLiteral("float32"));
+    QTest::mouseClick(bar, Qt::LeftButton, {}, bar->shareRect(1).center().toPoint());
+    QCOMPARE(session->selection().current().filter, QStringLiteral("dtype:bfloat16"));
+    bar->setFocus();
+    QTest::keyClick(bar, Qt::Key_Home);
+    QTest::keyClick(bar, Qt::Key_Return);
+    QCOMPARE(session->selection().current().filter, QStringLiteral("dtype:float32"));
+}
+
+void OverviewTest::icicleByMouseAndKeys() {
+    auto session = openSynthetic(syntheticModel());
+    auto page = pageOf(*session);
+    auto* icicle = page->findChild<Icicle*>();
+    const ModuleTree& tree = session->facts()->tree;
+    const auto layer3 = tree.find("model.layers.3");
+    QVERIFY(!icicle->nodeRect(layer3).isEmpty());
+    // Layer order from left to right.
+    QVERIFY(icicle->nodeRect(tree.find("model.layers.2")).left() <
+            icicle->nodeRect(tree.find("model.layers.10")).left());
+    page->findChild<QScrollArea*>()->ensureWidgetVisible(icicle);
+    QTest::mouseClick(icicle, Qt::LeftButton, {}, icicle->nodeRect(layer3).center().toPoint());
+    QCOMPARE(session->selection().current().module, QStringLiteral("model.layers.3"));
+    QTest::mouseDClick(icicle, Qt::LeftButton, {}, icicle->nodeRect(layer3).center().toPoint());
+    QCOMPARE(icicle->top(), layer3);
+    picture(*icicle, "icicle-zoomed");
+    QTest::keyClick(icicle, Qt::Key_Backspace);
+    QCOMPARE(tree.fullName(icicle->top()), std::string_view("model.layers"));
+    QTest::keyClick(icicle, Qt::Key_Escape);
+    QTest::keyClick(icicle, Qt::Key_Escape);
+    QCOMPARE(icicle->top(), ModuleTree::kRoot);
+    QTest::keyClick(icicle, Qt::Key_Right);
+    QCOMPARE(session->selection().current().module, QStringLiteral("model.layers.4"));
+    QTest::keyClick(icicle, Qt::Key_Left);
+    QTest::keyClick(icicle, Qt::Key_Down);
+    QVERIFY(session->selection().current().module.startsWith("model.layers.3."));
+    QTest::keyClick(icicle, Qt::Key_Up);
+    QTest::keyClick(icicle, Qt::Key_Up);
+    QCOMPARE(session->selection().current().module, QStringLiteral("model.layers"));
+    QTest::keyClick(icicle, Qt::Key_Return);
+    QCOMPARE(tree.fullName(icicle->top()), std::string_view("model.layers"));
+    // What others select is marked here.
+    session->selection().selectModule("model.layers.7");
+    QCOMPARE(tree.fullName(icicle->current()), std::string_view("model.layers.7"));
+}
+
+void OverviewTest::ranksByMouseAndKeys() {
+    auto session = openSynthetic(syntheticModel());
+    auto page = pageOf(*session);
+    auto* chart = page->findChild<RankChart*>();
+    QCOMPARE(chart->columnCount(), 32);
+    QTest::mouseClick(chart, Qt::LeftButton, {}, chart->columnRect(5).center().toPoint());
+    QCOMPARE(session->selection().current().ranks, std::vector<uint32_t>{5});
+    QTest::keyClick(chart, Qt::Key_Right);
+    QCOMPARE(session->selection().current().ranks, std::vector<uint32_t>{6});
+    QTest::keyClick(chart, Qt::Key_End);
+    QCOMPARE(session->selection().current().ranks, std::vector<uint32_t>{31});
+}
+
+void OverviewTest::manyRanksStayReadable() {
+    SyntheticOptions options;
+    options.pp = 8;
+    options.dp = 16;
+    options.tp = 8;
+    options.layers = 32;
+    options.gapLayer = 5;
+    options.missingFileRank = 417;
+    auto session = openSynthetic(syntheticModel(options));
+    auto page = pageOf(*session);
+    auto* chart = page->findChild<RankChart*>();
+    QCOMPARE(chart->bars().size(), size_t{1024});
+    QVERIFY(chart->columnCount() < 1024);
+    const int column = chart->columnOf(417);
+    QVERIFY(column >= 0);
+    const auto ranks = chart->columnRanks(column);
+    QVERIFY(ranks.size() > 1 && std::find(ranks.begin(), ranks.end(), 417U) != ranks.end());
+    bool named = false;
+    for (QLabel* label : page->findChildren<QLabel*>())
+        named |= label->text().contains("rank 417 (missing)");
+    QVERIFY(named);
+    picture(*page, "overview-1024");
+    page->findChild<QScrollArea*>()->ensureWidgetVisible(page->findChild<LayerLadder*>());
+    picture(*page, "overview-1024-lower");
+    page->resize(1600, 1000);
+    applyTheme(ThemeChoice::dark);
+    picture(*page, "overview-1024-large-dark");
+    page->resize(700, 640);
+    picture(*page, "overview-1024-narrow-dark");
+    page->findChild<QCheckBox*>()->setChecked(true);
+    page->findChild<QScrollArea*>()->ensureWidgetVisible(chart);
+    picture(*page, "overview-1024-narrow-lower-dark");
+}
+
+// What the GUI thread does for a large checkpoint stays far below what a person notices; the ceiling leaves
+// room for slow machines and unoptimised builds.
+void OverviewTest::aMillionChunks() {
+    auto session = openSynthetic(syntheticGrid(9216, 109));
+    QVERIFY(session->hasFacts());
+    OverviewPage page(*session);
+    page.resize(1280, 720);
+    QElapsedTimer timer;
+    timer.start();
+    emit session->factsChanged();
+    const qint64 facts = timer.restart();
+    page.grab();
+    const qint64 paint = timer.restart();
+    session->selection().selectTensor(4711);
+    const qint64 select = timer.restart();
+    qInfo("facts %lld ms, first paint %lld ms, selection %lld ms", facts, paint, select);
+    QVERIFY(facts < 250 && paint < 1000 && select < 250);
+}
+
+void OverviewTest::outliersAreNamed() {
+    std::vector<RankBar> bars;
+    for (uint32_t r = 0; r < 100; ++r)
+        bars.push_back({r, 1000 + r % 3, Health::ok, {}});
+    bars[17].bytes = 400;
+    bars[40].bytes = 0;
+    QCOMPARE(outlyingRanks(bars, 1001), (std::vector<uint32_t>{40, 17}));
+    bars[17].bytes = bars[40].bytes = 1000;
+    QVERIFY(outlyingRanks(bars, 1001).empty());
+    bars[3].bytes = 400;
+    RankChart chart;
+    chart.resize(700, 220);
+    chart.setBars(bars, 1001);
+    QCOMPARE(chart.outliers(), std::vector<uint32_t>{3});
+    chart.setSorted(true);
+    QCOMPARE(chart.columnRanks(chart.columnCount() - 1), std::vector<uint32_t>{3});
+    picture(chart, "rank-chart-outlier");
+}
+
+void OverviewTest::layersFold() {
+    auto session = openSynthetic(syntheticModel());
+    auto page = pageOf(*session);
+    auto* ladder = page->findChild<LayerLadder*>();
+    QCOMPARE(ladder->rows().size(), size_t{4});
+    QCOMPARE(ladder->rows()[1].label, QStringLiteral("model.layers 4–7"));
+    QTest::mouseClick(ladder, Qt::LeftButton, {}, ladder->rowRect(1).center().toPoint());
+    QCOMPARE(session->selection().current().module, QStringLiteral("model.layers.4"));
+    QTest::keyClick(ladder, Qt::Key_Down);
+    QCOMPARE(session->selection().current().module, QStringLiteral("model.layers.8"));
+    ladder->setFolded(false);
+    QCOMPARE(ladder->rows().size(), size_t{16});
+}
+
+void OverviewTest::oddLayersAreMarked() {
+    std::vector<LayerLadder::Layer> layers;
+    for (int i = 0; i < 12; ++i) {
+        LayerLadder::Layer layer;
+        layer.group = "model.layers";
+        layer.name = QStringLiteral("model.layers.%1").arg(i);
+        layer.number = i;
+        layer.columns = {static_cast<uint32_t>(i / 3)};
+        layers.push_back(layer);
+    }
+    layers[4].columns = {1, 2};
+    layers[9].columns.clear();
+    LayerLadder ladder;
+    ladder.setLayers(layers, 4, "stage", true);
+    ladder.resize(520, ladder.sizeHint().height());
+    std::vector<QString> odd;
+    for (const auto& row : ladder.rows()) {
+        if (row.odd) odd.push_back(row.label + ": " + row.remark);
+    }
+    QCOMPARE(odd.size(), size_t{2});
+    QCOMPARE(odd[0], QStringLiteral("model.layers.4: in 2 stages: 1, 2"));
+    QCOMPARE(odd[1], QStringLiteral("model.layers.9: on no stage"));
+    picture(ladder, "ladder-odd");
+}
+
+void OverviewTest::tablesSayTheSame() {
+    auto session = openSynthetic(syntheticModel());
+    auto page = pageOf(*session);
+    for (Panel* panel : page->findChildren<Panel*>()) {
+        if (!panel->table()) continue;
+        panel->showTable(true);
+        QVERIFY(panel->showsTable());
+        QVERIFY2(panel->table()->model()->rowCount() > 0, qPrintable(panel->accessibleName()));
+    }
+    page->resize(1280, 1000);
+    picture(*page, "overview-tables");
+}
+
+void OverviewTest::models() {
+    TextTableModel model({"Name", "Figure"});
+    QAbstractItemModelTester tester(&model, QAbstractItemModelTester::FailureReportingMode::QtTest);
+    TextTableModel::Content content;
+    content.rows = 4;
+    content.text = [](int row, int column) {
+        return column == 0 ? QString(QChar('d' - row)) : QString::number(row * 7 % 4);
+    };
+    content.key = [](int row, int column) { return column == 1 ? QVariant(row * 7 % 4) : QVariant(); };
+    model.setContent(content);
+    const QPersistentModelIndex third = model.index(2, 0);
+    model.sort(0, Qt::AscendingOrder);
+    QCOMPARE(model.index(0, 0).data().toString(), QStringLiteral("a"));
+    QCOMPARE(third.data().toString(), QStringLiteral("b"));
+    model.sort(1, Qt::DescendingOrder);
+    QCOMPARE(model.index(0, 1).data().toString(), QStringLiteral("3"));
+    model.sort(-1, Qt::AscendingOrder);
+    QCOMPARE(model.source(2), 2);
+    model.setContent({});
+    QCOMPARE(model.rowCount(), 0);
+}
+
+void OverviewTest::emptyAndFailed() {
+    Session session(localEngine());
+    auto page = pageOf(session);
+    auto* verdict = page->findChild<VerdictStrip*>();
+    QCOMPARE(verdict->headline(), QStringLiteral("Nothing is open"));
+    session.open("/nonexistent/checkpoint");
+    QTRY_COMPARE(session.state(), Session::State::failed);
+    QCOMPARE(verdict->headline(), QStringLiteral("Nothing is open"));
+    session.open(sampleCheckpoint());
+    QTRY_VERIFY(session.hasFacts());
+    QVERIFY(card(*page, "Format")->isVisible());
+    session.close();
+    QCOMPARE(verdict->headline(), QStringLiteral("Nothing is open"));
+    picture(*page, "overview-nothing");
+}
+
+void OverviewTest::pictures_data() {
+    QTest::addColumn<QString>("path");
+    QTest::newRow("sample") << sampleCheckpoint();
+    QTest::newRow("pipeline") << genuineCheckpoint("dcp/t2.15.0-pipeline");
+    QTest::newRow("adam") << genuineCheckpoint("dcp/t2.15.0-fsdp2-adam");
+    QTest::newRow("safetensors") << genuineCheckpoint("safetensors/hf-sharded");
+    QTest::newRow("missing") << genuineCheckpoint("dcp/t2.15.0-damaged-missing-file");
+}
+
+void OverviewTest::pictures() {
+    QFETCH(QString, path);
+    auto session = openSession(path);
+    QVERIFY(session->hasFacts());
+    auto page = pageOf(*session);
+    Tasks::waitForAll();
+    QCoreApplication::processEvents();
+    const QString name = QStringLiteral("overview-") + QTest::currentDataTag();
+    QVERIFY(!picture(*page, name).isNull());
+    applyTheme(ThemeChoice::dark);
+    page->resize(1600, 1000);
+    QVERIFY(!picture(*page, name + "-large-dark").isNull());
+}
+
+void OverviewTest::everyControlHasAName() {
+    auto session = openSession(sampleCheckpoint());
+    auto page = pageOf(*session);
+    for (QWidget* widget : page->findChildren<QWidget*>()) {
+        // The inside of a combo box is Qt's own.
+        if (!(widget->focusPolicy() & Qt::TabFocus) || qobject_cast<QComboBox*>(widget->parentWidget()) ||
+            widget->inherits("QComboBoxListView"))
+            continue;
+        auto* accessible = QAccessible::queryAccessibleInterface(widget);
+        QVERIFY2(accessible && !accessible->text(QAccessible::Name).isEmpty(),
+                 widget->metaObject()->className());
+    }
+}
 
 SHARDSCOPE_GUI_TEST_MAIN(OverviewTest)
 #include "overview_test.moc"

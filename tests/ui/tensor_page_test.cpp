@@ -265,7 +265,7 @@ class TensorPageTest : public QObject {
         histogram->setFocus();
         QTest::keyClick(histogram, Qt::Key_End);
         QVERIFY(histogram->currentBin() > 0);
-        QVERIFY(histogram->accessibleDescription().contains("values"));
+        QVERIFY(histogram->accessibleDescription().contains(" %)"));
         for (QCheckBox* box : page->findChildren<QCheckBox*>()) {
             if (box->text() == "Log counts" || box->text() == "Log scale")
                 QTest::mouseClick(box, Qt::LeftButton, {}, {8, box->height() / 2});
@@ -408,8 +408,8 @@ class TensorPageTest : public QObject {
         QTest::addColumn<QString>("kind");
         QTest::addColumn<bool>("dark");
         for (const bool dark : {false, true}) {
-            for (const char* kind :
-                 {"sample", "synthetic64", "gap", "overlap", "missing", "replicas", "vector", "values"})
+            for (const char* kind : {"sample", "synthetic64", "gap", "overlap", "missing", "replicas",
+                                     "vector", "values", "narrow"})
                 QTest::addRow("%s-%s", kind, dark ? "dark" : "light") << QString(kind) << dark;
         }
     }
@@ -445,7 +445,7 @@ class TensorPageTest : public QObject {
         }
         if (!session) session = openSynthetic(syntheticModel(options));
         QVERIFY(session->hasFacts());
-        const auto page = showPage(*session);
+        const auto page = showPage(*session, kind == "narrow" ? QSize(640, 440) : QSize(1000, 760));
         const Facts& facts = *session->facts();
         TensorId tensor = firstWith(session->catalog(),
                                     [&](TensorId t) { return facts.tensorHealth[t] > Health::nonFinite; });
@@ -462,6 +462,7 @@ class TensorPageTest : public QObject {
             QTRY_VERIFY(showsText(*page, "values read"));
             QTRY_VERIFY(!page->findChild<Heatmap*>()->values().values.empty());
         }
+        if (kind == "narrow") QCOMPARE(page->size(), QSize(640, 440));
         page->box().setFocus();
         QTest::keyClick(&page->box(), Qt::Key_Right);
         QTest::qWait(30);

@@ -1,10 +1,524 @@
+#include <QAction>
+#include <QClipboard>
+#include <QDockWidget>
+#include <QListWidget>
+#include <QMenuBar>
+#include <QMimeData>
+#include <QProcess>
+
 #include "support/gui_test.h"
+#include "ui/models/texts.h"
+#include "ui/pages/convert_wizard.h"
+#include "ui/pages/details_panel.h"
+#include "ui/pages/findings_panel.h"
+#include "ui/pages/jobs_panel.h"
+#include "ui/pages/start_page.h"
+#include "ui/pages/tree_panel.h"
+#include "ui/widgets/banner.h"
+#include "ui/window/breadcrumb.h"
+#include "ui/window/locator.h"
+#include "ui/window/main_window.h"
+#include "ui/window/shortcut_sheet.h"
+#include "ui/window/windows.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
 
+namespace {
+
+// All text that a widget and its visible children show.
+QString shownText(const QWidget& widget) {
+    QString text;
+    for (const auto* label : widget.findChildren<QLabel*>()) {
+        if (label->isVisibleTo(&widget)) text += label->text() + '\n';
+    }
+    return text;
+}
+
+QAction* actionOf(const MainWindow& window, const QString& text) {
+    for (QAction* action : window.findChildren<QAction*>()) {
+        QString name = action->text();
+        if (name.remove('&') == text) return action;
+    }
+    return nullptr;
+}
+
+// What a screen reader finds, a line each: role, name; below a widget its children.
+void dumpAccessible(QAccessibleInterface* node, int depth, QStringList& lines, QStringList& nameless) {
+    if (!node || depth > 12 || node->state().invisible) return;
+    const QString name = node->text(QAccessible::Name);
+    lines += QString(depth * 2, ' ') + QString::number(node->role()) + ' ' + name;
+    switch (node->role()) {
+        case QAccessible::Button:
+        case QAccessible::CheckBox:
+        case QAccessible::ComboBox:
+        case QAccessible::EditableText:
+        case QAccessible::ProgressBar:
+        case QAccessible::Slider:
+        case QAccessible::Tree:
+        case QAccessible::Table:
+        case QAccessible::List:
+            if (name.isEmpty() && node->object() && !node->object()->objectName().startsWith("qt_") &&
+                node->object()->parent() && !node->object()->parent()->inherits("QDockWidget") &&
+                !node->object()->parent()->inherits("QTabBar") &&
+                !node->object()->parent()->inherits("QAbstractSpinBox") &&
+                !node->object()->parent()->inherits("QComboBox") && !node->object()->inherits("QScrollBar") &&
+                !node->object()->parent()->inherits("QLineEdit") &&
+                !node->object()->parent()->inherits("QToolBar"))
+                nameless += QStringLiteral("%1 in %2")
+                                .arg(node->object()->metaObject()->className(),
+                                     node->object()->parent()->metaObject()->className());
+            break;
+        default:
+            break;
+    }
+    if (node->role() == QAccessible::Tree || node->role() == QAccessible::Table ||
+        node->role() == QAccessible::List)
+        return;
+    for (int i = 0; i < node->childCount(); ++i)
+        dumpAccessible(node->child(i), depth + 1, lines, nameless);
+}
+
+}  // namespace
+
 class WindowTest : public QObject {
     Q_OBJECT
+
+    std::unique_ptr<Windows> windows_;
+    QPointer<MainWindow> window_;
+
+    void open(const QString& path) {
+        window_ = windows_->open(path);
+        window_->resize(1440, 900);
+        QVERIFY(QTest::qWaitForWindowExposed(window_));
+        QTRY_VERIFY_WITH_TIMEOUT(
+            window_->session().hasFacts() || window_->session().state() == Session::State::failed, 20'000);
+    }
+    QString damagedSample(const QString& broken = {}) {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        const QDir dir(copy);
+        const QStringList data = dir.entryList({"*.distcp"}, QDir::Files);
+        if (broken.isEmpty())
+            QFile::resize(copy + '/' + data.last(), QFileInfo(copy + '/' + data.last()).size() / 2);
+        return copy;
+    }
+
+  private slots:
+    void init() {
+        QSettings().clear();
+        windows_ = std::make_unique<Windows>();
+        windows_->jobs().setProgram(QStringLiteral(SHARDSCOPE_PROGRAM));
+    }
+    void cleanup() {
+        windows_.reset();
+        Tasks::waitForAll();
+        QCoreApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
+    }
+
+    void startPage() {
+        MainWindow* window = windows_->newWindow();
+        window->resize(1280, 720);
+        window->show();
+        QVERIFY(QTest::qWaitForWindowExposed(window));
+        shoot(*window, "start-empty");
+        QVERIFY(window->startPage().isVisible());
+        QVERIFY(!actionOf(*window, "Convert or reshard…")->isEnabled());
+        // A drop opens.
+        QMimeData mime;
+        mime.setUrls({QUrl::fromLocalFile(sampleCheckpoint())});
+        QDragEnterEvent enter(QPoint(10, 10), Qt::CopyAction, &mime, Qt::LeftButton, Qt::NoModifier);
+        QCoreApplication::sendEvent(window, &enter);
+        QVERIFY(enter.isAccepted());
+        QDropEvent drop(QPointF(10, 10), Qt::CopyAction, &mime, Qt::LeftButton, Qt::NoModifier);
+        QCoreApplication::sendEvent(window, &drop);
+        QTRY_VERIFY(window->session().hasFacts());
+        QVERIFY(window->windowTitle().contains("dcp-fsdp2-tp"));
+        QCOMPARE(windows_->recents().list().size(), size_t{1});
+        window->session().close();
+        QTRY_VERIFY(window->startPage().isVisible());
+        QCOMPARE(window->startPage().recentList().count(), 1);
+        shoot(*window, "start-recent");
+        // Enter on a recent one opens it again.
+        window->startPage().recentList().setFocus();
+        window->startPage().recentList().setCurrentRow(0);
+        QTest::keyClick(&window->startPage().recentList(), Qt::Key_Return);
+        QTRY_VERIFY(window->session().hasFacts());
+    }
+
+    void pagesAndKeys() {
+        open(sampleCheckpoint());
+        const char* names[] = {"overview", "placement", "tensor", "files", "compare"};
+        for (const bool dark : {false, true}) {
+            applyTheme(dark ? ThemeChoice::dark : ThemeChoice::light);
+            for (int i = 0; i < 5; ++i) {
+                QTest::keyClick(window_, static_cast<Qt::Key>(Qt::Key_1 + i), Qt::AltModifier);
+                QCOMPARE(window_->tabs().currentIndex(), i);
+                if (i == 2) {
+                    TensorId largest = 0;
+                    for (TensorId t = 0; t < window_->session().catalog().tensorCount(); ++t) {
+                        if (window_->session().catalog().bytes(t) >
+                            window_->session().catalog().bytes(largest))
+                            largest = t;
+                    }
+                    window_->session().selection().selectTensor(largest);
+                }
+                QTest::qWait(60);
+                shoot(*window_, QStringLiteral("window-%1-%2").arg(names[i], dark ? "dark" : "light"));
+            }
+        }
+        applyTheme(ThemeChoice::light);
+        QTest::keyClick(window_, Qt::Key_Left, Qt::AltModifier);
+        QCOMPARE(window_->tabs().currentIndex(), 3);
+        QTest::keyClick(window_, Qt::Key_Right, Qt::AltModifier);
+        QCOMPARE(window_->tabs().currentIndex(), 4);
+    }
+
+    void oneSelection() {
+        open(sampleCheckpoint());
+        const Catalog& catalog = window_->session().catalog();
+        const TensorId t = catalog.tensorCount() > 3 ? 3 : 0;
+        window_->session().selection().selectTensor(t);
+        TreePanel& tree = window_->tree();
+        QCOMPARE(tree.model().tensor(tree.view().currentIndex()), t);
+        const auto* details = window_->findChild<DetailsPanel*>();
+        QVERIFY(details->lines().contains("Dtype: " +
+                                          QString::fromStdString(std::string(dtypeName(catalog.dtype(t))))));
+        const auto* breadcrumb = window_->findChild<Breadcrumb*>();
+        QVERIFY(breadcrumb->text().startsWith("dcp-fsdp2-tp"));
+        // From the tree by keyboard.
+        tree.view().setFocus();
+        QTest::keyClick(&tree.view(), Qt::Key_Home);
+        QVERIFY(window_->session().selection().current().tensor != t);
+        QTest::keyClick(window_, Qt::Key_Left, Qt::AltModifier);
+        QCOMPARE(window_->session().selection().current().tensor, t);
+        // Copies.
+        actionOf(*window_, "Copy name")->trigger();
+        QCOMPARE(QApplication::clipboard()->text(), toQString(catalog.name(t)));
+        actionOf(*window_, "Copy command that shows this")->trigger();
+        QVERIFY(QApplication::clipboard()->text().startsWith("shardscope show "));
+    }
+
+    void filterWithoutHit() {
+        open(sampleCheckpoint());
+        QTest::keyClick(window_, Qt::Key_F, Qt::ControlModifier);
+        QLineEdit& line = window_->tree().filterLine();
+        QTRY_VERIFY(line.hasFocus());
+        QTest::keyClicks(&line, "nothing-like-this");
+        QTRY_COMPARE(window_->session().visible().size(), size_t{0});
+        QTRY_VERIFY(shownText(window_->tree()).contains("0 of"));
+        shoot(*window_, "filter-no-hit");
+        actionOf(*window_, "Clear the filter")->trigger();
+        QTRY_COMPARE(window_->session().visible().size(), window_->session().catalog().tensorCount());
+        QTest::keyClicks(&line, "dtype:nonsense");
+        QTRY_VERIFY(shownText(window_->tree()).contains("is no dtype"));
+    }
+
+    void locator() {
+        open(sampleCheckpoint());
+        const Catalog& catalog = window_->session().catalog();
+        QTest::keyClick(window_, Qt::Key_K, Qt::ControlModifier);
+        Locator& locator = window_->locator();
+        QTRY_VERIFY(locator.isVisible());
+        const QString name = toQString(catalog.name(2));
+        QTest::keyClicks(&locator.line(), name);
+        QTRY_VERIFY(locator.list().count() > 0 && locator.list().item(0)->text() == name);
+        shoot(locator, "locator");
+        QTest::keyClick(&locator.line(), Qt::Key_Return);
+        QVERIFY(!locator.isVisible());
+        QCOMPARE(window_->session().selection().current().tensor, TensorId{2});
+        QCOMPARE(window_->tabs().currentIndex(), 2);
+        QTest::keyClick(window_, Qt::Key_K, Qt::ControlModifier);
+        QTest::keyClicks(&locator.line(), "r 1");
+        QTRY_VERIFY(locator.list().count() > 0 && locator.list().item(0)->text().startsWith("rank 1"));
+        QTest::keyClick(&locator.line(), Qt::Key_Return);
+        QCOMPARE(window_->session().selection().current().ranks, std::vector<uint32_t>{1});
+        QTest::keyClick(window_, Qt::Key_K, Qt::ControlModifier);
+        QTest::keyClicks(&locator.line(), ">perspective compare");
+        QTRY_VERIFY(locator.list().count() > 0);
+        QTest::keyClick(&locator.line(), Qt::Key_Return);
+        QCOMPARE(window_->tabs().currentIndex(), 4);
+        QTest::keyClick(window_, Qt::Key_K, Qt::ControlModifier);
+        QTest::keyClicks(&locator.line(), "zzzzqqqq");
+        QTRY_COMPARE(locator.list().count(), 0);
+        QTest::keyClick(&locator.line(), Qt::Key_Escape);
+        QVERIFY(!locator.isVisible());
+    }
+
+    void fuzzyOrder() {
+        QVERIFY(fuzzyScore("w1", "layers.3.mlp.w1") > fuzzyScore("w1", "layers.3.mlp.w10.bias"));
+        QVERIFY(fuzzyScore("l3w1", "layers.3.mlp.w1") > 0);
+        QVERIFY(fuzzyScore("xyz", "layers.3.mlp.w1") < 0);
+    }
+
+    // Opening a damaged checkpoint shows what is there; the findings lead to the broken tensor.
+    void damagedSample_findTheBrokenTensor() {
+        open(damagedSample());
+        QCOMPARE(window_->session().state(), Session::State::open);
+        QVERIFY(window_->session().facts()->damagedTensors > 0);
+        actionOf(*window_, "Validate files and headers")->trigger();
+        QTRY_VERIFY_WITH_TIMEOUT(window_->session().report() && !window_->session().validating(), 20'000);
+        QCOMPARE(window_->session().report()->verdict, Verdict::unsafe);
+        FindingsPanel& findings = window_->findings();
+        QVERIFY(findings.model().errors() > 0);
+        QTRY_VERIFY(window_->findChild<QDockWidget*>("findings")->windowTitle().contains("err"));
+        QTest::keyClick(window_, Qt::Key_F8);
+        const TensorId t = window_->session().selection().current().tensor;
+        QVERIFY(t != kNone);
+        QVERIFY(window_->session().facts()->tensorHealth[t] >= Health::missing);
+        QCOMPARE(window_->tabs().currentIndex(), static_cast<int>(Page::tensor));
+        QTest::qWait(50);
+        for (int i = 0; i < 4; ++i) {
+            window_->tabs().setCurrentIndex(i);
+            QTest::qWait(60);
+            shoot(*window_, QStringLiteral("damaged-%1").arg(i));
+        }
+        QCOMPARE(windows_->recents().list()[0].verdict, QStringLiteral("unsafe"));
+        // The filter finds the same ones.
+        window_->session().selection().setFilter("status:bad");
+        QTRY_COMPARE(window_->session().visible().size(), window_->session().facts()->damagedTensors);
+    }
+
+    void missingFileIsSaidAtOnce() {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        const QStringList data = QDir(copy).entryList({"*.distcp"}, QDir::Files);
+        QVERIFY(QFile::remove(copy + '/' + data[1]));
+        open(copy);
+        QCOMPARE(window_->session().state(), Session::State::open);
+        QVERIFY(window_->banner().text().contains("missing"));
+        window_->tabs().setCurrentIndex(1);
+        QTest::qWait(80);
+        shoot(*window_, "missing-file");
+    }
+
+    void failuresToOpen_data() {
+        QTest::addColumn<QString>("kind");
+        QTest::addColumn<QString>("says");
+        QTest::newRow("nothing there") << "absent"
+                                       << "There is nothing at this path";
+        QTest::newRow("no checkpoint") << "other"
+                                       << "not a checkpoint";
+        QTest::newRow("metadata cut short") << "cut"
+                                            << "damaged";
+        QTest::newRow("metadata empty") << "empty"
+                                        << "damaged";
+        QTest::newRow("an html page") << "html"
+                                      << "HTML";
+    }
+    void failuresToOpen() {
+        QFETCH(QString, kind);
+        QFETCH(QString, says);
+        QTemporaryDir dir;
+        QString path = dir.path() + "/c";
+        const auto write = [&](const QString& name, const QByteArray& bytes) {
+            QFile file(path + '/' + name);
+            QVERIFY(file.open(QIODevice::WriteOnly));
+            file.write(bytes);
+        };
+        if (kind != "absent") QVERIFY(QDir().mkpath(path));
+        if (kind == "other") {
+            write("notes.txt", "hello");
+            write("model.pt", "hello");
+        } else if (kind == "cut" || kind == "empty") {
+            QFile good(sampleCheckpoint() + "/.metadata");
+            QVERIFY(good.open(QIODevice::ReadOnly));
+            write(".metadata", kind == "cut" ? good.read(good.size() / 2) : QByteArray());
+        } else if (kind == "html") {
+            write("model.safetensors", "<!DOCTYPE html><html></html>");
+            path += "/model.safetensors";
+        }
+        open(path);
+        QCOMPARE(window_->session().state(), Session::State::failed);
+        const QString text = shownText(window_->startPage());
+        QVERIFY2(text.contains(says, Qt::CaseInsensitive), qPrintable(text));
+        if (kind == "other") {
+            QVERIFY2(text.contains("1 .pt file"), qPrintable(text));
+            QVERIFY(window_->startPage().findChild<QPushButton*>());
+        }
+        if (kind == "cut") QVERIFY2(text.contains("byte"), qPrintable(text));
+        shoot(*window_, "failed-" + kind);
+    }
+
+    void permissionDenied() {
+        auto engine = std::make_shared<ScriptedEngine>();
+        engine->before = [](const std::string&, const TaskContext&) -> Status {
+            return systemError(EACCES, "open the file", "/secret/.metadata");
+        };
+        windows_ = std::make_unique<Windows>(engine);
+        open("/secret");
+        const QString text = shownText(window_->startPage());
+        QVERIFY(text.contains("Access was refused"));
+        QVERIFY(text.contains("chmod"));
+    }
+
+    void slowOpenCanBeCancelled() {
+        auto engine = std::make_shared<ScriptedEngine>();
+        engine->before = [](const std::string&, const TaskContext& context) -> Status {
+            while (!context.stop.stopRequested())
+                QThread::msleep(2);
+            return makeError(ErrorCode::cancelled, "cancelled");
+        };
+        windows_ = std::make_unique<Windows>(engine);
+        window_ = windows_->open(sampleCheckpoint());
+        QVERIFY(QTest::qWaitForWindowExposed(window_));
+        QPushButton* cancel = nullptr;
+        for (QPushButton* button : window_->startPage().findChildren<QPushButton*>()) {
+            if (button->text() == "Cancel") cancel = button;
+        }
+        QVERIFY(cancel && cancel->isVisible());
+        shoot(*window_, "opening");
+        QTest::mouseClick(cancel, Qt::LeftButton);
+        QTRY_COMPARE(window_->session().state(), Session::State::empty);
+    }
+
+    void changedUnderneath() {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        open(copy);
+        const QStringList data = QDir(copy).entryList({"*.distcp"}, QDir::Files);
+        QVERIFY(QFile::resize(copy + '/' + data[0], 5));
+        window_->session().checkForChanges();
+        QTRY_VERIFY(window_->banner().text().contains("changed"));
+        shoot(*window_, "changed");
+        QPushButton* reload = window_->banner().findChild<QPushButton*>();
+        QVERIFY(reload);
+        QTest::mouseClick(reload, Qt::LeftButton);
+        QTRY_VERIFY(window_->session().hasFacts() && window_->session().facts()->damagedTensors > 0);
+    }
+
+    void secondCheckpointSecondWindow() {
+        open(sampleCheckpoint());
+        MainWindow* first = window_;
+        QVERIFY(windows_->open(sampleCheckpoint()) == first);
+        MainWindow* second = windows_->open(copyCheckpoint(sampleCheckpoint()));
+        QVERIFY(second != first);
+        QTRY_VERIFY(second->session().hasFacts());
+        second->close();
+        QTRY_VERIFY(first->session().hasFacts());
+    }
+
+    void layoutIsRestored() {
+        open(sampleCheckpoint());
+        window_->findChild<QDockWidget*>("details")->hide();
+        window_->close();
+        windows_ = std::make_unique<Windows>();
+        open(sampleCheckpoint());
+        QVERIFY(!window_->findChild<QDockWidget*>("details")->isVisible());
+        actionOf(*window_, "Reset the layout")->trigger();
+        QTRY_VERIFY(window_->findChild<QDockWidget*>("details")->isVisible());
+    }
+
+    void closingWhileValidating() {
+        open(sampleCheckpoint());
+        window_->findings().setLevel(ValidateLevel::values);
+        window_->findings().validate();
+        window_->close();
+        QTRY_VERIFY(window_.isNull());
+    }
+
+    void shortcutSheet() {
+        open(sampleCheckpoint());
+        QTest::keyClick(window_, Qt::Key_F1);
+        ShortcutSheet* sheet = window_->findChild<ShortcutSheet*>();
+        QVERIFY(sheet);
+        QTRY_VERIFY(sheet->isVisible());
+        shoot(*sheet, "shortcuts");
+        QTest::keyClick(sheet, Qt::Key_Escape);
+    }
+
+    // Open, look, convert, see the verified result: the whole way by keyboard.
+    void convertByKeyboard() {
+        QTemporaryDir out;
+        open(sampleCheckpoint());
+        QTest::keyClick(window_, Qt::Key_C, Qt::ControlModifier | Qt::ShiftModifier);
+        ConvertWizard* wizard = window_->findChild<ConvertWizard*>();
+        QVERIFY(wizard);
+        QTRY_VERIFY(wizard->isVisible());
+        ConversionSpec spec = wizard->spec();
+        spec.format = "safetensors";
+        spec.weightsOnly = true;
+        spec.destination = out.path() + "/model";
+        wizard->setSpec(spec);
+        QSignalSpy started(wizard, &ConvertWizard::started);
+        for (int i = 0; i < 12 && started.isEmpty(); ++i) {
+            QTest::keyClick(wizard, Qt::Key_N, Qt::AltModifier);
+            QTest::qWait(100);
+            for (QPushButton* button : wizard->findChildren<QPushButton*>()) {
+                QString text = button->text();
+                if (text.remove('&').startsWith("Start") && button->isVisible()) {
+                    QTRY_VERIFY_WITH_TIMEOUT(button->isEnabled(), 10'000);
+                    button->setFocus();
+                    QTest::keyClick(button, Qt::Key_Space);
+                }
+            }
+        }
+        QTRY_COMPARE(started.size(), 1);
+        const QString id = started[0][0].toString();
+        QTRY_VERIFY_WITH_TIMEOUT(windows_->jobs().find(id) != nullptr, 10'000);
+        QTRY_COMPARE_WITH_TIMEOUT(windows_->jobs().find(id)->state, JobState::done, 60'000);
+        QTest::qWait(200);
+        shoot(*window_, "job-done");
+        window_->jobs().openRequested(out.path() + "/model");
+        MainWindow* result = windows_->open(out.path() + "/model");
+        QTRY_VERIFY(result->session().hasFacts());
+        QCOMPARE(result->session().catalog().format(), std::string("safetensors"));
+        result->session().validate(ValidateLevel::values);
+        QTRY_VERIFY_WITH_TIMEOUT(result->session().report() && !result->session().validating(), 20'000);
+        QVERIFY(result->session().report()->verdict != Verdict::unsafe);
+    }
+
+    void everyControlHasAName() {
+        open(sampleCheckpoint());
+        for (int i = 0; i < window_->tabs().count(); ++i) {
+            window_->tabs().setCurrentIndex(i);
+            QTest::qWait(30);
+            QStringList lines, nameless;
+            dumpAccessible(QAccessible::queryAccessibleInterface(window_), 0, lines, nameless);
+            QVERIFY(lines.size() > 20);
+            QVERIFY2(nameless.isEmpty(), qPrintable(window_->tabs().tabText(i) + ": " + nameless.join(", ")));
+        }
+    }
+
+    // Tab reaches tree, page and docks, and comes round.
+    void focusGoesRound() {
+        open(sampleCheckpoint());
+        window_->activateWindow();
+        window_->tree().filterLine().setFocus();
+        QSet<QWidget*> seen;
+        for (int i = 0; i < 200; ++i) {
+            QTest::keyClick(QApplication::focusWidget() ? QApplication::focusWidget() : window_.data(),
+                            Qt::Key_Tab);
+            if (QApplication::focusWidget()) seen.insert(QApplication::focusWidget());
+        }
+        QVERIFY(seen.contains(&window_->tree().view()));
+        QVERIFY(seen.size() > 5);
+    }
+
+    void largeCheckpoint() {
+        auto engine = std::make_shared<ScriptedEngine>();
+        SyntheticOptions options;
+        options.pp = 8;
+        options.dp = 16;
+        options.tp = 8;
+        options.layers = 96;
+        options.optimizer = true;
+        options.missingFileRank = 417;
+        engine->catalog = syntheticModel(options);
+        windows_ = std::make_unique<Windows>(engine);
+        QElapsedTimer timer;
+        timer.start();
+        window_ = windows_->open("large");
+        window_->resize(1600, 1000);
+        QTRY_VERIFY_WITH_TIMEOUT(window_->session().state() == Session::State::open, 20'000);
+        window_->grab();
+        qInfo("first paint after %lld ms", static_cast<long long>(timer.elapsed()));
+        QTRY_VERIFY_WITH_TIMEOUT(window_->session().hasFacts(), 20'000);
+        for (int i = 0; i < 4; ++i) {
+            window_->tabs().setCurrentIndex(i);
+            QTest::qWait(300);
+            if (i == 2) window_->session().selection().selectTensor(0);
+            QTest::qWait(100);
+            shoot(*window_, QStringLiteral("large-%1").arg(i));
+        }
+    }
 };
 
 SHARDSCOPE_GUI_TEST_MAIN(WindowTest)

@@ -4,6 +4,7 @@
 #include <QClipboard>
 #include <QComboBox>
 #include <QDir>
+#include <QFileDialog>
 #include <QLabel>
 #include <QLineEdit>
 #include <QListWidget>
@@ -14,6 +15,7 @@
 #include <QTabWidget>
 #include <QTableWidget>
 #include <QTreeView>
+#include <QTreeWidget>
 #include <atomic>
 
 #include "plan/request_text.h"
@@ -23,6 +25,7 @@
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/wizard_parts.h"
 #include "ui/pages/wizard_state.h"
+#include "ui/widgets/banner.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
@@ -234,6 +237,71 @@ class WizardTest : public QObject {
         QTRY_VERIFY_WITH_TIMEOUT(start->isEnabled(), kPatience);
     }
 
+    void recipesThroughTheDialogs() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        spec.rename = {QStringLiteral("^model\\.=")};
+        spec.mesh = QStringLiteral("tp=4");
+        spec.shard = {QStringLiteral("*:tp=0")};
+        wizard.setSpec(spec);
+        wizard.show();
+        const QString file = fresh() + "/saved.json";
+        const auto answer = [&](const char* button) {
+            QTest::mouseClick(named<QPushButton>(wizard, button), Qt::LeftButton);
+            auto* dialog = wizard.findChild<QFileDialog*>();
+            QVERIFY(dialog);
+            auto* name = dialog->findChild<QLineEdit*>(QStringLiteral("fileNameEdit"));
+            QVERIFY(name);
+            name->setText(file);
+            QTest::keyClick(name, Qt::Key_Return);
+            QTRY_VERIFY(!wizard.findChild<QFileDialog*>());
+        };
+        answer("saveRecipe");
+        QVERIFY(QFile::exists(file));
+        const ConversionSpec before = wizard.spec();
+        wizard.setSpec({});
+        QVERIFY(wizard.spec().mesh.isEmpty());
+        answer("loadRecipe");
+        QVERIFY(wizard.spec() == before);
+        waitUntilReady(wizard);
+
+        QFile broken(file);
+        QVERIFY(broken.open(QIODevice::WriteOnly));
+        broken.write("{\"selekt\":[]}");
+        broken.close();
+        answer("loadRecipe");
+        QVERIFY(wizard.findChild<Banner*>()->text().contains(QStringLiteral("selekt")));
+        QVERIFY(wizard.spec() == before);
+    }
+
+    void validatesOnTheWay() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        auto* validation = named<QLabel>(wizard, "sourceValidation");
+        QVERIFY(validation->text().contains(QStringLiteral("Not validated")));
+        QTest::mouseClick(buttonWith(wizard, QStringLiteral("Validate now")), Qt::LeftButton);
+        QTRY_VERIFY_WITH_TIMEOUT(validation->text().startsWith(QStringLiteral("✓")), kPatience);
+        shoot(wizard, QStringLiteral("wizard-validated"));
+        // The bytes by rank, as a table.
+        wizard.showPage(placement);
+        waitUntilReady(wizard);
+        for (QCheckBox* box : wizard.findChildren<QCheckBox*>()) {
+            if (box->isVisible() && box->text() == QStringLiteral("Show as table"))
+                QTest::mouseClick(box, Qt::LeftButton, {}, {8, box->height() / 2});
+        }
+        QCoreApplication::processEvents();
+        shoot(wizard, QStringLiteral("wizard-rank-table"));
+        bool shown = false;
+        for (QTreeWidget* table : wizard.findChildren<QTreeWidget*>())
+            shown = shown || (table->isVisible() && table->topLevelItemCount() == 4);
+        QVERIFY(shown);
+    }
+
     void whatStandsInTheWay() {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();
@@ -279,6 +347,34 @@ class WizardTest : public QObject {
         shoot(wizard, QStringLiteral("wizard-no-program"));
     }
 
+    // A proposed destination goes with the format, also after a spec without one was set; a written one
+    // stays.
+    void destinationFollowsTheFormat() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.setSpec({});
+        wizard.show();
+        wizard.showPage(target);
+        auto* format = named<QComboBox>(wizard, "format");
+        const auto choose = [&](const char* key) {
+            format->setFocus();
+            QTest::keyClicks(format, QString::fromLatin1(key));
+        };
+        QVERIFY(wizard.spec().destination.endsWith(QStringLiteral("-dcp")));
+        choose("safe");
+        QTRY_VERIFY(wizard.spec().destination.endsWith(QStringLiteral("-safetensors")));
+        QTest::qWait(QApplication::keyboardInputInterval() + 50);  // or the next letters add to these
+        choose("torch");
+        QTRY_VERIFY(wizard.spec().destination.endsWith(QStringLiteral("-torch.pt")));
+        const QString written = fresh() + "/mine";
+        type(named<QLineEdit>(wizard, "destination"), written);
+        QTest::qWait(QApplication::keyboardInputInterval() + 50);
+        choose("safe");
+        QTRY_COMPARE(wizard.spec().format, QStringLiteral("safetensors"));
+        QCOMPARE(wizard.spec().destination, written);
+    }
+
     void placementByHand() {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();
@@ -316,6 +412,51 @@ class WizardTest : public QObject {
         QCOMPARE(wizard.spec().shard.size(), 1);
         type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("tp="));
         QTRY_VERIFY_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✕")), kPatience);
+    }
+
+    void wholeAndLike() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        wizard.setSpec(spec);
+        wizard.show();
+        wizard.showPage(placement);
+        waitUntilReady(wizard);
+        const auto choose = [&](const QString& text) {
+            for (QRadioButton* mode : wizard.findChildren<QRadioButton*>()) {
+                if (mode->text().startsWith(text))
+                    QTest::mouseClick(mode, Qt::LeftButton, {}, {8, mode->height() / 2});
+            }
+        };
+        auto* legality = named<QLabel>(wizard, "legality");
+        choose(QStringLiteral("Every tensor whole"));
+        QTRY_VERIFY_WITH_TIMEOUT(legality->text().contains(QStringLiteral("by one rank")), kPatience);
+        waitUntilReady(wizard);
+        QVERIFY2(
+            named<QLabel>(wizard, "planSummary")->text().contains(QStringLiteral("18 tensors, 18 chunks")),
+            qPrintable(named<QLabel>(wizard, "planSummary")->text()));
+        choose(QStringLiteral("Like another"));
+        QVERIFY(wizard.spec().mesh.isEmpty());
+        auto* like = named<QLineEdit>(wizard, "like");
+        QVERIFY(like->isVisible());
+        type(like, fresh());
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✕")), kPatience);
+        type(like, copyCheckpoint(sampleCheckpoint()));
+        waitUntilReady(wizard);
+        QVERIFY(legality->text().contains(QStringLiteral("as the other checkpoint has it")));
+        shoot(wizard, QStringLiteral("wizard-like"));
+        choose(QStringLiteral("As in the source"));
+        QVERIFY(wizard.spec().like.isEmpty());
+        QTRY_VERIFY_WITH_TIMEOUT(legality->text().contains(QStringLiteral("keeps its chunks")), kPatience);
+        // A target that holds whole tensors only leaves no choice.
+        spec.format = QStringLiteral("torch");
+        spec.destination = fresh() + "/out.pt";
+        wizard.setSpec(spec);
+        waitUntilReady(wizard);
+        for (QRadioButton* mode : wizard.findChildren<QRadioButton*>())
+            QCOMPARE(mode->isEnabled(), mode->text() == QStringLiteral("Every tensor whole"));
     }
 
     void namesByHand() {

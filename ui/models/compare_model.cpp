@@ -161,10 +161,10 @@ QString Comparison::summary() const {
         if (count(cls) > 0) parts += countedText(count(cls), one, many);
     };
     say(DiffClass::onlyA, tr("1 tensor is only in A"), tr("%1 tensors are only in A"));
-    say(DiffClass::onlyB, tr("1 is only in B"), tr("%1 are only in B"));
-    say(DiffClass::shape, tr("1 has another shape"), tr("%1 have another shape"));
-    say(DiffClass::dtype, tr("1 has another dtype"), tr("%1 have another dtype"));
-    say(DiffClass::values, tr("1 has other values"), tr("%1 have other values"));
+    say(DiffClass::onlyB, tr("1 tensor is only in B"), tr("%1 tensors are only in B"));
+    say(DiffClass::shape, tr("1 tensor has another shape"), tr("%1 tensors have another shape"));
+    say(DiffClass::dtype, tr("1 tensor has another dtype"), tr("%1 tensors have another dtype"));
+    say(DiffClass::values, tr("1 tensor has other values"), tr("%1 tensors have other values"));
     if (moved > 0) parts += elsewhere;
     return tr("They differ: %1.").arg(parts.join(QStringLiteral(", "))) + values;
 }
@@ -339,8 +339,7 @@ QVariant CompareModel::data(const QModelIndex& index, int role) const {
         case Qt::ToolTipRole:
             return text(row(index.row()), index.column());
         case Qt::TextAlignmentRole:
-            if (index.column() >= different) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
-            return {};
+            return headerData(index.column(), Qt::Horizontal, role);
         case RowRole:
             return rows_[static_cast<size_t>(index.row())];
         default:
@@ -349,6 +348,8 @@ QVariant CompareModel::data(const QModelIndex& index, int role) const {
 }
 
 QVariant CompareModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation == Qt::Horizontal && role == Qt::TextAlignmentRole && section >= different)
+        return QVariant(Qt::AlignRight | Qt::AlignVCenter);
     if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
     switch (section) {
         case difference:

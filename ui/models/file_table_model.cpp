@@ -125,9 +125,7 @@ QVariant FileTableModel::data(const QModelIndex& index, int role) const {
         case Qt::ToolTipRole:
             return text(id, index.column());
         case Qt::TextAlignmentRole:
-            if (index.column() != path && index.column() != state)
-                return QVariant(Qt::AlignRight | Qt::AlignVCenter);
-            return {};
+            return headerData(index.column(), Qt::Horizontal, role);
         case FileRole:
             return id;
         case HealthRole:
@@ -138,6 +136,8 @@ QVariant FileTableModel::data(const QModelIndex& index, int role) const {
 }
 
 QVariant FileTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (orientation == Qt::Horizontal && role == Qt::TextAlignmentRole && section != path && section != state)
+        return QVariant(Qt::AlignRight | Qt::AlignVCenter);
     if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
     switch (section) {
         case path:

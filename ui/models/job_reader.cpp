@@ -161,9 +161,9 @@ JobReader::JobReader(QString directory) : directory_(std::move(directory)) {
 Status JobReader::poll() {
     SHARDSCOPE_TRY(readDescription());
     // The process is asked before its results are looked for: what it wrote before it ended is then there.
-    const bool alive = !settled_ && processAlive();
-    readProgress();
     if (settled_) return {};
+    const bool alive = processAlive();
+    readProgress();
     const JobState before = job_.state;
     if (QFile::exists(directory_ + "/exit")) {
         readOutcome();
@@ -185,9 +185,9 @@ Status JobReader::poll() {
 }
 
 Status JobReader::readDescription() {
-    const QByteArray now = contents(directory_ + "/job.json");
-    if (now == description_ && !now.isEmpty()) return {};
-    const Json json = parse(now);
+    const QFileInfo file(directory_ + "/job.json");
+    if (file.exists() && file.lastModified() == described_ && file.size() == describedSize_) return {};
+    const Json json = parse(contents(file.filePath()));
     if (!json.is_object() || text(json, "schema") != QLatin1String("shardscope.job/1") ||
         !list(json, "arguments")) {
         return makeError(ErrorCode::damaged, "job.json does not describe a job")
@@ -199,7 +199,8 @@ Status JobReader::readDescription() {
         return makeError(ErrorCode::damaged, "job.json does not say when the job began")
             .inFile((directory_ + "/job.json").toStdString());
     }
-    description_ = now;
+    described_ = file.lastModified();
+    describedSize_ = file.size();
     ++version_;
     job_.title = text(json, "title");
     job_.source = exact(json, "source");

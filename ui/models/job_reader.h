@@ -84,7 +84,8 @@ class JobReader {
   public:
     explicit JobReader(QString directory);
 
-    // Errors: those of job.json; then there is no job to show.
+    // Reads no more than the time of one file once the outcome is known. Errors: those of job.json; then
+    // there is no job to show.
     Status poll();
     const Job& job() const { return job_; }
     // Counts up whenever poll() found something new.
@@ -103,7 +104,9 @@ class JobReader {
     QString directory_;
     Job job_;
     uint64_t version_ = 0;
-    QByteArray description_, partial_;
+    QByteArray partial_;
+    QDateTime described_;  // when job.json was written, as far as it has been read
+    qint64 describedSize_ = -1;
     qint64 offset_ = 0;
     // Where the current attempt and phase stand in time.
     double before_ = 0;  // seconds of earlier attempts and phases

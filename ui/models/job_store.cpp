@@ -167,6 +167,12 @@ void JobStore::take(Look look) {
     const bool list = !ready_ || look.skipped != skipped_ ||
                       !std::equal(jobs_.begin(), jobs_.end(), look.jobs.begin(), look.jobs.end(), sameId);
     ready_ = true;
+    // A look that began before another attempt was started knows less than this window.
+    for (auto& job : look.jobs) {
+        const auto known =
+            std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j->id == job->id; });
+        if (known != jobs_.end() && (*known)->attempts > job->attempts) job = *known;
+    }
     jobs_ = std::move(look.jobs);
     skipped_ = std::move(look.skipped);
     for (const auto& job : jobs_) {
@@ -207,6 +213,16 @@ Status JobStore::launch(Job job, bool resume) {
     shell.setStandardErrorFile(QProcess::nullDevice());
     if (!shell.startDetached())
         return cannot(tr("start the job"), QStringLiteral("/bin/sh"), shell.errorString());
+    // Shown at once, so that nobody starts it twice.
+    job.state = JobState::starting;
+    job.pid = 0;
+    job.error.reset();
+    job.report.reset();
+    for (auto& known : jobs_) {
+        if (known->id != job.id) continue;
+        known = std::make_shared<const Job>(job);
+        emit changed(job.id);
+    }
     timer_.setInterval(kBusyMilliseconds);
     refresh();
     return {};

@@ -159,4 +159,34 @@ void MaxPyramid::sample(double x, double dx, int width, double y, double dy, int
     }
 }
 
+void spreadWorst(std::vector<uint8_t>& pixels, int width, int height, uint8_t least) {
+    std::vector<std::pair<int, int>> found;  // (column, row)
+    const size_t most = pixels.size() / 16;  // beyond that they cannot be missed
+    for (int y = 0; y < height && found.size() < most; ++y) {
+        const uint8_t* line = pixels.data() + static_cast<size_t>(y) * static_cast<size_t>(width);
+        uint8_t worst = 0;
+        for (int x = 0; x < width; ++x)
+            worst = std::max(worst, line[x]);
+        for (int x = 0; worst >= least && x < width; ++x) {
+            if (line[x] >= least) found.emplace_back(x, y);
+        }
+    }
+    // Taken before the first is spread: what was spread does not spread again.
+    std::vector<uint8_t> values;
+    values.reserve(found.size());
+    for (const auto& [x, y] : found)
+        values.push_back(
+            pixels[static_cast<size_t>(y) * static_cast<size_t>(width) + static_cast<size_t>(x)]);
+    for (size_t n = 0; n < found.size(); ++n) {
+        const auto [x, y] = found[n];
+        for (int j = std::max(0, y - 1); j <= std::min(height - 1, y + 1); ++j) {
+            for (int i = std::max(0, x - 1); i <= std::min(width - 1, x + 1); ++i) {
+                uint8_t& pixel =
+                    pixels[static_cast<size_t>(j) * static_cast<size_t>(width) + static_cast<size_t>(i)];
+                pixel = std::max(pixel, values[n]);
+            }
+        }
+    }
+}
+
 }  // namespace shardscope::ui

@@ -68,14 +68,13 @@ std::shared_ptr<const PlacementMatrix> PlacementMatrix::build(CheckpointPtr chec
 bool PlacementMatrix::makeColumns(const MatrixOptions& options, const StopToken& stop) {
     const Catalog& c = catalog();
     // Ranks that are declared, that hold something, or whose file the metadata names.
-    std::vector<bool> seen(c.rankCount() <= kMostDeclaredRanks ? c.rankCount() : 0, true);
+    std::vector<uint8_t> seen(c.rankCount() <= kMostDeclaredRanks ? c.rankCount() : 0, 1);
     std::vector<uint32_t> far;
     const auto note = [&](uint32_t rank) {
         if (rank == kNone) rank = 0;
-        if (rank < seen.size()) return;
         if (rank < kMostDeclaredRanks) {
-            seen.resize(rank + 1, false);
-            seen[rank] = true;
+            if (rank >= seen.size()) seen.resize(rank + 1, 0);
+            seen[rank] = 1;
         } else {
             far.push_back(rank);
         }
@@ -84,10 +83,7 @@ bool PlacementMatrix::makeColumns(const MatrixOptions& options, const StopToken&
         if (t % 1024 == 0 && stop.stopRequested()) return false;
         for (ChunkId i = c.firstChunk(t); i < c.endChunk(t); ++i) {
             const uint32_t rank = c.chunk(t, i).rank;
-            if (rank >= seen.size() || !seen[rank]) {
-                note(rank);
-                if (rank < seen.size()) seen[rank] = true;
-            }
+            if (rank >= seen.size() || !seen[rank]) note(rank);
         }
     }
     for (const FileInfo& file : c.files()) {
@@ -281,10 +277,17 @@ bool PlacementMatrix::fillPyramid(const StopToken& stop) {
     for (uint32_t r = 0; r < rowCount(); ++r) {
         if (r % 256 == 0 && stop.stopRequested()) return false;
         const double elements = static_cast<double>(std::max<int64_t>(1, c.elements(rows_[r].tensor)));
+        // Chunks of a tensor are mostly of one size.
+        int64_t size = -1;
+        uint8_t sound = 0;
         forEachChunk(r, [&](uint32_t column, const ChunkInfo& chunk) {
+            if (chunk.elements() != size) {
+                size = chunk.elements();
+                sound = cellByte(Health::ok, static_cast<double>(size) / elements);
+            }
             const Health health = chunkHealth(chunk.id);
             columns_[column].health = std::max(columns_[column].health, health);
-            pyramid_.raise(r, column, cellByte(health, static_cast<double>(chunk.elements()) / elements));
+            pyramid_.raise(r, column, health == Health::ok ? sound : cellByte(health, 0));
         });
         if (rows_[r].health == Health::gap) gapPyramid_.raise(r, 0, cellByte(Health::gap, 0));
     }

@@ -124,7 +124,7 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
                 case dtype:
                     return t == kNone ? QVariant() : toQString(dtypeName(catalog.dtype(t)));
                 case shape:
-                    return t == kNone ? tr("%n tensor(s)", nullptr, static_cast<int>(tree_->tensorCount(n)))
+                    return t == kNone ? counted(tree_->tensorCount(n), tr("tensor"), tr("tensors"))
                                       : toQString(formatDims(catalog.shape(t)));
                 case bytes:
                     return sizeText(tree_->bytes(n));

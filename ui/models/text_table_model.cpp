@@ -46,7 +46,11 @@ QVariant TextTableModel::data(const QModelIndex& index, int role) const {
 }
 
 QVariant TextTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation == Qt::Horizontal && role == Qt::DisplayRole) return headers_.value(section);
+    if (orientation != Qt::Horizontal) return {};
+    if (role == Qt::DisplayRole) return headers_.value(section);
+    const auto column = static_cast<size_t>(section);
+    if (role == Qt::TextAlignmentRole && column < content_.right.size() && content_.right[column])
+        return QVariant(Qt::AlignRight | Qt::AlignVCenter);
     return {};
 }
 

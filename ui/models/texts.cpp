@@ -27,7 +27,9 @@ QString toQString(std::string_view text) {
 
 QString ratioText(double share) {
     const double percent = share * 100;
-    return QStringLiteral("%1 %").arg(percent, 0, 'f', percent < 10 && percent > 0 ? 1 : 0);
+    // Nearly all is not all.
+    const bool fine = (percent > 0 && percent < 10) || (percent > 99 && percent < 100);
+    return QStringLiteral("%1 %").arg(percent, 0, 'f', fine ? 1 : 0);
 }
 
 QString countedText(uint64_t count, const QString& one, const QString& many) {

@@ -21,6 +21,10 @@ inline QString timeText(double seconds) {
     return QString::fromStdString(durationText(seconds));
 }
 QString ratioText(double share);  // "12.5 %"
+// "1 file", "1,204 files".
+inline QString counted(uint64_t count, const QString& one, const QString& many) {
+    return numberText(count) + ' ' + (count == 1 ? one : many);
+}
 // `one` for 1, else `many` with %1 as the number: "1 tensor", "2,304 tensors".
 QString countedText(uint64_t count, const QString& one, const QString& many);
 

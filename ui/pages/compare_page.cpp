@@ -72,7 +72,8 @@ ComparePage::ComparePage(Session& session, QWidget* parent)
     summary_->setAccessibleName(tr("Result of the comparison"));
     copyCommand_ = new QPushButton(tr("Copy as command"), results_);
     copyCommand_->setAccessibleName(copyCommand_->text());
-    values_ = new QPushButton(results_);
+    values_ = new QPushButton(tr("Compare values"), results_);
+    values_->setAccessibleName(values_->text());
     auto* head = new QHBoxLayout;
     head->addWidget(summary_, 1);
     head->addWidget(values_, 0, Qt::AlignTop);
@@ -82,6 +83,7 @@ ComparePage::ComparePage(Session& session, QWidget* parent)
     toggles->setSpacing(4);
     makeToggles(*toggles);
     results->addLayout(toggles);
+    refreshToggles();
     makeTable();
     makeDetail();
     auto* split = new QSplitter(Qt::Vertical, results_);
@@ -284,6 +286,7 @@ void ComparePage::finish(Result<ComparisonPtr> answer, const QString& path) {
         table_->setColumnHidden(c, comparison()->report.values.empty());
     refreshToggles();
     fitColumns(*table_);
+    if (comparison()->report.values.empty()) table_->horizontalHeader()->setStretchLastSection(true);
     stack_->setCurrentWidget(results_);
     showRow({});
     refreshEmpty();
@@ -300,6 +303,7 @@ void ComparePage::refreshProgress() {
         if (status.secondsLeft >= 0) text += tr(", %1 left").arg(timeText(status.secondsLeft));
         progress_->setFormat(text);
     } else {
+        progress_->setFormat({});
         progress_->setRange(0, 0);
     }
 }
@@ -346,6 +350,8 @@ void ComparePage::refreshEmpty() {
     QString text;
     if (comparison()->rows.empty())
         text = tr("There is nothing to list.");
+    else if (model_->busy())
+        text = tr("Sorting…");
     else if (model_->rowCount() == 0)
         text = tr("None of %1 differences passes the toggles and the filter.")
                    .arg(numberText(comparison()->rows.size()));

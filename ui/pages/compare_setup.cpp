@@ -46,6 +46,9 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     other_->setAccessibleName(tr("Path of the checkpoint to compare with"));
     other_->addItems(QSettings().value(kRecentKey).toStringList());
     other_->setEditText({});
+    // What is dropped is for the page: a line edit would take it for text.
+    other_->setAcceptDrops(false);
+    other_->lineEdit()->setAcceptDrops(false);
     b->setBuddy(other_);
     browse_ = new QPushButton(tr("Browse…"), this);
     browse_->setAccessibleName(tr("Browse for the checkpoint to compare with"));
@@ -142,7 +145,10 @@ void CompareSetup::setReady(bool ready) {
 
 void CompareSetup::refresh() {
     const auto read = rules();
-    rulesProblem_->setText(read.ok() ? QString() : toQString(read.error().message));
+    // The engine names the option of the command line; here the text stands under the field.
+    QString problem = read.ok() ? QString() : toQString(read.error().message);
+    if (problem.startsWith(QLatin1String("--rename "))) problem.remove(0, 9);
+    rulesProblem_->setText(problem);
     rulesProblem_->setVisible(!read.ok() && rulesButton_->isChecked());
     rulesButton_->setText(!read.ok()      ? tr("Rename rules ⚠")
                           : read->empty() ? tr("Rename rules")

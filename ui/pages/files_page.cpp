@@ -27,6 +27,7 @@ namespace shardscope::ui {
 namespace {
 
 constexpr int kSpacing = 8;
+constexpr int kSideBySide = 900;  // pixels of width from which table and map stand beside each other
 constexpr Role kRoles[] = {Role::parameter, Role::buffer, Role::optimizer, Role::other};
 
 QString pieceKind(BytePiece::Kind kind) {
@@ -43,6 +44,12 @@ QString pieceKind(BytePiece::Kind kind) {
             return FilesPage::tr("missing bytes");
     }
     return {};
+}
+
+// Of the tensor or object; empty for bytes of neither.
+QString pieceName(const Catalog& catalog, const BytePiece& piece) {
+    if (piece.chunk != kNone) return toQString(catalog.name(catalog.tensorOf(piece.chunk)));
+    return piece.object != kNone ? toQString(catalog.objects()[piece.object].name) : QString();
 }
 
 }  // namespace
@@ -68,6 +75,7 @@ FilesPage::FilesPage(Session& session, QWidget* parent)
     upper_->setStretchFactor(0, 3);
     upper_->setStretchFactor(1, 2);
     upper_->setChildrenCollapsible(false);
+    upper_->setSizes({600, 400});
     whole_ = new QSplitter(Qt::Vertical, this);
     whole_->addWidget(upper_);
     whole_->addWidget(stripPanel_);
@@ -80,6 +88,24 @@ FilesPage::FilesPage(Session& session, QWidget* parent)
     connect(&session_, &Session::factsChanged, this, &FilesPage::refreshFacts);
     connect(&session_.selection(), &Selection::changed, this, &FilesPage::refreshSelection);
     refreshCheckpoint();
+}
+
+void FilesPage::resizeEvent(QResizeEvent* event) {
+    QWidget::resizeEvent(event);
+    const Qt::Orientation orientation = width() >= kSideBySide ? Qt::Horizontal : Qt::Vertical;
+    if (upper_->orientation() == orientation) return;
+    upper_->setOrientation(orientation);
+    upper_->setSizes({600, 400});
+}
+
+// Colours of tiles are those of the theme when they were made.
+void FilesPage::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() != QEvent::PaletteChange || !strip_) return;
+    const uint64_t begin = strip_->viewBegin(), end = strip_->viewEnd();
+    refreshTreemap();
+    refreshStrip();
+    strip_->showRange(begin, end);
 }
 
 // ------------------------------------------------------------------ making
@@ -95,7 +121,7 @@ void FilesPage::makeTable() {
     filePanel_->setMenuBuilder([this](QMenu& menu) { fillFileMenu(menu); });
     connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
             [this](const QModelIndex& now) {
-                if (now.isValid() && !following_) session_.selection().selectFile(model_->file(now.row()));
+                if (now.isValid() && !following_) choose(model_->file(now.row()));
             });
 }
 
@@ -103,10 +129,10 @@ void FilesPage::makeTreemap() {
     mapPanel_ = new Panel(tr("Files by size"), this);
     treemap_ = new Treemap(mapPanel_);
     mapPanel_->setView(treemap_);
+    mapPanel_->addCaption()->setText(tr("Area is size; colours tell ranks apart."));
     mapPanel_->setExports({QStringLiteral("treemap"), treemap_, [this] { return model_; }});
     mapPanel_->setMenuBuilder([this](QMenu& menu) { fillFileMenu(menu); });
-    connect(treemap_, &Treemap::chosen, this,
-            [this](uint32_t file) { session_.selection().selectFile(file); });
+    connect(treemap_, &Treemap::chosen, this, &FilesPage::choose);
 }
 
 void FilesPage::makeStrip() {
@@ -121,9 +147,9 @@ void FilesPage::makeStrip() {
     stripTitle_->setTextFormat(Qt::PlainText);
     stripPanel_->addToTitle(stripTitle_);
     stripPanel_->addToTitle(colouring_);
-    pieceRows_ = new TextTableModel(
-        {tr("What"), tr("Tensor"), tr("Part of the tensor"), tr("From byte"), tr("To byte"), tr("Size")},
-        this);
+    pieceRows_ = new TextTableModel({tr("What"), tr("Tensor or object"), tr("Part of the tensor"),
+                                     tr("From byte"), tr("To byte"), tr("Size")},
+                                    this);
     QTableView* twin = ui::makeTable(pieceRows_, tr("Bytes of the file, as a table"), stripPanel_);
     auto* inner = new QWidget(stripPanel_);
     auto* column = new QVBoxLayout(inner);
@@ -276,16 +302,18 @@ std::vector<BytePiece> FilesPage::piecesOf(FileId f) const {
     std::vector<BytePiece> claimed, pieces;
     const Catalog& catalog = session_.catalog();
     const FileInfo& file = catalog.files()[f];
-    if (file.metadata && file.size > 0) return {{0, file.size, BytePiece::Kind::metadata, kNone, {}}};
+    if (file.metadata && file.size > 0) return {{0, file.size, BytePiece::Kind::metadata, kNone, kNone, {}}};
     for (const ChunkId c : session_.facts()->chunksOf(f)) {
         const ChunkInfo chunk = catalog.chunk(c);
         if (chunk.length > 0)
-            claimed.push_back({chunk.offset, chunk.length, BytePiece::Kind::chunk, c, colorOf(chunk.tensor)});
+            claimed.push_back(
+                {chunk.offset, chunk.length, BytePiece::Kind::chunk, c, kNone, colorOf(chunk.tensor)});
     }
     const size_t chunks = claimed.size();
-    for (const ObjectInfo& object : catalog.objects()) {
+    for (ObjectId i = 0; i < catalog.objects().size(); ++i) {
+        const ObjectInfo& object = catalog.objects()[i];
         if (object.file == f && object.length > 0)
-            claimed.push_back({object.offset, object.length, BytePiece::Kind::object, kNone, {}});
+            claimed.push_back({object.offset, object.length, BytePiece::Kind::object, kNone, i, {}});
     }
     if (claimed.size() > chunks) {
         std::stable_sort(claimed.begin(), claimed.end(),
@@ -295,7 +323,7 @@ std::vector<BytePiece> FilesPage::piecesOf(FileId f) const {
     uint64_t at = 0;
     const auto gapUpTo = [&](uint64_t end) {
         end = std::min(end, size);
-        if (end > at) pieces.push_back({at, end - at, BytePiece::Kind::dead, kNone, {}});
+        if (end > at) pieces.push_back({at, end - at, BytePiece::Kind::dead, kNone, kNone, {}});
     };
     for (const BytePiece& piece : claimed) {
         gapUpTo(piece.offset);
@@ -306,11 +334,15 @@ std::vector<BytePiece> FilesPage::piecesOf(FileId f) const {
         }
         if (end > size) {
             const uint64_t from = std::max(piece.offset, size);
-            pieces.push_back({from, end - from, BytePiece::Kind::missing, piece.chunk, {}});
+            pieces.push_back({from, end - from, BytePiece::Kind::missing, piece.chunk, piece.object, {}});
         }
         at = std::max(at, end);
     }
     gapUpTo(size);
+    // Chunks that overlap at the end of a file leave their missing parts out of order.
+    const auto before = [](const BytePiece& a, const BytePiece& b) { return a.offset < b.offset; };
+    if (!std::is_sorted(pieces.begin(), pieces.end(), before))
+        std::stable_sort(pieces.begin(), pieces.end(), before);
     return pieces;
 }
 
@@ -334,14 +366,15 @@ QString FilesPage::pieceText(int piece) const {
                          toQString(chunkText(chunk)));
         if (chunk.rank != kNone) text += tr("\nRank %1").arg(chunk.rank);
     }
+    if (p.object != kNone) text += tr(" %1").arg(pieceName(session_.catalog(), p));
     return text + tr("\nBytes %1 to %2 (%3)")
                       .arg(numberText(p.offset), numberText(p.offset + p.length), sizeText(p.length));
 }
 
 QString FilesPage::pieceLabel(int piece) const {
     const BytePiece& p = strip_->pieces()[static_cast<size_t>(piece)];
-    if (p.chunk == kNone) return pieceKind(p.kind);
-    return toQString(session_.catalog().name(session_.catalog().tensorOf(p.chunk)));
+    const QString name = pieceName(session_.catalog(), p);
+    return name.isEmpty() ? pieceKind(p.kind) : name;
 }
 
 void FilesPage::refreshStrip() {
@@ -396,8 +429,7 @@ void FilesPage::refreshStrip() {
             case 0:
                 return pieceKind(p.kind);
             case 1:
-                return p.chunk == kNone ? QString()
-                                        : toQString(keep->catalog().name(keep->catalog().tensorOf(p.chunk)));
+                return pieceName(keep->catalog(), p);
             case 2:
                 return p.chunk == kNone ? QString() : toQString(chunkText(keep->catalog().chunk(p.chunk)));
             case 3:
@@ -439,6 +471,12 @@ void FilesPage::refreshSelection(const Selected& now, const Selected& before) {
              catalog.chunk(now.chunk).file != kNone)
         showFile(catalog.chunk(now.chunk).file);
     strip_->setSelectedChunk(now.chunk);
+}
+
+// Shown even where the selection names this file already, because a chunk elsewhere led to another one.
+void FilesPage::choose(FileId file) {
+    showFile(file);
+    session_.selection().selectFile(file);
 }
 
 void FilesPage::showFile(FileId file) {

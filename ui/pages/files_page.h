@@ -25,6 +25,10 @@ class FilesPage : public QWidget {
   public:
     explicit FilesPage(Session& session, QWidget* parent = nullptr);
 
+  protected:
+    void resizeEvent(QResizeEvent* event) override;
+    void changeEvent(QEvent* event) override;
+
   private:
     enum class Colouring { role, dtype };
     void makeTable();
@@ -37,6 +41,7 @@ class FilesPage : public QWidget {
     void refreshTreemap();
     void refreshStrip();
     void refreshSelection(const Selected& now, const Selected& before);
+    void choose(FileId file);
     void showFile(FileId file);
     void selectPiece(int piece);
     std::vector<BytePiece> piecesOf(FileId file) const;
@@ -56,7 +61,7 @@ class FilesPage : public QWidget {
     Panel *filePanel_, *mapPanel_, *stripPanel_;
     QTableView* table_;
     Treemap* treemap_;
-    ByteStrip* strip_;
+    ByteStrip* strip_ = nullptr;
     Legend* legend_;
     QComboBox* colouring_;
     FileId file_ = kNone;        // in the strip

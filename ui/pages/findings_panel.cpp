@@ -120,9 +120,10 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     view_->header()->resizeSection(FindingsModel::severity, 110);
     view_->header()->resizeSection(FindingsModel::rule, 140);
     view_->header()->resizeSection(FindingsModel::what, 360);
-    view_->header()->resizeSection(FindingsModel::where, 320);
+    view_->header()->resizeSection(FindingsModel::where, 220);
+    view_->header()->resizeSection(FindingsModel::count, 70);
     view_->header()->setStretchLastSection(false);
-    view_->header()->setSectionResizeMode(FindingsModel::where, QHeaderView::Stretch);
+    view_->header()->setSectionResizeMode(FindingsModel::what, QHeaderView::Stretch);
     enableRowCopy(*view_);
     empty_ = new QLabel(left);
     empty_->setWordWrap(true);
@@ -162,6 +163,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     connect(level_, &QComboBox::currentIndexChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::reportChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::stateChanged, this, &FindingsPanel::update);
+    connect(&session_, &Session::factsChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::progressed, this, [this] {
         if (session_.validating()) update();
     });
@@ -237,8 +239,7 @@ void FindingsPanel::update() {
     if (session_.report()) {
         const Verdict verdict = verdictWithout(*session_.report(), suppressions_.of(session_.path()));
         QString text = verdictText(verdict);
-        if (model_->suppressed())
-            text += tr(" (%n accepted)", nullptr, static_cast<int>(model_->suppressed()));
+        if (model_->suppressed()) text += tr(" (%1 accepted)").arg(model_->suppressed());
         verdict_->setText(text);
         QStringList notChecked;
         for (const std::string& item : session_.report()->notChecked)
@@ -256,6 +257,10 @@ void FindingsPanel::update() {
         empty_->setText(tr("Validating…"));
     else if (session_.validationError())
         empty_->setText(tr("The validation failed. %1").arg(errorSentence(*session_.validationError())));
+    else if (!session_.report() && session_.hasFacts() && session_.facts()->damagedTensors)
+        empty_->setText(
+            tr("The metadata alone shows %1. Validate to see the causes.")
+                .arg(counted(session_.facts()->damagedTensors, tr("damaged tensor"), tr("damaged tensors"))));
     else if (!session_.report())
         empty_->setText(tr("Opening noticed nothing wrong. Nothing beyond the metadata was looked at yet."));
     else if (model_->suppressed())

@@ -114,12 +114,18 @@ JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_
     empty->setAccessibleName(tr("No jobs yet"));
     stack_->addWidget(empty);
 
-    auto* split = new QSplitter(Qt::Horizontal, this);
+    auto* full = new QWidget(this);
+    auto* fullLayout = new QVBoxLayout(full);
+    fullLayout->setContentsMargins(8, 8, 8, 8);
+    fullLayout->setSpacing(6);
+    auto* split = new QSplitter(Qt::Horizontal, full);
     split->setChildrenCollapsible(false);
-    stack_->addWidget(split);
+    fullLayout->addWidget(split, 1);
+    fullLayout->addLayout(buildButtons());
+    stack_->addWidget(full);
     auto* left = new QWidget(split);
     auto* leftLayout = new QVBoxLayout(left);
-    leftLayout->setContentsMargins(8, 8, 4, 8);
+    leftLayout->setContentsMargins(0, 0, 0, 0);
     buildTable();
     skipped_ = new QLabel(left);
     skipped_->setTextFormat(Qt::PlainText);
@@ -130,7 +136,7 @@ JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_
     split->addWidget(buildDetails());
     split->setStretchFactor(0, 3);
     split->setStretchFactor(1, 4);
-    split->setSizes({600, 640});
+    split->setSizes({690, 560});
 
     connect(&store_, &JobStore::listChanged, this, &JobsPanel::showList);
     connect(&store_, &JobStore::changed, this, [this](const QString& id) {
@@ -151,8 +157,10 @@ void JobsPanel::buildTable() {
     table_->setAccessibleName(tr("Jobs"));
     table_->setItemDelegateForColumn(JobTableModel::progress, new ProgressDelegate(table_));
     table_->header()->setStretchLastSection(false);
+    table_->header()->setSectionResizeMode(JobTableModel::title, QHeaderView::Stretch);
+    table_->header()->setMinimumSectionSize(fontMetrics().averageCharWidth() * 6);
     const int em = fontMetrics().averageCharWidth();
-    const int widths[] = {23, 13, 12, 25, 12, 11, 11};
+    const int widths[] = {23, 13, 12, 22, 14, 11, 11};
     for (int c = 0; c < JobTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c] * em);
     enableRowCopy(*table_);
@@ -163,7 +171,7 @@ void JobsPanel::buildTable() {
 QWidget* JobsPanel::buildDetails() {
     auto* details = new QWidget(this);
     auto* layout = new QVBoxLayout(details);
-    layout->setContentsMargins(4, 8, 8, 8);
+    layout->setContentsMargins(4, 0, 0, 0);
     layout->setSpacing(6);
     const auto label = [&](const QString& name) {
         auto* l = new QLabel(details);
@@ -224,11 +232,15 @@ QWidget* JobsPanel::buildDetails() {
     outcome_->setHeaderLabels({tr("Result"), tr("Value or reason")});
     outcome_->setAccessibleName(tr("Result of the job"));
     outcome_->setAlternatingRowColors(true);
-    outcome_->setColumnWidth(0, 200);
+    outcome_->setColumnWidth(0, 230);
     enableRowCopy(*outcome_);
     tabs_->addTab(outcome_, tr("Result"));
     layout->addWidget(tabs_, 1);
 
+    return details;
+}
+
+QLayout* JobsPanel::buildButtons() {
     auto* buttons = new QHBoxLayout;
     cancel_ = button(tr("Cancel"), tr("Cancel the job"), buttons);
     resume_ = button(tr("Resume"), tr("Go on where the job stopped"), buttons);
@@ -261,8 +273,7 @@ QWidget* JobsPanel::buildDetails() {
         if (const Job* job = store_.find(selectedJob()))
             copyText(shellLine(QStringList{QStringLiteral("shardscope")} + job->arguments));
     });
-    layout->addLayout(buttons);
-    return details;
+    return buttons;
 }
 
 void JobsPanel::openMenu(const QPoint& at) {

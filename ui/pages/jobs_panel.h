@@ -7,6 +7,7 @@
 #include "ui/models/job_table_model.h"
 
 class QCheckBox;
+class QLayout;
 class QLabel;
 class QPlainTextEdit;
 class QPushButton;
@@ -35,6 +36,7 @@ class JobsPanel : public QWidget {
   private:
     void buildTable();
     QWidget* buildDetails();
+    QLayout* buildButtons();
     void showList();
     void showJob();
     void showLog(const Job& job);

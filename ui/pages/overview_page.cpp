@@ -30,6 +30,7 @@ constexpr int kOutliersNamed = 4;
 constexpr int kLadderHeight = 300;  // pixels; a longer ladder scrolls
 constexpr int kNotesHeight = 180;
 constexpr int kSpacing = 10;
+constexpr int kChartStretch = 3;
 constexpr size_t kStepLength = 40;  // letters
 
 QString lastPart(const ObjectInfo& object) {
@@ -271,11 +272,20 @@ void OverviewPage::arrange() {
         width() >= kSideBySide ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom;
     for (QBoxLayout* pair : {upper_, lower_})
         pair->setDirection(direction);
+    // What is left over goes to the charts; where there are none, to nothing.
+    const bool charts = !rankPanel_->isHidden() || !ladderPanel_->isHidden();
+    static_cast<QVBoxLayout*>(content_->layout())->setStretchFactor(lower_, charts ? kChartStretch : 0);
 }
 
 void OverviewPage::resizeEvent(QResizeEvent* event) {
     QWidget::resizeEvent(event);
     arrange();
+}
+
+// The shares carry colours of the theme.
+void OverviewPage::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() == QEvent::PaletteChange && dtypes_) refreshDtypes();
 }
 
 // ------------------------------------------------------------------ filling
@@ -297,7 +307,9 @@ void OverviewPage::refreshCheckpoint() {
     mesh_->setText(tr("…"));
     rankPanel_->setVisible(shown_ && session_.catalog().rankCount() > 1);
     meshPanel_->setVisible(shown_ != nullptr);
+    modulePanel_->setVisible(shown_ != nullptr);
     ladderPanel_->hide();
+    arrange();
 }
 
 void OverviewPage::refreshFacts() {
@@ -308,6 +320,7 @@ void OverviewPage::refreshFacts() {
     refreshMesh();
     refreshLadder();
     refreshSelection(session_.selection().current());
+    arrange();
 }
 
 void OverviewPage::refreshSelection(const Selected& now) {
@@ -328,8 +341,7 @@ void OverviewPage::refreshCards() {
     const Catalog& catalog = shown_->catalog();
     format_->setValue(toQString(catalog.format()) +
                       (catalog.variant().empty() ? QString() : ", " + toQString(catalog.variant())));
-    format_->setNote(catalog.writer().empty() ? QString()
-                                              : tr("written by %1").arg(toQString(catalog.writer())));
+    format_->setNote(toQString(catalog.writer()));
     bytes_->setValue(sizeText(catalog.totalBytes()));
     parameters_->setValue(bigCount(catalog.totalParameters()));
     parameters_->setNote(catalog.totalParameters() >= 1'000'000 ? numberText(catalog.totalParameters())
@@ -362,8 +374,7 @@ void OverviewPage::refreshCards() {
                                 : tr("%1 on disk").arg(sizeText(stored)));
     ranks_->setValue(numberText(catalog.rankCount()));
     objects_->setValue(numberText(catalog.objects().size()));
-    objects_->setNote(catalog.objects().empty() ? tr("nothing but tensors")
-                                                : tr("entries that are no tensors"));
+    objects_->setNote(catalog.objects().empty() ? tr("nothing but tensors") : tr("besides tensors"));
 
     const std::optional<uint64_t> claim = claimedSize(catalog);
     claimed_->setVisible(claim.has_value());
@@ -453,7 +464,7 @@ void OverviewPage::refreshRanks() {
                           againstMedian(facts->ranks[r].bytes, facts->medianRankBytes));
     }
     QString text = outliers.empty()
-                       ? tr("No rank stands out: all lie near the median.")
+                       ? tr("No rank stands out.")
                        : countedText(outliers.size(), tr("1 rank stands out: "), tr("%1 ranks stand out: ")) +
                              named.join(QStringLiteral(", ")) +
                              (outliers.size() > kOutliersNamed ? QStringLiteral(", …") : QStringLiteral("."));

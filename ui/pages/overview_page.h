@@ -39,6 +39,7 @@ class OverviewPage : public QWidget {
 
   protected:
     void resizeEvent(QResizeEvent* event) override;
+    void changeEvent(QEvent* event) override;
 
   private:
     void makeCards();
@@ -73,7 +74,7 @@ class OverviewPage : public QWidget {
     Card *format_, *step_, *bytes_, *claimed_, *parameters_, *tensors_, *chunks_, *files_, *ranks_, *objects_;
     QBoxLayout *upper_, *lower_;  // two panels each, side by side where there is room
     Panel *dtypePanel_, *modulePanel_, *rankPanel_, *meshPanel_, *ladderPanel_, *notePanel_;
-    ShareBar* dtypes_;
+    ShareBar* dtypes_ = nullptr;
     std::vector<DType> dtypeOf_;  // by share
     Icicle* icicle_;
     RankChart* rankChart_;

@@ -2,8 +2,8 @@
 
 #include <QCoreApplication>
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <map>
 
 #include "ui/models/texts.h"
 
@@ -22,7 +22,7 @@ QVariant number(uint64_t value) {
 QString severityText(Severity severity) {
     switch (severity) {
         case Severity::info:
-            return tr("ⓘ note");
+            return tr("ℹ note");
         case Severity::warning:
             return tr("⚠ warning");
         case Severity::error:
@@ -44,16 +44,17 @@ QString againstMedian(uint64_t bytes, uint64_t median) {
 }
 
 std::vector<DtypeShare> dtypeShares(const Catalog& catalog) {
-    std::map<DType, DtypeShare> sums;
+    std::array<DtypeShare, kDTypeCount> sums;
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-        DtypeShare& sum = sums[catalog.dtype(t)];
+        DtypeShare& sum = sums[static_cast<size_t>(catalog.dtype(t))];
         sum.dtype = catalog.dtype(t);
         ++sum.tensors;
         if (catalog.aliasOf(t) == kNone) sum.bytes += catalog.bytes(t);
     }
     std::vector<DtypeShare> shares;
-    for (const auto& [dtype, sum] : sums)
-        shares.push_back(sum);
+    for (const DtypeShare& sum : sums) {
+        if (sum.tensors > 0) shares.push_back(sum);
+    }
     std::stable_sort(shares.begin(), shares.end(),
                      [](const DtypeShare& a, const DtypeShare& b) { return a.bytes > b.bytes; });
     return shares;

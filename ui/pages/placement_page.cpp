@@ -27,7 +27,8 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr size_t kAllOrders = 3;  // up to so many axes every order is offered
+constexpr int kRoomForLabels = 860;  // pixels
+constexpr size_t kAllOrders = 3;     // up to so many axes every order is offered
 
 // Orders of axes worth offering, the mesh's own first.
 std::vector<std::vector<int>> axisOrders(size_t axes) {
@@ -116,8 +117,14 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
             fillTable();
     });
     connect(&session, &Session::stateChanged, this, [this] {
+        // What is shown of another checkpoint goes at once: its numbers mean nothing in this one.
+        if (built_ != session_.checkpoint()) {
+            buildTicket_.drop();
+            showMatrix(nullptr);
+            fillAxisOrders();
+            invalidate();
+        }
         showState();
-        invalidate();
     });
     connect(&session, &Session::visibleChanged, this, &PlacementPage::invalidate);
     connect(&session, &Session::factsChanged, this, [this] {
@@ -145,7 +152,7 @@ QWidget* PlacementPage::makeToolbar() {
     axesLabel_ = new QLabel(tr("&Order of ranks"), bar);
     axes_ = new QComboBox(bar);
     axes_->setAccessibleName(tr("Order of ranks"));
-    axes_->setToolTip(tr("Axes of the mesh that order the columns, outermost first"));
+    axes_->setToolTip(tr("Order of ranks: axes of the mesh that order the columns, outermost first"));
     axesLabel_->setBuddy(axes_);
     foldRows_ = toolButton(
         tr("Fold layers"), tr("Fold layers"),
@@ -180,13 +187,15 @@ QWidget* PlacementPage::makeToolbar() {
     row->addWidget(in);
     row->addWidget(fit);
     row->addSpacing(8);
-    auto* findings = new QLabel(tr("Findings"), bar);
-    row->addWidget(findings);
+    findingsLabel_ = new QLabel(tr("Findings"), bar);
+    row->addWidget(findingsLabel_);
     row->addWidget(previous);
     row->addWidget(next);
     row->addStretch(1);
     row->addWidget(overview);
     row->addWidget(asTable_);
+    axesLabel_->hide();  // until there is room for them
+    findingsLabel_->hide();
     connect(axes_, &QComboBox::activated, this, &PlacementPage::invalidate);
     connect(out, &QToolButton::clicked, this, [this] { map_->zoomOut(); });
     connect(in, &QToolButton::clicked, this, [this] { map_->zoomIn(); });
@@ -321,6 +330,13 @@ void PlacementPage::showEvent(QShowEvent* event) {
     if (outdated_) later_.start();
 }
 
+void PlacementPage::resizeEvent(QResizeEvent* event) {
+    QWidget::resizeEvent(event);
+    // Beside docks on a small screen the buttons need the room of their labels; tooltips say the same.
+    for (QLabel* label : {axesLabel_, findingsLabel_})
+        label->setVisible(width() >= kRoomForLabels);
+}
+
 void PlacementPage::changeEvent(QEvent* event) {
     QWidget::changeEvent(event);
     if (event->type() == QEvent::PaletteChange) legend_->update();
@@ -334,6 +350,7 @@ void PlacementPage::invalidate() {
 void PlacementPage::build() {
     outdated_ = false;
     buildTicket_.drop();
+    built_ = session_.checkpoint();
     showState();
     if (!session_.checkpoint() || !session_.visibleTree() || session_.visible().empty()) {
         showMatrix(nullptr);
@@ -462,14 +479,18 @@ void PlacementPage::pickColumn(uint32_t column, bool add) {
 
 void PlacementPage::describeCell() {
     const QString text = map_->currentText();
-    cellLabel_->setText(
-        text.isEmpty() && map_->matrix()
-            ? tr("%1 tensors in %2 rows, %3 ranks in %4 columns. Click a cell, or use the arrow keys.")
-                  .arg(session_.visible().size())
-                  .arg(map_->matrix()->rowCount())
-                  .arg(session_.catalog().rankCount())
-                  .arg(map_->matrix()->columnCount())
-            : text);
+    if (text.isEmpty() && map_->matrix()) {
+        const PlacementMatrix& matrix = *map_->matrix();
+        QString about =
+            tr("Tensors: %1, rows: %2, ranks: %3, columns: %4. Click a cell, or use the arrow keys.")
+                .arg(numberText(session_.visible().size()), numberText(matrix.rowCount()),
+                     numberText(session_.catalog().rankCount()), numberText(matrix.columnCount()));
+        if (matrix.columnCount() == 1)
+            about += tr(" All is on one rank; the Files page shows which file holds what.");
+        cellLabel_->setText(about);
+    } else {
+        cellLabel_->setText(text);
+    }
     cellLabel_->setToolTip(text.isEmpty() ? QString()
                                           : QStringLiteral("<qt>%1</qt>").arg(text.toHtmlEscaped()));
 }
@@ -555,8 +576,11 @@ void PlacementPage::showMenu(const QPoint& position) {
         }
         menu->addSeparator();
     }
-    addExportActions(*menu, {QStringLiteral("placement"), map_->viewport(), nullptr}, this);
     menu->addAction(tr("Show as table"), this, [this] { asTable_->setChecked(true); });
+    menu->addSeparator();
+    Exports exports{QStringLiteral("placement"), map_->viewport(), nullptr};
+    if (asTable_->isChecked()) exports.rows = [this] { return chunks_; };
+    addExportActions(*menu, exports, this);
     menu->popup(position);
 }
 

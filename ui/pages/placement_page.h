@@ -33,6 +33,7 @@ class PlacementPage : public QWidget {
 
   protected:
     void showEvent(QShowEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
     void changeEvent(QEvent* event) override;
 
   private:
@@ -63,6 +64,7 @@ class PlacementPage : public QWidget {
     QSplitter* splitter_;
     QComboBox* axes_;
     QLabel* axesLabel_;
+    QLabel* findingsLabel_;
     QToolButton* foldRows_;
     QToolButton* foldColumns_;
     QToolButton* asTable_;
@@ -75,6 +77,7 @@ class PlacementPage : public QWidget {
     ChunkTableModel* chunks_;
     QTimer later_;
     Ticket buildTicket_, tableTicket_;
+    CheckpointPtr built_;  // whose matrix is shown or being built
     bool outdated_ = true;
     bool applying_ = false;  // what changes the selection is this page
 };

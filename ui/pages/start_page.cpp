@@ -79,10 +79,16 @@ QString lookedForAndFound(const QString& directory, QStringList* files) {
             files->append(entry.fileName());
     }
     QStringList found;
-    for (const auto& [suffix, count] : suffixes)
-        found += suffix.isEmpty() ? StartPage::tr("%n file(s) without a suffix", nullptr, count)
-                                  : StartPage::tr("%n %1 file(s)", nullptr, count).arg(suffix);
-    if (directories) found += StartPage::tr("%n director(ies)", nullptr, directories);
+    for (const auto& [suffix, count] : suffixes) {
+        const auto fileCount = static_cast<uint64_t>(count);
+        found += suffix.isEmpty() ? counted(fileCount, StartPage::tr("file without a suffix"),
+                                            StartPage::tr("files without a suffix"))
+                                  : counted(fileCount, StartPage::tr("%1 file").arg(suffix),
+                                            StartPage::tr("%1 files").arg(suffix));
+    }
+    if (directories)
+        found += counted(static_cast<uint64_t>(directories), StartPage::tr("directory"),
+                         StartPage::tr("directories"));
     if (found.isEmpty()) found += StartPage::tr("nothing");
     return StartPage::tr("Looked for .metadata, *.index.json, *.safetensors, *.pt; found %1.")
         .arg(found.join(", "));

@@ -71,7 +71,11 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     tabs_->setAccessibleName(tr("Chunks and values"));
     tabs_->addTab(makeTable(), tr("Chunks"));
     values_ = new ValuesPane(session, tabs_);
-    tabs_->addTab(values_, tr("Values"));
+    auto* valuesArea = new QScrollArea(tabs_);
+    valuesArea->setWidget(values_);
+    valuesArea->setWidgetResizable(true);
+    valuesArea->setFrameShape(QFrame::NoFrame);
+    tabs_->addTab(valuesArea, tr("Values"));
     splitter->addWidget(tabs_);
     splitter->setStretchFactor(0, 3);
     splitter->setStretchFactor(1, 2);
@@ -132,7 +136,13 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
                     }
                 }
             });
-    connect(&session, &Session::stateChanged, this, &TensorPage::invalidate);
+    connect(&session, &Session::stateChanged, this, [this] {
+        // What is shown of another checkpoint goes at once: its numbers mean nothing in this one.
+        if (of_ != session_.checkpoint())
+            refresh();
+        else
+            invalidate();
+    });
     connect(&session, &Session::factsChanged, this, &TensorPage::invalidate);
     later_.setSingleShot(true);
     later_.setInterval(0);
@@ -345,7 +355,7 @@ void TensorPage::fillAxes() {
     for (QComboBox* combo : {across_, down_}) {
         combo->clear();
         for (size_t d = 0; d < shape.size(); ++d)
-            combo->addItem(tr("dim %1 (%2)").arg(d).arg(shape[d]), static_cast<int>(d));
+            combo->addItem(tr("dim %1").arg(d), static_cast<int>(d));
         combo->addItem(tr("none"), -1);
         combo->setEnabled(!shape.empty());
     }

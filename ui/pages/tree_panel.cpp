@@ -81,6 +81,7 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     view_->setAlternatingRowColors(true);
     view_->setContextMenuPolicy(Qt::CustomContextMenu);
     view_->setTextElideMode(Qt::ElideMiddle);
+    view_->setIndentation(12);
     view_->setItemDelegateForColumn(TensorTreeModel::health, new HealthDelegate(view_));
     QHeaderView* header = view_->header();
     header->setStretchLastSection(false);
@@ -88,9 +89,9 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     header->setMinimumSectionSize(48);
     header->resizeSection(TensorTreeModel::dtype, 70);
     header->resizeSection(TensorTreeModel::shape, 100);
-    header->resizeSection(TensorTreeModel::bytes, 78);
+    header->resizeSection(TensorTreeModel::bytes, 70);
     header->resizeSection(TensorTreeModel::cut, 110);
-    header->resizeSection(TensorTreeModel::health, 74);
+    header->resizeSection(TensorTreeModel::health, 72);
     header->setContextMenuPolicy(Qt::ActionsContextMenu);
     for (int column = 1; column < TensorTreeModel::columnCountValue; ++column) {
         auto* action =

@@ -9,6 +9,7 @@
 #include <QVBoxLayout>
 #include <algorithm>
 
+#include "ui/models/text_table_model.h"
 #include "ui/models/texts.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/heatmap.h"
@@ -233,13 +234,42 @@ void ValuesPane::showProgress() {
     progress_->setTextVisible(status.total > 0);
 }
 
+// The twins of the painted values, for CSV and JSON.
+const QAbstractItemModel* ValuesPane::rowsOf(const QWidget* picture) {
+    TextTableModel::Content content;
+    const auto exact = [](double value) { return QString::number(value, 'g', 17); };
+    if (picture == histogram_) {
+        rows_ = std::make_unique<TextTableModel>(QStringList{tr("From"), tr("To"), tr("Values")});
+        content.rows = static_cast<int>(histogram_->bins().size());
+        content.text = [this, exact](int row, int column) {
+            const auto [from, to] = histogram_->binRange(row);
+            return column == 0   ? exact(from)
+                   : column == 1 ? exact(to)
+                                 : QString::number(histogram_->bins()[static_cast<size_t>(row)]);
+        };
+    } else {
+        rows_ = std::make_unique<TextTableModel>(QStringList{tr("Row"), tr("Column"), tr("Value")});
+        const SliceValues& values = heatmap_->values();
+        content.rows = static_cast<int>(values.values.size());
+        content.text = [this, exact](int row, int column) {
+            const SliceValues& of = heatmap_->values();
+            return column == 0   ? QString::number(row / of.columns * of.rowStep)
+                   : column == 1 ? QString::number(row % of.columns * of.columnStep)
+                                 : exact(of.values[static_cast<size_t>(row)]);
+        };
+    }
+    rows_->setContent(std::move(content));
+    return rows_.get();
+}
+
 void ValuesPane::showMenu(QWidget* picture, const QPoint& position) {
     auto* menu = new QMenu(this);
     menu->setAttribute(Qt::WA_DeleteOnClose);
     menu->addAction(tr("Copy the statistics"), this,
                     [this] { copyText(statistics_->accessibleDescription()); })
         ->setEnabled(!statistics_->text().isEmpty());
-    addExportActions(*menu, {QStringLiteral("values"), picture, nullptr}, this);
+    addExportActions(*menu, {QStringLiteral("values"), picture, [this, picture] { return rowsOf(picture); }},
+                     this);
     menu->popup(position);
 }
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <QWidget>
+#include <memory>
 
 #include "ui/models/box_scene.h"
 #include "ui/models/session.h"
 
+class QAbstractItemModel;
 class QCheckBox;
 class QLabel;
 class QProgressBar;
@@ -16,6 +18,7 @@ namespace shardscope::ui {
 
 class Heatmap;
 class Histogram;
+class TextTableModel;
 
 class ValuesPane : public QWidget {
     Q_OBJECT
@@ -33,6 +36,7 @@ class ValuesPane : public QWidget {
     void showCost();
     void showStatistics(const TensorStatistics& statistics);
     void showProgress();
+    const QAbstractItemModel* rowsOf(const QWidget* picture);
     void showMenu(QWidget* picture, const QPoint& position);
 
     Session& session_;
@@ -50,6 +54,7 @@ class ValuesPane : public QWidget {
     QLabel* sliceLabel_;
     Histogram* histogram_;
     Heatmap* heatmap_;
+    std::unique_ptr<TextTableModel> rows_;  // last exported
     Ticket statisticsTicket_, sliceTicket_;
     bool wanted_ = false;  // values of this tensor were asked for
 };

@@ -85,18 +85,17 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     texts->addStretch();
     layout->addLayout(texts, 1);
 
-    auto* buttons = new QVBoxLayout;
+    auto* buttons = new QHBoxLayout;
     buttons->setSpacing(6);
     damaged_ = new QPushButton(tr("Show damaged"), this);
     damaged_->setToolTip(tr("Filter the tree to tensors that something is wrong with"));
     validate_ = new QPushButton(tr("Validate…"), this);
     convert_ = new QPushButton(tr("Convert…"), this);
     cancel_ = new QPushButton(tr("Cancel"), this);
-    for (QPushButton* button : {validate_, convert_, damaged_, cancel_}) {
+    for (QPushButton* button : {damaged_, convert_, validate_, cancel_}) {
         button->setAccessibleName(button->text());
-        buttons->addWidget(button);
+        buttons->addWidget(button, 0, Qt::AlignTop);
     }
-    buttons->addStretch();
     layout->addLayout(buttons);
     connect(validate_, &QPushButton::clicked, this, &VerdictStrip::validateRequested);
     connect(convert_, &QPushButton::clicked, this, &VerdictStrip::convertRequested);

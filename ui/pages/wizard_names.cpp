@@ -102,9 +102,10 @@ NamesStep::NamesStep(WizardState& state)
     table_->setRootIsDecorated(false);
     table_->setUniformRowHeights(true);
     table_->setAlternatingRowColors(true);
+    table_->setTextElideMode(Qt::ElideMiddle);
     table_->setAccessibleName(tr("Names and dtypes before and after"));
     const int em = fontMetrics().averageCharWidth();
-    const int widths[] = {31, 31, 11, 13};
+    const int widths[] = {33, 33, 12, 14};
     for (int c = 0; c < 4; ++c)
         table_->setColumnWidth(c, widths[c] * em);
     enableRowCopy(*table_);

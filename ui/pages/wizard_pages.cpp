@@ -1,3 +1,5 @@
+#include "ui/pages/wizard_pages.h"
+
 #include <QComboBox>
 #include <QFormLayout>
 #include <QLabel>
@@ -7,7 +9,6 @@
 
 #include "engine/engine.h"
 #include "ui/models/texts.h"
-#include "ui/pages/wizard_pages.h"
 
 namespace shardscope::ui {
 
@@ -206,9 +207,7 @@ void SourceStep::showSpec() {
 
 TargetStep::TargetStep(WizardState& state)
     : WizardPage(state, tr("Target"), tr("In which format the result is written, and where to.")) {
-    auto* form = new QFormLayout;
-    form->setFieldGrowthPolicy(QFormLayout::ExpandingFieldsGrow);
-    form->setVerticalSpacing(10);
+    auto* form = new FormGrid;
     format_ = new QComboBox(this);
     format_->setObjectName(QStringLiteral("format"));
     format_->setAccessibleName(tr("Format of the target"));
@@ -216,23 +215,23 @@ TargetStep::TargetStep(WizardState& state)
         if (format->info().writes)
             format_->addItem(toQString(format->info().title), toQString(format->info().name));
     }
-    form->addRow(tr("&Format:"), format_);
+    form->add(tr("&Format:"), format_);
     holds_ = wizardHint({}, this);
-    form->addRow(QString(), holds_);
+    form->add({}, holds_);
     variant_ = new QComboBox(this);
     variant_->setObjectName(QStringLiteral("variant"));
     variant_->setAccessibleName(tr("Variant of the format"));
-    form->addRow(tr("&Variant:"), variant_);
+    form->add(tr("&Variant:"), variant_);
     destination_ = new PathEdit(PathEdit::Kind::saveAny, tr("Destination"), {}, this);
     destination_->edit()->setObjectName(QStringLiteral("destination"));
-    form->addRow(tr("&Destination:"), destination_);
+    form->add(tr("&Destination:"), destination_);
     space_ = wizardText({}, this);
     space_->setObjectName(QStringLiteral("space"));
-    form->addRow(QString(), space_);
+    form->add({}, space_);
     size_ = new QLineEdit(this);
     size_->setAccessibleName(tr("Largest file"));
     size_->setPlaceholderText(tr("as the format does it; or a size such as 5GB"));
-    form->addRow(tr("&Largest file:"), size_);
+    form->add(tr("&Largest file:"), size_);
     layout_->addLayout(form);
     layout_->addStretch();
 
@@ -292,6 +291,7 @@ void TargetStep::showSpec() {
     format_->setCurrentIndex(format ? format_->findData(toQString(format->info().name)) : -1);
     showFormat();
     destination_->setPath(state_.spec().destination);
+    if (state_.spec().destination == state_.proposedDestination()) proposed_ = state_.spec().destination;
     const auto typed = parseBytes(size_->text().trimmed().toStdString());
     if (typed.value_or(0) != state_.spec().maxFileSize)
         size_->setText(state_.spec().maxFileSize ? exactSizeText(state_.spec().maxFileSize) : QString());

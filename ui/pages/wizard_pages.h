@@ -94,6 +94,8 @@ class PlacementStep : public WizardPage {
     void choose(Mode mode);
     void preset(const QString& axis, const QString& pattern);
     void takeRules();
+    void fillRankTable();
+    Mode chosen_ = Mode::keep;  // by the user; counts where the spec does not tell
     QButtonGroup* modes_;
     QWidget *meshPart_, *likePart_;
     QLineEdit* mesh_;

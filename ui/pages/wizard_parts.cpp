@@ -1,6 +1,8 @@
 #include "ui/pages/wizard_parts.h"
 
+#include <QAbstractSpinBox>
 #include <QAction>
+#include <QComboBox>
 #include <QFileDialog>
 #include <QFileInfo>
 #include <QHBoxLayout>
@@ -45,6 +47,33 @@ QLabel* wizardHeading(const QString& text, QWidget* parent) {
     font.setBold(true);
     label->setFont(font);
     return label;
+}
+
+FormGrid::FormGrid() {
+    setColumnStretch(1, 1);
+    setHorizontalSpacing(10);
+    setVerticalSpacing(8);
+}
+
+void FormGrid::addLabel(const QString& text, QWidget* buddy) {
+    if (text.isEmpty()) return;
+    auto* label = new QLabel(text);
+    label->setBuddy(buddy);
+    addWidget(label, rowCount(), 0, Qt::AlignLeft | Qt::AlignVCenter);
+}
+
+void FormGrid::add(const QString& label, QWidget* field) {
+    const int row = rowCount();
+    addLabel(label, field);
+    // Boxes stay as wide as what they offer; lines and texts take all there is.
+    const bool narrow = qobject_cast<QComboBox*>(field) || qobject_cast<QAbstractSpinBox*>(field);
+    addWidget(field, row, 1, narrow ? Qt::AlignLeft | Qt::AlignVCenter : Qt::Alignment());
+}
+
+void FormGrid::add(const QString& label, QLayout* field, QWidget* buddy) {
+    const int row = rowCount();
+    addLabel(label, buddy);
+    addLayout(field, row, 1);
 }
 
 PathEdit::PathEdit(Kind kind, const QString& name, const QString& filter, QWidget* parent)

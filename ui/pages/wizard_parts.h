@@ -2,11 +2,13 @@
 #pragma once
 
 #include <QFrame>
+#include <QGridLayout>
 #include <QTableWidget>
 #include <QWidget>
 #include <vector>
 
 class QLabel;
+class QLayout;
 class QLineEdit;
 class QPushButton;
 
@@ -17,6 +19,18 @@ QLabel* wizardText(const QString& text, QWidget* parent);
 // The same in the faint colour of explanations.
 QLabel* wizardHint(const QString& text, QWidget* parent);
 QLabel* wizardHeading(const QString& text, QWidget* parent);
+
+// Labels and fields in two columns, with room for texts that wrap (which QFormLayout makes too high). A
+// label's mnemonic leads to its field.
+class FormGrid : public QGridLayout {
+  public:
+    FormGrid();
+    void add(const QString& label, QWidget* field);
+    void add(const QString& label, QLayout* field, QWidget* buddy);
+
+  private:
+    void addLabel(const QString& text, QWidget* buddy);
+};
 
 // A path with a Browse button. The dialog does not block.
 class PathEdit : public QWidget {

@@ -77,6 +77,7 @@ PlacementStep::PlacementStep(WizardState& state)
     likeLayout->setContentsMargins(0, 0, 0, 0);
     like_ = new PathEdit(PathEdit::Kind::openDirectory, tr("Checkpoint to take names and placement from"), {},
                          likePart_);
+    like_->edit()->setObjectName(QStringLiteral("like"));
     likeLayout->addRow(tr("&Checkpoint:"), like_);
     layout_->addWidget(likePart_);
     connect(like_, &PathEdit::edited, this,
@@ -102,6 +103,7 @@ PlacementStep::PlacementStep(WizardState& state)
     connect(asTable_, &QCheckBox::toggled, this, [this](bool on) {
         rankTable_->setVisible(on);
         bars_->setVisible(!on);
+        fillRankTable();
     });
     auto* lower = new QHBoxLayout;
     lower->setSpacing(12);
@@ -112,6 +114,7 @@ PlacementStep::PlacementStep(WizardState& state)
     picture->addWidget(asTable_);
     lower->addLayout(picture, 1);
     layout_->addLayout(lower, 2);
+    connect(&state_, &WizardState::specReplaced, this, [this] { chosen_ = Mode::keep; });
     follow();
 }
 
@@ -185,17 +188,18 @@ void PlacementStep::takeRules() {
 
 PlacementStep::Mode PlacementStep::mode() const {
     const ConversionSpec& spec = state_.spec();
-    if (likePart_ && !likePart_->isHidden() && spec.mesh.isEmpty() &&
-        modes_->checkedId() == static_cast<int>(Mode::like))
-        return Mode::like;
+    const bool rules = !spec.shard.isEmpty() || !spec.stage.isEmpty();
     if (!spec.like.isEmpty()) return Mode::like;
-    if (spec.mesh == kOneRank && spec.shard.isEmpty() && spec.stage.isEmpty()) return Mode::whole;
-    if (!spec.mesh.isEmpty() || !spec.shard.isEmpty() || !spec.stage.isEmpty()) return Mode::mesh;
-    if (meshPart_ && modes_->checkedId() == static_cast<int>(Mode::mesh)) return Mode::mesh;
+    if (spec.mesh == kOneRank && !rules && chosen_ != Mode::mesh) return Mode::whole;
+    if (!spec.mesh.isEmpty() || rules) return Mode::mesh;
+    // A mesh or another checkpoint that is still to be named.
+    const Format* target = state_.target();
+    if ((chosen_ == Mode::mesh || chosen_ == Mode::like) && target && target->info().shards) return chosen_;
     return state_.keepsPlacement() ? Mode::keep : Mode::whole;
 }
 
 void PlacementStep::choose(Mode mode) {
+    chosen_ = mode;
     state_.edit([&](ConversionSpec& spec) {
         spec.like.clear();
         spec.mesh.clear();
@@ -211,9 +215,8 @@ void PlacementStep::choose(Mode mode) {
         }
         if (mode == Mode::like) spec.like = like_->path();
     });
-    meshPart_->setVisible(mode == Mode::mesh);
-    likePart_->setVisible(mode == Mode::like);
     showSpec();
+    showOutlook();
     if (mode == Mode::like) like_->setFocus();
     if (mode == Mode::mesh) mesh_->setFocus();
 }
@@ -304,6 +307,8 @@ void PlacementStep::showOutlook() {
         lines += tr("Every tensor keeps its chunks on the ranks that have them now.");
     } else if (now == Mode::whole) {
         lines += tr("Every tensor is written whole, by one rank.");
+    } else if (state_.spec().like.isEmpty()) {
+        lines += tr("⚠ Choose the checkpoint to take names and placement from.");
     } else {
         lines += tr("Every tensor lies as the other checkpoint has it; names that it lacks are left out.");
     }
@@ -312,7 +317,15 @@ void PlacementStep::showOutlook() {
         lines += tr("%1 holds whole tensors only.").arg(toQString(target->info().title));
     legality_->setText(lines.join('\n'));
     bars_->setBytes(effect.before, effect.after);
+    fillRankTable();
+}
+
+// Only while it is looked at: there may be thousands of ranks.
+void PlacementStep::fillRankTable() {
     rankTable_->clear();
+    const auto& outlook = state_.outlook();
+    if (!asTable_->isChecked() || !outlook || outlook->error) return;
+    const PlacementEffect& effect = outlook->effect;
     const size_t ranks = std::min(kMostRankRows, std::max(effect.before.size(), effect.after.size()));
     QList<QTreeWidgetItem*> items;
     for (size_t r = 0; r < ranks; ++r) {

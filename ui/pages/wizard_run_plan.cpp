@@ -1,6 +1,5 @@
 #include <QCheckBox>
 #include <QComboBox>
-#include <QFormLayout>
 #include <QHeaderView>
 #include <QLabel>
 #include <QLineEdit>
@@ -21,10 +20,8 @@ namespace shardscope::ui {
 RunStep::RunStep(WizardState& state)
     : WizardPage(state, tr("Run options"),
                  tr("How the job runs. The destination appears whole or not at all.")) {
-    auto* form = new QFormLayout;
-    form->setFieldGrowthPolicy(QFormLayout::ExpandingFieldsGrow);
-    form->setVerticalSpacing(8);
-    form->addRow(
+    auto* form = new FormGrid;
+    form->add(
         tr("Where:"),
         wizardText(tr("This machine, as a process of its own that goes on when the window is closed"), this));
     verify_ = new QComboBox(this);
@@ -33,7 +30,7 @@ RunStep::RunStep(WizardState& state)
     verify_->addItem(tr("Read the destination again and compare digests"), static_cast<int>(Verify::digest));
     verify_->addItem(tr("Read source and destination again and compare"), static_cast<int>(Verify::full));
     verify_->addItem(tr("None: only look whether the destination opens"), static_cast<int>(Verify::none));
-    form->addRow(tr("&Verify:"), verify_);
+    form->add(tr("&Verify:"), verify_);
     auto* memoryRow = new QHBoxLayout;
     memory_ = new QLineEdit(this);
     memory_->setObjectName(QStringLiteral("memory"));
@@ -42,21 +39,19 @@ RunStep::RunStep(WizardState& state)
     memoryNote_ = wizardText({}, this);
     memoryRow->addWidget(memory_);
     memoryRow->addWidget(memoryNote_, 1);
-    auto* memoryLabel = new QLabel(tr("Most &memory:"), this);
-    memoryLabel->setBuddy(memory_);
-    form->addRow(memoryLabel, memoryRow);
+    form->add(tr("Most &memory:"), memoryRow, memory_);
     threads_ = new QSpinBox(this);
     threads_->setAccessibleName(tr("Threads"));
     threads_->setRange(0, 1024);
     threads_->setSpecialValueText(tr("chosen for this machine"));
     threads_->setMaximumWidth(fontMetrics().averageCharWidth() * 32);
-    form->addRow(tr("&Threads:"), threads_);
+    form->add(tr("&Threads:"), threads_);
     io_ = new QComboBox(this);
     io_->setAccessibleName(tr("Reads and writes"));
     io_->addItem(tr("Chosen for each file"), static_cast<int>(IoMode::automatic));
     io_->addItem(tr("Direct, past the page cache"), static_cast<int>(IoMode::direct));
     io_->addItem(tr("Buffered"), static_cast<int>(IoMode::buffered));
-    form->addRow(tr("&Reads and writes:"), io_);
+    form->add(tr("&Reads and writes:"), io_);
     overwrite_ =
         new QCheckBox(tr("&Overwrite: replace an existing destination, once the new one is whole"), this);
     overwrite_->setObjectName(QStringLiteral("overwrite"));
@@ -64,15 +59,15 @@ RunStep::RunStep(WizardState& state)
     strict_ = new QCheckBox(tr("&Strict: refuse to leave anything out"), this);
     strict_->setObjectName(QStringLiteral("strict"));
     existing_ = wizardText({}, this);
-    form->addRow(QString(), overwrite_);
-    form->addRow(QString(), resume_);
-    form->addRow(QString(), existing_);
-    form->addRow(QString(), strict_);
+    form->add({}, overwrite_);
+    form->add({}, resume_);
+    form->add({}, existing_);
+    form->add({}, strict_);
     objects_ =
         new PathEdit(PathEdit::Kind::saveFile, tr("File for objects"), tr("torch.save files (*.pt)"), this);
     objects_->edit()->setPlaceholderText(
         tr("none: objects that the target cannot hold are left out and listed"));
-    form->addRow(tr("Ob&jects file:"), objects_);
+    form->add(tr("Ob&jects file:"), objects_);
     layout_->addLayout(form);
     layout_->addStretch();
 

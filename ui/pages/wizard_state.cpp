@@ -134,8 +134,11 @@ bool WizardState::keepsPlacement() const {
 
 QString WizardState::proposedDestination() const {
     const Format* format = target();
+    // By the name alone: asking the file system could wait for a slow disk.
     const QFileInfo source(QDir::cleanPath(spec_.source));
-    const QString stem = source.isDir() ? source.fileName() : source.completeBaseName();
+    static const QStringList files{QStringLiteral("pt"), QStringLiteral("pth"), QStringLiteral("bin"),
+                                   QStringLiteral("ckpt"), QStringLiteral("safetensors")};
+    const QString stem = files.contains(source.suffix()) ? source.completeBaseName() : source.fileName();
     const QString name = format ? toQString(format->info().name) : tr("converted");
     const QString path = source.absolutePath() + '/' + stem + '-' + name;
     return format && format->info().singleFile ? path + ".pt" : path;

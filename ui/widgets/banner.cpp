@@ -90,8 +90,10 @@ void Banner::restyle() {
     const auto mix = [&](int a, int b) { return (a * 5 + b) / 6; };
     back =
         QColor(mix(back.red(), mark.red()), mix(back.green(), mark.green()), mix(back.blue(), mark.blue()));
-    setStyleSheet(QStringLiteral("#banner { background: %1; border: none; border-left: 4px solid %2; }")
-                      .arg(back.name(), mark.name()));
+    // A style sheet changes the palette, which comes back here.
+    const QString sheet = QStringLiteral("#banner { background: %1; border: none; border-left: 4px solid %2; }")
+                              .arg(back.name(), mark.name());
+    if (sheet != styleSheet()) setStyleSheet(sheet);
     icon_->setText(kind_ == BannerKind::info ? QStringLiteral("ⓘ") : QStringLiteral("⚠"));
 }
 

@@ -19,6 +19,7 @@ struct BytePiece {
     uint64_t offset = 0, length = 0;
     Kind kind = Kind::dead;
     ChunkId chunk = kNone;
+    ObjectId object = kNone;
     QColor color;  // of chunks
 };
 

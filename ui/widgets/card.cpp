@@ -24,6 +24,7 @@ constexpr int kMostCardWidth = 320;
 constexpr int kGap = 8;
 constexpr int kRowsMeasured = 40;
 constexpr int kWidestColumn = 420;
+constexpr int kLeastTable = 84;
 
 void paintBox(QWidget& box) {
     QPainter painter(&box);
@@ -201,8 +202,6 @@ Panel::Panel(const QString& title, QWidget* parent) : QFrame(parent) {
     menuButton_ = new QToolButton(this);
     menuButton_->setText(QStringLiteral("⋯"));
     menuButton_->setAutoRaise(true);
-    menuButton_->setPopupMode(QToolButton::InstantPopup);
-    menuButton_->setStyleSheet(QStringLiteral("QToolButton::menu-indicator { image: none; }"));
     menuButton_->setToolTip(tr("Copy, export, show as table"));
     menuButton_->setAccessibleName(tr("Menu of '%1'").arg(title));
     auto* menu = new QMenu(menuButton_);
@@ -210,7 +209,9 @@ Panel::Panel(const QString& title, QWidget* parent) : QFrame(parent) {
         menu->clear();
         fillMenu(*menu);
     });
-    menuButton_->setMenu(menu);
+    // Opened by hand: a button that owns its menu paints an arrow over its text.
+    connect(menuButton_, &QToolButton::clicked, this,
+            [this, menu] { menu->popup(menuButton_->mapToGlobal(menuButton_->rect().bottomLeft())); });
     title_->addWidget(menuButton_);
     layout_->addLayout(title_);
     empty_ = plainLabel(this);
@@ -230,7 +231,12 @@ void Panel::setEmptyText(const QString& text) {
 void Panel::setView(QWidget* view, QTableView* twin) {
     stack_->addWidget(view);
     twin_ = twin;
-    if (twin) stack_->addWidget(twin);
+    if (twin) {
+        // The view decides how high the panel is; the table makes do with that.
+        twin->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Ignored);
+        twin->setMinimumHeight(kLeastTable);
+        stack_->addWidget(twin);
+    }
     for (QWidget* widget : {view, static_cast<QWidget*>(twin)}) {
         if (!widget) continue;
         widget->setContextMenuPolicy(Qt::CustomContextMenu);
@@ -301,7 +307,6 @@ QTableView* makeTable(QAbstractItemModel* model, const QString& accessibleName, 
     table->verticalHeader()->setDefaultSectionSize(table->fontMetrics().height() + 6);
     table->horizontalHeader()->setDefaultAlignment(Qt::AlignLeft | Qt::AlignVCenter);
     table->horizontalHeader()->setHighlightSections(false);
-    table->horizontalHeader()->setStretchLastSection(true);
     table->setSortingEnabled(true);
     table->horizontalHeader()->setSortIndicator(-1, Qt::AscendingOrder);
     enableRowCopy(*table);
@@ -312,8 +317,13 @@ void fitColumns(QTableView& table) {
     const QAbstractItemModel* model = table.model();
     const QFontMetrics metrics = table.fontMetrics();
     const int rows = std::min(kRowsMeasured, model->rowCount());
+    const int last = model->columnCount() - 1;
+    // Figures stay beside what they belong to; words may have the rest of the line.
+    const auto alignment =
+        Qt::Alignment(model->headerData(last, Qt::Horizontal, Qt::TextAlignmentRole).toInt());
+    table.horizontalHeader()->setStretchLastSection(!(alignment & Qt::AlignRight));
     for (int c = 0; c < model->columnCount(); ++c) {
-        int width = metrics.horizontalAdvance(model->headerData(c, Qt::Horizontal).toString()) + 34;
+        int width = metrics.horizontalAdvance(model->headerData(c, Qt::Horizontal).toString()) + 26;
         for (int r = 0; r < rows; ++r)
             width = std::max(width, metrics.horizontalAdvance(model->index(r, c).data().toString()) + 20);
         table.setColumnWidth(c, std::min(width, kWidestColumn));

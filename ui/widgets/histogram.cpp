@@ -67,11 +67,16 @@ double Histogram::height(uint64_t count) const {
     return static_cast<double>(count) / static_cast<double>(most_);
 }
 
-QString Histogram::binText(int bin) const {
+std::pair<double, double> Histogram::binRange(int bin) const {
     const double width = (greatest_ - least_) / static_cast<double>(bins_.size());
+    return {least_ + bin * width, least_ + (bin + 1) * width};
+}
+
+QString Histogram::binText(int bin) const {
+    const auto [from, to] = binRange(bin);
     const uint64_t count = bins_[static_cast<size_t>(bin)];
-    return tr("%1 to %2: %3 values, %4")
-        .arg(valueText(least_ + bin * width), valueText(least_ + (bin + 1) * width), numberText(count),
+    return tr("%1 to %2: %3 (%4)")
+        .arg(valueText(from), valueText(to), numberText(count),
              ratioText(sum_ ? static_cast<double>(count) / static_cast<double>(sum_) : 0));
 }
 

@@ -3,6 +3,7 @@
 
 #include <QWidget>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace shardscope::ui {
@@ -15,6 +16,8 @@ class Histogram : public QWidget {
     // Equal bins over [least, greatest]; no bins = nothing to show.
     void setBins(std::vector<uint64_t> bins, double least, double greatest);
     void setLogCounts(bool on);
+    const std::vector<uint64_t>& bins() const { return bins_; }
+    std::pair<double, double> binRange(int bin) const;
     int currentBin() const { return current_; }  // -1 = none
     QString binText(int bin) const;
 

@@ -21,6 +21,11 @@ constexpr double kLowestRow = 19;
 constexpr int kMostRows = 12;
 constexpr double kGlyphWidth = 16;
 
+bool isNumber(std::string_view label) {
+    return !label.empty() &&
+           std::all_of(label.begin(), label.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 }  // namespace
 
 Icicle::Icicle(QWidget* parent) : QWidget(parent) {
@@ -79,7 +84,8 @@ void Icicle::place(Node node, int row, double left, double right, uint32_t branc
     const uint32_t count = tree.childCount(node);
     const double total = static_cast<double>(tree.bytes(node));
     if (count == 0) return;
-    // Colours begin where the tree branches first, so that siblings differ.
+    // Colours begin where the tree branches first, so that siblings differ; numbered ones (layers) are alike
+    // and differ in lightness only.
     const bool branches = count > 1;
     double before = 0;
     Tile rest;
@@ -93,10 +99,10 @@ void Icicle::place(Node node, int row, double left, double right, uint32_t branc
         const double x0 = left + (right - left) * before;
         before += share;
         const double x1 = left + (right - left) * std::min(1.0, before);
-        const uint32_t own = branch != 0 ? branch : branches ? i + 1 : 0;
+        const uint32_t own = branch != 0 ? branch : !branches ? 0 : isNumber(tree.label(child)) ? 1 : i + 1;
         if (x1 - x0 >= kLeastTile) {
             flush();
-            place(child, row + 1, x0, x1, own, branch != 0 && i % 2 == 1);
+            place(child, row + 1, x0, x1, own, (branch != 0 || own == 1) && i % 2 == 1);
             continue;
         }
         if (rest.more == 0) {

@@ -109,7 +109,8 @@ SeverityStrip::SeverityStrip(PlacementMap* map, QWidget* parent) : QWidget(paren
 }
 
 QRect SeverityStrip::bar() const {
-    return rect().adjusted(2, map_->headerHeight(), -2, 0);
+    // As tall as the rows beside it, scroll bars apart.
+    return {2, map_->headerHeight(), width() - 4, map_->viewport()->height() - map_->headerHeight()};
 }
 
 void SeverityStrip::paintEvent(QPaintEvent*) {

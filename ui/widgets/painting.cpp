@@ -11,7 +11,8 @@ namespace shardscope::ui {
 namespace {
 
 constexpr double kSmallestOutlined = 6;  // pixels
-constexpr int kLeastLetters = 2;
+constexpr int kLeastLetters = 2;         // of a text that fits
+constexpr int kLeastElided = 5;          // of one that does not, its ellipsis included
 
 // WCAG's relative luminance.
 double luminance(const QColor& color) {
@@ -38,11 +39,11 @@ void paintTile(QPainter& painter, const QRectF& rect, const QColor& color) {
 void paintTileLabel(QPainter& painter, const QRectF& rect, const QString& text, const QColor& back,
                     Qt::Alignment alignment) {
     const QFontMetricsF metrics(painter.font());
-    const QRectF inner = rect.adjusted(4, 0, -4, 0);
+    const QRectF inner = rect.adjusted(2, 0, -2, 0);
     if (inner.height() < metrics.ascent() + 2) return;
     if (inner.width() < metrics.averageCharWidth() * kLeastLetters) return;
     const QString shown = metrics.elidedText(text, Qt::ElideRight, inner.width());
-    if (shown.size() < kLeastLetters && shown != text) return;
+    if (shown != text && shown.size() < kLeastElided) return;
     painter.setPen(textOn(back));
     painter.drawText(inner, static_cast<int>(alignment | Qt::AlignVCenter) | Qt::TextSingleLine, shown);
 }

@@ -395,6 +395,7 @@ void PlacementMap::changeEvent(QEvent* event) {
     if (event->type() == QEvent::PaletteChange || event->type() == QEvent::FontChange) {
         if (event->type() == QEvent::FontChange) measureLabels();
         rasterOld_ = true;
+        tiles_.clear();
         viewport()->update();
     }
 }

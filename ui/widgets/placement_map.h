@@ -9,7 +9,10 @@
 
 #include <QAbstractScrollArea>
 #include <QImage>
+#include <QPixmap>
+#include <map>
 #include <memory>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -84,7 +87,8 @@ class PlacementMap : public QAbstractScrollArea {
     void mouseDoubleClickEvent(QMouseEvent* event) override;
     void contextMenuEvent(QContextMenuEvent* event) override;
     // Arrows move, with Shift they mark a region, with Ctrl they scroll; Home, End, with Ctrl first and last
-    // row; PgUp, PgDown; Enter opens; N, Shift+N next and previous finding; + - F zoom; Escape unmarks; Menu.
+    // row; PgUp, PgDown; Enter opens; N, Shift+N next and previous finding; + - F zoom; R takes the
+    // rank, Shift+R adds it to others; Escape unmarks; Menu.
     void keyPressEvent(QKeyEvent* event) override;
     void keyReleaseEvent(QKeyEvent* event) override;
     void focusInEvent(QFocusEvent* event) override;
@@ -118,6 +122,7 @@ class PlacementMap : public QAbstractScrollArea {
     void describe();
 
     const RowDetail& detail(uint32_t row);
+    const QPixmap& tileOf(Health health, const QSize& size);
     void paintRaster(QPainter& painter);
     void paintTiles(QPainter& painter);
     void paintTile(QPainter& painter, const QRectF& rect, const RowDetail& row, const MatrixCell& cell);
@@ -135,7 +140,8 @@ class PlacementMap : public QAbstractScrollArea {
     Cell current_, hover_, regionAnchor_;
     QRect region_;
     std::vector<bool> selectedColumns_;
-    std::unordered_map<uint32_t, RowDetail> details_;  // of rows in view
+    std::unordered_map<uint32_t, RowDetail> details_;     // of rows in view
+    std::map<std::tuple<int, int, int>, QPixmap> tiles_;  // by state, width, height
     QImage raster_;
     bool rasterOld_ = true;
     Drag drag_ = Drag::none;

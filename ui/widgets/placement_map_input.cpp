@@ -247,6 +247,12 @@ void PlacementMap::keyPressEvent(QKeyEvent* event) {
                 return;
             }
             break;
+        case Qt::Key_R:
+            if (!control && current_.valid() && current_.column < matrix_->columnCount()) {
+                emit columnPicked(current_.column, shift);
+                return;
+            }
+            break;
         case Qt::Key_Escape:
             if (!region_.isEmpty()) {
                 clearRegion();

@@ -22,24 +22,6 @@ QColor faded(QColor color, int alpha) {
     return color;
 }
 
-// Spreads what is wrong to the neighbours, so that a cell of less than a pixel is still seen.
-void spreadSevere(std::vector<uint8_t>& pixels, int width, int height) {
-    std::vector<std::pair<int, uint8_t>> severe;
-    const size_t most = pixels.size() / 16;  // beyond that it cannot be missed
-    for (int i = 0; i < width * height && severe.size() < most; ++i) {
-        if (pixels[static_cast<size_t>(i)] >= kSevere) severe.emplace_back(i, pixels[static_cast<size_t>(i)]);
-    }
-    for (const auto& [at, value] : severe) {
-        const int x = at % width, y = at / width;
-        for (int j = std::max(0, y - 1); j <= std::min(height - 1, y + 1); ++j) {
-            for (int i = std::max(0, x - 1); i <= std::min(width - 1, x + 1); ++i) {
-                uint8_t& pixel = pixels[static_cast<size_t>(j * width + i)];
-                pixel = std::max(pixel, value);
-            }
-        }
-    }
-}
-
 }  // namespace
 
 const std::vector<QRgb>& placementColors() {
@@ -67,6 +49,30 @@ const RowDetail& PlacementMap::detail(uint32_t row) {
     if (std::min(cellWidth_, cellHeight_) >= kTicks && !known->second.hasTicks)
         matrix_->addTicks(row, known->second);
     return known->second;
+}
+
+// Outlines and hatches are slow: a tile of each size and state is painted once.
+const QPixmap& PlacementMap::tileOf(Health health, const QSize& size) {
+    const std::tuple key(static_cast<int>(health), size.width(), size.height());
+    if (const auto known = tiles_.find(key); known != tiles_.end()) return known->second;
+    constexpr size_t kMostTiles = 64;
+    if (tiles_.size() >= kMostTiles) tiles_.clear();
+    const double ratio = viewport()->devicePixelRatioF();
+    QPixmap tile((QSizeF(size) * ratio).toSize());
+    tile.setDevicePixelRatio(ratio);
+    tile.fill(surfaceColor());
+    QPainter painter(&tile);
+    painter.setFont(font());
+    const QRectF rect(QPointF(), size);
+    if (health == Health::ok) {
+        painter.fillRect(rect, faded(healthColor(Health::ok), 120));
+        painter.setPen(faded(outlineColor(), 150));
+        painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
+    } else {
+        paintHealth(painter, rect, health);
+    }
+    painter.end();
+    return tiles_.emplace(key, std::move(tile)).first->second;
 }
 
 void PlacementMap::paintEvent(QPaintEvent*) {
@@ -108,7 +114,8 @@ void PlacementMap::paintRaster(QPainter& painter) {
         matrix_->pyramid().sample(horizontalScrollBar()->value() / cellWidth_, 1 / (cellWidth_ * ratio),
                                   size.width(), verticalScrollBar()->value() / cellHeight_,
                                   1 / (cellHeight_ * ratio), size.height(), pixels.data());
-        if (std::min(cellWidth_, cellHeight_) * ratio < 3) spreadSevere(pixels, size.width(), size.height());
+        if (std::min(cellWidth_, cellHeight_) * ratio < 3)
+            spreadWorst(pixels, size.width(), size.height(), kSevere);
         const std::vector<QRgb>& colors = placementColors();
         for (int y = 0; y < size.height(); ++y) {
             auto* line = reinterpret_cast<QRgb*>(raster_.scanLine(y));
@@ -153,13 +160,8 @@ void PlacementMap::paintTiles(QPainter& painter) {
 
 void PlacementMap::paintTile(QPainter& painter, const QRectF& rect, const RowDetail& row,
                              const MatrixCell& cell) {
-    const bool damaged = cell.health != Health::ok && cell.health != Health::unread;
-    if (damaged)
-        paintHealth(painter, rect, cell.health);
-    else
-        painter.fillRect(
-            rect, cell.health == Health::unread ? surfaceColor() : faded(healthColor(Health::ok), 120));
-    if (cell.health == Health::unread) painter.fillRect(rect, unreadBrush());
+    const bool damaged = cell.health > Health::unread;
+    painter.drawPixmap(rect.topLeft(), tileOf(cell.health, rect.size().toSize()));
     const QRectF inside = rect.adjusted(1, 1, -1, -1);
     for (uint32_t i = 0; i < cell.slices; ++i) {
         const RowDetail::Slice& slice = row.slices[cell.firstSlice + i];
@@ -171,20 +173,21 @@ void PlacementMap::paintTile(QPainter& painter, const QRectF& rect, const RowDet
         const QRectF part(left, top, std::max(1.0, edge(inside.left(), inside.width(), slice.right) - left),
                           std::max(1.0, edge(inside.top(), inside.height(), slice.bottom) - top));
         const bool empty = slice.left == slice.right || slice.top == slice.bottom;
+        const bool whole = slice.left <= 0 && slice.top <= 0 && slice.right >= 1 && slice.bottom >= 1;
+        if (damaged && whole) continue;
         if (damaged) {
-            painter.setPen(QPen(palette().color(QPalette::Text), 1));
             painter.setBrush(Qt::NoBrush);
+            if (std::min(part.width(), part.height()) >= kOutlined) {
+                painter.setPen(QPen(surfaceColor(), 3));  // to stand out from the hatch
+                painter.drawRect(part.adjusted(1.5, 1.5, -1.5, -1.5));
+            }
+            painter.setPen(QPen(palette().color(QPalette::Text), 1));
             painter.drawRect(part.adjusted(0.5, 0.5, -0.5, -0.5));
         } else if (empty) {
             painter.fillRect(part, faintTextColor());
         } else {
             painter.fillRect(part, holdColor(0.8));
         }
-    }
-    if (!damaged) {
-        painter.setPen(QPen(faded(outlineColor(), 150), 1, cell.share > 0 ? Qt::SolidLine : Qt::DotLine));
-        painter.setBrush(Qt::NoBrush);
-        painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
     }
     if (cell.health == Health::missing)
         painter.fillRect(QRectF(rect.left(), rect.top(), 3, rect.height()), healthColor(Health::missing));

@@ -17,7 +17,11 @@ namespace shardscope::ui {
 namespace {
 
 constexpr double kLeastColumn = 3;  // pixels
-constexpr double kWidestColumn = 48;
+constexpr double kWidestColumn = 110;
+constexpr double kLabelledColumn = 64;  // from which a column says its bytes
+constexpr double kNumberedColumn = 24;  // from which every column has its number
+constexpr double kTickDistance = 56;
+constexpr double kLeastOutlined = 8;  // narrower columns would be outline and nothing else
 constexpr double kOutlierShare = 0.05;
 constexpr double kOutlierDeviations = 5;
 constexpr double kMarkHeight = 18;  // above the columns, for glyphs
@@ -102,12 +106,17 @@ void RankChart::build() {
             column.first = first;
             column.end = std::min(order_.size(), first + each);
             column.least = UINT64_MAX;
+            int flagged = 0;
             for (size_t i = first; i < column.end; ++i) {
                 const RankBar& bar = bars_[order_[i]];
                 column.least = std::min(column.least, bar.bytes);
                 column.most = std::max(column.most, bar.bytes);
                 column.health = std::max(column.health, bar.health);
-                column.outlier |= std::binary_search(outliers.begin(), outliers.end(), bar.rank);
+                const bool outlier = std::binary_search(outliers.begin(), outliers.end(), bar.rank);
+                column.outlier |= outlier;
+                if (outlier || bar.health > Health::unread) {
+                    column.flagged = flagged++ == 0 ? bar.rank : kNone;
+                }
                 column.selected |= std::binary_search(selected.begin(), selected.end(), bar.rank);
             }
             columns_.push_back(column);
@@ -206,13 +215,18 @@ void RankChart::paintAxes(QPainter& painter) const {
     // Rank numbers as far as they fit, with the word once.
     const QString word = tr("rank");
     painter.drawText(QRectF(0, line, area.left() - 6, 20), Qt::AlignRight | Qt::AlignTop, word);
-    double free = area.left() - 1;
+    double free = area.left() - 6;
     const QFontMetricsF metrics(painter.font());
-    const int stride = std::max(1, static_cast<int>(std::ceil(56 / columnRect(0).width())));
-    for (int c = 0; c<columnCount(); c += columnRect(0).width()> 24 ? 1 : stride) {
-        const QString text = QString::number(bars_[order_[columns_[static_cast<size_t>(c)].first]].rank);
+    const auto each = static_cast<uint32_t>(columns_[0].end - columns_[0].first);
+    // Ranks of jobs come in powers of two, and so do the ticks.
+    const double wide = columnRect(0).width();
+    uint32_t stride = 1;
+    while (stride < each || (wide < kNumberedColumn && wide * stride / each < kTickDistance))
+        stride *= 2;
+    for (uint32_t rank = 0; rank < bars_.size(); rank += stride) {
+        const QString text = QString::number(bars_[rank].rank);
         const double width = metrics.horizontalAdvance(text);
-        const double x = columnRect(c).center().x() - width / 2;
+        const double x = columnRect(static_cast<int>(rank / each)).center().x() - width / 2;
         if (x < free || x + width > this->width()) continue;
         painter.drawText(QPointF(x, line + metrics.ascent()), text);
         free = x + width + 8;
@@ -239,15 +253,15 @@ void RankChart::paintMarks(QPainter& painter) const {
                 QPolygonF({mark.topLeft(), mark.topRight(), QPointF(mark.center().x(), mark.bottom())}));
             painter.setRenderHint(QPainter::Antialiasing, false);
         }
-        const QString name = QString::number(bars_[order_[column.first]].rank);
+        const QString name = column.flagged == kNone ? QString() : QString::number(column.flagged);
         const double width = painter.fontMetrics().horizontalAdvance(name) + 6;
-        if (column.end - column.first == 1 && mark.right() + 2 >= free &&
-            mark.right() + width < this->width()) {
-            painter.setPen(palette().color(QPalette::WindowText));
-            painter.drawText(QRectF(mark.right() + 3, mark.top() - 4, width, mark.height() + 8),
-                             Qt::AlignVCenter, name);
-            free = mark.right() + width + 12;
-        }
+        // Right of the mark, or left of it at the edge.
+        const bool right = mark.right() + width < this->width();
+        const double x = right ? mark.right() + 3 : mark.left() - width;
+        if (name.isEmpty() || x < free) continue;
+        painter.setPen(palette().color(QPalette::WindowText));
+        painter.drawText(QRectF(x, mark.top() - 4, width, mark.height() + 8), Qt::AlignVCenter, name);
+        free = std::max(x + width, mark.right()) + 8;
     }
 }
 
@@ -268,7 +282,10 @@ void RankChart::paintEvent(QPaintEvent*) {
     for (int c = 0; c < columnCount(); ++c) {
         const Column& column = columns_[static_cast<size_t>(c)];
         QRectF bar = columnRect(c);
-        if (bar.width() > 8) bar.adjust(1, 0, -1, 0);
+        if (bar.width() > 8)
+            bar.adjust(1, 0, -1, 0);
+        else if (bar.width() > kLeastColumn + 1)
+            bar.adjust(0, 0, -1, 0);
         const QRectF most(bar.left(), yOf(static_cast<double>(column.most)), bar.width(),
                           area.bottom() - yOf(static_cast<double>(column.most)));
         const QColor fill = column.selected ? accentColor() : color;
@@ -276,8 +293,13 @@ void RankChart::paintEvent(QPaintEvent*) {
             painter.fillRect(most, softened(fill, 0.45));
             const double y = yOf(static_cast<double>(column.least));
             painter.fillRect(QRectF(bar.left(), y, bar.width(), area.bottom() - y), fill);
+        } else if (bar.width() < kLeastOutlined) {
+            painter.fillRect(most, fill);
         } else {
             paintTile(painter, most, fill);
+            if (bar.width() >= kLabelledColumn && most.height() > 24)
+                paintTileLabel(painter, QRectF(most.left(), most.bottom() - 22, most.width(), 20),
+                               sizeText(column.most), fill);
         }
     }
     const double y = std::round(yOf(static_cast<double>(median_))) + 0.5;
@@ -287,9 +309,9 @@ void RankChart::paintEvent(QPaintEvent*) {
     const double width = painter.fontMetrics().horizontalAdvance(text) + 10;
     const double columnsEnd = columnRect(columnCount() - 1).right();
     // Beside the columns where there is room, else on a plate over them.
-    const QRectF plate(columnsEnd + width < area.right() ? columnsEnd + 4 : area.right() - width, y - 19,
-                       width, 18);
-    painter.fillRect(plate, softened(surfaceColor(), 1));
+    QRectF plate(columnsEnd + 4, y - 19, width, 18);
+    if (plate.right() > area.right()) plate.moveTo(area.left() + 4, y + 20 < area.bottom() ? y + 2 : y - 19);
+    painter.fillRect(plate, surfaceColor());
     painter.setPen(palette().color(QPalette::WindowText));
     painter.drawText(plate, Qt::AlignCenter, text);
     paintMarks(painter);

@@ -60,6 +60,7 @@ class RankChart : public QWidget {
         size_t first = 0, end = 0;  // in order_
         uint64_t least = 0, most = 0;
         Health health = Health::ok;
+        uint32_t flagged = kNone;  // the one rank that is marked, where it is one
         bool outlier = false, selected = false;
     };
     void build();

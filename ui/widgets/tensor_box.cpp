@@ -376,7 +376,7 @@ void TensorBox::paintLabel(QPainter& painter, const QRectF& rect, const BoxShape
     const QString first = fits(full) ? full : fits(number) ? number : QString();
     if (first.isEmpty()) return;
     if (!ghosts_.empty())
-        painter.drawText(inside, Qt::AlignTop | Qt::AlignLeft,
+        painter.drawText(inside.adjusted(2, 3, 0, 0), Qt::AlignTop | Qt::AlignLeft,
                          first);  // out of the way of the target's labels
     else if (inside.height() >= 2 * metrics.height() && fits(place) && place != full && !place.isEmpty())
         painter.drawText(inside, Qt::AlignCenter, first + '\n' + place);

@@ -17,7 +17,9 @@ namespace {
 
 constexpr double kMargin = 3;
 constexpr double kLeastArea = 64;         // square pixels of a tile of its own
-constexpr double kSmallestShare = 0.004;  // of the area, for a group or for a tile of several to be seen
+constexpr double kSmallestShare = 0.004;  // of the area, for a group or a file to be seen
+constexpr double kRestArea = 2600;        // square pixels that a tile of several takes for its label, ...
+constexpr double kMostRestShare = 0.08;   // ... but never more of its group
 constexpr double kHeaderHeight = 18;
 
 // Squarified treemaps (Bruls, Huizing, van Wijk): rows along the shorter side, closed when another item would
@@ -161,16 +163,19 @@ void Treemap::placeGroup(size_t first, size_t end, QRectF rect) {
 
 void Treemap::squarify(const std::vector<Tile>& tiles, QRectF rect) {
     double total = 0;
-    std::vector<double> areas;
     for (const Tile& tile : tiles)
         total += static_cast<double>(tile.size);
-    for (const Tile& tile : tiles)
-        areas.push_back(std::max(static_cast<double>(tile.size), std::max(1.0, total) * kSmallestShare));
+    const double area = std::max(1.0, rect.width() * rect.height());
+    const double rest = std::min(kRestArea / area, kMostRestShare);
+    std::vector<double> areas;
     double sum = 0;
-    for (const double a : areas)
-        sum += a;
+    for (const Tile& tile : tiles) {
+        const double least = std::max(1.0, total) * (tile.more > 0 ? rest : kSmallestShare);
+        areas.push_back(std::max(static_cast<double>(tile.size), least));
+        sum += areas.back();
+    }
     for (double& a : areas)
-        a *= rect.width() * rect.height() / sum;
+        a *= area / sum;
     squarifyAreas(areas, rect, [&](size_t i, const QRectF& place) {
         tiles_.push_back(tiles[i]);
         tiles_.back().rect = place;
@@ -242,9 +247,12 @@ void Treemap::paintEvent(QPaintEvent*) {
             paintHealth(painter, mark, tile.health);
             if (rect.height() < 40) label.setLeft(mark.right());
         }
-        const QString name = tile.more > 0 ? tr("%1 more files").arg(numberText(tile.more)) : item.label;
+        QString name = tile.more > 0 ? tr("%1 more files").arg(numberText(tile.more)) : item.label;
+        if (tile.more > 0 && painter.fontMetrics().horizontalAdvance(name) > label.width() - 4)
+            name = QLatin1Char('+') + numberText(tile.more);
         const double line = painter.fontMetrics().height();
-        if (label.height() > 2.4 * line) {
+        const bool sized = painter.fontMetrics().horizontalAdvance(sizeText(tile.size)) < label.width() - 4;
+        if (sized && label.height() > 2.4 * line) {
             const QRectF upper(label.left(), label.center().y() - line, label.width(), line);
             paintTileLabel(painter, upper, name, color);
             paintTileLabel(painter, upper.translated(0, line), sizeText(tile.size), color);

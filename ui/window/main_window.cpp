@@ -121,6 +121,8 @@ void MainWindow::makePages() {
     tabs_->addTab(new FilesPage(*session_, tabs_), tr("Files"));
     tabs_->addTab(new ComparePage(*session_, tabs_), tr("Compare"));
     central_->addWidget(tabs_);
+    start_->setMinimumSize(400, 200);
+    tabs_->setMinimumSize(400, 200);
     setCentralWidget(centre);
     connect(overview, &OverviewPage::validateRequested, this, [this] {
         findingsDock_->show();
@@ -150,8 +152,13 @@ void MainWindow::makeDocks() {
     tabifyDockWidget(findingsDock_, jobsDock_);
     tabifyDockWidget(jobsDock_, logDock_);
     findingsDock_->raise();
-    resizeDocks({treeDock_, detailsDock_}, {320, 270}, Qt::Horizontal);
-    resizeDocks({findingsDock_}, {230}, Qt::Vertical);
+    resizeDocks({treeDock_, detailsDock_}, {330, 260}, Qt::Horizontal);
+    resizeDocks({findingsDock_}, {200}, Qt::Vertical);
+    // A small screen decides what is seen, not the contents.
+    tree_->setMinimumSize(160, 100);
+    details_->setMinimumSize(160, 100);
+    for (QWidget* panel : std::initializer_list<QWidget*>{findings_, jobs_, log_})
+        panel->setMinimumSize(240, 110);
     setTabPosition(Qt::BottomDockWidgetArea, QTabWidget::North);
     connect(findings_, &FindingsPanel::titleChanged, findingsDock_, &QDockWidget::setWindowTitle);
     connect(jobs_, &JobsPanel::openRequested, this, [this](const QString& path) { windows_.open(path); });
@@ -253,9 +260,9 @@ void MainWindow::makeActions() {
     }
 
     QMenu* go = menuBar()->addMenu(tr("&Go"));
-    back_ = add(go, tr("&Back"), {QKeySequence::Back, QKeySequence("Alt+Left")},
-                [this] { session_->selection().back(); });
-    forward_ = add(go, tr("&Forward"), {QKeySequence::Forward, QKeySequence("Alt+Right")},
+    back_ =
+        add(go, tr("&Back"), {QKeySequence(QKeySequence::Back)}, [this] { session_->selection().back(); });
+    forward_ = add(go, tr("&Forward"), {QKeySequence(QKeySequence::Forward)},
                    [this] { session_->selection().forward(); });
     go->addSeparator();
     add(go, tr("&Locate…"), {QKeySequence("Ctrl+K"), QKeySequence("Ctrl+P")}, [this] { locator_->open(); });
@@ -330,6 +337,9 @@ void MainWindow::makeActions() {
     locate->setText(tr("Ctrl+K  tensors, ranks, files, actions"));
     locate->setAccessibleName(tr("Locate a tensor, rank, file or action"));
     locate->setAutoRaise(false);
+    locate->setStyleSheet(
+        QStringLiteral("QToolButton { padding: 3px 10px; margin: 0 6px; border: 1px solid palette(mid); "
+                       "border-radius: 4px; }"));
     connect(locate, &QToolButton::clicked, this, [this] { locator_->open(); });
     bar->addWidget(locate);
     addToolBar(bar);
@@ -353,6 +363,7 @@ void MainWindow::fillRecentMenu() {
 
 void MainWindow::makeStatusBar() {
     depth_ = new QLabel(this);
+    depth_->setContentsMargins(8, 0, 0, 0);
     depth_->setAccessibleName(tr("How deep the checkpoint was looked at"));
     totals_ = new QLabel(this);
     totals_->setAccessibleName(tr("Totals"));
@@ -402,6 +413,7 @@ void MainWindow::follow() {
 void MainWindow::stateChanged() {
     const bool open = session_->checkpoint() != nullptr;
     central_->setCurrentIndex(open ? 1 : 0);
+    showDocks(open);
     for (QAction* action : checkpointActions_)
         action->setEnabled(open);
     back_->setEnabled(session_->selection().canGoBack());
@@ -433,8 +445,8 @@ void MainWindow::stateChanged() {
                                            [](const Note& note) { return note.rule == "file.lock"; });
             if (missing)
                 banner_->show(BannerKind::error,
-                              tr("%n file(s) that the metadata names are missing. What is there is shown.",
-                                 nullptr, static_cast<int>(missing)),
+                              tr("%1 that the metadata names: missing. What is there is shown.")
+                                  .arg(counted(missing, tr("file"), tr("files"))),
                               {{tr("Show files"), [this] { session_->selection().setPage(Page::files); }}},
                               QStringLiteral("partial"));
             else if (dying)
@@ -462,9 +474,9 @@ void MainWindow::reportChanged() {
         log(verdict == Verdict::safe   ? Severity::info
             : verdict == Verdict::care ? Severity::warning
                                        : Severity::error,
-            tr("Validated %1: %2, %n finding(s).", nullptr,
-               static_cast<int>(session_->report()->findings.size()))
-                .arg(session_->path(), toQString(verdictName(verdict))));
+            tr("Validated %1: %2, %3.")
+                .arg(session_->path(), toQString(verdictName(verdict)),
+                     counted(session_->report()->findings.size(), tr("finding"), tr("findings"))));
     } else if (!session_->validating() && session_->validationError()) {
         banner_->show(BannerKind::error, errorSentence(*session_->validationError()),
                       {{tr("Try again"), [this] { findings_->validate(); }}}, QStringLiteral("validation"));
@@ -486,8 +498,9 @@ void MainWindow::showStatus() {
                        .arg(numberText(catalog.rankCount()), numberText(catalog.tensorCount()),
                             numberText(catalog.chunkCount()), sizeText(catalog.totalBytes()));
     if (session_->hasFacts() && session_->facts()->damagedTensors)
-        text += tr(" | %n damaged tensor(s)", nullptr, static_cast<int>(session_->facts()->damagedTensors));
-    totals_->setText(" | " + text);
+        text +=
+            " | " + counted(session_->facts()->damagedTensors, tr("damaged tensor"), tr("damaged tensors"));
+    totals_->setText("|  " + text);
 }
 
 void MainWindow::showTasks() {
@@ -512,6 +525,19 @@ void MainWindow::showTasks() {
 
 void MainWindow::log(Severity severity, const QString& text) {
     log_->append(severity, text);
+}
+
+// An empty window is all start page; its docks come back as they were with the first checkpoint.
+void MainWindow::showDocks(bool show) {
+    if (show == docksShown_) return;
+    docksShown_ = show;
+    if (show) {
+        restoreState(hiddenState_, kLayoutVersion);
+        return;
+    }
+    hiddenState_ = saveState(kLayoutVersion);
+    for (QDockWidget* d : {treeDock_, detailsDock_, findingsDock_, jobsDock_, logDock_})
+        d->hide();
 }
 
 // ------------------------------------------------------------------ opening
@@ -634,7 +660,7 @@ void MainWindow::setPerspective(Perspective perspective) {
 void MainWindow::closeEvent(QCloseEvent* event) {
     QSettings settings;
     settings.setValue(kGeometryKey, saveGeometry());
-    settings.setValue(kStateKey, saveState(kLayoutVersion));
+    settings.setValue(kStateKey, docksShown_ ? saveState(kLayoutVersion) : hiddenState_);
     QMainWindow::closeEvent(event);
 }
 

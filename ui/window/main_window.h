@@ -69,6 +69,7 @@ class MainWindow : public QMainWindow {
     void reportChanged();
     void showStatus();
     void showTasks();
+    void showDocks(bool show);
     void fillRecentMenu();
     void setTheme(ThemeChoice choice);
     void log(Severity severity, const QString& text);
@@ -97,7 +98,8 @@ class MainWindow : public QMainWindow {
     QLabel *depth_, *totals_, *task_;
     QProgressBar* taskBar_;
     QToolButton* taskCancel_;
-    QByteArray defaultState_;
+    QByteArray defaultState_, hiddenState_;
+    bool docksShown_ = true;
 };
 
 }  // namespace shardscope::ui

@@ -86,4 +86,43 @@ std::shared_ptr<const Catalog> syntheticGrid(uint32_t tensors, uint32_t chunks) 
     return std::make_shared<const Catalog>(std::move(builder).finish());
 }
 
+std::shared_ptr<const Catalog> syntheticLarge() {
+    constexpr uint32_t kTensors = 9216, kRanks = 1000, kStages = 10, kPerStage = kRanks / kStages;
+    // So many tensors reach over 80 ranks of the next stage as well.
+    constexpr uint32_t kWide = 1024, kMore = 80;
+    CatalogBuilder builder("dcp", "", "synthetic");
+    std::vector<FileId> files;
+    std::vector<uint64_t> end(kRanks, 0);
+    for (uint32_t r = 0; r < kRanks; ++r) {
+        FileInfo info;
+        info.path = fmt::format("__{}_0.distcp", r);
+        info.rank = r;
+        files.push_back(builder.addFile(info));
+    }
+    builder.reserve(kTensors, size_t{kTensors} * kPerStage + size_t{kWide} * kMore, size_t{4'100'000});
+    constexpr const char* kNames[] = {"attn.q", "attn.k", "attn.v", "attn.o",
+                                      "mlp.w1", "mlp.w2", "mlp.w3", "norm"};
+    for (uint32_t t = 0; t < kTensors; ++t) {
+        const uint32_t stage = t * kStages / kTensors;
+        const uint32_t pieces = kPerStage + (t < kWide ? kMore : 0);
+        TensorInfo info;
+        info.name = fmt::format("model.layers.{}.{}.weight{}", t / 96, kNames[t % 8], t % 96 / 8);
+        info.dtype = DType::bfloat16;
+        info.shape = {int64_t{pieces} * 8, 512};
+        if (!builder.addTensor(info).ok()) return nullptr;
+        for (uint32_t c = 0; c < pieces; ++c) {
+            const uint32_t rank = (stage * kPerStage + c) % kRanks;
+            const Dims offsets{int64_t{c} * 8, 0}, lengths{8, 512};
+            if (!builder.addChunk({rank, files[rank], end[rank], 8192, offsets, lengths, std::nullopt}).ok())
+                return nullptr;
+            end[rank] += 8192;
+        }
+    }
+    for (uint32_t r = 0; r < kRanks; ++r)
+        builder.file(files[r]).size = end[r];
+    builder.setMesh(Mesh{{{"pp", kStages}, {"fsdp", kPerStage}}, Mesh::Source::declared, {}});
+    builder.setRankCount(kRanks);
+    return std::make_shared<const Catalog>(std::move(builder).finish());
+}
+
 }  // namespace shardscope::ui

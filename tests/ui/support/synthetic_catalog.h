@@ -20,4 +20,7 @@ std::shared_ptr<const Catalog> syntheticModel(const SyntheticOptions& options = 
 // About `tensors` x `chunks` chunks over `chunks` ranks, each tensor cut along dim 0.
 std::shared_ptr<const Catalog> syntheticGrid(uint32_t tensors, uint32_t chunks);
 
+// What the window is measured with: 9,216 tensors over 1,000 ranks in 10 stages, 1,003,520 chunks.
+std::shared_ptr<const Catalog> syntheticLarge();
+
 }  // namespace shardscope::ui

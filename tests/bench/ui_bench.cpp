@@ -1,0 +1,196 @@
+// How fast the window is on a catalog of 9,216 tensors by 1,000 ranks (1,003,520 chunks): times in
+// milliseconds, memory in MiB, one JSON line. Run offscreen: QT_QPA_PLATFORM=offscreen ui_bench
+#include <QApplication>
+#include <QElapsedTimer>
+#include <QJsonDocument>
+#include <QJsonObject>
+#include <QScrollBar>
+#include <QTabWidget>
+#include <QTest>
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include <malloc.h>
+
+#include "support/gui_test.h"
+#include "ui/models/chunk_table_model.h"
+#include "ui/pages/placement_page.h"
+#include "ui/widgets/placement_map.h"
+#include "ui/window/main_window.h"
+#include "ui/window/windows.h"
+
+using namespace shardscope;
+using namespace shardscope::ui;
+
+namespace {
+
+double residentMiB() {
+    std::ifstream in("/proc/self/statm");
+    uint64_t total = 0, resident = 0;
+    in >> total >> resident;
+    return static_cast<double>(resident) * 4096 / (1 << 20);
+}
+
+// Longest time that one event held the GUI thread.
+class Watch : public QApplication {
+  public:
+    using QApplication::QApplication;
+    bool notify(QObject* receiver, QEvent* event) override {
+        if (depth_ > 0) return QApplication::notify(receiver, event);
+        QElapsedTimer timer;
+        timer.start();
+        ++depth_;
+        const bool handled = QApplication::notify(receiver, event);
+        --depth_;
+        const double ms = static_cast<double>(timer.nsecsElapsed()) / 1e6;
+        if (ms > longest) {
+            longest = ms;
+            where = QString::fromLatin1(receiver->metaObject()->className()) +
+                    QStringLiteral(" event %1").arg(event->type());
+        }
+        return handled;
+    }
+    double longest = 0;
+    QString where;
+
+  private:
+    int depth_ = 0;
+};
+
+template <class Until>
+double waitMs(Until&& until, double mostSeconds = 60) {
+    QElapsedTimer timer;
+    timer.start();
+    while (!until() && static_cast<double>(timer.elapsed()) < mostSeconds * 1000)
+        QCoreApplication::processEvents(QEventLoop::AllEvents, 1);
+    return static_cast<double>(timer.nsecsElapsed()) / 1e6;
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values.empty() ? 0 : values[values.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    prepareGuiTest(argc, argv);
+    Watch application(argc, argv);
+    applyTheme(ThemeChoice::light);
+    const std::shared_ptr<const Catalog> catalog = syntheticLarge();
+    if (!catalog) return 1;
+    malloc_trim(0);
+    const double before = residentMiB();
+
+    auto engine = std::make_shared<ScriptedEngine>();
+    engine->catalog = catalog;
+    Windows windows(engine);
+    QJsonObject result{{"tensors", static_cast<qint64>(catalog->tensorCount())},
+                       {"chunks", static_cast<qint64>(catalog->chunkCount())},
+                       {"ranks", static_cast<qint64>(catalog->rankCount())}};
+    QElapsedTimer timer;
+    timer.start();
+    MainWindow* window = windows.open("large");
+    window->resize(1600, 1000);
+    window->show();
+    Session& session = window->session();
+    waitMs([&] { return session.state() == Session::State::open; });
+    const double opened = static_cast<double>(timer.nsecsElapsed()) / 1e6;
+    window->grab();
+    result["first_paint_after_open_ms"] = static_cast<double>(timer.nsecsElapsed()) / 1e6 - opened;
+    result["click_to_first_paint_ms"] = static_cast<double>(timer.nsecsElapsed()) / 1e6;
+    waitMs([&] { return session.hasFacts(); });
+    result["facts_ms"] = static_cast<double>(timer.nsecsElapsed()) / 1e6;
+    waitMs([&] { return session.tasks().running().empty(); });
+    QTest::qWait(300);
+    result["overview_longest_handler_ms"] = application.longest;
+    result["overview_longest_handler"] = application.where;
+    application.longest = 0;
+
+    // From the last key to the changed tree; the delay that waits for more keys is taken off.
+    for (const char* text : {"mlp", "name:~layers\\.(1|2)\\.", "rank:417", "status:bad"}) {
+        bool changed = false;
+        const auto connection =
+            QObject::connect(&session, &Session::visibleChanged, &session, [&] { changed = true; });
+        session.selection().setFilter(text);
+        const double ms = waitMs([&] { return changed; });
+        QObject::disconnect(connection);
+        QElapsedTimer paint;
+        paint.start();
+        window->grab();
+        result[QStringLiteral("filter_%1_ms").arg(text)] = ms - 80;
+    }
+    session.selection().setFilter({});
+    waitMs([&] { return session.visible().size() == catalog->tensorCount(); });
+
+    ChunkTableModel chunks(session);
+    chunks.setAll();
+    std::vector<double> sorts;
+    for (const int column :
+         {ChunkTableModel::rank, ChunkTableModel::bytes, ChunkTableModel::file, ChunkTableModel::range}) {
+        timer.restart();
+        chunks.sort(column, Qt::DescendingOrder);
+        sorts.push_back(static_cast<double>(timer.nsecsElapsed()) / 1e6);
+    }
+    result["sort_million_chunks_ms"] = median(sorts);
+    result["sort_million_chunks_worst_ms"] = *std::max_element(sorts.begin(), sorts.end());
+    chunks.clear();
+
+    application.longest = 0;
+    session.selection().setPage(Page::placement);
+    auto* page = window->findChild<PlacementPage*>();
+    PlacementMap& map = page->map();
+    timer.restart();
+    waitMs([&] { return map.matrix() != nullptr && session.tasks().running().empty(); });
+    result["map_built_ms"] = static_cast<double>(timer.nsecsElapsed()) / 1e6;
+    std::vector<double> frames;
+    const auto frame = [&] {
+        QElapsedTimer paint;
+        paint.start();
+        map.viewport()->repaint();
+        frames.push_back(static_cast<double>(paint.nsecsElapsed()) / 1e6);
+    };
+    const QPointF centre = map.viewport()->rect().center();
+    for (int i = 0; i < 40; ++i) {
+        map.zoomBy(1, centre);
+        frame();
+    }
+    for (int i = 0; i < 40; ++i) {
+        map.horizontalScrollBar()->setValue(map.horizontalScrollBar()->value() + 37);
+        map.verticalScrollBar()->setValue(map.verticalScrollBar()->value() + 53);
+        frame();
+    }
+    for (int i = 0; i < 40; ++i) {
+        map.zoomBy(-1, centre);
+        frame();
+    }
+    map.fit();
+    frame();
+    result["map_frame_median_ms"] = median(frames);
+    result["map_frame_worst_ms"] = *std::max_element(frames.begin(), frames.end());
+
+    std::vector<double> selections;
+    for (const Page shown : {Page::overview, Page::placement, Page::tensor, Page::files}) {
+        session.selection().setPage(shown);
+        QTest::qWait(400);
+        for (TensorId t = 100; t < 1000; t += 100) {
+            timer.restart();
+            session.selection().selectTensor(t);
+            window->repaint();
+            selections.push_back(static_cast<double>(timer.nsecsElapsed()) / 1e6);
+            QTest::qWait(20);
+        }
+    }
+    result["selection_median_ms"] = median(selections);
+    result["selection_worst_ms"] = *std::max_element(selections.begin(), selections.end());
+    result["longest_handler_ms"] = application.longest;
+    result["longest_handler"] = application.where;
+    waitMs([&] { return session.tasks().running().empty(); });
+    malloc_trim(0);
+    result["memory_mib"] = residentMiB() - before;
+    result["catalog_mib"] = static_cast<double>(catalog->memoryBytes()) / (1 << 20);
+    std::printf("%s\n", QJsonDocument(result).toJson(QJsonDocument::Indented).constData());
+    Tasks::waitForAll();
+    return 0;
+}
