@@ -78,8 +78,11 @@ endif()
 # All that is installed, without the tests.
 get_property(packaged GLOBAL PROPERTY SHARDSCOPE_PACKAGED)
 add_custom_target(shardscope_packaged ALL DEPENDS ${packaged})
-add_custom_target(installable DEPENDS shardscope $<TARGET_NAME_IF_EXISTS:shardscope-gui> shardscope_manual_pages
-                  shardscope_packaged)
+add_custom_target(installable)
+add_dependencies(installable shardscope shardscope_manual_pages shardscope_packaged)
+if(SHARDSCOPE_GUI)
+    add_dependencies(installable shardscope-gui)
+endif()
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 
 # ---- Debian packages: packaging/deb

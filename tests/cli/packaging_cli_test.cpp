@@ -145,6 +145,7 @@ class PackagingCliTest : public QObject {
         const std::string globs = contents(data.filePath("mime/globs2"));
         QVERIFY(holds(globs, ":application/x-safetensors:*.safetensors\n"));
         QVERIFY(holds(globs, ":application/x-torch-distcp:*.distcp\n"));
+        QVERIFY(holds(contents(data.filePath("mime/magic")), "[20:application/x-safetensors]"));
         // Every type that the desktop entry opens is a directory or one of these.
         for (const QString& line : QString::fromStdString(contents(kLinux + kId + ".desktop")).split('\n')) {
             if (!line.startsWith(QStringLiteral("MimeType="))) continue;
