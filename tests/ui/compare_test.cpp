@@ -3,8 +3,10 @@
 #include <QClipboard>
 #include <QComboBox>
 #include <QDragEnterEvent>
+#include <QFileDialog>
 #include <QLabel>
 #include <QLineEdit>
+#include <QMenu>
 #include <QMimeData>
 #include <QPlainTextEdit>
 #include <QProcess>
@@ -127,6 +129,7 @@ class CompareTest : public QObject {
     void byKeyboardAlone();
     void dropping();
     void copyAsCommand();
+    void browsing();
     void recentPathsStay();
     void failures();
     void cancelling();
@@ -398,6 +401,21 @@ void CompareTest::copyAsCommand() {
     QTest::mouseClick(button<QPushButton>(*page, "Copy as command"), Qt::LeftButton);
     QCOMPARE(QApplication::clipboard()->text(),
              QStringLiteral("shardscope diff %1 %1 --rename '^model\\.=my module.'").arg(sampleCheckpoint()));
+}
+
+void CompareTest::browsing() {
+    auto session = openSession(sampleCheckpoint());
+    auto page = pageOf(*session);
+    QMenu* menu = button<QPushButton>(*page, "Browse")->menu();
+    QCOMPARE(menu->actions().size(), 2);
+    menu->actions().first()->trigger();
+    auto* dialog = page->findChild<QFileDialog*>();
+    QVERIFY(dialog);
+    QCOMPARE(dialog->fileMode(), QFileDialog::Directory);
+    emit dialog->fileSelected(sampleCheckpoint());
+    dialog->close();
+    QCOMPARE(page->findChild<CompareSetup*>()->otherPath(), sampleCheckpoint());
+    QVERIFY(button<QPushButton>(*page, "Compare")->isEnabled());
 }
 
 void CompareTest::recentPathsStay() {

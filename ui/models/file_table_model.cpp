@@ -14,8 +14,8 @@ FileTableModel::FileTableModel(Session& session, QObject* parent)
     });
     connect(&session, &Session::factsChanged, this, [this] {
         if (rows_.empty()) return;
-        emit dataChanged(index(0, used), index(rowCount() - 1, columnCountValue - 1));
-        if (sortColumn_ >= used) sort(sortColumn_, sortOrder_);
+        emit dataChanged(index(0, state), index(rowCount() - 1, columnCountValue - 1));
+        if (sortColumn_ > path) sort(sortColumn_, sortOrder_);
     });
     reset();
 }

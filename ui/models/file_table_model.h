@@ -11,7 +11,8 @@ namespace shardscope::ui {
 class FileTableModel : public QAbstractTableModel {
     Q_OBJECT
   public:
-    enum Column { path, rank, size, used, dead, tensors, chunks, state, columnCountValue };
+    // The state stands beside the name, where a narrow view shows it.
+    enum Column { path, state, size, used, dead, rank, tensors, chunks, columnCountValue };
     enum Roles { FileRole = Qt::UserRole + 1, HealthRole };
 
     struct Totals {

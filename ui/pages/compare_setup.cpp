@@ -6,6 +6,7 @@
 #include <QGridLayout>
 #include <QLabel>
 #include <QLineEdit>
+#include <QMenu>
 #include <QPlainTextEdit>
 #include <QPushButton>
 #include <QSettings>
@@ -94,7 +95,10 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
         rulesProblem_->setVisible(open && !rulesProblem_->text().isEmpty());
         if (open) rules_->setFocus();
     });
-    connect(browse_, &QPushButton::clicked, this, &CompareSetup::browse);
+    auto* kinds = new QMenu(browse_);
+    kinds->addAction(tr("Directory…"), this, [this] { browse(false); });
+    kinds->addAction(tr("File…"), this, [this] { browse(true); });
+    browse_->setMenu(kinds);
     connect(compare_, &QPushButton::clicked, this, &CompareSetup::compareRequested);
     connect(cancel_, &QPushButton::clicked, this, &CompareSetup::cancelRequested);
     connect(other_->lineEdit(), &QLineEdit::returnPressed, this, [this] {
@@ -174,11 +178,11 @@ void CompareSetup::remember(const QString& path) {
     other_->setEditText(text);
 }
 
-void CompareSetup::browse() {
+void CompareSetup::browse(bool file) {
     auto* dialog =
         new QFileDialog(this, tr("Checkpoint to compare with"), otherPath().isEmpty() ? whole_ : otherPath());
     dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setFileMode(QFileDialog::Directory);
+    dialog->setFileMode(file ? QFileDialog::ExistingFile : QFileDialog::Directory);
     connect(dialog, &QFileDialog::fileSelected, this, &CompareSetup::setOtherPath);
     dialog->open();
 }

@@ -37,7 +37,7 @@ class CompareSetup : public QWidget {
     void changed();
 
   private:
-    void browse();
+    void browse(bool file);
     void refresh();
 
     QLabel* thisPath_;

@@ -12,6 +12,7 @@
 #include <QUrl>
 #include <QVBoxLayout>
 #include <algorithm>
+#include <map>
 
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
@@ -27,7 +28,8 @@ namespace shardscope::ui {
 namespace {
 
 constexpr int kSpacing = 8;
-constexpr int kSideBySide = 900;  // pixels of width from which table and map stand beside each other
+constexpr int kSideBySide = 560;   // pixels of width from which table and map stand beside each other
+constexpr uint32_t kMostHues = 7;  // of the palette; the last one is almost the metadata's grey
 constexpr Role kRoles[] = {Role::parameter, Role::buffer, Role::optimizer, Role::other};
 
 QString pieceKind(BytePiece::Kind kind) {
@@ -129,7 +131,7 @@ void FilesPage::makeTreemap() {
     mapPanel_ = new Panel(tr("Files by size"), this);
     treemap_ = new Treemap(mapPanel_);
     mapPanel_->setView(treemap_);
-    mapPanel_->addCaption()->setText(tr("Area is size; colours tell ranks apart."));
+    mapCaption_ = mapPanel_->addCaption();
     mapPanel_->setExports({QStringLiteral("treemap"), treemap_, [this] { return model_; }});
     mapPanel_->setMenuBuilder([this](QMenu& menu) { fillFileMenu(menu); });
     connect(treemap_, &Treemap::chosen, this, &FilesPage::choose);
@@ -258,27 +260,45 @@ QString FilesPage::fileText(FileId file) const {
 
 void FilesPage::refreshTreemap() {
     std::vector<Treemap::Item> items;
+    std::map<QString, uint32_t> groups;  // directories, in the order of their names once all are known
+    uint32_t ranks = 0;
     if (session_.checkpoint()) {
         const auto& files = session_.catalog().files();
         items.reserve(files.size());
         for (FileId f = 0; f < files.size(); ++f) {
-            const FileInfo& file = files[f];
-            const QString path = toQString(file.path);
+            const QString path = toQString(files[f].path);
             const qsizetype slash = path.lastIndexOf('/');
             Treemap::Item item;
             item.id = f;
             item.label = path.mid(slash + 1);
             item.group = slash < 0 ? QString() : path.left(slash);
             // A file that is not there takes the place that its bytes would.
-            item.size = file.size;
+            item.size = files[f].size;
             if (session_.hasFacts()) item.size = std::max(item.size, session_.facts()->files[f].end);
             item.health = model_->health(f);
-            item.color = file.metadata        ? softened(categoryColor(6), 0.5)
-                         : !file.referenced   ? softened(faintTextColor(), 0.25)
-                         : file.rank == kNone ? softened(categoryColor(f % 6), 0.5)
-                                              : softened(rankColor(file.rank), 0.5);
+            groups.emplace(item.group, 0);
+            if (files[f].rank != kNone) ranks = std::max(ranks, files[f].rank + 1);
             items.push_back(std::move(item));
         }
+        uint32_t number = 0;
+        for (auto& [name, index] : groups)
+            index = number++;
+        // Colours tell apart what there are few of.
+        const bool byGroup = groups.size() > 1, byRank = !byGroup && ranks > 1 && ranks <= kMostHues;
+        for (Treemap::Item& item : items) {
+            const FileInfo& file = files[item.id];
+            const uint32_t hue = byGroup                        ? groups[item.group] % kMostHues
+                                 : byRank && file.rank != kNone ? file.rank
+                                                                : 0;
+            item.color = file.metadata      ? softened(faintTextColor(), 0.45)
+                         : !file.referenced ? softened(faintTextColor(), 0.2)
+                                            : softened(categoryColor(hue), 0.5);
+        }
+        mapCaption_->setText(byGroup  ? tr("Area is size; colours tell directories apart, grey is metadata.")
+                             : byRank ? tr("Area is size; colours tell ranks apart, grey is metadata.")
+                                      : tr("Area is size; grey is metadata and what nothing refers to."));
+    } else {
+        mapCaption_->clear();
     }
     treemap_->setItems(std::move(items), [this](uint32_t file) { return fileText(file); });
     treemap_->setSelected(file_);

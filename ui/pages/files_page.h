@@ -56,7 +56,7 @@ class FilesPage : public QWidget {
     FileTableModel* model_;
     TextTableModel* pieceRows_;
     QLabel* totals_;
-    QLabel* stripTitle_;
+    QLabel *stripTitle_, *mapCaption_;
     QSplitter *upper_, *whole_;
     Panel *filePanel_, *mapPanel_, *stripPanel_;
     QTableView* table_;

@@ -140,9 +140,6 @@ void OverviewPage::setSuppressions(const Suppressions* suppressions) {
 void OverviewPage::makeCards() {
     cards_ = new CardGrid(content_);
     cards_->setAccessibleName(tr("Figures"));
-    QSizePolicy policy(QSizePolicy::Expanding, QSizePolicy::Fixed);
-    policy.setHeightForWidth(true);
-    cards_->setSizePolicy(policy);
     format_ = cards_->add(tr("Format"));
     step_ = cards_->add(tr("Step"));
     bytes_ = cards_->add(tr("Tensor bytes"));

@@ -52,6 +52,8 @@ void ByteStrip::setMessage(const QString& text) {
 }
 
 void ByteStrip::setSelectedChunk(ChunkId chunk) {
+    // A chunk that is cut off has two pieces; the one that was chosen stays.
+    if (current_ >= 0 && chunk != kNone && pieces_[static_cast<size_t>(current_)].chunk == chunk) return;
     const auto it = std::find_if(pieces_.begin(), pieces_.end(),
                                  [&](const BytePiece& p) { return chunk != kNone && p.chunk == chunk; });
     const int piece = it == pieces_.end() ? -1 : static_cast<int>(it - pieces_.begin());
@@ -226,6 +228,7 @@ void ByteStrip::choose(int piece) {
         const double begin = from < begin_ || to - from > length ? from : to - length;
         showRange(static_cast<uint64_t>(begin), static_cast<uint64_t>(begin + length));
     }
+    if (text_) setAccessibleDescription(text_(piece));
     update();
     emit selected(piece);
 }
@@ -333,7 +336,7 @@ bool ByteStrip::event(QEvent* event) {
             QToolTip::showText(help->globalPos(),
                                text_(piece).toHtmlEscaped().replace('\n', QLatin1String("<br>")), this);
         else
-            QToolTip::hideText();
+            QToolTip::showText(help->globalPos(), toolTip(), this);
         return true;
     }
     return QWidget::event(event);

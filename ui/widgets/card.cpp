@@ -137,7 +137,7 @@ Card* CardGrid::add(const QString& title) {
     return cards_.back();
 }
 
-int CardGrid::place(int width, bool move) const {
+void CardGrid::arrange() {
     std::vector<Card*> shown;
     int widest = kLeastCardWidth, height = 0;
     for (Card* card : cards_) {
@@ -146,40 +146,27 @@ int CardGrid::place(int width, bool move) const {
         widest = std::max(widest, std::min(kMostCardWidth, card->sizeHint().width()));
         height = std::max(height, card->sizeHint().height());
     }
-    if (shown.empty()) return 0;
+    if (shown.empty()) return;
     const auto count = static_cast<int>(shown.size());
-    const int most = std::clamp((width + kGap) / (widest + kGap), 1, count);
+    const int most = std::clamp((width() + kGap) / (widest + kGap), 1, count);
     // Even rows: nine cards are five and four, not eight and one.
     const int rows = (count + most - 1) / most;
     const int columns = (count + rows - 1) / rows;
-    if (move) {
-        for (int i = 0; i < count; ++i) {
-            const int c = i % columns, r = i / columns;
-            const int left = (width + kGap) * c / columns, right = (width + kGap) * (c + 1) / columns - kGap;
-            shown[static_cast<size_t>(i)]->setGeometry(left, r * (height + kGap), right - left, height);
-        }
+    for (int i = 0; i < count; ++i) {
+        const int c = i % columns, r = i / columns;
+        const int left = (width() + kGap) * c / columns, right = (width() + kGap) * (c + 1) / columns - kGap;
+        shown[static_cast<size_t>(i)]->setGeometry(left, r * (height + kGap), right - left, height);
     }
-    return rows * (height + kGap) - kGap;
+    setFixedHeight(rows * (height + kGap) - kGap);
 }
 
-void CardGrid::arrange() {
-    place(width(), true);
-    updateGeometry();
-}
-
-int CardGrid::heightForWidth(int width) const {
-    return place(width, false);
-}
-QSize CardGrid::sizeHint() const {
-    return {800, place(std::max(400, width()), false)};
-}
 QSize CardGrid::minimumSizeHint() const {
-    return {kLeastCardWidth, 40};
+    return {kLeastCardWidth, 0};
 }
 
 void CardGrid::resizeEvent(QResizeEvent* event) {
     QWidget::resizeEvent(event);
-    place(width(), true);
+    if (event->size().width() != event->oldSize().width()) arrange();
 }
 
 // ------------------------------------------------------------------ Panel
@@ -325,7 +312,7 @@ void fitColumns(QTableView& table) {
     for (int c = 0; c < model->columnCount(); ++c) {
         int width = metrics.horizontalAdvance(model->headerData(c, Qt::Horizontal).toString()) + 26;
         for (int r = 0; r < rows; ++r)
-            width = std::max(width, metrics.horizontalAdvance(model->index(r, c).data().toString()) + 20);
+            width = std::max(width, table.sizeHintForIndex(model->index(r, c)).width() + 10);
         table.setColumnWidth(c, std::min(width, kWidestColumn));
     }
 }

@@ -57,17 +57,12 @@ class CardGrid : public QWidget {
     // Places the cards anew, after some were shown or hidden.
     void arrange();
 
-    bool hasHeightForWidth() const override { return true; }
-    int heightForWidth(int width) const override;
-    QSize sizeHint() const override;
     QSize minimumSizeHint() const override;
 
   protected:
     void resizeEvent(QResizeEvent* event) override;
 
   private:
-    int place(int width, bool move) const;
-
     std::vector<Card*> cards_;
 };
 

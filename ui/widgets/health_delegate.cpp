@@ -33,4 +33,9 @@ void HealthDelegate::paint(QPainter* painter, const QStyleOptionViewItem& option
     painter->restore();
 }
 
+QSize HealthDelegate::sizeHint(const QStyleOptionViewItem& option, const QModelIndex& index) const {
+    const QSize size = QStyledItemDelegate::sizeHint(option, index);
+    return {size.width() + kTile + 12, size.height()};
+}
+
 }  // namespace shardscope::ui

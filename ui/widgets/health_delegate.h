@@ -14,6 +14,7 @@ class HealthDelegate : public QStyledItemDelegate {
     explicit HealthDelegate(int role, QObject* parent = nullptr) : QStyledItemDelegate(parent), role_(role) {}
     void paint(QPainter* painter, const QStyleOptionViewItem& option,
                const QModelIndex& index) const override;
+    QSize sizeHint(const QStyleOptionViewItem& option, const QModelIndex& index) const override;
 
   private:
     int role_;

@@ -20,6 +20,7 @@ constexpr double kHighestRow = 34;
 constexpr double kLowestRow = 19;
 constexpr int kMostRows = 12;
 constexpr double kGlyphWidth = 16;
+constexpr double kLeastMark = 6;
 
 bool isNumber(std::string_view label) {
     return !label.empty() &&
@@ -78,6 +79,7 @@ void Icicle::place(Node node, int row, double left, double right, uint32_t branc
     tile.right = right;
     tile.branch = branch;
     tile.odd = odd;
+    tile.health = healthOf(node);
     tiles_.push_back(tile);
     depth_ = std::max(depth_, row);
     if (row + 1 >= kMostRows) return;
@@ -112,6 +114,7 @@ void Icicle::place(Node node, int row, double left, double right, uint32_t branc
             rest.branch = own;
         }
         ++rest.more;
+        rest.health = std::max(rest.health, healthOf(child));
         rest.right = std::max(x1, rest.left + 1);
         depth_ = std::max(depth_, rest.row);
         if (rest.right - rest.left >= 4 * kLeastTile) flush();
@@ -149,21 +152,37 @@ QColor Icicle::tileColor(const Tile& tile) const {
 
 QString Icicle::tileText(const Tile& tile) const {
     const ModuleTree& tree = facts_->tree;
+    const QString state =
+        tile.health == Health::ok ? QString() : tr("\nWorst state: %1").arg(healthName(tile.health));
     if (tile.more > 0) {
         return tr("%1 smaller parts of %2")
-            .arg(tile.more)
-            .arg(tile.node == ModuleTree::kRoot ? tr("the model") : toQString(tree.fullName(tile.node)));
+                   .arg(tile.more)
+                   .arg(tile.node == ModuleTree::kRoot ? tr("the model")
+                                                       : toQString(tree.fullName(tile.node))) +
+               state;
     }
     const double whole = static_cast<double>(tree.bytes(ModuleTree::kRoot));
     const QString name =
         tile.node == ModuleTree::kRoot ? tr("All tensors") : toQString(tree.fullName(tile.node));
-    QString text = tr("%1\n%2, %3 of all\n%4")
-                       .arg(name, sizeText(tree.bytes(tile.node)),
-                            ratioText(whole > 0 ? static_cast<double>(tree.bytes(tile.node)) / whole : 0),
-                            countedText(tree.tensorCount(tile.node), tr("1 tensor"), tr("%1 tensors")));
-    if (healthOf(tile.node) != Health::ok)
-        text += tr("\nWorst state: %1").arg(healthName(healthOf(tile.node)));
-    return text;
+    return tr("%1\n%2, %3 of all\n%4")
+               .arg(name, sizeText(tree.bytes(tile.node)),
+                    ratioText(whole > 0 ? static_cast<double>(tree.bytes(tile.node)) / whole : 0),
+                    countedText(tree.tensorCount(tile.node), tr("1 tensor"), tr("%1 tensors"))) +
+           state;
+}
+
+// Damage is seen however small the tile is; `label` becomes what is left for text.
+void Icicle::paintHealthOf(QPainter& painter, const Tile& tile, QRectF& label) const {
+    if (tile.health <= Health::unread) return;
+    const QRectF rect = tileRect(tile);
+    if (rect.width() < kLeastMark) {
+        painter.fillRect(rect, healthColor(tile.health));
+        return;
+    }
+    QRectF mark = rect.adjusted(1, 1, -1, -1);
+    mark.setWidth(std::min(mark.width(), kGlyphWidth));
+    paintHealth(painter, mark, tile.health);
+    label.setLeft(mark.right());
 }
 
 void Icicle::paintEvent(QPaintEvent*) {
@@ -184,17 +203,13 @@ void Icicle::paintEvent(QPaintEvent*) {
         if (tile.more > 0) {
             painter.fillRect(rect, color);
             painter.fillRect(rect, QBrush(outlineColor(), Qt::Dense6Pattern));
+            QRectF unused = rect;
+            paintHealthOf(painter, tile, unused);
             continue;
         }
         paintTile(painter, rect, color);
         QRectF label = rect;
-        const Health health = healthOf(tile.node);
-        if (health > Health::unread && rect.width() >= 6) {
-            QRectF mark = rect.adjusted(1, 1, -1, -1);
-            mark.setWidth(std::min(mark.width(), kGlyphWidth));
-            paintHealth(painter, mark, health);
-            label.setLeft(mark.right());
-        }
+        paintHealthOf(painter, tile, label);
         QString text = tile.node == ModuleTree::kRoot ? tr("All tensors") : toQString(tree.label(tile.node));
         if (tile.node == top_ && top_ != ModuleTree::kRoot) text = "▲ " + toQString(tree.fullName(tile.node));
         const QString wide = text + "   " + sizeText(tree.bytes(tile.node));
@@ -214,11 +229,21 @@ void Icicle::resizeEvent(QResizeEvent* event) {
 void Icicle::setCurrent(Node node) {
     if (!facts_ || node >= facts_->tree.size()) node = ModuleTree::kRoot;
     current_ = node;
+    describe();
     update();
+}
+
+void Icicle::describe() {
+    if (!facts_ || current_ == ModuleTree::kRoot) return setAccessibleDescription({});
+    Tile tile;
+    tile.node = current_;
+    tile.health = healthOf(current_);
+    setAccessibleDescription(tileText(tile));
 }
 
 void Icicle::choose(Node node) {
     current_ = node;
+    describe();
     // What is marked stays in sight.
     if (node != ModuleTree::kRoot && nodeRect(node).isEmpty()) zoomTo(facts_->tree.parent(node));
     if (node != ModuleTree::kRoot) emit selected(node);

@@ -55,9 +55,11 @@ class Icicle : public QWidget {
         int row = 0;
         double left = 0, right = 0;
         bool odd = false;
+        Health health = Health::ok;  // the worst of what it stands for
     };
     void layOut();
     void place(Node node, int row, double left, double right, uint32_t branch, bool odd);
+    void paintHealthOf(QPainter& painter, const Tile& tile, QRectF& label) const;
     double rowHeight() const;
     QRectF tileRect(const Tile& tile) const;
     const Tile* tileAt(const QPointF& at) const;
@@ -65,6 +67,7 @@ class Icicle : public QWidget {
     QString tileText(const Tile& tile) const;
     Health healthOf(Node node) const { return node < health_.size() ? health_[node] : Health::ok; }
     void choose(Node node);
+    void describe();  // what is marked, to those who do not see it
     void rebuildHealth();
 
     CheckpointPtr checkpoint_;

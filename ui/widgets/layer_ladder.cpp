@@ -227,7 +227,9 @@ void LayerLadder::paintEvent(QPaintEvent* event) {
 void LayerLadder::choose(int row) {
     current_ = row;
     update();
-    if (row >= 0) emit selected(layers_[rows_[static_cast<size_t>(row)].first].name);
+    if (row < 0) return;
+    setAccessibleDescription(rowText(row));
+    emit selected(layers_[rows_[static_cast<size_t>(row)].first].name);
 }
 
 void LayerLadder::mousePressEvent(QMouseEvent* event) {

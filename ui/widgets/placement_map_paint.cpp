@@ -22,6 +22,20 @@ QColor faded(QColor color, int alpha) {
     return color;
 }
 
+// A path that is too long loses letters of its outer modules first: their place says what they are, while
+// layer and tensor tell rows apart. Then its middle.
+QString shortened(const QString& path, const QFontMetrics& metrics, int width) {
+    if (metrics.horizontalAdvance(path) <= width) return path;
+    QStringList parts = path.split(QLatin1Char('.'));
+    QString text = path;
+    for (qsizetype i = 0; i + 1 < parts.size() && metrics.horizontalAdvance(text) > width; ++i) {
+        if (parts[i].size() < 2 || parts[i][0].isDigit()) continue;
+        parts[i] = parts[i].left(1);
+        text = parts.join(QLatin1Char('.'));
+    }
+    return metrics.elidedText(text, Qt::ElideMiddle, width);
+}
+
 }  // namespace
 
 const std::vector<QRgb>& placementColors() {
@@ -323,9 +337,10 @@ void PlacementMap::paintLabels(QPainter& painter) {
     const QFontMetrics metrics = fontMetrics();
     const Span rows = visibleRows();
     const double line = metrics.height() + 1;
-    // With less than a line for each row, every so manieth row is named, with a tick at its place.
+    // With less than a line for each row, every n-th row is named, with a tick at its place.
     const int every = std::max(1, static_cast<int>(std::ceil(line / cellHeight_)));
     const bool all = every == 1;
+    double freeFrom = -1e9;  // names do not run into one another
     for (int r = rows.begin - rows.begin % every; r < rows.end; r += every) {
         const auto index = static_cast<uint32_t>(r);
         const MatrixRow& row = matrix_->row(index);
@@ -334,7 +349,8 @@ void PlacementMap::paintLabels(QPainter& painter) {
         const double top =
             std::max(center - line / 2, std::min<double>(grid.top(), rowTop(r) + cellHeight_ - line / 2));
         const QRectF box(6, top, grid.left() - 14, line);
-        if (rowTop(r) + cellHeight_ < grid.top() + 1) continue;
+        if (rowTop(r) + cellHeight_ <= grid.top() || top < freeFrom) continue;
+        freeFrom = top + line - 2;
         const bool here = current_.valid() && current_.row == index;
         if (here) painter.fillRect(QRectF(0, box.top(), grid.left(), line), faded(accentColor(), 40));
         double right = box.right();
@@ -351,8 +367,8 @@ void PlacementMap::paintLabels(QPainter& painter) {
             right -= metrics.horizontalAdvance(badge) + 6;
         }
         painter.setPen(all ? palette().color(QPalette::Text) : faintTextColor());
-        const QString name = metrics.elidedText(matrix_->rowLabel(index), Qt::ElideMiddle,
-                                                static_cast<int>(right - box.left()));
+        const QString name =
+            shortened(matrix_->rowLabel(index), metrics, static_cast<int>(right - box.left()));
         painter.drawText(QRectF(box.left(), box.top(), right - box.left(), line),
                          Qt::AlignLeft | Qt::AlignVCenter, name);
         if (!all) painter.drawLine(QPointF(grid.left() - 6, center), QPointF(grid.left() - 2, center));

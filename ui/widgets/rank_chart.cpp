@@ -328,8 +328,14 @@ void RankChart::resizeEvent(QResizeEvent* event) {
 void RankChart::mousePressEvent(QMouseEvent* event) {
     const int column = event->button() == Qt::LeftButton ? columnAt(event->pos()) : -1;
     if (column < 0) return QWidget::mousePressEvent(event);
+    choose(column);
+}
+
+void RankChart::choose(int column) {
     current_ = column;
     update();
+    if (column < 0 || column >= columnCount()) return;
+    setAccessibleDescription(columnText(column));
     emit selected(columnRanks(column));
 }
 
@@ -337,26 +343,20 @@ void RankChart::keyPressEvent(QKeyEvent* event) {
     const int last = columnCount() - 1;
     switch (event->key()) {
         case Qt::Key_Left:
-            current_ = std::max(0, current_ - 1);
-            break;
+            return choose(std::max(0, current_ - 1));
         case Qt::Key_Right:
-            current_ = std::min(last, current_ + 1);
-            break;
+            return choose(std::min(last, current_ + 1));
         case Qt::Key_Home:
-            current_ = 0;
-            break;
+            return choose(0);
         case Qt::Key_End:
-            current_ = last;
-            break;
+            return choose(last);
         case Qt::Key_Return:
         case Qt::Key_Enter:
         case Qt::Key_Space:
-            break;
+            return choose(current_);
         default:
-            return QWidget::keyPressEvent(event);
+            QWidget::keyPressEvent(event);
     }
-    update();
-    if (current_ >= 0) emit selected(columnRanks(current_));
 }
 
 void RankChart::focusInEvent(QFocusEvent* event) {

@@ -68,6 +68,7 @@ class RankChart : public QWidget {
     double yOf(double bytes) const;
     int columnAt(const QPoint& at) const;
     QString columnText(int column) const;
+    void choose(int column);
     void paintAxes(QPainter& painter) const;
     void paintMarks(QPainter& painter) const;
 

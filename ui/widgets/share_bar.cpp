@@ -164,8 +164,12 @@ bool ShareBar::event(QEvent* event) {
     if (event->type() == QEvent::ToolTip) {
         auto* help = static_cast<QHelpEvent*>(event);
         const int hit = shareAt(help->pos());
+        // The widget's own tool tip says what a click does.
         if (hit >= 0)
-            QToolTip::showText(help->globalPos(), entryText(static_cast<size_t>(hit)).toHtmlEscaped(), this);
+            QToolTip::showText(
+                help->globalPos(),
+                entryText(static_cast<size_t>(hit)).toHtmlEscaped() + "<br>" + toolTip().toHtmlEscaped(),
+                this);
         else
             QToolTip::hideText();
         return true;

@@ -273,6 +273,7 @@ void Treemap::resizeEvent(QResizeEvent* event) {
 void Treemap::choose(const Tile* tile) {
     if (!tile) return;
     selected_ = items_[tile->first].id;
+    setAccessibleDescription(tileText(*tile));
     update();
     emit chosen(selected_);
 }
