@@ -22,6 +22,19 @@ void onInterrupt(int) {
 
 }  // namespace
 
+const std::vector<ExitStatus>& exitStatuses() {
+    static const std::vector<ExitStatus> statuses{
+        {0, "fine"},
+        {1, "findings, differences or a failed verification"},
+        {2, "usage"},
+        {3, "the input is unreadable, damaged or unsupported"},
+        {4, "input/output, space, permission or remote failure"},
+        {5, "the request is impossible; the plan says why"},
+        {130, "cancelled"},
+    };
+    return statuses;
+}
+
 std::unique_ptr<CLI::App> makeApp(Context& context) {
     auto app = std::make_unique<CLI::App>(
         "Inspect, validate, convert and reshard distributed checkpoints, where they lie and without loading "
@@ -31,10 +44,10 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     app->require_subcommand(1);
     app->fallthrough(false);
     app->get_formatter()->column_width(34);
-    app->footer(
-        "Example:\n  shardscope info /checkpoints/step-1000\n\nExit codes: 0 fine, 1 findings or "
-        "differences, 2 usage, 3 input damaged or unsupported,\n"
-        "4 input/output, 5 impossible request, 130 cancelled.");
+    std::string footer = "Example:\n  shardscope info /checkpoints/step-1000\n\nExit codes:";
+    for (const ExitStatus& status : exitStatuses())
+        footer += fmt::format("\n  {:<3}  {}", status.code, status.meaning);
+    app->footer(footer);
     addInfo(*app, context);
     addLs(*app, context);
     addShow(*app, context);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -11,6 +12,13 @@ namespace shardscope::cli {
 
 // Parses, runs the verb and returns the exit code of docs/cli.md.
 int run(int argc, char** argv);
+
+// What each exit code means, as --help, the manual and docs/cli.md say it.
+struct ExitStatus {
+    int code;
+    const char* meaning;
+};
+const std::vector<ExitStatus>& exitStatuses();
 
 // The option table, also for completions and man pages. Callbacks store what to run in `context`.
 std::unique_ptr<CLI::App> makeApp(Context& context);

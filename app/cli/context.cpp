@@ -54,7 +54,7 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
         ->transform(CLI::CheckedTransformer(modes).description(""))
         ->type_name("MODE");
     verb.add_option("--threads", context.threads, "Worker threads (0 = chosen for this machine)")
-        ->check(CLI::Range(0, 1024))
+        ->check(CLI::Range(0, 1024).description(""))
         ->type_name("N");
     verb.add_option_function<std::string>(
             "--memory",

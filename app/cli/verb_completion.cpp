@@ -88,7 +88,11 @@ std::string zsh() {
         "    shift words; (( CURRENT-- ))\n"
         "    case $verb in\n{}    esac\n"
         "}}\n"
-        "compdef _shardscope shardscope\n",
+        "if [ \"$funcstack[1]\" = _shardscope ]; then\n"  // autoloaded from a file of that name
+        "    _shardscope \"$@\"\n"
+        "else\n"
+        "    compdef _shardscope shardscope\n"
+        "fi\n",
         names, cases);
 }
 

@@ -53,6 +53,10 @@ int main(int argc, char** argv) {
     QCoreApplication::setApplicationName(QStringLiteral("shardscope"));
     QCoreApplication::setApplicationVersion(QStringLiteral(SHARDSCOPE_VERSION));
     QGuiApplication::setApplicationDisplayName(QStringLiteral("Shardscope"));
+    QIcon icon;
+    for (const char* file : {":/icons/shardscope-48.png", ":/icons/shardscope-256.png"})
+        icon.addFile(QString::fromLatin1(file));
+    QGuiApplication::setWindowIcon(icon);
     QGuiApplication::setDesktopFileName(QStringLiteral("io.github.shardscope.shardscope"));
 
     QCommandLineParser parser;
