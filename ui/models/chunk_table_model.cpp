@@ -2,10 +2,43 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
+
+namespace {
+
+using Keyed = std::pair<uint64_t, ChunkId>;
+
+// Digit by digit from the lowest, stable; digits that all keys share cost one look. A comparison sort of a
+// million rows takes a tenth of a second longer than people wait gladly.
+void sortByKey(std::vector<Keyed>& keys) {
+    constexpr int kBits = 16;
+    constexpr uint64_t kMask = (uint64_t{1} << kBits) - 1;
+    uint64_t all = ~uint64_t{0}, any = 0;
+    for (const Keyed& k : keys) {
+        all &= k.first;
+        any |= k.first;
+    }
+    std::vector<Keyed> other(keys.size());
+    std::vector<size_t> at(size_t{1} << kBits);
+    for (int shift = 0; shift < 64; shift += kBits) {
+        if (((all ^ any) >> shift & kMask) == 0) continue;
+        std::fill(at.begin(), at.end(), 0);
+        for (const Keyed& k : keys)
+            ++at[k.first >> shift & kMask];
+        size_t next = 0;
+        for (size_t& place : at)
+            next += std::exchange(place, next);
+        for (const Keyed& k : keys)
+            other[at[k.first >> shift & kMask]++] = k;
+        keys.swap(other);
+    }
+}
+
+}  // namespace
 
 ChunkTableModel::ChunkTableModel(Session& session, QObject* parent)
     : QAbstractTableModel(parent), session_(session), checkpoint_(session.checkpoint()) {
@@ -21,7 +54,8 @@ ChunkTableModel::ChunkTableModel(Session& session, QObject* parent)
 void ChunkTableModel::setChunks(std::vector<ChunkId> chunks) {
     beginResetModel();
     checkpoint_ = session_.checkpoint();
-    rows_ = std::move(chunks);
+    given_ = std::move(chunks);
+    rows_ = given_;
     endResetModel();
     if (sortColumn_ >= 0 && !rows_.empty()) sort(sortColumn_, sortOrder_);
 }
@@ -140,11 +174,11 @@ void ChunkTableModel::sort(int column, Qt::SortOrder order) {
     sortOrder_ = order;
     if (column < 0 || rows_.empty() || !checkpoint_) return;
     const Catalog& catalog = checkpoint_->catalog();
-    // One number a row, then a sort of plain pairs: a million rows in some 100 ms.
-    std::vector<std::pair<uint64_t, ChunkId>> keys;
+    // One number a row; equal ones stay as they were given.
+    std::vector<Keyed> keys;
     keys.reserve(rows_.size());
     TensorId t = 0;
-    for (const ChunkId c : rows_) {
+    for (const ChunkId c : given_) {
         if (!(catalog.firstChunk(t) <= c && c < catalog.endChunk(t))) t = catalog.tensorOf(c);
         const ChunkInfo info = catalog.chunk(t, c);
         uint64_t key = 0;
@@ -173,13 +207,11 @@ void ChunkTableModel::sort(int column, Qt::SortOrder order) {
         keys.emplace_back(key, c);
     }
     emit layoutAboutToBeChanged({}, QAbstractItemModel::VerticalSortHint);
-    if (order == Qt::AscendingOrder) {
-        std::sort(keys.begin(), keys.end());
-    } else {
-        std::sort(keys.begin(), keys.end(), [](const auto& a, const auto& b) {
-            return a.first != b.first ? a.first > b.first : a.second < b.second;
-        });
+    if (order == Qt::DescendingOrder) {
+        for (auto& [key, chunk] : keys)
+            key = ~key;
     }
+    sortByKey(keys);
     const QModelIndexList old = persistentIndexList();
     std::vector<ChunkId> held;
     for (const QModelIndex& index : old)

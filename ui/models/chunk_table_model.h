@@ -37,7 +37,7 @@ class ChunkTableModel : public QAbstractTableModel {
   private:
     Session& session_;
     CheckpointPtr checkpoint_;
-    std::vector<ChunkId> rows_;
+    std::vector<ChunkId> given_, rows_;  // as they came, as they are shown
     int sortColumn_ = -1;
     Qt::SortOrder sortOrder_ = Qt::AscendingOrder;
 };
