@@ -1,6 +1,7 @@
 #include "formats/paddle_dist/paddle_dist.h"
 
 #include "formats/paddle_dist/dist_reader.h"
+#include "formats/paddle_dist/dist_writer.h"
 #include "formats/paddle_dist/names.h"
 #include "formats/paddle_dist/save_reader.h"
 
@@ -20,6 +21,8 @@ class PaddleFormat final : public Format {
                              "paddle 3.3",
                              "safetensors in place of pickles",
                              "files of paddle.save, protocols 2 to 5"};
+        info_.writes = true;
+        info_.variants = paddle::writtenVariants();
         info_.shards = true;
         info_.nesting = true;
     }
@@ -33,6 +36,14 @@ class PaddleFormat final : public Format {
         if (source.entry.empty() || paddle::parseMetadataName(source.entry))
             return paddle::openDist(source, options);
         return paddle::openSave(source, options);
+    }
+
+    std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions&) const override {
+        return paddle::cannotHoldInPaddle(wanted);
+    }
+    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted,
+                                                 const WriteOptions& options) const override {
+        return paddle::layoutDist(wanted, options);
     }
 
   private:
