@@ -212,12 +212,28 @@ class GenuineCliTest : public QObject {
             QVERIFY2(got.contains(name), name.c_str());
             QVERIFY2(got[name] == want["sha256"], ("sha256 of " + name).c_str());
         }
+        if (c.expected.contains("saves")) checkSaves(c, path);
         if (!c.expected.contains("special")) return;
         for (const auto& [name, special] : c.expected["special"].items()) {
             for (const auto& [part, want] : special["parts"].items()) {
                 const std::string full = name + "#" + part;
                 QVERIFY2(got[full] == want["sha256"], ("sha256 of " + full).c_str());
             }
+        }
+    }
+
+    // Several saves in one directory: each by its id, where it was not overwritten.
+    void checkSaves(const GenuineCase& c, const QString& path) {
+        for (const json& save : c.expected["saves"]) {
+            const int id = save["kw"].value("unique_id", save["save"].get<int>());
+            if (!QFile::exists(path + QString("/%1.metadata").arg(id))) continue;
+            if (c.name.find("same_id") != std::string::npos && id == 0) continue;
+            const Outcome digest = runShardscope(
+                {"digest", path, "--variant", QString("id=%1").arg(id), "--algorithm", "sha256", "--json"});
+            QVERIFY2(digest.exitCode == 0, (digest.out + digest.err).c_str());
+            const json got = digest.json()["tensors"];
+            for (const auto& [name, want] : save["tensors"].items())
+                QVERIFY2(got[name] == want["sha256"], name.c_str());
         }
     }
 

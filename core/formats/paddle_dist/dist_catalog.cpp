@@ -48,9 +48,9 @@ class Builder {
         for (const FlatPath& path : m_.paths)
             paths[path.key] = &path;
         groupStored();
-        for (const TensorRows& tensor : m_.tensors) {
-            const auto path = paths.find(tensor.key);
-            SHARDSCOPE_TRY(addTensor(tensor, path == paths.end() ? nullptr : path->second));
+        for (uint32_t t = 0; t < m_.tensors.size(); ++t) {
+            const auto path = paths.find(m_.tensors[t].key);
+            SHARDSCOPE_TRY(addTensor(t, path == paths.end() ? nullptr : path->second));
         }
         noteOrphans();
         noteFiles();
@@ -103,36 +103,70 @@ class Builder {
         }
     }
 
-    static std::string placeKey(DimSpan offset, bool flat, FlatRange range) {
-        std::string key = bytesOf(offset);
-        if (flat) key += fmt::format("/{}:{}", range.start, range.stop);
-        return key;
-    }
-
+    // The entries of storage_metadata by tensor, in their order.
     void groupStored() {
-        for (uint32_t i = 0; i < m_.stored.size(); ++i) {
-            const StoredRow& row = m_.stored[i];
-            stored_[row.key][placeKey(m_.dimsOf(row.offset), row.flat, row.range)].push_back(i);
-        }
         storedUsed_.assign(m_.stored.size(), false);
+        for (const StoredRow& row : m_.stored)
+            anyReplicas_ = anyReplicas_ || row.replica != 0;
+        firstStored_.assign(m_.tensors.size() + 1, 0);
+        for (const StoredRow& row : m_.stored) {
+            if (row.tensor != kNone) ++firstStored_[row.tensor + 1];
+        }
+        for (size_t t = 0; t < m_.tensors.size(); ++t)
+            firstStored_[t + 1] += firstStored_[t];
+        storedOrder_.resize(firstStored_.back());
+        std::vector<uint32_t> next(firstStored_.begin(), firstStored_.end() - 1);
+        for (uint32_t i = 0; i < m_.stored.size(); ++i) {
+            if (m_.stored[i].tensor != kNone) storedOrder_[next[m_.stored[i].tensor]++] = i;
+        }
     }
 
-    std::vector<uint32_t> storedFor(const std::string& key, const ShardRow& row) {
-        const auto tensor = stored_.find(key);
-        if (tensor == stored_.end()) return {};
-        const auto place = tensor->second.find(placeKey(m_.dimsOf(row.offset), row.flat, row.range));
-        if (place == tensor->second.end()) return {};
-        std::vector<uint32_t> rows;
-        for (const uint32_t i : place->second) {
-            const StoredRow& stored = m_.stored[i];
-            if (stored.shape && !std::ranges::equal(m_.dimsOf(*stored.shape), m_.dimsOf(row.shape))) continue;
-            rows.push_back(i);
-            storedUsed_[i] = true;
+    bool belongs(const StoredRow& stored, const ShardRow& row) const {
+        if (stored.flat != row.flat || (row.flat && !(stored.range == row.range))) return false;
+        if (!std::ranges::equal(m_.dimsOf(stored.offset), m_.dimsOf(row.offset))) return false;
+        return !stored.shape || std::ranges::equal(m_.dimsOf(*stored.shape), m_.dimsOf(row.shape));
+    }
+
+    // The entries for a piece, the main copy first. Both tables are as a rule in the same order, so the
+    // search begins where the last one ended.
+    const std::vector<uint32_t>& storedFor(uint32_t tensor, const ShardRow& row) {
+        found_.clear();
+        const uint32_t begin = firstStored_[tensor], count = firstStored_[tensor + 1] - begin;
+        if (count == 0) return found_;
+        if (cursorTensor_ != tensor) {
+            cursorTensor_ = tensor;
+            cursor_ = 0;
+            byOffset_.clear();
         }
-        // The main copy first.
-        std::stable_sort(rows.begin(), rows.end(),
+        const auto look = [&](uint32_t k) {
+            const uint32_t i = storedOrder_[begin + k];
+            if (!belongs(m_.stored[i], row)) return false;
+            found_.push_back(i);
+            storedUsed_[i] = true;
+            return true;
+        };
+        cursor_ %= count;
+        uint32_t at = cursor_;
+        while (at < count && look(at))
+            ++at;
+        if (!found_.empty()) {
+            cursor_ = at;
+            // Replicas elsewhere are rare; entries that say which replica they are stand together or are few.
+            if (!anyReplicas_) return found_;
+        }
+        // Elsewhere, by offset.
+        if (byOffset_.empty()) {
+            for (uint32_t k = 0; k < count; ++k)
+                byOffset_[bytesOf(m_.dimsOf(m_.stored[storedOrder_[begin + k]].offset))].push_back(k);
+        }
+        found_.clear();
+        if (const auto place = byOffset_.find(bytesOf(m_.dimsOf(row.offset))); place != byOffset_.end()) {
+            for (const uint32_t k : place->second)
+                look(k);
+        }
+        std::stable_sort(found_.begin(), found_.end(),
                          [&](uint32_t a, uint32_t b) { return m_.stored[a].replica < m_.stored[b].replica; });
-        return rows;
+        return found_;
     }
 
     // The tensor's shape: as its pieces say, else as far as they reach. Nullopt when they contradict each
@@ -186,12 +220,13 @@ class Builder {
         return shape;
     }
 
-    Status addTensor(const TensorRows& tensor, const FlatPath* path) {
+    Status addTensor(uint32_t number, const FlatPath* path) {
+        const TensorRows& tensor = m_.tensors[number];
         if (tensor.rows.empty()) {
             parts_.leftOut.insert(tensor.key);
             return {};
         }
-        const auto dtype = dtypeOf(tensor);
+        const auto dtype = dtypeOf(number);
         const auto shape = shapeOf(tensor);
         if (!dtype || !shape) {
             parts_.leftOut.insert(tensor.key);
@@ -208,11 +243,12 @@ class Builder {
         info.role = roleOf(tensor.key);
         SHARDSCOPE_TRY(builder_.addTensor(info));
         for (const ShardRow& row : tensor.rows)
-            SHARDSCOPE_TRY(addRow(tensor.key, info, row));
+            SHARDSCOPE_TRY(addRow(number, info, row));
         return {};
     }
 
-    Status addRow(const std::string& key, const TensorInfo& info, const ShardRow& row) {
+    Status addRow(uint32_t number, const TensorInfo& info, const ShardRow& row) {
+        const std::string& key = info.name;
         const DimSpan offset = m_.dimsOf(row.offset);
         const DimSpan claimed = m_.dimsOf(row.shape);
         Dims lengths(claimed.begin(), claimed.end());
@@ -228,7 +264,7 @@ class Builder {
             empty = empty || lengths[k] <= 0;
         }
         if (empty && info.shape.size() > 0 && elementCount(info.shape) > 0) {
-            storedFor(key, row);  // its entry is no orphan
+            (void)storedFor(number, row);  // its entry is no orphan
             return {};
         }
         if (!row.global && !row.flat) {
@@ -264,7 +300,7 @@ class Builder {
                 .ofTensor(key);
         if (chunk.flat) elements = chunk.flat->stop - chunk.flat->start;
         chunk.length = dtypeByteCount(info.dtype, static_cast<uint64_t>(elements)).value_or(UINT64_MAX);
-        const std::vector<uint32_t> rows = storedFor(key, row);
+        const std::vector<uint32_t>& rows = storedFor(number, row);
         if (rows.empty() && elements > 0) {
             addNote(missingRows_,
                     {"meta.inconsistent", Severity::error,
@@ -288,7 +324,8 @@ class Builder {
         return builder_.addChunk(chunk);
     }
 
-    std::optional<DType> dtypeOf(const TensorRows& tensor) {
+    std::optional<DType> dtypeOf(uint32_t number) {
+        const TensorRows& tensor = m_.tensors[number];
         std::optional<DType> dtype;
         for (const ShardRow& row : tensor.rows) {
             if (row.dtype == kNone) continue;
@@ -314,7 +351,7 @@ class Builder {
         if (dtype) return dtype;
         // The metadata of 2.6 names no dtypes: the arrays themselves tell.
         for (const ShardRow& row : tensor.rows) {
-            for (const uint32_t i : storedFor(tensor.key, row)) {
+            for (const uint32_t i : storedFor(number, row)) {
                 const std::string& path = m_.files[m_.stored[i].file];
                 if (builder_.file(fileIds_[m_.stored[i].file]).state != FileInfo::State::present) continue;
                 const auto index = input_.files.index(path);
@@ -332,13 +369,17 @@ class Builder {
 
     void noteOrphans() {
         for (uint32_t i = 0; i < m_.stored.size(); ++i) {
-            if (storedUsed_[i] || parts_.leftOut.contains(m_.stored[i].key)) continue;
+            if (storedUsed_[i]) continue;
+            const StoredRow& row = m_.stored[i];
+            const std::string& key =
+                row.tensor == kNone ? m_.strangers[row.stranger] : m_.tensors[row.tensor].key;
+            if (parts_.leftOut.contains(key)) continue;
             addNote(orphans_,
                     {"meta.inconsistent", Severity::warning,
-                     fmt::format("storage_metadata has an entry for '{}' at {}, which is no piece of this "
-                                 "checkpoint",
-                                 m_.stored[i].key, formatDims(m_.dimsOf(m_.stored[i].offset))),
-                     metadataName_, m_.stored[i].key, std::nullopt});
+                     fmt::format(
+                         "storage_metadata has an entry for '{}' at {}, which is no piece of this checkpoint",
+                         key, formatDims(m_.dimsOf(row.offset))),
+                     metadataName_, key, std::nullopt});
         }
         for (const auto& [count, what] :
              {std::pair{missingRows_, "pieces without an entry in storage_metadata"},
@@ -428,9 +469,9 @@ class Builder {
     // What do files hold that nothing refers to?
     void noteStale() {
         if (unreferenced_.empty()) return;
-        std::unordered_map<std::string_view, const TensorRows*> tensors;
-        for (const TensorRows& tensor : m_.tensors)
-            tensors[tensor.key] = &tensor;
+        std::unordered_map<std::string_view, uint32_t> tensors;
+        for (uint32_t t = 0; t < m_.tensors.size(); ++t)
+            tensors[m_.tensors[t].key] = t;
         const FindKnown known = [&](const std::string& key) -> std::optional<KnownTensor> {
             const auto found = tensors.find(key);
             if (found == tensors.end()) return std::nullopt;
@@ -438,9 +479,9 @@ class Builder {
             out.generation = m_.generation;
             out.shapeGiven = parts_.shapesGiven;
             out.ignored = parts_.leftOut.contains(key);
-            for (const ShardRow& row : found->second->rows) {
+            for (const ShardRow& row : m_.tensors[found->second].rows) {
                 const DimSpan lengths = m_.dimsOf(row.shape);
-                const auto stored = storedFor(key, row);
+                const auto& stored = storedFor(found->second, row);
                 out.pieces.push_back({Dims(lengths.begin(), lengths.end()), row.flat,
                                       stored.empty() ? std::string() : m_.files[m_.stored[stored[0]].file]});
             }
@@ -488,8 +529,12 @@ class Builder {
     DistParts parts_;
     std::string metadataName_;
     std::vector<FileId> fileIds_;
-    std::unordered_map<std::string, std::unordered_map<std::string, std::vector<uint32_t>>> stored_;
+    std::vector<uint32_t> firstStored_, storedOrder_;  // entries of storage_metadata by tensor
     std::vector<bool> storedUsed_;
+    bool anyReplicas_ = false;
+    uint32_t cursorTensor_ = kNone, cursor_ = 0;
+    std::unordered_map<std::string, std::vector<uint32_t>> byOffset_;  // of the tensor at the cursor
+    std::vector<uint32_t> found_;
     std::vector<Unreferenced> unreferenced_;
     ChunkId chunks_ = 0;
     uint32_t highestRank_ = kNone;

@@ -1,6 +1,7 @@
 #include "formats/paddle_dist/metadata.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <unordered_map>
 
@@ -25,19 +26,21 @@ bool isMetadataModule(std::string_view module) {
 
 class Decoder {
   public:
-    explicit Decoder(const Pickle& pickle) : pickle_(pickle), g_(pickle.graph) {}
+    explicit Decoder(const Pickle& pickle)
+        : pickle_(pickle), g_(pickle.graph), known_(g_.size(), 0), dims_(g_.size(), kNone) {}
 
     Result<Metadata> run() {
         out_.protocol = pickle_.protocol;
         const NodeId root = pickle_.root;
-        if (!isInstance(root, "Metadata"))
+        Fields fields;
+        if (!fieldsOf(root, Class::metadata, fields))
             return damaged("the pickle holds no Metadata of paddle.distributed", 0);
         out_.flexModule =
             g_.globalModule(g_.object(root).callable).find("flex_checkpoint") != std::string_view::npos;
         noteGlobals();
-        SHARDSCOPE_TRY(readTensors(field(root, "state_dict_metadata")));
-        SHARDSCOPE_TRY(readStored(field(root, "storage_metadata")));
-        const NodeId paths = field(root, "flat_mapping");
+        SHARDSCOPE_TRY(readTensors(get(fields, Field::stateDict)));
+        SHARDSCOPE_TRY(readStored(get(fields, Field::storage)));
+        const NodeId paths = get(fields, Field::mapping);
         readPaths(paths);
         if (anyReplica_) {
             out_.generation = Generation::flex3;
@@ -52,25 +55,87 @@ class Decoder {
     }
 
   private:
-    bool isInstance(NodeId node, std::string_view name) const {
-        if (node == kNoNode || g_.kind(node) != ValueKind::object) return false;
-        const NodeId callable = g_.object(node).callable;
-        return g_.kind(callable) == ValueKind::global && g_.globalName(callable) == name &&
-               isMetadataModule(g_.globalModule(callable));
-    }
-    // kNoNode when the instance has no such field.
-    NodeId field(NodeId instance, std::string_view name) const {
-        NodeId state = g_.object(instance).state;
-        if (state == kNoNode) return kNoNode;
-        if (g_.kind(state) == ValueKind::tuple) {
-            // (fields, slots) of classes with slots.
-            for (NodeId part : g_.items(state)) {
-                if (const NodeId found = g_.find(part, name); found != kNoNode) return found;
-            }
-            return kNoNode;
+    // What is known of a node that many rows share: a class, the name of a field, the key of a tensor. The
+    // nodes are shared because the pickler memoizes them; where they are not, it only takes longer.
+    enum class Class : uint8_t { unknown, none, metadata, tensorMetadata, tensorIndex };
+    enum class Field : uint8_t {
+        unknown,
+        none,
+        offset,
+        shape,
+        dtype,
+        global,
+        isFlat,
+        range,
+        key,
+        replica,
+        stateDict,
+        storage,
+        mapping,
+        count
+    };
+    using Fields = std::array<NodeId, static_cast<size_t>(Field::count)>;
+
+    Class classOf(NodeId callable) {
+        if (g_.kind(callable) != ValueKind::global) return Class::none;
+        auto known = static_cast<Class>(known_[callable]);
+        if (known == Class::unknown) {
+            const std::string_view name = g_.globalName(callable);
+            known = !isMetadataModule(g_.globalModule(callable)) ? Class::none
+                    : name == "Metadata"                         ? Class::metadata
+                    : name == "LocalTensorMetadata"              ? Class::tensorMetadata
+                    : name == "LocalTensorIndex"                 ? Class::tensorIndex
+                                                                 : Class::none;
+            known_[callable] = static_cast<uint8_t>(known);
         }
-        return g_.find(state, name);
+        return known;
     }
+    Field fieldOf(NodeId key) {
+        if (g_.kind(key) != ValueKind::text) return Field::none;
+        auto known = static_cast<Field>(known_[key]);
+        if (known == Field::unknown) {
+            constexpr std::pair<std::string_view, Field> names[] = {{"global_offset", Field::offset},
+                                                                    {"local_shape", Field::shape},
+                                                                    {"dtype", Field::dtype},
+                                                                    {"global_shape", Field::global},
+                                                                    {"is_flattened", Field::isFlat},
+                                                                    {"flattened_range", Field::range},
+                                                                    {"tensor_key", Field::key},
+                                                                    {"replica_id", Field::replica},
+                                                                    {"state_dict_metadata", Field::stateDict},
+                                                                    {"storage_metadata", Field::storage},
+                                                                    {"flat_mapping", Field::mapping}};
+            known = Field::none;
+            for (const auto& [name, field] : names) {
+                if (g_.text(key) == name) known = field;
+            }
+            known_[key] = static_cast<uint8_t>(known);
+        }
+        return known;
+    }
+    // False when the node is no instance of the class. Fields that it does not have are kNoNode.
+    bool fieldsOf(NodeId node, Class wanted, Fields& fields) {
+        if (node == kNoNode || g_.kind(node) != ValueKind::object ||
+            classOf(g_.object(node).callable) != wanted)
+            return false;
+        fields.fill(kNoNode);
+        const NodeId state = g_.object(node).state;
+        const auto take = [&](NodeId mapping) {
+            const auto pairs = g_.pairs(mapping);
+            for (size_t i = 0; i + 1 < pairs.size(); i += 2)
+                fields[static_cast<size_t>(fieldOf(pairs[i]))] = pairs[i + 1];
+        };
+        if (state != kNoNode && g_.kind(state) == ValueKind::tuple) {
+            // (fields, slots) of classes with slots.
+            for (NodeId part : g_.items(state))
+                take(part);
+        } else if (state != kNoNode) {
+            take(state);
+        }
+        return true;
+    }
+    static NodeId get(const Fields& fields, Field field) { return fields[static_cast<size_t>(field)]; }
+
     bool isNone(NodeId node) const { return node == kNoNode || g_.kind(node) == ValueKind::none; }
     bool isTrue(NodeId node) const {
         return node != kNoNode && g_.kind(node) == ValueKind::boolean && g_.boolean(node);
@@ -106,8 +171,9 @@ class Decoder {
                              fmt::format("{} has {} dimensions, more than the {} that are read", what,
                                          items.size(), kMaxRank));
         }
-        if (const auto it = knownDims_.find(node); it != knownDims_.end()) return it->second;
-        const DimsAt where{out_.dims.size(), static_cast<uint32_t>(items.size())};
+        const auto rank = static_cast<uint32_t>(items.size());
+        if (dims_[node] != kNone) return DimsAt{dims_[node], rank};
+        const DimsAt where{out_.dims.size(), rank};
         for (NodeId item : items) {
             const auto value = integer(item);
             if (!value) return damaged(fmt::format("{} holds something else than integers", what));
@@ -116,7 +182,7 @@ class Decoder {
             out_.dims.push_back(*value);
         }
         // Tuples are often shared between rows.
-        knownDims_.emplace(node, where);
+        if (where.at < kNone) dims_[node] = static_cast<uint32_t>(where.at);
         return where;
     }
 
@@ -138,27 +204,35 @@ class Decoder {
 
     uint32_t intern(std::string_view text, std::vector<std::string>& list,
                     std::unordered_map<std::string, uint32_t>& known) {
+        uint32_t& last = &list == &out_.dtypes  ? lastDType_
+                         : &list == &out_.files ? lastFile_
+                                                : lastStranger_;
+        // As a rule the text of the row before.
+        if (!list.empty() && last < list.size() && list[last] == text) return last;
         const auto [it, fresh] = known.try_emplace(std::string(text), static_cast<uint32_t>(list.size()));
         if (fresh) list.emplace_back(text);
-        return it->second;
+        last = it->second;
+        return last;
     }
 
     Result<ShardRow> shard(NodeId node) {
-        if (!isInstance(node, "LocalTensorMetadata")) return damaged("a piece is no LocalTensorMetadata");
+        Fields fields;
+        if (!fieldsOf(node, Class::tensorMetadata, fields))
+            return damaged("a piece is no LocalTensorMetadata");
         ShardRow row;
-        SHARDSCOPE_ASSIGN(row.offset, dims(field(node, "global_offset"), "the offset of a piece"));
-        SHARDSCOPE_ASSIGN(row.shape, dims(field(node, "local_shape"), "the shape of a piece"));
+        SHARDSCOPE_ASSIGN(row.offset, dims(get(fields, Field::offset), "the offset of a piece"));
+        SHARDSCOPE_ASSIGN(row.shape, dims(get(fields, Field::shape), "the shape of a piece"));
         if (row.offset.rank != row.shape.rank) {
             return damaged(fmt::format("a piece has the offset {} and the shape {}",
                                        formatDims(out_.dimsOf(row.offset)),
                                        formatDims(out_.dimsOf(row.shape))));
         }
-        if (const NodeId dtype = field(node, "dtype"); !isNone(dtype)) {
+        if (const NodeId dtype = get(fields, Field::dtype); !isNone(dtype)) {
             if (g_.kind(dtype) != ValueKind::text) return damaged("the dtype of a piece is no text");
             row.dtype = intern(g_.text(dtype), out_.dtypes, dtypeIds_);
             anyDtype_ = true;
         }
-        const NodeId global = field(node, "global_shape");
+        const NodeId global = get(fields, Field::global);
         anyGlobal_ = anyGlobal_ || global != kNoNode;
         if (!isNone(global)) {
             SHARDSCOPE_ASSIGN(row.global, dims(global, "the global shape of a piece"));
@@ -168,8 +242,8 @@ class Decoder {
                                            formatDims(out_.dimsOf(*row.global))));
             }
         }
-        const NodeId flat = field(node, "flattened_range");
-        if (isTrue(field(node, "is_flattened")) && !isNone(flat)) {
+        const NodeId flat = get(fields, Field::range);
+        if (isTrue(get(fields, Field::isFlat)) && !isNone(flat)) {
             row.flat = true;
             SHARDSCOPE_ASSIGN(row.range, range(flat));
         }
@@ -190,7 +264,6 @@ class Decoder {
         if (isNone(table)) return {};
         if (!g_.isMapping(table)) return damaged("state_dict_metadata is no dict");
         const auto pairs = g_.pairs(table);
-        std::unordered_map<std::string_view, size_t> places;
         out_.tensors.reserve(pairs.size() / 2);
         for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
             if (g_.kind(pairs[i]) != ValueKind::text)
@@ -199,7 +272,7 @@ class Decoder {
             const ValueKind kind = g_.kind(pairs[i + 1]);
             if (kind != ValueKind::list && kind != ValueKind::tuple)
                 return damaged("a tensor of state_dict_metadata has no list of pieces").ofTensor(key);
-            const auto [place, fresh] = places.try_emplace(key, out_.tensors.size());
+            const auto [place, fresh] = places_.try_emplace(key, static_cast<uint32_t>(out_.tensors.size()));
             if (fresh) out_.tensors.push_back({std::string(key), {}});
             TensorRows& tensor = out_.tensors[place->second];
             tensor.rows.clear();  // of a key that is set twice the last value counts
@@ -222,26 +295,35 @@ class Decoder {
         if (!g_.isMapping(table)) return damaged("storage_metadata is no dict");
         const auto pairs = g_.pairs(table);
         out_.stored.reserve(pairs.size() / 2);
+        NodeId lastKey = kNoNode;
+        uint32_t lastTensor = kNone;
         for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
             const NodeId index = pairs[i];
             StoredRow row;
+            Fields fields;
             NodeId key = kNoNode;
-            if (isInstance(index, "LocalTensorIndex")) key = field(index, "tensor_key");
+            if (fieldsOf(index, Class::tensorIndex, fields)) key = get(fields, Field::key);
             if (key == kNoNode || g_.kind(key) != ValueKind::text)
                 return damaged("an entry of storage_metadata is no LocalTensorIndex");
-            row.key = g_.text(key);
+            if (key != lastKey) {
+                const auto place = places_.find(g_.text(key));
+                lastTensor = place == places_.end() ? kNone : place->second;
+                lastKey = key;
+            }
+            row.tensor = lastTensor;
+            if (row.tensor == kNone) row.stranger = intern(g_.text(key), out_.strangers, strangerIds_);
             const auto fill = [&]() -> Status {
                 SHARDSCOPE_ASSIGN(row.offset,
-                                  dims(field(index, "global_offset"), "the offset of a stored piece"));
-                if (const NodeId shape = field(index, "local_shape"); !isNone(shape)) {
+                                  dims(get(fields, Field::offset), "the offset of a stored piece"));
+                if (const NodeId shape = get(fields, Field::shape); !isNone(shape)) {
                     SHARDSCOPE_ASSIGN(row.shape, dims(shape, "the shape of a stored piece"));
                 }
-                const NodeId flat = field(index, "flattened_range");
-                if (isTrue(field(index, "is_flattened")) && !isNone(flat)) {
+                const NodeId flat = get(fields, Field::range);
+                if (isTrue(get(fields, Field::isFlat)) && !isNone(flat)) {
                     row.flat = true;
                     SHARDSCOPE_ASSIGN(row.range, range(flat));
                 }
-                const NodeId replica = field(index, "replica_id");
+                const NodeId replica = get(fields, Field::replica);
                 anyReplica_ = anyReplica_ || replica != kNoNode;
                 row.replica = integer(replica).value_or(0);
                 if (g_.kind(pairs[i + 1]) != ValueKind::text)
@@ -250,7 +332,7 @@ class Decoder {
                 return {};
             };
             if (const Status filled = fill(); !filled.ok()) {
-                noteRow(filled.error().message + "; the entry is left out", row.key);
+                noteRow(filled.error().message + "; the entry is left out", g_.text(key));
                 continue;
             }
             out_.stored.push_back(std::move(row));
@@ -292,8 +374,11 @@ class Decoder {
     const Pickle& pickle_;
     const ValueGraph& g_;
     Metadata out_;
-    std::unordered_map<NodeId, DimsAt> knownDims_;
-    std::unordered_map<std::string, uint32_t> dtypeIds_, fileIds_;
+    std::vector<uint8_t> known_;  // by node: Class or Field
+    std::vector<uint32_t> dims_;  // by node: where its integers stand in Metadata::dims
+    std::unordered_map<std::string_view, uint32_t> places_;  // of tensors
+    std::unordered_map<std::string, uint32_t> dtypeIds_, fileIds_, strangerIds_;
+    uint32_t lastDType_ = 0, lastFile_ = 0, lastStranger_ = 0;
     size_t notedRows_ = 0;
     bool anyDtype_ = false, anyGlobal_ = false, anyReplica_ = false;
 };

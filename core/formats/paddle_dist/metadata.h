@@ -48,7 +48,8 @@ struct TensorRows {
 
 // An entry of storage_metadata: where a piece is stored.
 struct StoredRow {
-    std::string key;
+    uint32_t tensor = kNone;    // in Metadata::tensors
+    uint32_t stranger = kNone;  // in Metadata::strangers, where no tensor has the key
     DimsAt offset;
     std::optional<DimsAt> shape;
     bool flat = false;
@@ -67,7 +68,7 @@ struct Metadata {
     bool flexModule = false;
     int protocol = 0;
     std::vector<int64_t> dims;
-    std::vector<std::string> dtypes, files;
+    std::vector<std::string> dtypes, files, strangers;
     std::vector<TensorRows> tensors;
     std::vector<StoredRow> stored;
     std::vector<FlatPath> paths;
