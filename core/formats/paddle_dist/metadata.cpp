@@ -10,6 +10,7 @@
 #include "encoding/numpy_array.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_globals.h"
+#include "formats/paddle_dist/metadata_fast.h"
 
 namespace shardscope::paddle {
 
@@ -18,11 +19,6 @@ namespace {
 constexpr std::string_view kOldModule = "paddle.distributed.checkpoint.metadata";
 constexpr std::string_view kFlexModule = "paddle.distributed.flex_checkpoint.dcp.metadata";
 constexpr size_t kMaxNotes = 100;
-
-bool isMetadataModule(std::string_view module) {
-    return module == kOldModule || module == kFlexModule ||
-           (module.starts_with("paddle.distributed.") && module.ends_with(".metadata"));
-}
 
 class Decoder {
   public:
@@ -42,15 +38,9 @@ class Decoder {
         SHARDSCOPE_TRY(readStored(get(fields, Field::storage)));
         const NodeId paths = get(fields, Field::mapping);
         readPaths(paths);
-        if (anyReplica_) {
-            out_.generation = Generation::flex3;
-        } else if (anyGlobal_ || (out_.flexModule && out_.tensors.empty())) {
-            out_.generation = Generation::flex2;
-        } else if (anyDtype_ || (out_.flexModule && !out_.tensors.empty())) {
-            out_.generation = Generation::v1;
-        } else {
-            out_.generation = paths != kNoNode ? Generation::v0b : Generation::v0a;
-        }
+        seen_.mapping = paths != kNoNode;
+        seen_.tensors = !out_.tensors.empty();
+        out_.generation = generationOf(seen_, out_.flexModule);
         return std::move(out_);
     }
 
@@ -230,10 +220,10 @@ class Decoder {
         if (const NodeId dtype = get(fields, Field::dtype); !isNone(dtype)) {
             if (g_.kind(dtype) != ValueKind::text) return damaged("the dtype of a piece is no text");
             row.dtype = intern(g_.text(dtype), out_.dtypes, dtypeIds_);
-            anyDtype_ = true;
+            seen_.dtype = true;
         }
         const NodeId global = get(fields, Field::global);
-        anyGlobal_ = anyGlobal_ || global != kNoNode;
+        seen_.global = seen_.global || global != kNoNode;
         if (!isNone(global)) {
             SHARDSCOPE_ASSIGN(row.global, dims(global, "the global shape of a piece"));
             if (row.global->rank != row.shape.rank) {
@@ -324,7 +314,7 @@ class Decoder {
                     SHARDSCOPE_ASSIGN(row.range, range(flat));
                 }
                 const NodeId replica = get(fields, Field::replica);
-                anyReplica_ = anyReplica_ || replica != kNoNode;
+                seen_.replica = seen_.replica || replica != kNoNode;
                 row.replica = integer(replica).value_or(0);
                 if (g_.kind(pairs[i + 1]) != ValueKind::text)
                     return damaged("a stored piece has no file name");
@@ -380,10 +370,23 @@ class Decoder {
     std::unordered_map<std::string, uint32_t> dtypeIds_, fileIds_, strangerIds_;
     uint32_t lastDType_ = 0, lastFile_ = 0, lastStranger_ = 0;
     size_t notedRows_ = 0;
-    bool anyDtype_ = false, anyGlobal_ = false, anyReplica_ = false;
+    SeenFields seen_;
 };
 
 }  // namespace
+
+bool isMetadataModule(std::string_view module) {
+    return module == kOldModule || module == kFlexModule ||
+           (module.starts_with("paddle.distributed.") && module.ends_with(".metadata"));
+}
+
+Generation generationOf(const SeenFields& seen, bool flexModule) {
+    if (seen.replica) return Generation::flex3;
+    if (seen.global || (flexModule && !seen.tensors)) return Generation::flex2;
+    // The first flex releases have the fields of 3.0.
+    if (seen.dtype || flexModule) return Generation::v1;
+    return seen.mapping ? Generation::v0b : Generation::v0a;
+}
 
 std::string_view generationName(Generation generation) {
     constexpr std::string_view names[] = {"v0a", "v0b", "v1", "flex-v2", "flex-v3"};
@@ -397,6 +400,11 @@ std::string_view generationWriter(Generation generation) {
 }
 
 Result<Metadata> decodeMetadata(std::span<const std::byte> bytes, const Limits& limits) {
+    if (auto plain = decodeMetadataFast(bytes, limits)) return std::move(*plain);
+    return decodeMetadataSlow(bytes, limits);
+}
+
+Result<Metadata> decodeMetadataSlow(std::span<const std::byte> bytes, const Limits& limits) {
     PickleLimits pickleLimits;
     pickleLimits.textBytes = limits.pickleText;
     SHARDSCOPE_ASSIGN(const Pickle pickle, decodePickle(bytes, pickleLimits));

@@ -81,6 +81,8 @@ struct Metadata {
 Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop);
 // The same on bytes in memory.
 Result<Metadata> decodeMetadata(std::span<const std::byte> bytes, const Limits& limits);
+// The general decoder, which decodeMetadata() uses for what is not as Paddle writes it.
+Result<Metadata> decodeMetadataSlow(std::span<const std::byte> bytes, const Limits& limits);
 
 // Whether bytes from the start of a file are those of such a metadata file.
 bool looksLikeMetadata(std::string_view first);

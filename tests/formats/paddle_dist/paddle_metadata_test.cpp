@@ -5,6 +5,7 @@
 #include <random>
 
 #include "formats/paddle_dist/metadata.h"
+#include "formats/paddle_dist/metadata_fast.h"
 #include "formats/paddle_dist/paddle_dist.h"
 #include "pickles.h"
 #include "support/genuine.h"
@@ -34,6 +35,37 @@ Files halves(const std::string& id = "0", float first = 0) {
                                               true)},
             {"0_" + id + ".distcp", stateDict({{"w", {2, 2}, floats(4, first)}})},
             {"1_" + id + ".distcp", stateDict({{"w", {2, 2}, floats(4, first + 4)}})}};
+}
+
+// What a metadata says, as text.
+std::string dump(const paddle::Metadata& m) {
+    std::string out(paddle::generationName(m.generation));
+    out += m.flexModule ? " flex\n" : "\n";
+    const auto dims = [&](const std::optional<paddle::DimsAt>& where) {
+        return where ? formatDims(m.dimsOf(*where)) : std::string("-");
+    };
+    const auto range = [](bool flat, FlatRange r) {
+        return flat ? std::to_string(r.start) + ":" + std::to_string(r.stop) : std::string("whole");
+    };
+    for (const auto& tensor : m.tensors) {
+        out += tensor.key + "\n";
+        for (const auto& row : tensor.rows) {
+            out += "  " + dims(row.offset) + dims(row.shape) + dims(row.global) + range(row.flat, row.range) +
+                   (row.dtype == kNone ? "?" : m.dtypes[row.dtype]) + "\n";
+        }
+    }
+    for (const auto& row : m.stored) {
+        out += (row.tensor == kNone ? m.strangers[row.stranger] : m.tensors[row.tensor].key) +
+               dims(row.offset) + dims(row.shape) + range(row.flat, row.range) + std::to_string(row.replica) +
+               m.files[row.file] + "\n";
+    }
+    for (const auto& path : m.paths) {
+        out += path.key + " =";
+        for (const auto& part : path.parts)
+            out += " " + part;
+        out += "\n";
+    }
+    return out;
 }
 
 // Whatever opens has chunks inside their files.
@@ -232,6 +264,34 @@ class PaddleMetadataTest : public QObject {
             QVERIFY(reader.ok());
             QVERIFY(hasNote((*reader)->catalog().notes(), "meta.inconsistent", "left out"));
         }
+    }
+
+    // The way of plain metadata says what the general decoder says, or leaves it to that.
+    void bothDecodersAgree() {
+        std::mt19937 random(3);
+        size_t plain = 0;
+        for (const GenuineCase& c : genuineCases("paddle_dist")) {
+            const std::string whole = genuineFile(c.name + "/ckpt/0.metadata");
+            const auto fast = paddle::decodeMetadataFast(std::as_bytes(std::span(whole)), {});
+            // All that Paddle wrote, of every generation, is plain.
+            QVERIFY2(fast.has_value() == paddle::decodeMetadataSlow(std::as_bytes(std::span(whole)), {}).ok(),
+                     c.name.c_str());
+            if (!fast) continue;
+            ++plain;
+            QCOMPARE(dump(*fast),
+                     dump(paddle::decodeMetadataSlow(std::as_bytes(std::span(whole)), {}).value()));
+            for (int round = 0; round < 1500; ++round) {
+                std::string damaged = whole;
+                for (int n = 0; n <= round % 3; ++n)
+                    damaged[random() % damaged.size()] = static_cast<char>(random());
+                const auto again = paddle::decodeMetadataFast(std::as_bytes(std::span(damaged)), {});
+                if (!again) continue;
+                const auto slow = paddle::decodeMetadataSlow(std::as_bytes(std::span(damaged)), {});
+                QVERIFY2(slow.ok(), slow.ok() ? "" : describe(slow.error()).c_str());
+                QCOMPARE(dump(*again), dump(*slow));
+            }
+        }
+        QVERIFY(plain > 20);
     }
 
     void everyTruncation_data() {
