@@ -26,6 +26,7 @@ bool Context::progressBar() const {
 CheckpointOptions Context::openOptions() const {
     CheckpointOptions options;
     options.format = format;
+    options.open.variant = variant;
     options.io = io;
     options.open.stop = stop;
     return options;
@@ -39,6 +40,12 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
     verb.add_flag("--json", context.json, "One JSON document on stdout, errors included");
     verb.add_option("--format", context.format, "Take the source as this format instead of detecting it")
         ->type_name("NAME");
+    // Verbs that write have an option of that name, which takes the source's variants too.
+    if (!verb.get_option_no_throw("--variant")) {
+        verb.add_option("--variant", context.variant,
+                        "Which of several checkpoints in one directory (id=N, for Paddle's)")
+            ->type_name("KEY=VALUE");
+    }
     static const std::map<std::string, ColorMode> colors{
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
     verb.add_option("--color", context.color, "Colours: auto, always or never (NO_COLOR is respected)")

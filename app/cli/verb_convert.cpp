@@ -197,8 +197,16 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
                          "Format to write (default: the source's); 'shardscope formats' lists them")
             ->type_name("FORMAT")
             ->group(target);
-    verb->add_option("--variant", request.variant, "Variant of the format, where it has several")
+    verb->add_option_function<std::vector<std::string>>(
+            "--variant",
+            [&request, &context](const std::vector<std::string>& words) {
+                // A target's variant is a name; KEY=VALUE says which checkpoint of the source is meant.
+                for (const std::string& word : words)
+                    (word.find('=') == std::string::npos ? request.variant : context.variant) = word;
+            },
+            "Variant of the format, where it has several; id=N chooses a save of a Paddle source")
         ->type_name("NAME")
+        ->allow_extra_args(false)
         ->group(target);
     verb->add_option_function<std::string>(
             "--max-file-size",

@@ -48,14 +48,16 @@ Result<Pickle> decodePickle(std::span<const std::byte> bytes, const PickleLimits
 // nodes are memoized. Errors: unsupported (naming the value) for what cannot be written; limit for depth.
 Result<std::string> encodePickle(const Value& value);
 
-// A protocol-2 stream that is put together piece by piece, for pickles that are not held as a Value
-// (torch's data.pkl with its storages, DCP's .metadata). Memo indices are the caller's: put() returns one.
+// A stream that is put together piece by piece, for pickles that are not held as a Value (torch's data.pkl
+// with its storages, DCP's .metadata, Paddle's files of arrays). Memo indices are the caller's: put() returns
+// one.
 class PickleWriter {
   public:
     // python: byte for byte what CPython's pickler writes. weightsOnly: the same, except that empty bytes are
-    // spelled in a way that torch.load(weights_only=True) accepts.
-    enum class For : uint8_t { python, weightsOnly };
-    explicit PickleWriter(For reader = For::python);  // writes PROTO 2
+    // spelled in a way that torch.load(weights_only=True) accepts. python3: protocol 4, for readers of Python
+    // 3 only; bytes are bytes, globals keep their names.
+    enum class For : uint8_t { python, weightsOnly, python3 };
+    explicit PickleWriter(For reader = For::python);  // writes PROTO
 
     void none();
     void boolean(bool value);
@@ -63,6 +65,8 @@ class PickleWriter {
     void real(double value);
     void text(std::string_view utf8);
     void bytes(std::string_view bytes);  // as protocol 2 spells them: _codecs.encode(text, "latin1")
+    // python3 only: the start of a bytes value whose `length` bytes the caller puts behind it.
+    void beginBytes(uint64_t length);
     void global(std::string_view module,
                 std::string_view name);  // builtins become __builtin__, as Python 2 calls them
     // As global() and put(), or get() when this writer has written it before.
@@ -74,7 +78,8 @@ class PickleWriter {
     void tuple2();
     void tuple3();
     void emptyTuple();
-    // Around the `size` items of a tuple: the shortest opcodes for that size, as CPython's pickler chooses them.
+    // Around the `size` items of a tuple: the shortest opcodes for that size, as CPython's pickler chooses
+    // them.
     void beginTuple(size_t size);
     void endTuple(size_t size);
     void emptyList();
@@ -87,6 +92,7 @@ class PickleWriter {
     void newObject();
     void build();
     void persistentId();
+    void pop();
     uint32_t put();  // memoizes the top of the stack
     void get(uint32_t memo);
     // Any inert value, as CPython's pickler writes it. Errors as encodePickle; what was written before the

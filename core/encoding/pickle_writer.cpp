@@ -41,7 +41,7 @@ std::pair<std::string_view, std::string_view> python2Name(std::string_view modul
 
 PickleWriter::PickleWriter(For reader) : reader_(reader) {
     code(out_, PickleOpcode::proto);
-    out_ += '\2';
+    out_ += reader_ == For::python3 ? '\4' : '\2';
 }
 
 void PickleWriter::none() {
@@ -85,6 +85,11 @@ void PickleWriter::text(std::string_view utf8) {
 }
 
 void PickleWriter::bytes(std::string_view value) {
+    if (reader_ == For::python3) {
+        beginBytes(value.size());
+        out_ += value;
+        return;
+    }
     if (value.empty() && reader_ == For::python) {
         memoGlobal("builtins", "bytes");
         emptyTuple();
@@ -99,8 +104,22 @@ void PickleWriter::bytes(std::string_view value) {
     reduce();
 }
 
+void PickleWriter::beginBytes(uint64_t length) {
+    if (length <= UINT8_MAX) {
+        code(out_, PickleOpcode::shortBinBytes);
+        little(out_, static_cast<uint8_t>(length));
+    } else if (length <= UINT32_MAX) {
+        code(out_, PickleOpcode::binBytes);
+        little(out_, static_cast<uint32_t>(length));
+    } else {
+        code(out_, PickleOpcode::binBytes8);
+        little(out_, length);
+    }
+}
+
 void PickleWriter::global(std::string_view module, std::string_view name) {
-    const auto [module2, name2] = python2Name(module, name);
+    const auto [module2, name2] =
+        reader_ == For::python3 ? std::pair(module, name) : python2Name(module, name);
     code(out_, PickleOpcode::global);
     out_ += module2;
     out_ += '\n';
@@ -186,6 +205,9 @@ void PickleWriter::build() {
 }
 void PickleWriter::persistentId() {
     code(out_, PickleOpcode::binPersId);
+}
+void PickleWriter::pop() {
+    code(out_, PickleOpcode::pop);
 }
 
 uint32_t PickleWriter::put() {

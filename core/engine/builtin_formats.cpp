@@ -1,6 +1,7 @@
 // The one list of formats. A new format is one line here.
 #include "engine/engine.h"
 #include "formats/dcp/dcp.h"
+#include "formats/paddle_dist/paddle_dist.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_save/torch_save.h"
 
@@ -9,6 +10,7 @@ namespace shardscope {
 const std::vector<const Format*>& builtinFormats() {
     static const std::vector<const Format*> formats = {
         &dcpFormat(),
+        &paddleFormat(),  // before safetensors, which its data files may be
         &safetensorsFormat(),
         &torchSaveFormat(),
     };
@@ -20,6 +22,7 @@ const Format* findFormat(std::string_view name) {
     if (name == "torch_save" || name == "torch.save" || name == "pt") name = "torch";
     if (name == "distcp" || name == "pytorch-dcp") name = "dcp";
     if (name == "hf" || name == "huggingface") name = "safetensors";
+    if (name == "paddle_dist" || name == "paddle_save" || name == "paddlepaddle") name = "paddle";
     for (const Format* format : builtinFormats()) {
         if (format->info().name == name) return format;
     }

@@ -84,6 +84,10 @@ class Reader {
     // The value of a non-tensor entry; a small read where it is not part of the metadata.
     virtual Result<Value> objectValue(ObjectId object) const = 0;
 
+    // What only the data files show, such as entries that the metadata does not know; for `validate`. Reads what
+    // surrounds the data of every file that can be read.
+    virtual Result<std::vector<Note>> fileNotes() const { return std::vector<Note>{}; }
+
     // Which files locate() would open; for change detection. Default: those of the catalog.
     virtual Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const = 0;
 };

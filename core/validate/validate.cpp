@@ -45,7 +45,7 @@ class Validation {
         report.level = options_.level;
         readable_.assign(catalog_.chunkCount(), true);
 
-        takeNotes();
+        takeNotes(catalog_.notes());
         checkFiles();
         SHARDSCOPE_TRY(checkTensors());
         checkRanks();
@@ -57,6 +57,8 @@ class Validation {
         }
         if (options_.level >= ValidateLevel::files) {
             SHARDSCOPE_TRY(locateChunks());
+            SHARDSCOPE_ASSIGN(const std::vector<Note> notes, reader_.fileNotes());
+            takeNotes(notes);
             SHARDSCOPE_TRY(readObjects());
             report.checked.emplace_back("what surrounds the data in the files against the metadata");
             report.checked.emplace_back("objects, and what their pickles name");
@@ -86,8 +88,8 @@ class Validation {
     static std::string missingCause(std::string_view file) { return fmt::format("{} is missing", file); }
     static std::string truncatedCause(std::string_view file) { return fmt::format("{} is cut off", file); }
 
-    void takeNotes() {
-        for (const Note& note : catalog_.notes()) {
+    void takeNotes(const std::vector<Note>& notes) {
+        for (const Note& note : notes) {
             if (!isValidationRule(note.rule)) continue;
             FindingExample example;
             example.tensor = note.tensor;

@@ -1,44 +1,15 @@
-"""What the peer tests share: the program, the genuine cases, and loading with the real framework."""
+"""What the peer tests with torch share: loading with the real framework, and comparing."""
 import glob
 import json
 import os
-import subprocess
-import sys
-import warnings
 
-warnings.filterwarnings("ignore")
-DATA = os.environ["SHARDSCOPE_TEST_DATA"]
-PROGRAM = os.environ["SHARDSCOPE"]
-sys.path.insert(0, os.path.join(DATA, "scripts"))
+from peercommon import DATA, PROGRAM, cases, shardscope  # noqa: F401
 
 import torch  # noqa: E402
 from check_with_torch import dcp_load_all, flatten_plain  # noqa: E402
 from fixture_common import TV, trec  # noqa: E402
 
 torch.set_num_threads(1)
-
-
-def shardscope(*words, expect=0):
-    """Runs the program with --json; returns its document."""
-    run = subprocess.run([PROGRAM, *words, "--json"], capture_output=True, text=True)
-    if run.returncode != expect:
-        raise AssertionError("%s: exit %d, not %d\n%s%s" % (" ".join(words), run.returncode, expect, run.stdout[-2000:], run.stderr[-2000:]))
-    return json.loads(run.stdout)
-
-
-def cases(family, only=""):
-    """(name, path to open, expected) of the undamaged genuine checkpoints."""
-    wanted = [o for o in only.split(",") if o]
-    for path in sorted(glob.glob(os.path.join(DATA, "genuine", family, "*", "expected.json"))):
-        name = os.path.basename(os.path.dirname(path))
-        if wanted and not any(o in name for o in wanted):
-            continue
-        with open(path, encoding="utf-8") as f:
-            expected = json.load(f)
-        if "findings" in expected and not name.endswith(("-inf", "-nan-block")):
-            continue
-        place = os.path.join(os.path.dirname(path), "ckpt")
-        yield name, os.path.join(place, expected["file"]) if "file" in expected else place, expected
 
 
 def load(kind, path):

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
-#include "formats/safetensors/header.h"
+#include "encoding/safetensors_header.h"
 #include "formats/safetensors/index_file.h"
 
 namespace shardscope::safetensors {
@@ -158,7 +158,7 @@ class Opener {
     Status readOne(const std::string& name) {
         SHARDSCOPE_TRY(options_.stop.poll());
         SHARDSCOPE_ASSIGN(auto file, source_.directory->openFile(name));
-        SHARDSCOPE_ASSIGN(Header header, readHeader(*file, options_.limits));
+        SHARDSCOPE_ASSIGN(Header header, readHeader(*file, options_.limits.safetensorsHeader));
         OpenFile open;
         open.name = name;
         open.set = parseSetName(name);

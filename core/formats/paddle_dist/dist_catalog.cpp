@@ -1,0 +1,550 @@
+#include "formats/paddle_dist/dist_catalog.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+
+namespace shardscope::paddle {
+
+namespace {
+
+constexpr size_t kMaxNotes = 100;  // of one kind
+
+std::string bytesOf(DimSpan dims) {
+    return {reinterpret_cast<const char*>(dims.data()), dims.size() * sizeof(int64_t)};
+}
+
+const DirectoryEntry* entryOf(const Source& source, std::string_view name) {
+    const auto it = std::find_if(source.entries.begin(), source.entries.end(),
+                                 [&](const DirectoryEntry& e) { return e.name == name; });
+    return it == source.entries.end() ? nullptr : &*it;
+}
+
+class Builder {
+  public:
+    explicit Builder(DistInput& input)
+        : input_(input),
+          m_(input.metadata),
+          builder_("paddle", std::string(generationName(m_.generation)),
+                   std::string(generationWriter(m_.generation))) {}
+
+    Result<DistParts> run() {
+        parts_.generation = m_.generation;
+        for (const TensorRows& tensor : m_.tensors) {
+            for (const ShardRow& row : tensor.rows)
+                parts_.shapesGiven = parts_.shapesGiven || row.global;
+        }
+        prepareFiles();
+        for (Note& note : input_.notes)
+            builder_.addNote(std::move(note));
+        for (Note& note : m_.notes) {
+            note.file = metadataName_;
+            builder_.addNote(std::move(note));
+        }
+        std::unordered_map<std::string_view, const FlatPath*> paths;
+        for (const FlatPath& path : m_.paths)
+            paths[path.key] = &path;
+        groupStored();
+        for (uint32_t t = 0; t < m_.tensors.size(); ++t) {
+            const auto path = paths.find(m_.tensors[t].key);
+            SHARDSCOPE_TRY(addTensor(t, path == paths.end() ? nullptr : path->second));
+        }
+        noteOrphans();
+        noteFiles();
+        builder_.setRankCount(highestRank_ == kNone ? 1 : highestRank_ + 1);
+        noteStale();
+        parts_.catalog = std::move(builder_).finish();
+        return std::move(parts_);
+    }
+
+  private:
+    void addNote(size_t& count, Note note) {
+        if (++count <= kMaxNotes) builder_.addNote(std::move(note));
+    }
+    void seeRank(uint32_t rank) {
+        if (rank != kNone && (highestRank_ == kNone || rank > highestRank_)) highestRank_ = rank;
+    }
+
+    void prepareFiles() {
+        metadataName_ = input_.saves.at(input_.id).metadata;
+        FileInfo about;
+        about.path = metadataName_;
+        about.size = input_.metadataSize;
+        about.metadata = true;
+        builder_.addFile(std::move(about));
+        for (const std::string& path : m_.files) {
+            FileInfo info;
+            info.path = path;
+            const auto name = parseDataName(path);
+            if (name) info.rank = name->rank;
+            if (const Status safe = checkRelativeName(path); !safe.ok()) {
+                info.state = FileInfo::State::wrongKind;
+                builder_.addNote({"security.path",
+                                  Severity::error,
+                                  fmt::format("the metadata refers to '{}': {}", path, safe.error().message),
+                                  metadataName_,
+                                  {},
+                                  std::nullopt});
+            } else if (const DirectoryEntry* entry = entryOf(input_.source, path)) {
+                info.size = entry->size;
+                if (entry->kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
+            } else if (auto stat = input_.source.directory->stat(path); stat.ok()) {
+                info.size = stat->size;
+                if (stat->kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
+            } else {
+                info.state = stat.error().code == ErrorCode::notFound ? FileInfo::State::missing
+                                                                      : FileInfo::State::wrongKind;
+            }
+            seeRank(info.rank);
+            fileIds_.push_back(builder_.addFile(std::move(info)));
+        }
+    }
+
+    // The entries of storage_metadata by tensor, in their order.
+    void groupStored() {
+        storedUsed_.assign(m_.stored.size(), false);
+        for (const StoredRow& row : m_.stored)
+            anyReplicas_ = anyReplicas_ || row.replica != 0;
+        firstStored_.assign(m_.tensors.size() + 1, 0);
+        for (const StoredRow& row : m_.stored) {
+            if (row.tensor != kNone) ++firstStored_[row.tensor + 1];
+        }
+        for (size_t t = 0; t < m_.tensors.size(); ++t)
+            firstStored_[t + 1] += firstStored_[t];
+        storedOrder_.resize(firstStored_.back());
+        std::vector<uint32_t> next(firstStored_.begin(), firstStored_.end() - 1);
+        for (uint32_t i = 0; i < m_.stored.size(); ++i) {
+            if (m_.stored[i].tensor != kNone) storedOrder_[next[m_.stored[i].tensor]++] = i;
+        }
+    }
+
+    bool belongs(const StoredRow& stored, const ShardRow& row) const {
+        if (stored.flat != row.flat || (row.flat && !(stored.range == row.range))) return false;
+        if (!std::ranges::equal(m_.dimsOf(stored.offset), m_.dimsOf(row.offset))) return false;
+        return !stored.shape || std::ranges::equal(m_.dimsOf(*stored.shape), m_.dimsOf(row.shape));
+    }
+
+    // The entries for a piece, the main copy first. Both tables are as a rule in the same order, so the
+    // search begins where the last one ended.
+    const std::vector<uint32_t>& storedFor(uint32_t tensor, const ShardRow& row) {
+        found_.clear();
+        const uint32_t begin = firstStored_[tensor], count = firstStored_[tensor + 1] - begin;
+        if (count == 0) return found_;
+        if (cursorTensor_ != tensor) {
+            cursorTensor_ = tensor;
+            cursor_ = 0;
+            byOffset_.clear();
+        }
+        const auto look = [&](uint32_t k) {
+            const uint32_t i = storedOrder_[begin + k];
+            if (!belongs(m_.stored[i], row)) return false;
+            found_.push_back(i);
+            storedUsed_[i] = true;
+            return true;
+        };
+        cursor_ %= count;
+        uint32_t at = cursor_;
+        while (at < count && look(at))
+            ++at;
+        if (!found_.empty()) {
+            cursor_ = at;
+            // Replicas elsewhere are rare; entries that say which replica they are stand together or are few.
+            if (!anyReplicas_) return found_;
+        }
+        // Elsewhere, by offset.
+        if (byOffset_.empty()) {
+            for (uint32_t k = 0; k < count; ++k)
+                byOffset_[bytesOf(m_.dimsOf(m_.stored[storedOrder_[begin + k]].offset))].push_back(k);
+        }
+        found_.clear();
+        if (const auto place = byOffset_.find(bytesOf(m_.dimsOf(row.offset))); place != byOffset_.end()) {
+            for (const uint32_t k : place->second)
+                look(k);
+        }
+        std::stable_sort(found_.begin(), found_.end(),
+                         [&](uint32_t a, uint32_t b) { return m_.stored[a].replica < m_.stored[b].replica; });
+        return found_;
+    }
+
+    // The tensor's shape: as its pieces say, else as far as they reach. Nullopt when they contradict each
+    // other so much that there is none.
+    std::optional<Dims> shapeOf(const TensorRows& tensor) {
+        const uint32_t rank = tensor.rows[0].shape.rank;
+        Dims shape(rank, 0), exact(rank, -1);
+        bool given = false;
+        for (const ShardRow& row : tensor.rows) {
+            if (row.shape.rank != rank) {
+                addNote(badShapes_,
+                        {"meta.inconsistent", Severity::error,
+                         fmt::format("pieces of the tensor have {} and {} dimensions; it is left out", rank,
+                                     row.shape.rank),
+                         metadataName_, tensor.key, std::nullopt});
+                return std::nullopt;
+            }
+            if (!row.global) continue;
+            const DimSpan global = m_.dimsOf(*row.global);
+            if (!given) {
+                shape.assign(global.begin(), global.end());
+                given = true;
+            } else if (!std::ranges::equal(global, shape)) {
+                addNote(badShapes_, {"meta.inconsistent", Severity::error,
+                                     fmt::format("one rank says that the tensor has the shape {}, another {}",
+                                                 formatDims(shape), formatDims(global)),
+                                     metadataName_, tensor.key, std::nullopt});
+                for (uint32_t k = 0; k < rank; ++k)
+                    shape[k] = std::max(shape[k], global[k]);
+            }
+        }
+        if (given) {
+            for (int64_t& size : shape)
+                size = std::max<int64_t>(size, 0);
+            return shape;
+        }
+        for (const ShardRow& row : tensor.rows) {
+            const DimSpan offset = m_.dimsOf(row.offset);
+            const DimSpan lengths = m_.dimsOf(row.shape);
+            for (uint32_t k = 0; k < rank; ++k) {
+                const int64_t end = offset[k] + lengths[k];
+                // Paddle's split gives the last pieces what is left, which may be less than nothing: such a
+                // piece "ends" where the tensor does.
+                if (lengths[k] < 0 && end >= 0) exact[k] = std::max(exact[k], end);
+                shape[k] = std::max(shape[k], end);
+            }
+        }
+        for (uint32_t k = 0; k < rank; ++k) {
+            if (exact[k] >= 0) shape[k] = exact[k];
+        }
+        return shape;
+    }
+
+    Status addTensor(uint32_t number, const FlatPath* path) {
+        const TensorRows& tensor = m_.tensors[number];
+        if (tensor.rows.empty()) {
+            parts_.leftOut.insert(tensor.key);
+            return {};
+        }
+        const auto dtype = dtypeOf(number);
+        const auto shape = shapeOf(tensor);
+        if (!dtype || !shape) {
+            parts_.leftOut.insert(tensor.key);
+            return {};
+        }
+        TensorInfo info;
+        info.name = tensor.key;
+        if (path) {
+            for (const std::string& part : path->parts)
+                info.path.push_back(keyPart(part));
+        }
+        info.dtype = *dtype;
+        info.shape = *shape;
+        info.role = roleOf(tensor.key);
+        SHARDSCOPE_TRY(builder_.addTensor(info));
+        for (const ShardRow& row : tensor.rows)
+            SHARDSCOPE_TRY(addRow(number, info, row));
+        return {};
+    }
+
+    Status addRow(uint32_t number, const TensorInfo& info, const ShardRow& row) {
+        const std::string& key = info.name;
+        const DimSpan offset = m_.dimsOf(row.offset);
+        const DimSpan claimed = m_.dimsOf(row.shape);
+        Dims lengths(claimed.begin(), claimed.end());
+        bool empty = false, cut = false;
+        for (size_t k = 0; k < lengths.size(); ++k) {
+            if (offset[k] < 0) {
+                addNote(badShapes_,
+                        {"meta.inconsistent", Severity::error,
+                         fmt::format("a piece has the offset {}; it is left out", formatDims(offset)),
+                         metadataName_, key, std::nullopt});
+                return {};
+            }
+            empty = empty || lengths[k] <= 0;
+        }
+        if (empty && info.shape.size() > 0 && elementCount(info.shape) > 0) {
+            (void)storedFor(number, row);  // its entry is no orphan
+            return {};
+        }
+        if (!row.global && !row.flat) {
+            // Only where an empty last piece tells that the tensor ends earlier.
+            for (size_t k = 0; k < lengths.size(); ++k) {
+                const int64_t most = info.shape[k] - offset[k];
+                if (lengths[k] <= most || most <= 0) continue;
+                lengths[k] = most;
+                cut = true;
+            }
+        }
+        for (int64_t& length : lengths)
+            length = std::max<int64_t>(length, 0);
+        CatalogBuilder::Chunk chunk;
+        chunk.offsets = offset;
+        chunk.lengths = lengths;
+        if (row.flat) {
+            int64_t count = 0;
+            if (!checkedProduct(lengths, count) || row.range.stop > count) {
+                addNote(badShapes_,
+                        {"meta.inconsistent", Severity::error,
+                         fmt::format(
+                             "a flattened piece takes elements {} to {} of a box of shape {}; it is left out",
+                             row.range.start, row.range.stop, formatDims(lengths)),
+                         metadataName_, key, std::nullopt});
+                return {};
+            }
+            chunk.flat = row.range;
+        }
+        int64_t elements = 0;
+        if (!checkedProduct(lengths, elements))
+            return damaged(fmt::format("a piece has the impossible shape {}", formatDims(lengths)))
+                .ofTensor(key);
+        if (chunk.flat) elements = chunk.flat->stop - chunk.flat->start;
+        chunk.length = dtypeByteCount(info.dtype, static_cast<uint64_t>(elements)).value_or(UINT64_MAX);
+        const std::vector<uint32_t>& rows = storedFor(number, row);
+        if (rows.empty() && elements > 0) {
+            addNote(missingRows_,
+                    {"meta.inconsistent", Severity::error,
+                     fmt::format("storage_metadata has no entry for the piece at {}: nobody knows which "
+                                 "file it is in",
+                                 formatDims(offset)),
+                     metadataName_, key, std::nullopt});
+        }
+        if (rows.empty()) return addChunk(chunk, claimed, cut);
+        for (const uint32_t i : rows) {
+            chunk.file = fileIds_[m_.stored[i].file];
+            chunk.rank = builder_.file(chunk.file).rank;
+            SHARDSCOPE_TRY(addChunk(chunk, claimed, cut));
+        }
+        return {};
+    }
+
+    Status addChunk(const CatalogBuilder::Chunk& chunk, DimSpan claimed, bool cut) {
+        if (cut) parts_.claimed[chunks_] = Dims(claimed.begin(), claimed.end());
+        ++chunks_;
+        return builder_.addChunk(chunk);
+    }
+
+    std::optional<DType> dtypeOf(uint32_t number) {
+        const TensorRows& tensor = m_.tensors[number];
+        std::optional<DType> dtype;
+        for (const ShardRow& row : tensor.rows) {
+            if (row.dtype == kNone) continue;
+            std::string_view text = m_.dtypes[row.dtype];
+            if (text.starts_with("paddle.")) text.remove_prefix(7);
+            const auto known = dtypeFromName(text);
+            if (!known) {
+                addNote(unknownDtypes_,
+                        {"meta.inconsistent", Severity::warning,
+                         fmt::format("the dtype '{}' is not known; the tensor is left out", text),
+                         metadataName_, tensor.key, std::nullopt});
+                return std::nullopt;
+            }
+            if (dtype && *dtype != *known) {
+                addNote(badShapes_, {"meta.inconsistent", Severity::error,
+                                     fmt::format("one rank says that the tensor is {}, another {}",
+                                                 dtypeName(*dtype), dtypeName(*known)),
+                                     metadataName_, tensor.key, std::nullopt});
+                break;
+            }
+            dtype = known;
+        }
+        if (dtype) return dtype;
+        // The metadata of 2.6 names no dtypes: the arrays themselves tell.
+        for (const ShardRow& row : tensor.rows) {
+            for (const uint32_t i : storedFor(number, row)) {
+                const std::string& path = m_.files[m_.stored[i].file];
+                if (builder_.file(fileIds_[m_.stored[i].file]).state != FileInfo::State::present) continue;
+                const auto index = input_.files.index(path);
+                if (!index.ok()) continue;
+                const auto entry = (*index)->find(tensor.key);
+                if (entry != (*index)->end()) return paddleDType(entry->second.parts[0].dtype);
+            }
+        }
+        addNote(unknownDtypes_,
+                {"meta.inconsistent", Severity::error,
+                 "the metadata names no dtype and no readable file holds the tensor; it is left out",
+                 metadataName_, tensor.key, std::nullopt});
+        return std::nullopt;
+    }
+
+    void noteOrphans() {
+        for (uint32_t i = 0; i < m_.stored.size(); ++i) {
+            if (storedUsed_[i]) continue;
+            const StoredRow& row = m_.stored[i];
+            const std::string& key =
+                row.tensor == kNone ? m_.strangers[row.stranger] : m_.tensors[row.tensor].key;
+            if (parts_.leftOut.contains(key)) continue;
+            addNote(orphans_,
+                    {"meta.inconsistent", Severity::warning,
+                     fmt::format(
+                         "storage_metadata has an entry for '{}' at {}, which is no piece of this checkpoint",
+                         key, formatDims(m_.dimsOf(row.offset))),
+                     metadataName_, key, std::nullopt});
+        }
+        for (const auto& [count, what] :
+             {std::pair{missingRows_, "pieces without an entry in storage_metadata"},
+              std::pair{orphans_, "entries of storage_metadata that belong to nothing"},
+              std::pair{unknownDtypes_, "tensors of unknown dtype"},
+              std::pair{badShapes_, "contradicting pieces"}}) {
+            if (count > kMaxNotes)
+                builder_.addNote({"meta.inconsistent",
+                                  Severity::error,
+                                  fmt::format("{} {} in all", count, what),
+                                  metadataName_,
+                                  {},
+                                  std::nullopt});
+        }
+    }
+
+    // What lies in the directory beside the files that the metadata names.
+    void noteFiles() {
+        std::unordered_set<std::string> known;
+        for (size_t i = 0; i < builder_.fileCount(); ++i)
+            known.insert(builder_.file(static_cast<FileId>(i)).path);
+        // Files of other saves are not this checkpoint's business.
+        std::unordered_set<std::string> others;
+        for (const auto& [id, save] : input_.saves) {
+            if (id == input_.id) continue;
+            others.insert(save.metadata);
+            for (const DirectoryEntry* entry : save.data)
+                others.insert(entry->name);
+        }
+        const uint32_t highest = highestRank_;
+        for (const DirectoryEntry& entry : input_.source.entries) {
+            if (entry.kind != DirectoryEntry::Kind::file || known.contains(entry.name) ||
+                others.contains(entry.name))
+                continue;
+            FileInfo info;
+            info.path = entry.name;
+            info.size = entry.size;
+            info.referenced = false;
+            const auto name = parseDataName(entry.name);
+            if (name) {
+                info.rank = name->rank;
+                noteUnreferenced(entry, *name, highest);
+            }
+            builder_.addFile(std::move(info));
+        }
+        for (const auto& [id, save] : input_.saves) {
+            if (save.lock.empty()) continue;
+            builder_.addNote(
+                {"file.lock",
+                 Severity::warning,
+                 fmt::format("'{}' was left by a save that died; as long as it is there, Paddle writes no "
+                             "metadata for save {}, and data files may be newer than the metadata",
+                             save.lock, id),
+                 save.lock,
+                 {},
+                 std::nullopt});
+        }
+    }
+
+    // A rank that had nothing to store writes a file without arrays; in 2.6 also one with replicas only.
+    void noteUnreferenced(const DirectoryEntry& entry, const DataName& name, uint32_t highest) {
+        const auto index = input_.files.index(entry.name);
+        if (!index.ok()) {
+            builder_.addNote({"file.unreferenced",
+                              Severity::warning,
+                              fmt::format("nothing refers to '{}', and it cannot be read: {}", entry.name,
+                                          index.error().message),
+                              entry.name,
+                              {},
+                              std::nullopt});
+            return;
+        }
+        if ((*index)->empty()) {
+            builder_.addNote(
+                {"file.unreferenced",
+                 Severity::info,
+                 fmt::format("rank {} had nothing to store: '{}' is empty", name.rank, entry.name),
+                 entry.name,
+                 {},
+                 std::nullopt});
+            seeRank(name.rank);
+            return;
+        }
+        unreferenced_.push_back({entry.name, name.rank, highest == kNone || name.rank > highest, *index});
+    }
+
+    // What do files hold that nothing refers to?
+    void noteStale() {
+        if (unreferenced_.empty()) return;
+        std::unordered_map<std::string_view, uint32_t> tensors;
+        for (uint32_t t = 0; t < m_.tensors.size(); ++t)
+            tensors[m_.tensors[t].key] = t;
+        const FindKnown known = [&](const std::string& key) -> std::optional<KnownTensor> {
+            const auto found = tensors.find(key);
+            if (found == tensors.end()) return std::nullopt;
+            KnownTensor out;
+            out.generation = m_.generation;
+            out.shapeGiven = parts_.shapesGiven;
+            out.ignored = parts_.leftOut.contains(key);
+            for (const ShardRow& row : m_.tensors[found->second].rows) {
+                const DimSpan lengths = m_.dimsOf(row.shape);
+                const auto& stored = storedFor(found->second, row);
+                out.pieces.push_back({Dims(lengths.begin(), lengths.end()), row.flat,
+                                      stored.empty() ? std::string() : m_.files[m_.stored[stored[0]].file]});
+            }
+            if (out.pieces.size() == 1) out.shape = out.pieces[0].lengths;
+            return out;
+        };
+        for (const Unreferenced& file : unreferenced_) {
+            const std::vector<Note> strange = strangeEntries(input_.files, file.name, *file.index, known);
+            if (strange.empty()) {
+                seeRank(file.rank);
+                builder_.addNote({"file.unreferenced",
+                                  Severity::info,
+                                  fmt::format("'{}' holds replicas only", file.name),
+                                  file.name,
+                                  {},
+                                  std::nullopt});
+            } else if (file.beyond) {
+                builder_.addNote(
+                    {"file.stale",
+                     Severity::warning,
+                     fmt::format("'{}' is not part of this checkpoint: the metadata knows no rank {}; an "
+                                 "earlier save with more ranks has left it",
+                                 file.name, file.rank),
+                     file.name,
+                     {},
+                     std::nullopt});
+            } else {
+                for (const Note& note : strange)
+                    builder_.addNote(note);
+            }
+        }
+        if (highestRank_ != kNone) builder_.setRankCount(highestRank_ + 1);
+    }
+
+    struct Unreferenced {
+        std::string name;
+        uint32_t rank;
+        bool beyond;  // the highest rank of the metadata
+        std::shared_ptr<const RankFiles::Index> index;
+    };
+
+    DistInput& input_;
+    Metadata& m_;
+    CatalogBuilder builder_;
+    DistParts parts_;
+    std::string metadataName_;
+    std::vector<FileId> fileIds_;
+    std::vector<uint32_t> firstStored_, storedOrder_;  // entries of storage_metadata by tensor
+    std::vector<bool> storedUsed_;
+    bool anyReplicas_ = false;
+    uint32_t cursorTensor_ = kNone, cursor_ = 0;
+    std::unordered_map<std::string, std::vector<uint32_t>> byOffset_;  // of the tensor at the cursor
+    std::vector<uint32_t> found_;
+    std::vector<Unreferenced> unreferenced_;
+    ChunkId chunks_ = 0;
+    uint32_t highestRank_ = kNone;
+    size_t missingRows_ = 0, orphans_ = 0, unknownDtypes_ = 0, badShapes_ = 0;
+};
+
+}  // namespace
+
+Result<DistParts> buildDistCatalog(DistInput input) {
+    return Builder(input).run();
+}
+
+}  // namespace shardscope::paddle

@@ -1,0 +1,270 @@
+#include "formats/paddle_dist/dist_writer.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "encoding/pickle.h"
+#include "formats/paddle_dist/metadata_writer.h"
+
+namespace shardscope::paddle {
+
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kAlignedArray = uint64_t{64}
+                                   << 10;  // from this size on, elements start on a page of the file
+constexpr uint32_t kMaxRanks = 1 << 20;
+constexpr std::string_view kNameTable = "StructuredToParameterName@@";
+
+// The pickle of one rank's file as paddle.save writes a state dict: a dict of arrays, then the table of
+// names. Calls piece(offset, bytes) for what is not data and data(chunk, offset) where the elements of a
+// chunk go.
+template <class Piece, class Data>
+Status walkRankFile(const Catalog& wanted, std::span<const ChunkId> chunks, uint64_t& size, Piece&& piece,
+                    Data&& data) {
+    PickleWriter w(PickleWriter::For::python3);
+    uint64_t at = 0;
+    const auto flush = [&]() -> Status {
+        const std::string bytes = w.take();
+        SHARDSCOPE_TRY(piece(at, bytes));
+        if (!checkedAdd<uint64_t>(at, bytes.size(), at))
+            return makeError(ErrorCode::limit, "a file would be too large");
+        return {};
+    };
+    std::vector<uint32_t> names;
+    names.reserve(chunks.size());
+    w.emptyDict();
+    w.mark();
+    for (const ChunkId c : chunks) {
+        const ChunkInfo chunk = wanted.chunk(c);
+        const DType dtype = wanted.dtype(chunk.tensor);
+        const uint64_t bytes = static_cast<uint64_t>(chunk.elements()) * dtypeBytes(dtype);
+        w.text(wanted.name(chunk.tensor));
+        names.push_back(w.put());
+        // numpy.core rather than numpy._core: numpy 1 and 2 know it.
+        w.memoGlobal("numpy.core.multiarray", "_reconstruct");
+        w.memoGlobal("numpy", "ndarray");
+        w.integer(0);
+        w.tuple1();
+        w.bytes("b");
+        w.tuple3();
+        w.reduce();
+        w.mark();
+        w.integer(1);
+        if (chunk.flat) {
+            w.integer(chunk.elements());
+            w.tuple1();
+        } else {
+            w.beginTuple(chunk.lengths.size());
+            for (int64_t length : chunk.lengths)
+                w.integer(length);
+            w.endTuple(chunk.lengths.size());
+        }
+        w.memoGlobal("numpy", "dtype");
+        const std::string_view code = arrayCode(dtype);
+        w.memoText(code);
+        w.boolean(false);
+        w.boolean(true);
+        w.tuple3();
+        w.reduce();
+        w.mark();
+        w.integer(3);
+        w.memoText(code.ends_with('1') ? "|" : "<");
+        w.none();
+        w.none();
+        w.none();
+        w.integer(-1);
+        w.integer(-1);
+        w.integer(0);
+        w.tuple();
+        w.build();
+        w.boolean(false);
+        SHARDSCOPE_TRY(flush());
+        if (bytes >= kAlignedArray) {
+            // A value that is thrown away fills the room before the page: BINBYTES n ... POP, then the opcode
+            // of the data itself. It has 256 bytes or more, for the long form of its opcode.
+            const uint64_t around = 5 + 256 + 1 + (bytes <= UINT32_MAX ? 5 : 9);
+            const uint64_t pad = 256 + (kPage - (at + around) % kPage) % kPage;
+            w.beginBytes(pad);
+            SHARDSCOPE_TRY(flush());
+            at += pad;  // zeros
+            w.pop();
+        }
+        w.beginBytes(bytes);
+        SHARDSCOPE_TRY(flush());
+        SHARDSCOPE_TRY(data(c, at));
+        if (!checkedAdd(at, bytes, at) || at > uint64_t{INT64_MAX})
+            return makeError(ErrorCode::limit, "a file would be too large");
+        w.tuple();
+        w.build();
+    }
+    w.text(kNameTable);
+    w.emptyDict();
+    w.mark();
+    for (const uint32_t name : names) {
+        w.get(name);
+        w.get(name);
+    }
+    w.setItems();
+    w.setItems();
+    const std::string last = w.finish();
+    SHARDSCOPE_TRY(piece(at, last));
+    size = at + last.size();
+    return {};
+}
+
+class DistLayout final : public TargetLayout {
+  public:
+    DistLayout(const Catalog& wanted, bool flex) : wanted_(wanted), flex_(flex) {}
+
+    Status plan();
+    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
+    Status fileLiterals(FileId file, std::span<const uint32_t>, const LiteralSink& sink) const override;
+
+  private:
+    Status assignFiles();
+    Status metadata(const std::function<Status(std::string_view)>& sink) const;
+
+    const Catalog& wanted_;
+    const bool flex_;
+    std::vector<std::vector<ChunkId>> chunksOf_;  // by file
+};
+
+// Each chunk goes to the file of its rank; a file holds one piece of a tensor only.
+Status DistLayout::assignFiles() {
+    uint32_t ranks = std::max<uint32_t>(1, wanted_.rankCount());
+    std::vector<uint32_t> taken;
+    for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+        taken.clear();
+        if (arrayCode(wanted_.dtype(t)).empty()) {
+            return makeError(ErrorCode::impossible,
+                             fmt::format("Paddle has no {} tensors", dtypeName(wanted_.dtype(t))))
+                .ofTensor(wanted_.name(t));
+        }
+        if (wanted_.aliasOf(t) != kNone && wanted_.aliasOf(t) != t)
+            changed.push_back(
+                {std::string(wanted_.name(t)), "stored as a tensor of its own: Paddle ties no names"});
+        for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
+            const ChunkInfo chunk = wanted_.chunk(t, c);
+            if (chunk.flat && !flex_) {
+                return makeError(ErrorCode::impossible,
+                                 "a chunk is a flat range, which this generation of the format cannot hold")
+                    .ofTensor(wanted_.name(t));
+            }
+            uint32_t rank = chunk.rank == kNone ? 0 : chunk.rank;
+            const auto isTaken = [&](uint32_t r) {
+                return std::find(taken.begin(), taken.end(), r) != taken.end();
+            };
+            if (isTaken(rank)) {
+                const uint32_t own = rank;
+                for (rank = 0; isTaken(rank);)
+                    ++rank;
+                changed.push_back(
+                    {std::string(wanted_.name(t)),
+                     fmt::format("a second piece of rank {} is in the file of rank {}: a file holds one "
+                                 "piece of a tensor",
+                                 own, rank)});
+            }
+            taken.push_back(rank);
+            if (rank >= kMaxRanks)
+                return makeError(ErrorCode::limit,
+                                 fmt::format("{} ranks are more than are written", rank + 1));
+            ranks = std::max(ranks, rank + 1);
+            if (chunksOf_.size() <= rank) chunksOf_.resize(rank + 1);
+            chunksOf_[rank].push_back(c);
+            chunkFile[c] = rank;
+        }
+    }
+    if (ranks > kMaxRanks)
+        return makeError(ErrorCode::limit, fmt::format("{} ranks are more than are written", ranks));
+    chunksOf_.resize(ranks);
+    return {};
+}
+
+Status DistLayout::plan() {
+    chunkFile.resize(wanted_.chunkCount());
+    chunkOffset.resize(wanted_.chunkCount());
+    SHARDSCOPE_TRY(assignFiles());
+    for (uint32_t r = 0; r < chunksOf_.size(); ++r) {
+        TargetFile file{fmt::format("{}_0.distcp", r), 0, false};
+        SHARDSCOPE_TRY(walkRankFile(
+            wanted_, chunksOf_[r], file.size, [](uint64_t, std::string_view) -> Status { return {}; },
+            [&](ChunkId c, uint64_t at) -> Status {
+                chunkOffset[c] = at;
+                return {};
+            }));
+        files.push_back(std::move(file));
+    }
+    TargetFile file{"0.metadata", 0, true};
+    SHARDSCOPE_TRY(metadata([&](std::string_view bytes) -> Status {
+        file.size += bytes.size();
+        return {};
+    }));
+    files.push_back(std::move(file));
+    return {};
+}
+
+Status DistLayout::metadata(const std::function<Status(std::string_view)>& sink) const {
+    MetadataPlan plan;
+    plan.catalog = &wanted_;
+    plan.flex = flex_;
+    plan.fileName = [&](ChunkId c) { return files[chunkFile[c]].path; };
+    return writeMetadata(plan, sink);
+}
+
+Status DistLayout::fileLiterals(FileId file, std::span<const uint32_t>, const LiteralSink& sink) const {
+    if (file + 1 == files.size()) {
+        uint64_t at = 0;
+        return metadata([&](std::string_view bytes) -> Status {
+            SHARDSCOPE_TRY(sink(file, at, std::as_bytes(std::span(bytes))));
+            at += bytes.size();
+            return {};
+        });
+    }
+    uint64_t size = 0;
+    return walkRankFile(
+        wanted_, chunksOf_[file], size,
+        [&](uint64_t at, std::string_view bytes) { return sink(file, at, std::as_bytes(std::span(bytes))); },
+        [](ChunkId, uint64_t) -> Status { return {}; });
+}
+
+}  // namespace
+
+std::vector<std::string> writtenVariants() {
+    return {"3.3", "3.0"};
+}
+
+std::vector<LeftOut> cannotHoldInPaddle(const Catalog& wanted) {
+    std::vector<LeftOut> out;
+    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
+        const std::string name(wanted.name(t));
+        if (arrayCode(wanted.dtype(t)).empty()) {
+            out.push_back({name, fmt::format("Paddle has no {} tensors", dtypeName(wanted.dtype(t)))});
+        } else if (wanted.elements(t) == 0) {
+            out.push_back({name, "Paddle's distributed checkpoints keep no tensors without elements"});
+        } else if (name == kNameTable) {
+            out.push_back({name, "the name is Paddle's own"});
+        }
+    }
+    for (const ObjectInfo& object : wanted.objects())
+        out.push_back({object.name, "Paddle's distributed checkpoints hold tensors only"});
+    return out;
+}
+
+Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& wanted, const WriteOptions& options) {
+    const bool old = options.variant == "3.0";
+    if (!old && !options.variant.empty() && options.variant != "3.3") {
+        return makeError(
+            ErrorCode::usage,
+            fmt::format("'{}' is no variant that is written: 3.3 (which is the default) or 3.0, which "
+                        "Paddle 2.6 reads as well",
+                        options.variant));
+    }
+    auto layout = std::make_unique<DistLayout>(wanted, !old);
+    SHARDSCOPE_TRY(layout->plan());
+    return std::unique_ptr<TargetLayout>(std::move(layout));
+}
+
+}  // namespace shardscope::paddle

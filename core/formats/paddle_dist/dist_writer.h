@@ -1,0 +1,13 @@
+// Laying out a distributed checkpoint as Paddle 3.3 or 3.0 writes it.
+#pragma once
+
+#include "formats/format.h"
+
+namespace shardscope::paddle {
+
+// Variants: "3.3" (also ""), "3.0".
+std::vector<std::string> writtenVariants();
+std::vector<LeftOut> cannotHoldInPaddle(const Catalog& wanted);
+Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& wanted, const WriteOptions& options);
+
+}  // namespace shardscope::paddle

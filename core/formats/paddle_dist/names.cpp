@@ -1,0 +1,92 @@
+#include "formats/paddle_dist/names.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace shardscope::paddle {
+
+namespace {
+
+constexpr uint64_t kMaxNamedRank = 1 << 24;  // ranks in file names above this are taken for something else
+
+bool takeNumber(std::string_view& text, uint64_t& value) {
+    if (text.empty() || text[0] < '0' || text[0] > '9') return false;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc()) return false;
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    return true;
+}
+
+}  // namespace
+
+std::optional<DataName> parseDataName(std::string_view path) {
+    if (const size_t slash = path.rfind('/'); slash != std::string_view::npos) path.remove_prefix(slash + 1);
+    uint64_t rank = 0;
+    DataName name;
+    if (!takeNumber(path, rank) || rank >= kMaxNamedRank || !path.starts_with('_')) return std::nullopt;
+    path.remove_prefix(1);
+    if (!takeNumber(path, name.id)) return std::nullopt;
+    if (path != ".distcp" && path != ".safetensors") return std::nullopt;
+    name.rank = static_cast<uint32_t>(rank);
+    name.safetensors = path == ".safetensors";
+    return name;
+}
+
+std::optional<uint64_t> parseMetadataName(std::string_view name) {
+    uint64_t id = 0;
+    if (!takeNumber(name, id) || name != ".metadata") return std::nullopt;
+    return id;
+}
+
+std::map<uint64_t, SaveFiles> savesIn(const Source& source) {
+    std::map<uint64_t, SaveFiles> saves;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind != DirectoryEntry::Kind::file) continue;
+        constexpr std::string_view kLock = ".lock";
+        std::string_view name = entry.name;
+        if (const auto id = parseMetadataName(name)) {
+            saves[*id].metadata = entry.name;
+        } else if (const auto data = parseDataName(name)) {
+            saves[data->id].data.push_back(&entry);
+        } else if (name.ends_with(kLock)) {
+            name.remove_suffix(kLock.size());
+            if (const auto locked = parseMetadataName(name)) saves[*locked].lock = entry.name;
+        }
+    }
+    return saves;
+}
+
+Role roleOf(std::string_view name) {
+    // As pickled by the optimizers: "<param>_moment1_0", "<param>_fp32_master_0_beta1_pow_acc_0"; as named by
+    // converters and FlexCheckpoint: "<name>.moment1_0", "<name>.w_0".
+    constexpr std::array kStates{
+        std::string_view("moment1"),          std::string_view("moment2"),
+        std::string_view("moment1_max"),      std::string_view("moment2_max"),
+        std::string_view("beta1_pow_acc"),    std::string_view("beta2_pow_acc"),
+        std::string_view("velocity"),         std::string_view("moment"),
+        std::string_view("inf_norm"),         std::string_view("mean_square"),
+        std::string_view("mean_grad"),        std::string_view("momentum"),
+        std::string_view("squared"),          std::string_view("linear"),
+        std::string_view("master_weight"),    std::string_view("fp32_master"),
+        std::string_view("avg_squared_grad"), std::string_view("avg_squared_update")};
+    if (name.find("master_weights.") != std::string_view::npos ||
+        name.find("_fp32_master_") != std::string_view::npos)
+        return Role::optimizer;
+    std::string_view stem = name;
+    bool numbered = false;
+    if (const size_t under = stem.rfind('_'); under != std::string_view::npos && under + 1 < stem.size()) {
+        const std::string_view tail = stem.substr(under + 1);
+        numbered = std::all_of(tail.begin(), tail.end(), [](char c) { return c >= '0' && c <= '9'; });
+        if (numbered) stem = stem.substr(0, under);
+    }
+    for (std::string_view state : kStates) {
+        if (!stem.ends_with(state) || stem.size() <= state.size()) continue;
+        const char before = stem[stem.size() - state.size() - 1];
+        if (before == '.' && state != "linear") return Role::optimizer;
+        if (before == '_' && numbered) return Role::optimizer;
+    }
+    return Role::parameter;
+}
+
+}  // namespace shardscope::paddle
