@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/checked.h"
-#include "formats/safetensors/header.h"
+#include "encoding/safetensors_header.h"
 #include "formats/safetensors/reader.h"
 
 namespace shardscope::safetensors {

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
-#include "formats/safetensors/header.h"
-#include "formats/safetensors/index_file.h"
+#include "encoding/safetensors_header.h"
+#include "encoding/safetensors_index.h"
 
 namespace shardscope::safetensors {
 
@@ -158,7 +158,7 @@ class Opener {
     Status readOne(const std::string& name) {
         SHARDSCOPE_TRY(options_.stop.poll());
         SHARDSCOPE_ASSIGN(auto file, source_.directory->openFile(name));
-        SHARDSCOPE_ASSIGN(Header header, readHeader(*file, options_.limits));
+        SHARDSCOPE_ASSIGN(Header header, readHeader(*file, options_.limits.safetensorsHeader));
         OpenFile open;
         open.name = name;
         open.set = parseSetName(name);

@@ -11,7 +11,7 @@
 #include "encoding/zip.h"
 #include "formats/torch_save/literal.h"
 #include "formats/torch_save/tree.h"
-#include "formats/torch_save/walk.h"
+#include "encoding/torch_walk.h"
 #include "storage/digest.h"
 
 namespace shardscope::torch_save {

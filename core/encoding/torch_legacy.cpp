@@ -5,7 +5,8 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
-#include "formats/torch_save/reader.h"
+#include "encoding/torch_legacy.h"
+#include "encoding/torch_file.h"
 
 namespace shardscope::torch_save {
 
@@ -18,11 +19,11 @@ constexpr int64_t kProtocolVersion = 1001;
 // Decodes pickles in a row, reading as much of the file as they turn out to need.
 class PickleStream {
   public:
-    PickleStream(const ReadFile& file, const OpenOptions& options) : file_(file), options_(options) {}
+    PickleStream(const ReadFile& file, const FileLimits& options) : file_(file), options_(options) {}
 
     Result<Pickle> next(std::string_view what) {
         PickleLimits limits;
-        limits.textBytes = options_.limits.pickleText;
+        limits.textBytes = options_.pickleText;
         uint64_t window = kFirstWindow;
         for (;;) {
             SHARDSCOPE_TRY(options_.stop.poll());
@@ -42,13 +43,13 @@ class PickleStream {
             // It may only be that more bytes are needed.
             const bool mayGrow =
                 bytes_.size() < file_.size() - at_ && pickle.error().code == ErrorCode::damaged;
-            if (!mayGrow || window >= options_.limits.pickleBytes) {
+            if (!mayGrow || window >= options_.pickleBytes) {
                 Error error = std::move(pickle).error();
                 error.message = fmt::format("{}: {}", what, error.message);
                 error.place.offset = at_ + error.place.offset.value_or(0);
                 return std::move(error).inFile(file_.path());
             }
-            window = std::min(window * 4, options_.limits.pickleBytes);
+            window = std::min(window * 4, options_.pickleBytes);
         }
     }
     uint64_t position() const { return at_; }
@@ -56,7 +57,7 @@ class PickleStream {
   private:
     static constexpr uint64_t kFirstWindow = 64 << 10;
     const ReadFile& file_;
-    const OpenOptions& options_;
+    const FileLimits& options_;
     uint64_t at_ = 0;
     std::string bytes_;  // of the file from at_ on
 };
@@ -70,7 +71,7 @@ bool isLegacyStart(std::string_view first) {
            start.starts_with("I" + std::string(kMagicText));
 }
 
-Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const OpenOptions& options) {
+Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const FileLimits& options) {
     Opened opened;
     opened.file = file;
     opened.variant = "legacy";
@@ -134,7 +135,7 @@ Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const OpenOption
                 .byRule("file.truncated")
                 .withHint("the file was probably not written or copied completely");
         }
-        if (!opened.storages.emplace(key, Opened::Storage{at, bytes, nullptr}).second) {
+        if (!opened.storages.emplace(key, Opened::Storage{at, bytes}).second) {
             return bad(at, fmt::format("storage '{}' is stored twice", key));
         }
         at += bytes;

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "formats/torch_save/walk.h"
+#include "encoding/torch_walk.h"
 
 namespace shardscope::torch_save {
 

@@ -1,4 +1,4 @@
-#include "formats/torch_save/walk.h"
+#include "encoding/torch_walk.h"
 
 #include <unordered_set>
 

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/format.h"
-#include "formats/safetensors/strict_json.h"
+#include "encoding/strict_json.h"
+#include "model/dtype.h"
+#include "model/region.h"
+#include "storage/file_system.h"
 
 namespace shardscope::safetensors {
 
@@ -46,7 +48,7 @@ struct Header {
 // Reads and checks the header of an open file: every rule of the format except that the file may be shorter
 // than the header declares (see dataEnd). Errors: damaged, limit, unsupported (an unknown dtype), io; with
 // file and offset.
-Result<Header> readHeader(const ReadFile& file, const Limits& limits);
+Result<Header> readHeader(const ReadFile& file, uint64_t maxHeader);
 
 // The same on bytes in memory: `json` is the header text, `fileSize` that of the whole file.
 Result<Header> parseHeader(std::string_view json, uint64_t fileSize);

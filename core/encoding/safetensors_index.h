@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/safetensors/strict_json.h"
+#include "encoding/strict_json.h"
 #include "model/region.h"
 
 namespace shardscope::safetensors {

@@ -1,4 +1,4 @@
-#include "formats/safetensors/index_file.h"
+#include "encoding/safetensors_index.h"
 
 #include <algorithm>
 

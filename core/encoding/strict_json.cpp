@@ -1,4 +1,4 @@
-#include "formats/safetensors/strict_json.h"
+#include "encoding/strict_json.h"
 
 #include <bit>
 #include <functional>

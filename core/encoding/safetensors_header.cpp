@@ -1,4 +1,4 @@
-#include "formats/safetensors/header.h"
+#include "encoding/safetensors_header.h"
 
 #include <algorithm>
 #include <array>
@@ -305,7 +305,7 @@ Result<Header> parseHeader(std::string_view json, uint64_t fileSize) {
     return header;
 }
 
-Result<Header> readHeader(const ReadFile& file, const Limits& limits) {
+Result<Header> readHeader(const ReadFile& file, uint64_t maxHeader) {
     std::string head(std::min<uint64_t>(file.size(), 64), '\0');
     SHARDSCOPE_TRY(file.readAt(0, std::as_writable_bytes(std::span(head))));
     const auto notThis = [&](Error error) {
@@ -328,15 +328,15 @@ Result<Header> readHeader(const ReadFile& file, const Limits& limits) {
     uint64_t length = 0;
     for (int i = 7; i >= 0; --i)
         length = length << 8 | static_cast<unsigned char>(head[static_cast<size_t>(i)]);
-    if (length > file.size() - 8 && (length > limits.safetensorsHeader || !looksLike(head).empty())) {
+    if (length > file.size() - 8 && (length > maxHeader || !looksLike(head).empty())) {
         return notThis(damaged(
             fmt::format("its first 8 bytes give a header of {} bytes, the file has {}", length, file.size()),
             0));
     }
-    if (length > limits.safetensorsHeader) {
+    if (length > maxHeader) {
         return makeError(ErrorCode::limit,
                          fmt::format("a header of {} bytes is longer than the {} that are read", length,
-                                     limits.safetensorsHeader))
+                                     maxHeader))
             .inFile(file.path())
             .at(0);
     }
