@@ -111,7 +111,9 @@ Result<Opened> openTorchFile(std::shared_ptr<const ReadFile> file, const FileLim
         case FileKind::legacy:
             return openLegacy(std::move(file), limits);
         case FileKind::tar:
-            return unsupported("a tar archive of torch 0.1, which is not read").inFile(path).withHint(kTarHint);
+            return unsupported("a tar archive of torch 0.1, which is not read")
+                .inFile(path)
+                .withHint(kTarHint);
         case FileKind::preview:
             return unsupported("a PYTORCH1 preview archive, which no released torch reads").inFile(path);
         case FileKind::none:

@@ -1,5 +1,6 @@
-// A torch.save file of either kind, zip archive or legacy stream, opened: the saved object as inert values, and
-// where each storage lies. Shared by all formats whose files torch.save wrote. docs/formats/torch_save.md.
+// A torch.save file of either kind, zip archive or legacy stream, opened: the saved object as inert values,
+// and where each storage lies. Shared by all formats whose files torch.save wrote.
+// docs/formats/torch_save.md.
 #pragma once
 
 #include <memory>

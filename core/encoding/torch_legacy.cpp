@@ -1,11 +1,12 @@
 // The format before torch 1.6 (and of _use_new_zipfile_serialization=False): pickles one after the other,
 // then the storages. Source: torch/serialization.py, _legacy_save and _legacy_load.
+#include "encoding/torch_legacy.h"
+
 #include <cstring>
 
 #include <fmt/format.h>
 
 #include "base/checked.h"
-#include "encoding/torch_legacy.h"
 #include "encoding/torch_file.h"
 
 namespace shardscope::torch_save {

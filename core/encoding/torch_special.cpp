@@ -32,7 +32,7 @@ Error bad(std::string what) {
 Status addPart(const ValueGraph& g, NodeId node, std::string name, Special& special) {
     SHARDSCOPE_ASSIGN(auto tensor, asTorchTensor(g, node));
     if (!tensor) return bad(fmt::format("its {} is no dense tensor", name));
-    special.parts.push_back({std::move(name), std::move(*tensor)});
+    special.parts.push_back({std::move(name), std::move(*tensor), {}});
     return {};
 }
 
@@ -123,7 +123,7 @@ Result<Special> quantized(const ValueGraph& g, std::span<const NodeId> args) {
         default:
             data.dtype = DType::uint8;
     }
-    special.parts.push_back({std::move(partName), std::move(data)});
+    special.parts.push_back({std::move(partName), std::move(data), {}});
 
     const std::span<const NodeId> params = g.items(args[4]);
     Json detail;
@@ -176,27 +176,46 @@ Status wrapperShape(const ValueGraph& g, std::span<const NodeId> args, Special& 
     return {};
 }
 
-// The shards of a ShardedTensor: objects whose attributes hold a `tensor`.
-Status addShards(const ValueGraph& g, NodeId state, Special& special) {
-    std::vector<NodeId> lists;
-    if (g.kind(state) == ValueKind::tuple || g.kind(state) == ValueKind::list) {
-        lists.assign(g.items(state).begin(), g.items(state).end());
-    } else if (const NodeId shards = g.find(state, "_local_shards"); shards != kNoNode) {
-        lists.push_back(shards);
+// The attributes of an object: its state, or the parts of it where there are several.
+std::vector<NodeId> attributeDicts(const ValueGraph& g, NodeId node) {
+    if (g.kind(node) != ValueKind::object || g.object(node).state == kNoNode) return {};
+    const NodeId state = g.object(node).state;
+    if (g.kind(state) != ValueKind::tuple) return {state};
+    return {g.items(state).begin(), g.items(state).end()};
+}
+NodeId attribute(const ValueGraph& g, NodeId node, std::string_view name) {
+    for (NodeId dict : attributeDicts(g, node)) {
+        if (const NodeId found = g.find(dict, name); found != kNoNode) return found;
     }
-    for (NodeId list : lists) {
-        if (g.kind(list) != ValueKind::list) continue;
-        for (NodeId shard : g.items(list)) {
-            if (g.kind(shard) != ValueKind::object || g.object(shard).state == kNoNode) continue;
-            std::vector<NodeId> attributes{g.object(shard).state};
-            if (g.kind(attributes[0]) == ValueKind::tuple) {
-                attributes.assign(g.items(attributes[0]).begin(), g.items(attributes[0]).end());
-            }
-            for (NodeId dict : attributes) {
-                const NodeId tensor = g.find(dict, "tensor");
-                if (tensor != kNoNode)
-                    SHARDSCOPE_TRY(addPart(g, tensor, fmt::format("shard{}", special.parts.size()), special));
-            }
+    return kNoNode;
+}
+
+// The shards of a ShardedTensor: objects whose attributes hold a `tensor`, and `metadata` with its place. The
+// state is (local shards, metadata, process group, sharding spec, rrefs); the metadata knows the whole size.
+Status addShards(const ValueGraph& g, NodeId state, Special& special) {
+    std::vector<NodeId> parts;
+    if (g.kind(state) == ValueKind::tuple || g.kind(state) == ValueKind::list) {
+        parts.assign(g.items(state).begin(), g.items(state).end());
+    } else {
+        for (const char* name : {"_local_shards", "_metadata"}) {
+            if (const NodeId part = g.find(state, name); part != kNoNode) parts.push_back(part);
+        }
+    }
+    for (NodeId part : parts) {
+        if (const NodeId size = attribute(g, part, "size"); size != kNoNode && special.about.shape.empty()) {
+            SHARDSCOPE_ASSIGN(special.about.shape, asDims(g, size, "the size of a ShardedTensor"));
+        }
+        if (g.kind(part) != ValueKind::list) continue;
+        for (NodeId shard : g.items(part)) {
+            if (g.kind(shard) != ValueKind::object) continue;
+            const NodeId tensor = attribute(g, shard, "tensor");
+            if (tensor == kNoNode) continue;
+            SHARDSCOPE_TRY(addPart(g, tensor, fmt::format("shard{}", special.parts.size()), special));
+            special.about.dtype = dtypeName(special.parts.back().tensor.dtype);
+            const NodeId about = attribute(g, shard, "metadata");
+            const NodeId offsets = about == kNoNode ? kNoNode : attribute(g, about, "shard_offsets");
+            if (offsets == kNoNode) continue;
+            SHARDSCOPE_ASSIGN(special.parts.back().shardOffsets, asDims(g, offsets, "the place of a shard"));
         }
     }
     return {};
@@ -251,7 +270,7 @@ Result<Special> fromType(const ValueGraph& g, std::span<const NodeId> args) {
         if (g.kind(attributes[i]) != ValueKind::text || !isTensorLike(g, attributes[i + 1])) continue;
         auto tensor = asTorchTensor(g, attributes[i + 1]);
         if (tensor.ok() && *tensor)
-            special.parts.push_back({std::string(g.text(attributes[i])), std::move(**tensor)});
+            special.parts.push_back({std::string(g.text(attributes[i])), std::move(**tensor), {}});
     }
     return special;
 }
@@ -285,7 +304,7 @@ Result<Special> asSpecial(const ValueGraph& g, NodeId node) {
         special.about.kind = "storage";
         special.about.dtype = dtypeName(bytes.dtype);
         special.about.shape = bytes.shape;
-        special.parts.push_back({"data", std::move(bytes)});
+        special.parts.push_back({"data", std::move(bytes), {}});
         return special;
     }
     const Call call = callOf(g, node);

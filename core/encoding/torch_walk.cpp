@@ -253,7 +253,7 @@ class Walker {
             return addSpecial(std::move(meta), name);
         }
         if (*dense) {
-            found_.tensors.push_back({name, path_, std::move(**dense), kNone, buffer});
+            found_.tensors.push_back({name, path_, std::move(**dense), kNone, buffer, {}});
             return {};
         }
         auto special = asSpecial(g_, node);
@@ -289,8 +289,8 @@ class Walker {
                 PathPart& last = path.back();
                 last = {PathPart::Kind::key, last.toString() + "#" + part.name, 0};
             }
-            found_.tensors.push_back(
-                {name + "#" + part.name, std::move(path), std::move(part.tensor), id, false});
+            found_.tensors.push_back({name + "#" + part.name, std::move(path), std::move(part.tensor), id,
+                                      false, std::move(part.shardOffsets)});
         }
         return {};
     }

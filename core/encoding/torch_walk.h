@@ -18,6 +18,7 @@ struct FoundTensor {
     TorchTensor tensor;
     uint32_t special = kNone;  // index into Found::specials
     bool buffer = false;       // a module says so
+    Dims shardOffsets;         // of a shard: where it lies in its ShardedTensor
 };
 
 struct FoundObject {
@@ -45,6 +46,7 @@ bool isTensorLike(const ValueGraph& graph, NodeId node);
 struct SpecialPart {
     std::string name;  // "indices"
     TorchTensor tensor;
+    Dims shardOffsets;  // of a shard of a ShardedTensor
 };
 struct Special {
     SpecialTensor about;  // without name and path

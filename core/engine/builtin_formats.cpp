@@ -1,5 +1,6 @@
 // The one list of formats. A new format is one line here.
 #include "engine/engine.h"
+#include "formats/colossalai/colossalai.h"
 #include "formats/dcp/dcp.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_save/torch_save.h"
@@ -9,6 +10,7 @@ namespace shardscope {
 const std::vector<const Format*>& builtinFormats() {
     static const std::vector<const Format*> formats = {
         &dcpFormat(),
+        &colossalaiFormat(),
         &safetensorsFormat(),
         &torchSaveFormat(),
     };

@@ -81,7 +81,6 @@ class TorchSaveFormat : public Format {
                                                  const WriteOptions& options) const override {
         return torch_save::layOut(wanted, options);
     }
-
 };
 
 }  // namespace

@@ -8,10 +8,10 @@
 #include "encoding/pickle.h"
 #include "encoding/pickle_text.h"
 #include "encoding/torch_tensor.h"
+#include "encoding/torch_walk.h"
 #include "encoding/zip.h"
 #include "formats/torch_save/literal.h"
 #include "formats/torch_save/tree.h"
-#include "encoding/torch_walk.h"
 #include "storage/digest.h"
 
 namespace shardscope::torch_save {
