@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 #include "formats/colossalai/colossalai.h"
 #include "formats/dcp/dcp.h"
+#include "formats/olmo/olmo.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_save/torch_save.h"
 
@@ -11,6 +12,7 @@ const std::vector<const Format*>& builtinFormats() {
     static const std::vector<const Format*> formats = {
         &dcpFormat(),
         &colossalaiFormat(),
+        &olmoFormat(),
         &safetensorsFormat(),
         &torchSaveFormat(),
     };

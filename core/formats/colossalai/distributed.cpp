@@ -473,6 +473,9 @@ class Opener {
                          fmt::format("ranks disagree about its dtype: {} and {}", dtypeName(info.dtype),
                                      dtypeName(stored.dtype)),
                          file.name, info.name);
+                } else if (lengths.empty() && stored.shape == Dims{1}) {
+                    // A parameter without dimensions may have been saved with one.
+                    part.elements = 1;
                 } else if (stored.shape != lengths) {
                     note("meta.inconsistent", Severity::error,
                          fmt::format("its piece of rank {} has shape {}, the metadata says {}", rank.id,
