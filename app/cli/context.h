@@ -20,7 +20,8 @@ struct Context {
     bool json = false;
     ProgressMode progress = ProgressMode::automatic;
     ColorMode color = ColorMode::automatic;
-    std::string format;  // --format
+    std::string format;         // --format
+    std::string sourceVariant;  // --source-variant
     IoMode io = IoMode::automatic;
     unsigned threads = 0;
     uint64_t memory = uint64_t{512} << 20;

@@ -95,6 +95,12 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
 
 void findImpossible(const Catalog& source, const Wish& wish, const ConvertRequest& request,
                     std::vector<PlanLeftOut>& impossible) {
+    // Tensors of which the reader says that their pieces do not lie as the metadata claims.
+    std::unordered_map<std::string_view, const Note*> fused;
+    for (const Note& note : source.notes()) {
+        if (note.rule == "layout.fused" && note.severity == Severity::error)
+            fused.emplace(note.tensor, &note);
+    }
     for (TensorId w = 0; w < wish.wanted.tensorCount(); ++w) {
         const TensorId t = wish.sources[w].source;
         const std::string name(source.name(t));
@@ -117,6 +123,8 @@ void findImpossible(const Catalog& source, const Wish& wish, const ConvertReques
                 break;
             }
         }
+        if (const auto it = fused.find(name); it != fused.end())
+            impossible.push_back({name, it->second->message + " (--source-variant states how it is meant)"});
         const CoverageResult coverage = checkCoverage(source, t, 10, 1000);
         if (coverage.gapElements > 0 && request.fillGaps == FillGaps::refuse) {
             std::string boxes;

@@ -1,8 +1,12 @@
 #include "formats/olmo/keys.h"
 
+#include <map>
+
 #include <fmt/format.h>
 
+#include "encoding/key_literal.h"
 #include "encoding/pickle.h"
+#include "formats/olmo/pickle4.h"
 
 namespace shardscope::olmo {
 
@@ -32,6 +36,20 @@ bool fromBase64(std::string_view text, std::string& out) {
         }
     }
     return (bits & ((1U << count) - 1)) == 0;
+}
+
+std::string toBase64(std::string_view bytes) {
+    constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    std::string out;
+    for (size_t i = 0; i < bytes.size(); i += 3) {
+        uint32_t bits = 0;
+        const size_t count = std::min<size_t>(3, bytes.size() - i);
+        for (size_t k = 0; k < 3; ++k)
+            bits = bits << 8 | (k < count ? static_cast<uint8_t>(bytes[i + k]) : 0U);
+        for (size_t k = 0; k < 4; ++k)
+            out += k <= count ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
+    }
+    return out;
 }
 
 }  // namespace
@@ -79,6 +97,37 @@ Result<Key> decodeKey(std::string_view name) {
     }
     if (key.path.empty()) return damaged("its key is an empty path");
     return key;
+}
+
+Result<std::string> encodeKey(const Path& path, bool pickled) {
+    ValueGraph graph;
+    std::vector<NodeId> parts;
+    std::map<std::string_view, NodeId> texts;  // equal keys of a state dict are one object in Python
+    for (const PathPart& part : path) {
+        switch (part.kind) {
+            case PathPart::Kind::integerKey:
+            case PathPart::Kind::index:
+            case PathPart::Kind::tupleIndex:
+                parts.push_back(graph.addInteger(part.index));
+                continue;
+            case PathPart::Kind::otherKey: {
+                const Value literal = torch_save::parseKeyLiteral(part.text);
+                if (!literal) return unsupported(fmt::format("the key {} cannot be written", part.text));
+                parts.push_back(copyValue(literal, graph));
+                continue;
+            }
+            default:
+                break;
+        }
+        const auto [it, fresh] = texts.try_emplace(part.text, kNoNode);
+        if (fresh) it->second = graph.addText(ValueKind::text, part.text);
+        parts.push_back(it->second);
+    }
+    const NodeId tuple = graph.addContainer(ValueKind::tuple, parts);
+    const NodeId flag = graph.addBoolean(pickled);
+    const NodeId root = graph.addContainer(ValueKind::tuple, {tuple, flag});
+    SHARDSCOPE_ASSIGN(const std::string bytes, pickle4(makeValue(std::move(graph), root)));
+    return toBase64(bytes);
 }
 
 }  // namespace shardscope::olmo

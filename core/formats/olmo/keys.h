@@ -22,4 +22,7 @@ bool looksLikeKey(std::string_view name);
 // (rule security.global) or has another form.
 Result<Key> decodeKey(std::string_view name);
 
+// As OLMo writes it under Python 3.8 to 3.13. Errors: unsupported for a part that cannot be read back.
+Result<std::string> encodeKey(const Path& path, bool pickled);
+
 }  // namespace shardscope::olmo

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "formats/olmo/keys.h"
+#include "formats/olmo/layout.h"
 #include "formats/olmo/readers.h"
 
 namespace shardscope {
@@ -88,13 +89,13 @@ class OlmoFormat final : public Format {
         info_.name = "olmo";
         info_.title = "OLMo";
         info_.reads = true;
+        info_.writes = true;
         info_.generations = {"unsharded: model.pt, optim.pt, train.pt",
                              "safetensors with pickled nested keys",
                              "local: FSDP flat parameters of each rank (torch 1.13 to 2.2)",
                              "torch_legacy: pickled ShardedTensors of each rank"};
         info_.wholeByDefault = true;
         info_.objects = true;
-        info_.aliases = true;
         info_.nesting = true;
     }
 
@@ -112,6 +113,13 @@ class OlmoFormat final : public Format {
                 break;
         }
         return openUnsharded(source, options);
+    }
+
+    std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions&) const override {
+        return olmo::cannotHold(wanted);
+    }
+    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted, const WriteOptions&) const override {
+        return layOut(wanted);
     }
 
   private:

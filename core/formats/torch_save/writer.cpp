@@ -10,7 +10,7 @@
 #include "encoding/torch_tensor.h"
 #include "encoding/torch_walk.h"
 #include "encoding/zip.h"
-#include "formats/torch_save/literal.h"
+#include "encoding/key_literal.h"
 #include "formats/torch_save/tree.h"
 #include "storage/digest.h"
 

@@ -1,4 +1,4 @@
-#include "formats/torch_save/literal.h"
+#include "encoding/key_literal.h"
 
 #include <charconv>
 #include <string>
