@@ -231,7 +231,10 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         p.writeOptions.variant = "single";
         p.singleFile = true;
     }
-    if (request.mesh && request.mesh->ranks() > 1 && !p.format->info().shards) {
+    const auto& wholeVariants = p.format->info().wholeVariants;
+    const bool cuts = p.format->info().shards && std::find(wholeVariants.begin(), wholeVariants.end(),
+                                                           p.writeOptions.variant) == wholeVariants.end();
+    if (request.mesh && request.mesh->ranks() > 1 && !cuts) {
         return makeError(
             ErrorCode::usage,
             fmt::format("{} holds whole tensors; --mesh needs a sharded format", p.format->info().title));
@@ -242,7 +245,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         CheckpointOptions options;
         options.io = settings.io;
         SHARDSCOPE_ASSIGN(like, openCheckpoint(settings.like, options));
-        if (!p.format->info().shards) {
+        if (!cuts) {
             return makeError(
                 ErrorCode::usage,
                 fmt::format("{} holds whole tensors; --like needs a sharded format", p.format->info().title));
@@ -253,7 +256,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     WishInput input;
     input.source = &catalog;
     input.like = like ? &like->catalog() : nullptr;
-    input.keepPlacement = p.format == source.format && p.format->info().shards &&
+    input.keepPlacement = p.format == source.format && cuts &&
                           (!p.format->info().wholeByDefault || p.writeOptions.variant == catalog.variant());
     input.format = p.format->info().name;
     input.variant = p.writeOptions.variant;

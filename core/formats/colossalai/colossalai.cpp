@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/colossalai/layout.h"
 #include "formats/colossalai/names.h"
 #include "formats/colossalai/readers.h"
 
@@ -17,13 +18,15 @@ class ColossalaiFormat final : public Format {
         info_.name = "colossalai";
         info_.title = "ColossalAI";
         info_.reads = true;
+        info_.writes = true;
+        info_.variants = {"distributed", "distributed-bin", "gathered", "gathered-bin"};
+        info_.wholeVariants = {"gathered", "gathered-bin"};
         info_.generations = {
             "distributed (pull request 6181), .bin and .safetensors, sharded or one file per rank",
             "gathered: numbered files with an index, model and optimizer",
             "gathered: one optimizer file, also of the asynchronous writer"};
         info_.shards = true;
         info_.objects = true;
-        info_.aliases = true;
         info_.nesting = true;
     }
 
@@ -62,6 +65,14 @@ class ColossalaiFormat final : public Format {
             return openDistributed(source, options);
         }
         return openGathered(source, options);
+    }
+
+    std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& options) const override {
+        return colossalai::cannotHold(wanted, options);
+    }
+    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted,
+                                                 const WriteOptions& options) const override {
+        return layOut(wanted, options);
     }
 
   private:

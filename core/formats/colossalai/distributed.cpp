@@ -242,7 +242,6 @@ class Opener {
 
     Status openWeights() {
         refs_.resize(ranks_.size());
-        std::set<std::string> stOrBin;
         for (size_t r = 0; r < ranks_.size(); ++r) {
             if (aside(r)) continue;
             for (const std::string& written : ranks_[r].metadata.files) {
@@ -250,9 +249,7 @@ class Opener {
                 refs_[r].push_back(ref);
             }
         }
-        if (sawSafetensors_) stOrBin.insert("safetensors");
-        if (sawTorch_) stOrBin.insert("bin");
-        variant_ = fmt::format("distributed{}{}", stOrBin.empty() ? "" : ", ", fmt::join(stOrBin, " and "));
+        variant_ = sawTorch_ && !sawSafetensors_ ? "distributed-bin" : "distributed";
         return {};
     }
 
