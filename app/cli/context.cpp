@@ -28,7 +28,6 @@ CheckpointOptions Context::openOptions() const {
     options.format = format;
     options.io = io;
     options.open.stop = stop;
-    options.open.variant = sourceVariant;
     return options;
 }
 
@@ -39,9 +38,6 @@ Result<Checkpoint> Context::open(const std::string& path) const {
 void addCommon(CLI::App& verb, Context& context, bool longRunning) {
     verb.add_flag("--json", context.json, "One JSON document on stdout, errors included");
     verb.add_option("--format", context.format, "Take the source as this format instead of detecting it")
-        ->type_name("NAME");
-    verb.add_option("--source-variant", context.sourceVariant,
-                    "Which reading of the source, where its format has several (fused-qkv of colossalai)")
         ->type_name("NAME");
     static const std::map<std::string, ColorMode> colors{
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};

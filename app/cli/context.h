@@ -20,8 +20,7 @@ struct Context {
     bool json = false;
     ProgressMode progress = ProgressMode::automatic;
     ColorMode color = ColorMode::automatic;
-    std::string format;         // --format
-    std::string sourceVariant;  // --source-variant
+    std::string format;  // --format
     IoMode io = IoMode::automatic;
     unsigned threads = 0;
     uint64_t memory = uint64_t{512} << 20;

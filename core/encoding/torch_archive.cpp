@@ -31,7 +31,8 @@ void TorchArchiveWriter::tensor(DType dtype, DimSpan shape, size_t key, uint64_t
     Dims strides(shape.size(), 1);
     for (size_t i = shape.size(); i-- > 1;)
         strides[i - 1] = strides[i] * std::max<int64_t>(shape[i], 1);
-    tensors_.tensor(dtype, std::to_string(key), static_cast<uint64_t>(elementCount(shape)), 0, shape, strides);
+    tensors_.tensor(dtype, std::to_string(key), static_cast<uint64_t>(elementCount(shape)), 0, shape,
+                    strides);
 }
 
 void TorchArchiveWriter::addSmall(std::string_view name, std::string content) {
@@ -52,12 +53,15 @@ void TorchArchiveWriter::finish() {
 
 // All that lies between the data of two records is one piece.
 Status TorchArchiveWriter::literals(std::span<const uint32_t> storageCrcs, const Sink& sink) const {
-    const auto isStorage = [&](size_t r) { return r >= firstStorage_ && r < firstStorage_ + storageBytes_.size(); };
+    const auto isStorage = [&](size_t r) {
+        return r >= firstStorage_ && r < firstStorage_ + storageBytes_.size();
+    };
     std::vector<uint32_t> crcs(zip_.recordCount(), 0);
     for (size_t r = 0; r < crcs.size(); ++r) {
         crcs[r] = !isStorage(r) ? crc32Of(std::as_bytes(std::span(small_[smallIndex(r)])))
-                  : zip_.dataSize(r) > 0 && r - firstStorage_ < storageCrcs.size() ? storageCrcs[r - firstStorage_]
-                                                                                   : 0;
+                  : zip_.dataSize(r) > 0 && r - firstStorage_ < storageCrcs.size()
+                      ? storageCrcs[r - firstStorage_]
+                      : 0;
     }
     std::string piece;
     uint64_t at = 0;

@@ -1,4 +1,5 @@
-// A torch.save file written as one zip archive, as torch 2.15 lays it out: the pickle first, then the storages.
+// A torch.save file written as one zip archive, as torch 2.15 lays it out: the pickle first, then the
+// storages.
 #pragma once
 
 #include <functional>

@@ -124,7 +124,7 @@ void findImpossible(const Catalog& source, const Wish& wish, const ConvertReques
             }
         }
         if (const auto it = fused.find(name); it != fused.end())
-            impossible.push_back({name, it->second->message + " (--source-variant states how it is meant)"});
+            impossible.push_back({name, it->second->message + " (--variant 'fused-qkv=auto' reads it so)"});
         const CoverageResult coverage = checkCoverage(source, t, 10, 1000);
         if (coverage.gapElements > 0 && request.fillGaps == FillGaps::refuse) {
             std::string boxes;

@@ -102,13 +102,14 @@ class Opener {
     Status readVariant() {
         std::string_view text = options_.variant;
         if (text.empty()) return {};
-        constexpr std::string_view kFused = "fused-qkv";
-        if (!text.starts_with(kFused) || (text.size() > kFused.size() && text[kFused.size()] != '=')) {
+        constexpr std::string_view kFused = "fused-qkv=";
+        if (!text.starts_with(kFused)) {
             return makeError(ErrorCode::usage, fmt::format("'{}' is not a variant of this format", text))
-                .withHint("fused-qkv, or fused-qkv=PATTERN,... for the tensors that hold q, k and v");
+                .withHint("fused-qkv=auto, or fused-qkv=PATTERN,... for the tensors that hold q, k and v");
         }
+        text.remove_prefix(kFused.size());
         fusedGiven_ = true;
-        text.remove_prefix(std::min(text.size(), kFused.size() + 1));
+        if (text == "auto") return {};
         while (!text.empty()) {
             const size_t comma = std::min(text.find(','), text.size());
             if (comma > 0) fusedPatterns_.emplace_back(text.substr(0, comma));
@@ -323,6 +324,8 @@ class Opener {
         const uint32_t last = *present.rbegin();
         const uint64_t stages = uint64_t{last} / check_.tp + 1;
         world_ = static_cast<uint32_t>(std::min<uint64_t>(stages * check_.tp, 1'000'000));
+        // Nothing is missing behind the last one where all tensors are whole.
+        if (check_.whole) world_ = last + 1;
         if (world_ - present.size() > 100'000) {
             note("rank.missing", Severity::error,
                  fmt::format("the highest rank is {}, but only {} ranks are here", last, present.size()));

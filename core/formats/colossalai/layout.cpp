@@ -34,7 +34,8 @@ std::optional<Variant> variantOf(std::string_view name) {
 
 bool isObjectOfOptimizer(const ObjectInfo& object) {
     const std::string first = object.path.empty() ? object.name : object.path[0].toString();
-    return (first == "state" && object.path.size() == 3 && object.path[1].kind == PathPart::Kind::integerKey) ||
+    return (first == "state" && object.path.size() == 3 &&
+            object.path[1].kind == PathPart::Kind::integerKey) ||
            (first == "param_groups" && object.path.size() <= 1);
 }
 
@@ -55,7 +56,8 @@ std::string whyNot(const Catalog& wanted, TensorId t, const Variant& variant) {
     if (bin && (dtype == DType::float6E2M3 || dtype == DType::float6E3M2 || dtype == DType::float4E2M1FNx2))
         return fmt::format("a .bin file holds no {}", dtypeName(dtype));
     if (!dtypeByteCount(dtype, static_cast<uint64_t>(wanted.elements(t))))
-        return fmt::format("its {} elements of {} do not fill whole bytes", wanted.elements(t), dtypeName(dtype));
+        return fmt::format("its {} elements of {} do not fill whole bytes", wanted.elements(t),
+                           dtypeName(dtype));
     return {};
 }
 
@@ -67,7 +69,9 @@ std::string pythonJson(const Json& json, int indent) {
 class Layout final : public TargetLayout {
   public:
     Layout(const Catalog& wanted, const WriteOptions& options, Variant variant)
-        : wanted_(wanted), variant_(variant), limit_(options.maxFileSize ? options.maxFileSize : kDefaultShard) {
+        : wanted_(wanted),
+          variant_(variant),
+          limit_(options.maxFileSize ? options.maxFileSize : kDefaultShard) {
         needsCrc = variant.bin || variant.gathered;
     }
 
@@ -78,12 +82,14 @@ class Layout final : public TargetLayout {
         for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
             const TensorId kept = wanted_.aliasOf(t);
             if (kept == kNone) continue;
-            changed.push_back({std::string(wanted_.name(t)),
-                               fmt::format("another name of '{}', which is written; ColossalAI lists a tied tensor once",
-                                           wanted_.name(kept))});
+            changed.push_back(
+                {std::string(wanted_.name(t)),
+                 fmt::format("another name of '{}', which is written; ColossalAI lists a tied tensor once",
+                             wanted_.name(kept))});
             const ChunkId from = wanted_.firstChunk(kept);
             for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
-                const ChunkId same = std::min<ChunkId>(from + (c - wanted_.firstChunk(t)), wanted_.endChunk(kept) - 1);
+                const ChunkId same =
+                    std::min<ChunkId>(from + (c - wanted_.firstChunk(t)), wanted_.endChunk(kept) - 1);
                 chunkFile[c] = chunkFile[same];
                 chunkOffset[c] = chunkOffset[same];
             }
@@ -93,7 +99,8 @@ class Layout final : public TargetLayout {
 
     Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
 
-    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs, const LiteralSink& sink) const override {
+    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
+                        const LiteralSink& sink) const override {
         if (file >= contents_.size()) return makeError(ErrorCode::internal, "there is no such file");
         const Content& content = contents_[file];
         if (!content.archive) return sink(file, 0, std::as_bytes(std::span(content.text)));
@@ -114,7 +121,8 @@ class Layout final : public TargetLayout {
 
     uint64_t bytesOf(ChunkId c) const {
         const ChunkInfo chunk = wanted_.chunk(c);
-        return dtypeByteCount(wanted_.dtype(chunk.tensor), static_cast<uint64_t>(chunk.elements())).value_or(0);
+        return dtypeByteCount(wanted_.dtype(chunk.tensor), static_cast<uint64_t>(chunk.elements()))
+            .value_or(0);
     }
 
     void addText(std::string path, std::string text) {
@@ -164,7 +172,8 @@ class Layout final : public TargetLayout {
             entries.push_back({std::string(wanted_.name(chunk.tensor)), wanted_.dtype(chunk.tensor),
                                Dims(chunk.lengths.begin(), chunk.lengths.end()), bytesOf(c), 0});
         }
-        SHARDSCOPE_ASSIGN(safetensors::FileLayout layout, safetensors::layOutFile(entries, {{"format", "pt"}}));
+        SHARDSCOPE_ASSIGN(safetensors::FileLayout layout,
+                          safetensors::layOutFile(entries, {{"format", "pt"}}));
         files.push_back({stem, layout.size, false});
         contents_.push_back({std::move(layout.head), nullptr, {}});
         for (size_t i = 0; i < chunks.size(); ++i) {
@@ -201,20 +210,23 @@ class Layout final : public TargetLayout {
                 }
                 const uint32_t rank = chunk.rank == kNone ? 0 : chunk.rank;
                 if (!ranks.insert(rank).second) {
-                    return makeError(ErrorCode::impossible,
-                                     fmt::format("rank {} has two pieces of it, its metadata can name one", rank))
+                    return makeError(
+                               ErrorCode::impossible,
+                               fmt::format("rank {} has two pieces of it, its metadata can name one", rank))
                         .ofTensor(wanted_.name(t));
                 }
                 byRank[rank].push_back(c);
             }
             dtypes.insert(wanted_.dtype(t));
             if (wanted_.shape(t).empty()) {
-                changed.push_back({std::string(wanted_.name(t)),
-                                   "has no dimensions: ColossalAI's loader finds no piece of it and makes it 0"});
+                changed.push_back(
+                    {std::string(wanted_.name(t)),
+                     "has no dimensions: ColossalAI's loader finds no piece of it and makes it 0"});
             } else if (dtypes.size() > 1 && wanted_.dtype(t) != wanted_.dtype(0)) {
-                changed.push_back({std::string(wanted_.name(t)),
-                                   fmt::format("is {}: ColossalAI's loader gives all tensors the dtype of the first",
-                                               dtypeName(wanted_.dtype(t)))});
+                changed.push_back(
+                    {std::string(wanted_.name(t)),
+                     fmt::format("is {}: ColossalAI's loader gives all tensors the dtype of the first",
+                                 dtypeName(wanted_.dtype(t)))});
             }
         }
         if (byRank.empty()) return makeError(ErrorCode::impossible, "there is nothing to write");
@@ -230,8 +242,9 @@ class Layout final : public TargetLayout {
         uint64_t total = 0;
         const auto parts = blocks(chunks);
         for (size_t s = 0; s < parts.size(); ++s) {
-            const std::string name = variant_.bin ? fmt::format("pytorch_model-dist-{:05}-shard-{:05}.bin", rank, s)
-                                                  : fmt::format("model-dist-{:05}-shard-{:05}.safetensors", rank, s);
+            const std::string name = variant_.bin
+                                         ? fmt::format("pytorch_model-dist-{:05}-shard-{:05}.bin", rank, s)
+                                         : fmt::format("model-dist-{:05}-shard-{:05}.safetensors", rank, s);
             SHARDSCOPE_TRY(addModelFile(name, parts[s]));
             for (ChunkId c : parts[s]) {
                 const ChunkInfo chunk = wanted_.chunk(c);
@@ -307,7 +320,8 @@ class Layout final : public TargetLayout {
         const ObjectInfo* groups = nullptr;
         for (const ObjectInfo& object : wanted_.objects()) {
             if (!isObjectOfOptimizer(object))
-                return makeError(ErrorCode::impossible, "ColossalAI's files have no place for it").ofTensor(object.name);
+                return makeError(ErrorCode::impossible, "ColossalAI's files have no place for it")
+                    .ofTensor(object.name);
             if (object.path.size() == 3) {
                 values[object.path[1].index].push_back(&object);
                 states[object.path[1].index];
@@ -378,7 +392,8 @@ class Layout final : public TargetLayout {
             for (ChunkId c : states[id]) {
                 const TensorId t = wanted_.tensorOf(c);
                 pickle.memoText(wanted_.path(t)[2].toString());
-                content.archive->tensor(wanted_.dtype(t), wanted_.shape(t), content.chunks.size(), bytesOf(c));
+                content.archive->tensor(wanted_.dtype(t), wanted_.shape(t), content.chunks.size(),
+                                        bytesOf(c));
                 content.chunks.push_back(c);
             }
             pickle.setItems();
@@ -408,7 +423,9 @@ std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& optio
         if (!variant->gathered) {
             out.push_back({object.name, "the distributed layout holds parameters only"});
         } else if (!isObjectOfOptimizer(object)) {
-            out.push_back({object.name, "ColossalAI's files hold states under the number of a parameter, and parameter groups"});
+            out.push_back(
+                {object.name,
+                 "ColossalAI's files hold states under the number of a parameter, and parameter groups"});
         } else if (const auto bytes = encodePickle(object.value); !bytes.ok()) {
             out.push_back({object.name, bytes.error().message});
         }
@@ -419,7 +436,8 @@ std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& optio
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& wanted, const WriteOptions& options) {
     const auto variant = variantOf(options.variant);
     if (!variant) {
-        return makeError(ErrorCode::usage, fmt::format("'{}' is not a variant of colossalai", options.variant))
+        return makeError(ErrorCode::usage,
+                         fmt::format("'{}' is not a variant of colossalai", options.variant))
             .withHint("distributed, distributed-bin, gathered or gathered-bin");
     }
     auto layout = std::make_unique<Layout>(wanted, options, *variant);

@@ -12,6 +12,19 @@ namespace shardscope::colossalai {
 
 namespace {
 
+constexpr size_t kCompared = 100'000;  // pieces of one tensor with a piece of another rank
+
+// Whether two pieces share elements without being the same piece.
+bool cross(const PieceEntry& a, const PieceEntry& b) {
+    if (a.offsets.size() != b.offsets.size() || (a.offsets == b.offsets && a.lengths == b.lengths))
+        return false;
+    for (size_t d = 0; d < a.offsets.size(); ++d) {
+        if (a.offsets[d] >= b.offsets[d] + b.lengths[d] || b.offsets[d] >= a.offsets[d] + a.lengths[d])
+            return false;
+    }
+    return true;
+}
+
 // In how many parts a piece's tensor is cut; 1 = not at all. The save asserts that all parts are equal.
 int64_t partsOf(const PieceEntry& entry) {
     for (size_t d = 0; d < entry.lengths.size(); ++d) {
@@ -80,34 +93,38 @@ SaveCheck checkSave(const std::vector<RankFile>& ranks) {
     const int64_t tp = tpOf(ranks[0].metadata);
     check.tp = static_cast<uint32_t>(std::min<int64_t>(tp, 1'000'000));
 
-    // Ranks whose tensors are cut otherwise.
-    std::unordered_map<std::string_view, int64_t> cuts;
+    // Ranks whose tensors are cut in another number of parts, so that their pieces cross those of the others.
+    // (The number alone says little: the last piece of an uneven cut is smaller.)
+    std::unordered_map<std::string_view, std::vector<const PieceEntry*>> pieces;
     std::vector<uint32_t> others;
     std::set<int64_t> otherCuts;
     for (size_t r = 0; r < ranks.size(); ++r) {
         const RankMetadata& metadata = ranks[r].metadata;
         const int64_t here = tpOf(metadata);
-        bool same = here == tp || here == 1;
-        for (size_t e = 0; same && here == 1 && e < metadata.entries.size(); ++e) {
-            const auto it = cuts.find(metadata.names[e]);
-            same = it == cuts.end() || it->second == 1;
+        bool crosses = false;
+        for (size_t e = 0; here != tp && !crosses && e < metadata.entries.size(); ++e) {
+            const auto it = pieces.find(metadata.names[e]);
+            if (it == pieces.end()) continue;
+            for (size_t k = 0; k < std::min<size_t>(it->second.size(), kCompared) && !crosses; ++k)
+                crosses = cross(*it->second[k], metadata.entries[e]);
         }
-        if (!same) {
+        if (crosses) {
             check.foreign[r] = true;
             others.push_back(ranks[r].id);
             otherCuts.insert(here);
             continue;
         }
         for (size_t e = 0; e < metadata.entries.size(); ++e)
-            cuts.try_emplace(metadata.names[e], partsOf(metadata.entries[e]));
+            pieces[metadata.names[e]].push_back(&metadata.entries[e]);
     }
+    check.whole = whole(ranks, check.foreign);
     if (!others.empty()) {
         check.why =
             fmt::format("rank 0 was saved with tp={}, {} with tp={}", tp,
                         others.size() == 1 ? fmt::format("rank {}", others[0])
                                            : fmt::format("{} ranks from {} on", others.size(), others[0]),
                         *otherCuts.begin());
-        check.setAside = contiguous(ranks, check.foreign, check.tp) && whole(ranks, check.foreign);
+        check.setAside = contiguous(ranks, check.foreign, check.tp) && check.whole;
         return check;
     }
 

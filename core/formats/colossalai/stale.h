@@ -19,6 +19,7 @@ struct RankFile {
 struct SaveCheck {
     uint32_t tp = 1;            // of the save that rank 0 belongs to
     std::vector<bool> foreign;  // by rank file: from another save
+    bool whole = false;         // the ranks that are not foreign hold every element of what they name
     bool setAside = false;      // the others are whole without the foreign ones
     std::string why;            // the foreign ones are foreign
 };

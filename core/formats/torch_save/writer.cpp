@@ -5,18 +5,18 @@
 
 #include <fmt/format.h>
 
+#include "encoding/key_literal.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_text.h"
 #include "encoding/torch_archive.h"
 #include "encoding/torch_walk.h"
-#include "encoding/key_literal.h"
 #include "formats/torch_save/tree.h"
 
 namespace shardscope::torch_save {
 
 namespace {
 
-constexpr size_t kBatch = 1000;      // items between MARK and SETITEMS, as picklers write them
+constexpr size_t kBatch = 1000;  // items between MARK and SETITEMS, as picklers write them
 
 // Why torch.load(weights_only=True) would refuse the value; empty when it would not.
 std::string refusedBecause(const Value& value) {
@@ -258,7 +258,8 @@ class TorchSaveLayout : public TargetLayout {
                         const LiteralSink& sink) const override {
         std::vector<uint32_t> crcs;
         for (TensorId t : storages_)
-            crcs.push_back(wanted_.firstChunk(t) < wanted_.endChunk(t) ? chunkCrcs[wanted_.firstChunk(t)] : 0);
+            crcs.push_back(wanted_.firstChunk(t) < wanted_.endChunk(t) ? chunkCrcs[wanted_.firstChunk(t)]
+                                                                       : 0);
         return archive_.literals(
             crcs, [&](uint64_t at, std::span<const std::byte> bytes) { return sink(file, at, bytes); });
     }

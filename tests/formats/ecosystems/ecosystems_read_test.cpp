@@ -215,7 +215,7 @@ class EcosystemsReadTest : public QObject {
     // Stated to be q, k and v, the tensor is put together rightly.
     void fusedStated() {
         const GenuineCase c = caseOf("colossalai", "tp2_fused_qkv");
-        for (const char* variant : {"fused-qkv", "fused-qkv=*c_attn*"}) {
+        for (const char* variant : {"fused-qkv=auto", "fused-qkv=*c_attn*"}) {
             CheckpointOptions options;
             options.open.variant = variant;
             const auto opened = openCheckpoint(c.path, options);
