@@ -321,8 +321,9 @@ Result<Header> readHeader(const ReadFile& file, uint64_t maxHeader) {
         return std::move(error).inFile(file.path());
     };
     if (head.size() < 8) {
-        return notThis(damaged(head.empty() ? std::string("the file is empty")
-                                            : fmt::format("expected at least 8 bytes, the file has {}", head.size()),
+        return notThis(damaged(head.empty()
+                                   ? std::string("the file is empty")
+                                   : fmt::format("expected at least 8 bytes, the file has {}", head.size()),
                                0));
     }
     uint64_t length = 0;
@@ -334,9 +335,9 @@ Result<Header> readHeader(const ReadFile& file, uint64_t maxHeader) {
             0));
     }
     if (length > maxHeader) {
-        return makeError(ErrorCode::limit,
-                         fmt::format("a header of {} bytes is longer than the {} that are read", length,
-                                     maxHeader))
+        return makeError(
+                   ErrorCode::limit,
+                   fmt::format("a header of {} bytes is longer than the {} that are read", length, maxHeader))
             .inFile(file.path())
             .at(0);
     }

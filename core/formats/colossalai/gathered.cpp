@@ -61,6 +61,7 @@ class Opener {
         }
         for (const std::string& index : indexes)
             SHARDSCOPE_TRY(readIndex(index));
+        if (!hasModel_ && source_.entry.empty()) SHARDSCOPE_TRY(addWholeModel());
         for (const std::string& whole : wholes) {
             SHARDSCOPE_ASSIGN(const uint32_t file, addFile(whole));
             if (file != kNone) SHARDSCOPE_TRY(addStates(file, false));
@@ -85,6 +86,7 @@ class Opener {
         for (const std::string& name : indexes)
             (indexKind(name) == IndexKind::model ? model : optimizer).push_back(name);
         hasOptimizer_ = !optimizer.empty();
+        hasModel_ = !model.empty();
         for (const auto* list : {&model, &optimizer}) {
             if (list->size() > 1) {
                 return damaged(fmt::format("there are {} indexes of one kind: {}, {}", list->size(),
@@ -198,6 +200,23 @@ class Opener {
                 SHARDSCOPE_TRY(addModelTensor(file, t, placed));
             }
             addObjects(contents, {});
+        }
+        return {};
+    }
+
+    // A model in one file, beside its optimizer.
+    Status addWholeModel() {
+        for (const char* name : {"pytorch_model.bin", "model.safetensors"}) {
+            if (!source_.hasFile(name)) continue;
+            SHARDSCOPE_ASSIGN(const uint32_t file, addFile(name));
+            if (file == kNone) return {};
+            std::map<std::pair<uint32_t, uint32_t>, TensorId> placed;
+            for (uint32_t t = 0; t < (*files_)[file].tensors.size(); ++t) {
+                if ((*files_)[file].tensors[t].special == kNone)
+                    SHARDSCOPE_TRY(addModelTensor(file, t, placed));
+            }
+            addObjects((*files_)[file], {});
+            return {};
         }
         return {};
     }
@@ -414,7 +433,7 @@ class Opener {
     std::vector<StoredPart> parts_;
     std::map<std::string, uint32_t> byName_;  // files, kNone = missing
     std::set<std::string> ids_;               // of parameters whose states were found
-    bool hasOptimizer_ = false, notedPickled_ = false;
+    bool hasModel_ = false, hasOptimizer_ = false, notedPickled_ = false;
 };
 
 }  // namespace

@@ -253,6 +253,17 @@ class EcosystemsReadTest : public QObject {
                  text(report).c_str());
     }
 
+    // A model in one file beside its optimizer in one file.
+    void modelAndOptimizer() {
+        Copy copy(caseOf("colossalai", "gathered_optim_bin").path);
+        Copy model(caseOf("colossalai", "tp1_pp1_bin").path);
+        copy.files["pytorch_model.bin"] = model.files["pytorch_model-dist-00000-shard-00000.bin"];
+        const auto opened = copy.open(formatOf("colossalai"));
+        QVERIFY(opened.ok());
+        QCOMPARE((*opened)->catalog().tensorCount(), size_t{13 + 6});
+        QVERIFY(validated(**opened, ValidateLevel::values).verdict == Verdict::safe);
+    }
+
     // A vocabulary that was padded on one rank: the rows behind the true size are left out.
     void paddedVocabulary() {
         Copy copy(caseOf("colossalai", "tp1_pp1_bin").path);
