@@ -219,6 +219,21 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             "Start a new file above this size")
         ->type_name("SIZE")
         ->group(target);
+    if (name != "reshard") {
+        // After --to, whose word it refines.
+        verb->add_option_function<std::string>(
+                "--keys",
+                [&request](const std::string& keys) {
+                    if (keys == "olmo" && !request.format.empty() && request.format != "safetensors" &&
+                        request.format != "olmo")
+                        throw CLI::ValidationError("--keys", "olmo is a way to write safetensors");
+                    if (keys == "olmo") request.format = "olmo";
+                },
+                "Names in safetensors files: plain, or olmo (nested keys as OLMo pickles them)")
+            ->check(CLI::IsMember({"plain", "olmo"}).description(""))
+            ->type_name("KIND")
+            ->group(target);
+    }
 
     const std::string what = "What";
     verb->add_option("--select", request.select, "Only these names (GLOB or re:REGEX, repeatable)")

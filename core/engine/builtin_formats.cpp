@@ -1,7 +1,9 @@
 // The one list of formats. A new format is one line here.
 #include "engine/engine.h"
+#include "formats/colossalai/colossalai.h"
 #include "formats/dcp/dcp.h"
 #include "formats/paddle_dist/paddle_dist.h"
+#include "formats/olmo/olmo.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_save/torch_save.h"
 
@@ -11,6 +13,8 @@ const std::vector<const Format*>& builtinFormats() {
     static const std::vector<const Format*> formats = {
         &dcpFormat(),
         &paddleFormat(),  // before safetensors, which its data files may be
+        &colossalaiFormat(),
+        &olmoFormat(),
         &safetensorsFormat(),
         &torchSaveFormat(),
     };

@@ -95,6 +95,12 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
 
 void findImpossible(const Catalog& source, const Wish& wish, const ConvertRequest& request,
                     std::vector<PlanLeftOut>& impossible) {
+    // Tensors of which the reader says that their pieces do not lie as the metadata claims.
+    std::unordered_map<std::string_view, const Note*> fused;
+    for (const Note& note : source.notes()) {
+        if (note.rule == "layout.fused" && note.severity == Severity::error)
+            fused.emplace(note.tensor, &note);
+    }
     for (TensorId w = 0; w < wish.wanted.tensorCount(); ++w) {
         const TensorId t = wish.sources[w].source;
         const std::string name(source.name(t));
@@ -117,6 +123,8 @@ void findImpossible(const Catalog& source, const Wish& wish, const ConvertReques
                 break;
             }
         }
+        if (const auto it = fused.find(name); it != fused.end())
+            impossible.push_back({name, it->second->message + " (--variant 'fused-qkv=auto' reads it so)"});
         const CoverageResult coverage = checkCoverage(source, t, 10, 1000);
         if (coverage.gapElements > 0 && request.fillGaps == FillGaps::refuse) {
             std::string boxes;
@@ -223,7 +231,10 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         p.writeOptions.variant = "single";
         p.singleFile = true;
     }
-    if (request.mesh && request.mesh->ranks() > 1 && !p.format->info().shards) {
+    const auto& wholeVariants = p.format->info().wholeVariants;
+    const bool cuts = p.format->info().shards && std::find(wholeVariants.begin(), wholeVariants.end(),
+                                                           p.writeOptions.variant) == wholeVariants.end();
+    if (request.mesh && request.mesh->ranks() > 1 && !cuts) {
         return makeError(
             ErrorCode::usage,
             fmt::format("{} holds whole tensors; --mesh needs a sharded format", p.format->info().title));
@@ -234,7 +245,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         CheckpointOptions options;
         options.io = settings.io;
         SHARDSCOPE_ASSIGN(like, openCheckpoint(settings.like, options));
-        if (!p.format->info().shards) {
+        if (!cuts) {
             return makeError(
                 ErrorCode::usage,
                 fmt::format("{} holds whole tensors; --like needs a sharded format", p.format->info().title));
@@ -245,7 +256,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     WishInput input;
     input.source = &catalog;
     input.like = like ? &like->catalog() : nullptr;
-    input.keepPlacement = p.format == source.format && p.format->info().shards &&
+    input.keepPlacement = p.format == source.format && cuts &&
                           (!p.format->info().wholeByDefault || p.writeOptions.variant == catalog.variant());
     input.format = p.format->info().name;
     input.variant = p.writeOptions.variant;

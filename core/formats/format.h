@@ -142,6 +142,7 @@ struct FormatInfo {
     bool writes = false;
     std::vector<std::string> generations;  // what is read, for `shardscope formats`
     std::vector<std::string> variants;     // what --variant accepts when writing
+    std::vector<std::string> wholeVariants;  // those of them that hold whole tensors only
     // What it can hold.
     bool shards = false;       // a tensor in several pieces on several ranks
     bool wholeByDefault = false;  // its readers expect whole tensors unless asked otherwise

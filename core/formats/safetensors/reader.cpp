@@ -11,7 +11,7 @@
 
 #include "base/checked.h"
 #include "encoding/safetensors_header.h"
-#include "formats/safetensors/index_file.h"
+#include "encoding/safetensors_index.h"
 
 namespace shardscope::safetensors {
 

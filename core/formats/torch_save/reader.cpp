@@ -9,15 +9,6 @@ namespace shardscope::torch_save {
 
 namespace {
 
-std::string writerOf(const ZipArchive& zip, const std::string& prefix) {
-    const auto has = [&](std::string_view name) {
-        return zip.find(fmt::format("{}/{}", prefix, name)) != nullptr;
-    };
-    if (has(".format_version")) return "torch 2.7 or later";
-    if (has(".data/serialization_id")) return "torch 2.1 to 2.6";
-    return "torch 1.6 to 2.0";
-}
-
 class TorchSaveReader : public Reader {
   public:
     TorchSaveReader(Opened opened, std::string fileName, std::shared_ptr<FileSystem> fileSystem,
@@ -66,7 +57,10 @@ class TorchSaveReader : public Reader {
         }
         noteRecords(builder, known);
 
-        const std::shared_ptr<const ValueGraph> graph = keepObjects(found.objects);
+        std::vector<NodeId*> nodes;
+        for (FoundObject& o : found.objects)
+            nodes.push_back(&o.node);
+        const auto graph = keepValues(std::move(opened_.pickle.graph), nodes);
         for (FoundObject& o : found.objects) {
             ObjectInfo object;
             object.name = std::move(o.name);
@@ -129,49 +123,14 @@ class TorchSaveReader : public Reader {
         builder.addNote(std::move(note));
     }
 
-    // The graph that the objects stay in: the whole one, or a copy of what they need where most of it
-    // describes tensors.
-    std::shared_ptr<const ValueGraph> keepObjects(std::vector<FoundObject>& objects) {
-        constexpr size_t kSmall = 100'000;
-        const auto whole = std::make_shared<const ValueGraph>(std::move(opened_.pickle.graph));
-        if (whole->size() <= kSmall) return whole;
-        ValueGraph kept;
-        std::vector<NodeId> copies;
-        for (const FoundObject& o : objects) {
-            if (kept.size() > whole->size() / 4) return whole;
-            copies.push_back(copyValue({whole, o.node}, kept, whole->size() / 4));
-            if (copies.back() == kNoNode) return whole;
-        }
-        for (size_t i = 0; i < objects.size(); ++i)
-            objects[i].node = copies[i];
-        return std::make_shared<const ValueGraph>(std::move(kept));
-    }
-
     // Finds the storage, once for all its tensors.
     Result<uint32_t> storageOf(const FoundTensor& t, std::unordered_map<std::string, uint32_t>& ids) {
         const auto [it, fresh] = ids.try_emplace(t.tensor.storage.key, static_cast<uint32_t>(stored_.size()));
         if (!fresh) return it->second;
         auto stored = std::make_unique<Stored>();
-        SHARDSCOPE_ASSIGN(const uint64_t bytes, storageBytes(t.tensor.storage));
-        if (opened_.zip) {
-            const std::string record = fmt::format("{}/data/{}", opened_.prefix, t.tensor.storage.key);
-            stored->entry = opened_.zip->find(record);
-            if (!stored->entry) {
-                return damaged(fmt::format("the archive has no record data/{}", t.tensor.storage.key))
-                    .byRule("file.missing");
-            }
-            if (stored->entry->size < bytes) {
-                return damaged(fmt::format("the record data/{} has {} bytes, its storage needs {}",
-                                           t.tensor.storage.key, stored->entry->size, bytes),
-                               stored->entry->headerOffset)
-                    .byRule("file.truncated");
-            }
-        } else {
-            const auto place = opened_.storages.find(t.tensor.storage.key);
-            if (place == opened_.storages.end())
-                return damaged(fmt::format("storage '{}' is not stored", t.tensor.storage.key));
-            stored->offset = place->second.offset;
-        }
+        SHARDSCOPE_ASSIGN(const StoragePlace place, findStorage(opened_, t.tensor.storage));
+        stored->entry = place.entry;
+        stored->offset = place.offset;
         stored_.push_back(std::move(stored));
         return it->second;
     }
@@ -309,48 +268,6 @@ class TorchSaveReader : public Reader {
 };
 
 }  // namespace
-
-Result<std::unordered_map<std::string, TorchStorage>> allStorages(const ValueGraph& graph) {
-    std::unordered_map<std::string, TorchStorage> all;
-    for (NodeId node = 0; node < graph.size(); ++node) {
-        if (!isTensorLike(graph, node) || graph.kind(node) != ValueKind::persistent) continue;
-        auto storage = asTorchStorage(graph, node);
-        if (!storage.ok()) {
-            if (storage.error().code == ErrorCode::unsupported)
-                continue;  // its tensors are noted where they are met
-            return std::move(storage).error();
-        }
-        SHARDSCOPE_ASSIGN(const uint64_t bytes, storageBytes(*storage));
-        const auto [it, fresh] = all.try_emplace(storage->key, *storage);
-        if (fresh) continue;
-        SHARDSCOPE_ASSIGN(const uint64_t before, storageBytes(it->second));
-        if (bytes != before) {
-            return damaged(fmt::format("storage '{}' has {} bytes for one tensor and {} for another",
-                                       storage->key, before, bytes))
-                .byRule("meta.inconsistent");
-        }
-    }
-    return all;
-}
-
-Result<Opened> openArchive(std::shared_ptr<const ReadFile> file, const OpenOptions& options) {
-    PickleLimits limits;
-    limits.textBytes = options.limits.pickleText;
-    const uint64_t size = file->size();
-    SHARDSCOPE_ASSIGN(TorchArchive archive, openTorchArchive(file, 0, size, limits));
-    Opened opened;
-    opened.file = std::move(file);
-    opened.writer = writerOf(archive.zip, archive.prefix);
-    opened.zip = std::make_unique<ZipArchive>(std::move(archive.zip));
-    opened.prefix = std::move(archive.prefix);
-    opened.pickle = std::move(archive.pickle);
-    opened.bigEndian = archive.bigEndian;
-    opened.variant = "zip";
-    for (const std::string& warning : opened.zip->warnings) {
-        opened.notes.push_back({"meta.inconsistent", Severity::warning, warning, {}, {}, std::nullopt});
-    }
-    return opened;
-}
 
 Result<std::unique_ptr<Reader>> makeReader(Opened opened, std::string fileName,
                                            std::shared_ptr<FileSystem> fileSystem,

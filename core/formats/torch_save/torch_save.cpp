@@ -9,41 +9,6 @@ namespace shardscope {
 
 namespace {
 
-using torch_save::isLegacyStart;
-
-constexpr uint64_t kFirstBytes = 512;
-constexpr std::string_view kZipMagic("PK\3\4", 4);
-constexpr std::string_view kPreviewMagic = "PYTORCH1";
-
-enum class Kind { none, archive, otherZip, legacy, tar, preview };
-
-// What the first bytes say. Old tar files have their magic at 257, as all tar files; torch's begin with a
-// member of theirs.
-Kind kindOf(std::string_view first) {
-    if (first.starts_with(kZipMagic)) {
-        // The name of the first record stands at 30.
-        if (first.size() < 30) return Kind::otherZip;
-        const size_t size = static_cast<uint8_t>(first[26]) + 256U * static_cast<uint8_t>(first[27]);
-        const std::string_view name = first.substr(30, size);
-        const size_t slash = name.find('/');
-        if (slash == name.npos) return Kind::otherZip;
-        const std::string_view inside = name.substr(slash + 1);
-        const bool known = inside.empty() || inside == "data.pkl" || inside == "version" ||
-                           inside == ".data/version" || inside == "byteorder" || inside == "constants.pkl" ||
-                           inside.starts_with("data/") || inside.starts_with("code/");
-        return known ? Kind::archive : Kind::otherZip;
-    }
-    if (isLegacyStart(first)) return Kind::legacy;
-    if (first.starts_with(kPreviewMagic)) return Kind::preview;
-    if (first.size() >= 263 && first.substr(257, 5) == "ustar") {
-        const std::string_view member = first.substr(0, first.find('\0'));
-        for (std::string_view known : {"sys_info", "pickle", "storages", "tensors", "./sys_info"}) {
-            if (member == known) return Kind::tar;
-        }
-    }
-    return Kind::none;
-}
-
 // The file itself, or the only file of a directory.
 std::string entryOf(const Source& source) {
     if (!source.entry.empty()) return source.entry;
@@ -76,20 +41,20 @@ class TorchSaveFormat : public Format {
         if (entry.empty()) return {};
         auto file = source.directory->openFile(entry);
         if (!file.ok()) return {};
-        const auto first = firstBytes(**file);
+        const auto first = torch_save::firstBytesOf(**file);
         if (!first.ok()) return {};
-        switch (kindOf(*first)) {
-            case Kind::archive:
+        switch (torch_save::fileKind(*first)) {
+            case torch_save::FileKind::archive:
                 return {Probe::Match::certain, "a zip archive with torch's records"};
-            case Kind::otherZip:
+            case torch_save::FileKind::otherZip:
                 return {Probe::Match::possible, "a zip archive"};
-            case Kind::legacy:
+            case torch_save::FileKind::legacy:
                 return {Probe::Match::certain, "begins with torch's magic number"};
-            case Kind::tar:
+            case torch_save::FileKind::tar:
                 return {Probe::Match::certain, "a tar archive as the first versions of torch wrote"};
-            case Kind::preview:
+            case torch_save::FileKind::preview:
                 return {Probe::Match::certain, "begins with PYTORCH1"};
-            case Kind::none:
+            case torch_save::FileKind::none:
                 break;
         }
         return {};
@@ -103,31 +68,8 @@ class TorchSaveFormat : public Format {
                 .withHint("name the file itself");
         }
         SHARDSCOPE_ASSIGN(auto file, source.directory->openFile(entry));
-        SHARDSCOPE_ASSIGN(const std::string first, firstBytes(*file));
-        const std::string path = file->path();
-        if (first.empty()) return damaged("the file is empty", 0).inFile(path);
-        torch_save::Opened opened;
-        switch (kindOf(first)) {
-            case Kind::archive:
-            case Kind::otherZip: {
-                SHARDSCOPE_ASSIGN(opened, torch_save::openArchive(std::move(file), options));
-                break;
-            }
-            case Kind::legacy: {
-                SHARDSCOPE_ASSIGN(opened, torch_save::openLegacy(std::move(file), options));
-                break;
-            }
-            case Kind::tar:
-                return unsupported("a tar archive of torch 0.1, which is not read")
-                    .inFile(path)
-                    .withHint(torch_save::kTarHint);
-            case Kind::preview:
-                return unsupported("a PYTORCH1 preview archive, which no released torch reads").inFile(path);
-            case Kind::none:
-                return damaged("the file begins neither like a zip archive nor like a legacy torch.save file",
-                               0)
-                    .inFile(path);
-        }
+        torch_save::FileLimits limits{options.limits.pickleText, options.limits.pickleBytes, options.stop};
+        SHARDSCOPE_ASSIGN(auto opened, torch_save::openTorchFile(std::move(file), limits));
         return torch_save::makeReader(std::move(opened), entry, source.fileSystem, options);
     }
 
@@ -138,13 +80,6 @@ class TorchSaveFormat : public Format {
     Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted,
                                                  const WriteOptions& options) const override {
         return torch_save::layOut(wanted, options);
-    }
-
-  private:
-    static Result<std::string> firstBytes(const ReadFile& file) {
-        std::string first(std::min<uint64_t>(file.size(), kFirstBytes), '\0');
-        SHARDSCOPE_TRY(file.readAt(0, std::as_writable_bytes(std::span(first))));
-        return first;
     }
 };
 

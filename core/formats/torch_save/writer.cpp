@@ -5,21 +5,18 @@
 
 #include <fmt/format.h>
 
+#include "encoding/key_literal.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_text.h"
-#include "encoding/torch_tensor.h"
-#include "encoding/zip.h"
-#include "formats/torch_save/literal.h"
+#include "encoding/torch_archive.h"
+#include "encoding/torch_walk.h"
 #include "formats/torch_save/tree.h"
-#include "formats/torch_save/walk.h"
-#include "storage/digest.h"
 
 namespace shardscope::torch_save {
 
 namespace {
 
-constexpr uint64_t kAlignment = 64;  // torch's default
-constexpr size_t kBatch = 1000;      // items between MARK and SETITEMS, as picklers write them
+constexpr size_t kBatch = 1000;  // items between MARK and SETITEMS, as picklers write them
 
 // Why torch.load(weights_only=True) would refuse the value; empty when it would not.
 std::string refusedBecause(const Value& value) {
@@ -96,15 +93,16 @@ std::string whyNot(DType dtype) {
 // data.pkl, and which storage each tensor has in it.
 class ObjectPickler {
   public:
-    ObjectPickler(const Catalog& wanted, const Tree& tree, std::vector<LeftOut>& changed)
+    ObjectPickler(const Catalog& wanted, const Tree& tree, TorchArchiveWriter& archive,
+                  std::vector<LeftOut>& changed)
         : wanted_(wanted),
           tree_(tree),
           changed_(changed),
           storageOf_(wanted.tensorCount(), kNone),
-          tensors_(out_) {}
+          archive_(archive),
+          out_(archive.pickle()) {}
 
     Status run() { return node(0, 0); }
-    std::string finish() { return out_.finish(); }
     const std::vector<TensorId>& storages() const { return storages_; }    // first tensor of each
     const std::vector<uint32_t>& storageOf() const { return storageOf_; }  // by tensor
 
@@ -204,12 +202,7 @@ class ObjectPickler {
             storages_.push_back(owner);
         }
         storageOf_[t] = storageOf_[owner];
-        const DimSpan shape = wanted_.shape(t);
-        Dims strides(shape.size(), 1);
-        for (size_t i = shape.size(); i-- > 1;)
-            strides[i - 1] = strides[i] * std::max<int64_t>(shape[i], 1);
-        tensors_.tensor(wanted_.dtype(t), std::to_string(storageOf_[t]),
-                        static_cast<uint64_t>(wanted_.elements(t)), 0, shape, strides);
+        archive_.tensor(wanted_.dtype(t), wanted_.shape(t), storageOf_[t], wanted_.bytes(owner));
     }
 
     const Catalog& wanted_;
@@ -217,23 +210,14 @@ class ObjectPickler {
     std::vector<LeftOut>& changed_;
     std::vector<uint32_t> storageOf_;
     std::vector<TensorId> storages_;
-    PickleWriter out_{PickleWriter::For::weightsOnly};
-    TorchTensorPickler tensors_;
+    TorchArchiveWriter& archive_;
+    PickleWriter& out_;
 };
-
-// torch refuses an empty name and reads the prefix as what stands before the first slash.
-std::string archivePrefix(const std::string& name) {
-    const bool plain = !name.empty() && name.size() <= 1000 && name != "." && name != ".." &&
-                       std::all_of(name.begin(), name.end(), [](char c) {
-                           return c >= 0x20 && c < 0x7f && c != '/' && c != '\\' && c != ':';
-                       });
-    return plain ? name : "archive";
-}
 
 class TorchSaveLayout : public TargetLayout {
   public:
     TorchSaveLayout(const Catalog& wanted, const WriteOptions& options)
-        : zip_(archivePrefix(options.archiveName), kAlignment), wanted_(wanted) {
+        : archive_(options.archiveName), wanted_(wanted) {
         needsCrc = true;
     }
 
@@ -244,24 +228,16 @@ class TorchSaveLayout : public TargetLayout {
                              "its place in the nested object is taken by another entry")
                 .ofTensor(tree.collisions[0]);
         }
-        ObjectPickler pickler(wanted_, tree, changed);
+        ObjectPickler pickler(wanted_, tree, archive_, changed);
         SHARDSCOPE_TRY(pickler.run());
-        addSmall("data.pkl", pickler.finish());
-        addSmall(".format_version", "1");
-        addSmall(".storage_alignment", std::to_string(kAlignment));
-        addSmall("byteorder", "little");
+        archive_.finish();
         storages_ = pickler.storages();
-        firstStorage_ = zip_.recordCount();
-        for (size_t s = 0; s < storages_.size(); ++s) {
-            zip_.addRecord(fmt::format("data/{}", s), wanted_.bytes(storages_[s]));
-        }
-        addSmall("version", "3\n");
 
-        files.push_back({"model.pt", zip_.totalSize(), false});
+        files.push_back({"model.pt", archive_.size(), false});
         chunkFile.assign(wanted_.chunkCount(), 0);
         chunkOffset.assign(wanted_.chunkCount(), 0);
         for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            const uint64_t offset = zip_.dataOffset(firstStorage_ + pickler.storageOf()[t]);
+            const uint64_t offset = archive_.storageOffset(pickler.storageOf()[t]);
             for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
                 const ChunkInfo chunk = wanted_.chunk(t, c);
                 if (chunk.flat ||
@@ -278,55 +254,20 @@ class TorchSaveLayout : public TargetLayout {
 
     Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
 
-    // All that lies between the data of two records is one piece.
     Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
                         const LiteralSink& sink) const override {
-        std::vector<uint32_t> crcs(zip_.recordCount(), 0);
-        for (size_t r = 0; r < crcs.size(); ++r) {
-            if (r >= firstStorage_ && r < firstStorage_ + storages_.size()) {
-                const TensorId t = storages_[r - firstStorage_];
-                if (wanted_.firstChunk(t) < wanted_.endChunk(t) && zip_.dataSize(r) > 0)
-                    crcs[r] = chunkCrcs[wanted_.firstChunk(t)];
-            } else {
-                crcs[r] = crc32Of(std::as_bytes(std::span(small_[smallIndex(r)])));
-            }
-        }
-        std::string piece;
-        uint64_t at = 0;
-        const auto flush = [&]() -> Status {
-            if (!piece.empty()) SHARDSCOPE_TRY(sink(file, at, std::as_bytes(std::span(piece))));
-            at += piece.size();
-            piece.clear();
-            return {};
-        };
-        for (size_t r = 0; r < zip_.recordCount(); ++r) {
-            piece += zip_.header(r);
-            if (r >= firstStorage_ && r < firstStorage_ + storages_.size()) {
-                SHARDSCOPE_TRY(flush());
-                at += zip_.dataSize(r);
-            } else {
-                piece += small_[smallIndex(r)];
-            }
-            piece += zip_.descriptor(r, crcs[r]);
-        }
-        piece += zip_.directory(crcs);
-        return flush();
+        std::vector<uint32_t> crcs;
+        for (TensorId t : storages_)
+            crcs.push_back(wanted_.firstChunk(t) < wanted_.endChunk(t) ? chunkCrcs[wanted_.firstChunk(t)]
+                                                                       : 0);
+        return archive_.literals(
+            crcs, [&](uint64_t at, std::span<const std::byte> bytes) { return sink(file, at, bytes); });
     }
 
   private:
-    void addSmall(std::string_view name, std::string content) {
-        zip_.addRecord(name, content.size());
-        small_.push_back(std::move(content));
-    }
-    size_t smallIndex(size_t record) const {
-        return record < firstStorage_ ? record : record - storages_.size();
-    }
-
-    ZipLayout zip_;
+    TorchArchiveWriter archive_;
     const Catalog& wanted_;
-    std::vector<std::string> small_;  // contents of the records that are no storages
     std::vector<TensorId> storages_;  // data/<i> holds this tensor
-    size_t firstStorage_ = 0;         // record of data/0
 };
 
 }  // namespace

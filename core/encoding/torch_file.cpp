@@ -1,0 +1,163 @@
+#include "encoding/torch_file.h"
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "encoding/torch_legacy.h"
+
+namespace shardscope::torch_save {
+
+namespace {
+
+constexpr std::string_view kZipMagic("PK\3\4", 4);
+constexpr std::string_view kPreviewMagic = "PYTORCH1";
+constexpr std::string_view kTarHint =
+    "load it with a torch of its time (or torch.load(weights_only=False)) and save it again with torch.save";
+
+std::string writerOf(const ZipArchive& zip, const std::string& prefix) {
+    const auto has = [&](std::string_view name) {
+        return zip.find(fmt::format("{}/{}", prefix, name)) != nullptr;
+    };
+    if (has(".format_version")) return "torch 2.7 or later";
+    if (has(".data/serialization_id")) return "torch 2.1 to 2.6";
+    return "torch 1.6 to 2.0";
+}
+
+}  // namespace
+
+// What the first bytes say. Old tar files have their magic at 257, as all tar files; torch's begin with a
+// member of theirs.
+FileKind fileKind(std::string_view first) {
+    if (first.starts_with(kZipMagic)) {
+        // The name of the first record stands at 30.
+        if (first.size() < 30) return FileKind::otherZip;
+        const size_t size = static_cast<uint8_t>(first[26]) + 256U * static_cast<uint8_t>(first[27]);
+        const std::string_view name = first.substr(30, size);
+        const size_t slash = name.find('/');
+        if (slash == name.npos) return FileKind::otherZip;
+        const std::string_view inside = name.substr(slash + 1);
+        const bool known = inside.empty() || inside == "data.pkl" || inside == "version" ||
+                           inside == ".data/version" || inside == "byteorder" || inside == "constants.pkl" ||
+                           inside.starts_with("data/") || inside.starts_with("code/");
+        return known ? FileKind::archive : FileKind::otherZip;
+    }
+    if (isLegacyStart(first)) return FileKind::legacy;
+    if (first.starts_with(kPreviewMagic)) return FileKind::preview;
+    if (first.size() >= 263 && first.substr(257, 5) == "ustar") {
+        const std::string_view member = first.substr(0, first.find('\0'));
+        for (std::string_view known : {"sys_info", "pickle", "storages", "tensors", "./sys_info"}) {
+            if (member == known) return FileKind::tar;
+        }
+    }
+    return FileKind::none;
+}
+
+Result<std::string> firstBytesOf(const ReadFile& file) {
+    std::string first(std::min<uint64_t>(file.size(), kFirstBytes), '\0');
+    SHARDSCOPE_TRY(file.readAt(0, std::as_writable_bytes(std::span(first))));
+    return first;
+}
+
+Result<std::unordered_map<std::string, TorchStorage>> allStorages(const ValueGraph& graph) {
+    std::unordered_map<std::string, TorchStorage> all;
+    for (NodeId node = 0; node < graph.size(); ++node) {
+        if (!isTensorLike(graph, node) || graph.kind(node) != ValueKind::persistent) continue;
+        auto storage = asTorchStorage(graph, node);
+        if (!storage.ok()) {
+            if (storage.error().code == ErrorCode::unsupported)
+                continue;  // its tensors are noted where they are met
+            return std::move(storage).error();
+        }
+        SHARDSCOPE_ASSIGN(const uint64_t bytes, storageBytes(*storage));
+        const auto [it, fresh] = all.try_emplace(storage->key, *storage);
+        if (fresh) continue;
+        SHARDSCOPE_ASSIGN(const uint64_t before, storageBytes(it->second));
+        if (bytes != before) {
+            return damaged(fmt::format("storage '{}' has {} bytes for one tensor and {} for another",
+                                       storage->key, before, bytes))
+                .byRule("meta.inconsistent");
+        }
+    }
+    return all;
+}
+
+Result<Opened> openArchive(std::shared_ptr<const ReadFile> file, const FileLimits& options) {
+    PickleLimits limits;
+    limits.textBytes = options.pickleText;
+    const uint64_t size = file->size();
+    SHARDSCOPE_ASSIGN(TorchArchive archive, openTorchArchive(file, 0, size, limits));
+    Opened opened;
+    opened.file = std::move(file);
+    opened.writer = writerOf(archive.zip, archive.prefix);
+    opened.zip = std::make_unique<ZipArchive>(std::move(archive.zip));
+    opened.prefix = std::move(archive.prefix);
+    opened.pickle = std::move(archive.pickle);
+    opened.bigEndian = archive.bigEndian;
+    opened.variant = "zip";
+    for (const std::string& warning : opened.zip->warnings) {
+        opened.notes.push_back({"meta.inconsistent", Severity::warning, warning, {}, {}, std::nullopt});
+    }
+    return opened;
+}
+
+Result<Opened> openTorchFile(std::shared_ptr<const ReadFile> file, const FileLimits& limits) {
+    SHARDSCOPE_ASSIGN(const std::string first, firstBytesOf(*file));
+    const std::string path = file->path();
+    if (first.empty()) return damaged("the file is empty", 0).inFile(path);
+    switch (fileKind(first)) {
+        case FileKind::archive:
+        case FileKind::otherZip:
+            return openArchive(std::move(file), limits);
+        case FileKind::legacy:
+            return openLegacy(std::move(file), limits);
+        case FileKind::tar:
+            return unsupported("a tar archive of torch 0.1, which is not read")
+                .inFile(path)
+                .withHint(kTarHint);
+        case FileKind::preview:
+            return unsupported("a PYTORCH1 preview archive, which no released torch reads").inFile(path);
+        case FileKind::none:
+            break;
+    }
+    return damaged("the file begins neither like a zip archive nor like a legacy torch.save file", 0)
+        .inFile(path);
+}
+
+Result<StoragePlace> findStorage(const Opened& opened, const TorchStorage& storage) {
+    SHARDSCOPE_ASSIGN(const uint64_t bytes, storageBytes(storage));
+    if (!opened.zip) {
+        const auto place = opened.storages.find(storage.key);
+        if (place == opened.storages.end())
+            return damaged(fmt::format("storage '{}' is not stored", storage.key));
+        return StoragePlace{nullptr, place->second.offset};
+    }
+    const ZipEntry* entry = opened.zip->find(fmt::format("{}/data/{}", opened.prefix, storage.key));
+    if (!entry) {
+        return damaged(fmt::format("the archive has no record data/{}", storage.key)).byRule("file.missing");
+    }
+    if (entry->size < bytes) {
+        return damaged(fmt::format("the record data/{} has {} bytes, its storage needs {}", storage.key,
+                                   entry->size, bytes),
+                       entry->headerOffset)
+            .byRule("file.truncated");
+    }
+    return StoragePlace{entry, 0};
+}
+
+std::shared_ptr<const ValueGraph> keepValues(ValueGraph&& graph, std::vector<NodeId*>& nodes) {
+    constexpr size_t kSmall = 100'000;
+    const auto whole = std::make_shared<const ValueGraph>(std::move(graph));
+    if (whole->size() <= kSmall) return whole;
+    ValueGraph kept;
+    std::vector<NodeId> copies;
+    for (const NodeId* node : nodes) {
+        if (kept.size() > whole->size() / 4) return whole;
+        copies.push_back(copyValue({whole, *node}, kept, whole->size() / 4));
+        if (copies.back() == kNoNode) return whole;
+    }
+    for (size_t i = 0; i < nodes.size(); ++i)
+        *nodes[i] = copies[i];
+    return std::make_shared<const ValueGraph>(std::move(kept));
+}
+
+}  // namespace shardscope::torch_save

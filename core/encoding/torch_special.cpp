@@ -1,0 +1,343 @@
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "encoding/torch_walk.h"
+
+namespace shardscope::torch_save {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// The function that makes an object, and its arguments.
+struct Call {
+    std::string_view module, name;
+    std::span<const NodeId> args;
+};
+Call callOf(const ValueGraph& g, NodeId node) {
+    if (g.kind(node) != ValueKind::object) return {};
+    const ValueObject& object = g.object(node);
+    if (object.callable == kNoNode || g.kind(object.callable) != ValueKind::global ||
+        object.arguments == kNoNode || g.kind(object.arguments) != ValueKind::tuple) {
+        return {};
+    }
+    return {g.globalModule(object.callable), g.globalName(object.callable), g.items(object.arguments)};
+}
+
+Error bad(std::string what) {
+    return damaged("a tensor in the pickle is malformed: " + std::move(what));
+}
+
+// A part that must be a dense tensor.
+Status addPart(const ValueGraph& g, NodeId node, std::string name, Special& special) {
+    SHARDSCOPE_ASSIGN(auto tensor, asTorchTensor(g, node));
+    if (!tensor) return bad(fmt::format("its {} is no dense tensor", name));
+    special.parts.push_back({std::move(name), std::move(*tensor), {}});
+    return {};
+}
+
+// torch.serialization._get_layout("torch.sparse_coo") or the bare global: "sparse_coo".
+std::string layoutName(const ValueGraph& g, NodeId node) {
+    std::string_view name;
+    if (const Call call = callOf(g, node);
+        call.name == "_get_layout" && call.args.size() == 1 && g.kind(call.args[0]) == ValueKind::text) {
+        name = g.text(call.args[0]);
+    } else if (g.kind(node) == ValueKind::global) {
+        name = g.globalName(node);
+    }
+    if (name.starts_with("torch.")) name.remove_prefix(6);
+    return std::string(name);
+}
+
+std::string torchDtype(const ValueGraph& g, NodeId node) {
+    return g.kind(node) == ValueKind::global ? std::string(g.globalName(node)) : std::string();
+}
+
+Result<Special> sparse(const ValueGraph& g, std::span<const NodeId> args) {
+    if (args.size() != 2 || g.kind(args[1]) != ValueKind::tuple)
+        return bad("_rebuild_sparse_tensor has other arguments than (layout, data)");
+    Special special;
+    special.about.kind = layoutName(g, args[0]);
+    const std::span<const NodeId> data = g.items(args[1]);
+    const bool coo = special.about.kind == "sparse_coo";
+    const bool byColumn = special.about.kind == "sparse_csc" || special.about.kind == "sparse_bsc";
+    if (!coo && !byColumn && special.about.kind != "sparse_csr" && special.about.kind != "sparse_bsr") {
+        return bad("its sparse layout is not known");
+    }
+    if (coo ? data.size() < 3 || data.size() > 4 : data.size() != 4) {
+        return bad(fmt::format("a {} tensor has {} parts", special.about.kind, data.size()));
+    }
+    if (coo) {
+        SHARDSCOPE_TRY(addPart(g, data[0], "indices", special));
+        SHARDSCOPE_TRY(addPart(g, data[1], "values", special));
+    } else {
+        SHARDSCOPE_TRY(addPart(g, data[0], byColumn ? "ccol_indices" : "crow_indices", special));
+        SHARDSCOPE_TRY(addPart(g, data[1], byColumn ? "row_indices" : "col_indices", special));
+        SHARDSCOPE_TRY(addPart(g, data[2], "values", special));
+    }
+    SHARDSCOPE_ASSIGN(special.about.shape, asDims(g, data[coo ? 2 : 3], "the size"));
+    special.about.dtype = dtypeName(special.parts.back().tensor.dtype);
+    if (coo && data.size() == 4 && g.kind(data[3]) == ValueKind::boolean) {
+        special.about.detail = Json{{"coalesced", g.boolean(data[3])}}.dump();
+    }
+    return special;
+}
+
+Result<Special> quantized(const ValueGraph& g, std::span<const NodeId> args) {
+    if (args.size() != 7 || g.kind(args[4]) != ValueKind::tuple || g.items(args[4]).size() < 3) {
+        return bad("_rebuild_qtensor has other arguments than it takes");
+    }
+    Special special;
+    special.about.kind = "quantized";
+    TorchTensor data;
+    SHARDSCOPE_ASSIGN(data.storage, asTorchStorage(g, args[0]));
+    if (!data.storage.dtype) return bad("a quantized tensor without a storage type");
+    if (g.kind(args[1]) != ValueKind::integer || g.integer(args[1]) < 0)
+        return bad("the storage offset is no integer that is 0 or more");
+    data.storageOffset = g.integer(args[1]);
+    SHARDSCOPE_ASSIGN(data.shape, asDims(g, args[2], "the size"));
+    SHARDSCOPE_ASSIGN(data.strides, asDims(g, args[3], "the stride"));
+    if (data.shape.size() != data.strides.size()) return bad("sizes and strides differ in number");
+    for (size_t i = 0; i < data.shape.size(); ++i) {
+        if (data.shape[i] < 0 || data.strides[i] < 0) return bad("a size or stride is negative");
+    }
+    special.about.shape = data.shape;
+    special.about.dtype = dtypeName(*data.storage.dtype);
+    std::string partName = "int_repr";
+    switch (*data.storage.dtype) {
+        case DType::qint8:
+            data.dtype = DType::int8;
+            break;
+        case DType::qint32:
+            data.dtype = DType::int32;
+            break;
+        case DType::quint4x2:
+        case DType::quint2x4:
+            // Several values in a byte: what can be shown is the storage as it is.
+            data.dtype = DType::uint8;
+            data.storageOffset = 0;
+            data.shape = {static_cast<int64_t>(data.storage.elements)};
+            data.strides = {1};
+            partName = "packed";
+            break;
+        default:
+            data.dtype = DType::uint8;
+    }
+    special.parts.push_back({std::move(partName), std::move(data), {}});
+
+    const std::span<const NodeId> params = g.items(args[4]);
+    Json detail;
+    detail["qscheme"] = "torch." + torchDtype(g, params[0]);
+    if (params.size() == 4) {
+        SHARDSCOPE_TRY(addPart(g, params[1], "scales", special));
+        SHARDSCOPE_TRY(addPart(g, params[2], "zero_points", special));
+        if (g.kind(params[3]) == ValueKind::integer) detail["axis"] = g.integer(params[3]);
+    } else {
+        if (g.kind(params[1]) == ValueKind::real) detail["scale"] = g.real(params[1]);
+        if (g.kind(params[2]) == ValueKind::integer) detail["zero_point"] = g.integer(params[2]);
+    }
+    special.about.detail = detail.dump(-1, ' ', true, Json::error_handler_t::replace);
+    return special;
+}
+
+// "S(0)", "R", "P", as torch prints placements.
+std::string placementText(const ValueGraph& g, NodeId node) {
+    if (g.kind(node) != ValueKind::object) return "?";
+    const ValueObject& object = g.object(node);
+    if (object.callable == kNoNode || g.kind(object.callable) != ValueKind::global) return "?";
+    const std::string_view name = g.globalName(object.callable);
+    if (name == "Replicate") return "R";
+    if (name == "Partial" || name == "_Partial") return "P";
+    NodeId dim = kNoNode;
+    if (object.state != kNoNode) dim = g.find(object.state, "dim");
+    if (dim == kNoNode && object.arguments != kNoNode && g.kind(object.arguments) == ValueKind::tuple &&
+        !g.items(object.arguments).empty()) {
+        dim = g.items(object.arguments)[0];
+    }
+    if (dim == kNoNode || g.kind(dim) != ValueKind::integer) return std::string(name);
+    return fmt::format("{}({})", name == "_StridedShard" ? "_S" : "S", g.integer(dim));
+}
+
+std::string placements(const ValueGraph& g, NodeId spec) {
+    if (spec == kNoNode || g.kind(spec) != ValueKind::object || g.object(spec).state == kNoNode) return {};
+    const NodeId all = g.find(g.object(spec).state, "placements");
+    if (all == kNoNode || (g.kind(all) != ValueKind::tuple && g.kind(all) != ValueKind::list)) return {};
+    Json list = Json::array();
+    for (NodeId placement : g.items(all))
+        list.push_back(placementText(g, placement));
+    return Json{{"placements", list}}.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+// Size and dtype of _rebuild_wrapper_subclass(cls, dtype, size, ...).
+Status wrapperShape(const ValueGraph& g, std::span<const NodeId> args, Special& special) {
+    if (args.size() < 3) return bad("_rebuild_wrapper_subclass has too few arguments");
+    special.about.dtype = torchDtype(g, args[1]);
+    SHARDSCOPE_ASSIGN(special.about.shape, asDims(g, args[2], "the size"));
+    return {};
+}
+
+// The attributes of an object: its state, or the parts of it where there are several.
+std::vector<NodeId> attributeDicts(const ValueGraph& g, NodeId node) {
+    if (g.kind(node) != ValueKind::object || g.object(node).state == kNoNode) return {};
+    const NodeId state = g.object(node).state;
+    if (g.kind(state) != ValueKind::tuple) return {state};
+    return {g.items(state).begin(), g.items(state).end()};
+}
+NodeId attribute(const ValueGraph& g, NodeId node, std::string_view name) {
+    for (NodeId dict : attributeDicts(g, node)) {
+        if (const NodeId found = g.find(dict, name); found != kNoNode) return found;
+    }
+    return kNoNode;
+}
+
+// The shards of a ShardedTensor: objects whose attributes hold a `tensor`, and `metadata` with its place. The
+// state is (local shards, metadata, process group, sharding spec, rrefs); the metadata knows the whole size.
+Status addShards(const ValueGraph& g, NodeId state, Special& special) {
+    std::vector<NodeId> parts;
+    if (g.kind(state) == ValueKind::tuple || g.kind(state) == ValueKind::list) {
+        parts.assign(g.items(state).begin(), g.items(state).end());
+    } else {
+        for (const char* name : {"_local_shards", "_metadata"}) {
+            if (const NodeId part = g.find(state, name); part != kNoNode) parts.push_back(part);
+        }
+    }
+    for (NodeId part : parts) {
+        if (const NodeId size = attribute(g, part, "size"); size != kNoNode && special.about.shape.empty()) {
+            SHARDSCOPE_ASSIGN(special.about.shape, asDims(g, size, "the size of a ShardedTensor"));
+        }
+        if (g.kind(part) != ValueKind::list) continue;
+        for (NodeId shard : g.items(part)) {
+            if (g.kind(shard) != ValueKind::object) continue;
+            const NodeId tensor = attribute(g, shard, "tensor");
+            if (tensor == kNoNode) continue;
+            SHARDSCOPE_TRY(addPart(g, tensor, fmt::format("shard{}", special.parts.size()), special));
+            special.about.dtype = dtypeName(special.parts.back().tensor.dtype);
+            const NodeId about = attribute(g, shard, "metadata");
+            const NodeId offsets = about == kNoNode ? kNoNode : attribute(g, about, "shard_offsets");
+            if (offsets == kNoNode) continue;
+            SHARDSCOPE_ASSIGN(special.parts.back().shardOffsets, asDims(g, offsets, "the place of a shard"));
+        }
+    }
+    return {};
+}
+
+Result<Special> fromType(const ValueGraph& g, std::span<const NodeId> args) {
+    if (args.size() != 4 || g.kind(args[2]) != ValueKind::tuple)
+        return bad("_rebuild_from_type_v2 has other arguments than it takes");
+    Special special;
+    const std::string_view function =
+        g.kind(args[0]) == ValueKind::global ? g.globalName(args[0]) : std::string_view();
+    const std::string_view type =
+        g.kind(args[1]) == ValueKind::global ? g.globalName(args[1]) : std::string_view();
+    const std::span<const NodeId> inner = g.items(args[2]);
+    if (function == "_rebuild_wrapper_subclass") SHARDSCOPE_TRY(wrapperShape(g, inner, special));
+    // A state may come as (dict or None, slots): the one with the attributes.
+    NodeId state = args[3];
+    if (g.kind(state) == ValueKind::tuple && type != "ShardedTensor") {
+        for (NodeId part : g.items(args[3])) {
+            if (g.isMapping(part) && (!g.isMapping(state) || !g.pairs(part).empty())) state = part;
+        }
+    }
+
+    if (type == "DTensor") {
+        special.about.kind = "dtensor";
+        const NodeId local = g.find(state, "_local_tensor");
+        if (local == kNoNode) return bad("a DTensor without its local tensor");
+        SHARDSCOPE_TRY(addPart(g, local, "local", special));
+        special.about.detail = placements(g, g.find(state, "_spec"));
+        return special;
+    }
+    if (type == "ShardedTensor") {
+        special.about.kind = "sharded_tensor";
+        SHARDSCOPE_TRY(addShards(g, state, special));
+        return special;
+    }
+    if (function == "_rebuild_njt") {
+        special.about.kind = "nested";
+        special.about.detail = Json{{"layout", "torch.jagged"}}.dump();
+        const NodeId values = inner.empty() ? kNoNode : g.find(inner[0], "values");
+        const NodeId fallback = inner.empty() ? kNoNode : g.find(inner[0], "_values");
+        if (values == kNoNode && fallback == kNoNode) return bad("a jagged tensor without values");
+        SHARDSCOPE_TRY(addPart(g, values == kNoNode ? fallback : values, "values", special));
+        special.about.dtype = dtypeName(special.parts.back().tensor.dtype);
+        return special;
+    }
+    special.about.kind = "subclass";
+    special.about.detail =
+        Json{{"class", std::string(type)}}.dump(-1, ' ', true, Json::error_handler_t::replace);
+    const std::span<const NodeId> attributes = g.pairs(state);
+    for (size_t i = 0; i + 1 < attributes.size(); i += 2) {
+        if (g.kind(attributes[i]) != ValueKind::text || !isTensorLike(g, attributes[i + 1])) continue;
+        auto tensor = asTorchTensor(g, attributes[i + 1]);
+        if (tensor.ok() && *tensor)
+            special.parts.push_back({std::string(g.text(attributes[i])), std::move(**tensor), {}});
+    }
+    return special;
+}
+
+}  // namespace
+
+bool isTensorLike(const ValueGraph& g, NodeId node) {
+    if (g.kind(node) == ValueKind::persistent) {
+        const NodeId id = g.items(node)[0];
+        return g.kind(id) == ValueKind::tuple && !g.items(id).empty() && g.isText(g.items(id)[0], "storage");
+    }
+    const Call call = callOf(g, node);
+    if (call.module == "torch._utils" && call.name.starts_with("_rebuild_")) return true;
+    if (call.module == "torch._tensor" && call.name.starts_with("_rebuild_from_type")) return true;
+    if (g.kind(node) != ValueKind::object || g.object(node).made != ValueObject::Made::newObject)
+        return false;
+    if (call.name == "Parameter" && (call.module == "torch.nn.parameter" || call.module == "torch.nn"))
+        return true;
+    return (call.module == "torch" || call.module == "torch.cuda") && call.name.ends_with("Tensor");
+}
+
+Result<Special> asSpecial(const ValueGraph& g, NodeId node) {
+    Special special;
+    if (g.kind(node) == ValueKind::persistent) {
+        TorchTensor bytes;
+        SHARDSCOPE_ASSIGN(bytes.storage, asTorchStorage(g, node));
+        bytes.dtype = bytes.storage.dtype.value_or(DType::uint8);
+        bytes.shape = {static_cast<int64_t>(bytes.storage.viewElements.value_or(bytes.storage.elements))};
+        bytes.strides = {1};
+        bytes.storageOffset = static_cast<int64_t>(bytes.storage.viewOffset);
+        special.about.kind = "storage";
+        special.about.dtype = dtypeName(bytes.dtype);
+        special.about.shape = bytes.shape;
+        special.parts.push_back({"data", std::move(bytes), {}});
+        return special;
+    }
+    const Call call = callOf(g, node);
+    if (call.module == "torch._tensor") return fromType(g, call.args);
+    if (call.name == "_rebuild_sparse_tensor") return sparse(g, call.args);
+    if (call.name == "_rebuild_qtensor") return quantized(g, call.args);
+    if (call.name == "_rebuild_nested_tensor") {
+        if (call.args.size() != 4) return bad("_rebuild_nested_tensor has other arguments than it takes");
+        special.about.kind = "nested";
+        special.about.detail = Json{{"layout", "torch.strided"}}.dump();
+        SHARDSCOPE_TRY(addPart(g, call.args[0], "values", special));
+        special.about.dtype = dtypeName(special.parts.back().tensor.dtype);
+        return special;
+    }
+    if (call.name == "_rebuild_meta_tensor_no_storage") {
+        if (call.args.size() != 4)
+            return bad("_rebuild_meta_tensor_no_storage has other arguments than it takes");
+        special.about.kind = "meta";
+        special.about.dtype = torchDtype(g, call.args[0]);
+        SHARDSCOPE_ASSIGN(special.about.shape, asDims(g, call.args[1], "the size"));
+        return special;
+    }
+    special.about.kind = "subclass";
+    special.warning = fmt::format("it is made by {}.{}, which is not known", call.module, call.name);
+    if (call.name == "_rebuild_parameter" || call.name == "_rebuild_parameter_with_state") {
+        // A Parameter around one of the others.
+        if (!call.args.empty() && isTensorLike(g, call.args[0]) &&
+            !callOf(g, call.args[0]).name.starts_with("_rebuild_parameter")) {
+            return asSpecial(g, call.args[0]);
+        }
+        special.warning = "it is a Parameter around something that is no tensor";
+    }
+    return special;
+}
+
+}  // namespace shardscope::torch_save

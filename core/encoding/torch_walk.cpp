@@ -1,0 +1,328 @@
+#include "encoding/torch_walk.h"
+
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+namespace shardscope::torch_save {
+
+namespace {
+
+// An nn.Module pickled whole: its parts are those of its state_dict().
+bool isModule(const ValueGraph& g, NodeId node) {
+    if (g.kind(node) != ValueKind::object || g.object(node).state == kNoNode) return false;
+    const NodeId state = g.object(node).state;
+    return g.isMapping(state) && g.isMapping(g.find(state, "_modules")) &&
+           g.isMapping(g.find(state, "_parameters")) && g.isMapping(g.find(state, "_buffers"));
+}
+
+// Attributes of an object that is nothing known: its state, or the dict part of (dict, slots).
+NodeId attributesOf(const ValueGraph& g, NodeId node) {
+    if (g.kind(node) != ValueKind::object || isTensorLike(g, node) || g.isMapping(node)) return kNoNode;
+    NodeId state = g.object(node).state;
+    if (state != kNoNode && g.kind(state) == ValueKind::tuple && g.items(state).size() == 2) {
+        state = g.isMapping(g.items(state)[0]) ? g.items(state)[0] : g.items(state)[1];
+    }
+    return state != kNoNode && g.isMapping(state) ? state : kNoNode;
+}
+
+class Walker {
+  public:
+    Walker(const ValueGraph& graph, uint64_t budget)
+        : g_(graph), budget_(budget), textBudget_(16 * budget), holds_(graph.size(), Holds::unknown) {}
+
+    Result<Found> run(NodeId root) {
+        SHARDSCOPE_TRY(enter(root));
+        while (!frames_.empty()) {
+            Frame& frame = frames_.back();
+            if (frame.next == frame.children.size()) {
+                onPath_.erase(frame.node);
+                frames_.pop_back();
+                if (!path_.empty()) path_.pop_back();
+                continue;
+            }
+            Child& child = frame.children[frame.next++];
+            path_.push_back(std::move(child.part));
+            const size_t depth = frames_.size();
+            SHARDSCOPE_TRY(enter(child.node, child.inModule, child.buffer));
+            if (frames_.size() == depth) path_.pop_back();
+        }
+        return std::move(found_);
+    }
+
+  private:
+    struct Child {
+        PathPart part;
+        NodeId node;
+        bool inModule = false;
+        bool buffer = false;
+    };
+    struct Frame {
+        NodeId node;
+        std::vector<Child> children;
+        size_t next = 0;
+    };
+    enum class Holds : uint8_t { unknown, visiting, no, yes };
+
+    Status spend(uint64_t steps) {
+        if (steps > budget_) {
+            return makeError(ErrorCode::limit,
+                             "the object in the pickle repeats its parts too often to be listed");
+        }
+        budget_ -= steps;
+        return {};
+    }
+
+    // Names are made of keys, and a key may be long and stand in many names.
+    Status spendText(uint64_t bytes) {
+        if (bytes > textBudget_) {
+            return makeError(ErrorCode::limit,
+                             "the object in the pickle repeats long keys too often to be listed");
+        }
+        textBudget_ -= bytes;
+        return {};
+    }
+
+    // Takes a leaf, or opens a container whose children come next.
+    Status enter(NodeId node, bool inModule = false, bool buffer = false) {
+        SHARDSCOPE_TRY(spend(1));
+        pathBytes_ = 0;
+        for (const PathPart& part : path_)
+            pathBytes_ += part.text.size() + 8;
+        SHARDSCOPE_TRY(spendText(pathBytes_));
+        if (isTensorLike(g_, node)) return tensor(node, buffer);
+        std::vector<Child> children;
+        if (onPath_.contains(node)) {
+            // A container inside itself is shown, once, as an object.
+            addObject(node);
+            return {};
+        }
+        if (isModule(g_, node)) {
+            if (!inModule) addObject(node);
+            moduleChildren(node, children);
+        } else if (g_.isMapping(node) && (!g_.pairs(node).empty() || path_.empty())) {
+            mappingChildren(node, children);
+        } else if ((g_.kind(node) == ValueKind::list || g_.kind(node) == ValueKind::tuple) &&
+                   holdsTensor(node)) {
+            const auto kind =
+                g_.kind(node) == ValueKind::list ? PathPart::Kind::index : PathPart::Kind::tupleIndex;
+            int64_t index = 0;
+            for (NodeId item : g_.items(node))
+                children.push_back({{kind, {}, index++}, item});
+        } else {
+            if (!inModule) addObject(node);
+            const NodeId attributes = attributesOf(g_, node);
+            if (attributes == kNoNode || !holdsTensor(attributes)) return {};
+            attributeChildren(attributes, children);
+        }
+        SHARDSCOPE_TRY(spend(children.size()));
+        for (const Child& child : children)
+            SHARDSCOPE_TRY(spendText(child.part.text.size()));
+        onPath_.insert(node);
+        frames_.push_back({node, std::move(children)});
+        return {};
+    }
+
+    void mappingChildren(NodeId node, std::vector<Child>& children) {
+        const std::span<const NodeId> pairs = g_.pairs(node);
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+            PathPart part;
+            switch (g_.kind(pairs[i])) {
+                case ValueKind::text:
+                    part = keyPart(g_.text(pairs[i]));
+                    break;
+                case ValueKind::integer:
+                    part = {PathPart::Kind::integerKey, {}, g_.integer(pairs[i])};
+                    break;
+                default:
+                    part = {PathPart::Kind::otherKey, valueRepr(view(pairs[i]), 1000), 0};
+            }
+            children.push_back({std::move(part), pairs[i + 1]});
+        }
+        dropRepeatedKeys(children);
+    }
+
+    // As in Python the last value counts, at the place of the first.
+    void dropRepeatedKeys(std::vector<Child>& children) {
+        std::unordered_map<std::string, size_t> places;
+        std::vector<Child> kept;
+        kept.reserve(children.size());
+        for (Child& child : children) {
+            const auto [it, fresh] = places.try_emplace(encodePath({child.part}), kept.size());
+            if (fresh) {
+                kept.push_back(std::move(child));
+                continue;
+            }
+            found_.notes.push_back(
+                {"meta.duplicate",
+                 Severity::warning,
+                 fmt::format("the key '{}' is set twice; the last value counts", child.part.toString()),
+                 {},
+                 nameOf(&child.part),
+                 std::nullopt});
+            kept[it->second].node = child.node;
+        }
+        children = std::move(kept);
+    }
+
+    void moduleChildren(NodeId node, std::vector<Child>& children) {
+        const NodeId state = g_.object(node).state;
+        const NodeId transient = g_.find(state, "_non_persistent_buffers_set");
+        const auto isTransient = [&](std::string_view name) {
+            if (transient == kNoNode || g_.kind(transient) != ValueKind::set) return false;
+            for (NodeId item : g_.items(transient)) {
+                if (g_.isText(item, name)) return true;
+            }
+            return false;
+        };
+        for (const char* group : {"_parameters", "_buffers", "_modules"}) {
+            const std::span<const NodeId> pairs = g_.pairs(g_.find(state, group));
+            const bool buffers = group == std::string_view("_buffers");
+            for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+                if (g_.kind(pairs[i]) != ValueKind::text || g_.kind(pairs[i + 1]) == ValueKind::none)
+                    continue;
+                if (buffers && isTransient(g_.text(pairs[i]))) continue;
+                children.push_back({{PathPart::Kind::attribute, std::string(g_.text(pairs[i])), 0},
+                                    pairs[i + 1],
+                                    true,
+                                    buffers});
+            }
+        }
+    }
+
+    void attributeChildren(NodeId attributes, std::vector<Child>& children) {
+        const std::span<const NodeId> pairs = g_.pairs(attributes);
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+            if (g_.kind(pairs[i]) != ValueKind::text) continue;
+            if (!isTensorLike(g_, pairs[i + 1]) && !holdsTensor(pairs[i + 1])) continue;
+            children.push_back(
+                {{PathPart::Kind::attribute, std::string(g_.text(pairs[i])), 0}, pairs[i + 1]});
+        }
+    }
+
+    // Whether a tensor lies anywhere in lists, tuples, mappings and attributes below the node.
+    bool holdsTensor(NodeId root) {
+        if (holds_[root] != Holds::unknown) return holds_[root] == Holds::yes;
+        std::vector<std::pair<NodeId, size_t>> stack{{root, 0}};
+        holds_[root] = Holds::visiting;
+        while (!stack.empty()) {
+            auto& [node, next] = stack.back();
+            std::span<const NodeId> items;
+            size_t step = 1;
+            if (g_.isMapping(node)) {
+                items = g_.pairs(node);
+                step = 2;
+            } else if (g_.kind(node) == ValueKind::list || g_.kind(node) == ValueKind::tuple) {
+                items = g_.items(node);
+            } else if (const NodeId attributes = attributesOf(g_, node); attributes != kNoNode) {
+                items = g_.pairs(attributes);
+                step = 2;
+            }
+            const size_t at = next * step + (step - 1);
+            if (holds_[node] == Holds::yes || at >= items.size()) {
+                const bool yes = holds_[node] == Holds::yes;
+                if (!yes) holds_[node] = Holds::no;
+                stack.pop_back();
+                if (yes && !stack.empty()) holds_[stack.back().first] = Holds::yes;
+                continue;
+            }
+            ++next;
+            const NodeId child = items[at];
+            if (holds_[child] == Holds::yes || isTensorLike(g_, child)) {
+                holds_[node] = Holds::yes;
+            } else if (holds_[child] == Holds::unknown) {
+                holds_[child] = Holds::visiting;
+                stack.emplace_back(child, 0);
+            }
+        }
+        return holds_[root] == Holds::yes;
+    }
+
+    Status tensor(NodeId node, bool buffer) {
+        const std::string name = nameOf();
+        auto dense = asTorchTensor(g_, node);
+        if (!dense.ok()) {
+            if (dense.error().code != ErrorCode::unsupported) return std::move(dense).error().ofTensor(name);
+            return addSpecial({{{}, {}, "subclass", {}, {}, {}}, {}, dense.error().message}, name);
+        }
+        if (*dense && (*dense)->storage.location == "meta") {
+            Special meta;
+            meta.about.kind = "meta";
+            meta.about.dtype = dtypeName((*dense)->dtype);
+            meta.about.shape = (*dense)->shape;
+            return addSpecial(std::move(meta), name);
+        }
+        if (*dense) {
+            found_.tensors.push_back({name, path_, std::move(**dense), kNone, buffer, {}});
+            return {};
+        }
+        auto special = asSpecial(g_, node);
+        if (!special.ok()) {
+            if (special.error().code != ErrorCode::unsupported)
+                return std::move(special).error().ofTensor(name);
+            return addSpecial({{{}, {}, "subclass", {}, {}, {}}, {}, special.error().message}, name);
+        }
+        return addSpecial(std::move(special).value(), name);
+    }
+
+    Status addSpecial(Special special, const std::string& name) {
+        special.about.name = name;
+        special.about.path = path_;
+        const auto id = static_cast<uint32_t>(found_.specials.size());
+        if (!special.warning.empty()) {
+            found_.notes.push_back({"meta.inconsistent",
+                                    Severity::warning,
+                                    fmt::format("the tensor '{}' cannot be read: {}", name, special.warning),
+                                    {},
+                                    name,
+                                    std::nullopt});
+        }
+        found_.specials.push_back(std::move(special.about));
+        SHARDSCOPE_TRY(spend(special.parts.size()));
+        SHARDSCOPE_TRY(spendText(special.parts.size() * pathBytes_));
+        for (SpecialPart& part : special.parts) {
+            // The part is shown beside its tensor: "name#part".
+            Path path = path_;
+            if (path.empty()) {
+                path.push_back(keyPart("#" + part.name));
+            } else {
+                PathPart& last = path.back();
+                last = {PathPart::Kind::key, last.toString() + "#" + part.name, 0};
+            }
+            found_.tensors.push_back({name + "#" + part.name, std::move(path), std::move(part.tensor), id,
+                                      false, std::move(part.shardOffsets)});
+        }
+        return {};
+    }
+
+    void addObject(NodeId node) { found_.objects.push_back({nameOf(), path_, node}); }
+
+    std::string nameOf(const PathPart* extra = nullptr) const {
+        std::string name = pathName(path_);
+        if (extra) name += (path_.empty() ? "" : ".") + extra->toString();
+        return name;
+    }
+
+    // For representations only: the graph outlives the walk.
+    Value view(NodeId node) const {
+        return {std::shared_ptr<const ValueGraph>(std::shared_ptr<void>(), &g_), node};
+    }
+
+    const ValueGraph& g_;
+    uint64_t budget_;
+    uint64_t textBudget_;
+    uint64_t pathBytes_ = 0;  // of the path that is being entered
+    std::vector<Holds> holds_;
+    std::vector<Frame> frames_;
+    std::unordered_set<NodeId> onPath_;
+    Path path_;
+    Found found_;
+};
+
+}  // namespace
+
+Result<Found> walk(const ValueGraph& graph, NodeId root, uint64_t streamBytes) {
+    return Walker(graph, 4 * streamBytes + 100'000).run(root);
+}
+
+}  // namespace shardscope::torch_save

@@ -1,0 +1,59 @@
+// From the object in a pickle to a flat list of tensors and other leaves, named as the catalog names them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "encoding/pickle_globals.h"
+#include "encoding/torch_tensor.h"
+#include "model/catalog.h"
+#include "model/value.h"
+
+namespace shardscope::torch_save {
+
+struct FoundTensor {
+    std::string name;
+    Path path;
+    TorchTensor tensor;
+    uint32_t special = kNone;  // index into Found::specials
+    bool buffer = false;       // a module says so
+    Dims shardOffsets;         // of a shard: where it lies in its ShardedTensor
+};
+
+struct FoundObject {
+    std::string name;
+    Path path;
+    NodeId node = kNoNode;
+};
+
+struct Found {
+    std::vector<FoundTensor> tensors;
+    std::vector<FoundObject> objects;
+    std::vector<SpecialTensor> specials;
+    std::vector<Note> notes;
+};
+
+// `streamBytes`: length of the pickle; the walk may visit a multiple of it, so that a small pickle that
+// repeats its parts cannot name billions of leaves. Errors: damaged (a malformed tensor), limit.
+Result<Found> walk(const ValueGraph& graph, NodeId root, uint64_t streamBytes);
+
+// ------------------------------------------------------------------ tensors that are not one dense array
+
+// Whether the node stands for a tensor of any kind, or for a bare storage.
+bool isTensorLike(const ValueGraph& graph, NodeId node);
+
+struct SpecialPart {
+    std::string name;  // "indices"
+    TorchTensor tensor;
+    Dims shardOffsets;  // of a shard of a ShardedTensor
+};
+struct Special {
+    SpecialTensor about;  // without name and path
+    std::vector<SpecialPart> parts;
+    std::string warning;  // what is wrong with it, if anything is
+};
+// Takes apart what asTorchTensor() does not interpret. Errors: damaged.
+Result<Special> asSpecial(const ValueGraph& graph, NodeId node);
+
+}  // namespace shardscope::torch_save

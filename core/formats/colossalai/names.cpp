@@ -1,0 +1,96 @@
+#include "formats/colossalai/names.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+namespace shardscope::colossalai {
+
+namespace {
+
+constexpr std::string_view kDist = "-dist-";
+constexpr uint32_t kMaxRankId = 1'000'000;
+
+bool isDataEnding(std::string_view name) {
+    return name.ends_with(".bin") || name.ends_with(".safetensors");
+}
+
+// The digits at the start of `text`; nullopt when there are none, or too many to be a rank.
+std::optional<uint32_t> digits(std::string_view text, size_t* end) {
+    uint32_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || value > kMaxRankId) return std::nullopt;
+    *end = static_cast<size_t>(stop - text.data());
+    return value;
+}
+
+std::string_view withoutEnding(std::string_view name) {
+    for (std::string_view ending : {".bin", ".safetensors"}) {
+        if (name.ends_with(ending)) return name.substr(0, name.size() - ending.size());
+    }
+    return name;
+}
+
+}  // namespace
+
+std::optional<uint32_t> metaFileId(std::string_view name) {
+    if (!name.starts_with(kMetaPrefix) || !name.ends_with(".json")) return std::nullopt;
+    name.remove_prefix(kMetaPrefix.size());
+    size_t end = 0;
+    const auto id = digits(name, &end);
+    if (!id || (name.substr(end) != ".json" && name.substr(end) != ".index.json")) return std::nullopt;
+    return id;
+}
+
+std::optional<uint32_t> weightFileId(std::string_view name) {
+    if (!isDataEnding(name)) return std::nullopt;
+    const size_t at = name.rfind(kDist);
+    if (at == name.npos) return std::nullopt;
+    const std::string_view rest = name.substr(at + kDist.size());
+    size_t end = 0;
+    const auto id = digits(rest, &end);
+    if (!id || (!rest.substr(end).starts_with("-shard-") && !rest.substr(end).starts_with(".")))
+        return std::nullopt;
+    return id;
+}
+
+std::string withId(std::string_view name, uint32_t from, uint32_t to) {
+    const std::string was = fmt::format("{}{:05}", kDist, from);
+    const size_t at = name.rfind(was);
+    if (at == name.npos) return std::string(name);
+    return std::string(name.substr(0, at)) + fmt::format("{}{:05}", kDist, to) +
+           std::string(name.substr(at + was.size()));
+}
+
+IndexKind indexKind(std::string_view name) {
+    if (!name.ends_with(".json") || metaFileId(name)) return IndexKind::none;
+    // A prefix P of the user stands before the last ending: x.bin.index.P.json.
+    if (name.find(".index.") == name.npos) return IndexKind::none;
+    if (name.starts_with("pytorch_model.bin.index.") || name.starts_with("model.safetensors.index."))
+        return IndexKind::model;
+    if (name.starts_with("pytorch_optim.bin.index.") || name.starts_with("optimizer.safetensors.index."))
+        return IndexKind::optimizer;
+    return IndexKind::none;
+}
+
+bool isNumberedShard(std::string_view name) {
+    if (!isDataEnding(name) || name.find("-of-") != name.npos) return false;
+    std::string_view stem = withoutEnding(name);
+    const size_t dash = stem.rfind('-');
+    if (dash == stem.npos || stem.size() - dash != 6) return false;
+    const std::string_view number = stem.substr(dash + 1);
+    if (!std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; })) return false;
+    for (std::string_view start : {"model", "pytorch_model", "pytorch_optim", "optimizer"}) {
+        if (stem.starts_with(start)) return true;
+    }
+    return false;
+}
+
+bool isWholeOptimizer(std::string_view name) {
+    return name == "pytorch_optim.bin" || name == "optimizer.safetensors" ||
+           (name.starts_with("pytorch_optim.") && name.ends_with(".bin")) ||
+           (name.starts_with("optimizer.") && name.ends_with(".safetensors"));
+}
+
+}  // namespace shardscope::colossalai

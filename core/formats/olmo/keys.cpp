@@ -1,0 +1,133 @@
+#include "formats/olmo/keys.h"
+
+#include <map>
+
+#include <fmt/format.h>
+
+#include "encoding/key_literal.h"
+#include "encoding/pickle.h"
+#include "formats/olmo/pickle4.h"
+
+namespace shardscope::olmo {
+
+namespace {
+
+int digit(char c) {
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '-' ? 62 : c == '_' ? 63 : -1;
+}
+
+// URL-safe base64 with its padding, strictly. False for anything else.
+bool fromBase64(std::string_view text, std::string& out) {
+    if (text.empty() || text.size() % 4 != 0) return false;
+    const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
+    uint32_t bits = 0;
+    unsigned count = 0;
+    for (size_t i = 0; i + padding < text.size(); ++i) {
+        const int value = digit(text[i]);
+        if (value < 0) return false;
+        bits = bits << 6 | static_cast<uint32_t>(value);
+        count += 6;
+        if (count >= 8) {
+            count -= 8;
+            out += static_cast<char>(bits >> count & 0xff);
+        }
+    }
+    return (bits & ((1U << count) - 1)) == 0;
+}
+
+std::string toBase64(std::string_view bytes) {
+    constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    std::string out;
+    for (size_t i = 0; i < bytes.size(); i += 3) {
+        uint32_t bits = 0;
+        const size_t count = std::min<size_t>(3, bytes.size() - i);
+        for (size_t k = 0; k < 3; ++k)
+            bits = bits << 8 | (k < count ? static_cast<uint8_t>(bytes[i + k]) : 0U);
+        for (size_t k = 0; k < 4; ++k)
+            out += k <= count ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
+    }
+    return out;
+}
+
+}  // namespace
+
+bool looksLikeKey(std::string_view name) {
+    // 0x80 and a protocol from 2 to 5.
+    return name.size() >= 8 && name.starts_with("gA") && name[2] >= 'I' && name[2] <= 'X';
+}
+
+Result<Key> decodeKey(std::string_view name) {
+    std::string bytes;
+    if (!fromBase64(name, bytes)) return damaged("its key is not base64");
+    auto decoded = decodePickle(std::as_bytes(std::span(bytes)));
+    if (!decoded.ok()) {
+        Error error = std::move(decoded).error();
+        error.message = "its key is no pickle: " + error.message;
+        error.place.offset.reset();
+        return error;
+    }
+    const ValueGraph& g = decoded->graph;
+    if (!decoded->globals.empty()) {
+        return damaged(fmt::format("its key names '{}', keys hold plain values only", decoded->globals[0]))
+            .byRule("security.global");
+    }
+    const NodeId root = decoded->root;
+    if (decoded->length != bytes.size() || g.kind(root) != ValueKind::tuple || g.items(root).size() != 2 ||
+        g.kind(g.items(root)[0]) != ValueKind::tuple || g.kind(g.items(root)[1]) != ValueKind::boolean) {
+        return damaged("its key is no pair of a path and a flag");
+    }
+    Key key;
+    key.pickled = g.boolean(g.items(root)[1]);
+    const NodeId path = g.items(root)[0];
+    const Value view{std::shared_ptr<const ValueGraph>(std::shared_ptr<void>(), &g), root};
+    for (NodeId part : g.items(path)) {
+        switch (g.kind(part)) {
+            case ValueKind::text:
+                key.path.push_back(keyPart(g.text(part)));
+                break;
+            case ValueKind::integer:
+                key.path.push_back({PathPart::Kind::integerKey, {}, g.integer(part)});
+                break;
+            default:
+                key.path.push_back({PathPart::Kind::otherKey, valueRepr({view.graph, part}, 1000), 0});
+        }
+    }
+    if (key.path.empty()) return damaged("its key is an empty path");
+    return key;
+}
+
+Result<std::string> encodeKey(const Path& path, bool pickled) {
+    ValueGraph graph;
+    std::vector<NodeId> parts;
+    std::map<std::string_view, NodeId> texts;  // equal keys of a state dict are one object in Python
+    for (const PathPart& part : path) {
+        switch (part.kind) {
+            case PathPart::Kind::integerKey:
+            case PathPart::Kind::index:
+            case PathPart::Kind::tupleIndex:
+                parts.push_back(graph.addInteger(part.index));
+                continue;
+            case PathPart::Kind::otherKey: {
+                const Value literal = torch_save::parseKeyLiteral(part.text);
+                if (!literal) return unsupported(fmt::format("the key {} cannot be written", part.text));
+                parts.push_back(copyValue(literal, graph));
+                continue;
+            }
+            default:
+                break;
+        }
+        const auto [it, fresh] = texts.try_emplace(part.text, kNoNode);
+        if (fresh) it->second = graph.addText(ValueKind::text, part.text);
+        parts.push_back(it->second);
+    }
+    const NodeId tuple = graph.addContainer(ValueKind::tuple, parts);
+    const NodeId flag = graph.addBoolean(pickled);
+    const NodeId root = graph.addContainer(ValueKind::tuple, {tuple, flag});
+    SHARDSCOPE_ASSIGN(const std::string bytes, pickle4(makeValue(std::move(graph), root)));
+    return toBase64(bytes);
+}
+
+}  // namespace shardscope::olmo

@@ -1,0 +1,99 @@
+// torch_legacy: rank{r}.pt with everything of a rank; tensors are pickled ShardedTensors.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "formats/olmo/assembly.h"
+#include "formats/olmo/readers.h"
+
+namespace shardscope::olmo {
+
+namespace {
+
+// The name as OLMo's other layouts have it: weights bare, optimizer under "optim", what the trainer keeps
+// under "train".
+Path renamed(const Path& path, Role& role) {
+    Path out(path.begin(), path.end());
+    const std::string first = path.empty() ? std::string() : path[0].toString();
+    if (first == "model" && path.size() > 1) {
+        out.erase(out.begin());
+        role = Role::parameter;
+    } else if (first == "optim") {
+        role = path.size() > 1 && path[1].toString() == "state" ? Role::optimizer : Role::other;
+    } else {
+        out.insert(out.begin(), keyPart("train"));
+        role = Role::other;
+    }
+    for (PathPart& part : out) {
+        if (part.kind == PathPart::Kind::key) part.text = withoutWrapper(part.text);
+    }
+    return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptions& options) {
+    Assembly assembly(source, options, "torch_legacy");
+    std::vector<uint32_t> ranks;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (const auto rank = rankOf(entry.name); rank && entry.kind == DirectoryEntry::Kind::file)
+            ranks.push_back(*rank);
+    }
+    std::sort(ranks.begin(), ranks.end());
+    if (ranks.empty()) return unsupported("holds no rank*.pt").inFile(source.display);
+    int64_t world = int64_t{ranks.back()} + 1;
+    if (world - static_cast<int64_t>(ranks.size()) > 100'000)
+        return damaged(fmt::format("the highest rank is {}, but only {} ranks are here", ranks.back(),
+                                   ranks.size()))
+            .inFile(source.display)
+            .byRule("rank.missing");
+    (void)assembly.addText("config.yaml");
+    bool first = true;
+    for (uint32_t rank = 0; rank < world && rank <= 1'000'000; ++rank) {
+        SHARDSCOPE_ASSIGN(const uint32_t file, assembly.addFile(fmt::format("rank{}.pt", rank), rank));
+        if (file == kNone) continue;
+        const TensorFile& contents = assembly.files()[file];
+        for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
+            const StoredTensor& stored = contents.tensors[t];
+            Role role = Role::other;
+            if (stored.special == kNone) {
+                const Path path = renamed(stored.path, role);
+                // The trainer's tensors are the generators of one rank.
+                if (role == Role::other && !first) continue;
+                assembly.addWhole(file, t, path, role, rank);
+                continue;
+            }
+            const SpecialTensor& whole = contents.specials[stored.special];
+            const Path path = renamed(whole.path, role);
+            if (whole.kind != "sharded_tensor" || stored.shardOffsets.size() != stored.shape.size() ||
+                whole.shape.size() != stored.shape.size()) {
+                assembly.note("meta.inconsistent", Severity::error,
+                              "the place of its shard cannot be read from the file", contents.name,
+                              pathName(path));
+                continue;
+            }
+            Assembly::Piece piece;
+            piece.rank = rank;
+            piece.part.file = file;
+            piece.part.tensor = t;
+            piece.offsets = stored.shardOffsets;
+            piece.lengths = stored.shape;
+            assembly.addPiece(path, stored.dtype, whole.shape, role, std::move(piece));
+        }
+        if (first) {
+            for (const StoredObject& object : contents.objects) {
+                Role role = Role::other;
+                assembly.addObject(file, renamed(object.path, role), object.value, rank);
+                // As the trainer states it: ranks may be missing at the end.
+                if (object.name == "world_size" && object.value && object.value.kind() == ValueKind::integer)
+                    world = std::clamp<int64_t>(object.value.graph->integer(object.value.node), world,
+                                                world + 100'000);
+            }
+        }
+        first = false;
+    }
+    assembly.addObject(kNone, {keyPart("metadata"), keyPart("world_size")}, makeIntegerValue(world), 0);
+    return assembly.finish(static_cast<uint32_t>(world));
+}
+
+}  // namespace shardscope::olmo

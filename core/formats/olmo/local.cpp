@@ -1,0 +1,443 @@
+// local: every rank's FSDP flat parameters, with the record of which stretch of which parameter each holds,
+// and its part of the optimizer's state, which lies where the parameter's part lies.
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "encoding/torch_tensor.h"
+#include "formats/olmo/assembly.h"
+#include "formats/olmo/readers.h"
+
+namespace shardscope::olmo {
+
+namespace {
+
+constexpr int64_t kMaxPaddingChecked = 1 << 20;  // elements
+
+// A stretch [start, stop) of a parameter on one rank, and where it begins in the flat parameter.
+struct Stretch {
+    int64_t start = 0, stop = 0, at = 0;
+};
+
+struct Parameter {
+    Dims shape;
+    std::map<uint32_t, Stretch> onRank;
+};
+
+std::optional<int64_t> integerOf(const Value& value) {
+    if (!value || value.kind() != ValueKind::integer) return std::nullopt;
+    return value.graph->integer(value.node);
+}
+
+std::span<const NodeId> sequence(const ValueGraph& g, NodeId node) {
+    if (node == kNoNode || (g.kind(node) != ValueKind::list && g.kind(node) != ValueKind::tuple)) return {};
+    return g.items(node);
+}
+
+// The fields of a NamedTuple: NEWOBJ with a tuple of them, or the bare tuple.
+std::span<const NodeId> fields(const ValueGraph& g, NodeId node) {
+    if (g.kind(node) == ValueKind::object && g.object(node).arguments != kNoNode)
+        return sequence(g, g.object(node).arguments);
+    return sequence(g, node);
+}
+
+class Opener {
+  public:
+    Opener(const Source& source, const OpenOptions& options)
+        : source_(source), assembly_(source, options, "local") {}
+
+    Result<std::unique_ptr<Reader>> open() {
+        (void)assembly_.addText("config.yaml");
+        const std::string metadata = assembly_.addText("metadata.yaml");
+        SHARDSCOPE_TRY(findWorld(metadata));
+        for (uint32_t rank = 0; rank < world_; ++rank)
+            SHARDSCOPE_TRY(readModel(rank));
+        if (hasOptim_) {
+            for (uint32_t rank = 0; rank < world_; ++rank)
+                SHARDSCOPE_TRY(readOptimizer(rank));
+        }
+        SHARDSCOPE_TRY(readTrain());
+        return assembly_.finish(world_);
+    }
+
+  private:
+    Status findWorld(const std::string& metadata) {
+        uint32_t ranks = 0;
+        SHARDSCOPE_ASSIGN(const auto model, source_.directory->list("model"));
+        for (const DirectoryEntry& entry : model) {
+            if (const auto rank = rankOf(entry.name)) ranks = std::max(ranks, *rank + 1);
+        }
+        for (const DirectoryEntry& entry : source_.entries)
+            hasOptim_ = hasOptim_ || (entry.kind == DirectoryEntry::Kind::directory && entry.name == "optim");
+        const auto stated = yamlInteger(metadata, "world_size");
+        world_ = ranks;
+        if (stated && (*stated < 1 || *stated > 1'000'000)) {
+            return damaged(fmt::format("metadata.yaml states a world_size of {}", *stated))
+                .inFile(source_.display);
+        }
+        if (stated && *stated > int64_t{ranks} + 100'000) {
+            return damaged(fmt::format("metadata.yaml states {} ranks, model holds {}", *stated, ranks))
+                .inFile(source_.display)
+                .byRule("rank.missing");
+        }
+        if (!stated) {
+            assembly_.note(
+                "file.missing", Severity::warning,
+                "how many ranks there were is not stated; the highest rank file was taken for the last",
+                "metadata.yaml");
+        } else {
+            if (*stated < ranks) {
+                assembly_.note("file.stale", Severity::error,
+                               fmt::format("metadata.yaml states {} ranks, files of {} are here; those from "
+                                           "rank {} on are left aside",
+                                           *stated, ranks, *stated),
+                               fmt::format("model/rank{}.pt", *stated));
+            }
+            world_ = static_cast<uint32_t>(*stated);
+            assembly_.addObject(kNone, {keyPart("metadata"), keyPart("world_size")},
+                                makeIntegerValue(*stated), 0);
+        }
+        return {};
+    }
+
+    // ------------------------------------------------------------------ model
+
+    Status readModel(uint32_t rank) {
+        SHARDSCOPE_ASSIGN(const uint32_t file, assembly_.addFile(fmt::format("model/rank{}.pt", rank), rank));
+        if (file == kNone) return {};
+        const TensorFile& contents = assembly_.files()[file];
+        std::map<std::string_view, const Value*> values;
+        for (const StoredObject& object : contents.objects)
+            values.emplace(object.name, &object.value);
+        const auto valueOf = [&](const std::string& name) {
+            const auto it = values.find(name);
+            return it == values.end() ? Value() : *it->second;
+        };
+        bool any = false;
+        for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
+            const StoredTensor& data = contents.tensors[t];
+            constexpr std::string_view kData = "flat_param.data";
+            if (!data.name.ends_with("." + std::string(kData)) || data.path.size() != 5 ||
+                data.special != kNone)
+                continue;
+            any = true;
+            const std::string handle = data.name.substr(0, data.name.size() - kData.size());
+            const Value module = valueOf(fmt::format("modules.{}.name", data.path[1].toString()));
+            std::string prefix;
+            if (module && module.kind() == ValueKind::text)
+                prefix = withoutWrapper(module.graph->text(module.node));
+            if (data.shape.size() != 1) {
+                assembly_.note("meta.inconsistent", Severity::error,
+                               fmt::format("a flat parameter of shape {}", formatDims(data.shape)),
+                               contents.name, data.name);
+                continue;
+            }
+            readHandle(rank, file, t, prefix, handle, valueOf);
+            SHARDSCOPE_TRY(
+                checkPadding(file, t, integerOf(valueOf(handle + "flat_param._shard_numel_padded"))));
+        }
+        if (!any) {
+            assembly_.note("meta.inconsistent", Severity::warning, "the file holds no flat parameters",
+                           contents.name);
+        }
+        return {};
+    }
+
+    template <class ValueOf>
+    void readHandle(uint32_t rank, uint32_t file, uint32_t t, const std::string& prefix,
+                    const std::string& handle, ValueOf&& valueOf) {
+        const TensorFile& contents = assembly_.files()[file];
+        const StoredTensor& data = contents.tensors[t];
+        const auto wrong = [&](std::string message) {
+            assembly_.note("meta.inconsistent", Severity::error, std::move(message), contents.name,
+                           data.name);
+        };
+        const Value fqns = valueOf(handle + "flat_param._fqns");
+        const Value shapes = valueOf(handle + "flat_param._shapes");
+        if (!fqns || !shapes)
+            return wrong("the names or shapes of the parameters in this flat parameter are not recorded");
+        const ValueGraph& g = *fqns.graph;
+        const auto names = sequence(g, fqns.node);
+        const auto sizes = sequence(*shapes.graph, shapes.node);
+        if (names.size() != sizes.size())
+            return wrong(fmt::format("{} names and {} shapes are recorded", names.size(), sizes.size()));
+        std::vector<Stretch> stretches(names.size());
+        const std::string problem = findStretches(valueOf, handle, stretches);
+        if (!problem.empty()) return wrong(problem);
+        for (size_t i = 0; i < names.size(); ++i) {
+            if (g.kind(names[i]) != ValueKind::text) return wrong("the name of a parameter is no text");
+            const auto shape = asDims(*shapes.graph, sizes[i], "the shape of a parameter");
+            if (!shape.ok()) return wrong(shape.error().message);
+            std::string name = prefix;
+            const std::string fqn = withoutWrapper(g.text(names[i]));
+            name += (prefix.empty() || fqn.empty() ? "" : ".") + fqn;
+            addStretch(rank, file, t, name, *shape, stretches[i]);
+        }
+    }
+
+    void addStretch(uint32_t rank, uint32_t file, uint32_t t, const std::string& name, const Dims& shape,
+                    const Stretch& stretch) {
+        const TensorFile& contents = assembly_.files()[file];
+        int64_t elements = 0;
+        int64_t end = 0;
+        if (!checkedProduct(shape, elements) || stretch.start < 0 || stretch.stop < stretch.start ||
+            stretch.stop > elements || stretch.at < 0 ||
+            !checkedAdd(stretch.at, stretch.stop - stretch.start, end) ||
+            end > contents.tensors[t].shape[0]) {
+            assembly_.note("meta.inconsistent", Severity::error,
+                           fmt::format("elements [{}, {}) of a parameter of shape {} cannot lie at {} of {}",
+                                       stretch.start, stretch.stop, formatDims(shape), stretch.at,
+                                       contents.tensors[t].shape[0]),
+                           contents.name, name);
+            return;
+        }
+        Parameter& parameter = parameters_[name];
+        if (parameter.onRank.empty()) parameter.shape = shape;
+        if (!parameter.onRank.emplace(rank, stretch).second) {
+            assembly_.note("meta.duplicate", Severity::error, "two flat parameters of this rank claim it",
+                           contents.name, name);
+            return;
+        }
+        Assembly::Piece piece;
+        piece.rank = rank;
+        piece.part = {file, t, {}, {}, stretch.at, stretch.stop - stretch.start};
+        addFlat({keyPart(name)}, contents.tensors[t].dtype, shape, Role::parameter, stretch,
+                std::move(piece));
+    }
+
+    void addFlat(const Path& path, DType dtype, const Dims& shape, Role role, const Stretch& stretch,
+                 Assembly::Piece piece) {
+        if (stretch.start != 0 || stretch.stop != elementCount(shape))
+            piece.flat = FlatRange{stretch.start, stretch.stop};
+        assembly_.addPiece(path, dtype, shape, role, std::move(piece));
+    }
+
+    // Which stretch of each parameter is here: empty text, or what is wrong.
+    template <class ValueOf>
+    std::string findStretches(ValueOf&& valueOf, const std::string& handle, std::vector<Stretch>& out) {
+        if (const Value infos = valueOf(handle + "flat_param._shard_param_infos")) {
+            // torch 2.1 and later: (in_shard, offset_in_shard, numel_in_shard, first, last), the last one
+            // included.
+            const ValueGraph& g = *infos.graph;
+            const auto list = sequence(g, infos.node);
+            if (list.size() != out.size())
+                return fmt::format("{} records for {} parameters", list.size(), out.size());
+            for (size_t i = 0; i < list.size(); ++i) {
+                const auto info = fields(g, list[i]);
+                if (info.size() != 5 || g.kind(info[0]) != ValueKind::boolean)
+                    return "a record of another form than is known";
+                if (!g.boolean(info[0])) continue;
+                for (size_t k = 1; k < 5; ++k) {
+                    if (g.kind(info[k]) != ValueKind::integer || g.integer(info[k]) < 0)
+                        return "a record with something else than counts";
+                }
+                const int64_t first = g.integer(info[3]), last = g.integer(info[4]),
+                              count = g.integer(info[2]);
+                if (last < first || last > kMaxDim || last - first + 1 != count)
+                    return fmt::format("elements {} to {} are not {}", first, last, count);
+                out[i] = {first, last + 1, g.integer(info[1])};
+            }
+            return {};
+        }
+        // torch 2.0 and before: parameters from the first to the last index, one behind the other.
+        const Value indices = valueOf(handle + "flat_param._shard_indices");
+        const Value offsets = valueOf(handle + "flat_param._shard_param_offsets");
+        if (!indices || !offsets) return "which part of its parameters it holds is not recorded";
+        const auto bounds = sequence(*indices.graph, indices.node);
+        const auto list = sequence(*offsets.graph, offsets.node);
+        if (list.empty()) return {};
+        if (bounds.size() != 2 || indices.graph->kind(bounds[0]) != ValueKind::integer)
+            return "_shard_indices is no pair";
+        const int64_t begin = indices.graph->integer(bounds[0]);
+        if (begin < 0 || static_cast<uint64_t>(begin) + list.size() > out.size())
+            return "_shard_indices lie outside";
+        const ValueGraph& g = *offsets.graph;
+        int64_t at = 0;
+        for (size_t i = 0; i < list.size(); ++i) {
+            const auto pair = sequence(g, list[i]);
+            if (pair.size() != 2 || g.kind(pair[0]) != ValueKind::integer ||
+                g.kind(pair[1]) != ValueKind::integer)
+                return "_shard_param_offsets holds something else than pairs";
+            const int64_t first = g.integer(pair[0]), last = g.integer(pair[1]);
+            if (first < 0 || last < first - 1 || last > kMaxDim)
+                return fmt::format("elements {} to {}", first, last);
+            out[static_cast<size_t>(begin) + i] = {first, last + 1, at};
+            at += last + 1 - first;
+        }
+        return {};
+    }
+
+    // What FSDP adds at the end, so that all ranks hold equally much, is zero.
+    Status checkPadding(uint32_t file, uint32_t t, std::optional<int64_t> padded) {
+        const TensorFile& contents = assembly_.files()[file];
+        const int64_t size = contents.tensors[t].shape[0];
+        if (!padded || *padded <= 0) return {};
+        if (*padded > size) {
+            assembly_.note("meta.inconsistent", Severity::error,
+                           fmt::format("{} elements of padding in a flat parameter of {}", *padded, size),
+                           contents.name, contents.tensors[t].name);
+            return {};
+        }
+        const int64_t count = std::min(*padded, kMaxPaddingChecked);
+        const auto extent = assembly_.files().extent({file, t, {}, {}, size - count, count});
+        if (!extent.ok()) return {};
+        std::vector<std::byte> bytes(extent->length);
+        SHARDSCOPE_TRY(extent->file->readAt(extent->offset, bytes));
+        if (std::any_of(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{}; })) {
+            assembly_.note(
+                "meta.inconsistent", Severity::error,
+                fmt::format(
+                    "the padding behind its last {} elements is not zero: the record of what lies where "
+                    "may be wrong",
+                    *padded),
+                contents.name, contents.tensors[t].name);
+        }
+        return {};
+    }
+
+    // ------------------------------------------------------------------ optimizer
+
+    Status readOptimizer(uint32_t rank) {
+        SHARDSCOPE_ASSIGN(const uint32_t file, assembly_.addFile(fmt::format("optim/rank{}.pt", rank), rank));
+        if (file == kNone) return {};
+        const TensorFile& contents = assembly_.files()[file];
+        const std::map<int64_t, std::string> names = namesById(contents);
+        for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
+            const StoredTensor& stored = contents.tensors[t];
+            const bool state = stored.path.size() >= 3 && stored.path[0].toString() == "state";
+            if (!state || stored.special != kNone) {
+                if (!firstOptim_) continue;
+                Path path = stored.path;
+                path.insert(path.begin(), keyPart("optim"));
+                assembly_.addWhole(file, t, std::move(path), Role::other, rank);
+                continue;
+            }
+            SHARDSCOPE_TRY(addState(rank, file, t, names));
+        }
+        if (firstOptim_) assembly_.addObjects(file, {keyPart("optim")}, rank);
+        firstOptim_ = false;
+        return {};
+    }
+
+    Status addState(uint32_t rank, uint32_t file, uint32_t t, const std::map<int64_t, std::string>& names) {
+        const TensorFile& contents = assembly_.files()[file];
+        const StoredTensor& stored = contents.tensors[t];
+        std::string parameter;
+        if (stored.path[1].kind == PathPart::Kind::integerKey) {
+            const auto it = names.find(stored.path[1].index);
+            if (it == names.end()) {
+                assembly_.note("meta.inconsistent", Severity::error,
+                               fmt::format("no parameter group names parameter {}, whose state is here",
+                                           stored.path[1].index),
+                               contents.name, stored.name);
+                return {};
+            }
+            parameter = it->second;
+        } else {
+            parameter = withoutWrapper(stored.path[1].text);
+        }
+        Path path{keyPart("optim"), keyPart("state"), keyPart(parameter)};
+        path.insert(path.end(), stored.path.begin() + 2, stored.path.end());
+        if (stored.shape.empty()) {
+            assembly_.addWhole(file, t, std::move(path), Role::optimizer, rank);
+            return {};
+        }
+        const auto it = parameters_.find(parameter);
+        const auto piece = it == parameters_.end() ? std::map<uint32_t, Stretch>::const_iterator{}
+                                                   : it->second.onRank.find(rank);
+        if (it == parameters_.end() || piece == it->second.onRank.end()) {
+            assembly_.note("meta.inconsistent", Severity::error,
+                           it == parameters_.end()
+                               ? "the model has no parameter of this name, whose state is here"
+                               : "this rank has state of a parameter of which model says nothing",
+                           contents.name, pathName(path));
+            return {};
+        }
+        const Stretch& stretch = piece->second;
+        const int64_t count = stretch.stop - stretch.start;
+        if (stored.shape.size() != 1 || stored.shape[0] != count) {
+            assembly_.note("meta.inconsistent", Severity::error,
+                           fmt::format("the state has shape {}, the rank holds {} elements of the parameter",
+                                       formatDims(stored.shape), count),
+                           contents.name, pathName(path));
+            return {};
+        }
+        Assembly::Piece state;
+        state.rank = rank;
+        state.part = {file, t, {}, {}, 0, count};
+        addFlat(path, stored.dtype, it->second.shape, Role::optimizer, stretch, std::move(state));
+        return {};
+    }
+
+    // Ids count over all groups; each group lists its ids and names side by side.
+    std::map<int64_t, std::string> namesById(const TensorFile& contents) {
+        std::map<int64_t, std::string> names;
+        const auto join = [&](const ValueGraph& ids, NodeId params, const ValueGraph& texts, NodeId list) {
+            const auto id = sequence(ids, params);
+            const auto name = sequence(texts, list);
+            for (size_t i = 0; i < std::min(id.size(), name.size()); ++i) {
+                if (ids.kind(id[i]) == ValueKind::integer && texts.kind(name[i]) == ValueKind::text)
+                    names.emplace(ids.integer(id[i]), withoutWrapper(texts.text(name[i])));
+            }
+        };
+        std::map<std::string_view, const Value*> values;
+        for (const StoredObject& object : contents.objects)
+            values.emplace(object.name, &object.value);
+        if (const auto it = values.find("param_groups"); it != values.end() && *it->second) {
+            const ValueGraph& g = *it->second->graph;
+            for (NodeId group : sequence(g, it->second->node))
+                join(g, g.find(group, "params"), g, g.find(group, "param_names"));
+        }
+        // Groups that hold a tensor are listed entry by entry.
+        for (const auto& [name, value] : values) {
+            if (!name.starts_with("param_groups.") || !name.ends_with(".params")) continue;
+            const auto list = values.find(std::string(name.substr(0, name.size() - 6)) + "param_names");
+            if (list == values.end()) continue;
+            join(*value->graph, value->node, *list->second->graph, list->second->node);
+        }
+        return names;
+    }
+
+    // ------------------------------------------------------------------ the trainer
+
+    // Ranks differ in their random generators only; a restart without them takes those of rank 0.
+    Status readTrain() {
+        const auto train = source_.directory->list("train");
+        if (!train.ok()) return {};
+        uint32_t lowest = kNone;
+        for (const DirectoryEntry& entry : *train) {
+            if (const auto rank = rankOf(entry.name)) lowest = std::min(lowest, *rank);
+        }
+        if (lowest == kNone) return {};
+        SHARDSCOPE_ASSIGN(const uint32_t file,
+                          assembly_.addFile(fmt::format("train/rank{}.pt", lowest), lowest));
+        if (file == kNone) return {};
+        const TensorFile& contents = assembly_.files()[file];
+        for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
+            if (contents.tensors[t].special != kNone) continue;
+            Path path = contents.tensors[t].path;
+            path.insert(path.begin(), keyPart("train"));
+            assembly_.addWhole(file, t, std::move(path), Role::other, lowest);
+        }
+        assembly_.addObjects(file, {keyPart("train")}, lowest);
+        return {};
+    }
+
+    const Source& source_;
+    Assembly assembly_;
+    uint32_t world_ = 0;
+    bool hasOptim_ = false;
+    bool firstOptim_ = true;
+    std::map<std::string, Parameter> parameters_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Reader>> openLocal(const Source& source, const OpenOptions& options) {
+    return Opener(source, options).open();
+}
+
+}  // namespace shardscope::olmo

@@ -1,0 +1,138 @@
+#include "formats/olmo/olmo.h"
+
+#include <charconv>
+
+#include "formats/olmo/keys.h"
+#include "formats/olmo/layout.h"
+#include "formats/olmo/readers.h"
+
+namespace shardscope {
+
+namespace olmo {
+
+std::optional<uint32_t> rankOf(std::string_view name) {
+    if (!name.starts_with("rank") || !name.ends_with(".pt") || name.size() < 8) return std::nullopt;
+    const std::string_view digits = name.substr(4, name.size() - 7);
+    uint32_t rank = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+    if (error != std::errc{} || end != digits.data() + digits.size() || rank > 1'000'000) return std::nullopt;
+    return rank;
+}
+
+namespace {
+
+enum class Layout : uint8_t { none, unsharded, local, legacy };
+
+// Whether the first key of a safetensors file's header is one of OLMo's.
+bool hasKeys(const Directory& directory, const std::string& name) {
+    const auto file = directory.openFile(name);
+    if (!file.ok() || (*file)->size() < 16) return false;
+    std::string head(std::min<uint64_t>((*file)->size(), 4096), '\0');
+    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(head))).ok() || head[8] != '{') return false;
+    const size_t quote = head.find("\"gA", 9);
+    if (quote == head.npos || quote > 2048) return false;
+    const size_t end = head.find('"', quote + 1);
+    return end != head.npos && decodeKey(std::string_view(head).substr(quote + 1, end - quote - 1)).ok();
+}
+
+struct Found {
+    Layout layout = Layout::none;
+    Probe probe;
+};
+
+Found find(const Source& source) {
+    if (!source.entry.empty()) {
+        if (source.entry.ends_with(".safetensors") && hasKeys(*source.directory, source.entry))
+            return {Layout::unsharded, {Probe::Match::certain, "a safetensors file with OLMo's keys"}};
+        return {};
+    }
+    bool model = false, modelFolder = false, config = false, company = false, metadata = false, ranks = false;
+    std::string keyed;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind == DirectoryEntry::Kind::directory) {
+            modelFolder = modelFolder || entry.name == "model";
+            continue;
+        }
+        if (entry.kind != DirectoryEntry::Kind::file) continue;
+        const std::string_view name = entry.name;
+        model = model || name == "model.pt";
+        config = config || name == "config.yaml";
+        metadata = metadata || name == "metadata.yaml";
+        company = company || name == "optim.pt" || name == "train.pt" || name == "other.pt";
+        ranks = ranks || rankOf(name).has_value();
+        // One look is enough: all files of such a directory have the same keys.
+        if (keyed.empty() && name.ends_with(".safetensors")) keyed = name;
+    }
+    if (modelFolder) {
+        const auto inside = source.directory->list("model");
+        if (inside.ok()) {
+            for (const DirectoryEntry& entry : *inside) {
+                if (!rankOf(entry.name)) continue;
+                return {Layout::local,
+                        {metadata || config ? Probe::Match::certain : Probe::Match::possible,
+                         "has model/" + entry.name}};
+            }
+        }
+    }
+    if (ranks)
+        return {Layout::legacy, {config ? Probe::Match::certain : Probe::Match::possible, "has rank*.pt"}};
+    if (model && (config || company))
+        return {Layout::unsharded, {Probe::Match::certain, "has model.pt and what belongs to it"}};
+    if (!keyed.empty() && hasKeys(*source.directory, keyed))
+        return {Layout::unsharded, {Probe::Match::certain, "has " + keyed + " with OLMo's keys"}};
+    return {};
+}
+
+class OlmoFormat final : public Format {
+  public:
+    OlmoFormat() {
+        info_.name = "olmo";
+        info_.title = "OLMo";
+        info_.reads = true;
+        info_.writes = true;
+        info_.generations = {"unsharded: model.pt, optim.pt, train.pt",
+                             "safetensors with pickled nested keys",
+                             "local: FSDP flat parameters of each rank (torch 1.13 to 2.2)",
+                             "torch_legacy: pickled ShardedTensors of each rank"};
+        info_.wholeByDefault = true;
+        info_.objects = true;
+        info_.nesting = true;
+    }
+
+    const FormatInfo& info() const override { return info_; }
+    Probe probe(const Source& source) const override { return find(source).probe; }
+
+    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
+        switch (find(source).layout) {
+            case Layout::local:
+                return openLocal(source, options);
+            case Layout::legacy:
+                return openLegacy(source, options);
+            case Layout::none:
+            case Layout::unsharded:
+                break;
+        }
+        return openUnsharded(source, options);
+    }
+
+    std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions&) const override {
+        return olmo::cannotHold(wanted);
+    }
+    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted, const WriteOptions&) const override {
+        return layOut(wanted);
+    }
+
+  private:
+    FormatInfo info_;
+};
+
+}  // namespace
+
+}  // namespace olmo
+
+const Format& olmoFormat() {
+    static const olmo::OlmoFormat format;
+    return format;
+}
+
+}  // namespace shardscope

@@ -1,0 +1,453 @@
+// Every genuine checkpoint of ColossalAI and OLMo: names, dtypes, shapes, boxes, bytes, objects and findings;
+// then damaged metadata.
+#include <QtTest>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "engine/engine.h"
+#include "support/genuine.h"
+#include "support/memory_file_system.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+using nlohmann::json;
+
+namespace {
+
+// The rule that stands for each kind of damage.
+const std::map<std::string, std::string> kRules{
+    {"missing-file", "file.missing"}, {"truncated", "file.truncated"},  {"gap", "coverage.gap"},
+    {"overlap", "coverage.overlap"},  {"unsafe-path", "security.path"}, {"stale-file", "file.stale"},
+    {"fused-layout", "layout.fused"}};
+
+const Format& formatOf(const std::string& family) {
+    return *findFormat(family);
+}
+
+struct Machine {
+    ThreadPool pool{2};
+    MemoryBudget memory{uint64_t{64} << 20};
+    Resources resources;
+    Machine() {
+        resources.pool = &pool;
+        resources.memory = &memory;
+    }
+};
+Machine& machine() {
+    static Machine m;
+    return m;
+}
+
+std::map<std::string, std::string> digests(const Reader& reader) {
+    const Catalog& catalog = reader.catalog();
+    std::vector<TensorId> ids;
+    std::map<std::string, std::string> out;
+    std::map<TensorId, std::unique_ptr<StreamDigest>> open;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        ids.push_back(t);
+        open[t] = makeSha256();
+    }
+    ScanOptions options;
+    options.ordered = true;
+    const Status scanned =
+        scanTensors(reader, ids, options, machine().resources, [&](const TileView& tile) -> Status {
+            open.at(tile.tensor)->update(tile.bytes);
+            return {};
+        });
+    if (!scanned.ok()) qWarning("%s", describe(scanned.error()).c_str());
+    for (auto& [t, digest] : open)
+        out[std::string(catalog.name(t))] = scanned.ok() ? digest->hex() : "";
+    return out;
+}
+
+std::string text(const ValidationReport& report) {
+    std::string out;
+    for (const Finding& f : report.findings) {
+        out += "\n  " + f.rule + " " + std::string(severityName(f.severity)) + ": " + f.message + " [" +
+               f.cause + "]";
+        for (const FindingExample& e : f.examples)
+            out += "\n      " + e.tensor + " " + e.file + " " + e.detail;
+    }
+    return out;
+}
+
+ValidationReport validated(const Reader& reader, ValidateLevel level) {
+    ValidateOptions options;
+    options.level = level;
+    auto report = validateCheckpoint(reader, options, machine().resources);
+    if (!report.ok()) qFatal("%s", describe(report.error()).c_str());
+    return std::move(report).value();
+}
+
+// The files of a case in memory, to be damaged.
+class Copy {
+  public:
+    explicit Copy(const std::string& path) : fs_(std::make_shared<MemoryFileSystem>()) {
+        for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+            if (!entry.is_regular_file()) continue;
+            std::ifstream in(entry.path(), std::ios::binary);
+            files[std::filesystem::relative(entry.path(), path)] = {std::istreambuf_iterator<char>(in), {}};
+        }
+    }
+    Result<std::unique_ptr<Reader>> open(const Format& format, const OpenOptions& options = {}) {
+        fs_ = std::make_shared<MemoryFileSystem>();
+        for (const auto& [name, content] : files) {
+            const auto bytes = std::as_bytes(std::span(content));
+            fs_->put("/d/" + name, {bytes.begin(), bytes.end()});
+        }
+        Source source;
+        source.fileSystem = fs_;
+        source.directory = fs_->openDirectory("/d").value();
+        source.entries = source.directory->list().value();
+        source.display = "/d";
+        return format.open(source, options);
+    }
+    std::map<std::string, std::string> files;
+
+  private:
+    std::shared_ptr<MemoryFileSystem> fs_;
+};
+
+// Everything a user can do with an open checkpoint, on damaged ones: errors are fine, nothing else is.
+void exercise(const Reader& reader) {
+    const Catalog& catalog = reader.catalog();
+    for (ChunkId c = 0; c < catalog.chunkCount(); ++c) {
+        const auto extent = reader.locate(c);
+        if (!extent.ok()) continue;
+        QVERIFY(extent->offset <= extent->file->size());
+        QVERIFY(extent->length <= extent->file->size() - extent->offset);
+    }
+    for (ObjectId o = 0; o < catalog.objects().size(); ++o)
+        (void)reader.objectValue(o);
+    (void)validated(reader, ValidateLevel::files);
+}
+
+GenuineCase caseOf(const std::string& family, const std::string& name) {
+    for (GenuineCase& c : genuineCases(family)) {
+        if (c.name == name) return c;
+    }
+    qFatal("no such case");
+    return {};
+}
+
+}  // namespace
+
+class EcosystemsReadTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void genuine_data() {
+        QTest::addColumn<QString>("family");
+        QTest::addColumn<int>("index");
+        for (const char* family : {"colossalai", "olmo"}) {
+            const auto cases = genuineCases(family);
+            for (size_t i = 0; i < cases.size(); ++i)
+                QTest::newRow((cases[i].family + "/" + cases[i].name).c_str())
+                    << QString(family) << static_cast<int>(i);
+        }
+    }
+
+    void genuine() {
+        QFETCH(QString, family);
+        QFETCH(int, index);
+        const GenuineCase c = genuineCases(family.toStdString())[static_cast<size_t>(index)];
+        const auto opened = openCheckpoint(c.path);
+        if (c.name == "bad_json") {
+            QVERIFY(!opened.ok());
+            QCOMPARE(opened.error().place.rule, std::string("file.truncated"));
+            QVERIFY(opened.error().place.offset.has_value());
+            QVERIFY(
+                opened.error().place.file.ends_with(c.expected["findings"][0]["file"].get<std::string>()));
+            return;
+        }
+        QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
+        QCOMPARE(opened->format->info().name, family.toStdString());
+        const Reader& reader = *opened->reader;
+        const Catalog& catalog = reader.catalog();
+
+        const bool readable =
+            !c.damaged() || c.name == "bad_stale_safetensors" || c.name == "bad_stale_tp4_under_tp2";
+        const auto bytes = readable ? digests(reader) : std::map<std::string, std::string>();
+        for (const auto& [name, want] : c.expected["tensors"].items()) {
+            const TensorId t = catalog.find(name);
+            QVERIFY2(t != kNone, name.c_str());
+            QCOMPARE(std::string(dtypeName(catalog.dtype(t))), want["dtype"].get<std::string>());
+            const DimSpan shape = catalog.shape(t);
+            QCOMPARE(Dims(shape.begin(), shape.end()), want["shape"].get<Dims>());
+            if (readable) QVERIFY2(bytes.at(name) == want["sha256"], name.c_str());
+            if (!readable || !want.contains("chunks")) continue;
+            std::set<std::pair<Dims, Dims>> boxes, found;
+            for (const json& chunk : want["chunks"]) {
+                if (chunk.contains("offsets"))
+                    boxes.emplace(chunk["offsets"].get<Dims>(), chunk["lengths"].get<Dims>());
+            }
+            for (ChunkId id = catalog.firstChunk(t); id < catalog.endChunk(t); ++id) {
+                const ChunkInfo chunk = catalog.chunk(t, id);
+                found.emplace(Dims(chunk.offsets.begin(), chunk.offsets.end()),
+                              Dims(chunk.lengths.begin(), chunk.lengths.end()));
+            }
+            if (!boxes.empty() && !shape.empty()) QVERIFY2(boxes == found, name.c_str());
+        }
+        for (const auto& [name, want] : c.expected["objects"].items()) {
+            // The .pt beside it is read, in which that list is taken apart.
+            if (name == "list_with_tensor") continue;
+            const auto it =
+                std::find_if(catalog.objects().begin(), catalog.objects().end(),
+                             [&, wanted = name](const ObjectInfo& o) { return o.name == wanted; });
+            QVERIFY2(it != catalog.objects().end(), name.c_str());
+            if (!want.is_string()) QCOMPARE(json::parse(valueToJson(it->value)).dump(), want.dump());
+        }
+        if (c.expected.contains("world_size") && !c.damaged())
+            QCOMPARE(catalog.rankCount(), c.expected["world_size"].get<uint32_t>());
+        checkFindings(c, reader);
+    }
+
+    // Rank fields are identities: ranks of the catalog are counted by the files.
+    void oddRanks() {
+        const auto opened = openCheckpoint(caseOf("colossalai", "tp2_odd_ranks").path);
+        QVERIFY(opened.ok());
+        QCOMPARE(opened->catalog().rankCount(), 2U);
+        QCOMPARE(formatMesh(*opened->catalog().mesh()), std::string("pp=1,tp=2"));
+    }
+
+    // Stated to be q, k and v, the tensor is put together rightly.
+    void fusedStated() {
+        const GenuineCase c = caseOf("colossalai", "tp2_fused_qkv");
+        for (const char* variant : {"fused-qkv=auto", "fused-qkv=*c_attn*"}) {
+            CheckpointOptions options;
+            options.open.variant = variant;
+            const auto opened = openCheckpoint(c.path, options);
+            QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
+            const auto bytes = digests(*opened->reader);
+            for (const auto& [name, want] : c.expected["tensors"].items())
+                QVERIFY2(bytes.at(name) == want["sha256"], name.c_str());
+            const ValidationReport report = validated(*opened->reader, ValidateLevel::values);
+            QVERIFY2(report.verdict == Verdict::safe, text(report).c_str());
+        }
+        CheckpointOptions options;
+        options.open.variant = "other";
+        QVERIFY(!openCheckpoint(c.path, options).ok());
+    }
+
+    // A save over one with more stages and the same tp: what the lower stages hold already is left aside.
+    void staleStages() {
+        Copy copy(caseOf("colossalai", "tp2_pp1_bin").path);
+        for (int id : {0, 1}) {
+            const std::string from = "0000" + std::to_string(id), to = "0000" + std::to_string(id + 2);
+            std::string meta = copy.files["pytorch_model-meta-dist-" + from + ".json"];
+            const std::string was = "dist-" + from;
+            for (size_t at = meta.find(was); at != std::string::npos; at = meta.find(was, at + 1))
+                meta.replace(at, was.size(), "dist-" + to);
+            copy.files["pytorch_model-meta-dist-" + to + ".json"] = meta;
+            copy.files["pytorch_model-dist-" + to + "-shard-00000.bin"] =
+                copy.files["pytorch_model-dist-" + from + "-shard-00000.bin"];
+        }
+        const auto opened = copy.open(formatOf("colossalai"));
+        QVERIFY(opened.ok());
+        QCOMPARE((*opened)->catalog().rankCount(), 2U);
+        const ValidationReport report = validated(**opened, ValidateLevel::metadata);
+        QVERIFY2(std::any_of(report.findings.begin(), report.findings.end(),
+                             [](const Finding& f) { return f.rule == "file.stale"; }),
+                 text(report).c_str());
+    }
+
+    // A model in one file beside its optimizer in one file.
+    void modelAndOptimizer() {
+        Copy copy(caseOf("colossalai", "gathered_optim_bin").path);
+        Copy model(caseOf("colossalai", "tp1_pp1_bin").path);
+        copy.files["pytorch_model.bin"] = model.files["pytorch_model-dist-00000-shard-00000.bin"];
+        const auto opened = copy.open(formatOf("colossalai"));
+        QVERIFY(opened.ok());
+        QCOMPARE((*opened)->catalog().tensorCount(), size_t{13 + 6});
+        QVERIFY(validated(**opened, ValidateLevel::values).verdict == Verdict::safe);
+    }
+
+    // A vocabulary that was padded on one rank: the rows behind the true size are left out.
+    void paddedVocabulary() {
+        Copy copy(caseOf("colossalai", "tp1_pp1_bin").path);
+        std::string& meta = copy.files["pytorch_model-meta-dist-00000.json"];
+        json document = json::parse(meta);
+        document["metadata"]["lm_head.weight"]["global_shape"] = {13, 8};
+        meta = document.dump(4);
+        const auto opened = copy.open(formatOf("colossalai"));
+        QVERIFY(opened.ok());
+        const Catalog& catalog = (*opened)->catalog();
+        const TensorId t = catalog.find("lm_head.weight");
+        QCOMPARE(catalog.shape(t)[0], 13);
+        const auto extent = (*opened)->locate(catalog.firstChunk(t));
+        QVERIFY2(extent.ok(), extent.ok() ? "" : describe(extent.error()).c_str());
+        QCOMPARE(extent->length, uint64_t{13 * 8 * 4});
+        QVERIFY(validated(**opened, ValidateLevel::values).verdict == Verdict::safe);
+    }
+
+    // A path of another machine is followed by its last part only, and never out of the directory.
+    void hostilePaths() {
+        for (const char* path : {"/etc/passwd", "../x/../../secret", "..", "", "/", "a/b/", "x\\..\\y",
+                                 "sub/../../pytorch_model-dist-00009.bin"}) {
+            Copy copy(caseOf("colossalai", "tp2_pp1_bin").path);
+            std::string& meta = copy.files["pytorch_model-meta-dist-00001.json"];
+            json document = json::parse(meta);
+            document["metadata"]["lm_head.weight"]["file"] = path;
+            meta = document.dump(4);
+            const auto opened = copy.open(formatOf("colossalai"));
+            QVERIFY2(opened.ok(), path);
+            exercise(**opened);
+            const ValidationReport report = validated(**opened, ValidateLevel::values);
+            QVERIFY2(std::any_of(report.findings.begin(), report.findings.end(),
+                                 [](const Finding& f) {
+                                     return f.rule == "security.path" && f.severity == Severity::error;
+                                 }),
+                     (path + text(report)).c_str());
+        }
+    }
+
+    // Wherever a metadata or pickle file ends, there is an error or a report; and whatever a number says.
+    void truncations_data() {
+        QTest::addColumn<QString>("family");
+        QTest::addColumn<QString>("name");
+        for (const char* name :
+             {"tp2_pp1_bin", "tp2_pp1_st", "gathered_optim_sharded_bin", "gathered_optim_async_st"})
+            QTest::newRow(name) << "colossalai" << name;
+        for (const char* name : {"local_w2", "torch_legacy_w2", "unsharded_bf16_ids"})
+            QTest::newRow(name) << "olmo" << name;
+    }
+    void truncations() {
+        QFETCH(QString, family);
+        QFETCH(QString, name);
+        const Format& format = formatOf(family.toStdString());
+        const Copy whole(caseOf(family.toStdString(), name.toStdString()).path);
+        for (const auto& [file, content] : whole.files) {
+            const size_t step = file.ends_with(".json") ? 1 : std::max<size_t>(content.size() / 60, 1);
+            for (size_t size = 0; size < content.size(); size += step) {
+                Copy copy = whole;
+                copy.files[file] = content.substr(0, size);
+                const auto opened = copy.open(format);
+                if (!opened.ok()) {
+                    QVERIFY2(!opened.error().message.empty(), file.c_str());
+                    QVERIFY2(opened.error().code != ErrorCode::internal, describe(opened.error()).c_str());
+                    // The closing brace and what is left out of the metadata's own object are another matter.
+                    if (file.starts_with("pytorch_model-meta"))
+                        QVERIFY2(opened.error().place.file.ends_with(file), describe(opened.error()).c_str());
+                    continue;
+                }
+                QVERIFY2(!file.starts_with("pytorch_model-meta"), file.c_str());
+                if (size % (step * 8) == 0) exercise(**opened);
+            }
+        }
+    }
+
+    void lyingNumbers() {
+        for (const char* member : {"offsets", "lengths", "global_shape"}) {
+            for (const char* value :
+                 {"[0]", "[99999999999999, 8]", "[281474976710656, 281474976710656]", "[-1, 8]", "[1.5, 8]",
+                  "[16, 7]", "[]", "[0, 0]", "\"x\"", "null", "{}"}) {
+                Copy copy(caseOf("colossalai", "tp2_pp1_bin").path);
+                std::string& meta = copy.files["pytorch_model-meta-dist-00001.json"];
+                json document = json::parse(meta);
+                document["metadata"]["lm_head.weight"][member] = json::parse(value);
+                meta = document.dump(4);
+                const auto opened = copy.open(formatOf("colossalai"));
+                if (!opened.ok()) {
+                    QVERIFY(opened.error().code == ErrorCode::damaged ||
+                            opened.error().code == ErrorCode::limit);
+                    continue;
+                }
+                exercise(**opened);
+                const bool rightly = member == std::string("offsets") && value == std::string("[8, 0]");
+                const ValidationReport report = validated(**opened, ValidateLevel::files);
+                QVERIFY2((report.verdict == Verdict::unsafe) != rightly,
+                         (std::string(member) + value + text(report)).c_str());
+            }
+        }
+    }
+
+    // The rank files of `local` state which stretches they hold.
+    void missingRankOfLocal() {
+        Copy copy(caseOf("olmo", "local_w2").path);
+        copy.files.erase("model/rank1.pt");
+        const auto opened = copy.open(formatOf("olmo"));
+        QVERIFY(opened.ok());
+        const ValidationReport report = validated(**opened, ValidateLevel::values);
+        QVERIFY(report.verdict == Verdict::unsafe);
+        std::set<std::string> rules;
+        for (const Finding& f : report.findings)
+            rules.insert(f.rule);
+        QVERIFY2(rules.contains("file.missing") && rules.contains("coverage.gap"), text(report).c_str());
+    }
+
+    void staleHigherRankOfLocal() {
+        Copy copy(caseOf("olmo", "local_w2").path);
+        copy.files["model/rank2.pt"] = copy.files["model/rank1.pt"];
+        const auto opened = copy.open(formatOf("olmo"));
+        QVERIFY(opened.ok());
+        QCOMPARE((*opened)->catalog().rankCount(), 2U);
+        const ValidationReport report = validated(**opened, ValidateLevel::metadata);
+        QVERIFY2(std::any_of(report.findings.begin(), report.findings.end(),
+                             [](const Finding& f) { return f.rule == "file.stale"; }),
+                 text(report).c_str());
+    }
+
+    // Keys and pickled values of the safetensors mapping.
+    void nestedKeys() {
+        const GenuineCase c = caseOf("olmo", "crazy_keys");
+        const auto opened = openCheckpoint(c.path + "/state.safetensors");
+        QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
+        QCOMPARE(opened->format->info().name, std::string("olmo"));
+        const Catalog& catalog = opened->catalog();
+        QCOMPARE(catalog.tensorCount(), c.expected["tensors_by_path"].size());
+        const auto bytes = digests(*opened->reader);
+        std::multiset<std::string> found, wanted;
+        for (const auto& [name, digest] : bytes) {
+            const TensorId t = catalog.find(name);
+            found.insert(std::string(dtypeName(catalog.dtype(t))) + formatDims(catalog.shape(t)) + digest);
+        }
+        for (const auto& [path, want] : c.expected["tensors_by_path"].items()) {
+            wanted.insert(want["dtype"].get<std::string>() + formatDims(want["shape"].get<Dims>()) +
+                          want["sha256"].get<std::string>());
+        }
+        QVERIFY(found == wanted);
+        for (const auto& [name, want] : c.expected["objects"].items()) {
+            const auto it = std::find_if(catalog.objects().begin(), catalog.objects().end(),
+                                         [&, key = name](const ObjectInfo& o) { return o.name == key; });
+            QVERIFY2(it != catalog.objects().end(), name.c_str());
+            if (!want.is_string()) QCOMPARE(json::parse(valueToJson(it->value)).dump(), want.dump());
+        }
+    }
+
+  private:
+    void checkFindings(const GenuineCase& c, const Reader& reader) {
+        const ValidationReport report = validated(reader, ValidateLevel::values);
+        if (!c.damaged()) {
+            for (const Finding& f : report.findings)
+                QVERIFY2(f.severity != Severity::error || f.rule == "security.global", text(report).c_str());
+            return;
+        }
+        QCOMPARE(static_cast<int>(report.verdict), static_cast<int>(Verdict::unsafe));
+        std::set<std::string> allowed{"replica.differs"};
+        for (const json& made : c.expected["findings"]) {
+            const std::string& rule = kRules.at(made["kind"]);
+            allowed.insert(rule);
+            bool named = false, found = false;
+            for (const Finding& f : report.findings) {
+                if (f.rule != rule || f.severity != Severity::error) continue;
+                found = true;
+                std::string all = f.message + f.cause;
+                for (const FindingExample& e : f.examples)
+                    all += "\n" + e.tensor + "\n" + e.file + "\n" + e.detail;
+                for (const char* key : {"file", "tensor"}) {
+                    if (made.contains(key))
+                        named = named || all.find(made[key].get<std::string>()) != std::string::npos;
+                }
+                named = named || (!made.contains("file") && !made.contains("tensor"));
+            }
+            QVERIFY2(found && named, (made.dump() + text(report)).c_str());
+        }
+        for (const Finding& f : report.findings)
+            QVERIFY2(f.severity != Severity::error || allowed.contains(f.rule), text(report).c_str());
+    }
+};
+
+QTEST_GUILESS_MAIN(EcosystemsReadTest)
+#include "ecosystems_read_test.moc"
