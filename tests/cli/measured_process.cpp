@@ -18,6 +18,8 @@ extern char** environ;
 namespace shardscope::test {
 namespace {
 
+constexpr char kChildName[] = "Name:\tshardscope\n";  // of the program that is measured
+
 std::string contentOf(int fd) {
     std::string content(static_cast<size_t>(std::max<off_t>(0, lseek(fd, 0, SEEK_END))), '\0');
     const ssize_t got = pread(fd, content.data(), content.size(), 0);
@@ -27,14 +29,16 @@ std::string contentOf(int fd) {
 
 // The highest resident size of a running process so far. Not from wait4(): what that says includes the memory
 // of this program, from which the child was made. A process that ends between two looks has had its peak
-// before.
+// before. A child that has only just replaced this program still shows the memory of this one: its name changes
+// after its memory has.
 uint64_t peakOf(pid_t process) {
     char text[4096] = {};
     const int fd = open(("/proc/" + std::to_string(process) + "/status").c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
     const ssize_t got = read(fd, text, sizeof text - 1);
     close(fd);
-    const char* line = got > 0 ? std::strstr(text, "VmHWM:") : nullptr;
+    if (got <= 0 || std::strncmp(text, kChildName, sizeof kChildName - 1) != 0) return 0;
+    const char* line = std::strstr(text, "VmHWM:");
     return line ? std::strtoull(line + 6, nullptr, 10) * 1024 : 0;
 }
 
