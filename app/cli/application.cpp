@@ -58,6 +58,8 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addDiff(*app, context);
     addConvert(*app, context);
     addExtract(*app, context);
+    addJobs(*app, context);
+    addAgent(*app, context);
     addFormats(*app, context);
     addDoctor(*app, context);
     addCompletion(*app, context);
@@ -74,6 +76,7 @@ int run(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_DFL);
     std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f is an error like any other
 
+    context.words.assign(argv + 1, argv + argc);
     const auto app = makeApp(context);
     try {
         app->parse(argc, argv);

@@ -32,6 +32,8 @@ void addReport(CLI::App& app, Context& context);
 void addDigest(CLI::App& app, Context& context);
 void addDiff(CLI::App& app, Context& context);
 void addConvert(CLI::App& app, Context& context);  // plan, convert, reshard
+void addAgent(CLI::App& app, Context& context);
+void addJobs(CLI::App& app, Context& context);
 void addExtract(CLI::App& app, Context& context);
 void addFormats(CLI::App& app, Context& context);
 void addDoctor(CLI::App& app, Context& context);

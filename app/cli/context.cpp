@@ -27,6 +27,7 @@ CheckpointOptions Context::openOptions() const {
     CheckpointOptions options;
     options.format = format;
     options.open.variant = variant;
+    options.open.limits.valueMemory = memory / 2;
     options.io = io;
     options.open.stop = stop;
     return options;
@@ -51,6 +52,17 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
     verb.add_option("--color", context.color, "Colours: auto, always or never (NO_COLOR is respected)")
         ->transform(CLI::CheckedTransformer(colors).description(""))
         ->type_name("WHEN");
+    verb.add_option_function<std::string>(
+            "--memory",
+            [&context](const std::string& text) {
+                const auto bytes = parseBytes(text);
+                if (!bytes)
+                    throw CLI::ValidationError("--memory", "'" + text + "' is not a size such as 512MiB");
+                context.memory = *bytes;
+            },
+            "Most memory that the whole process may take")
+        ->type_name("SIZE")
+        ->default_str("512MiB");
     if (!longRunning) return;
     static const std::map<std::string, ProgressMode> modes{{"auto", ProgressMode::automatic},
                                                            {"bar", ProgressMode::bar},
@@ -63,17 +75,6 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
     verb.add_option("--threads", context.threads, "Worker threads (0 = chosen for this machine)")
         ->check(CLI::Range(0, 1024).description(""))
         ->type_name("N");
-    verb.add_option_function<std::string>(
-            "--memory",
-            [&context](const std::string& text) {
-                const auto bytes = parseBytes(text);
-                if (!bytes)
-                    throw CLI::ValidationError("--memory", "'" + text + "' is not a size such as 512MiB");
-                context.memory = *bytes;
-            },
-            "Most memory that the whole process may take")
-        ->type_name("SIZE")
-        ->default_str("512MiB");
     static const std::map<std::string, IoMode> ios{
         {"auto", IoMode::automatic}, {"direct", IoMode::direct}, {"buffered", IoMode::buffered}};
     verb.add_option("--io", context.io, "Reads and writes: auto, direct (past the page cache) or buffered")

@@ -4,12 +4,17 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/stop.h"
 #include "engine/engine.h"
+
+namespace shardscope {
+class WorkerSession;  // cluster/worker.h
+}
 
 namespace shardscope::cli {
 
@@ -27,6 +32,12 @@ struct Context {
     uint64_t memory = uint64_t{512} << 20;
     StopSource stop;
 
+    std::vector<std::string> words;   // of this command line, without the program's name
+    WorkerSession* worker = nullptr;  // not null: the conversion is another process's, this one does parts of it
+    // Of a conversion: that others can take part, and what it reads and writes.
+    bool joins = false;
+    std::string jobSource, jobDestination;
+
     // What the chosen verb does; set by its callback. Returns the exit code or an error.
     std::function<Result<int>()> verb;
 
@@ -36,7 +47,7 @@ struct Context {
     Result<Checkpoint> open(const std::string& path) const;
 };
 
-// Adds --json, --format, --color (and --progress, --threads, --memory, --io where work is long) to a verb.
+// Adds --json, --format, --color, --memory (and --progress, --threads, --io where work is long) to a verb.
 void addCommon(CLI::App& verb, Context& context, bool longRunning);
 
 // A pool, a budget and a progress display for one long operation.

@@ -7,9 +7,10 @@
 
 namespace shardscope::cli {
 
-ProgressPrinter::ProgressPrinter(const Context& context, const Progress& progress)
+ProgressPrinter::ProgressPrinter(const Context& context, const Progress& progress, const Farm* farm)
     : context_(context),
       progress_(progress),
+      farm_(farm),
       bar_(context.progressBar()),
       json_(context.progress == ProgressMode::json),
       start_(std::chrono::steady_clock::now()),
@@ -61,6 +62,20 @@ void ProgressPrinter::show(bool last) {
         event["eta_s"] = left;
         event["tensor"] = progress_.tensor();
         printLine(stderr, event);
+        if (!farm_) return;
+        Json workers = Json::array();
+        for (const WorkerState& worker : farm_->workers()) {
+            workers.push_back({{"name", worker.name},
+                               {"state", phaseName(worker.phase)},
+                               {"bytes", worker.bytes},
+                               {"units", worker.units},
+                               {"why", worker.why}});
+        }
+        const Json said{{"event", "workers"}, {"workers", std::move(workers)}};
+        if (std::string text = said.dump(-1, ' ', false, Json::error_handler_t::replace); text != workers_) {
+            workers_ = std::move(text);
+            printLine(stderr, said);
+        }
         return;
     }
     if (last || total == 0) return;

@@ -8,12 +8,14 @@
 
 #include "base/progress.h"
 #include "cli/context.h"
+#include "cluster/farm.h"
 
 namespace shardscope::cli {
 
 class ProgressPrinter {
   public:
-    ProgressPrinter(const Context& context, const Progress& progress);
+    // `farm`, when there is one, is asked for its workers; it outlives this.
+    ProgressPrinter(const Context& context, const Progress& progress, const Farm* farm = nullptr);
     ~ProgressPrinter();
 
   private:
@@ -22,6 +24,8 @@ class ProgressPrinter {
 
     const Context& context_;
     const Progress& progress_;
+    const Farm* const farm_;
+    std::string workers_;  // as last printed
     const bool bar_;
     const bool json_;
     std::chrono::steady_clock::time_point start_;

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/chrono.h>
@@ -11,6 +12,7 @@
 #include "cli/json.h"
 #include "cli/progress.h"
 #include "cli/text.h"
+#include "cluster/worker.h"
 #include "plan/request_text.h"
 
 namespace shardscope::cli {
@@ -19,6 +21,7 @@ namespace {
 
 struct Options {
     std::string source, destination, report;
+    std::string on, remoteProgram;
     bool dryRun = false;
     ConvertSettings settings;
 };
@@ -99,6 +102,50 @@ int showPlan(const Context& context, const Plan& plan) {
     return plan.runnable() ? 0 : exitCode(ErrorCode::impossible);
 }
 
+// Does parts of the conversion for the process that coordinates it.
+Result<int> work(const Context& context, const PreparedConversion& prepared,
+                 const ConvertSettings& settings) {
+    SHARDSCOPE_TRY(checkRunnable(prepared));
+    SHARDSCOPE_ASSIGN(const uint64_t buffers, conversionBuffers(prepared, settings));
+    ThreadPool pool(settings.threads);
+    MemoryBudget memory(buffers);
+    Resources resources;
+    resources.pool = &pool;
+    resources.memory = &memory;
+    const ConvertJob job = conversionJob(prepared, settings);
+    SHARDSCOPE_TRY(context.worker->serve(job, resources));
+    return 0;
+}
+
+// The words for workers: those of this command line without what only its own process does.
+std::vector<std::string> workerWords(const std::vector<std::string>& words) {
+    std::vector<std::string> kept;
+    for (size_t i = 0; i < words.size(); ++i) {
+        const std::string_view word = words[i];
+        if (word == "--json" || word == "--resume") continue;
+        bool own = false;
+        for (const std::string_view option :
+             {"--on", "--remote-program", "--progress", "--report", "--objects"}) {
+            if (word == option) ++i;
+            own = own || word == option ||
+                  (word.starts_with(option) && word.substr(option.size()).starts_with('='));
+        }
+        if (!own) kept.emplace_back(word);
+    }
+    return kept;
+}
+
+Result<std::unique_ptr<Farm>> makeFarm(const Context& context, const Options& options) {
+    FarmOptions farm;
+    SHARDSCOPE_ASSIGN(farm.places, parsePlaces(options.on));
+    farm.words = workerWords(context.words);
+    farm.directory = std::filesystem::current_path().string();
+    farm.version = SHARDSCOPE_VERSION;
+    farm.program = std::filesystem::read_symlink("/proc/self/exe").string();
+    farm.remoteProgram = options.remoteProgram;
+    return std::make_unique<Farm>(std::move(farm));
+}
+
 Result<int> convert(const Context& context, const Options& options) {
     ConvertSettings settings = options.settings;
     settings.memory = context.memory;
@@ -109,7 +156,13 @@ Result<int> convert(const Context& context, const Options& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint source, context.open(options.source));
     SHARDSCOPE_ASSIGN(const PreparedConversion prepared,
                       prepareConversion(source, options.destination, settings, context.stop));
+    if (context.worker) return work(context, prepared, settings);
     if (options.dryRun) return showPlan(context, prepared.plan);
+    std::unique_ptr<Farm> farm;
+    if (!options.on.empty()) {
+        SHARDSCOPE_ASSIGN(farm, makeFarm(context, options));
+        settings.farm = farm.get();
+    }
 
     // What does not come along is said before the job starts, not only in its report.
     if (!context.json && context.progress != ProgressMode::json) {
@@ -126,7 +179,7 @@ Result<int> convert(const Context& context, const Options& options) {
     const auto started = std::chrono::system_clock::now();
     Progress progress;
     Result<ConvertReport> result = [&] {
-        const ProgressPrinter printer(context, progress);
+        const ProgressPrinter printer(context, progress, farm.get());
         return runPrepared(prepared, settings, &progress, context.stop);
     }();
     if (!result.ok()) return std::move(result).error();
@@ -337,9 +390,26 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             ->type_name("FILE")
             ->group(run);
     }
+    if (name != "plan") {
+        const std::string who = "Who works";
+        verb->add_option("--on", options->on,
+                         "local:N processes, or ssh:HOST,HOST through your own ssh; joined by '+'; the "
+                         "destination must "
+                         "lie on a file system that all share (default: this process alone)")
+            ->type_name("WHERE")
+            ->group(who);
+        verb->add_option("--remote-program", options->remoteProgram,
+                         "shardscope on the other hosts (default: this one is copied there once)")
+            ->type_name("PATH")
+            ->group(who);
+    }
     addCommon(*verb, context, true);
-    verb->callback(
-        [&context, options] { context.verb = [&context, options] { return convert(context, *options); }; });
+    verb->callback([&context, options] {
+        context.joins = !options->dryRun;
+        context.jobSource = options->source;
+        context.jobDestination = options->destination;
+        context.verb = [&context, options] { return convert(context, *options); };
+    });
 }
 
 }  // namespace

@@ -39,6 +39,8 @@ std::string stateText(const FileInfo& file) {
             return "missing";
         case FileInfo::State::wrongKind:
             return "not a regular file";
+        case FileInfo::State::unreadable:
+            return "unreadable";
         case FileInfo::State::present:
             break;
     }
@@ -133,9 +135,10 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const Options& options,
                   {"used", used[f]},
                   {"referenced", file.referenced},
                   {"metadata", file.metadata}};
-        json["state"] = file.state == FileInfo::State::present   ? "present"
-                        : file.state == FileInfo::State::missing ? "missing"
-                                                                 : "wrong-kind";
+        json["state"] = file.state == FileInfo::State::present      ? "present"
+                        : file.state == FileInfo::State::missing    ? "missing"
+                        : file.state == FileInfo::State::unreadable ? "unreadable"
+                                                                    : "wrong-kind";
         json["rank"] = file.rank == kNone ? Json() : Json(file.rank);
         if (f) out += ',';
         out += dump(json);

@@ -3,17 +3,15 @@
 #include "cli/application.h"
 #include "cli/json.h"
 #include "cli/text.h"
+#include "cli/validate_words.h"
 #include "engine/report.h"
 
 namespace shardscope::cli {
 namespace {
 
 struct Options {
-    std::string path;
-    ValidateLevel level = ValidateLevel::files;
-    std::string expect;
+    ValidateWords what;
     Severity failOn = Severity::error;
-    size_t examples = 100;
 };
 
 void printFinding(const Finding& finding, const Style& style) {
@@ -41,23 +39,8 @@ void printFinding(const Finding& finding, const Style& style) {
 }
 
 Result<int> validate(const Context& context, const Options& options) {
-    SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
-    std::optional<Checkpoint> expected;
-    ValidateOptions how;
-    how.level = options.level;
-    how.maxExamples = options.examples;
-    uint64_t held = checkpoint.catalog().memoryBytes();
-    if (!options.expect.empty()) {
-        SHARDSCOPE_ASSIGN(expected, openCheckpoint(options.expect, {}));
-        how.expect = &expected->catalog();
-        held += expected->catalog().memoryBytes();
-    }
-    ValidationReport report;
-    {
-        Work work(context, held);
-        SHARDSCOPE_TRY(work.start());
-        SHARDSCOPE_ASSIGN(report, validateCheckpoint(*checkpoint.reader, how, work.resources()));
-    }
+    SHARDSCOPE_ASSIGN(const Validated done, openAndValidate(context, options.what));
+    const ValidationReport& report = done.report;
     bool fails = false;
     for (const Finding& finding : report.findings)
         fails = fails || finding.severity >= options.failOn;
@@ -97,26 +80,13 @@ void addValidate(CLI::App& app, Context& context) {
         "/checkpoints/step-1000 --level values --fail-on warning\n\n"
         "Exit code 1 when there is a finding of the --fail-on severity or worse.");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
-        ->required()
-        ->type_name("PATH");
-    static const std::map<std::string, ValidateLevel> levels{{"metadata", ValidateLevel::metadata},
-                                                             {"files", ValidateLevel::files},
-                                                             {"values", ValidateLevel::values}};
-    verb->add_option("--level", options->level,
-                     "metadata (no data file is opened), files (their headers too; the default) or values "
-                     "(every byte)")
-        ->transform(CLI::CheckedTransformer(levels).description(""))
-        ->type_name("LEVEL");
-    verb->add_option("--expect", options->expect, "Names, shapes and dtypes must be those of this checkpoint")
-        ->type_name("OTHER");
+    addValidateWords(*verb, options->what);
     static const std::map<std::string, Severity> severities{
         {"error", Severity::error}, {"warning", Severity::warning}, {"info", Severity::info}};
     verb->add_option("--fail-on", options->failOn,
                      "Least severity that makes the exit code 1: error (default) or warning")
         ->transform(CLI::CheckedTransformer(severities).description(""))
         ->type_name("SEVERITY");
-    verb->add_option("--examples", options->examples, "Most examples listed for a finding")->type_name("N");
     addCommon(*verb, context, true);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return validate(context, *options); }; });

@@ -52,6 +52,7 @@ class Decoder {
           streamSize_(bytes.size()),
           maxNodes_(limits.nodes ? std::min<uint64_t>(limits.nodes, kNoNode - 1)
                                  : std::min<uint64_t>(4 * (bytes.size() + 16), kMaxNodes)),
+          maxMemory_(limits.memory),
           maxDepth_(limits.depth) {}
 
     Result<Pickle> run() {
@@ -63,6 +64,14 @@ class Decoder {
                                  fmt::format("the pickle makes more than {} values", maxNodes_))
                     .at(op_.offset);
             }
+            if (++steps_ % 4096 == 0 && memoryBytes() > maxMemory_) {
+                return makeError(ErrorCode::limit,
+                                 fmt::format("the values of the pickle need more than the {} MiB of memory "
+                                             "that they may take",
+                                             maxMemory_ >> 20))
+                    .at(op_.offset)
+                    .withHint("raise --memory: half of it is for such values");
+            }
         }
         result_.length = lexer_.position();
         if (!checkDepth()) return std::move(error_);
@@ -71,6 +80,10 @@ class Decoder {
 
   private:
     ValueGraph& graph() { return result_.graph; }
+    uint64_t memoryBytes() const {
+        return result_.graph.memoryBytes() + (stack_.capacity() + dense_.capacity()) * sizeof(NodeId) +
+               sparse_.size() * 4 * sizeof(uint64_t);
+    }
 
     // --- errors
     bool fail(std::string what) {
@@ -730,6 +743,8 @@ class Decoder {
     PickleOp op_;
     uint64_t streamSize_;
     uint64_t maxNodes_;
+    uint64_t maxMemory_;
+    uint64_t steps_ = 0;
     int maxDepth_;
     Pickle result_;
     Error error_;

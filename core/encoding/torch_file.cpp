@@ -84,6 +84,7 @@ Result<std::unordered_map<std::string, TorchStorage>> allStorages(const ValueGra
 Result<Opened> openArchive(std::shared_ptr<const ReadFile> file, const FileLimits& options) {
     PickleLimits limits;
     limits.textBytes = options.pickleText;
+    limits.memory = options.valueMemory;
     const uint64_t size = file->size();
     SHARDSCOPE_ASSIGN(TorchArchive archive, openTorchArchive(file, 0, size, limits));
     Opened opened;

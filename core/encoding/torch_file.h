@@ -26,6 +26,7 @@ Result<std::string> firstBytesOf(const ReadFile& file);
 struct FileLimits {
     uint64_t pickleText = uint64_t{16} << 20;
     uint64_t pickleBytes = uint64_t{2} << 30;
+    uint64_t valueMemory = uint64_t{256} << 20;
     StopToken stop;
 };
 

@@ -25,6 +25,7 @@ class PickleStream {
     Result<Pickle> next(std::string_view what) {
         PickleLimits limits;
         limits.textBytes = options_.pickleText;
+        limits.memory = options_.valueMemory;
         uint64_t window = kFirstWindow;
         for (;;) {
             SHARDSCOPE_TRY(options_.stop.poll());

@@ -60,6 +60,12 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
                 .withHint("'shardscope validate' lists everything that it held");
         }
     }
+    for (const FileInfo& file : source.files()) {
+        if (file.state != FileInfo::State::unreadable || !file.referenced) continue;
+        return damaged("the file cannot be read, so what it holds would be left out")
+            .inFile(root + "/" + file.path)
+            .withHint("'shardscope validate' says why");
+    }
     for (const TensorSource& from : wish.sources) {
         for (ChunkId c = source.firstChunk(from.source); c < source.endChunk(from.source); ++c) {
             const ChunkInfo chunk = source.chunk(from.source, c);
@@ -350,27 +356,7 @@ Status writeObjectsFile(const PreparedConversion& p, const ConvertSettings& sett
 
 }  // namespace
 
-Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSettings& settings,
-                                  Progress* progress, const StopToken& stop) {
-    if (!p.plan.runnable()) {
-        const PlanLeftOut& first = p.plan.impossible.front();
-        Error error = makeError(ErrorCode::impossible, first.why).ofTensor(first.name);
-        if (p.plan.impossible.size() > 1)
-            error.hint =
-                fmt::format("and {} more; 'shardscope plan' lists them", p.plan.impossible.size() - 1);
-        return error;
-    }
-    const uint64_t held = p.source.catalog().memoryBytes() + p.wish->wanted.memoryBytes() +
-                          p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
-    SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(settings.memory, held));
-    ThreadPool pool(settings.threads);
-    MemoryBudget memory(buffers);
-    Resources resources;
-    resources.pool = &pool;
-    resources.memory = &memory;
-    resources.progress = progress;
-    resources.stop = stop;
-
+ConvertJob conversionJob(const PreparedConversion& p, const ConvertSettings& settings) {
     ConvertJob job;
     job.source = p.source.reader.get();
     job.wish = p.wish.get();
@@ -381,11 +367,43 @@ Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSett
     job.singleFile = p.singleFile;
     job.options = settings.options;
     job.options.fillGaps = settings.request.fillGaps;
-    job.reopen = [&](const std::string& path) -> Result<std::unique_ptr<Reader>> {
-        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, settings.io));
-        return p.format->open(place, {});
+    job.farm = settings.farm;
+    job.reopen = [format = p.format,
+                  io = settings.io](const std::string& path) -> Result<std::unique_ptr<Reader>> {
+        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, io));
+        return format->open(place, {});
     };
-    auto report = runConversion(job, resources);
+    return job;
+}
+
+Status checkRunnable(const PreparedConversion& p) {
+    if (p.plan.runnable()) return {};
+    const PlanLeftOut& first = p.plan.impossible.front();
+    Error error = makeError(ErrorCode::impossible, first.why).ofTensor(first.name);
+    if (p.plan.impossible.size() > 1)
+        error.hint = fmt::format("and {} more; 'shardscope plan' lists them", p.plan.impossible.size() - 1);
+    return error;
+}
+
+Result<uint64_t> conversionBuffers(const PreparedConversion& p, const ConvertSettings& settings) {
+    const uint64_t held = p.source.catalog().memoryBytes() + p.wish->wanted.memoryBytes() +
+                          p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
+    return bufferBudget(settings.memory, held);
+}
+
+Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSettings& settings,
+                                  Progress* progress, const StopToken& stop) {
+    SHARDSCOPE_TRY(checkRunnable(p));
+    SHARDSCOPE_ASSIGN(const uint64_t buffers, conversionBuffers(p, settings));
+    ThreadPool pool(settings.threads);
+    MemoryBudget memory(buffers);
+    Resources resources;
+    resources.pool = &pool;
+    resources.memory = &memory;
+    resources.progress = progress;
+    resources.stop = stop;
+
+    auto report = runConversion(conversionJob(p, settings), resources);
     if (!report.ok()) return report;
     if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(writeObjectsFile(p, settings, resources));
     return report;

@@ -61,9 +61,15 @@ struct ConvertSettings {
     unsigned threads = 0;
     IoMode io = IoMode::automatic;
     std::string objectsFile;  // --objects: objects that the target cannot hold go there
+    UnitFarm* farm = nullptr;  // other processes that do the work; null = this one alone
 };
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConvertSettings& settings, const StopToken& stop = {});
+// What runPrepared() is made of, for a worker that takes part in another process's conversion. `prepared` outlives
+// the job.
+ConvertJob conversionJob(const PreparedConversion& prepared, const ConvertSettings& settings);
+Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
+Result<uint64_t> conversionBuffers(const PreparedConversion& prepared, const ConvertSettings& settings);
 // Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of
 // runConversion().
 Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConvertSettings& settings,

@@ -1,132 +1,21 @@
 #include <algorithm>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include "execute/destination.h"
 #include "execute/executor.h"
+#include "execute/identity.h"
 #include "execute/scan.h"
 #include "execute/staging.h"
+#include "execute/units.h"
 
 namespace shardscope {
 namespace {
 
-// ------------------------------------------------------------------ what identifies a job
-
-class Hasher {
-  public:
-    Hasher() : state_(XXH3_createState()) { XXH3_128bits_reset(state_); }
-    Hasher(const Hasher&) = delete;
-    Hasher& operator=(const Hasher&) = delete;
-    ~Hasher() { XXH3_freeState(state_); }
-
-    void number(uint64_t value) { XXH3_128bits_update(state_, &value, sizeof value); }
-    void text(std::string_view value) {
-        number(value.size());
-        XXH3_128bits_update(state_, value.data(), value.size());
-    }
-    void dims(DimSpan values) {
-        number(values.size());
-        XXH3_128bits_update(state_, values.data(), values.size_bytes());
-    }
-    Digest128 result() const {
-        const XXH128_hash_t hash = XXH3_128bits_digest(state_);
-        return {hash.low64, hash.high64};
-    }
-
-  private:
-    XXH3_state_t* state_;
-};
-
-Digest128 planFingerprint(const ConvertJob& job) {
-    const Catalog& wanted = job.wish->wanted;
-    const TargetLayout& layout = *job.layout;
-    Hasher hash;
-    hash.text("shardscope conversion 1");
-    hash.text(job.plan ? job.plan->targetFormat : "");
-    hash.text(job.plan ? job.plan->targetVariant : "");
-    hash.number(static_cast<uint64_t>(job.options.fillGaps));
-    hash.number(job.options.scanValues);
-    hash.number(layout.needsCrc);
-    hash.number(layout.files.size());
-    for (const TargetFile& file : layout.files) {
-        hash.text(file.path);
-        hash.number(file.size);
-    }
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        hash.text(wanted.name(t));
-        hash.number(static_cast<uint64_t>(wanted.dtype(t)));
-        hash.number(wanted.aliasOf(t));
-        hash.number(job.wish->sources[t].source);
-        hash.dims(wanted.shape(t));
-        for (ChunkId c = wanted.firstChunk(t); c < wanted.endChunk(t); ++c) {
-            const ChunkInfo chunk = wanted.chunk(t, c);
-            hash.dims(chunk.offsets);
-            hash.dims(chunk.lengths);
-            hash.number(chunk.flat ? static_cast<uint64_t>(chunk.flat->start) : UINT64_MAX);
-            hash.number(chunk.flat ? static_cast<uint64_t>(chunk.flat->stop) : UINT64_MAX);
-            hash.number(layout.chunkFile[c]);
-            hash.number(layout.chunkOffset[c]);
-        }
-    }
-    return hash.result();
-}
-
-struct SourceFile {
-    FileId id;
-    Fingerprint print;
-};
-
-// The files that hold chunks of the tensors that are read, as they are now.
-Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job) {
-    const Catalog& have = job.source->catalog();
-    std::vector<bool> used(have.files().size(), false);
-    for (const TensorSource& source : job.wish->sources) {
-        if (source.source >= have.tensorCount()) continue;
-        for (ChunkId c = have.firstChunk(source.source); c < have.endChunk(source.source); ++c) {
-            const FileId file = have.chunk(source.source, c).file;
-            if (file < used.size()) used[file] = true;
-        }
-    }
-    std::vector<SourceFile> files;
-    for (FileId f = 0; f < used.size(); ++f) {
-        if (!used[f]) continue;
-        const auto file = job.source->openFile(f);
-        // A file that is missing matters when a tensor needs it; locate() says so then.
-        if (!file.ok()) {
-            files.push_back({f, {}});
-            continue;
-        }
-        SHARDSCOPE_ASSIGN(const Fingerprint print, (*file)->fingerprint());
-        files.push_back({f, print});
-    }
-    return files;
-}
-
-Digest128 sourceFingerprint(const Catalog& have, const std::vector<SourceFile>& files) {
-    Hasher hash;
-    for (const SourceFile& file : files) {
-        hash.text(have.files()[file.id].path);
-        hash.number(file.print.device);
-        hash.number(file.print.inode);
-        hash.number(file.print.size);
-        hash.number(static_cast<uint64_t>(file.print.modifiedNs));
-        hash.number(static_cast<uint64_t>(file.print.changedNs));
-    }
-    return hash.result();
-}
-
-Status checkUnchanged(const ConvertJob& job, const std::vector<SourceFile>& before) {
-    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> now, sourceFiles(job));
-    for (size_t i = 0; i < before.size(); ++i) {
-        if (i < now.size() && now[i].id == before[i].id && now[i].print == before[i].print) continue;
-        return makeError(ErrorCode::changed, "the source file changed while it was converted")
-            .inFile(job.source->catalog().files()[before[i].id].path)
-            .withHint("wait until nobody writes the source, then start again");
-    }
-    return {};
-}
+constexpr uint64_t kSharedTileBytes = uint64_t{16} << 20;
 
 // ------------------------------------------------------------------ order of work
 
@@ -162,24 +51,6 @@ std::vector<TensorId> workOrder(const ConvertJob& job) {
     std::stable_sort(tensors.begin(), tensors.end(),
                      [&](TensorId a, TensorId b) { return place(a) < place(b); });
     return tensors;
-}
-
-Status checkJob(const ConvertJob& job) {
-    if (!job.source || !job.wish || !job.layout || !job.fileSystem) {
-        return makeError(ErrorCode::internal, "the conversion is not fully described");
-    }
-    if (!job.wish->impossible.empty()) {
-        const PlanLeftOut& first = job.wish->impossible.front();
-        return makeError(ErrorCode::impossible,
-                         fmt::format("'{}' cannot be converted: {}", first.name, first.why));
-    }
-    const Catalog& wanted = job.wish->wanted;
-    if (job.wish->sources.size() != wanted.tensorCount() ||
-        job.layout->chunkFile.size() != wanted.chunkCount() ||
-        job.layout->chunkOffset.size() != wanted.chunkCount()) {
-        return makeError(ErrorCode::internal, "plan and layout do not fit together");
-    }
-    return {};
 }
 
 // ------------------------------------------------------------------ verification
@@ -310,6 +181,117 @@ Status writeAll(ConvertState& state, SourceContext& context, const std::vector<T
     return {};
 }
 
+// ------------------------------------------------------------------ with others
+
+// Some units for each worker, so that all end at about the same time; none so large that losing it hurts.
+constexpr uint64_t kUnitsEach = 8;
+constexpr uint64_t kMostUnitBytes = uint64_t{128} << 20;
+constexpr size_t kUnitSpans = 256;  // many small tensors in one unit, but not so many that losing it hurts
+
+Result<TileGrid> gridOf(const ConvertState& state, SourceContext& context, TensorId t) {
+    const TensorId from = state.job.wish->sources[t].source;
+    const DType to = state.wanted().dtype(t);
+    if (state.tiles.preferred == state.tiles.largest)
+        return tileGrid(state.wanted().elements(t), context.reader.catalog().dtype(from), to,
+                        state.tiles.preferred);
+    SHARDSCOPE_ASSIGN(const auto reader, TensorReader::prepare(context, from, nullptr));
+    return tileGrid(*reader, to, state.tiles);
+}
+
+// What is still to be done, in pieces for others.
+Result<std::vector<Unit>> cutUnits(const ConvertState& state, SourceContext& context,
+                                   const std::vector<TensorId>& tensors) {
+    uint64_t total = 0;
+    for (TensorId t : tensors)
+        total += state.wanted().bytes(t);
+    const uint64_t unitBytes =
+        std::clamp(total / (kUnitsEach * std::max<size_t>(1, state.job.farm->workerCount())),
+                   state.tiles.preferred, std::max(state.tiles.preferred, kMostUnitBytes));
+    std::vector<Unit> units;
+    Unit unit;
+    const auto close = [&] {
+        if (!unit.spans.empty()) units.push_back(std::exchange(unit, {}));
+    };
+    for (TensorId t : tensors) {
+        SHARDSCOPE_TRY(state.resources.stop.poll());
+        SHARDSCOPE_ASSIGN(const TileGrid grid, gridOf(state, context, t));
+        std::set<int64_t> done;
+        if (const auto found = state.reusable.find(t); found != state.reusable.end()) {
+            for (const JournalTile& tile : found->second)
+                done.insert(tile.tile);
+        }
+        for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
+            if (done.contains(tile)) continue;
+            const uint64_t bytes =
+                bytesOfElements(state.wanted().dtype(t), grid.end(tile) - grid.begin(tile));
+            if (unit.bytes > 0 && unit.bytes + bytes > unitBytes) close();
+            if (!unit.spans.empty() && unit.spans.back().tensor == t &&
+                unit.spans.back().first + unit.spans.back().count == tile) {
+                ++unit.spans.back().count;
+            } else {
+                if (unit.spans.size() >= kUnitSpans) close();
+                unit.spans.push_back({t, tile, 1});
+            }
+            unit.bytes += bytes;
+        }
+    }
+    close();
+    return units;
+}
+
+// The tiles of a result, which must be exactly those of the unit.
+Result<std::vector<JournalTile>> tilesOf(const Unit& unit, const UnitResult& result) {
+    SHARDSCOPE_ASSIGN(std::vector<JournalTile> tiles, decodeTiles(result.tiles));
+    std::set<std::pair<TensorId, int64_t>> wanted;
+    for (const TileSpan& span : unit.spans) {
+        for (int64_t i = 0; i < span.count; ++i)
+            wanted.emplace(span.tensor, span.first + i);
+    }
+    for (const JournalTile& tile : tiles) {
+        if (wanted.erase({tile.tensor, tile.tile}) != 1)
+            return damaged("a result holds a tile that was not asked for");
+    }
+    if (!wanted.empty()) return damaged(fmt::format("a result lacks {} of its tiles", wanted.size()));
+    return tiles;
+}
+
+// Has the tiles done by others. They are then as those of an interrupted job: what is left for this process
+// is everything that is no tensor data.
+Status gather(ConvertState& state, SourceContext& context, const std::vector<SourceFile>& files,
+              const std::vector<TensorId>& tensors) {
+    Progress* progress = state.resources.progress;
+    for (const auto& [t, tiles] : state.reusable) {
+        SHARDSCOPE_ASSIGN(const TileGrid grid, gridOf(state, context, t));
+        for (const JournalTile& tile : tiles) {
+            if (tile.tile < 0 || tile.tile >= grid.tiles()) continue;
+            const uint64_t bytes =
+                bytesOfElements(state.wanted().dtype(t), grid.end(tile.tile) - grid.begin(tile.tile));
+            state.bytesReused += bytes;
+            if (progress) progress->add(bytes);
+        }
+    }
+    SHARDSCOPE_ASSIGN(const std::vector<Unit> units, cutUnits(state, context, tensors));
+    JobIdentity identity;
+    identity.plan = planFingerprint(state.job);
+    identity.source = sharedFingerprint(context.reader.catalog(), files);
+    identity.tileBytes = state.tiles.preferred;
+    identity.largestTileBytes = state.tiles.largest;
+    SHARDSCOPE_ASSIGN(identity.token, state.staging->share());
+    const auto done = [&](size_t u, UnitResult result) -> Status {
+        SHARDSCOPE_ASSIGN(std::vector<JournalTile> tiles, tilesOf(units[u], result));
+        context.bytesRead += result.bytesRead;
+        state.bytesWritten += units[u].bytes;
+        for (JournalTile& tile : tiles) {
+            SHARDSCOPE_TRY(state.staging->finished(tile, units[u].bytes / tiles.size()));
+            state.reusable[tile.tensor].push_back(std::move(tile));
+        }
+        return {};
+    };
+    state.gathered = true;
+    if (units.empty()) return {};
+    return state.job.farm->run(identity, units, done, progress, state.resources.stop);
+}
+
 Status runStages(ConvertState& state, SourceContext& context, const std::vector<SourceFile>& files,
                  ConvertReport& report) {
     const ConvertJob& job = state.job;
@@ -320,6 +302,7 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
         total += state.wanted().bytes(t);
     if (progress) progress->begin(Progress::Phase::write, total);
     const double begin = steadySeconds();
+    if (job.farm) SHARDSCOPE_TRY(gather(state, context, files, tensors));
     SHARDSCOPE_TRY(writeAll(state, context, tensors));
     SHARDSCOPE_TRY(state.staging->syncAll());
     SHARDSCOPE_TRY(checkUnchanged(job, files));
@@ -362,7 +345,8 @@ Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& give
     JournalHeader header;
     header.plan = planFingerprint(job);
     header.source = sourceFingerprint(job.source->catalog(), files);
-    header.tiles = tileSizes(resources);
+    // With others the tiles must not depend on what only a look at the data files tells.
+    header.tiles = job.farm ? TileSizes{kSharedTileBytes, kSharedTileBytes} : tileSizes(resources);
     SHARDSCOPE_ASSIGN(const auto staging, Staging::open(job, header));
     if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
 

@@ -84,6 +84,7 @@ Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state
         work->index_.add(f.first, f.shape.lastPosition(shape));
     }
     work->index_.build();
+    if (state.joined) return std::unique_ptr<TensorWork>(std::move(work));
     for (ChunkId id : empty)
         SHARDSCOPE_TRY(state.job.layout->chunkLiterals(id, 0, state.literals()));
     return std::unique_ptr<TensorWork>(std::move(work));
@@ -126,8 +127,10 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     const std::vector<TargetPiece> pieces = piecesIn(a, b);
 
     if (const auto found = reusable_.find(tile); found != reusable_.end() && reuse(*found->second)) {
-        state_.bytesReused += bytes;
-        if (state_.resources.progress) state_.resources.progress->add(bytes);
+        if (!state_.gathered) {
+            state_.bytesReused += bytes;
+            if (state_.resources.progress) state_.resources.progress->add(bytes);
+        }
         for (size_t i = 0; i < pieces.size(); ++i)
             SHARDSCOPE_TRY(pieceDone(pieces[i], found->second->crcs, i));
         return {};
@@ -214,6 +217,7 @@ Status DestinationWork::writePiece(const TargetPiece& p, int64_t tileBegin, std:
 }
 
 Status DestinationWork::pieceDone(const TargetPiece& p, const std::vector<uint32_t>& crcs, size_t index) {
+    if (state_.joined) return {};  // whoever has all pieces of the chunk goes on
     const int64_t elements = p.piece.hi - p.piece.lo;
     if (needsCrc_) {
         std::lock_guard lock(mutex_);

@@ -30,6 +30,9 @@ struct ConvertState {
     std::vector<std::optional<Digest128>> digests;  // by wanted tensor
     std::map<TensorId, ValueCounts> counts;         // those with NaN or infinity
 
+    bool joined = false;    // into another's job: what is no tensor data is the other's to write
+    bool gathered = false;  // the tiles in `reusable` are counted already
+
     const Catalog& wanted() const { return job.wish->wanted; }
     // A sink for the bytes that are no tensor data.
     LiteralSink literals();

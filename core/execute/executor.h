@@ -91,6 +91,8 @@ struct ConvertOptions {
     double journalSeconds = 2;
 };
 
+class UnitFarm;  // units.h
+
 struct ConvertJob {
     const Reader* source = nullptr;
     const Wish* wish = nullptr;
@@ -102,6 +104,7 @@ struct ConvertJob {
     // Reopens the staged output through the ordinary reader, for verification.
     std::function<Result<std::unique_ptr<Reader>>(const std::string& path)> reopen;
     ConvertOptions options;
+    UnitFarm* farm = nullptr;  // who else does its tiles; null = this process alone
 };
 
 struct ConvertReport {

@@ -111,6 +111,33 @@ std::optional<JournalTile> decodeTile(std::string_view payload) {
 
 }  // namespace
 
+std::string encodeTiles(const std::vector<JournalTile>& tiles) {
+    std::string bytes;
+    for (const JournalTile& tile : tiles)
+        frame(bytes, encodeTile(tile));
+    return bytes;
+}
+
+Result<std::vector<JournalTile>> decodeTiles(std::string_view bytes) {
+    std::vector<JournalTile> tiles;
+    while (!bytes.empty()) {
+        uint32_t length = 0;
+        uint64_t hash = 0;
+        if (bytes.size() < kFrame) return damaged("a result ends in the middle of a record");
+        std::memcpy(&length, bytes.data(), sizeof length);
+        std::memcpy(&hash, bytes.data() + sizeof length, sizeof hash);
+        bytes.remove_prefix(kFrame);
+        if (length > bytes.size()) return damaged("a result ends in the middle of a record");
+        const std::string_view payload = bytes.substr(0, length);
+        auto tile = decodeTile(payload);
+        if (XXH3_64bits(payload.data(), payload.size()) != hash || !tile)
+            return damaged("a record of a result does not fit its checksum");
+        tiles.push_back(std::move(*tile));
+        bytes.remove_prefix(length);
+    }
+    return tiles;
+}
+
 Result<std::optional<JournalContent>> readJournal(const ReadFile& file) {
     JournalContent content;
     bool hasHeader = false;
@@ -158,9 +185,7 @@ Result<std::unique_ptr<JournalWriter>> JournalWriter::start(std::shared_ptr<Writ
 }
 
 Status JournalWriter::append(const std::vector<JournalTile>& tiles) {
-    std::string bytes;
-    for (const JournalTile& tile : tiles)
-        frame(bytes, encodeTile(tile));
+    const std::string bytes = encodeTiles(tiles);
     SHARDSCOPE_TRY(file_->writeAt(offset_, std::as_bytes(std::span(bytes))));
     SHARDSCOPE_TRY(file_->sync());
     offset_ += bytes.size();

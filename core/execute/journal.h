@@ -35,6 +35,10 @@ struct JournalContent {
     uint64_t validBytes = 0;  // what follows is torn
 };
 
+// Tiles as the journal holds them, for other processes. Errors: damaged.
+std::string encodeTiles(const std::vector<JournalTile>& tiles);
+Result<std::vector<JournalTile>> decodeTiles(std::string_view bytes);
+
 // nullopt when there is no valid header. Errors: io.
 Result<std::optional<JournalContent>> readJournal(const ReadFile& file);
 

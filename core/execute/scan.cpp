@@ -23,14 +23,16 @@ TileSizes tileSizes(const Resources& resources, uint64_t wanted) {
     return sizes;
 }
 
+TileGrid tileGrid(int64_t elements, DType from, DType to, uint64_t tileBytes) {
+    uint64_t cells = std::max<uint64_t>(tileBytes / kDigestCellBytes, 1);
+    if (dtypeBits(from) > dtypeBits(to))
+        cells = std::max<uint64_t>(cells * dtypeBits(to) / dtypeBits(from), 1);
+    return {elements, static_cast<int64_t>(cells) * digestCellElements(to)};
+}
+
 TileGrid tileGrid(const TensorReader& source, DType dtype, const TileSizes& sizes) {
-    // Sizes are in bytes of the source's elements or of the result's, whichever are wider.
-    const uint64_t bytes = source.goodTileBytes(sizes.preferred, sizes.largest);
-    uint64_t cells = std::max<uint64_t>(bytes / kDigestCellBytes, 1);
-    if (dtypeBits(source.dtype()) > dtypeBits(dtype)) {
-        cells = std::max<uint64_t>(cells * dtypeBits(dtype) / dtypeBits(source.dtype()), 1);
-    }
-    return {source.elements(), static_cast<int64_t>(cells) * digestCellElements(dtype)};
+    return tileGrid(source.elements(), source.dtype(), dtype,
+                    source.goodTileBytes(sizes.preferred, sizes.largest));
 }
 
 namespace {

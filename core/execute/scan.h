@@ -13,6 +13,8 @@ struct TileSizes {
 // From the memory limit and the number of workers, unless `wanted` is given.
 TileSizes tileSizes(const Resources& resources, uint64_t wanted = 0);
 
+// Tiles of `tileBytes` (source or result, whichever is wider) of a tensor that becomes `to`.
+TileGrid tileGrid(int64_t elements, DType from, DType to, uint64_t tileBytes);
 // Tiles of a tensor that becomes `dtype`.
 TileGrid tileGrid(const TensorReader& source, DType dtype, const TileSizes& sizes);
 

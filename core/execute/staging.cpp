@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <random>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,6 +14,7 @@ constexpr size_t kMaxOpenFiles = 256;
 constexpr const char* kLockName = "lock";
 constexpr const char* kJournalName = "journal";
 constexpr const char* kDataName = "data";
+constexpr const char* kTokenName = "token";
 
 bool isThere(FileSystem& system, const std::string& path) {
     return system.stat(path).ok();
@@ -60,6 +63,57 @@ Result<std::unique_ptr<Staging>> Staging::open(const ConvertJob& job, const Jour
         return std::move(status).error();
     }
     return staging;
+}
+
+Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const std::string& token) {
+    std::unique_ptr<Staging> staging(new Staging(job, {}));
+    staging->joined_ = true;
+    const auto elsewhere = [&](Error error) {
+        error.message = "the coordinator's staging directory is not seen from here: " + error.message;
+        return std::move(error).withHint("the destination must lie on a file system that all workers share");
+    };
+    auto directory = staging->system_.openDirectory(staging->path_);
+    if (!directory.ok()) return elsewhere(std::move(directory).error());
+    staging->directory_ = std::move(directory).value();
+    auto file = staging->directory_->openFile(kTokenName);
+    if (!file.ok()) return elsewhere(std::move(file).error());
+    std::string found(std::min<uint64_t>((*file)->size(), 256), '\0');
+    SHARDSCOPE_TRY((*file)->readAt(0, std::as_writable_bytes(std::span(found))));
+    if (found != token)
+        return elsewhere(makeError(ErrorCode::changed, "it belongs to another job").inFile(staging->path_));
+    SHARDSCOPE_ASSIGN(staging->data_, staging->system_.openDirectory(staging->path_ + "/" + kDataName));
+    for (FileId f = 0; f < job.layout->files.size(); ++f) {
+        SHARDSCOPE_ASSIGN(const DirectoryEntry entry, staging->data_->stat(staging->fileName(f)));
+        if (entry.size != job.layout->files[f].size)
+            return elsewhere(
+                makeError(ErrorCode::changed, "a file of it has another size").inFile(entry.name));
+    }
+    return staging;
+}
+
+Result<std::string> Staging::share() {
+    std::random_device random;
+    const std::string token = fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+    SHARDSCOPE_ASSIGN(const auto file, directory_->createFile(kTokenName, true));
+    SHARDSCOPE_TRY(file->writeAt(0, std::as_bytes(std::span(token))));
+    SHARDSCOPE_TRY(file->sync());
+    SHARDSCOPE_TRY(data_->sync());
+    SHARDSCOPE_TRY(directory_->sync());
+    return token;
+}
+
+std::vector<JournalTile> Staging::takeFinished() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(pending_, {});
+}
+
+Status Staging::syncData() {
+    std::set<FileId> files;
+    {
+        std::lock_guard lock(mutex_);
+        files = std::exchange(dirty_, {});
+    }
+    return syncFiles(files);
 }
 
 Status Staging::begin() {
@@ -233,7 +287,7 @@ Status Staging::finished(JournalTile tile, uint64_t bytes) {
     std::unique_lock lock(mutex_);
     pending_.push_back(std::move(tile));
     pendingBytes_ += bytes;
-    if (flushing_) return {};
+    if (flushing_ || joined_) return {};
     if (pendingBytes_ < job_.options.journalBytes &&
         steadySeconds() - lastFlush_ < job_.options.journalSeconds)
         return {};

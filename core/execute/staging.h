@@ -3,6 +3,7 @@
 //
 //   .<name>.shardscope-partial/lock      held by the job that works here
 //                              /journal  see journal.h
+//                              /token    by which other processes that take part know it
 //                              /data/    the destination as it will be (or, for one file, the file in it)
 #pragma once
 
@@ -24,6 +25,16 @@ class Staging {
     // Checks the destination, makes or takes over the staging directory, and reserves the space. Errors:
     // exists, noSpace, permission, changed (the source or the plan is not that of the interrupted job), io.
     static Result<std::unique_ptr<Staging>> open(const ConvertJob& job, const JournalHeader& header);
+
+    // Takes part in another process's job, whose token must stand here: nothing is reserved, journalled or
+    // published. Errors: notFound, changed, io.
+    static Result<std::unique_ptr<Staging>> join(const ConvertJob& job, const std::string& token);
+    // Puts a token here by which others find the same directory. Errors: io.
+    Result<std::string> share();
+    // Of a joined job: the tiles that were finished since the last call.
+    std::vector<JournalTile> takeFinished();
+    // Brings to disk what was written to the files so far.
+    Status syncData();
 
     // What an interrupted job has finished; taken once.
     std::vector<JournalTile> takeReusable() { return std::move(reusable_); }
@@ -61,6 +72,7 @@ class Staging {
     std::string parent_, name_;
     bool replaces_ = false;  // a destination is there already
     bool owned_ = false;     // the staging directory is ours to remove
+    bool joined_ = false;    // it is another process's
     std::shared_ptr<Directory> directory_, data_;
     std::shared_ptr<WriteFile> lock_;
     std::vector<JournalTile> reusable_;

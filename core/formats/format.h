@@ -24,6 +24,7 @@ struct Limits {
     uint64_t indexJson = uint64_t{256} << 20;
     uint64_t pickleBytes = uint64_t{2} << 30;
     uint64_t pickleText = uint64_t{16} << 20;         // one string
+    uint64_t valueMemory = uint64_t{256} << 20;       // what a pickle's values may take
     uint64_t objectBytes = uint64_t{64} << 20;        // one non-tensor object, tensors inside it included
     uint64_t zipEntries = 4'000'000;
 };

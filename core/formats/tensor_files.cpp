@@ -15,8 +15,6 @@ namespace shardscope {
 
 namespace {
 
-constexpr size_t kOpenFiles = 64;  // handles kept; readers hold on to what they use
-
 class PartReader final : public Reader {
   public:
     PartReader(Catalog catalog, std::unique_ptr<TensorFiles> files, std::vector<StoredPart> parts)
@@ -117,6 +115,7 @@ Value pickledValue(std::string_view bytes, const Limits& limits) {
         return {};
     PickleLimits pickleLimits;
     pickleLimits.textBytes = limits.pickleText;
+    pickleLimits.memory = limits.valueMemory;
     auto pickle = decodePickle(std::as_bytes(std::span(bytes)), pickleLimits);
     if (!pickle.ok() || pickle->length != bytes.size()) return {};
     const NodeId root = pickle->root;
@@ -180,8 +179,8 @@ Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> h
     const std::string path = handle->path();
     SHARDSCOPE_ASSIGN(
         torch_save::Opened opened,
-        torch_save::openTorchFile(std::move(handle),
-                                  {options_.limits.pickleText, options_.limits.pickleBytes, options_.stop}));
+        torch_save::openTorchFile(std::move(handle), {options_.limits.pickleText, options_.limits.pickleBytes,
+                                                      options_.limits.valueMemory, options_.stop}));
     auto walked = torch_save::walk(opened.pickle.graph, opened.pickle.root, opened.pickle.length);
     if (!walked.ok()) return std::move(walked).error().inFile(path);
     torch_save::Found found = std::move(walked).value();
@@ -241,29 +240,15 @@ Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> h
 }
 
 Result<std::shared_ptr<const ReadFile>> TensorFiles::handle(const std::string& name, uint64_t size) const {
-    {
-        std::lock_guard lock(mutex_);
-        for (auto it = open_.begin(); it != open_.end(); ++it) {
-            if (it->first != name) continue;
-            open_.splice(open_.begin(), open_, it);
-            return open_.front().second;
-        }
-    }
-    auto file = directory_->openFile(name);
-    if (!file.ok()) {
-        Error error = std::move(file).error();
-        return std::move(error).byRule(error.code == ErrorCode::notFound ? "file.missing" : "");
-    }
+    auto file = openFiles_.open(name);
+    if (!file.ok()) return file;
     if ((*file)->size() != size) {
         return makeError(ErrorCode::changed,
                          fmt::format("the file had {} bytes when it was opened, now it has {}", size,
                                      (*file)->size()))
             .inFile((*file)->path());
     }
-    std::lock_guard lock(mutex_);
-    open_.emplace_front(name, *file);
-    if (open_.size() > kOpenFiles) open_.pop_back();
-    return std::move(file).value();
+    return file;
 }
 
 Result<Extent> TensorFiles::extent(const StoredPart& part) const {

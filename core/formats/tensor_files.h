@@ -2,7 +2,6 @@
 // chunks are tensors in them, or parts of such tensors.
 #pragma once
 
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +11,7 @@
 #include "base/result.h"
 #include "encoding/zip.h"
 #include "formats/format.h"
+#include "formats/open_files.h"
 #include "model/value.h"
 
 namespace shardscope {
@@ -74,7 +74,10 @@ struct StoredPart {
 class TensorFiles {
   public:
     TensorFiles(const Source& source, const OpenOptions& options)
-        : directory_(source.directory), fileSystem_(source.fileSystem), options_(options) {}
+        : directory_(source.directory),
+          fileSystem_(source.fileSystem),
+          options_(options),
+          openFiles_(source.directory, kMostOpen) {}
 
     // Reads what the file says of itself; `id` is its place in the catalog. Errors: as those of the
     // encodings.
@@ -92,6 +95,7 @@ class TensorFiles {
     Result<std::shared_ptr<const ReadFile>> handle(const std::string& name, uint64_t size) const;
 
   private:
+    static constexpr size_t kMostOpen = 64;  // readers hold on to what they use
     Status addTorch(TensorFile& file, std::shared_ptr<const ReadFile> handle);
     Status addSafetensors(TensorFile& file, const ReadFile& handle);
 
@@ -101,7 +105,7 @@ class TensorFiles {
     std::vector<std::unique_ptr<TensorFile>> files_;
     std::vector<std::pair<FileId, Error>> broken_;
     mutable std::mutex mutex_;
-    mutable std::list<std::pair<std::string, std::shared_ptr<const ReadFile>>> open_;
+    OpenFiles openFiles_;
     mutable std::vector<std::pair<const ZipEntry*, std::shared_ptr<const ReadFile>>> unpacked_;
 };
 

@@ -72,7 +72,8 @@ struct ChunkInfo {
 };
 
 struct FileInfo {
-    enum class State : uint8_t { present, missing, wrongKind };
+    // unreadable: it is there, but what it says of itself cannot be read, so what it holds is not known.
+    enum class State : uint8_t { present, missing, wrongKind, unreadable };
     std::string path;  // relative to the checkpoint's directory
     uint64_t size = 0;
     State state = State::present;

@@ -71,6 +71,7 @@ Health FileTableModel::health(FileId file) const {
 QString FileTableModel::stateText(FileId file) const {
     const FileInfo& i = info(file);
     if (i.state == FileInfo::State::missing) return tr("missing");
+    if (i.state == FileInfo::State::unreadable) return tr("unreadable");
     if (i.state == FileInfo::State::wrongKind) return tr("not a regular file");
     if (const uint64_t tail = missingTail(file)) return tr("cut short by %1").arg(sizeText(tail));
     if (i.metadata) return tr("metadata");

@@ -278,9 +278,10 @@ void DetailsPanel::showFile(FileId f) {
     const FileInfo& info = session_.catalog().files()[f];
     section(tr("File"));
     line(tr("Path"), toQString(info.path));
-    line(tr("State"), info.state == FileInfo::State::present   ? tr("present")
-                      : info.state == FileInfo::State::missing ? tr("missing")
-                                                               : tr("not a regular file"));
+    line(tr("State"), info.state == FileInfo::State::present      ? tr("present")
+                      : info.state == FileInfo::State::missing    ? tr("missing")
+                      : info.state == FileInfo::State::unreadable ? tr("unreadable")
+                                                                  : tr("not a regular file"));
     line(tr("Size"), sizeText(info.size));
     if (session_.hasFacts() && f < session_.facts()->files.size()) {
         const FileFacts& facts = session_.facts()->files[f];

@@ -108,6 +108,7 @@ Result<Extent> DcpReader::locateInside(const ChunkInfo& chunk) const {
 
     PickleLimits limits;
     limits.textBytes = limits_.pickleText;
+    limits.memory = limits_.valueMemory;
     auto archive = openTorchArchive(slice.file, slice.offset, slice.length, limits);
     if (!archive.ok()) return explain(std::move(archive).error(), slice);
     SHARDSCOPE_ASSIGN(const auto tensor, asTorchTensor(archive->pickle.graph, archive->pickle.root));
@@ -179,6 +180,7 @@ Result<Value> DcpReader::objectValue(ObjectId id) const {
         if (std::memcmp(magic.data(), "PK\x03\x04", magic.size()) == 0) {
             PickleLimits limits;
             limits.textBytes = limits_.pickleText;
+            limits.memory = limits_.valueMemory;
             auto archive = openTorchArchive(slice.file, slice.offset, slice.length, limits);
             if (!archive.ok()) return std::move(archive).error();
             const NodeId root = archive->pickle.root;

@@ -49,35 +49,10 @@ class MemoryFile final : public ReadFile {
 
 StoredEntries::StoredEntries(const Source& source, const OpenOptions& options)
     : fileSystem_(source.fileSystem),
-      directory_(source.directory),
+      openFiles_(source.directory),
       scratchDirectory_(options.scratchDirectory),
       stop_(options.stop),
       liveMemory_(std::make_shared<std::atomic<uint64_t>>(0)) {}
-
-Result<std::shared_ptr<const ReadFile>> StoredEntries::openFile(const std::string& path) const {
-    {
-        std::lock_guard lock(mutex_);
-        if (const auto it = byPath_.find(path); it != byPath_.end()) {
-            open_.splice(open_.begin(), open_, it->second);
-            return it->second->second;
-        }
-    }
-    auto file = directory_->openFile(path);
-    if (!file.ok()) {
-        Error error = std::move(file).error();
-        if (error.code == ErrorCode::notFound) error.place.rule = "file.missing";
-        return error;
-    }
-    std::lock_guard lock(mutex_);
-    if (const auto it = byPath_.find(path); it != byPath_.end()) return it->second->second;
-    open_.emplace_front(path, *file);
-    byPath_[path] = open_.begin();
-    if (open_.size() > kMaxOpenFiles) {
-        byPath_.erase(open_.back().first);
-        open_.pop_back();
-    }
-    return file;
-}
 
 Result<EntrySlice> StoredEntries::open(const std::string& path, uint64_t offset, uint64_t length,
                                        const std::vector<std::string>& transforms, uint64_t maxPlain) const {

@@ -9,11 +9,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
 #include "formats/format.h"
+#include "formats/open_files.h"
 
 namespace shardscope::dcp {
 
@@ -29,17 +29,16 @@ class StoredEntries {
   public:
     StoredEntries(const Source& source, const OpenOptions& options);
 
-    // The handle is shared and stays in a cache of kMaxOpenFiles. Errors: notFound (rule file.missing),
-    // unsafe, io.
-    Result<std::shared_ptr<const ReadFile>> openFile(const std::string& path) const;
+    // As OpenFiles::open().
+    Result<std::shared_ptr<const ReadFile>> openFile(const std::string& path) const {
+        return openFiles_.open(path);
+    }
 
     // The plain bytes of an entry. With transforms it is unpacked once, into memory or a scratch file, for as
     // long as somebody holds it; more than `maxPlain` bytes are refused. Errors: damaged (rule
     // file.truncated), unsupported (naming the transform), limit.
     Result<EntrySlice> open(const std::string& path, uint64_t offset, uint64_t length,
                             const std::vector<std::string>& transforms, uint64_t maxPlain) const;
-
-    static constexpr size_t kMaxOpenFiles = 256;
 
   private:
     struct Slot {
@@ -50,14 +49,11 @@ class StoredEntries {
                                                    uint64_t offset, uint64_t length, uint64_t maxPlain) const;
 
     std::shared_ptr<FileSystem> fileSystem_;
-    std::shared_ptr<Directory> directory_;
+    OpenFiles openFiles_;
     std::string scratchDirectory_;
     StopToken stop_;
 
-    using Recent = std::list<std::pair<std::string, std::shared_ptr<const ReadFile>>>;
     mutable std::mutex mutex_;
-    mutable Recent open_;  // most recently used first
-    mutable std::unordered_map<std::string, Recent::iterator> byPath_;
     mutable std::map<std::pair<std::string, uint64_t>, std::shared_ptr<Slot>> slots_;
     mutable std::list<std::shared_ptr<const ReadFile>> recentPlain_;
     std::shared_ptr<std::atomic<uint64_t>> liveMemory_;

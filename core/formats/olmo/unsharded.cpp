@@ -141,6 +141,7 @@ class Opener {
         }
         PickleLimits limits;
         limits.textBytes = options_.limits.pickleText;
+        limits.memory = options_.limits.valueMemory;
         auto value = decodePickle(std::as_bytes(std::span(*bytes)), limits);
         if (!value.ok()) {
             assembly_.note("meta.inconsistent", Severity::error,

@@ -407,6 +407,7 @@ Result<Metadata> decodeMetadata(std::span<const std::byte> bytes, const Limits& 
 Result<Metadata> decodeMetadataSlow(std::span<const std::byte> bytes, const Limits& limits) {
     PickleLimits pickleLimits;
     pickleLimits.textBytes = limits.pickleText;
+    pickleLimits.memory = limits.valueMemory;
     SHARDSCOPE_ASSIGN(const Pickle pickle, decodePickle(bytes, pickleLimits));
     return Decoder(pickle).run();
 }

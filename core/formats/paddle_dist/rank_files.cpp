@@ -11,34 +11,9 @@ namespace shardscope::paddle {
 
 RankFiles::RankFiles(const Source& source, const OpenOptions& options)
     : fileSystem_(source.fileSystem),
-      directory_(source.directory),
+      openFiles_(source.directory),
       options_(options),
       places_(source.fileSystem, options.scratchDirectory, options.stop) {}
-
-Result<std::shared_ptr<const ReadFile>> RankFiles::openFile(const std::string& path) const {
-    {
-        std::lock_guard lock(mutex_);
-        if (const auto it = byPath_.find(path); it != byPath_.end()) {
-            open_.splice(open_.begin(), open_, it->second);
-            return it->second->second;
-        }
-    }
-    auto file = directory_->openFile(path);
-    if (!file.ok()) {
-        Error error = std::move(file).error();
-        if (error.code == ErrorCode::notFound) error.place.rule = "file.missing";
-        return error;
-    }
-    std::lock_guard lock(mutex_);
-    if (const auto it = byPath_.find(path); it != byPath_.end()) return it->second->second;
-    open_.emplace_front(path, *file);
-    byPath_[path] = open_.begin();
-    if (open_.size() > kMaxOpenFiles) {
-        byPath_.erase(open_.back().first);
-        open_.pop_back();
-    }
-    return file;
-}
 
 Result<std::shared_ptr<const RankFiles::Index>> RankFiles::index(const std::string& path) const {
     std::shared_ptr<Slot> slot;

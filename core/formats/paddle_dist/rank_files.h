@@ -1,7 +1,6 @@
 // The data files of a checkpoint: which arrays each of them holds, and where.
 #pragma once
 
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "encoding/paddle_file.h"
 #include "formats/format.h"
+#include "formats/open_files.h"
 
 namespace shardscope::paddle {
 
@@ -24,14 +24,14 @@ class RankFiles {
     };
     using Index = std::unordered_map<std::string, Entry>;
 
-    // The handle stays in a cache of kMaxOpenFiles. Errors: notFound (rule file.missing), unsafe, io.
-    Result<std::shared_ptr<const ReadFile>> openFile(const std::string& path) const;
+    // As OpenFiles::open().
+    Result<std::shared_ptr<const ReadFile>> openFile(const std::string& path) const {
+        return openFiles_.open(path);
+    }
     // Read once for each file; a failure is remembered too. Errors: as readPaddleFile and readHeader.
     Result<std::shared_ptr<const Index>> index(const std::string& path) const;
     // Where the elements of an entry stand; the parts of a big parameter are put together first.
     Result<PaddleArrayPlaces::Place> place(const std::string& path, const Entry& entry) const;
-
-    static constexpr size_t kMaxOpenFiles = 256;
 
   private:
     struct Slot {
@@ -46,14 +46,11 @@ class RankFiles {
                                           const Entry& entry) const;
 
     std::shared_ptr<FileSystem> fileSystem_;
-    std::shared_ptr<Directory> directory_;
+    OpenFiles openFiles_;
     OpenOptions options_;
     PaddleArrayPlaces places_;
 
-    using Recent = std::list<std::pair<std::string, std::shared_ptr<const ReadFile>>>;
     mutable std::mutex mutex_;
-    mutable Recent open_;  // most recently used first
-    mutable std::unordered_map<std::string, Recent::iterator> byPath_;
     mutable std::unordered_map<std::string, std::shared_ptr<Slot>> slots_;
 };
 

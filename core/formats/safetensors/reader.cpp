@@ -122,6 +122,7 @@ class Opener {
             variant_ = "single";
         } else {
             SHARDSCOPE_TRY(readDirectory());
+            if (files_.empty() && broken_) return std::move(*broken_);
         }
         SHARDSCOPE_TRY(addTensors());
         addMetadataObject();
@@ -166,12 +167,12 @@ class Opener {
         info.path = name;
         info.size = file->size();
         info.rank = open.set.rank;
-        open.id = builder_.addFile(std::move(info));
         if (const std::string* text = header.metadataValue(kShardingInfoKey)) {
             auto sharding = parseShardingInfo(*text);
             if (!sharding.ok()) return std::move(sharding).error().inFile(file->path());
             open.sharding = std::move(sharding).value();
         }
+        open.id = builder_.addFile(std::move(info));
         if (header.leadingSpace)
             note("meta.inconsistent", Severity::info,
                  "the header starts with white space; most readers accept it", name);
@@ -183,6 +184,26 @@ class Opener {
         }
         open.header = std::move(header);
         files_.push_back(std::move(open));
+        return {};
+    }
+
+    // One of several files: when it cannot be read, the others are still worth looking at.
+    Status readOneOfSet(const std::string& name) {
+        Status read = readOne(name);
+        if (read.ok()) return {};
+        Error error = std::move(read).error();
+        if (error.code != ErrorCode::damaged && error.code != ErrorCode::unsupported) return error;
+        FileInfo info;
+        info.path = name;
+        info.rank = parseSetName(name).rank;
+        info.state = FileInfo::State::unreadable;
+        if (const auto entry = source_.directory->stat(name); entry.ok()) info.size = entry->size;
+        builder_.addFile(std::move(info));
+        unreadable_.push_back(name);
+        note(error.place.rule.empty() ? "meta.inconsistent" : error.place.rule, Severity::error,
+             fmt::format("the file cannot be read, what it holds is not known: {}", error.message), name, {},
+             error.place.offset);
+        if (!broken_) broken_ = std::move(error);
         return {};
     }
 
@@ -224,7 +245,7 @@ class Opener {
             return unsupported("holds no safetensors file").inFile(source_.display);
         }
         for (const std::string& name : tensorFiles)
-            SHARDSCOPE_TRY(readOne(name));
+            SHARDSCOPE_TRY(readOneOfSet(name));
         findMissingOfSet();
         const bool sharded = std::any_of(files_.begin(), files_.end(),
                                          [](const OpenFile& f) { return f.sharding && f.set.rank != kNone; });
@@ -285,8 +306,9 @@ class Opener {
                 builder_.addFile(std::move(missing));
                 continue;
             }
-            fileOfIndex_[i] = static_cast<uint32_t>(files_.size());
-            SHARDSCOPE_TRY(readOne(name));
+            const auto next = static_cast<uint32_t>(files_.size());
+            SHARDSCOPE_TRY(readOneOfSet(name));
+            if (files_.size() > next) fileOfIndex_[i] = next;
         }
         for (const std::string& name : tensorFiles) {
             if (std::find(index_->files.begin(), index_->files.end(), name) != index_->files.end()) continue;
@@ -307,6 +329,10 @@ class Opener {
         for (const OpenFile& file : files_) {
             if (file.set.index != 0 && file.set.rank == kNone)
                 sets[{file.set.stem, file.set.count}].insert(file.set.index);
+        }
+        for (const std::string& name : unreadable_) {
+            const SetName set = parseSetName(name);
+            if (set.index != 0 && set.rank == kNone) sets[{set.stem, set.count}].insert(set.index);
         }
         for (const auto& [set, present] : sets) {
             if (set.second > 1'000'000) continue;
@@ -483,8 +509,12 @@ class Opener {
             const std::string_view name = index_->names[i];
             const std::string& file = index_->files[index_->fileOf[i]];
             if (fileOfIndex_[index_->fileOf[i]] == kNone) {
-                note("file.missing", Severity::error,
-                     "the index places this tensor in a file that is missing", file, name);
+                const bool there =
+                    std::find(unreadable_.begin(), unreadable_.end(), file) != unreadable_.end();
+                note(there ? "meta.inconsistent" : "file.missing", Severity::error,
+                     there ? "the index places this tensor in a file that cannot be read"
+                           : "the index places this tensor in a file that is missing",
+                     file, name);
                 missing = true;
             } else if (found.find(name) == SIZE_MAX) {
                 note("meta.inconsistent", Severity::error,
@@ -623,7 +653,9 @@ class Opener {
     std::vector<OpenFile> files_;
     std::optional<Index> index_;
     std::string indexFile_;
-    std::vector<uint32_t> fileOfIndex_;  // files_ entry of each index file; kNone = missing
+    std::vector<uint32_t> fileOfIndex_;  // files_ entry of each index file; kNone = missing or unreadable
+    std::vector<std::string> unreadable_;
+    std::optional<Error> broken_;  // why the first of them is
     uint64_t totalSize_ = 0;
     std::vector<Inferred> inferred_;
 };

@@ -68,7 +68,8 @@ class TorchSaveFormat : public Format {
                 .withHint("name the file itself");
         }
         SHARDSCOPE_ASSIGN(auto file, source.directory->openFile(entry));
-        torch_save::FileLimits limits{options.limits.pickleText, options.limits.pickleBytes, options.stop};
+        torch_save::FileLimits limits{options.limits.pickleText, options.limits.pickleBytes,
+                                      options.limits.valueMemory, options.stop};
         SHARDSCOPE_ASSIGN(auto opened, torch_save::openTorchFile(std::move(file), limits));
         return torch_save::makeReader(std::move(opened), entry, source.fileSystem, options);
     }

@@ -1,0 +1,28 @@
+// What `validate` and `report` share: which checkpoint, how deep, against what; and the doing of it.
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/application.h"
+
+namespace shardscope::cli {
+
+struct ValidateWords {
+    std::string path;
+    ValidateLevel level = ValidateLevel::files;
+    std::string expect;
+    size_t examples = 100;  // most that are listed for a finding
+};
+
+// The options are kept by reference: `words` must live as long as the verb.
+void addValidateWords(CLI::App& verb, ValidateWords& words);
+
+struct Validated {
+    Checkpoint checkpoint;
+    ValidationReport report;
+};
+Result<Validated> openAndValidate(const Context& context, const ValidateWords& words);
+
+}  // namespace shardscope::cli

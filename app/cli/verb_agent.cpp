@@ -1,0 +1,63 @@
+#include <algorithm>
+#include <csignal>
+#include <thread>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cli/application.h"
+#include "cluster/worker.h"
+
+namespace shardscope::cli {
+namespace {
+
+// The channel takes the descriptors of standard input and output; what anything else prints goes nowhere.
+Result<int> agent() {
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGHUP, SIG_IGN);  // the stream's end says the same
+    const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (in < 0 || out < 0 || nothing < 0) return systemError(errno, "use the standard streams", "");
+    dup2(nothing, STDIN_FILENO);
+    dup2(nothing, STDOUT_FILENO);
+    close(nothing);
+
+    WorkerSession session(in, out);
+    SHARDSCOPE_TRY(session.begin(SHARDSCOPE_VERSION));
+    const auto refuse = [&](Error error) -> Error {
+        session.refuse(error);
+        return error;
+    };
+    if (chdir(session.directory().c_str()) != 0)
+        return refuse(systemError(errno, "enter the coordinator's directory", session.directory())
+                          .withHint("the paths of the job must be the same on all hosts"));
+    Context job;
+    job.worker = &session;
+    job.threads = std::max(1U, std::thread::hardware_concurrency() / session.neighbours());
+    const auto app = makeApp(job);
+    try {
+        std::vector<std::string> words(session.words().rbegin(), session.words().rend());
+        app->parse(words);
+    } catch (const CLI::ParseError& error) {
+        return refuse(makeError(ErrorCode::usage, error.what()));
+    }
+    if (!job.joins) return refuse(makeError(ErrorCode::usage, "only conversions can be worked on"));
+    Result<int> result = job.verb();
+    // What went wrong before the conversion was joined; said twice it does no harm.
+    if (!result.ok() && result.error().code != ErrorCode::cancelled) session.refuse(result.error());
+    return result;
+}
+
+}  // namespace
+
+void addAgent(CLI::App& app, Context& context) {
+    CLI::App* verb =
+        app.add_subcommand("agent", "Do parts of another process's work; started by shardscope itself");
+    verb->footer("It talks over standard input and output, listens nowhere, and ends when its input does.");
+    auto stdio = std::make_shared<bool>(false);
+    verb->add_flag("--stdio", *stdio, "Talk over standard input and output")->required();
+    verb->callback([&context, stdio] { context.verb = [] { return agent(); }; });
+}
+
+}  // namespace shardscope::cli

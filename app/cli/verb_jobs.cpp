@@ -1,0 +1,299 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cli/application.h"
+#include "cli/json.h"
+#include "cli/text.h"
+#include "cluster/farm.h"
+#include "jobs/jobs.h"
+
+namespace shardscope::cli {
+namespace {
+
+std::string textIn(const nlohmann::json& json, const char* key) {
+    if (!json.is_object()) return {};
+    const auto it = json.find(key);
+    return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+double numberIn(const nlohmann::json& json, const char* key) {
+    if (!json.is_object()) return 0;
+    const auto it = json.find(key);
+    return it != json.end() && it->is_number() ? it->get<double>() : 0.0;
+}
+
+Json jobJson(const JobRecord& job) {
+    Json json{{"id", job.id},
+              {"title", job.title},
+              {"state", jobStateName(job.state)},
+              {"source", job.source},
+              {"destination", job.destination},
+              {"arguments", job.arguments},
+              {"host", job.host},
+              {"created", job.created},
+              {"started", job.started},
+              {"attempts", job.attempts}};
+    json["exit_code"] = job.exitCode >= 0 ? Json(job.exitCode) : Json();
+    json["progress"] = job.progress;
+    json["workers"] = job.workers;
+    json["result"] = job.result;
+    return json;
+}
+
+// One line: how far it is, or how it ended.
+std::string stateLine(const JobRecord& job) {
+    if (job.state == JobState::running && job.progress.is_object()) {
+        const double done = numberIn(job.progress, "bytes_done"),
+                     total = numberIn(job.progress, "bytes_total");
+        std::string line = textIn(job.progress, "phase");
+        if (total > 0) line += fmt::format(" {:.0f} %", 100 * std::min(1.0, done / total));
+        const double rate = numberIn(job.progress, "rate");
+        if (rate > 0 && total > done)
+            line += fmt::format(", {}/s, {} left", bytesText(static_cast<uint64_t>(rate)),
+                                durationText(numberIn(job.progress, "eta_s")));
+        return line;
+    }
+    if (job.state == JobState::failed || job.state == JobState::cancelled) {
+        const std::string message = textIn(job.result, "message");
+        return std::string(jobStateName(job.state)) + (message.empty() ? "" : ": " + printable(message));
+    }
+    if (job.state == JobState::lost) return "lost; 'shardscope jobs resume' goes on with it";
+    return std::string(jobStateName(job.state));
+}
+
+struct Options {
+    std::string id;
+    std::string on, remoteProgram, recipe;
+    bool wait = false, follow = false;
+};
+
+std::string ownProgram() {
+    std::array<char, 4096> path{};
+    const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
+    return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : "shardscope";
+}
+
+// Shows a job until it ends, with its exit code; Ctrl-C leaves it alone.
+Result<int> attach(const Context& context, const JobDirectory& jobs, const std::string& id) {
+    bool drawn = false;
+    for (;;) {
+        SHARDSCOPE_ASSIGN(const JobRecord job, jobs.find(id));
+        if (context.stop.stopRequested() || !job.active()) {
+            if (drawn) fmt::print(stderr, "\r\x1b[K");
+            if (job.active()) {
+                fmt::print(stderr, "the job goes on; 'shardscope jobs cancel {}' ends it\n", job.id);
+                return 130;
+            }
+            if (context.json) {
+                Json json = jobJson(job);
+                json["schema"] = "shardscope.job/1";
+                printJson(json);
+            } else {
+                fmt::print("{} {}: {}\n", job.id, printable(job.title), stateLine(job));
+            }
+            return job.exitCode >= 0 ? job.exitCode : exitCode(ErrorCode::remote);
+        }
+        if (context.progressBar()) {
+            fmt::print(stderr, "\r\x1b[K{} {}", job.id, stateLine(job));
+            std::fflush(stderr);
+            drawn = true;
+        } else if (context.progress == ProgressMode::json && job.progress.is_object()) {
+            printLine(stderr, job.progress);
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+}
+
+// What the words of a conversion read and write; they are checked as `convert` checks them.
+struct Conversion {
+    std::string source, destination;
+};
+Result<Conversion> parseWords(std::vector<std::string> words) {
+    Context context;
+    const auto app = makeApp(context);
+    try {
+        std::reverse(words.begin(), words.end());
+        app->parse(words);
+    } catch (const CLI::ParseError& error) {
+        return makeError(ErrorCode::usage, error.what()).withHint("see 'shardscope convert --help'");
+    }
+    if (!context.joins)
+        return makeError(ErrorCode::usage,
+                         "'convert' or 'reshard' with its words is expected after the options");
+    return Conversion{context.jobSource, context.jobDestination};
+}
+
+Result<int> startJob(const Context& context, const Options& options, const std::vector<std::string>& rest) {
+    // How a job answers is not for its words to say: whoever asks for it chooses.
+    std::vector<std::string> words;
+    for (size_t i = 0; i < rest.size(); ++i) {
+        if (rest[i] == "--progress")
+            ++i;
+        else if (rest[i] != "--json" && !rest[i].starts_with("--progress="))
+            words.push_back(rest[i]);
+    }
+    SHARDSCOPE_ASSIGN(const Conversion conversion, parseWords(words));
+    words.insert(words.end(), {"--on", options.on});
+    if (!options.remoteProgram.empty())
+        words.insert(words.end(), {"--remote-program", options.remoteProgram});
+    SHARDSCOPE_TRY([&]() -> Status {
+        auto places = parsePlaces(options.on);
+        if (!places.ok()) return std::move(places).error();
+        return {};
+    }());
+    const JobDirectory jobs;
+    JobDirectory::Start start;
+    start.source = conversion.source;
+    start.destination = conversion.destination;
+    start.title = fmt::format("{} to {}", start.source, start.destination);
+    start.program = ownProgram();
+    start.arguments = words;
+    SHARDSCOPE_ASSIGN(const std::string id, jobs.start(start));
+    if (options.wait) return attach(context, jobs, id);
+    if (context.json)
+        printJson(Json{{"schema", "shardscope.job/1"}, {"id", id}, {"state", "starting"}});
+    else
+        fmt::print("{}\n", id);
+    return 0;
+}
+
+Result<int> list(const Context& context) {
+    SHARDSCOPE_ASSIGN(const std::vector<JobRecord> found, JobDirectory().list());
+    if (context.json) {
+        Json json{{"schema", "shardscope.jobs/1"}, {"jobs", Json::array()}};
+        for (const JobRecord& job : found)
+            json["jobs"].push_back(jobJson(job));
+        printJson(json);
+        return 0;
+    }
+    for (const JobRecord& job : found)
+        fmt::print("{}  {:<9}  {}\n    {}\n", job.id, jobStateName(job.state), printable(job.title),
+                   stateLine(job));
+    return 0;
+}
+
+Result<int> show(const Context& context, const std::string& id) {
+    SHARDSCOPE_ASSIGN(const JobRecord job, JobDirectory().find(id));
+    if (context.json) {
+        Json json = jobJson(job);
+        json["schema"] = "shardscope.job/1";
+        printJson(json);
+        return 0;
+    }
+    fmt::print("{}  {}\n", job.id, printable(job.title));
+    fmt::print("  state     {}\n  host      {}\n  started   {} (attempt {})\n", stateLine(job),
+               printable(job.host), printable(job.started), job.attempts);
+    std::string line;
+    for (const std::string& word : job.arguments)
+        line += " " + printable(word);
+    fmt::print("  command   shardscope{}\n", line);
+    if (job.workers.is_array()) {
+        for (const nlohmann::json& worker : job.workers)
+            fmt::print("  worker    {:<16} {:<9} {:>10}  {}\n", printable(textIn(worker, "name")),
+                       printable(textIn(worker, "state")),
+                       bytesText(static_cast<uint64_t>(numberIn(worker, "bytes"))),
+                       printable(textIn(worker, "why")));
+    }
+    if (!job.active() && textIn(job.result, "hint").size() > 0)
+        fmt::print("  hint      {}\n", printable(textIn(job.result, "hint")));
+    return 0;
+}
+
+Result<int> log(const Context& context, const std::string& id, bool follow) {
+    const JobDirectory jobs;
+    SHARDSCOPE_ASSIGN(JobRecord job, jobs.find(id));
+    std::ifstream in(jobs.logPath(job), std::ios::binary);
+    std::string line;
+    const auto pass = [&] {
+        while (std::getline(in, line))
+            fmt::print("{}\n", context.json ? line : printable(line));
+        in.clear();
+    };
+    pass();
+    while (follow && job.active() && !context.stop.stopRequested()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        SHARDSCOPE_ASSIGN(job, jobs.find(id));
+        pass();
+    }
+    return 0;
+}
+
+}  // namespace
+
+void addJobs(CLI::App& app, Context& context) {
+    CLI::App* jobs =
+        app.add_subcommand("jobs", "Conversions that run elsewhere, or on after the terminal is closed");
+    jobs->footer(
+        "Examples:\n  shardscope jobs run --on local:4 convert /checkpoints/step-1000 model/ --to "
+        "safetensors\n"
+        "  shardscope jobs run --on ssh:node7,node8 --wait reshard /data/step-1000 /data/step-1000-tp8 "
+        "--mesh tp=8 "
+        "--shard '*:tp=0'\n  shardscope jobs attach 20261121");
+    jobs->require_subcommand(1);
+    auto options = std::make_shared<Options>();
+    const auto verb = [&](const char* name, const char* about, bool longRunning) {
+        CLI::App* sub = jobs->add_subcommand(name, about);
+        sub->add_flag("--json", context.json, "One JSON document on stdout, errors included");
+        if (longRunning) {
+            static const std::map<std::string, ProgressMode> modes{{"auto", ProgressMode::automatic},
+                                                                   {"bar", ProgressMode::bar},
+                                                                   {"json", ProgressMode::json},
+                                                                   {"none", ProgressMode::none}};
+            sub->add_option("--progress", context.progress, "Progress on stderr: auto, bar, json or none")
+                ->transform(CLI::CheckedTransformer(modes).description(""))
+                ->type_name("MODE");
+        }
+        return sub;
+    };
+    const auto withId = [&](CLI::App* sub) {
+        sub->add_option("id", options->id, "The job: its id, or the beginning of it")
+            ->required()
+            ->type_name("ID");
+        return sub;
+    };
+    const auto runs = [&](CLI::App* sub, std::function<Result<int>()> what) {
+        sub->callback([&context, what = std::move(what)] { context.verb = what; });
+    };
+
+    CLI::App* run = verb("run", "Start a conversion as a job", true);
+    run->add_option("--on", options->on, "Who works: local:N processes, ssh:HOST,HOST; joined by '+'")
+        ->default_val("local:1")
+        ->type_name("WHERE");
+    run->add_option("--remote-program", options->remoteProgram,
+                    "shardscope on the other hosts (default: this one is copied there once)")
+        ->type_name("PATH");
+    run->add_flag("--wait", options->wait, "Wait until it ends, with its exit code");
+    run->prefix_command();
+    run->footer("What follows the options are the words of 'convert' or 'reshard'.");
+    runs(run, [&context, options, run] { return startJob(context, *options, run->remaining()); });
+
+    runs(verb("list", "All jobs, the newest first", false), [&context] { return list(context); });
+    runs(withId(verb("show", "One job: state, command, workers", false)),
+         [&context, options] { return show(context, options->id); });
+    CLI::App* logs = withId(verb("log", "What the job has said", false));
+    logs->add_flag("-f,--follow", options->follow, "Go on until it ends");
+    runs(logs, [&context, options] { return log(context, options->id, options->follow); });
+    runs(withId(verb("cancel", "End it in order; a second time: at once", false)),
+         [options]() -> Result<int> {
+             const JobDirectory directory;
+             SHARDSCOPE_ASSIGN(const JobRecord job, directory.find(options->id));
+             SHARDSCOPE_TRY(directory.cancel(job));
+             return 0;
+         });
+    runs(withId(verb("resume", "Go on with one that has ended before it was done", false)),
+         [options]() -> Result<int> {
+             const JobDirectory directory;
+             SHARDSCOPE_ASSIGN(const JobRecord job, directory.find(options->id));
+             SHARDSCOPE_TRY(directory.resume(job));
+             return 0;
+         });
+    runs(withId(verb("attach", "Show its progress until it ends, with its exit code", true)),
+         [&context, options] { return attach(context, JobDirectory(), options->id); });
+}
+
+}  // namespace shardscope::cli

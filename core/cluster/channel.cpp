@@ -1,0 +1,175 @@
+#include "cluster/channel.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+namespace shardscope {
+namespace {
+
+constexpr std::string_view kMark = "\xF5\xC9\xB1";
+
+Error gone() {
+    return makeError(ErrorCode::remote, "the other end has closed the connection");
+}
+
+int millisecondsUntil(Channel::Clock::time_point deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Channel::Clock::now()).count();
+    return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
+}
+
+void makeNonBlocking(int fd) {
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+uint32_t numberAt(std::string_view bytes, size_t at) {
+    uint32_t value = 0;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    return value;
+}
+
+}  // namespace
+
+std::string shownNoise(std::string_view bytes, size_t most) {
+    std::string text;
+    for (const char c : bytes) {
+        if (text.size() >= most) {
+            text += "...";
+            break;
+        }
+        const auto u = static_cast<unsigned char>(c);
+        const char shown = u < 0x20 || u >= 0x7f ? ' ' : c;
+        if (shown == ' ' && (text.empty() || text.back() == ' ')) continue;
+        text += shown;
+    }
+    while (!text.empty() && text.back() == ' ')
+        text.pop_back();
+    return text;
+}
+
+Channel::Channel(int in, int out) : in_(in), out_(out) {
+    makeNonBlocking(in_);
+    makeNonBlocking(out_);
+    int wake[2] = {-1, -1};
+    if (pipe2(wake, O_CLOEXEC | O_NONBLOCK) == 0) {
+        wakeRead_ = wake[0];
+        wakeWrite_ = wake[1];
+    }
+}
+
+Channel::~Channel() {
+    ::close(in_);
+    if (out_ != in_) ::close(out_);
+    if (wakeRead_ >= 0) ::close(wakeRead_);
+    if (wakeWrite_ >= 0) ::close(wakeWrite_);
+}
+
+void Channel::close() {
+    const char byte = 0;
+    // A full pipe wakes as well.
+    [[maybe_unused]] const ssize_t sent = ::write(wakeWrite_, &byte, 1);
+}
+
+Status Channel::greet(Clock::time_point deadline) {
+    {
+        std::lock_guard lock(sending_);
+        if (::write(out_, kMark.data(), kMark.size()) != static_cast<ssize_t>(kMark.size())) return gone();
+    }
+    for (;;) {
+        if (const size_t at = have_.find(kMark); at != std::string::npos) {
+            have_.erase(0, at + kMark.size());
+            return {};
+        }
+        const std::string noise = shownNoise(have_);
+        const std::string instead = noise.empty() ? std::string() : fmt::format("; it said: {}", noise);
+        if (have_.size() > kMaxNoise)
+            return makeError(ErrorCode::remote, "what answers is not shardscope" + instead);
+        bool more = false;
+        Status status = fill(deadline, more);
+        if (!status.ok()) {
+            Error error = std::move(status).error();
+            error.message += instead;
+            return error;
+        }
+        if (!more && Clock::now() >= deadline)
+            return makeError(ErrorCode::remote, "no answer in time" + instead);
+    }
+}
+
+// Waits until something can be read, and takes it.
+Status Channel::fill(Clock::time_point deadline, bool& more) {
+    more = false;
+    std::array<pollfd, 2> waits{{{in_, POLLIN, 0}, {wakeRead_, POLLIN, 0}}};
+    const int ready = poll(waits.data(), waits.size(), millisecondsUntil(deadline));
+    if (ready <= 0) {
+        if (ready < 0 && errno != EINTR && errno != EAGAIN)
+            return systemError(errno, "wait for the other end", "");
+        return {};
+    }
+    if (waits[1].revents) return gone();
+    if (!waits[0].revents) return {};
+    std::array<char, 65536> bytes;
+    const ssize_t got = ::read(in_, bytes.data(), bytes.size());
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+    if (got <= 0) return gone();
+    have_.append(bytes.data(), static_cast<size_t>(got));
+    more = true;
+    return {};
+}
+
+Status Channel::send(const Frame& frame) {
+    if (frame.text.size() + frame.body.size() > kMaxFrame)
+        return makeError(ErrorCode::limit, "a message is longer than 16 MiB");
+    std::string bytes;
+    bytes.reserve(8 + frame.text.size() + frame.body.size());
+    for (const size_t size : {frame.text.size(), frame.body.size()}) {
+        const auto number = static_cast<uint32_t>(size);
+        bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+    }
+    bytes += frame.text;
+    bytes += frame.body;
+    std::lock_guard lock(sending_);
+    auto deadline = Clock::now() + kPatience;
+    for (size_t at = 0; at < bytes.size();) {
+        const ssize_t sent = ::write(out_, bytes.data() + at, bytes.size() - at);
+        if (sent > 0) {
+            at += static_cast<size_t>(sent);
+            deadline = Clock::now() + kPatience;
+            continue;
+        }
+        if (sent < 0 && errno != EAGAIN && errno != EINTR) return gone();
+        std::array<pollfd, 2> waits{{{out_, POLLOUT, 0}, {wakeRead_, POLLIN, 0}}};
+        (void)poll(waits.data(), waits.size(), millisecondsUntil(deadline));
+        if (waits[1].revents || (waits[0].revents & (POLLERR | POLLHUP))) return gone();
+        if (Clock::now() >= deadline)
+            return makeError(ErrorCode::remote, "the other end has taken nothing for 30 seconds");
+    }
+    return {};
+}
+
+Result<std::optional<Frame>> Channel::receive(Clock::time_point deadline) {
+    for (;;) {
+        if (have_.size() >= 8) {
+            const uint64_t text = numberAt(have_, 0), body = numberAt(have_, 4);
+            if (text + body > kMaxFrame)
+                return damaged(fmt::format("a message of {} bytes, more than 16 MiB", text + body));
+            if (have_.size() >= 8 + text + body) {
+                Frame frame{have_.substr(8, text), have_.substr(8 + text, body)};
+                have_.erase(0, 8 + text + body);
+                return std::optional(std::move(frame));
+            }
+        }
+        bool more = false;
+        SHARDSCOPE_TRY(fill(deadline, more));
+        if (!more && Clock::now() >= deadline) return std::optional<Frame>();
+    }
+}
+
+}  // namespace shardscope

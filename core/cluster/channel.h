@@ -1,0 +1,63 @@
+// Frames over a pair of pipes: how a coordinator and its workers talk, through ssh, through srun or on one
+// machine.
+//
+// Each side first sends three bytes that no shell prints (0xF5 0xC9 0xB1) and skips what comes before the
+// other's. A frame is { u32 length of the text, u32 length of the body, text, body }, little-endian; text is
+// JSON, body is bytes; together at most kMaxFrame. What comes is untrusted.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace shardscope {
+
+struct Frame {
+    std::string text;
+    std::string body;
+};
+
+class Channel {
+  public:
+    static constexpr uint64_t kMaxFrame = uint64_t{16} << 20;
+    static constexpr size_t kMaxNoise = size_t{64} << 10;
+    using Clock = std::chrono::steady_clock;
+
+    // Takes the descriptors over: they are closed with it, and made non-blocking.
+    Channel(int in, int out);
+    ~Channel();
+    Channel(const Channel&) = delete;
+    Channel& operator=(const Channel&) = delete;
+
+    // Sends the mark and waits for the other's. Errors: remote, with the printable part of what came instead.
+    Status greet(Clock::time_point deadline);
+
+    // Thread-safe. Errors: limit; remote when the other end is gone or takes nothing for `kPatience`.
+    Status send(const Frame& frame);
+    // One thread at a time. nullopt when nothing whole has come by the deadline. Errors: remote (the other
+    // end is gone), damaged (lengths that cannot be).
+    Result<std::optional<Frame>> receive(Clock::time_point deadline);
+
+    // Wakes whoever waits here, with the error that the other end is gone. Thread-safe.
+    void close();
+
+    static constexpr std::chrono::seconds kPatience{30};
+
+  private:
+    Status fill(Clock::time_point deadline, bool& more);
+
+    int in_, out_;
+    int wakeRead_ = -1, wakeWrite_ = -1;
+    std::mutex sending_;
+    std::string have_;  // received and not yet taken
+};
+
+// What can be shown of bytes from elsewhere: one line, control characters as spaces, at most `most` bytes.
+std::string shownNoise(std::string_view bytes, size_t most = 400);
+
+}  // namespace shardscope

@@ -1,0 +1,410 @@
+#include "cluster/farm.h"
+
+#include <algorithm>
+#include <deque>
+#include <set>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "cluster/launch.h"
+#include "cluster/messages.h"
+
+namespace shardscope {
+namespace {
+
+using Json = nlohmann::json;
+using Clock = Channel::Clock;
+
+constexpr size_t kAtOnce = 4;  // units under way at one worker, so that it never waits for the next
+constexpr size_t kMostAttempts = 3;
+constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::seconds kHello{20};
+
+}  // namespace
+
+std::string_view phaseName(WorkerState::Phase phase) {
+    constexpr std::string_view names[] = {"starting", "working", "idle", "lost", "ended"};
+    return names[static_cast<size_t>(phase)];
+}
+
+Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text) {
+    std::vector<WorkerPlace> places;
+    const auto wrong = [&](std::string_view part) {
+        return makeError(ErrorCode::usage, fmt::format("'{}' is not a place to work", shownNoise(part, 100)))
+            .withHint("local:4 for four processes here, ssh:HOST,HOST for others; joined by '+'");
+    };
+    while (!text.empty()) {
+        const size_t plus = std::min(text.find('+'), text.size());
+        std::string_view part = text.substr(0, plus);
+        text.remove_prefix(std::min(text.size(), plus + 1));
+        if (part.starts_with("local:")) {
+            unsigned count = 0;
+            for (const char c : part.substr(6)) {
+                if (c < '0' || c > '9' || count > 1000) return wrong(part);
+                count = count * 10 + static_cast<unsigned>(c - '0');
+            }
+            if (count == 0 || count > 256) return wrong(part);
+            places.insert(places.end(), count, WorkerPlace{});
+        } else if (part.starts_with("ssh:") && part.size() > 4) {
+            for (std::string_view hosts = part.substr(4); !hosts.empty();) {
+                const size_t comma = std::min(hosts.find(','), hosts.size());
+                SHARDSCOPE_TRY(checkHost(hosts.substr(0, comma)));
+                places.push_back({std::string(hosts.substr(0, comma))});
+                hosts.remove_prefix(std::min(hosts.size(), comma + 1));
+            }
+        } else {
+            return wrong(part);
+        }
+    }
+    if (places.empty()) return wrong(text);
+    return places;
+}
+
+// One run: a thread for each worker, and what they share.
+class FarmRun {
+  public:
+    FarmRun(Farm& farm, const JobIdentity& identity, const std::vector<Unit>& units,
+            const std::function<Status(size_t, UnitResult)>& done, Progress* progress, const StopToken& stop)
+        : farm_(farm), identity_(identity), units_(units), done_(done), progress_(progress), stop_(stop) {
+        attempts_.resize(units.size());
+        finished_.resize(units.size(), false);
+        left_ = units.size();
+        for (size_t u = 0; u < units.size(); ++u)
+            waiting_.push_back(u);
+    }
+
+    Status go() {
+        const size_t count = farm_.states_.size();
+        joining_ = count;
+        for (size_t i = 0; i < count; ++i)
+            alive_.insert(i);
+        std::vector<std::thread> threads;
+        for (size_t i = 0; i < count; ++i)
+            threads.emplace_back([this, i] { work(i); });
+        for (std::thread& thread : threads)
+            thread.join();
+        if (failure_) return std::move(*failure_);
+        SHARDSCOPE_TRY(stop_.poll());
+        if (left_ > 0) {
+            Error error = makeError(ErrorCode::remote, "all workers are gone");
+            if (!lost_.empty()) error.message += "; the last was " + lost_;
+            return error;
+        }
+        return {};
+    }
+
+  private:
+    struct Attempts {
+        size_t count = 0;
+        std::set<size_t> workers;
+    };
+    // What one worker's thread keeps.
+    struct Mine {
+        size_t index;
+        std::string name;
+        Launched launched;
+        std::deque<size_t> under;  // units under way, in order
+        Clock::time_point heard;
+        uint64_t shown = 0;      // bytes of it in the progress
+        uint64_t confirmed = 0;  // of units that are done
+        uint64_t beatBase = 0;
+    };
+
+    void setPhase(size_t i, WorkerState::Phase phase, const std::string& why = {}) {
+        std::lock_guard lock(farm_.mutex_);
+        farm_.states_[i].phase = phase;
+        if (!why.empty()) farm_.states_[i].why = why;
+    }
+
+    void fail(Error error) {
+        std::lock_guard lock(mutex_);
+        if (!failure_) failure_ = std::move(error);
+    }
+    bool over() const { return failure_ || left_ == 0 || stop_.stopRequested(); }  // under mutex_
+
+    void work(size_t i) {
+        Mine mine;
+        mine.index = i;
+        mine.name = farm_.states_[i].name;
+        Status joined = join(mine);
+        {
+            std::lock_guard lock(mutex_);
+            --joining_;
+        }
+        Status status = joined.ok() ? serve(mine) : std::move(joined);
+        const bool wasStopped = [&] {
+            std::lock_guard lock(mutex_);
+            return over();
+        }();
+        if (status.ok() || wasStopped) {
+            setPhase(i, WorkerState::Phase::ended);
+        } else {
+            lose(mine, status.error());
+        }
+        finish(mine, status.ok());
+    }
+
+    // Ends it, in order when it listens; after this it writes no more.
+    void finish(Mine& mine, bool inOrder) {
+        if (mine.launched.channel) {
+            (void)mine.launched.channel->send(message({{"say", "end"}}));
+            mine.launched.channel->close();
+        }
+        if (mine.launched.process) {
+            if (!inOrder || !mine.under.empty() || !mine.launched.process->waitFor(std::chrono::seconds(2)))
+                mine.launched.process->kill();
+            mine.launched.process->waitFor(std::chrono::seconds(10));
+        }
+        show(mine, mine.confirmed);
+        std::lock_guard lock(mutex_);
+        alive_.erase(mine.index);
+    }
+
+    void lose(Mine& mine, const Error& error) {
+        std::string why = error.message;
+        if (mine.launched.process) {
+            if (error.code == ErrorCode::remote)
+                mine.launched.process->waitFor(std::chrono::milliseconds(200));
+            const std::string said = shownNoise(mine.launched.process->said(), 300);
+            if (error.code == ErrorCode::remote && mine.launched.channel)
+                why +=
+                    fmt::format(" ({}{}{})", mine.launched.process->ending(), said.empty() ? "" : ": ", said);
+        }
+        setPhase(mine.index, WorkerState::Phase::lost, why);
+        std::lock_guard lock(mutex_);
+        lost_ = fmt::format("{}: {}", mine.name, why);
+        for (auto unit = mine.under.rbegin(); unit != mine.under.rend(); ++unit)
+            again(mine.index, *unit, error, why);
+    }
+
+    // A unit has to be done again; under mutex_.
+    void again(size_t worker, size_t unit, const Error& error, const std::string& why) {
+        Attempts& attempts = attempts_[unit];
+        ++attempts.count;
+        attempts.workers.insert(worker);
+        if (attempts.count >= kMostAttempts && (attempts.workers.size() >= 2 || alive_.size() <= 1)) {
+            if (failure_) return;
+            failure_ = error;
+            failure_->message = fmt::format("a part of the work failed {} times, at last on {}: {}",
+                                            attempts.count, farm_.states_[worker].name, why);
+            return;
+        }
+        waiting_.push_front(unit);
+    }
+
+    void show(Mine& mine, uint64_t bytes) {
+        if (progress_) progress_->add(bytes - mine.shown);  // may go back: what a lost worker wrote is undone
+        mine.shown = bytes;
+        std::lock_guard lock(farm_.mutex_);
+        farm_.states_[mine.index].bytes = bytes;
+    }
+
+    Result<Json> next(Mine& mine, Clock::time_point deadline, std::string* body) {
+        SHARDSCOPE_ASSIGN(auto frame, mine.launched.channel->receive(deadline));
+        if (!frame) return Json();
+        mine.heard = Clock::now();
+        if (body) *body = std::move(frame->body);
+        return parseMessage(*frame);
+    }
+
+    Status join(Mine& mine) {
+        const FarmOptions& options = farm_.options_;
+        auto launched = launchWorker(options.places[mine.index], options);
+        if (!launched.ok()) return refuse(mine, std::move(launched).error());
+        mine.launched = std::move(launched).value();
+        SHARDSCOPE_ASSIGN(const Json hello, next(mine, Clock::now() + kHello, nullptr));
+        if (hello.is_null()) return makeError(ErrorCode::remote, "it did not introduce itself");
+        if (hello["say"] != "hello" || hello.value("protocol", Json()) != kProtocol ||
+            hello.value("version", Json()) != options.version) {
+            return refuse(mine,
+                          makeError(ErrorCode::remote,
+                                    fmt::format("it is another version than this ({})", options.version)));
+        }
+        // The cores of a machine are shared by its workers.
+        const auto neighbours = static_cast<unsigned>(
+            std::count_if(options.places.begin(), options.places.end(),
+                          [&](const WorkerPlace& p) { return p.host == options.places[mine.index].host; }));
+        SHARDSCOPE_TRY(mine.launched.channel->send(message({{"say", "start"},
+                                                            {"words", options.words},
+                                                            {"directory", options.directory},
+                                                            {"neighbours", neighbours},
+                                                            {"identity", identityJson(identity_)}})));
+        for (;;) {
+            {
+                std::lock_guard lock(mutex_);
+                if (over()) return {};
+            }
+            SHARDSCOPE_ASSIGN(const Json answer, next(mine, Clock::now() + kLook, nullptr));
+            SHARDSCOPE_TRY(checkLease(mine));
+            if (answer.is_null() || answer["say"] == "beat") continue;
+            if (answer["say"] == "ready") break;
+            if (answer["say"] == "failed") return refuse(mine, errorFrom(answer.value("error", Json())));
+            return damaged("an answer that does not belong here");
+        }
+        setPhase(mine.index, WorkerState::Phase::idle);
+        return {};
+    }
+
+    // That one cannot take part at all is for the user to know before the work begins.
+    Error refuse(Mine& mine, Error error) {
+        Error told = error;
+        told.message = fmt::format("{} cannot take part: {}", mine.name, error.message);
+        fail(std::move(told));
+        return error;
+    }
+
+    Status checkLease(const Mine& mine) const {
+        if (Clock::now() - mine.heard <= kLease) return {};
+        return makeError(ErrorCode::remote, fmt::format("nothing was heard of it for {} seconds",
+                                                        std::chrono::duration<double>(kLease).count()));
+    }
+
+    Status serve(Mine& mine) {
+        mine.heard = Clock::now();
+        for (;;) {
+            {
+                std::unique_lock lock(mutex_);
+                // Nothing is handed out before all are known to see the same source.
+                if (over()) return {};
+                while (joining_ == 0 && mine.under.size() < kAtOnce) {
+                    const auto next = std::find_if(waiting_.begin(), waiting_.end(),
+                                                   [&](size_t unit) { return suits(mine, unit); });
+                    if (next == waiting_.end()) break;
+                    const size_t unit = *next;
+                    const bool suspect = attempts_[unit].count > 0;
+                    waiting_.erase(next);
+                    mine.under.push_back(unit);
+                    lock.unlock();
+                    setPhase(mine.index, WorkerState::Phase::working);
+                    SHARDSCOPE_TRY(mine.launched.channel->send(message(unitJson(unit, units_[unit]))));
+                    lock.lock();
+                    if (suspect) break;
+                }
+            }
+            if (mine.under.empty()) setPhase(mine.index, WorkerState::Phase::idle);
+            std::string body;
+            SHARDSCOPE_ASSIGN(const Json said, next(mine, Clock::now() + kLook, &body));
+            SHARDSCOPE_TRY(checkLease(mine));
+            if (said.is_null()) continue;
+            const std::string& what = said["say"].get_ref<const std::string&>();
+            if (what == "beat") {
+                beat(mine, said);
+            } else if (what == "done") {
+                SHARDSCOPE_TRY(take(mine, said, std::move(body)));
+            } else if (what == "failed") {
+                SHARDSCOPE_TRY(failed(mine, said));
+            } else {
+                return damaged("an answer that does not belong here");
+            }
+        }
+    }
+
+    // One that failed before goes alone, so that it takes no other with it, and to somebody else while there is
+    // somebody; under mutex_.
+    bool suits(const Mine& mine, size_t unit) const {
+        const Attempts& attempts = attempts_[unit];
+        if (attempts.count == 0) return true;
+        if (!mine.under.empty()) return false;
+        return !attempts.workers.contains(mine.index) ||
+               std::all_of(alive_.begin(), alive_.end(),
+                           [&](size_t worker) { return attempts.workers.contains(worker); });
+    }
+
+    // The unit that a message is about, taken off those under way.
+    Result<size_t> unitOf(Mine& mine, const Json& said) {
+        const auto it = said.find("id");
+        if (it == said.end() || !it->is_number_unsigned()) return damaged("an answer without a unit");
+        const auto at = std::find(mine.under.begin(), mine.under.end(), it->get<uint64_t>());
+        if (at == mine.under.end()) return damaged("an answer about a unit that it was not given");
+        const size_t unit = *at;
+        mine.under.erase(at);
+        return unit;
+    }
+
+    void beat(Mine& mine, const Json& said) {
+        const auto it = said.find("bytes");
+        if (it == said.end() || !it->is_number_unsigned()) return;
+        uint64_t most = mine.confirmed;
+        for (const size_t unit : mine.under)
+            most += units_[unit].bytes;
+        show(mine, std::clamp<uint64_t>(it->get<uint64_t>(), mine.confirmed, most));
+    }
+
+    Status take(Mine& mine, const Json& said, std::string body) {
+        SHARDSCOPE_ASSIGN(const size_t unit, unitOf(mine, said));
+        const auto read = said.find("read");
+        UnitResult result{std::move(body),
+                          read != said.end() && read->is_number_unsigned() ? read->get<uint64_t>() : 0};
+        std::lock_guard lock(mutex_);
+        if (finished_[unit]) return {};
+        Status status = done_(unit, std::move(result));
+        if (!status.ok()) {
+            // What it says cannot be right, so neither can what it wrote be trusted.
+            if (status.error().code == ErrorCode::damaged)
+                mine.under.push_front(unit);
+            else if (!failure_)
+                failure_ = status.error();
+            return status;
+        }
+        mine.confirmed += units_[unit].bytes;
+        show(mine, std::max(mine.shown, mine.confirmed));
+        finished_[unit] = true;
+        --left_;
+        {
+            std::lock_guard states(farm_.mutex_);
+            ++farm_.states_[mine.index].units;
+        }
+        return {};
+    }
+
+    Status failed(Mine& mine, const Json& said) {
+        const Error error = errorFrom(said.value("error", Json()));
+        if (!said.contains("id")) return error;
+        SHARDSCOPE_ASSIGN(const size_t unit, unitOf(mine, said));
+        std::lock_guard lock(mutex_);
+        again(mine.index, unit, error, error.message);
+        return {};
+    }
+
+    Farm& farm_;
+    const JobIdentity& identity_;
+    const std::vector<Unit>& units_;
+    const std::function<Status(size_t, UnitResult)>& done_;
+    Progress* const progress_;
+    const StopToken stop_;
+
+    std::mutex mutex_;  // below; taken before Farm::mutex_
+    std::deque<size_t> waiting_;
+    std::vector<Attempts> attempts_;
+    std::vector<bool> finished_;
+    size_t left_ = 0, joining_ = 0;
+    std::set<size_t> alive_;
+    std::string lost_;
+    std::optional<Error> failure_;
+};
+
+Farm::Farm(FarmOptions options) : options_(std::move(options)) {
+    size_t local = 0;
+    for (const WorkerPlace& place : options_.places) {
+        WorkerState state;
+        state.name = place.host.empty() ? fmt::format("local {}", ++local) : place.host;
+        states_.push_back(std::move(state));
+    }
+}
+
+Farm::~Farm() = default;
+
+std::vector<WorkerState> Farm::workers() const {
+    std::lock_guard lock(mutex_);
+    return states_;
+}
+
+Status Farm::run(const JobIdentity& identity, const std::vector<Unit>& units,
+                 const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
+                 const StopToken& stop) {
+    FarmRun run(*this, identity, units, done, progress, stop);
+    return run.go();
+}
+
+}  // namespace shardscope

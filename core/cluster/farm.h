@@ -1,0 +1,60 @@
+// Many processes do the units of one conversion: on this machine, or on others through the user's own ssh.
+//
+// Each worker holds some units as a lease that its heartbeats renew. A worker that is silent for three of
+// them, or whose connection ends, is cut off; its units go to others. A unit that failed three times ends the
+// job, and so does the loss of all workers; the journal keeps what was done.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "execute/units.h"
+
+namespace shardscope {
+
+struct WorkerPlace {
+    std::string host;  // empty = this machine
+};
+// "local:4", "ssh:HOST[,HOST...]"; several joined by '+'. Errors: usage.
+Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text);
+
+struct FarmOptions {
+    std::vector<WorkerPlace> places;
+    std::vector<std::string> words;  // of `shardscope convert ...`, as the workers are to prepare it
+    std::string directory;           // that relative paths among the words belong to
+    std::string version;             // of this program; workers must have the same
+    std::string program;             // to run as a worker here
+    std::string remoteProgram;       // the same on other hosts; empty = a copy of `program` is put there
+};
+
+// What a worker is doing, for people.
+struct WorkerState {
+    enum class Phase : uint8_t { starting, working, idle, lost, ended };
+    std::string name;  // "local 1", "node7"
+    Phase phase = Phase::starting;
+    uint64_t bytes = 0;  // written
+    size_t units = 0;    // done
+    std::string why;     // it was lost
+};
+std::string_view phaseName(WorkerState::Phase phase);
+
+class Farm final : public UnitFarm {
+  public:
+    explicit Farm(FarmOptions options);
+    ~Farm() override;
+    size_t workerCount() const override { return options_.places.size(); }
+    Status run(const JobIdentity& identity, const std::vector<Unit>& units,
+               const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
+               const StopToken& stop) override;
+    std::vector<WorkerState> workers() const;  // thread-safe
+
+  private:
+    FarmOptions options_;
+    mutable std::mutex mutex_;
+    std::vector<WorkerState> states_;
+    friend class FarmRun;
+};
+
+}  // namespace shardscope

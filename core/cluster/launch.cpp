@@ -1,0 +1,158 @@
+#include "cluster/launch.h"
+
+#include <array>
+#include <cstdlib>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "storage/digest.h"
+#include "storage/file_system.h"
+
+namespace shardscope {
+namespace {
+
+constexpr std::chrono::seconds kLocalAnswer{10};
+constexpr std::chrono::seconds kRemoteAnswer{30};
+constexpr std::chrono::minutes kCopy{10};
+constexpr std::string_view kMissing = "SHARDSCOPE-MISSING ";
+
+std::string quoted(std::string_view word) {
+    std::string text = "'";
+    for (const char c : word)
+        text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return text + "'";
+}
+
+std::vector<std::string> sshWords(const std::string& host, const std::string& command) {
+    const char* other = std::getenv("SHARDSCOPE_SSH");
+    return {other && *other ? other : "ssh",
+            "-T",
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "ConnectTimeout=5",
+            "-o",
+            "ServerAliveInterval=1",
+            "-o",
+            "ServerAliveCountMax=3",
+            "--",
+            host,
+            command};
+}
+
+Error failed(const std::string& who, Error error, Process& process) {
+    // What ssh or the program said on its way out tells more than that the stream ended.
+    process.waitFor(std::chrono::milliseconds(500));
+    const std::string said = shownNoise(process.said(), 600);
+    const std::string ending = process.ending();
+    Error full =
+        makeError(ErrorCode::remote, fmt::format("{}: {}", who, said.empty() ? error.message : said));
+    if (process.exitCode() >= 0 || ending.starts_with("killed")) full.message += fmt::format(" ({})", ending);
+    if (said.find("Host key verification failed") != said.npos)
+        full.hint = fmt::format("connect once by hand, 'ssh {}', and check its key", who);
+    else if (said.find("Permission denied") != said.npos)
+        full.hint = fmt::format("'ssh -o BatchMode=yes {} true' must work without a question", who);
+    return full;
+}
+
+Result<Launched> launch(const std::string& who, const std::vector<std::string>& words,
+                        std::chrono::seconds patience, std::string* said = nullptr) {
+    Launched launched;
+    SHARDSCOPE_ASSIGN(launched.process, Process::start(words));
+    const int output = launched.process->takeOutput();
+    launched.channel = std::make_unique<Channel>(output, launched.process->takeInput());
+    Status status = launched.channel->greet(Channel::Clock::now() + patience);
+    if (status.ok()) return launched;
+    Error error = failed(who, std::move(status).error(), *launched.process);
+    if (said) *said = launched.process->said();
+    return error;
+}
+
+struct OwnProgram {
+    std::string sha256;
+    std::string system;  // "Linux x86_64"
+};
+
+Result<OwnProgram> describeProgram(const std::string& program) {
+    const auto [directory, name] = splitPath(program);
+    SHARDSCOPE_ASSIGN(const auto opened, systemFileSystem()->openDirectory(directory));
+    SHARDSCOPE_ASSIGN(const auto file, opened->openFile(name));
+    const auto sha = makeSha256();
+    std::vector<std::byte> piece(size_t{1} << 20);
+    for (uint64_t at = 0; at < file->size();) {
+        const std::span<std::byte> part =
+            std::span(piece).first(std::min<uint64_t>(piece.size(), file->size() - at));
+        SHARDSCOPE_TRY(file->readAt(at, part));
+        sha->update(part);
+        at += part.size();
+    }
+    utsname system{};
+    uname(&system);
+    return OwnProgram{sha->hex(), fmt::format("{} {}", system.sysname, system.machine)};
+}
+
+// Puts a copy of the program where later jobs find it too; it appears whole or not at all.
+Status install(const std::string& host, const std::string& directory, const std::string& program,
+               const OwnProgram& own) {
+    const int file = ::open(program.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return systemError(errno, "read the program", program);
+    const std::string command = fmt::format(
+        "umask 077; d=\"$HOME\"/{0}; mkdir -p \"$d\" && t=\"$d/.new.$$\" && cat > \"$t\" && "
+        "echo \"{1}  $t\" | sha256sum -c - > /dev/null && chmod 700 \"$t\" && mv -f \"$t\" \"$d/shardscope\"",
+        directory, own.sha256);
+    auto process = Process::start(sshWords(host, command), file);
+    ::close(file);
+    if (!process.ok()) return std::move(process).error();
+    if (!(*process)->waitFor(kCopy) || (*process)->exitCode() != 0)
+        return failed(host, makeError(ErrorCode::remote, "the program could not be copied there"), **process);
+    return {};
+}
+
+Result<Launched> launchRemote(const std::string& host, const FarmOptions& options) {
+    SHARDSCOPE_TRY(checkHost(host));
+    if (!options.remoteProgram.empty()) {
+        return launch(host, sshWords(host, "exec " + quoted(options.remoteProgram) + " agent --stdio"),
+                      kRemoteAnswer);
+    }
+    SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(options.program));
+    const std::string directory =
+        fmt::format(".cache/shardscope/{}-{}", options.version, own.sha256.substr(0, 16));
+    const std::string command = fmt::format(
+        "p=\"$HOME\"/{}/shardscope; test -x \"$p\" && exec \"$p\" agent --stdio; "
+        "echo \"{}$(uname -s) $(uname -m)\" >&2; exit 127",
+        directory, kMissing);
+    std::string said;
+    auto first = launch(host, sshWords(host, command), kRemoteAnswer, &said);
+    const size_t at = said.rfind(kMissing);
+    if (first.ok() || at == std::string::npos) return first;
+    const std::string there = shownNoise(std::string_view(said).substr(at + kMissing.size()), 100);
+    if (there != own.system) {
+        return makeError(ErrorCode::remote,
+                         fmt::format("{} is {}, this program is for {}", host, there, own.system))
+            .withHint("install shardscope there and name it with --remote-program");
+    }
+    SHARDSCOPE_TRY(install(host, directory, options.program, own));
+    return launch(host, sshWords(host, command), kRemoteAnswer);
+}
+
+}  // namespace
+
+Status checkHost(std::string_view host) {
+    const auto good = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               std::string_view("@.-_:[]%").find(c) != std::string_view::npos;
+    };
+    if (host.empty() || host.front() == '-' || !std::all_of(host.begin(), host.end(), good))
+        return makeError(ErrorCode::usage, fmt::format("'{}' is no host", shownNoise(host, 100)));
+    return {};
+}
+
+Result<Launched> launchWorker(const WorkerPlace& place, const FarmOptions& options) {
+    if (!place.host.empty()) return launchRemote(place.host, options);
+    return launch("a worker on this machine", {options.program, "agent", "--stdio"}, kLocalAnswer);
+}
+
+}  // namespace shardscope

@@ -1,0 +1,119 @@
+#include "cluster/messages.h"
+
+#include <charconv>
+
+namespace shardscope {
+namespace {
+
+using Json = nlohmann::json;
+
+std::optional<uint64_t> numberOf(const Json& json, const char* key) {
+    const auto it = json.find(key);
+    if (it == json.end() || !it->is_number_unsigned()) return std::nullopt;
+    return it->get<uint64_t>();
+}
+
+std::string textOf(const Json& json, const char* key, size_t most) {
+    const auto it = json.find(key);
+    if (it == json.end() || !it->is_string()) return {};
+    return shownNoise(it->get_ref<const std::string&>(), most);
+}
+
+std::optional<Digest128> digestOf(const Json& json, const char* key) {
+    const auto it = json.find(key);
+    if (it == json.end() || !it->is_string()) return std::nullopt;
+    const std::string& hex = it->get_ref<const std::string&>();
+    if (hex.size() != 32) return std::nullopt;
+    Digest128 digest;
+    for (uint64_t* part : {&digest.high, &digest.low}) {
+        const char* begin = hex.data() + (part == &digest.low ? 16 : 0);
+        const auto [end, error] = std::from_chars(begin, begin + 16, *part, 16);
+        if (error != std::errc{} || end != begin + 16) return std::nullopt;
+    }
+    return digest;
+}
+
+std::optional<ErrorCode> errorCodeFrom(std::string_view name) {
+    for (int code = 0; code <= static_cast<int>(ErrorCode::internal); ++code) {
+        if (errorCodeName(static_cast<ErrorCode>(code)) == name) return static_cast<ErrorCode>(code);
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+Result<Json> parseMessage(const Frame& frame) {
+    Json json = Json::parse(frame.text, nullptr, false);
+    if (!json.is_object() || !json.contains("say") || !json["say"].is_string())
+        return damaged("a message that is none of this protocol");
+    return json;
+}
+
+Frame message(const Json& json, std::string body) {
+    return {json.dump(-1, ' ', false, Json::error_handler_t::replace), std::move(body)};
+}
+
+Json identityJson(const JobIdentity& identity) {
+    return {{"plan", identity.plan.hex()},
+            {"source", identity.source.hex()},
+            {"tile", identity.tileBytes},
+            {"largest_tile", identity.largestTileBytes},
+            {"token", identity.token}};
+}
+
+Result<JobIdentity> identityFrom(const Json& json) {
+    const auto plan = digestOf(json, "plan"), source = digestOf(json, "source");
+    const auto tile = numberOf(json, "tile"), largest = numberOf(json, "largest_tile");
+    const std::string token = textOf(json, "token", 256);
+    if (!plan || !source || !tile || !largest || token.empty()) return damaged("a job without identity");
+    return JobIdentity{*plan, *source, *tile, *largest, token};
+}
+
+Json unitJson(size_t id, const Unit& unit) {
+    Json spans = Json::array();
+    for (const TileSpan& span : unit.spans)
+        spans.push_back({span.tensor, span.first, span.count});
+    return {{"say", "unit"}, {"id", id}, {"bytes", unit.bytes}, {"spans", std::move(spans)}};
+}
+
+Result<std::pair<uint64_t, Unit>> unitFrom(const Json& json) {
+    const auto id = numberOf(json, "id"), bytes = numberOf(json, "bytes");
+    const auto spans = json.find("spans");
+    if (!id || !bytes || spans == json.end() || !spans->is_array()) return damaged("a unit without spans");
+    Unit unit;
+    unit.bytes = *bytes;
+    for (const Json& span : *spans) {
+        if (!span.is_array() || span.size() != 3) return damaged("a unit with a span that is none");
+        for (const Json& number : span) {
+            if (!number.is_number_unsigned() || number.get<uint64_t>() > (uint64_t{1} << 53))
+                return damaged("a unit with a span that is none");
+        }
+        if (span[0].get<uint64_t>() >= kNone) return damaged("a unit with a span that is none");
+        unit.spans.push_back({span[0].get<TensorId>(), span[1].get<int64_t>(), span[2].get<int64_t>()});
+    }
+    return std::pair(*id, std::move(unit));
+}
+
+Json errorJson(const Error& error) {
+    Json json{
+        {"code", errorCodeName(error.code)}, {"message", error.message},     {"hint", error.hint},
+        {"file", error.place.file},          {"tensor", error.place.tensor}, {"rule", error.place.rule}};
+    if (error.place.offset) json["offset"] = *error.place.offset;
+    return json;
+}
+
+Error errorFrom(const Json& json) {
+    if (!json.is_object()) return makeError(ErrorCode::remote, "it failed without saying why");
+    ErrorCode code = errorCodeFrom(textOf(json, "code", 40)).value_or(ErrorCode::remote);
+    // A worker that was told to stop, or that is at odds with itself, says nothing about the job.
+    if (code == ErrorCode::cancelled) code = ErrorCode::remote;
+    Error error = makeError(code, textOf(json, "message", 2000));
+    error.hint = textOf(json, "hint", 2000);
+    error.place.file = textOf(json, "file", 4096);
+    error.place.tensor = textOf(json, "tensor", 4096);
+    error.place.rule = textOf(json, "rule", 60);
+    error.place.offset = numberOf(json, "offset");
+    return error;
+}
+
+}  // namespace shardscope

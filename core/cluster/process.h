@@ -1,0 +1,56 @@
+// A program that runs beside this one, with pipes to its standard input and output, and the end of what it
+// writes to standard error.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "base/result.h"
+
+namespace shardscope {
+
+class Process {
+  public:
+    // Found in PATH unless it holds a slash. A process group of its own, so that Ctrl-C reaches only this
+    // program. `input` >= 0 is its standard input (not taken over); otherwise a pipe. Errors: as systemError.
+    static Result<std::unique_ptr<Process>> start(const std::vector<std::string>& words, int input = -1);
+    ~Process();  // kills what still runs
+    Process(const Process&) = delete;
+    Process& operator=(const Process&) = delete;
+
+    // Whoever takes a descriptor closes it.
+    int takeInput() { return std::exchange(input_, -1); }    // to write to; -1 when it was given
+    int takeOutput() { return std::exchange(output_, -1); }  // to read from
+
+    // Waits until it has ended, and no longer than that. True when it has.
+    bool waitFor(std::chrono::milliseconds time);
+    void kill();
+    // How it ended, as a clause: "exit code 255", "killed by signal 9 (Killed)", "it still runs".
+    std::string ending();
+    int exitCode() const { return exited_ ? exitCode_ : -1; }
+    // The last 32 KiB that it wrote to standard error, raw.
+    std::string said();
+
+  private:
+    Process() = default;
+    void drain();
+
+    pid_t pid_ = -1;
+    int input_ = -1, output_ = -1, error_ = -1;
+    bool exited_ = false;
+    int exitCode_ = -1, signal_ = 0;
+    std::mutex mutex_;  // said_
+    std::string said_;
+    std::atomic<bool> ending_{false}, drained_{false};
+    std::thread drainer_;
+};
+
+}  // namespace shardscope

@@ -1,0 +1,59 @@
+// The worker's end: takes the words of a job, and does units of it until the coordinator ends it or is gone.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/progress.h"
+#include "cluster/channel.h"
+#include "execute/units.h"
+
+namespace shardscope {
+
+class WorkerSession {
+  public:
+    // `in` and `out` are taken over.
+    WorkerSession(int in, int out);
+    ~WorkerSession();
+
+    // Greets, introduces itself and waits for the job. Heartbeats begin. Errors: remote, damaged.
+    Status begin(const std::string& version);
+    const std::vector<std::string>& words() const { return words_; }
+    const std::string& directory() const { return directory_; }
+    unsigned neighbours() const { return neighbours_; }  // workers on this machine, this one included
+    StopToken stop() const { return stop_; }  // raised when the coordinator ends the job or is gone
+
+    // Joins the conversion that the words describe and does what it is told. Returns when the coordinator
+    // ends it. Errors: remote, cancelled, and those of UnitWorker::join(), which the coordinator is told too.
+    Status serve(const ConvertJob& job, Resources resources);
+    // Tells the coordinator why there is no conversion to serve.
+    void refuse(const Error& error);
+
+  private:
+    void beats();
+    void listen();
+    Status runUnits(UnitWorker& worker);
+
+    Channel channel_;
+    std::vector<std::string> words_;
+    std::string directory_;
+    unsigned neighbours_ = 1;
+    JobIdentity identity_;
+    StopSource stop_;
+    Progress progress_;
+    std::atomic<bool> ending_{false};
+    std::thread beats_, listener_;
+
+    std::mutex mutex_;  // below
+    std::condition_variable changed_;
+    std::deque<std::pair<uint64_t, Unit>> units_;
+    bool ended_ = false;
+};
+
+}  // namespace shardscope

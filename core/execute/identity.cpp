@@ -1,0 +1,147 @@
+#include "execute/identity.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+namespace shardscope {
+namespace {
+
+class Hasher {
+  public:
+    Hasher() : state_(XXH3_createState()) { XXH3_128bits_reset(state_); }
+    Hasher(const Hasher&) = delete;
+    Hasher& operator=(const Hasher&) = delete;
+    ~Hasher() { XXH3_freeState(state_); }
+
+    void number(uint64_t value) { XXH3_128bits_update(state_, &value, sizeof value); }
+    void text(std::string_view value) {
+        number(value.size());
+        XXH3_128bits_update(state_, value.data(), value.size());
+    }
+    void dims(DimSpan values) {
+        number(values.size());
+        XXH3_128bits_update(state_, values.data(), values.size_bytes());
+    }
+    Digest128 result() const {
+        const XXH128_hash_t hash = XXH3_128bits_digest(state_);
+        return {hash.low64, hash.high64};
+    }
+
+  private:
+    XXH3_state_t* state_;
+};
+
+}  // namespace
+
+Status checkJob(const ConvertJob& job) {
+    if (!job.source || !job.wish || !job.layout || !job.fileSystem) {
+        return makeError(ErrorCode::internal, "the conversion is not fully described");
+    }
+    if (!job.wish->impossible.empty()) {
+        const PlanLeftOut& first = job.wish->impossible.front();
+        return makeError(ErrorCode::impossible,
+                         fmt::format("'{}' cannot be converted: {}", first.name, first.why));
+    }
+    const Catalog& wanted = job.wish->wanted;
+    if (job.wish->sources.size() != wanted.tensorCount() ||
+        job.layout->chunkFile.size() != wanted.chunkCount() ||
+        job.layout->chunkOffset.size() != wanted.chunkCount()) {
+        return makeError(ErrorCode::internal, "plan and layout do not fit together");
+    }
+    return {};
+}
+
+Digest128 planFingerprint(const ConvertJob& job) {
+    const Catalog& wanted = job.wish->wanted;
+    const TargetLayout& layout = *job.layout;
+    Hasher hash;
+    hash.text("shardscope conversion 1");
+    hash.text(job.plan ? job.plan->targetFormat : "");
+    hash.text(job.plan ? job.plan->targetVariant : "");
+    hash.number(static_cast<uint64_t>(job.options.fillGaps));
+    hash.number(job.options.scanValues);
+    hash.number(layout.needsCrc);
+    hash.number(layout.files.size());
+    for (const TargetFile& file : layout.files) {
+        hash.text(file.path);
+        hash.number(file.size);
+    }
+    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
+        hash.text(wanted.name(t));
+        hash.number(static_cast<uint64_t>(wanted.dtype(t)));
+        hash.number(wanted.aliasOf(t));
+        hash.number(job.wish->sources[t].source);
+        hash.dims(wanted.shape(t));
+        for (ChunkId c = wanted.firstChunk(t); c < wanted.endChunk(t); ++c) {
+            const ChunkInfo chunk = wanted.chunk(t, c);
+            hash.dims(chunk.offsets);
+            hash.dims(chunk.lengths);
+            hash.number(chunk.flat ? static_cast<uint64_t>(chunk.flat->start) : UINT64_MAX);
+            hash.number(chunk.flat ? static_cast<uint64_t>(chunk.flat->stop) : UINT64_MAX);
+            hash.number(layout.chunkFile[c]);
+            hash.number(layout.chunkOffset[c]);
+        }
+    }
+    return hash.result();
+}
+
+Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job) {
+    const Catalog& have = job.source->catalog();
+    std::vector<bool> used(have.files().size(), false);
+    for (const TensorSource& source : job.wish->sources) {
+        if (source.source >= have.tensorCount()) continue;
+        for (ChunkId c = have.firstChunk(source.source); c < have.endChunk(source.source); ++c) {
+            const FileId file = have.chunk(source.source, c).file;
+            if (file < used.size()) used[file] = true;
+        }
+    }
+    std::vector<SourceFile> files;
+    for (FileId f = 0; f < used.size(); ++f) {
+        if (!used[f]) continue;
+        const auto file = job.source->openFile(f);
+        // A file that is missing matters when a tensor needs it; locate() says so then.
+        if (!file.ok()) {
+            files.push_back({f, {}});
+            continue;
+        }
+        SHARDSCOPE_ASSIGN(const Fingerprint print, (*file)->fingerprint());
+        files.push_back({f, print});
+    }
+    return files;
+}
+
+Digest128 sourceFingerprint(const Catalog& have, const std::vector<SourceFile>& files) {
+    Hasher hash;
+    for (const SourceFile& file : files) {
+        hash.text(have.files()[file.id].path);
+        hash.number(file.print.device);
+        hash.number(file.print.inode);
+        hash.number(file.print.size);
+        hash.number(static_cast<uint64_t>(file.print.modifiedNs));
+        hash.number(static_cast<uint64_t>(file.print.changedNs));
+    }
+    return hash.result();
+}
+
+Digest128 sharedFingerprint(const Catalog& have, const std::vector<SourceFile>& files) {
+    Hasher hash;
+    for (const SourceFile& file : files) {
+        hash.text(have.files()[file.id].path);
+        hash.number(file.print.size);
+        hash.number(static_cast<uint64_t>(file.print.modifiedNs));
+    }
+    return hash.result();
+}
+
+Status checkUnchanged(const ConvertJob& job, const std::vector<SourceFile>& before) {
+    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> now, sourceFiles(job));
+    for (size_t i = 0; i < before.size(); ++i) {
+        if (i < now.size() && now[i].id == before[i].id && now[i].print == before[i].print) continue;
+        return makeError(ErrorCode::changed, "the source file changed while it was converted")
+            .inFile(job.source->catalog().files()[before[i].id].path)
+            .withHint("wait until nobody writes the source, then start again");
+    }
+    return {};
+}
+
+}  // namespace shardscope

@@ -1,0 +1,31 @@
+// What tells one conversion from another. Private to this room.
+#pragma once
+
+#include <vector>
+
+#include "execute/executor.h"
+
+namespace shardscope {
+
+// Errors: internal (not fully described), impossible.
+Status checkJob(const ConvertJob& job);
+
+// Of everything that decides which byte goes where.
+Digest128 planFingerprint(const ConvertJob& job);
+
+struct SourceFile {
+    FileId id;
+    Fingerprint print;
+};
+// The files that hold chunks of the tensors that are read, as they are now.
+Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job);
+
+// Of the files as this host knows them: any change shows.
+Digest128 sourceFingerprint(const Catalog& have, const std::vector<SourceFile>& files);
+// Of what every host that mounts the same file system sees alike: names, sizes and times of modification.
+Digest128 sharedFingerprint(const Catalog& have, const std::vector<SourceFile>& files);
+
+// Errors: changed, with the file.
+Status checkUnchanged(const ConvertJob& job, const std::vector<SourceFile>& before);
+
+}  // namespace shardscope

@@ -1,0 +1,119 @@
+#include "execute/units.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "execute/destination.h"
+#include "execute/identity.h"
+#include "execute/scan.h"
+#include "execute/staging.h"
+
+namespace shardscope {
+namespace {
+
+// Some tiles of a tensor, as a piece of work of its own.
+class SpanWork final : public TensorWork {
+  public:
+    SpanWork(std::unique_ptr<TensorWork> tensor, const TileSpan& span)
+        : tensor_(std::move(tensor)), span_(span) {}
+    int64_t tileCount() const override { return span_.count; }
+    Status runTile(int64_t tile, WorkerMemory& memory) override {
+        return tensor_->runTile(span_.first + tile, memory);
+    }
+    Status finish() override { return {}; }
+
+  private:
+    const std::unique_ptr<TensorWork> tensor_;
+    const TileSpan span_;
+};
+
+class Joined final : public UnitWorker {
+  public:
+    Joined(const ConvertJob& job, const Resources& resources, const JobIdentity& identity)
+        : resources_(resources), state_{job,     resources_,
+                                        nullptr, {identity.tileBytes, identity.largestTileBytes},
+                                        {},      {},
+                                        {},      {},
+                                        {},      {},
+                                        {}} {
+        state_.joined = true;
+        state_.chunkCrcs.resize(job.wish->wanted.chunkCount());
+        state_.digests.resize(job.wish->wanted.tensorCount());
+    }
+
+    Status open(const JobIdentity& identity) {
+        SHARDSCOPE_ASSIGN(staging_, Staging::join(state_.job, identity.token));
+        state_.staging = staging_.get();
+        context_ = std::make_unique<SourceContext>(*state_.job.source, resources_,
+                                                   state_.job.options.fillGaps, state_.job.fileSystem);
+        return {};
+    }
+
+    Result<UnitResult> run(const Unit& unit) override {
+        const uint64_t before = context_->bytesRead;
+        SHARDSCOPE_TRY(check(unit));
+        TileRun run;
+        run.tensors = unit.spans.size();
+        run.threads = workerCount(resources_);
+        run.memory = resources_.memory;
+        run.stop = resources_.stop;
+        run.prepare = [&](size_t i, WorkerMemory& kept) { return prepare(unit.spans[i], kept); };
+        Status status = runTiles(run);
+        const std::vector<JournalTile> tiles = staging_->takeFinished();
+        if (!status.ok()) return std::move(status).error();
+        return UnitResult{encodeTiles(tiles), context_->bytesRead - before};
+    }
+
+    Status sync() override { return staging_->syncData(); }
+
+  private:
+    Status check(const Unit& unit) const {
+        for (const TileSpan& span : unit.spans) {
+            if (span.tensor >= state_.wanted().tensorCount() || span.first < 0 || span.count <= 0)
+                return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
+        }
+        return {};
+    }
+
+    Result<std::unique_ptr<TensorWork>> prepare(const TileSpan& span, WorkerMemory& kept) {
+        SHARDSCOPE_ASSIGN(std::unique_ptr<TensorWork> tensor,
+                          DestinationWork::prepare(state_, *context_, span.tensor, kept));
+        if (span.first > tensor->tileCount() - span.count)
+            return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
+        return std::unique_ptr<TensorWork>(std::make_unique<SpanWork>(std::move(tensor), span));
+    }
+
+    Resources resources_;
+    ConvertState state_;
+    std::unique_ptr<Staging> staging_;
+    std::unique_ptr<SourceContext> context_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<UnitWorker>> UnitWorker::join(const ConvertJob& job, const JobIdentity& identity,
+                                                     const Resources& resources) {
+    SHARDSCOPE_TRY(checkJob(job));
+    if (!resources.memory) return makeError(ErrorCode::internal, "a worker without a memory limit");
+    if (identity.tileBytes < kDigestCellBytes || identity.tileBytes % kDigestCellBytes != 0 ||
+        identity.largestTileBytes < identity.tileBytes || identity.largestTileBytes > (uint64_t{64} << 20))
+        return makeError(ErrorCode::usage, fmt::format("tiles of {} bytes", identity.tileBytes));
+    if (!(planFingerprint(job) == identity.plan)) {
+        return makeError(ErrorCode::changed, "the same words give another plan here than at the coordinator")
+            .withHint("the same version of shardscope must run on both sides, and see the same source");
+    }
+    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
+    if (!(sharedFingerprint(job.source->catalog(), files) == identity.source)) {
+        return makeError(ErrorCode::changed,
+                         "the files of the source are not those that the coordinator sees")
+            .inFile(job.plan ? job.plan->sourcePath : std::string())
+            .withHint("their names, sizes and times of change must be the same on both sides");
+    }
+    auto worker = std::make_unique<Joined>(job, resources, identity);
+    SHARDSCOPE_TRY(worker->open(identity));
+    return std::unique_ptr<UnitWorker>(std::move(worker));
+}
+
+}  // namespace shardscope

@@ -1,0 +1,75 @@
+// A conversion that several processes share: what they must agree on, how its work is cut into units, and
+// both ends of doing one. One process, the coordinator, runs runConversion() with a UnitFarm; the others do
+// units and write into the same staging directory, each at its own place. What a worker says is checked like
+// any other input.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "execute/executor.h"
+
+namespace shardscope {
+
+// Two processes with the same identity write the same bytes to the same places.
+struct JobIdentity {
+    Digest128 plan;    // of everything that decides which byte goes where
+    Digest128 source;  // of names, sizes and times of the source's files, as far as two hosts see them alike
+    uint64_t tileBytes = 0;         // that a tile should have
+    uint64_t largestTileBytes = 0;  // for tensors that are cut in very many pieces
+    std::string token;  // stands in the staging directory: who can read it there sees the same directory
+};
+
+// Tiles [first, first + count) of one wanted tensor.
+struct TileSpan {
+    TensorId tensor = kNone;
+    int64_t first = 0;
+    int64_t count = 0;
+};
+
+// What is handed out at once: large enough that asking for it costs nothing, small enough to be done again.
+struct Unit {
+    std::vector<TileSpan> spans;
+    uint64_t bytes = 0;  // of the destination
+};
+
+// What became of a unit; `tiles` is for the process that asked. Opaque, and checked where it is taken.
+struct UnitResult {
+    std::string tiles;
+    uint64_t bytesRead = 0;
+};
+
+// Others who do units; core/cluster has the one that talks to processes.
+class UnitFarm {
+  public:
+    virtual ~UnitFarm() = default;
+    virtual size_t workerCount() const = 0;
+    // Has every unit done. `done(unit, result)` is called once for each, from any thread, one call at a time;
+    // its error says that the result is not acceptable. When run() returns, nobody writes any more. Errors:
+    // remote, cancelled, and those of a unit that failed too often.
+    virtual Status run(const JobIdentity& identity, const std::vector<Unit>& units,
+                       const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
+                       const StopToken& stop) = 0;
+};
+
+// The other end: joins a conversion whose staging directory exists. Not thread-safe; uses all threads of
+// `resources` for a unit.
+class UnitWorker {
+  public:
+    virtual ~UnitWorker() = default;
+    // `job` and `resources` outlive it. Errors: changed (plan or source differ from the coordinator's),
+    // notFound or changed (another staging directory), io.
+    static Result<std::unique_ptr<UnitWorker>> join(const ConvertJob& job, const JobIdentity& identity,
+                                                    const Resources& resources);
+    // Does the unit; what it wrote need not be on disk yet. Errors: usage for tiles that do not exist, and
+    // those of reading and writing.
+    virtual Result<UnitResult> run(const Unit& unit) = 0;
+    // Brings all that was written to disk.
+    virtual Status sync() = 0;
+};
+
+}  // namespace shardscope

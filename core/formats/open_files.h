@@ -1,0 +1,36 @@
+// The files of a checkpoint that are open: a cache of handles, so that a checkpoint of many thousand files
+// does not take as many descriptors.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/result.h"
+#include "storage/file_system.h"
+
+namespace shardscope {
+
+// Thread-safe. Whoever holds a handle keeps it open; the cache forgets those that were not asked for longest.
+class OpenFiles {
+  public:
+    explicit OpenFiles(std::shared_ptr<Directory> directory, size_t most = 256)
+        : directory_(std::move(directory)), most_(most) {}
+
+    // Errors: notFound (rule file.missing), unsafe, permission, io.
+    Result<std::shared_ptr<const ReadFile>> open(const std::string& path) const;
+
+  private:
+    using Recent = std::list<std::pair<std::string, std::shared_ptr<const ReadFile>>>;
+
+    std::shared_ptr<Directory> directory_;
+    size_t most_;
+    mutable std::mutex mutex_;
+    mutable Recent recent_;  // most recently used first
+    mutable std::unordered_map<std::string, Recent::iterator> byPath_;
+};
+
+}  // namespace shardscope

@@ -1,0 +1,347 @@
+#include "jobs/jobs.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <random>
+#include <sstream>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char** environ;
+
+namespace shardscope {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kTail = size_t{256} << 10;  // of the progress: holds the last event of each kind
+constexpr int kStartSeconds = 15;            // a shell that has not recorded itself by then never will
+
+// Records who it is, runs the program, records how it ended. The words of the command are positional
+// parameters; none becomes a part of this text. The trap lets the shell outlive a Ctrl-C that is meant for
+// its child.
+constexpr const char* kWrapper = R"(trap : INT
+directory=$1
+shift
+cat "/proc/$$/stat" > "$directory/process.new" && mv -f "$directory/process.new" "$directory/process"
+"$@" < /dev/null > "$directory/result.json" 2>> "$directory/progress.ndjson"
+code=$?
+echo "$code" > "$directory/exit.new" && mv -f "$directory/exit.new" "$directory/exit"
+)";
+
+std::string contents(const std::string& path, size_t tail = SIZE_MAX) {
+    std::ifstream in(path, std::ios::binary);
+    if (!in) return {};
+    if (tail == SIZE_MAX) {  // files of /proc do not say how long they are
+        std::string text;
+        std::array<char, 65536> piece;
+        while (text.size() < (size_t{64} << 20) && (in.read(piece.data(), piece.size()) || in.gcount() > 0))
+            text.append(piece.data(), static_cast<size_t>(in.gcount()));
+        return text;
+    }
+    in.seekg(0, std::ios::end);
+    const auto size = static_cast<uint64_t>(std::max<std::streamoff>(0, in.tellg()));
+    const uint64_t take = std::min<uint64_t>(size, tail);
+    in.seekg(static_cast<std::streamoff>(size - take));
+    std::string text(take, '\0');
+    in.read(text.data(), static_cast<std::streamsize>(take));
+    text.resize(static_cast<size_t>(std::max<std::streamsize>(0, in.gcount())));
+    return text;
+}
+
+std::string lineOf(const std::string& path) {
+    std::string text = contents(path);
+    while (!text.empty() && (text.back() == '\n' || text.back() == ' '))
+        text.pop_back();
+    return text;
+}
+
+std::string textIn(const Json& object, const char* key) {
+    const auto it = object.find(key);
+    return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+std::string hostName() {
+    std::array<char, 256> name{};
+    gethostname(name.data(), name.size() - 1);
+    return name.data();
+}
+
+std::string now() {
+    const auto time =
+        std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+    const auto milliseconds = time.time_since_epoch().count() % 1000;
+    return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(time)),
+                       milliseconds);
+}
+
+double secondsSince(const std::string& path) {
+    struct stat info {};
+    if (stat(path.c_str(), &info) != 0) return 1e9;
+    return std::difftime(std::time(nullptr), info.st_mtime);
+}
+
+// Fields of /proc/<pid>/stat: the name, which may hold anything, ends at the last ')'.
+struct ProcessStat {
+    int64_t pid = 0;
+    char state = 0;
+    std::string start;
+};
+std::optional<ProcessStat> processStat(const std::string& text) {
+    const size_t close = text.rfind(')');
+    if (close == std::string::npos) return std::nullopt;
+    ProcessStat stat;
+    stat.pid = std::strtoll(text.c_str(), nullptr, 10);
+    std::istringstream rest(text.substr(close + 1));
+    std::string field;
+    for (int i = 3; rest >> field; ++i) {
+        if (i == 3) stat.state = field[0];
+        if (i == 22) stat.start = field;
+    }
+    if (stat.pid <= 1 || stat.start.empty()) return std::nullopt;
+    return stat;
+}
+
+bool aliveNow(JobRecord& job) {
+    const auto recorded = processStat(contents(job.directory + "/process"));
+    if (!recorded) return false;
+    job.pid = recorded->pid;
+    const auto there = processStat(contents(fmt::format("/proc/{}/stat", recorded->pid)));
+    return there && there->start == recorded->start && there->state != 'Z' && there->state != 'X';
+}
+
+Json parsed(const std::string& text) {
+    return Json::parse(text, nullptr, false);
+}
+
+void readProgress(JobRecord& job) {
+    std::istringstream lines(contents(job.directory + "/progress.ndjson", kTail));
+    std::string progress, workers, line;
+    while (std::getline(lines, line)) {
+        if (line.starts_with("{\"event\":\"progress\"")) progress = line;
+        if (line.starts_with("{\"event\":\"workers\"")) workers = line;
+        if (line.starts_with("{\"event\":\"attempt\"")) progress.clear(), workers.clear();
+    }
+    if (Json event = parsed(progress); event.is_object()) job.progress = std::move(event);
+    if (Json event = parsed(workers); event.is_object() && event.contains("workers"))
+        job.workers = std::move(event["workers"]);
+}
+
+void readOutcome(JobRecord& job) {
+    job.exitCode = std::atoi(lineOf(job.directory + "/exit").c_str());
+    job.result = parsed(contents(job.directory + "/result.json"));
+    if (!job.result.is_object()) job.result = Json();
+    const std::string schema = job.result.is_object() ? textIn(job.result, "schema") : std::string();
+    if (job.exitCode == 0 && schema == "shardscope.report/1") {
+        job.state = JobState::done;
+    } else if (job.exitCode == 130 ||
+               (schema == "shardscope.error/1" && textIn(job.result, "code") == "cancelled")) {
+        job.state = JobState::cancelled;
+    } else {
+        job.state = job.exitCode > 128 ? JobState::lost : JobState::failed;
+    }
+}
+
+Status makeDirectories(const std::string& path) {
+    for (size_t at = 1; at <= path.size(); ++at) {
+        if (at < path.size() && path[at] != '/') continue;
+        if (mkdir(path.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST)
+            return systemError(errno, "make a directory for jobs", path.substr(0, at));
+    }
+    return {};
+}
+
+Status replaceFile(const std::string& path, const std::string& text) {
+    const std::string fresh = path + ".new";
+    std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
+    out << text;
+    if (!out.flush() || std::rename(fresh.c_str(), path.c_str()) != 0)
+        return systemError(errno, "record the job", path);
+    return {};
+}
+
+}  // namespace
+
+std::string_view jobStateName(JobState state) {
+    constexpr std::string_view names[] = {"starting", "running", "done", "failed", "cancelled", "lost"};
+    return names[static_cast<size_t>(state)];
+}
+
+JobDirectory::JobDirectory(std::string path) : path_(std::move(path)) {
+    if (!path_.empty()) return;
+    const char* state = std::getenv("XDG_STATE_HOME");
+    const char* home = std::getenv("HOME");
+    path_ = state && *state == '/' ? state : std::string(home ? home : "") + "/.local/state";
+    path_ += "/shardscope/jobs";
+}
+
+Result<JobRecord> JobDirectory::read(const std::string& id) const {
+    JobRecord job;
+    job.id = id;
+    job.directory = path_ + "/" + id;
+    const std::string file = job.directory + "/job.json";
+    const Json json = parsed(contents(file));
+    if (!json.is_object() || textIn(json, "schema") != "shardscope.job/1" || !json.contains("arguments") ||
+        !json["arguments"].is_array())
+        return damaged("job.json does not describe a job").inFile(file);
+    job.title = textIn(json, "title");
+    job.source = textIn(json, "source");
+    job.destination = textIn(json, "destination");
+    job.program = textIn(json, "program");
+    job.host = textIn(json, "host");
+    job.created = textIn(json, "created");
+    job.started = textIn(json, "started");
+    for (const Json& word : json["arguments"]) {
+        if (word.is_string()) job.arguments.push_back(word.get<std::string>());
+    }
+    if (const auto it = json.find("attempts"); it != json.end() && it->is_number_integer())
+        job.attempts = std::max(1, it->get<int>());
+    job.elsewhere = job.host != hostName();
+    // The process is asked before its results are looked for: what it wrote before it ended is then there.
+    const bool sameBoot = textIn(json, "boot") == lineOf("/proc/sys/kernel/random/boot_id");
+    const bool alive = !job.elsewhere && sameBoot && aliveNow(job);
+    readProgress(job);
+    if (access((job.directory + "/exit").c_str(), F_OK) == 0) {
+        readOutcome(job);
+    } else if (alive || job.elsewhere) {
+        job.state = JobState::running;
+    } else if (sameBoot && job.pid == 0 && secondsSince(file) < kStartSeconds) {
+        job.state = JobState::starting;
+    } else {
+        job.state = JobState::lost;
+    }
+    return job;
+}
+
+Result<std::vector<JobRecord>> JobDirectory::list() const {
+    std::vector<JobRecord> jobs;
+    DIR* directory = opendir(path_.c_str());
+    if (!directory) {
+        if (errno == ENOENT) return jobs;
+        return systemError(errno, "list the jobs", path_);
+    }
+    while (const dirent* entry = readdir(directory)) {
+        if (entry->d_name[0] == '.') continue;
+        if (auto job = read(entry->d_name); job.ok()) jobs.push_back(std::move(job).value());
+    }
+    closedir(directory);
+    std::sort(jobs.begin(), jobs.end(), [](const JobRecord& a, const JobRecord& b) {
+        return std::pair(a.created, a.id) > std::pair(b.created, b.id);
+    });
+    return jobs;
+}
+
+Result<JobRecord> JobDirectory::find(const std::string& id) const {
+    SHARDSCOPE_ASSIGN(std::vector<JobRecord> jobs, list());
+    JobRecord* found = nullptr;
+    for (JobRecord& job : jobs) {
+        if (job.id == id) return std::move(job);
+        if (!id.empty() && job.id.starts_with(id)) {
+            if (found) return makeError(ErrorCode::usage, fmt::format("several jobs begin with '{}'", id));
+            found = &job;
+        }
+    }
+    if (!found)
+        return makeError(ErrorCode::notFound, fmt::format("there is no job '{}'", id))
+            .withHint("'shardscope jobs list' names them");
+    return std::move(*found);
+}
+
+Status JobDirectory::launch(JobRecord job, bool resume) const {
+    for (const char* name : {"/exit", "/process", "/result.json"})
+        unlink((job.directory + name).c_str());
+    const Json json{{"schema", "shardscope.job/1"}, {"title", job.title},
+                    {"source", job.source},         {"destination", job.destination},
+                    {"program", job.program},       {"arguments", job.arguments},
+                    {"host", hostName()},           {"boot", lineOf("/proc/sys/kernel/random/boot_id")},
+                    {"created", job.created},       {"started", now()},
+                    {"attempts", job.attempts}};
+    SHARDSCOPE_TRY(replaceFile(job.directory + "/job.json",
+                               json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+    {
+        std::ofstream out(logPath(job), std::ios::app);
+        out << fmt::format("{{\"event\":\"attempt\",\"number\":{}}}\n", job.attempts);
+        if (!out.flush()) return systemError(errno, "record the job", logPath(job));
+    }
+    std::vector<std::string> words{"/bin/sh", "-c", kWrapper, "shardscope-job", job.directory, job.program};
+    words.insert(words.end(), job.arguments.begin(), job.arguments.end());
+    if (resume && std::find(words.begin(), words.end(), "--resume") == words.end())
+        words.push_back("--resume");
+    words.insert(words.end(), {"--progress", "json", "--json"});
+    std::vector<char*> arguments;
+    for (std::string& word : words)
+        arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    for (const int fd : {0, 1, 2})
+        posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", fd == 0 ? O_RDONLY : O_WRONLY, 0);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t defaults;
+    sigemptyset(&defaults);
+    for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP})
+        sigaddset(&defaults, signal);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+    pid_t child = 0;
+    const int failed =
+        posix_spawn(&child, words[0].c_str(), &actions, &attributes, arguments.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    if (failed != 0) return systemError(failed, "start the job", words[0]);
+    return {};
+}
+
+Result<std::string> JobDirectory::start(const Start& start) const {
+    SHARDSCOPE_TRY(makeDirectories(path_));
+    JobRecord job;
+    std::random_device random;
+    job.id = fmt::format("{:%Y%m%d-%H%M%S}-{:08x}", fmt::gmtime(std::time(nullptr)), random());
+    job.directory = path_ + "/" + job.id;
+    job.created = now();
+    job.title = start.title;
+    job.source = start.source;
+    job.destination = start.destination;
+    job.program = start.program;
+    job.arguments = start.arguments;
+    // Paths and names of a job are its owner's business.
+    if (mkdir(job.directory.c_str(), 0700) != 0)
+        return systemError(errno, "make a directory for the job", job.directory);
+    SHARDSCOPE_TRY(launch(job, false));
+    return job.id;
+}
+
+Status JobDirectory::resume(const JobRecord& job) const {
+    if (job.active()) return makeError(ErrorCode::exists, fmt::format("the job {} runs", job.id));
+    JobRecord next = job;
+    ++next.attempts;
+    return launch(std::move(next), true);
+}
+
+Status JobDirectory::cancel(const JobRecord& job) const {
+    if (!job.active()) return makeError(ErrorCode::notFound, fmt::format("the job {} does not run", job.id));
+    if (job.elsewhere)
+        return unsupported(fmt::format("the job runs on '{}' and can only be cancelled there", job.host));
+    if (job.pid <= 1) return makeError(ErrorCode::notFound, "the job has not begun yet");
+    const pid_t group = getpgid(static_cast<pid_t>(job.pid));
+    if (group <= 1 || group == getpgrp() || ::kill(-group, SIGINT) != 0)
+        return makeError(ErrorCode::notFound, "the job has just ended");
+    return {};
+}
+
+}  // namespace shardscope

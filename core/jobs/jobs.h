@@ -1,0 +1,74 @@
+// Conversions that outlive the terminal or window that started them. Each is a child process of its own
+// session; its directory under $XDG_STATE_HOME/shardscope/jobs is all that is known of it, for the command
+// line and the window:
+//   job.json         shardscope.job/1: title, source, destination, program, arguments, host, boot, times,
+//   attempts process          /proc/<pid>/stat of the shell that records the exit code: pid, and start time
+//   against reused pids progress.ndjson  stderr of all attempts: events of --progress json; other lines are
+//   messages result.json      stdout of the last attempt: shardscope.report/1 or shardscope.error/1 exit exit
+//   code of the last attempt
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/result.h"
+
+namespace shardscope {
+
+enum class JobState : uint8_t { starting, running, done, failed, cancelled, lost };
+std::string_view jobStateName(JobState state);
+
+struct JobRecord {
+    std::string id, directory;
+    std::string title, source, destination, program, host;
+    std::vector<std::string> arguments;  // as given: without --resume of later attempts and output options
+    std::string created, started;        // UTC, ISO 8601; `started` is that of the last attempt
+    int attempts = 1;
+
+    JobState state = JobState::starting;
+    bool elsewhere =
+        false;        // on another machine that shares the directory: its process cannot be seen from here
+    int64_t pid = 0;  // of the recording shell, which leads the job's processes; 0 = not known
+    int exitCode = -1;
+    nlohmann::json progress;  // the last progress event; null before the first
+    nlohmann::json workers;   // the last list of workers; null without
+    nlohmann::json result;    // result.json; null while it runs
+
+    bool active() const { return state == JobState::starting || state == JobState::running; }
+};
+
+class JobDirectory {
+  public:
+    // Empty = $XDG_STATE_HOME/shardscope/jobs.
+    explicit JobDirectory(std::string path = {});
+    const std::string& path() const { return path_; }
+
+    // Newest first. Directories that hold no readable job are left out.
+    Result<std::vector<JobRecord>> list() const;
+    // By its id, or by the beginning of one. Errors: notFound, usage (several begin so), damaged.
+    Result<JobRecord> find(const std::string& id) const;
+
+    struct Start {
+        std::string title, source, destination, program;
+        std::vector<std::string> arguments;
+    };
+    // Starts it in a session of its own. Errors: io, permission, notFound.
+    Result<std::string> start(const Start& start) const;
+    // Runs it again, from where it stopped. Errors: exists (it runs), those of start().
+    Status resume(const JobRecord& job) const;
+    // The first time it ends in order, keeping what can be resumed; asked again, at once. Errors: notFound,
+    // unsupported (it runs elsewhere).
+    Status cancel(const JobRecord& job) const;
+
+    std::string logPath(const JobRecord& job) const { return job.directory + "/progress.ndjson"; }
+
+  private:
+    Result<JobRecord> read(const std::string& id) const;
+    Status launch(JobRecord job, bool resume) const;
+    std::string path_;
+};
+
+}  // namespace shardscope

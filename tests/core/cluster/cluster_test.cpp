@@ -1,0 +1,386 @@
+// Frames, places, and a farm whose workers misbehave in every way that a program can.
+#include <QFile>
+#include <QTemporaryDir>
+#include <QTest>
+#include <csignal>
+#include <thread>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "cluster/channel.h"
+#include "cluster/farm.h"
+#include "cluster/launch.h"
+#include "cluster/messages.h"
+
+using namespace shardscope;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::string_view kMark = "\xF5\xC9\xB1";
+
+struct Ends {
+    int read = -1, write = -1;
+};
+Ends makePipe() {
+    int ends[2] = {-1, -1};
+    if (pipe2(ends, O_CLOEXEC) != 0) return {};
+    return {ends[0], ends[1]};
+}
+
+// What a channel makes of these bytes, after which the stream ends.
+struct Heard {
+    bool greeted = false;
+    std::vector<Frame> frames;
+    Error error;
+};
+Heard hear(std::string_view bytes) {
+    const Ends in = makePipe(), out = makePipe();
+    Heard heard;
+    auto channel = std::make_unique<Channel>(in.read, out.write);
+    std::thread writer([&] {
+        for (size_t at = 0; at < bytes.size();) {
+            const ssize_t sent = write(in.write, bytes.data() + at, bytes.size() - at);
+            if (sent <= 0) break;
+            at += static_cast<size_t>(sent);
+        }
+        close(in.write);
+    });
+    Status greeted = channel->greet(Channel::Clock::now() + 10s);
+    heard.greeted = greeted.ok();
+    if (!greeted.ok()) heard.error = greeted.error();
+    while (heard.greeted) {
+        auto frame = channel->receive(Channel::Clock::now() + 10s);
+        if (!frame.ok()) {
+            heard.error = frame.error();
+            break;
+        }
+        if (!*frame) break;
+        heard.frames.push_back(std::move(**frame));
+    }
+    channel.reset();  // a writer with more to say ends now
+    writer.join();
+    close(out.read);
+    return heard;
+}
+
+std::string framed(std::string_view text, std::string_view body) {
+    std::string bytes;
+    for (const size_t size : {text.size(), body.size()}) {
+        const auto number = static_cast<uint32_t>(size);
+        bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+    }
+    return bytes + std::string(text) + std::string(body);
+}
+
+// A worker in shell: `body` runs after the mark and the introduction.
+QString writeWorker(const QTemporaryDir& directory, const QString& name, const QByteArray& body,
+                    bool introduces = true, bool beats = true) {
+    const QString path = directory.filePath(name);
+    QFile file(path);
+    if (!file.open(QIODevice::WriteOnly)) return {};
+    file.write(
+        "#!/usr/bin/env python3\nimport sys, json, struct, time, os, threading\nlock = threading.Lock()\n"
+        "out = sys.stdout.buffer\n"
+        "inp = sys.stdin.buffer\n"
+        "def say(o, body=b''):\n"
+        "    t = json.dumps(o).encode()\n"
+        "    with lock: out.write(struct.pack('<II', len(t), len(body)) + t + body); out.flush()\n"
+        "def hear():\n"
+        "    h = inp.read(8)\n"
+        "    if len(h) < 8: sys.exit(0)\n"
+        "    a, b = struct.unpack('<II', h)\n"
+        "    t = json.loads(inp.read(a)); inp.read(b); return t\n");
+    if (introduces) {
+        file.write(
+            "out.write(b'Welcome to this shell\\r\\n\\xf5\\xc9\\xb1'); out.flush()\n"
+            "assert inp.read(3) == b'\\xf5\\xc9\\xb1'\n"
+            "say({'say': 'hello', 'version': 'v', 'protocol': 1, 'host': 'h', 'pid': os.getpid()})\n"
+            "start = hear()\n");
+        if (beats)
+            file.write(
+                "def beat():\n    while True: say({'say': 'beat', 'bytes': 0}); time.sleep(0.5)\n"
+                "threading.Thread(target=beat, daemon=True).start()\n");
+    }
+    file.write(body);
+    file.close();
+    file.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+    return path;
+}
+
+const QByteArray kWorks = R"(
+say({'say': 'ready'})
+while True:
+    u = hear()
+    if u['say'] == 'end': break
+    time.sleep(0.02)
+    say({'say': 'beat', 'bytes': 5})
+    say({'say': 'done', 'id': u['id'], 'read': 7}, b'result of %d' % u['id'])
+)";
+
+struct Outcome {
+    Status status;
+    std::map<size_t, std::string> results;
+    std::vector<WorkerState> workers;
+    double seconds = 0;
+    uint64_t shown = 0;
+};
+
+Outcome runFarm(const std::vector<QString>& programs, size_t units,
+                const std::function<Status(size_t, UnitResult&)>& accept = {}) {
+    // Every place starts the same program, which finds its part by taking the first that is left.
+    QTemporaryDir parts;
+    QFile chooser(parts.filePath("chooser"));
+    if (!chooser.open(QIODevice::WriteOnly)) return {};
+    chooser.write("#!/bin/sh\n");
+    for (size_t i = 0; i < programs.size(); ++i) {
+        chooser.write("if mkdir " + parts.filePath(QString::number(i)).toUtf8() + " 2>/dev/null; then exec " +
+                      programs[i].toUtf8() + "; fi\n");
+    }
+    chooser.close();
+    chooser.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+
+    FarmOptions options;
+    options.places.resize(programs.size());
+    options.version = "v";
+    options.directory = "/";
+    options.words = {"convert"};
+    options.program = chooser.fileName().toStdString();
+    Farm farm(options);
+    std::vector<Unit> work(units);
+    for (Unit& unit : work) {
+        unit.spans = {{0, 0, 1}};
+        unit.bytes = 10;
+    }
+    JobIdentity identity{{}, {}, kDigestCellBytes, kDigestCellBytes, "token"};
+    Progress progress;
+    progress.begin(Progress::Phase::write, 10 * units);
+    Outcome outcome;
+    const auto begin = Channel::Clock::now();
+    outcome.status = farm.run(identity, work,
+                              [&](size_t unit, UnitResult result) -> Status {
+                                  if (accept) SHARDSCOPE_TRY(accept(unit, result));
+                                  if (!outcome.results.emplace(unit, result.tiles).second)
+                                      return damaged("twice");
+                                  return {};
+                              },
+                              &progress, {});
+    outcome.seconds = std::chrono::duration<double>(Channel::Clock::now() - begin).count();
+    outcome.workers = farm.workers();
+    outcome.shown = progress.bytesDone();
+    return outcome;
+}
+
+void checkComplete(const Outcome& outcome, size_t units) {
+    QVERIFY2(outcome.status.ok(), outcome.status.ok() ? "" : describe(outcome.status.error()).c_str());
+    QCOMPARE(outcome.results.size(), units);
+    for (const auto& [unit, text] : outcome.results)
+        QCOMPARE(text, "result of " + std::to_string(unit));
+    QCOMPARE(outcome.shown, uint64_t{10} * units);
+}
+
+}  // namespace
+
+class ClusterTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir directory_;
+    QString good_;
+
+  private slots:
+    void initTestCase() {
+        signal(SIGPIPE, SIG_IGN);
+        good_ = writeWorker(directory_, "good", kWorks);
+        QVERIFY(!good_.isEmpty());
+    }
+
+    void framesArriveWhole() {
+        std::string bytes = "motd\r\n\x1b[31mhello\n" + std::string(kMark);
+        bytes += framed("{\"say\":\"a\"}", "") + framed("", std::string(300'000, 'x')) +
+                 framed("{}", std::string("\0\1", 2));
+        const Heard heard = hear(bytes);
+        QVERIFY(heard.greeted);
+        QCOMPARE(heard.frames.size(), size_t{3});
+        QCOMPARE(heard.frames[0].text, std::string("{\"say\":\"a\"}"));
+        QCOMPARE(heard.frames[1].body.size(), size_t{300'000});
+        QCOMPARE(heard.frames[2].body, std::string("\0\1", 2));
+        QCOMPARE(heard.error.code, ErrorCode::remote);
+    }
+
+    void everyTruncationEnds() {
+        const std::string bytes = "noise" + std::string(kMark) + framed("{\"say\":\"a\"}", "body");
+        for (size_t length = 0; length < bytes.size(); ++length) {
+            const Heard heard = hear(std::string_view(bytes).substr(0, length));
+            QCOMPARE(heard.greeted, length >= 8);
+            QVERIFY(heard.frames.empty());
+            QCOMPARE(heard.error.code, ErrorCode::remote);
+        }
+    }
+
+    void everyGarbledByteEnds() {
+        const std::string bytes = std::string(kMark) + framed("{\"say\":\"done\",\"id\":1}", "body");
+        for (size_t at = 0; at < bytes.size(); ++at) {
+            for (const int flip : {0x01, 0x80, 0xff}) {
+                std::string other = bytes;
+                other[at] = static_cast<char>(other[at] ^ flip);
+                const Heard heard = hear(other);
+                QVERIFY(heard.error.code == ErrorCode::remote || heard.error.code == ErrorCode::damaged);
+                QVERIFY(heard.frames.size() <= 1);
+                for (const Frame& frame : heard.frames)
+                    (void)parseMessage(frame);
+            }
+        }
+    }
+
+    void tooMuchIsRefused() {
+        std::string bytes(kMark);
+        for (const uint32_t size : {0xffffffffU, 0xffffffffU})
+            bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
+        QCOMPARE(hear(bytes + std::string(100, 'x')).error.code, ErrorCode::damaged);
+        const Heard noise = hear(std::string(200'000, 'n'));
+        QVERIFY(!noise.greeted);
+        QVERIFY(noise.error.message.size() < 1000);
+    }
+
+    void placesAreChecked() {
+        const auto count = [](std::string_view text) {
+            const auto places = parsePlaces(text);
+            return places.ok() ? places->size() : size_t{0};
+        };
+        QCOMPARE(count("local:4"), size_t{4});
+        QCOMPARE(count("ssh:a,b@c.d"), size_t{2});
+        QCOMPARE(count("local:1+ssh:a"), size_t{2});
+        for (const char* wrong :
+             {"", "local:", "local:0", "local:-1", "local:1000", "local:4x", "ssh:", "ssh:-oProxyCommand=x",
+              "ssh:a,-b", "ssh:a b", "ssh:$(x)", "slurm", "gpu:1", "+", "local:1++"})
+            QCOMPARE(count(wrong), size_t{0});
+        QVERIFY(!parsePlaces("ssh:a;b").ok());
+    }
+
+    void unitsAreShared() {
+        const Outcome outcome = runFarm({good_, good_, good_}, 40);
+        checkComplete(outcome, 40);
+        size_t units = 0;
+        for (const WorkerState& worker : outcome.workers)
+            units += worker.units;
+        QCOMPARE(units, size_t{40});
+    }
+
+    void aWorkerThatDiesLosesItsUnits() {
+        const QString dies =
+            writeWorker(directory_, "dies",
+                        "say({'say': 'ready'})\nhear()\nprint('aargh', file=sys.stderr)\nos._exit(9)\n");
+        const Outcome outcome = runFarm({good_, dies}, 20);
+        checkComplete(outcome, 20);
+        bool told = false;
+        for (const WorkerState& worker : outcome.workers)
+            told = told || (worker.phase == WorkerState::Phase::lost &&
+                            worker.why.find("exit code 9") != std::string::npos &&
+                            worker.why.find("aargh") != std::string::npos);
+        QVERIFY(told);
+    }
+
+    void aSilentWorkerIsCutOff() {
+        const QString silent = writeWorker(directory_, "silent",
+                                           "say({'say': 'ready'})\nhear()\ntime.sleep(600)\n", true, false);
+        // The good one takes its time, so that the silent one gets something.
+        const QString slow =
+            writeWorker(directory_, "slow",
+                        "say({'say': 'ready'})\nwhile True:\n"
+                        "    u = hear()\n    if u['say'] == 'end': break\n    time.sleep(0.05)\n"
+                        "    say({'say': 'done', 'id': u['id'], 'read': 7}, b'result of %d' % u['id'])\n");
+        const Outcome outcome = runFarm({slow, silent}, 12);
+        checkComplete(outcome, 12);
+        QVERIFY2(outcome.seconds < 8, std::to_string(outcome.seconds).c_str());
+    }
+
+    void whatCannotBeRightIsNotTaken_data() {
+        QTest::addColumn<QByteArray>("body");
+        QTest::newRow("no JSON") << QByteArray(
+            "out.write(struct.pack('<II', 3, 0) + b'abc'); out.flush(); time.sleep(600)");
+        QTest::newRow("huge") << QByteArray("out.write(b'\\xff' * 64); out.flush(); time.sleep(600)");
+        QTest::newRow("another unit")
+            << QByteArray("u = hear(); say({'say': 'done', 'id': 999, 'read': 0}); time.sleep(600)");
+        QTest::newRow("twice") << QByteArray(
+            "u = hear(); [say({'say': 'done', 'id': u['id'], 'read': 0}, b'result of %d' % u['id']) for i in "
+            "range(2)]; time.sleep(600)");
+        QTest::newRow("negative") << QByteArray(
+            "u = hear(); say({'say': 'done', 'id': -1, 'read': 0}); time.sleep(600)");
+        QTest::newRow("text") << QByteArray(
+            "u = hear(); say({'say': 'done', 'id': 'x', 'read': 0}); time.sleep(600)");
+        QTest::newRow("nonsense") << QByteArray("u = hear(); say({'say': 'ready'}); time.sleep(600)");
+        QTest::newRow("wrong result") << QByteArray(
+            "u = hear(); say({'say': 'done', 'id': u['id'], 'read': 0}, b'wrong'); time.sleep(600)");
+    }
+    void whatCannotBeRightIsNotTaken() {
+        QFETCH(QByteArray, body);
+        const QString bad = writeWorker(directory_, QString("bad") + QTest::currentDataTag(),
+                                        "say({'say': 'ready'})\n" + body + "\n");
+        const QString quoted = "'" + bad + "'";
+        const Outcome outcome = runFarm({good_, quoted}, 12, [](size_t, UnitResult& result) -> Status {
+            if (result.tiles == "wrong") return damaged("it is wrong");
+            return {};
+        });
+        checkComplete(outcome, 12);
+        QVERIFY(outcome.seconds < 8);
+    }
+
+    void aPoisonedUnitEndsTheJob() {
+        const QByteArray body =
+            "say({'say': 'ready'})\nwhile True:\n    u = hear()\n    if u['say'] == 'end': break\n"
+            "    if u['id'] == 3: say({'say': 'failed', 'id': 3, 'error': {'code': 'damaged', 'message': "
+            "'bad\\u001b[2J bytes', 'file': 'x'}})\n"
+            "    else: say({'say': 'done', 'id': u['id'], 'read': 0}, b'result of %d' % u['id'])\n";
+        const QString poisoned = writeWorker(directory_, "poisoned", body);
+        const Outcome outcome = runFarm({poisoned, poisoned}, 12);
+        QVERIFY(!outcome.status.ok());
+        QCOMPARE(outcome.status.error().code, ErrorCode::damaged);
+        QVERIFY(outcome.status.error().message.find("3 times") != std::string::npos);
+        QVERIFY(outcome.status.error().message.find('\x1b') == std::string::npos);
+    }
+
+    void theLossOfAllEndsTheJob() {
+        const QString dies = writeWorker(directory_, "dies2", "say({'say': 'ready'})\nhear()\nos._exit(3)\n");
+        const Outcome outcome = runFarm({dies, dies}, 12);
+        QVERIFY(!outcome.status.ok());
+        QCOMPARE(outcome.status.error().code, ErrorCode::remote);
+        QCOMPARE(outcome.shown, uint64_t{0});
+    }
+
+    void whoCannotTakePartIsNamed_data() {
+        QTest::addColumn<QByteArray>("body");
+        QTest::addColumn<bool>("introduces");
+        QTest::addColumn<QString>("says");
+        QTest::newRow("refuses") << QByteArray(
+                                        "say({'say': 'failed', 'error': {'code': 'notFound', 'message': 'no "
+                                        "such source'}}); time.sleep(600)")
+                                 << true << "no such source";
+        QTest::newRow("another program")
+            << QByteArray("out.write(b'usage: something else\\n'); out.flush(); sys.exit(2)") << false
+            << "usage: something else";
+        QTest::newRow("ends") << QByteArray("print('no library', file=sys.stderr); sys.exit(127)") << false
+                              << "no library";
+        QTest::newRow("another version")
+            << QByteArray(
+                   "out.write(b'\\xf5\\xc9\\xb1'); out.flush(); inp.read(3); say({'say': 'hello', 'version': "
+                   "'older', 'protocol': 1}); time.sleep(600)")
+            << false << "another version";
+    }
+    void whoCannotTakePartIsNamed() {
+        QFETCH(QByteArray, body);
+        QFETCH(bool, introduces);
+        QFETCH(QString, says);
+        const QString bad =
+            writeWorker(directory_, QString("refuses") + QTest::currentDataTag(), body + "\n", introduces);
+        const Outcome outcome = runFarm({good_, "'" + bad + "'"}, 12);
+        QVERIFY(!outcome.status.ok());
+        QVERIFY2(QString::fromStdString(outcome.status.error().message).contains(says),
+                 outcome.status.error().message.c_str());
+        QVERIFY(outcome.results.empty());
+        QVERIFY(outcome.seconds < 8);
+    }
+};
+
+QTEST_GUILESS_MAIN(ClusterTest)
+#include "cluster_test.moc"
