@@ -12,6 +12,16 @@ namespace shardscope::paddle {
 namespace {
 
 constexpr size_t kMaxNotes = 100;  // of one kind
+constexpr uint32_t kAhead = 12;    // entries that are fetched from memory before they are looked at
+
+// Of a few dimensions, for which a call takes longer than the comparison.
+inline bool same(DimSpan a, DimSpan b) {
+    if (a.size() != b.size()) return false;
+    for (size_t k = 0; k < a.size(); ++k) {
+        if (a[k] != b[k]) return false;
+    }
+    return true;
+}
 
 uint64_t hashOf(DimSpan dims) {
     uint64_t hash = dims.size();
@@ -133,8 +143,8 @@ class Builder {
     bool belongs(const StoredRow& stored, const ShardRow& row) const {
         if (stored.range.given != row.range.given) return false;
         if (row.range && !(m_.rangeOf(stored.range) == m_.rangeOf(row.range))) return false;
-        if (!std::ranges::equal(m_.dimsOf(stored.offset), m_.dimsOf(row.offset))) return false;
-        return !stored.shape || std::ranges::equal(m_.dimsOf(stored.shape), m_.dimsOf(row.shape));
+        if (!same(m_.dimsOf(stored.offset), m_.dimsOf(row.offset))) return false;
+        return !stored.shape || same(m_.dimsOf(stored.shape), m_.dimsOf(row.shape));
     }
     // Of what entries and pieces have in common.
     uint64_t placeHash(DimsAt offset, DimsAt range) const {
@@ -154,6 +164,13 @@ class Builder {
         }
         const auto look = [&](uint32_t k) {
             const uint32_t i = storedOrder_[begin + k];
+            // The entries come rank by rank: nearly every one is in no cache, and so are its dimensions.
+            if (k + 2 * kAhead < count) __builtin_prefetch(&m_.stored[storedOrder_[begin + k + 2 * kAhead]]);
+            if (k + kAhead < count) {
+                const StoredRow& coming = m_.stored[storedOrder_[begin + k + kAhead]];
+                __builtin_prefetch(m_.dims.data() + coming.offset.at);
+                __builtin_prefetch(m_.dims.data() + coming.range.at);
+            }
             if (!belongs(m_.stored[i], row)) return false;
             found_.push_back(i);
             storedUsed_[i] = true;
@@ -210,7 +227,7 @@ class Builder {
             if (!given) {
                 shape.assign(global.begin(), global.end());
                 given = true;
-            } else if (!std::ranges::equal(global, shape)) {
+            } else if (!same(global, shape)) {
                 addNote(badShapes_, {"meta.inconsistent", Severity::error,
                                      fmt::format("one rank says that the tensor has the shape {}, another {}",
                                                  formatDims(shape), formatDims(global)),

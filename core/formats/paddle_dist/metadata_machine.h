@@ -120,6 +120,7 @@ class MetadataMachine {
         std::array<Size, kSizes> sizes;
         std::array<uint8_t, kMostEntries> entries;  // memo entries in order: a Field, or Stretch::kNothing
         uint8_t entryCount = 0;
+        bool spelt = false;  // the text, which is then in the memo
     };
     // The most bytes of an object that is taken in one step.
     static constexpr size_t kFastWindow = 1024;
@@ -128,6 +129,7 @@ class MetadataMachine {
     bool takeMolded(Mold& mold, const uint8_t*& from, Taken& taken);
     bool placeSizes(Cls cls, Taken& taken);
     bool speltText(const uint8_t*& p, TextId& out);
+    void speltIn(TextId text, uint8_t mold);
 
     // --- the loop
     bool step();
@@ -185,6 +187,7 @@ class MetadataMachine {
     std::array<std::array<DimsAt, kSizes>, kClassCount> lastSizes_;
     // The keys of storage_metadata come rank by rank, each time in the same order.
     std::vector<TextId> textAfter_;
+    std::vector<uint8_t> moldOfText_;
     TextId lastSpelt_ = 0;
 
     TextTable texts_;

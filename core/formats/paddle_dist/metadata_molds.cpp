@@ -159,11 +159,7 @@ inline bool MetadataMachine::speltText(const uint8_t*& p, TextId& out) {
     } else {
         if (!pickle_text::isUtf8(text)) return false;
         out = texts_.intern(text);
-        if (textAfter_.size() <= lastSpelt_)
-            textAfter_.resize(std::max<size_t>(lastSpelt_ + 1, textAfter_.size() * 2), kNone);
-        textAfter_[lastSpelt_] = out;
     }
-    lastSpelt_ = out;
     p += length;
     return true;
 }
@@ -173,6 +169,7 @@ bool MetadataMachine::takeMolded(Mold& mold, const uint8_t*& from, Taken& taken)
     const uint8_t* p = from;
     uint64_t index = memoTag_.size();
     taken.entryCount = 0;
+    taken.spelt = false;
     const auto pass = [&](const Stretch& stretch) {
         if (!stretch.matches(p, index)) return false;
         if (taken.entryCount + stretch.memos > Taken::kMostEntries) return false;
@@ -197,6 +194,7 @@ bool MetadataMachine::takeMolded(Mold& mold, const uint8_t*& from, Taken& taken)
                         return false;
                     if (taken.entryCount == Taken::kMostEntries) return false;
                     taken.entries[taken.entryCount++] = part.field;
+                    taken.spelt = true;
                     ++index;
                     break;
                 }
@@ -285,6 +283,18 @@ bool MetadataMachine::placeSizes(Cls cls, Taken& taken) {
     return true;
 }
 
+// Remembers the order of texts, and which mold each had.
+void MetadataMachine::speltIn(TextId text, uint8_t mold) {
+    const size_t size = std::max<size_t>(std::max(text, lastSpelt_) + 1, 64);
+    if (textAfter_.size() < size) {
+        textAfter_.resize(size * 2, kNone);
+        moldOfText_.resize(size * 2, 0);
+    }
+    textAfter_[lastSpelt_] = text;
+    moldOfText_[text] = mold;
+    lastSpelt_ = text;
+}
+
 // The opcode at opcode_ is a GET that hands out the class `cls`. Takes the object that is made of it, pushes
 // it and moves p_ behind it. False = nothing was done.
 bool MetadataMachine::takeObject(Cls cls) {
@@ -292,6 +302,10 @@ bool MetadataMachine::takeObject(Cls cls) {
     MoldSet& set = molds_[cls];
     const uint8_t* p = opcode_;
     bool done = false;
+    // The mold that fitted where this text, if it is the one, was spelt out before.
+    const TextId likely = lastSpelt_ < textAfter_.size() ? textAfter_[lastSpelt_] : kNone;
+    if (cls == kIndex && likely < moldOfText_.size() && moldOfText_[likely] < set.count)
+        set.last = moldOfText_[likely];
     for (unsigned i = 0; i < set.count && !done; ++i) {
         const unsigned k = (set.last + i) % set.count;
         done = takeMolded(set.molds[k], p, taken_);
@@ -330,6 +344,7 @@ bool MetadataMachine::takeObject(Cls cls) {
             memoAt_.push_back(taken_.row.text);
         }
     }
+    if (taken_.spelt) speltIn(taken_.row.text, cls == kIndex ? set.last : 0);
     p_ = p;
     return push(object);
 }
