@@ -12,7 +12,6 @@ namespace shardscope::paddle {
 namespace {
 
 constexpr size_t kMaxNotes = 100;  // of one kind
-constexpr uint32_t kAhead = 12;    // entries that are fetched from memory before they are looked at
 
 // Of a few dimensions, for which a call takes longer than the comparison.
 inline bool same(DimSpan a, DimSpan b) {
@@ -122,11 +121,9 @@ class Builder {
         }
     }
 
-    // The entries of storage_metadata by tensor, in their order.
+    // The entries of storage_metadata that are in no row yet, by tensor, in their order.
     void groupStored() {
         storedUsed_.assign(m_.stored.size(), false);
-        for (const StoredRow& row : m_.stored)
-            anyReplicas_ = anyReplicas_ || row.replica != 0;
         firstStored_.assign(m_.tensors.size() + 1, 0);
         for (const StoredRow& row : m_.stored) {
             if (m_.hasTensor(row)) ++firstStored_[row.key + 1];
@@ -151,42 +148,15 @@ class Builder {
         return hashOf(m_.dimsOf(offset)) + (range ? hashOf(m_.dimsOf(range)) : 0);
     }
 
-    // The entries for a piece, the main copy first. Both tables are as a rule in the same order, so the
-    // search begins where the last one ended.
-    const std::vector<uint32_t>& storedFor(uint32_t tensor, const ShardRow& row) {
+    // The files that hold a piece, the main copy first.
+    const std::vector<uint32_t>& filesOf(uint32_t tensor, const ShardRow& row) {
         found_.clear();
+        if (row.file != kNone) found_.push_back(row.file);
         const uint32_t begin = firstStored_[tensor], count = firstStored_[tensor + 1] - begin;
         if (count == 0) return found_;
-        if (cursorTensor_ != tensor) {
-            cursorTensor_ = tensor;
-            cursor_ = 0;
-            byPlace_.clear();
-        }
-        const auto look = [&](uint32_t k) {
-            const uint32_t i = storedOrder_[begin + k];
-            // The entries come rank by rank: nearly every one is in no cache, and so are its dimensions.
-            if (k + 2 * kAhead < count) __builtin_prefetch(&m_.stored[storedOrder_[begin + k + 2 * kAhead]]);
-            if (k + kAhead < count) {
-                const StoredRow& coming = m_.stored[storedOrder_[begin + k + kAhead]];
-                __builtin_prefetch(m_.dims.data() + coming.offset.at);
-                __builtin_prefetch(m_.dims.data() + coming.range.at);
-            }
-            if (!belongs(m_.stored[i], row)) return false;
-            found_.push_back(i);
-            storedUsed_[i] = true;
-            return true;
-        };
-        cursor_ %= count;
-        uint32_t at = cursor_;
-        while (at < count && look(at))
-            ++at;
-        if (!found_.empty()) {
-            cursor_ = at;
-            // Replicas elsewhere are rare; entries that say which replica they are stand together or are few.
-            if (!anyReplicas_) return found_;
-        }
-        // Elsewhere, by hash: chains of entries in their order.
-        if (byPlace_.empty()) {
+        if (hashedTensor_ != tensor) {
+            // Chains of entries in their order.
+            hashedTensor_ = tensor;
             byPlace_.assign(std::bit_ceil(size_t{count}), kNone);
             nextAlike_.resize(count);
             for (uint32_t k = count; k-- > 0;) {
@@ -196,13 +166,20 @@ class Builder {
                 head = k;
             }
         }
-        found_.clear();
+        copies_.clear();
+        if (row.file != kNone) copies_.emplace_back(row.replica, row.file);
         for (uint32_t k = byPlace_[placeHash(row.offset, row.range) & (byPlace_.size() - 1)]; k != kNone;
-             k = nextAlike_[k])
-            look(k);
-        if (found_.size() < 2) return found_;
-        std::stable_sort(found_.begin(), found_.end(),
-                         [&](uint32_t a, uint32_t b) { return m_.stored[a].replica < m_.stored[b].replica; });
+             k = nextAlike_[k]) {
+            const uint32_t i = storedOrder_[begin + k];
+            if (!belongs(m_.stored[i], row)) continue;
+            copies_.emplace_back(m_.stored[i].replica, m_.stored[i].file);
+            storedUsed_[i] = true;
+        }
+        std::stable_sort(copies_.begin(), copies_.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+        found_.clear();
+        for (const auto& [replica, file] : copies_)
+            found_.push_back(file);
         return found_;
     }
 
@@ -303,7 +280,7 @@ class Builder {
             empty = empty || lengths[k] <= 0;
         }
         if (empty && info.shape.size() > 0 && elementCount(info.shape) > 0) {
-            (void)storedFor(number, row);  // its entry is no orphan
+            (void)filesOf(number, row);  // its entry is no orphan
             return {};
         }
         if (!row.global && !row.range) {
@@ -340,8 +317,8 @@ class Builder {
                 .ofTensor(key);
         if (chunk.flat) elements = chunk.flat->stop - chunk.flat->start;
         chunk.length = dtypeByteCount(info.dtype, static_cast<uint64_t>(elements)).value_or(UINT64_MAX);
-        const std::vector<uint32_t>& rows = storedFor(number, row);
-        if (rows.empty() && elements > 0) {
+        const std::vector<uint32_t>& files = filesOf(number, row);
+        if (files.empty() && elements > 0) {
             addNote(missingRows_,
                     {"meta.inconsistent", Severity::error,
                      fmt::format("storage_metadata has no entry for the piece at {}: nobody knows which "
@@ -349,9 +326,9 @@ class Builder {
                                  formatDims(offset)),
                      metadataName_, key, std::nullopt});
         }
-        if (rows.empty()) return addChunk(chunk, claimed, cut);
-        for (const uint32_t i : rows) {
-            chunk.file = fileIds_[m_.stored[i].file];
+        if (files.empty()) return addChunk(chunk, claimed, cut);
+        for (const uint32_t file : files) {
+            chunk.file = fileIds_[file];
             chunk.rank = builder_.file(chunk.file).rank;
             SHARDSCOPE_TRY(addChunk(chunk, claimed, cut));
         }
@@ -389,9 +366,9 @@ class Builder {
         if (dtype) return dtype;
         // The metadata of 2.6 names no dtypes: the arrays themselves tell.
         for (const ShardRow& row : m_.rowsOf(tensor)) {
-            for (const uint32_t i : storedFor(number, row)) {
-                const std::string& path = m_.files[m_.stored[i].file];
-                if (builder_.file(fileIds_[m_.stored[i].file]).state != FileInfo::State::present) continue;
+            for (const uint32_t file : filesOf(number, row)) {
+                const std::string& path = m_.files[file];
+                if (builder_.file(fileIds_[file]).state != FileInfo::State::present) continue;
                 const auto index = input_.files.index(path);
                 if (!index.ok()) continue;
                 const auto entry = (*index)->find(tensor.key);
@@ -518,9 +495,9 @@ class Builder {
             out.ignored = parts_.leftOut.contains(key);
             for (const ShardRow& row : m_.rowsOf(m_.tensors[found->second])) {
                 const DimSpan lengths = m_.dimsOf(row.shape);
-                const auto& stored = storedFor(found->second, row);
+                const auto& files = filesOf(found->second, row);
                 out.pieces.push_back({Dims(lengths.begin(), lengths.end()), row.range.given,
-                                      stored.empty() ? std::string() : m_.files[m_.stored[stored[0]].file]});
+                                      files.empty() ? std::string() : m_.files[files[0]]});
             }
             if (out.pieces.size() == 1) out.shape = out.pieces[0].lengths;
             return out;
@@ -568,10 +545,10 @@ class Builder {
     std::vector<FileId> fileIds_;
     std::vector<uint32_t> firstStored_, storedOrder_;  // entries of storage_metadata by tensor
     std::vector<bool> storedUsed_;
-    bool anyReplicas_ = false;
-    uint32_t cursorTensor_ = kNone, cursor_ = 0;
-    std::vector<uint32_t> byPlace_, nextAlike_;  // of the tensor at the cursor, by hash
-    std::vector<std::optional<DType>> dtypes_;   // of Metadata::dtypes
+    uint32_t hashedTensor_ = kNone;
+    std::vector<uint32_t> byPlace_, nextAlike_;  // of the entries of that tensor, by hash
+    std::vector<std::pair<int64_t, uint32_t>> copies_;
+    std::vector<std::optional<DType>> dtypes_;  // of Metadata::dtypes
     Dims lengths_;
     std::vector<uint32_t> found_;
     std::vector<Unreferenced> unreferenced_;

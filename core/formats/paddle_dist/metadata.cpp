@@ -36,6 +36,7 @@ class Decoder {
         noteGlobals();
         SHARDSCOPE_TRY(readTensors(get(fields, Field::stateDict)));
         SHARDSCOPE_TRY(readStored(get(fields, Field::storage)));
+        joinStored(out_);
         const NodeId paths = get(fields, Field::mapping);
         readPaths(paths);
         seen_.mapping = paths != kNoNode;
@@ -409,6 +410,27 @@ std::string_view generationWriter(Generation generation) {
     constexpr std::string_view names[] = {"paddle 2.6", "paddle after 2.6", "paddle 3.0", "paddle 3.2",
                                           "paddle 3.3 or later"};
     return names[static_cast<size_t>(generation)];
+}
+
+void joinStored(Metadata& m) {
+    std::vector<uint32_t> joined(m.tensors.size(), 0);
+    const auto same = [&](DimsAt a, DimsAt b) {
+        return a.given == b.given && std::ranges::equal(m.dimsOf(a), m.dimsOf(b));
+    };
+    std::erase_if(m.stored, [&](const StoredRow& stored) {
+        if (!m.hasTensor(stored) || stored.replica < 0 || stored.replica > INT32_MAX) return false;
+        const TensorRows& tensor = m.tensors[stored.key];
+        uint32_t& next = joined[stored.key];
+        if (next == tensor.count) return false;
+        ShardRow& row = m.rows[tensor.first + next];
+        if (!same(stored.offset, row.offset) || !same(stored.range, row.range) ||
+            (stored.shape && !same(stored.shape, row.shape)))
+            return false;
+        row.file = stored.file;
+        row.replica = static_cast<int32_t>(stored.replica);
+        ++next;
+        return true;
+    });
 }
 
 Result<Metadata> decodeMetadataSlow(std::span<const std::byte> bytes, const Limits& limits) {

@@ -41,6 +41,9 @@ struct ShardRow {
     DimsAt global;           // of the whole tensor
     DimsAt range;            // where given: only this stretch of the box's row-major order
     uint32_t dtype = kNone;  // in Metadata::dtypes
+    uint32_t file =
+        kNone;            // in Metadata::files: of its entry in storage_metadata; kNone: see Metadata::stored
+    int32_t replica = 0;  // of that entry
 };
 
 struct TensorRows {
@@ -48,7 +51,7 @@ struct TensorRows {
     uint32_t first = 0, count = 0;  // of Metadata::rows
 };
 
-// An entry of storage_metadata: where a piece is stored.
+// An entry of storage_metadata, where a piece is stored, that is not in the row of the piece already.
 struct StoredRow {
     int64_t replica = 0;
     DimsAt offset;
@@ -91,6 +94,10 @@ struct Metadata {
 Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop);
 // The general decoder, which readMetadata() uses for what is not as Paddle writes it, on bytes in memory.
 Result<Metadata> decodeMetadataSlow(std::span<const std::byte> bytes, const Limits& limits);
+
+// Puts entries of `stored` into the rows of their pieces: those that come in the order of the pieces, one for
+// each.
+void joinStored(Metadata& metadata);
 
 // Whether bytes from the start of a file are those of such a metadata file.
 bool looksLikeMetadata(std::string_view first);

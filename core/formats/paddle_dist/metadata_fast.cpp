@@ -26,12 +26,10 @@ MetadataMachine::MetadataMachine(const ReadFile& file, const Limits& limits, con
     memoTag_.reserve(size / 8);
     memoAt_.reserve(size / 8);
     out_.rows.reserve(size / 90);
-    out_.stored.reserve(size / 90);
-    out_.dims.reserve(size / 20);
+    out_.dims.reserve(size / 30);
     preferLargePages(memoTag_);
     preferLargePages(memoAt_);
     preferLargePages(out_.rows);
-    preferLargePages(out_.stored);
     preferLargePages(out_.dims);
 }
 
@@ -365,12 +363,17 @@ bool MetadataMachine::setItems(size_t begin) {
                 dict.mask |= 1U << key.a;
                 break;
             case Dict::What::tensors:
+                if (entries_ > 0) early_ = true;
+                if (tensorOf_.size() <= key.a)
+                    tensorOf_.resize(std::max<size_t>(key.a + 1, tensorOf_.size() * 2), kNone);
+                tensorOf_[key.a] = static_cast<uint32_t>(tensors_.size());
                 tensors_.push_back({key.a, lists_[value.a].first, lists_[value.a].count});
                 break;
             case Dict::What::stored:
                 if (key.small != kIndex || key.a == kNone || value.kind != Kind::text) return false;
-                out_.stored[key.a].file = intern(value.a, out_.files, fileOf_);
-                ++storedCount_;
+                (key.joined ? out_.rows[key.a].file : out_.stored[key.a].file) =
+                    intern(value.a, out_.files, fileOf_);
+                ++entriesPlaced_;
                 break;
             default:
                 flat_.emplace_back(key.a, value.a);
@@ -449,7 +452,20 @@ bool MetadataMachine::addShard(const Row& row, uint32_t& number) {
     return true;
 }
 
-bool MetadataMachine::addIndex(const Row& row, uint32_t& number) {
+// The row of the piece that the next entry of this tensor is likely to be of; kNone.
+uint32_t MetadataMachine::nextRowOf(TextId key, int64_t replica) const {
+    if (key >= tensorOf_.size() || tensorOf_[key] == kNone || replica < 0 || replica > INT32_MAX)
+        return kNone;
+    const Tensor& tensor = tensors_[tensorOf_[key]];
+    return tensor.joined < tensor.count ? tensor.first + tensor.joined : kNone;
+}
+
+void MetadataMachine::join(TextId key, uint32_t number, int64_t replica) {
+    out_.rows[number].replica = static_cast<int32_t>(replica);
+    ++tensors_[tensorOf_[key]].joined;
+}
+
+bool MetadataMachine::addIndex(const Row& row, Value& index) {
     StoredRow made;
     if (!row.has(kOffset) || !row.has(kKey) || row.has(kDType)) return false;
     made.offset = row.sizes[kOffset];
@@ -458,8 +474,22 @@ bool MetadataMachine::addIndex(const Row& row, uint32_t& number) {
     if (!rangeOf(row, made.range)) return false;
     seen_.replica = seen_.replica || (row.there >> kReplica & 1) != 0;
     if (row.has(kReplica)) made.replica = row.replica;
+    ++entries_;
+    if (const uint32_t number = nextRowOf(row.text, made.replica); number != kNone) {
+        const ShardRow& piece = out_.rows[number];
+        const auto same = [&](DimsAt a, DimsAt b) {
+            return a.given == b.given && std::ranges::equal(out_.dimsOf(a), out_.dimsOf(b));
+        };
+        if (same(made.offset, piece.offset) && same(made.range, piece.range) &&
+            (!made.shape || same(made.shape, piece.shape))) {
+            join(row.text, number, made.replica);
+            index.a = number;
+            index.joined = true;
+            return true;
+        }
+    }
     if (out_.stored.size() >= kNone - 1) return false;
-    number = static_cast<uint32_t>(out_.stored.size());
+    index.a = static_cast<uint32_t>(out_.stored.size());
     out_.stored.push_back(made);
     return true;
 }
@@ -492,7 +522,7 @@ bool MetadataMachine::build() {
     }
     Row row;
     if (!readRow(dict, row)) return false;
-    if (!(target.small == kShard ? addShard(row, target.a) : addIndex(row, target.a))) return false;
+    if (!(target.small == kShard ? addShard(row, target.a) : addIndex(row, target))) return false;
     freeDicts_.push_back(state.a);
     return true;
 }
@@ -504,7 +534,7 @@ bool MetadataMachine::finish() {
     size_t listed = 0;
     for (const Tensor& tensor : tensors_)
         listed += tensor.count;
-    if (listed != out_.rows.size() || storedCount_ != out_.stored.size()) return false;
+    if (listed != out_.rows.size() || entriesPlaced_ != entries_ || early_) return false;
     std::vector<uint32_t> places(texts_.size(), kNone);
     out_.tensors.reserve(tensors_.size());
     for (const Tensor& tensor : tensors_) {

@@ -47,9 +47,10 @@ class MetadataMachine {
     struct Value {
         Kind kind = Kind::none;
         uint8_t small = 0;  // rank of dims; Cls of a class or an instance
-        uint32_t a =
-            0;  // TextId; place in Metadata::dims; path, list, dict; row of an instance, kNone before BUILD
-        int64_t b = 0;  // boolean, integer
+        // TextId; place in Metadata::dims; path, list, dict; row of an instance, kNone before BUILD
+        uint32_t a = 0;
+        int64_t b = 0;        // boolean, integer
+        bool joined = false;  // of an entry: `a` is the row of its piece
     };
     struct List {
         bool rows = false, dims = false;
@@ -64,6 +65,7 @@ class MetadataMachine {
     struct Tensor {
         TextId key;
         uint32_t first = 0, count = 0;
+        uint32_t joined = 0;  // of its rows have their entries
     };
     // The fields of a LocalTensorMetadata or LocalTensorIndex.
     struct Row {
@@ -128,6 +130,8 @@ class MetadataMachine {
     bool takeObject(Cls cls);
     bool takeMolded(Mold& mold, const uint8_t*& from, Taken& taken);
     bool placeSizes(Cls cls, Taken& taken);
+    bool joinTaken(Taken& taken, uint32_t& number);
+    void prefetchRows(TextId key) const;
     bool speltText(const uint8_t*& p, TextId& out);
     void speltIn(TextId text, uint8_t mold);
 
@@ -163,7 +167,9 @@ class MetadataMachine {
     bool buildRoot(const Dict& dict);
     bool rangeOf(const Row& row, DimsAt& out) const;
     bool addShard(const Row& row, uint32_t& number);
-    bool addIndex(const Row& row, uint32_t& number);
+    bool addIndex(const Row& row, Value& index);
+    uint32_t nextRowOf(TextId key, int64_t replica) const;
+    void join(TextId key, uint32_t number, int64_t replica);
     uint32_t intern(TextId text, std::vector<std::string>& list, std::vector<uint32_t>& known);
     bool finish();
 
@@ -198,7 +204,9 @@ class MetadataMachine {
     std::vector<std::pair<TextId, uint32_t>> flat_;
     std::vector<Tensor> tensors_;
     std::vector<uint32_t> fileOf_, dtypeOf_;  // by TextId
-    size_t storedCount_ = 0;
+    std::vector<uint32_t> tensorOf_;          // by TextId, in tensors_
+    size_t entries_ = 0, entriesPlaced_ = 0;
+    bool early_ = false;  // entries came before all tensors were known
     SeenFields seen_;
     bool built_ = false, named_ = false;
     Metadata out_;  // the keys of stored rows are TextIds until the end

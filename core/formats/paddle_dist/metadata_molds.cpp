@@ -283,6 +283,55 @@ bool MetadataMachine::placeSizes(Cls cls, Taken& taken) {
     return true;
 }
 
+// An entry goes into the row of its piece, whose sizes are its own.
+bool MetadataMachine::joinTaken(Taken& taken, uint32_t& number) {
+    Row& row = taken.row;
+    if (!row.has(kOffset) || !row.has(kKey) || row.has(kDType) || row.has(kGlobal)) return false;
+    const int64_t replica = row.has(kReplica) ? row.replica : 0;
+    prefetchRows(row.text);
+    number = nextRowOf(row.text, replica);
+    if (number == kNone) return false;
+    const ShardRow& piece = out_.rows[number];
+    const auto same = [&](Field f, DimsAt theirs) {
+        const Taken::Size& size = taken.sizes[f];
+        const uint16_t rank = size.made ? size.rank : size.at.rank;
+        if (!theirs || rank != theirs.rank) return false;
+        const int64_t* mine = size.made ? size.values.data() : out_.dims.data() + size.at.at;
+        const int64_t* other = out_.dims.data() + theirs.at;
+        for (unsigned k = 0; k < rank; ++k) {
+            if (mine[k] != other[k]) return false;
+        }
+        return true;
+    };
+    if (!same(kOffset, piece.offset) || (row.has(kShape) && !same(kShape, piece.shape))) return false;
+    const bool flat = row.has(kIsFlat) && row.flat && row.has(kRange);
+    if (flat != piece.range.given || (flat && !same(kRange, piece.range)) || (!flat && row.has(kRange)))
+        return false;
+    row.sizes[kOffset] = piece.offset;
+    row.sizes[kShape] = piece.shape;
+    row.sizes[kRange] = piece.range;
+    seen_.replica = seen_.replica || (row.there >> kReplica & 1) != 0;
+    ++entries_;
+    join(row.text, number, replica);
+    return true;
+}
+
+// Of the tensors whose entries come next, by the order of the keys: nearly every row is in no cache.
+void MetadataMachine::prefetchRows(TextId key) const {
+    const auto after = [&](TextId text) { return text < textAfter_.size() ? textAfter_[text] : kNone; };
+    TextId near = key;
+    for (int i = 0; i < 3 && near != kNone; ++i)
+        near = after(near);
+    TextId far = near;
+    for (int i = 0; i < 3 && far != kNone; ++i)
+        far = after(far);
+    if (const uint32_t row = nextRowOf(far, 0); row != kNone) __builtin_prefetch(&out_.rows[row], 1);
+    if (const uint32_t row = nextRowOf(near, 0); row != kNone) {
+        __builtin_prefetch(out_.dims.data() + out_.rows[row].offset.at);
+        if (out_.rows[row].range) __builtin_prefetch(out_.dims.data() + out_.rows[row].range.at);
+    }
+}
+
 // Remembers the order of texts, and which mold each had.
 void MetadataMachine::speltIn(TextId text, uint8_t mold) {
     const size_t size = std::max<size_t>(std::max(text, lastSpelt_) + 1, 64);
@@ -322,10 +371,15 @@ bool MetadataMachine::takeObject(Cls cls) {
     }
     // An object that leaves its frame is for the opcodes to find.
     if (frameEnd_ != kNoFrame && window_.offsetOf(p) > frameEnd_) return false;
-    Value object{Kind::instance, cls, 0, 0};
+    Value object{Kind::instance, cls};
     const size_t dimCount = out_.dims.size();
-    const bool added = placeSizes(cls, taken_) &&
-                       (cls == kShard ? addShard(taken_.row, object.a) : addIndex(taken_.row, object.a));
+    bool added = false;
+    if (cls == kIndex && joinTaken(taken_, object.a)) {
+        object.joined = added = true;
+    } else {
+        added = placeSizes(cls, taken_) &&
+                (cls == kShard ? addShard(taken_.row, object.a) : addIndex(taken_.row, object));
+    }
     if (!added) {
         out_.dims.resize(dimCount);
         lastSizes_[cls] = {};
