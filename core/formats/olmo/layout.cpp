@@ -23,8 +23,8 @@ struct Place {
     Path path;  // inside the file
 };
 
-// Where an entry goes, so that it is read under its name again: what lies under "optim" or "train" to the file of
-// that name, the rest to the model's.
+// Where an entry goes, so that it is read under its name again: what lies under "optim" or "train" to the
+// file of that name, the rest to the model's.
 Place placeOf(Path path, std::string_view name) {
     if (path.empty()) path = {keyPart(name)};
     if (path.size() > 1 && path[0] == keyPart("optim")) return {kOptim, Path(path.begin() + 1, path.end())};

@@ -131,7 +131,7 @@ class MetadataMachine {
     bool takeMolded(Mold& mold, const uint8_t*& from, Taken& taken);
     bool placeSizes(Cls cls, Taken& taken);
     bool joinTaken(Taken& taken, uint32_t& number);
-    void prefetchRows(TextId key) const;
+    void prefetchRows(TextId key);
     bool speltText(const uint8_t*& p, TextId& out);
     void speltIn(TextId text, uint8_t mold);
 
@@ -194,6 +194,8 @@ class MetadataMachine {
     // The keys of storage_metadata come rank by rank, each time in the same order.
     std::vector<TextId> textAfter_;
     std::vector<uint8_t> moldOfText_;
+    TextId nearKey_ = kNone, farKey_ = kNone;  // whose rows are being prefetched
+    uint32_t walked_ = 0;
     TextId lastSpelt_ = 0;
 
     TextTable texts_;

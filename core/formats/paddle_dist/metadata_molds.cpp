@@ -317,16 +317,22 @@ bool MetadataMachine::joinTaken(Taken& taken, uint32_t& number) {
 }
 
 // Of the tensors whose entries come next, by the order of the keys: nearly every row is in no cache.
-void MetadataMachine::prefetchRows(TextId key) const {
+void MetadataMachine::prefetchRows(TextId key) {
+    constexpr unsigned kNear = 6, kFar = 12, kTogether = 64;
     const auto after = [&](TextId text) { return text < textAfter_.size() ? textAfter_[text] : kNone; };
-    TextId near = key;
-    for (int i = 0; i < 3 && near != kNone; ++i)
-        near = after(near);
-    TextId far = near;
-    for (int i = 0; i < 3 && far != kNone; ++i)
-        far = after(far);
-    if (const uint32_t row = nextRowOf(far, 0); row != kNone) __builtin_prefetch(&out_.rows[row], 1);
-    if (const uint32_t row = nextRowOf(near, 0); row != kNone) {
+    if (walked_++ % kTogether == 0) {
+        nearKey_ = key;
+        for (unsigned i = 0; i < kNear; ++i)
+            nearKey_ = after(nearKey_);
+        farKey_ = nearKey_;
+        for (unsigned i = kNear; i < kFar; ++i)
+            farKey_ = after(farKey_);
+    } else {
+        nearKey_ = after(nearKey_);
+        farKey_ = after(farKey_);
+    }
+    if (const uint32_t row = nextRowOf(farKey_, 0); row != kNone) __builtin_prefetch(&out_.rows[row], 1);
+    if (const uint32_t row = nextRowOf(nearKey_, 0); row != kNone) {
         __builtin_prefetch(out_.dims.data() + out_.rows[row].offset.at);
         if (out_.rows[row].range) __builtin_prefetch(out_.dims.data() + out_.rows[row].range.at);
     }
@@ -385,17 +391,21 @@ bool MetadataMachine::takeObject(Cls cls) {
         lastSizes_[cls] = {};
         return false;
     }
+    const size_t first = memoTag_.size();
+    memoTag_.resize(first + taken_.entryCount);
+    memoAt_.resize(first + taken_.entryCount);
     for (unsigned i = 0; i < taken_.entryCount; ++i) {
         const uint8_t entry = taken_.entries[i];
+        uint8_t& tag = memoTag_[first + i];
+        uint32_t& at = memoAt_[first + i];
         if (entry == Stretch::kNothing) {
-            memoTag_.push_back(static_cast<uint8_t>(Kind::instance));
-            memoAt_.push_back(0);
+            tag = static_cast<uint8_t>(Kind::instance);
         } else if (entry < kSizes) {
-            memoTag_.push_back(static_cast<uint8_t>(kDimsTag + taken_.row.sizes[entry].rank));
-            memoAt_.push_back(taken_.row.sizes[entry].at);
+            tag = static_cast<uint8_t>(kDimsTag + taken_.row.sizes[entry].rank);
+            at = taken_.row.sizes[entry].at;
         } else {
-            memoTag_.push_back(static_cast<uint8_t>(Kind::text));
-            memoAt_.push_back(taken_.row.text);
+            tag = static_cast<uint8_t>(Kind::text);
+            at = taken_.row.text;
         }
     }
     if (taken_.spelt) speltIn(taken_.row.text, cls == kIndex ? set.last : 0);
