@@ -2,13 +2,14 @@
 // it.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "base/result.h"
 #include "base/stop.h"
-#include "encoding/pickle_lexer.h"
 #include "storage/file_system.h"
 
 namespace shardscope {
@@ -47,43 +48,46 @@ namespace pickle_bytes {
 const uint8_t* lineEnd(const uint8_t* p, const uint8_t* end);
 bool parseDecimal(const uint8_t* p, const uint8_t* end, int64_t& out);
 
+// Pickles are little-endian, and so are the machines that this runs on.
+template <class T>
+T load(const uint8_t* p) {
+    static_assert(std::endian::native == std::endian::little);
+    T value;
+    std::memcpy(&value, p, sizeof value);
+    return value;
+}
 inline uint16_t load16(const uint8_t* p) {
-    return static_cast<uint16_t>(p[0] | p[1] << 8);
+    return load<uint16_t>(p);
 }
 inline uint32_t load32(const uint8_t* p) {
-    return uint32_t{p[0]} | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16 | uint32_t{p[3]} << 24;
+    return load<uint32_t>(p);
 }
 inline uint64_t load64(const uint8_t* p) {
-    return uint64_t{load32(p)} | uint64_t{load32(p + 4)} << 32;
+    return load<uint64_t>(p);
 }
 
 // An integer of BININT, BININT1, BININT2 or LONG1; then `p` stands behind it. False: none of these, or one of
-// more than 8 bytes. Reads up to 10 bytes.
+// more than 8 bytes. Reads 10 bytes.
 inline bool takeInteger(const uint8_t*& p, int64_t& out) {
-    switch (PickleOpcode(*p)) {
-        case PickleOpcode::binInt1:
-            out = p[1];
-            p += 2;
-            return true;
-        case PickleOpcode::binInt2:
-            out = load16(p + 1);
-            p += 3;
-            return true;
-        case PickleOpcode::binInt:
-            out = static_cast<int32_t>(load32(p + 1));
-            p += 5;
-            return true;
-        case PickleOpcode::long1: {
-            const unsigned size = p[1];
-            if (size == 0 || size > 8) return false;
-            const unsigned shift = 64 - 8 * size;
-            out = static_cast<int64_t>(load64(p + 2) << shift) >> shift;
-            p += 2 + size;
-            return true;
-        }
-        default:
-            return false;
+    constexpr uint32_t kK = 'K', kM = 'M', kJ = 'J', kLong1 = 0x8a;
+    const uint32_t opcode = *p;
+    if (opcode == kLong1) {
+        const unsigned size = p[1];
+        if (size == 0 || size > 8) return false;
+        const unsigned shift = 64 - 8 * size;
+        out = static_cast<int64_t>(load64(p + 2) << shift) >> shift;
+        p += 2 + size;
+        return true;
     }
+    // Which of the three comes next is a matter of chance, so that no branch asks.
+    const unsigned size = (opcode == kK) + 2U * (opcode == kM) + 4U * (opcode == kJ);
+    if (size == 0) return false;
+    const unsigned shift = 64 - 8 * size;
+    const uint64_t high = load64(p + 1) << shift;
+    const uint64_t sign = opcode == kJ ? high >> 63 : 0;
+    out = static_cast<int64_t>(high >> shift | (0 - sign) << 32);
+    p += 1 + size;
+    return true;
 }
 
 }  // namespace pickle_bytes

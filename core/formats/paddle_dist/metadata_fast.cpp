@@ -23,8 +23,8 @@ MetadataMachine::MetadataMachine(const ReadFile& file, const Limits& limits, con
     // Untouched reserve costs no memory: a piece and its entry take more than 100 bytes of the file and make
     // some dozen memo entries.
     const auto size = static_cast<size_t>(file.size());
-    memoTag_.reserve(size / 8);
-    memoAt_.reserve(size / 8);
+    memoTag_.reserve(size / 8 + Taken::kMostEntries);
+    memoAt_.reserve(size / 8 + Taken::kMostEntries);
     out_.rows.reserve(size / 90);
     out_.dims.reserve(size / 30);
     preferLargePages(memoTag_);
@@ -148,7 +148,7 @@ bool MetadataMachine::step() {
         case Op::build:
             return need(2) && build();
         case Op::memoize:
-            return need(1) && remember(memoTag_.size());
+            return need(1) && remember(memoCount_);
         case Op::binPut:
             ++p_;
             return need(1) && remember(opcode_[1]);
@@ -207,19 +207,27 @@ bool MetadataMachine::popMark(size_t& begin) {
     return true;
 }
 
+// In steps, so that no more is touched than needed.
+void MetadataMachine::growMemo() {
+    constexpr size_t kStep = size_t{256} << 10;
+    memoTag_.resize(memoTag_.size() + kStep);
+    memoAt_.resize(memoAt_.size() + kStep);
+}
+
 bool MetadataMachine::remember(uint64_t index) {
     // As picklers number them: one after the other, each once. The molds rely on it.
-    if (index != memoTag_.size()) return false;
+    if (index != memoCount_) return false;
+    memoRoom(1);
     const Value& v = stack_.back();
     if (v.kind == Kind::integer || v.kind == Kind::boolean) return false;
-    memoTag_.push_back(v.kind == Kind::dims ? static_cast<uint8_t>(kDimsTag + v.small)
-                                            : static_cast<uint8_t>(v.kind));
-    memoAt_.push_back(v.kind == Kind::cls ? v.small : v.a);
+    memoTag_[memoCount_] =
+        v.kind == Kind::dims ? static_cast<uint8_t>(kDimsTag + v.small) : static_cast<uint8_t>(v.kind);
+    memoAt_[memoCount_++] = v.kind == Kind::cls ? v.small : v.a;
     return true;
 }
 
 bool MetadataMachine::fetch(uint64_t index, Value& out) const {
-    if (index >= memoTag_.size()) return false;
+    if (index >= memoCount_) return false;
     const uint8_t tag = memoTag_[index];
     out = {};
     if (tag >= kDimsTag) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "encoding/pickle_lexer.h"
 #include "encoding/pickle_mold.h"
 #include "encoding/pickle_window.h"
 #include "encoding/text_table.h"
@@ -120,7 +121,8 @@ class MetadataMachine {
         };
         Row row;
         std::array<Size, kSizes> sizes;
-        std::array<uint8_t, kMostEntries> entries;  // memo entries in order: a Field, or Stretch::kNothing
+        // Memo entries in order: a Field, or Stretch::kNothing. The entries of a stretch are copied whole.
+        std::array<uint8_t, kMostEntries + MoldStretch::kMostPuts> entries;
         uint8_t entryCount = 0;
         bool spelt = false;  // the text, which is then in the memo
     };
@@ -150,7 +152,10 @@ class MetadataMachine {
     bool need(size_t count) const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()) >= count; }
     bool popMark(size_t& begin);
     bool remember(uint64_t index);
-    void memoize(const Value& value);
+    void memoRoom(size_t count) {
+        if (memoCount_ + count > memoTag_.size()) growMemo();
+    }
+    void growMemo();
     bool fetch(uint64_t index, Value& out) const;
     bool recall(uint64_t index);
 
@@ -186,6 +191,7 @@ class MetadataMachine {
     // The memo: what each entry is, and its Value::a. Picklers number them one after the other.
     std::vector<uint8_t> memoTag_;  // kDimsTag + rank, else a Kind
     std::vector<uint32_t> memoAt_;
+    size_t memoCount_ = 0;  // the columns are longer
     static constexpr uint8_t kDimsTag = 0x80;
 
     std::array<MoldSet, kClassCount> molds_;

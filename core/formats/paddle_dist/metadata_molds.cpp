@@ -2,6 +2,7 @@
 // for it, and taken in one step. Anything unexpected, and nothing happens: the opcodes are then walked one by
 // one.
 #include <algorithm>
+#include <cstring>
 
 #include "encoding/pickle_text.h"
 #include "formats/paddle_dist/metadata_machine.h"
@@ -167,14 +168,14 @@ inline bool MetadataMachine::speltText(const uint8_t*& p, TextId& out) {
 // Lays the mold over the opcodes at `from`, which then stands behind them. False where it does not fit.
 bool MetadataMachine::takeMolded(Mold& mold, const uint8_t*& from, Taken& taken) {
     const uint8_t* p = from;
-    uint64_t index = memoTag_.size();
+    uint64_t index = memoCount_;
     taken.entryCount = 0;
     taken.spelt = false;
     const auto pass = [&](const Stretch& stretch) {
         if (!stretch.matches(p, index)) return false;
         if (taken.entryCount + stretch.memos > Taken::kMostEntries) return false;
-        for (unsigned i = 0; i < stretch.memos; ++i)
-            taken.entries[taken.entryCount++] = stretch.entries[i];
+        std::memcpy(taken.entries.data() + taken.entryCount, stretch.entries.data(), stretch.entries.size());
+        taken.entryCount = static_cast<uint8_t>(taken.entryCount + stretch.memos);
         index += stretch.memos;
         p += stretch.length;
         return true;
@@ -391,23 +392,22 @@ bool MetadataMachine::takeObject(Cls cls) {
         lastSizes_[cls] = {};
         return false;
     }
-    const size_t first = memoTag_.size();
-    memoTag_.resize(first + taken_.entryCount);
-    memoAt_.resize(first + taken_.entryCount);
+    memoRoom(Taken::kMostEntries);
+    uint8_t* tags = memoTag_.data() + memoCount_;
+    uint32_t* places = memoAt_.data() + memoCount_;
     for (unsigned i = 0; i < taken_.entryCount; ++i) {
         const uint8_t entry = taken_.entries[i];
-        uint8_t& tag = memoTag_[first + i];
-        uint32_t& at = memoAt_[first + i];
         if (entry == Stretch::kNothing) {
-            tag = static_cast<uint8_t>(Kind::instance);
+            tags[i] = static_cast<uint8_t>(Kind::instance);
         } else if (entry < kSizes) {
-            tag = static_cast<uint8_t>(kDimsTag + taken_.row.sizes[entry].rank);
-            at = taken_.row.sizes[entry].at;
+            tags[i] = static_cast<uint8_t>(kDimsTag + taken_.row.sizes[entry].rank);
+            places[i] = taken_.row.sizes[entry].at;
         } else {
-            tag = static_cast<uint8_t>(Kind::text);
-            at = taken_.row.text;
+            tags[i] = static_cast<uint8_t>(Kind::text);
+            places[i] = taken_.row.text;
         }
     }
+    memoCount_ += taken_.entryCount;
     if (taken_.spelt) speltIn(taken_.row.text, cls == kIndex ? set.last : 0);
     p_ = p;
     return push(object);
