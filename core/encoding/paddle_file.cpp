@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "encoding/container_walk.h"
 #include "encoding/numpy_array.h"
 #include "encoding/pickle_globals.h"
 #include "encoding/pickle_outline.h"
@@ -21,7 +22,12 @@ constexpr std::string_view kBigTable = "UnpackBigParamInfor@@";
 
 // ------------------------------------------------------------------ what the pickle holds
 
-class Walker {
+struct Child {
+    PathPart part;
+    NodeId node;
+};
+
+class Walker : private ContainerWalk<Child> {
   public:
     Walker(const PickleOutline& outline, const ReadFile& file, const PaddleFileLimits& limits)
         : outline_(outline),
@@ -37,35 +43,12 @@ class Walker {
         if (limits_.objects) noteGlobals();
         findTuples();
         if (g_.isMapping(root)) SHARDSCOPE_TRY(readTables(root));
-        SHARDSCOPE_TRY(enter(root));
-        while (!frames_.empty()) {
-            Frame& frame = frames_.back();
-            if (frame.next == frame.children.size()) {
-                onPath_.erase(frame.node);
-                frames_.pop_back();
-                if (!path_.empty()) path_.pop_back();
-                continue;
-            }
-            Child& child = frame.children[frame.next++];
-            path_.push_back(std::move(child.part));
-            const size_t depth = frames_.size();
-            SHARDSCOPE_TRY(enter(child.node));
-            if (frames_.size() == depth) path_.pop_back();
-        }
+        SHARDSCOPE_TRY(walkFrom({{}, root}, [&](const Child& child) { return enter(child.node); }));
         finishTables();
         return std::move(out_);
     }
 
   private:
-    struct Child {
-        PathPart part;
-        NodeId node;
-    };
-    struct Frame {
-        NodeId node;
-        std::vector<Child> children;
-        size_t next = 0;
-    };
     struct Big {
         NodeId info;
         Dims shape;
@@ -258,15 +241,12 @@ class Walker {
     }
 
     Status enter(NodeId wrapped) {
-        uint64_t pathBytes = 0;
-        for (const PathPart& part : path_)
-            pathBytes += part.text.size() + 8;
-        SHARDSCOPE_TRY(spend(1, pathBytes));
+        SHARDSCOPE_TRY(spend(1, pathBytes()));
         const NodeId node = unwrapped(wrapped);
         if (const NodeId array = pairArray(node); array != kNoNode)
             return addArray(array, std::string(g_.text(g_.items(node)[0])), true);
         if (isNumpyArray(g_, node)) return addArray(node, {}, !out_.tuples);
-        if (onPath_.contains(node)) return addObject(node);
+        if (isOpen(node)) return addObject(node);
 
         std::vector<Child> children;
         const ValueKind kind = g_.kind(node);
@@ -284,8 +264,7 @@ class Walker {
         for (const Child& child : children)
             text += child.part.text.size();
         SHARDSCOPE_TRY(spend(children.size(), text));
-        onPath_.insert(node);
-        frames_.push_back({node, std::move(children)});
+        open(node, std::move(children));
         return {};
     }
 
@@ -494,9 +473,6 @@ class Walker {
     const ReadFile& file_;
     const PaddleFileLimits& limits_;
     uint64_t budget_, textBudget_;
-    std::vector<Frame> frames_;
-    std::unordered_set<NodeId> onPath_;
-    Path path_;
     std::map<std::string, std::string> parameters_;
     std::unordered_set<std::string> used_, sliceOf_;
     std::unordered_map<NodeId, uint32_t> arrays_;

@@ -1,8 +1,10 @@
 #include "encoding/torch_walk.h"
 
-#include <unordered_set>
+#include <unordered_map>
 
 #include <fmt/format.h>
+
+#include "encoding/container_walk.h"
 
 namespace shardscope::torch_save {
 
@@ -26,42 +28,25 @@ NodeId attributesOf(const ValueGraph& g, NodeId node) {
     return state != kNoNode && g.isMapping(state) ? state : kNoNode;
 }
 
-class Walker {
+struct Child {
+    PathPart part;
+    NodeId node;
+    bool inModule = false;
+    bool buffer = false;
+};
+
+class Walker : private ContainerWalk<Child> {
   public:
     Walker(const ValueGraph& graph, uint64_t budget)
         : g_(graph), budget_(budget), textBudget_(16 * budget), holds_(graph.size(), Holds::unknown) {}
 
     Result<Found> run(NodeId root) {
-        SHARDSCOPE_TRY(enter(root));
-        while (!frames_.empty()) {
-            Frame& frame = frames_.back();
-            if (frame.next == frame.children.size()) {
-                onPath_.erase(frame.node);
-                frames_.pop_back();
-                if (!path_.empty()) path_.pop_back();
-                continue;
-            }
-            Child& child = frame.children[frame.next++];
-            path_.push_back(std::move(child.part));
-            const size_t depth = frames_.size();
-            SHARDSCOPE_TRY(enter(child.node, child.inModule, child.buffer));
-            if (frames_.size() == depth) path_.pop_back();
-        }
+        SHARDSCOPE_TRY(walkFrom(
+            {{}, root}, [&](const Child& child) { return enter(child.node, child.inModule, child.buffer); }));
         return std::move(found_);
     }
 
   private:
-    struct Child {
-        PathPart part;
-        NodeId node;
-        bool inModule = false;
-        bool buffer = false;
-    };
-    struct Frame {
-        NodeId node;
-        std::vector<Child> children;
-        size_t next = 0;
-    };
     enum class Holds : uint8_t { unknown, visiting, no, yes };
 
     Status spend(uint64_t steps) {
@@ -86,13 +71,11 @@ class Walker {
     // Takes a leaf, or opens a container whose children come next.
     Status enter(NodeId node, bool inModule = false, bool buffer = false) {
         SHARDSCOPE_TRY(spend(1));
-        pathBytes_ = 0;
-        for (const PathPart& part : path_)
-            pathBytes_ += part.text.size() + 8;
+        pathBytes_ = pathBytes();
         SHARDSCOPE_TRY(spendText(pathBytes_));
         if (isTensorLike(g_, node)) return tensor(node, buffer);
         std::vector<Child> children;
-        if (onPath_.contains(node)) {
+        if (isOpen(node)) {
             // A container inside itself is shown, once, as an object.
             addObject(node);
             return {};
@@ -118,8 +101,7 @@ class Walker {
         SHARDSCOPE_TRY(spend(children.size()));
         for (const Child& child : children)
             SHARDSCOPE_TRY(spendText(child.part.text.size()));
-        onPath_.insert(node);
-        frames_.push_back({node, std::move(children)});
+        open(node, std::move(children));
         return {};
     }
 
@@ -313,9 +295,6 @@ class Walker {
     uint64_t textBudget_;
     uint64_t pathBytes_ = 0;  // of the path that is being entered
     std::vector<Holds> holds_;
-    std::vector<Frame> frames_;
-    std::unordered_set<NodeId> onPath_;
-    Path path_;
     Found found_;
 };
 

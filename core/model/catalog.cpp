@@ -268,7 +268,10 @@ Status CatalogBuilder::addChunk(const Chunk& chunk) {
     c.files_.push_back(chunk.file);
     c.offsets_.push_back(chunk.offset);
     c.lengths_.push_back(chunk.length);
-    if (chunk.flat && c.flats_.empty()) c.flats_.resize(c.files_.size() - 1, FlatRange{-1, -1});
+    if (chunk.flat && c.flats_.empty()) {
+        c.flats_.reserve(c.files_.capacity());
+        c.flats_.resize(c.files_.size() - 1, FlatRange{-1, -1});
+    }
     if (chunk.flat || !c.flats_.empty()) c.flats_.push_back(chunk.flat.value_or(FlatRange{-1, -1}));
     c.firstChunk_[t + 1] = static_cast<ChunkId>(c.files_.size());
     return {};

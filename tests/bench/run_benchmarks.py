@@ -137,6 +137,109 @@ print(json.dumps(out))
         row("  the same with a hole in each, every box listed", "%.3f s" % ours[name + "_with_gaps"], "(gives a volume)", "", "")
 
 
+# ------------------------------------------------------------------ Paddle
+def paddle_python():
+    return os.path.join(os.environ.get("SHARDSCOPE_PEERS", os.path.join(TOP, "build/peers")), "paddle-new/bin/python")
+
+
+def processor(words):
+    """processor seconds (user and system) of one process, and its output"""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds, rss, out = child(words, stderr=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, rss, out, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def bench_paddle_metadata(work):
+    path = os.path.join(work, "paddle-metadata")
+    if not os.path.exists(os.path.join(path, "0.metadata")):
+        subprocess.run([paddle_python(), os.path.join(HERE, "make_paddle_metadata.py"), path], check=True, stderr=subprocess.DEVNULL)
+    size = warm(os.path.join(path, "0.metadata"))
+    runs = [processor([BIN + "/shardscope", "info", path, "--json"]) for _ in range(5)]
+    code = """
+import resource, sys, time, paddle
+before = resource.getrusage(resource.RUSAGE_SELF)
+start = time.monotonic()
+metadata = paddle.load(sys.argv[1] + '/0.metadata')
+after = resource.getrusage(resource.RUSAGE_SELF)
+print(time.monotonic() - start, (after.ru_maxrss - before.ru_maxrss) * 1024, len(metadata.storage_metadata),
+      after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+"""
+    peer_seconds, peer_rss, chunks, peer_processor = map(float, child([paddle_python(), "-c", code, path], stderr=subprocess.DEVNULL)[2].split())
+    runs += [processor([BIN + "/shardscope", "info", path, "--json"]) for _ in range(5)]
+    seconds, rss = min(r[0] for r in runs), max(r[1] for r in runs)
+    spent = min(r[3] for r in runs)
+    row("open Paddle metadata, %d chunks, %s: time" % (chunks, mib(size)), "%.3f s" % seconds, "paddle.load %.2f s" % peer_seconds,
+        "%.0fx" % (peer_seconds / seconds), ">= 40x")
+    row("  processor time", "%.3f s" % spent, "%.2f s" % peer_processor, "%.0fx" % (peer_processor / spent), "")
+    # Of a chunk: box, rank, file, offset, length, flat range.
+    columns = chunks * (4 * 8 + 4 + 4 + 8 + 8 + 16)
+    row("  memory (whole process), against the chunk columns", mib(rss), mib(peer_rss), "%.1f x %s" % (rss / columns, mib(columns)), "<= 4 x")
+
+
+def bench_paddle(work, size):
+    whole = os.path.join(work, "whole.safetensors")
+    python("""
+import sys, torch
+from safetensors.torch import save_file
+n = int(float(sys.argv[2]) * 2**30 / 4)
+save_file({'layers.%d.weight' % i: torch.randn(n // 16 // 4096, 4096) for i in range(16)}, sys.argv[1])
+""", whole, str(size))
+    source = os.path.join(work, "paddle")
+    convert(whole, source, "--to", "paddle", "--mesh", "dp=4,tp=2", "--shard", "*:dp=0,tp=1", "--verify", "none")
+    os.unlink(whole)
+    code = """
+import sys, time, resource, paddle, paddle.distributed as dist
+paddle.set_device('cpu')
+import json
+state = {name: paddle.zeros(shape, 'float32') for name, shape in json.loads(sys.argv[3]).items()}
+start = time.monotonic()
+dist.load_state_dict(state, sys.argv[1])
+paddle.save(state, sys.argv[2] + '/model.pdparams')
+print(time.monotonic() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+    shapes = json.dumps({t["name"]: t["shape"] for t in json.loads(child([BIN + "/shardscope", "ls", source, "--json"])[2])["tensors"]})
+    times, peers = [], []
+    for _ in range(3):
+        place = os.path.join(work, "peer")
+        shutil.rmtree(place, ignore_errors=True)
+        os.mkdir(place)
+        warm(source)
+        peers.append(list(map(float, child([paddle_python(), "-c", code, source, place, shapes], stderr=subprocess.DEVNULL)[2].split()[-2:])))
+        shutil.rmtree(place)
+        warm(source)
+        times.append(convert(source, os.path.join(work, "out"), "--to", "safetensors", "--verify", "none"))
+        shutil.rmtree(os.path.join(work, "out"))
+    seconds, peer_seconds = statistics.median(t[0] for t in times), statistics.median(p[0] for p in peers)
+    row("Paddle (4 x 2 ranks) to one checkpoint, %g GiB, warm" % size, "%.2f s" % seconds, "load_state_dict + paddle.save %.2f s" % peer_seconds,
+        "%.1fx" % (peer_seconds / seconds), ">= 5x")
+    row("  memory", mib(max(t[1] for t in times)), mib(max(p[1] for p in peers)), "", "<= 512 MiB")
+    shutil.rmtree(source)
+
+
+def bench_flat(work, size):
+    source = os.path.join(work, "olmo-local")
+    if not os.path.exists(os.path.join(source, "config.yaml")):
+        subprocess.run([sys.executable, os.path.join(HERE, "make_olmo_local.py"), source, str(size)], check=True)
+    files = sorted(os.path.join(source, "model", f) for f in os.listdir(os.path.join(source, "model")))
+    target, probe = os.path.join(work, "out"), os.path.join(work, "probe")
+    times, probes = [], []
+    for _ in range(5):
+        warm(source)
+        times.append(convert(source, target, "--to", "dcp", "--mesh", "dp=4", "--shard", "*:dp=0", "--weights-only", "--verify", "none"))
+        shutil.rmtree(target)
+        warm(source)
+        probes.append(json.loads(child([BIN + "/io_probe", *files, probe])[2])["seconds"])
+        os.unlink(probe)
+    seconds, probe_seconds = statistics.median(t[0] for t in times), statistics.median(probes)
+    report = times[-1][2]
+    row("flat ranges (OLMo local, 8 ranks) to boxes (DCP, 4 ranks), %g GiB, warm" % size, "%.2f s" % seconds, "probe of the same bytes %.2f s" % probe_seconds,
+        "%.2f" % (probe_seconds / seconds), ">= 0.85")
+    io = report["system_io"]
+    row("  bytes read / needed; memory", "%.4f" % (io.get("rchar", report["bytes_read"]) / report["plan"]["bytes_read"]), "", mib(max(t[1] for t in times)), "<= 1.01")
+    shutil.rmtree(source)
+
+
 # ------------------------------------------------------------------ conversion
 def convert(source, target, *words):
     shutil.rmtree(target, ignore_errors=True)
@@ -332,7 +435,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values")
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -349,7 +452,13 @@ def main():
         bench_merge(options.work, options.size)
     if "values" in only:
         bench_values(options.work, options.size)
-    if len(only) == 6:
+    if "paddle-metadata" in only:
+        bench_paddle_metadata(options.work)
+    if "paddle" in only:
+        bench_paddle(options.work, 2)
+    if "flat" in only:
+        bench_flat(options.work, 2)
+    if len(only) == 9:
         write_document(options.size)
     if not options.keep:
         shutil.rmtree(options.work)

@@ -1,6 +1,7 @@
 // Conversions as a user runs them: between all formats and shardings, compared by digest; refusals; resume
 // and overwrite.
 #include <QDir>
+#include <QDirIterator>
 #include <QFile>
 #include <QTemporaryDir>
 #include <QTest>
@@ -189,6 +190,79 @@ class ConvertCliTest : public QObject {
         QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
         const Outcome show = runShardscope({"show", target, "model.w", "--values", "--json"});
         COMPARE_JSON(show.json()["values"]["nan"], json(8));
+    }
+
+    // A gap that a restore would leave is told by coverage, a NaN that was trained is a value like any other:
+    // OLMo's own check sees no difference.
+    void restoreGapsAndTrainedNaNs() {
+        QTemporaryDir directory;
+        const auto copyTo = [&](const QString& place) {
+            const QString from = genuine("olmo", "local_w2");
+            QDirIterator files(from, QDir::Files, QDirIterator::Subdirectories);
+            while (files.hasNext()) {
+                const QString to = place + files.next().mid(from.size());
+                QDir().mkpath(QFileInfo(to).path());
+                QVERIFY(QFile::copy(files.filePath(), to));
+                QFile::setPermissions(to, QFileDevice::ReadOwner | QFileDevice::WriteOwner);
+            }
+        };
+        const auto rulesOf = [](const QString& path) {
+            std::set<std::string> rules;
+            const json report = runShardscope({"validate", path, "--level", "values", "--json"}).json();
+            for (const json& finding : report["findings"])
+                rules.insert(finding["rule"]);
+            return rules;
+        };
+        const QString whole = directory.filePath("whole"), gap = directory.filePath("gap"),
+                      trained = directory.filePath("trained");
+        for (const QString& place : {whole, gap, trained})
+            copyTo(place);
+        const auto sane = rulesOf(whole);
+        QVERIFY(!sane.contains("coverage.gap") && !sane.contains("value.nan") &&
+                !sane.contains("value.fill"));
+
+        // Rank 1 is gone: a gap, and no NaN anywhere.
+        QVERIFY(QFile::remove(gap + "/model/rank1.pt"));
+        const auto gaps = rulesOf(gap);
+        QVERIFY(gaps.contains("coverage.gap") && !gaps.contains("value.nan") && !gaps.contains("value.fill"));
+        const QStringList words{"--to", "safetensors", "--weights-only", "--json"};
+        const QString target = directory.filePath("filled");
+        const Outcome refused = runShardscope(QStringList{"convert", gap, target} + words);
+        QVERIFY2(refused.exitCode == 3 || refused.exitCode == 5, (refused.out + refused.err).c_str());
+        QVERIFY(!QFileInfo::exists(target));
+
+        // Some of the first rank's values are NaN: values, and no gap.
+        const json tensors = runShardscope({"ls", trained, "--chunks", "--json"}).json()["tensors"];
+        QFile file(trained + "/model/rank0.pt");
+        QVERIFY(file.open(QIODevice::ReadWrite));
+        QByteArray bytes = file.readAll();
+        const json digest = digests(trained);
+        qint64 at = -1;
+        for (const json& tensor : tensors) {
+            const json& chunk = tensor["chunks"][0];
+            if (chunk["file"] == "model/rank0.pt" && tensor["dtype"] == "float32" && chunk["length"] > 16)
+                at = chunk["offset"].get<qint64>();
+        }
+        QVERIFY(at >= 0);
+        QVERIFY(file.seek(at + 4) && file.write(QByteArray::fromHex("0000c07f")) == 4);
+        file.close();
+        const auto nans = rulesOf(trained);
+        QVERIFY(nans.contains("value.nan"));
+        QVERIFY(!nans.contains("coverage.gap") && !nans.contains("value.fill"));
+        const QString kept = directory.filePath("kept");
+        const Outcome done = runShardscope(QStringList{"convert", trained, kept} + words);
+        QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+
+        // Filled as asked, what no rank held is all NaN: said to be a fill where nothing else is in a chunk.
+        QVERIFY(QFile::remove(gap + "/metadata.yaml"));
+        QFile one(gap + "/metadata.yaml");
+        QVERIFY(one.open(QIODevice::WriteOnly) && one.write("world_size: 1\n") > 0);
+        one.close();
+        const Outcome filled =
+            runShardscope(QStringList{"convert", gap, target, "--fill-gaps", "nan"} + words);
+        QVERIFY2(filled.exitCode == 0, (filled.out + filled.err).c_str());
+        const auto after = rulesOf(target);
+        QVERIFY(after.contains("value.nan") && !after.contains("coverage.gap"));
     }
 
     void selectionRenamingAndCasts() {

@@ -9,8 +9,8 @@
 
 #include "encoding/safetensors_index.h"
 #include "formats/colossalai/names.h"
+#include "formats/colossalai/opener.h"
 #include "formats/colossalai/readers.h"
-#include "formats/tensor_files.h"
 
 namespace shardscope::colossalai {
 
@@ -28,13 +28,10 @@ std::optional<int64_t> wholeNumber(std::string_view text) {
     return value;
 }
 
-class Opener {
+class GatheredOpener : private Opener {
   public:
-    Opener(const Source& source, const OpenOptions& options)
-        : source_(source),
-          options_(options),
-          files_(std::make_unique<TensorFiles>(source, options)),
-          builder_("colossalai", "gathered", "ColossalAI") {}
+    GatheredOpener(const Source& source, const OpenOptions& options)
+        : Opener(source, options, "gathered", "ColossalAI") {}
 
     Result<std::unique_ptr<Reader>> open() {
         std::vector<std::string> indexes, wholes;
@@ -69,17 +66,12 @@ class Opener {
         if (files_->size() == 0 && indexes.empty())
             return unsupported("holds no index of ColossalAI's").inFile(source_.display);
         noteFiles();
+        noteUnreferenced();
         builder_.setRankCount(1);
-        return makePartReader(std::move(builder_).finish(), std::move(files_), std::move(parts_));
+        return finish();
     }
 
   private:
-    void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
-              std::string_view tensor = {}) {
-        builder_.addNote({std::string(rule), severity, std::move(message), std::string(file),
-                          std::string(tensor), std::nullopt});
-    }
-
     // One index of a model and one of an optimizer.
     Status pickIndexes(std::vector<std::string>& indexes) {
         std::vector<std::string> model, optimizer;
@@ -127,14 +119,7 @@ class Opener {
     Status readIndex(const std::string& name) {
         SHARDSCOPE_TRY(options_.stop.poll());
         SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(name));
-        if (file->size() > options_.limits.indexJson) {
-            return makeError(ErrorCode::limit,
-                             fmt::format("an index of {} bytes is longer than the {} that are read",
-                                         file->size(), options_.limits.indexJson))
-                .inFile(file->path());
-        }
-        std::string json(file->size(), '\0');
-        SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(json))));
+        SHARDSCOPE_ASSIGN(const std::string json, readJson(*file, "an index"));
         auto parsed = safetensors::parseIndex(json);
         if (!parsed.ok()) return std::move(parsed).error().inFile(file->path());
         FileInfo info;
@@ -405,14 +390,7 @@ class Opener {
         return {};
     }
 
-    void noteFiles() {
-        std::set<std::string> seen;
-        for (uint32_t f = 0; f < files_->size(); ++f) {
-            for (const Note& n : (*files_)[f].notes) {
-                if (n.severity == Severity::info && !seen.insert(n.rule + n.message).second) continue;
-                builder_.addNote(n);
-            }
-        }
+    void noteUnreferenced() {
         if (!source_.entry.empty()) return;
         for (const DirectoryEntry& entry : source_.entries) {
             if (entry.kind != DirectoryEntry::Kind::file || byName_.contains(entry.name) ||
@@ -426,11 +404,6 @@ class Opener {
         }
     }
 
-    const Source& source_;
-    const OpenOptions& options_;
-    std::unique_ptr<TensorFiles> files_;
-    CatalogBuilder builder_;
-    std::vector<StoredPart> parts_;
     std::map<std::string, uint32_t> byName_;  // files, kNone = missing
     std::set<std::string> ids_;               // of parameters whose states were found
     bool hasModel_ = false, hasOptimizer_ = false, notedPickled_ = false;
@@ -439,7 +412,7 @@ class Opener {
 }  // namespace
 
 Result<std::unique_ptr<Reader>> openGathered(const Source& source, const OpenOptions& options) {
-    return Opener(source, options).open();
+    return GatheredOpener(source, options).open();
 }
 
 }  // namespace shardscope::colossalai

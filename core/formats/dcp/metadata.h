@@ -13,30 +13,12 @@
 
 #include "base/result.h"
 #include "base/stop.h"
+#include "encoding/text_table.h"
 #include "formats/format.h"
 #include "model/dtype.h"
 #include "model/region.h"
 
 namespace shardscope::dcp {
-
-using TextId = uint32_t;
-
-// Distinct strings, numbered in order of appearance.
-class TextTable {
-  public:
-    TextTable();
-    TextId intern(std::string_view text);
-    std::string_view operator[](TextId id) const {
-        return std::string_view(bytes_).substr(ends_[id], ends_[id + 1] - ends_[id]);
-    }
-    size_t size() const { return ends_.size() - 1; }
-
-  private:
-    void grow();
-    std::string bytes_;
-    std::vector<uint64_t> ends_;   // ends_[0] = 0
-    std::vector<uint32_t> slots_;  // open addressing, id + 1
-};
 
 // A stretch of Metadata::dims.
 struct DimsRef {

@@ -3,7 +3,6 @@
 // Anything unexpected, and nothing happens: the ordinary opcodes are then walked one by one, with the same
 // result.
 #include <algorithm>
-#include <cstring>
 
 #include "formats/dcp/metadata_machine.h"
 
@@ -14,51 +13,7 @@ namespace {
 constexpr size_t kMostRunRows = 4096;
 constexpr uint64_t kNotMemoized = UINT64_MAX;
 
-inline bool takeInteger(const uint8_t*& p, int64_t& out) {
-    switch (Op(*p)) {
-        case Op::binInt1:
-            out = p[1];
-            p += 2;
-            return true;
-        case Op::binInt2:
-            out = load16(p + 1);
-            p += 3;
-            return true;
-        case Op::binInt:
-            out = static_cast<int32_t>(load32(p + 1));
-            p += 5;
-            return true;
-        case Op::long1: {
-            const unsigned size = p[1];
-            if (size == 0 || size > 8) return false;
-            const unsigned shift = 64 - 8 * size;
-            out = static_cast<int64_t>(load64(p + 2) << shift) >> shift;
-            p += 2 + size;
-            return true;
-        }
-        default:
-            return false;
-    }
-}
-
 }  // namespace
-
-bool MoldStretch::set(const uint8_t* from, const uint8_t* end) {
-    const auto count = static_cast<size_t>(end - from);
-    if (count > kWords * 8) return false;
-    std::array<uint8_t, kWords * 8> held{}, wanted{};
-    std::memcpy(held.data(), from, count);
-    std::memset(wanted.data(), 0xff, count);
-    for (unsigned i = 0; i < puts; ++i)
-        std::memset(wanted.data() + putAt[i], 0, 4);
-    for (size_t i = 0; i < kWords; ++i) {
-        mask[i] = load64(wanted.data() + 8 * i);
-        bytes[i] = load64(held.data() + 8 * i) & mask[i];
-    }
-    length = static_cast<uint8_t>(count);
-    words = static_cast<uint8_t>((count + 7) / 8);
-    return true;
-}
 
 // Follows the opcodes of one object one by one, and takes its mold.
 struct MetadataMachine::Follower {
@@ -67,7 +22,7 @@ struct MetadataMachine::Follower {
     uint64_t memo;  // index that the next MEMOIZE takes
     TakenObject& taken;
     Mold mold{};
-    MoldStretch stretch{};  // that begins at `from`
+    SizeStretch stretch{};  // that begins at `from`
     const uint8_t* from;
     bool repeats = true;  // whether the mold may fit other objects
 
@@ -75,7 +30,7 @@ struct MetadataMachine::Follower {
         : machine(owner), p(start), memo(owner.counter_.count()), taken(into), from(start) {}
 
     // --- the mold
-    void closeStretch(MoldStretch& as, const uint8_t* end) {
+    void closeStretch(SizeStretch& as, const uint8_t* end) {
         repeats = repeats && stretch.set(from, end);
         as = stretch;
         mold.memos = static_cast<uint16_t>(mold.memos + stretch.memos);
@@ -185,7 +140,7 @@ struct MetadataMachine::Follower {
         }
         if (!spelt(machine, p, taken.text)) return false;
         // Its memo entry belongs to the operand, not to a stretch.
-        const MoldStretch open = stretch;
+        const SizeStretch open = stretch;
         const bool repeated = repeats;
         if (!memoizedAs(taken.textMemo)) return false;
         stretch = open;
@@ -282,9 +237,9 @@ bool MetadataMachine::takeMolded(const Mold& mold, const uint8_t*& from, uint64_
     const uint64_t firstMemo = memo;
     uint64_t index = firstMemo;
     uint64_t kept = 0;  // entries that may be handed out later, by their distance from the first
-    const auto pass = [&](const MoldStretch& stretch) {
+    const auto pass = [&](const SizeStretch& stretch) {
         if (!stretch.matches(p, index)) return false;
-        if (stretch.size != MoldStretch::kNoSize) {
+        if (stretch.size != SizeStretch::kNoSize) {
             taken.sizes[stretch.sizeSlot].memo = index + stretch.size;
             kept |= uint64_t{1} << (index + stretch.size - firstMemo);
         }

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "formats/dcp/memo_use.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/metadata_mold.h"
-#include "formats/dcp/pickle_window.h"
 
 namespace shardscope::dcp {
 

@@ -1,42 +1,20 @@
-// What repeats from one object of a `.metadata` to the next: its opcodes are the same bytes but for a few
-// operands. A mold is taken of one object and laid over the following ones.
+// The molds of the objects that repeat in a `.metadata`.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include "encoding/pickle_mold.h"
 #include "formats/dcp/metadata.h"
-#include "formats/dcp/pickle_window.h"
 
 namespace shardscope::dcp {
 
-// Opcodes that are repeated byte for byte; only the indices of their PUTs count on.
-struct MoldStretch {
-    static constexpr size_t kWords = 6;
-    static constexpr size_t kMostPuts = 8;
+// A stretch of opcodes, at the end of which a torch.Size may be finished.
+struct SizeStretch : MoldStretch {
     static constexpr uint8_t kNoSize = 0xff;
-
-    std::array<uint64_t, kWords> bytes{}, mask{};
-    std::array<uint8_t, kMostPuts> putAt{};  // where the operands of its LONG_BINPUTs stand
-    uint8_t puts = 0;
-    uint8_t memos = 0;  // memo entries that it makes
-    uint8_t length = 0;
-    uint8_t words = 0;
     uint8_t size = kNoSize;  // which of its memo entries is a finished torch.Size,
     uint8_t sizeSlot = 0;    // and which one
-
-    // Takes over the bytes; false when it is too long.
-    bool set(const uint8_t* from, const uint8_t* end);
-    // Whether `p` goes on like this where `memo` is the next free index. Reads up to 48 bytes.
-    bool matches(const uint8_t* p, uint64_t memo) const {
-        uint64_t differs = 0;
-        for (unsigned i = 0; i < words; ++i)
-            differs |= (load64(p + 8 * i) ^ bytes[i]) & mask[i];
-        for (unsigned i = 0; i < puts; ++i)
-            differs |= load32(p + putAt[i]) ^ (memo + i);
-        return differs == 0;
-    }
 };
 
 // The attributes of an object, as its opcodes give them.
@@ -64,7 +42,7 @@ struct Mold {
     static constexpr size_t kMostParts = 4;
     enum class Operand : uint8_t { text, number, size, fetchedSize };
     struct Part {
-        MoldStretch before;
+        SizeStretch before;
         Operand operand = Operand::number;
         uint8_t slot = 0;
         uint8_t rank = 0;
@@ -73,7 +51,7 @@ struct Mold {
         mutable TextId lastText = 0;
     };
     std::array<Part, kMostParts> parts;
-    MoldStretch after;
+    SizeStretch after;
     uint8_t count = 0;
     uint8_t has = 0;
     uint16_t memos = 0;  // of all stretches

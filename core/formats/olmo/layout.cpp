@@ -23,27 +23,13 @@ struct Place {
     Path path;  // inside the file
 };
 
-// Where an entry goes: what lies under "optim" or "train" to the file of that name, the rest to the model's.
-// `bareOptimizer`: an optimizer's state dict is the root.
-Place placeOf(Path path, std::string_view name, bool bareOptimizer) {
+// Where an entry goes, so that it is read under its name again: what lies under "optim" or "train" to the
+// file of that name, the rest to the model's.
+Place placeOf(Path path, std::string_view name) {
     if (path.empty()) path = {keyPart(name)};
-    const std::string first = path[0].toString();
-    const bool deep = path.size() > 1;
-    if (deep && (first == "optim" || first == "optimizer"))
-        return {kOptim, Path(path.begin() + 1, path.end())};
-    if (deep && (first == "train" || first == "trainer")) return {kTrain, Path(path.begin() + 1, path.end())};
-    if (deep && first == "model") return {kModel, Path(path.begin() + 1, path.end())};
-    if (bareOptimizer && (first == "state" || first == "param_groups")) return {kOptim, path};
+    if (path.size() > 1 && path[0] == keyPart("optim")) return {kOptim, Path(path.begin() + 1, path.end())};
+    if (path.size() > 1 && path[0] == keyPart("train")) return {kTrain, Path(path.begin() + 1, path.end())};
     return {kModel, path};
-}
-
-bool hasBareOptimizer(const Catalog& wanted) {
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        if (wanted.role(t) != Role::optimizer) continue;
-        const Path path = wanted.path(t);
-        if (path.size() > 1 && path[0].toString() == "state") return true;
-    }
-    return false;
 }
 
 // As OLMo pickles it; values that are no plain data in protocol 2, which reads the same.
@@ -71,7 +57,6 @@ class Layout final : public TargetLayout {
     Status make() {
         chunkFile.assign(wanted_.chunkCount(), 0);
         chunkOffset.assign(wanted_.chunkCount(), 0);
-        const bool bare = hasBareOptimizer(wanted_);
         std::vector<Content> contents(3);
         for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
             if (const TensorId kept = wanted_.aliasOf(t); kept != kNone) {
@@ -85,7 +70,7 @@ class Layout final : public TargetLayout {
                 wanted_.chunk(t, wanted_.firstChunk(t)).flat)
                 return makeError(ErrorCode::impossible, "OLMo's files hold whole tensors")
                     .ofTensor(wanted_.name(t));
-            const Place place = placeOf(wanted_.path(t), wanted_.name(t), bare);
+            const Place place = placeOf(wanted_.path(t), wanted_.name(t));
             SHARDSCOPE_ASSIGN(std::string key, encodeKey(place.path, false));
             Content& content = contents[place.file];
             content.chunks.push_back(wanted_.firstChunk(t));
@@ -96,7 +81,7 @@ class Layout final : public TargetLayout {
             auto bytes = pickled(object.value);
             if (!bytes.ok())
                 return makeError(ErrorCode::impossible, bytes.error().message).ofTensor(object.name);
-            const Place place = placeOf(object.path, object.name, bare);
+            const Place place = placeOf(object.path, object.name);
             SHARDSCOPE_ASSIGN(std::string key, encodeKey(place.path, true));
             Content& content = contents[place.file];
             content.chunks.push_back(kNone);

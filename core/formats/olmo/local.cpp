@@ -164,6 +164,10 @@ class Opener {
         const auto sizes = sequence(*shapes.graph, shapes.node);
         if (names.size() != sizes.size())
             return wrong(fmt::format("{} names and {} shapes are recorded", names.size(), sizes.size()));
+        const Value numels = valueOf(handle + "flat_param._numels");
+        const auto counts = numels ? sequence(*numels.graph, numels.node) : std::span<const NodeId>();
+        if (numels && counts.size() != names.size())
+            return wrong(fmt::format("{} names and {} sizes are recorded", names.size(), counts.size()));
         std::vector<Stretch> stretches(names.size());
         const std::string problem = findStretches(valueOf, handle, stretches);
         if (!problem.empty()) return wrong(problem);
@@ -171,6 +175,11 @@ class Opener {
             if (g.kind(names[i]) != ValueKind::text) return wrong("the name of a parameter is no text");
             const auto shape = asDims(*shapes.graph, sizes[i], "the shape of a parameter");
             if (!shape.ok()) return wrong(shape.error().message);
+            int64_t elements = 0;
+            if (numels && (numels.graph->kind(counts[i]) != ValueKind::integer ||
+                           !checkedProduct(*shape, elements) || numels.graph->integer(counts[i]) != elements))
+                return wrong(fmt::format("the size of '{}' is not that of its shape {}", g.text(names[i]),
+                                         formatDims(*shape)));
             std::string name = prefix;
             const std::string fqn = withoutWrapper(g.text(names[i]));
             name += (prefix.empty() || fqn.empty() ? "" : ".") + fqn;

@@ -1,7 +1,7 @@
 #include "formats/paddle_dist/dist_catalog.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -13,14 +13,20 @@ namespace {
 
 constexpr size_t kMaxNotes = 100;  // of one kind
 
-std::string bytesOf(DimSpan dims) {
-    return {reinterpret_cast<const char*>(dims.data()), dims.size() * sizeof(int64_t)};
+// Of a few dimensions, for which a call takes longer than the comparison.
+inline bool same(DimSpan a, DimSpan b) {
+    if (a.size() != b.size()) return false;
+    for (size_t k = 0; k < a.size(); ++k) {
+        if (a[k] != b[k]) return false;
+    }
+    return true;
 }
 
-const DirectoryEntry* entryOf(const Source& source, std::string_view name) {
-    const auto it = std::find_if(source.entries.begin(), source.entries.end(),
-                                 [&](const DirectoryEntry& e) { return e.name == name; });
-    return it == source.entries.end() ? nullptr : &*it;
+uint64_t hashOf(DimSpan dims) {
+    uint64_t hash = dims.size();
+    for (const int64_t value : dims)
+        hash = (hash ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15;
+    return hash ^ hash >> 32;
 }
 
 class Builder {
@@ -33,9 +39,17 @@ class Builder {
 
     Result<DistParts> run() {
         parts_.generation = m_.generation;
-        for (const TensorRows& tensor : m_.tensors) {
-            for (const ShardRow& row : tensor.rows)
-                parts_.shapesGiven = parts_.shapesGiven || row.global;
+        size_t dims = 0;
+        for (const ShardRow& row : m_.rows) {
+            parts_.shapesGiven = parts_.shapesGiven || row.global;
+            dims += 2U * row.shape.rank;
+        }
+        builder_.reserve(m_.tensors.size(), m_.rows.size(), dims);
+        dtypes_.resize(m_.dtypes.size());
+        for (size_t i = 0; i < m_.dtypes.size(); ++i) {
+            std::string_view text = m_.dtypes[i];
+            if (text.starts_with("paddle.")) text.remove_prefix(7);
+            dtypes_[i] = dtypeFromName(text);
         }
         prepareFiles();
         for (Note& note : input_.notes)
@@ -75,6 +89,9 @@ class Builder {
         about.size = input_.metadataSize;
         about.metadata = true;
         builder_.addFile(std::move(about));
+        std::unordered_map<std::string_view, const DirectoryEntry*> entries;
+        for (const DirectoryEntry& entry : input_.source.entries)
+            entries.emplace(entry.name, &entry);
         for (const std::string& path : m_.files) {
             FileInfo info;
             info.path = path;
@@ -88,9 +105,10 @@ class Builder {
                                   metadataName_,
                                   {},
                                   std::nullopt});
-            } else if (const DirectoryEntry* entry = entryOf(input_.source, path)) {
-                info.size = entry->size;
-                if (entry->kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
+            } else if (const auto entry = entries.find(path); entry != entries.end()) {
+                info.size = entry->second->size;
+                if (entry->second->kind != DirectoryEntry::Kind::file)
+                    info.state = FileInfo::State::wrongKind;
             } else if (auto stat = input_.source.directory->stat(path); stat.ok()) {
                 info.size = stat->size;
                 if (stat->kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
@@ -103,79 +121,76 @@ class Builder {
         }
     }
 
-    // The entries of storage_metadata by tensor, in their order.
+    // The entries of storage_metadata that are in no row yet, by tensor, in their order.
     void groupStored() {
         storedUsed_.assign(m_.stored.size(), false);
-        for (const StoredRow& row : m_.stored)
-            anyReplicas_ = anyReplicas_ || row.replica != 0;
         firstStored_.assign(m_.tensors.size() + 1, 0);
         for (const StoredRow& row : m_.stored) {
-            if (row.tensor != kNone) ++firstStored_[row.tensor + 1];
+            if (m_.hasTensor(row)) ++firstStored_[row.key + 1];
         }
         for (size_t t = 0; t < m_.tensors.size(); ++t)
             firstStored_[t + 1] += firstStored_[t];
         storedOrder_.resize(firstStored_.back());
         std::vector<uint32_t> next(firstStored_.begin(), firstStored_.end() - 1);
         for (uint32_t i = 0; i < m_.stored.size(); ++i) {
-            if (m_.stored[i].tensor != kNone) storedOrder_[next[m_.stored[i].tensor]++] = i;
+            if (m_.hasTensor(m_.stored[i])) storedOrder_[next[m_.stored[i].key]++] = i;
         }
     }
 
     bool belongs(const StoredRow& stored, const ShardRow& row) const {
-        if (stored.flat != row.flat || (row.flat && !(stored.range == row.range))) return false;
-        if (!std::ranges::equal(m_.dimsOf(stored.offset), m_.dimsOf(row.offset))) return false;
-        return !stored.shape || std::ranges::equal(m_.dimsOf(*stored.shape), m_.dimsOf(row.shape));
+        if (stored.range.given != row.range.given) return false;
+        if (row.range && !(m_.rangeOf(stored.range) == m_.rangeOf(row.range))) return false;
+        if (!same(m_.dimsOf(stored.offset), m_.dimsOf(row.offset))) return false;
+        return !stored.shape || same(m_.dimsOf(stored.shape), m_.dimsOf(row.shape));
+    }
+    // Of what entries and pieces have in common.
+    uint64_t placeHash(DimsAt offset, DimsAt range) const {
+        return hashOf(m_.dimsOf(offset)) + (range ? hashOf(m_.dimsOf(range)) : 0);
     }
 
-    // The entries for a piece, the main copy first. Both tables are as a rule in the same order, so the
-    // search begins where the last one ended.
-    const std::vector<uint32_t>& storedFor(uint32_t tensor, const ShardRow& row) {
+    // The files that hold a piece, the main copy first.
+    const std::vector<uint32_t>& filesOf(uint32_t tensor, const ShardRow& row) {
         found_.clear();
+        if (row.file != kNone) found_.push_back(row.file);
         const uint32_t begin = firstStored_[tensor], count = firstStored_[tensor + 1] - begin;
         if (count == 0) return found_;
-        if (cursorTensor_ != tensor) {
-            cursorTensor_ = tensor;
-            cursor_ = 0;
-            byOffset_.clear();
+        if (hashedTensor_ != tensor) {
+            // Chains of entries in their order.
+            hashedTensor_ = tensor;
+            byPlace_.assign(std::bit_ceil(size_t{count}), kNone);
+            nextAlike_.resize(count);
+            for (uint32_t k = count; k-- > 0;) {
+                const StoredRow& stored = m_.stored[storedOrder_[begin + k]];
+                uint32_t& head = byPlace_[placeHash(stored.offset, stored.range) & (byPlace_.size() - 1)];
+                nextAlike_[k] = head;
+                head = k;
+            }
         }
-        const auto look = [&](uint32_t k) {
+        copies_.clear();
+        if (row.file != kNone) copies_.emplace_back(row.replica, row.file);
+        for (uint32_t k = byPlace_[placeHash(row.offset, row.range) & (byPlace_.size() - 1)]; k != kNone;
+             k = nextAlike_[k]) {
             const uint32_t i = storedOrder_[begin + k];
-            if (!belongs(m_.stored[i], row)) return false;
-            found_.push_back(i);
+            if (!belongs(m_.stored[i], row)) continue;
+            copies_.emplace_back(m_.stored[i].replica, m_.stored[i].file);
             storedUsed_[i] = true;
-            return true;
-        };
-        cursor_ %= count;
-        uint32_t at = cursor_;
-        while (at < count && look(at))
-            ++at;
-        if (!found_.empty()) {
-            cursor_ = at;
-            // Replicas elsewhere are rare; entries that say which replica they are stand together or are few.
-            if (!anyReplicas_) return found_;
         }
-        // Elsewhere, by offset.
-        if (byOffset_.empty()) {
-            for (uint32_t k = 0; k < count; ++k)
-                byOffset_[bytesOf(m_.dimsOf(m_.stored[storedOrder_[begin + k]].offset))].push_back(k);
-        }
+        std::stable_sort(copies_.begin(), copies_.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
         found_.clear();
-        if (const auto place = byOffset_.find(bytesOf(m_.dimsOf(row.offset))); place != byOffset_.end()) {
-            for (const uint32_t k : place->second)
-                look(k);
-        }
-        std::stable_sort(found_.begin(), found_.end(),
-                         [&](uint32_t a, uint32_t b) { return m_.stored[a].replica < m_.stored[b].replica; });
+        for (const auto& [replica, file] : copies_)
+            found_.push_back(file);
         return found_;
     }
 
     // The tensor's shape: as its pieces say, else as far as they reach. Nullopt when they contradict each
     // other so much that there is none.
     std::optional<Dims> shapeOf(const TensorRows& tensor) {
-        const uint32_t rank = tensor.rows[0].shape.rank;
+        const std::span<const ShardRow> rows = m_.rowsOf(tensor);
+        const uint32_t rank = rows[0].shape.rank;
         Dims shape(rank, 0), exact(rank, -1);
         bool given = false;
-        for (const ShardRow& row : tensor.rows) {
+        for (const ShardRow& row : rows) {
             if (row.shape.rank != rank) {
                 addNote(badShapes_,
                         {"meta.inconsistent", Severity::error,
@@ -185,11 +200,11 @@ class Builder {
                 return std::nullopt;
             }
             if (!row.global) continue;
-            const DimSpan global = m_.dimsOf(*row.global);
+            const DimSpan global = m_.dimsOf(row.global);
             if (!given) {
                 shape.assign(global.begin(), global.end());
                 given = true;
-            } else if (!std::ranges::equal(global, shape)) {
+            } else if (!same(global, shape)) {
                 addNote(badShapes_, {"meta.inconsistent", Severity::error,
                                      fmt::format("one rank says that the tensor has the shape {}, another {}",
                                                  formatDims(shape), formatDims(global)),
@@ -203,7 +218,7 @@ class Builder {
                 size = std::max<int64_t>(size, 0);
             return shape;
         }
-        for (const ShardRow& row : tensor.rows) {
+        for (const ShardRow& row : rows) {
             const DimSpan offset = m_.dimsOf(row.offset);
             const DimSpan lengths = m_.dimsOf(row.shape);
             for (uint32_t k = 0; k < rank; ++k) {
@@ -222,7 +237,7 @@ class Builder {
 
     Status addTensor(uint32_t number, const FlatPath* path) {
         const TensorRows& tensor = m_.tensors[number];
-        if (tensor.rows.empty()) {
+        if (tensor.count == 0) {
             parts_.leftOut.insert(tensor.key);
             return {};
         }
@@ -242,7 +257,7 @@ class Builder {
         info.shape = *shape;
         info.role = roleOf(tensor.key);
         SHARDSCOPE_TRY(builder_.addTensor(info));
-        for (const ShardRow& row : tensor.rows)
+        for (const ShardRow& row : m_.rowsOf(tensor))
             SHARDSCOPE_TRY(addRow(number, info, row));
         return {};
     }
@@ -251,7 +266,8 @@ class Builder {
         const std::string& key = info.name;
         const DimSpan offset = m_.dimsOf(row.offset);
         const DimSpan claimed = m_.dimsOf(row.shape);
-        Dims lengths(claimed.begin(), claimed.end());
+        Dims& lengths = lengths_;
+        lengths.assign(claimed.begin(), claimed.end());
         bool empty = false, cut = false;
         for (size_t k = 0; k < lengths.size(); ++k) {
             if (offset[k] < 0) {
@@ -264,10 +280,10 @@ class Builder {
             empty = empty || lengths[k] <= 0;
         }
         if (empty && info.shape.size() > 0 && elementCount(info.shape) > 0) {
-            (void)storedFor(number, row);  // its entry is no orphan
+            (void)filesOf(number, row);  // its entry is no orphan
             return {};
         }
-        if (!row.global && !row.flat) {
+        if (!row.global && !row.range) {
             // Only where an empty last piece tells that the tensor ends earlier.
             for (size_t k = 0; k < lengths.size(); ++k) {
                 const int64_t most = info.shape[k] - offset[k];
@@ -281,18 +297,19 @@ class Builder {
         CatalogBuilder::Chunk chunk;
         chunk.offsets = offset;
         chunk.lengths = lengths;
-        if (row.flat) {
+        if (row.range) {
             int64_t count = 0;
-            if (!checkedProduct(lengths, count) || row.range.stop > count) {
+            const FlatRange range = m_.rangeOf(row.range);
+            if (!checkedProduct(lengths, count) || range.stop > count) {
                 addNote(badShapes_,
                         {"meta.inconsistent", Severity::error,
                          fmt::format(
                              "a flattened piece takes elements {} to {} of a box of shape {}; it is left out",
-                             row.range.start, row.range.stop, formatDims(lengths)),
+                             range.start, range.stop, formatDims(lengths)),
                          metadataName_, key, std::nullopt});
                 return {};
             }
-            chunk.flat = row.range;
+            chunk.flat = range;
         }
         int64_t elements = 0;
         if (!checkedProduct(lengths, elements))
@@ -300,8 +317,8 @@ class Builder {
                 .ofTensor(key);
         if (chunk.flat) elements = chunk.flat->stop - chunk.flat->start;
         chunk.length = dtypeByteCount(info.dtype, static_cast<uint64_t>(elements)).value_or(UINT64_MAX);
-        const std::vector<uint32_t>& rows = storedFor(number, row);
-        if (rows.empty() && elements > 0) {
+        const std::vector<uint32_t>& files = filesOf(number, row);
+        if (files.empty() && elements > 0) {
             addNote(missingRows_,
                     {"meta.inconsistent", Severity::error,
                      fmt::format("storage_metadata has no entry for the piece at {}: nobody knows which "
@@ -309,9 +326,9 @@ class Builder {
                                  formatDims(offset)),
                      metadataName_, key, std::nullopt});
         }
-        if (rows.empty()) return addChunk(chunk, claimed, cut);
-        for (const uint32_t i : rows) {
-            chunk.file = fileIds_[m_.stored[i].file];
+        if (files.empty()) return addChunk(chunk, claimed, cut);
+        for (const uint32_t file : files) {
+            chunk.file = fileIds_[file];
             chunk.rank = builder_.file(chunk.file).rank;
             SHARDSCOPE_TRY(addChunk(chunk, claimed, cut));
         }
@@ -327,16 +344,14 @@ class Builder {
     std::optional<DType> dtypeOf(uint32_t number) {
         const TensorRows& tensor = m_.tensors[number];
         std::optional<DType> dtype;
-        for (const ShardRow& row : tensor.rows) {
+        for (const ShardRow& row : m_.rowsOf(tensor)) {
             if (row.dtype == kNone) continue;
-            std::string_view text = m_.dtypes[row.dtype];
-            if (text.starts_with("paddle.")) text.remove_prefix(7);
-            const auto known = dtypeFromName(text);
+            const auto known = dtypes_[row.dtype];
             if (!known) {
-                addNote(unknownDtypes_,
-                        {"meta.inconsistent", Severity::warning,
-                         fmt::format("the dtype '{}' is not known; the tensor is left out", text),
-                         metadataName_, tensor.key, std::nullopt});
+                addNote(unknownDtypes_, {"meta.inconsistent", Severity::warning,
+                                         fmt::format("the dtype '{}' is not known; the tensor is left out",
+                                                     m_.dtypes[row.dtype]),
+                                         metadataName_, tensor.key, std::nullopt});
                 return std::nullopt;
             }
             if (dtype && *dtype != *known) {
@@ -350,10 +365,10 @@ class Builder {
         }
         if (dtype) return dtype;
         // The metadata of 2.6 names no dtypes: the arrays themselves tell.
-        for (const ShardRow& row : tensor.rows) {
-            for (const uint32_t i : storedFor(number, row)) {
-                const std::string& path = m_.files[m_.stored[i].file];
-                if (builder_.file(fileIds_[m_.stored[i].file]).state != FileInfo::State::present) continue;
+        for (const ShardRow& row : m_.rowsOf(tensor)) {
+            for (const uint32_t file : filesOf(number, row)) {
+                const std::string& path = m_.files[file];
+                if (builder_.file(fileIds_[file]).state != FileInfo::State::present) continue;
                 const auto index = input_.files.index(path);
                 if (!index.ok()) continue;
                 const auto entry = (*index)->find(tensor.key);
@@ -371,8 +386,7 @@ class Builder {
         for (uint32_t i = 0; i < m_.stored.size(); ++i) {
             if (storedUsed_[i]) continue;
             const StoredRow& row = m_.stored[i];
-            const std::string& key =
-                row.tensor == kNone ? m_.strangers[row.stranger] : m_.tensors[row.tensor].key;
+            const std::string& key = m_.keyOf(row);
             if (parts_.leftOut.contains(key)) continue;
             addNote(orphans_,
                     {"meta.inconsistent", Severity::warning,
@@ -479,11 +493,11 @@ class Builder {
             out.generation = m_.generation;
             out.shapeGiven = parts_.shapesGiven;
             out.ignored = parts_.leftOut.contains(key);
-            for (const ShardRow& row : m_.tensors[found->second].rows) {
+            for (const ShardRow& row : m_.rowsOf(m_.tensors[found->second])) {
                 const DimSpan lengths = m_.dimsOf(row.shape);
-                const auto& stored = storedFor(found->second, row);
-                out.pieces.push_back({Dims(lengths.begin(), lengths.end()), row.flat,
-                                      stored.empty() ? std::string() : m_.files[m_.stored[stored[0]].file]});
+                const auto& files = filesOf(found->second, row);
+                out.pieces.push_back({Dims(lengths.begin(), lengths.end()), row.range.given,
+                                      files.empty() ? std::string() : m_.files[files[0]]});
             }
             if (out.pieces.size() == 1) out.shape = out.pieces[0].lengths;
             return out;
@@ -531,9 +545,11 @@ class Builder {
     std::vector<FileId> fileIds_;
     std::vector<uint32_t> firstStored_, storedOrder_;  // entries of storage_metadata by tensor
     std::vector<bool> storedUsed_;
-    bool anyReplicas_ = false;
-    uint32_t cursorTensor_ = kNone, cursor_ = 0;
-    std::unordered_map<std::string, std::vector<uint32_t>> byOffset_;  // of the tensor at the cursor
+    uint32_t hashedTensor_ = kNone;
+    std::vector<uint32_t> byPlace_, nextAlike_;  // of the entries of that tensor, by hash
+    std::vector<std::pair<int64_t, uint32_t>> copies_;
+    std::vector<std::optional<DType>> dtypes_;  // of Metadata::dtypes
+    Dims lengths_;
     std::vector<uint32_t> found_;
     std::vector<Unreferenced> unreferenced_;
     ChunkId chunks_ = 0;

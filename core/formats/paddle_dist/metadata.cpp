@@ -36,6 +36,7 @@ class Decoder {
         noteGlobals();
         SHARDSCOPE_TRY(readTensors(get(fields, Field::stateDict)));
         SHARDSCOPE_TRY(readStored(get(fields, Field::storage)));
+        joinStored(out_);
         const NodeId paths = get(fields, Field::mapping);
         readPaths(paths);
         seen_.mapping = paths != kNoNode;
@@ -161,9 +162,9 @@ class Decoder {
                              fmt::format("{} has {} dimensions, more than the {} that are read", what,
                                          items.size(), kMaxRank));
         }
-        const auto rank = static_cast<uint32_t>(items.size());
-        if (dims_[node] != kNone) return DimsAt{dims_[node], rank};
-        const DimsAt where{out_.dims.size(), rank};
+        const auto rank = static_cast<uint16_t>(items.size());
+        if (dims_[node] != kNone) return DimsAt{dims_[node], rank, true};
+        SHARDSCOPE_ASSIGN(const uint32_t begin, room(rank));
         for (NodeId item : items) {
             const auto value = integer(item);
             if (!value) return damaged(fmt::format("{} holds something else than integers", what));
@@ -172,12 +173,18 @@ class Decoder {
             out_.dims.push_back(*value);
         }
         // Tuples are often shared between rows.
-        if (where.at < kNone) dims_[node] = static_cast<uint32_t>(where.at);
-        return where;
+        dims_[node] = begin;
+        return DimsAt{begin, rank, true};
+    }
+    // Where the next `count` dimensions will stand.
+    Result<uint32_t> room(size_t count) const {
+        if (out_.dims.size() + count >= kNone)
+            return makeError(ErrorCode::limit, "the metadata holds more than 4 billion dimensions");
+        return static_cast<uint32_t>(out_.dims.size());
     }
 
     // A pair, or a slice object. Errors: damaged.
-    Result<FlatRange> range(NodeId node) const {
+    Result<DimsAt> range(NodeId node) {
         std::span<const NodeId> items;
         if (g_.kind(node) == ValueKind::tuple || g_.kind(node) == ValueKind::list) {
             items = g_.items(node);
@@ -189,7 +196,10 @@ class Decoder {
         const auto start = integer(items[0]);
         const auto stop = integer(items[1]);
         if (!start || !stop || *start < 0 || *stop < *start) return damaged("a flattened range is none");
-        return FlatRange{*start, *stop};
+        SHARDSCOPE_ASSIGN(const uint32_t at, room(2));
+        out_.dims.push_back(*start);
+        out_.dims.push_back(*stop);
+        return DimsAt{at, 2, true};
     }
 
     uint32_t intern(std::string_view text, std::vector<std::string>& list,
@@ -226,15 +236,14 @@ class Decoder {
         seen_.global = seen_.global || global != kNoNode;
         if (!isNone(global)) {
             SHARDSCOPE_ASSIGN(row.global, dims(global, "the global shape of a piece"));
-            if (row.global->rank != row.shape.rank) {
+            if (row.global.rank != row.shape.rank) {
                 return damaged(fmt::format("a piece of shape {} belongs to a tensor of shape {}",
                                            formatDims(out_.dimsOf(row.shape)),
-                                           formatDims(out_.dimsOf(*row.global))));
+                                           formatDims(out_.dimsOf(row.global))));
             }
         }
         const NodeId flat = get(fields, Field::range);
         if (isTrue(get(fields, Field::isFlat)) && !isNone(flat)) {
-            row.flat = true;
             SHARDSCOPE_ASSIGN(row.range, range(flat));
         }
         return row;
@@ -263,18 +272,20 @@ class Decoder {
             if (kind != ValueKind::list && kind != ValueKind::tuple)
                 return damaged("a tensor of state_dict_metadata has no list of pieces").ofTensor(key);
             const auto [place, fresh] = places_.try_emplace(key, static_cast<uint32_t>(out_.tensors.size()));
-            if (fresh) out_.tensors.push_back({std::string(key), {}});
+            if (fresh) out_.tensors.push_back({std::string(key)});
             TensorRows& tensor = out_.tensors[place->second];
-            tensor.rows.clear();  // of a key that is set twice the last value counts
+            // Of a key that is set twice the last value counts.
+            tensor.first = static_cast<uint32_t>(out_.rows.size());
             for (NodeId item : g_.items(pairs[i + 1])) {
                 auto row = shard(item);
                 if (row.ok()) {
-                    tensor.rows.push_back(std::move(row).value());
+                    out_.rows.push_back(*row);
                 } else {
                     noteRow(row.error().message + "; the piece is left out", key);
                 }
             }
-            if (tensor.rows.empty())
+            tensor.count = static_cast<uint32_t>(out_.rows.size()) - tensor.first;
+            if (tensor.count == 0)
                 noteRow("the metadata lists no readable piece of the tensor; it is left out", key);
         }
         return {};
@@ -300,8 +311,11 @@ class Decoder {
                 lastTensor = place == places_.end() ? kNone : place->second;
                 lastKey = key;
             }
-            row.tensor = lastTensor;
-            if (row.tensor == kNone) row.stranger = intern(g_.text(key), out_.strangers, strangerIds_);
+            row.key = lastTensor;
+            if (row.key == kNone) {
+                row.key = static_cast<uint32_t>(out_.tensors.size()) +
+                          intern(g_.text(key), out_.strangers, strangerIds_);
+            }
             const auto fill = [&]() -> Status {
                 SHARDSCOPE_ASSIGN(row.offset,
                                   dims(get(fields, Field::offset), "the offset of a stored piece"));
@@ -310,7 +324,6 @@ class Decoder {
                 }
                 const NodeId flat = get(fields, Field::range);
                 if (isTrue(get(fields, Field::isFlat)) && !isNone(flat)) {
-                    row.flat = true;
                     SHARDSCOPE_ASSIGN(row.range, range(flat));
                 }
                 const NodeId replica = get(fields, Field::replica);
@@ -325,7 +338,7 @@ class Decoder {
                 noteRow(filled.error().message + "; the entry is left out", g_.text(key));
                 continue;
             }
-            out_.stored.push_back(std::move(row));
+            out_.stored.push_back(row);
         }
         return {};
     }
@@ -399,9 +412,25 @@ std::string_view generationWriter(Generation generation) {
     return names[static_cast<size_t>(generation)];
 }
 
-Result<Metadata> decodeMetadata(std::span<const std::byte> bytes, const Limits& limits) {
-    if (auto plain = decodeMetadataFast(bytes, limits)) return std::move(*plain);
-    return decodeMetadataSlow(bytes, limits);
+void joinStored(Metadata& m) {
+    std::vector<uint32_t> joined(m.tensors.size(), 0);
+    const auto same = [&](DimsAt a, DimsAt b) {
+        return a.given == b.given && std::ranges::equal(m.dimsOf(a), m.dimsOf(b));
+    };
+    std::erase_if(m.stored, [&](const StoredRow& stored) {
+        if (!m.hasTensor(stored) || stored.replica < 0 || stored.replica > INT32_MAX) return false;
+        const TensorRows& tensor = m.tensors[stored.key];
+        uint32_t& next = joined[stored.key];
+        if (next == tensor.count) return false;
+        ShardRow& row = m.rows[tensor.first + next];
+        if (!same(stored.offset, row.offset) || !same(stored.range, row.range) ||
+            (stored.shape && !same(stored.shape, row.shape)))
+            return false;
+        row.file = stored.file;
+        row.replica = static_cast<int32_t>(stored.replica);
+        ++next;
+        return true;
+    });
 }
 
 Result<Metadata> decodeMetadataSlow(std::span<const std::byte> bytes, const Limits& limits) {
@@ -426,9 +455,11 @@ Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const 
                                      limits.pickleBytes))
             .inFile(file.path());
     }
+    if (auto plain = decodeMetadataFast(file, limits, stop)) return std::move(*plain);
+    SHARDSCOPE_TRY(stop.poll());
     std::string bytes(static_cast<size_t>(file.size()), '\0');
     SHARDSCOPE_TRY(file.readAt(0, std::as_writable_bytes(std::span(bytes))));
-    auto metadata = decodeMetadata(std::as_bytes(std::span(bytes)), limits);
+    auto metadata = decodeMetadataSlow(std::as_bytes(std::span(bytes)), limits);
     if (!metadata.ok()) {
         Error error = std::move(metadata).error();
         if (error.code == ErrorCode::damaged && !error.place.offset) error.place.offset = 0;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,37 +26,39 @@ enum class Generation : uint8_t {
 std::string_view generationName(Generation generation);  // "v0a", "flex-v3"
 std::string_view generationWriter(Generation generation);
 
-// A stretch of Metadata::dims.
+// A stretch of Metadata::dims, or none.
 struct DimsAt {
-    uint64_t at = 0;
-    uint32_t rank = 0;
+    uint32_t at = 0;
+    uint16_t rank = 0;
+    bool given = false;
+    explicit operator bool() const { return given; }
 };
 
 // LocalTensorMetadata: one distinct piece of a tensor.
 struct ShardRow {
     DimsAt offset;
-    DimsAt shape;                  // of the box; sizes may be zero or negative (an empty piece)
-    std::optional<DimsAt> global;  // of the whole tensor
-    uint32_t dtype = kNone;        // in Metadata::dtypes
-    bool flat = false;             // only `range` of the box's row-major order
-    FlatRange range;
+    DimsAt shape;            // of the box; sizes may be zero or negative (an empty piece)
+    DimsAt global;           // of the whole tensor
+    DimsAt range;            // where given: only this stretch of the box's row-major order
+    uint32_t dtype = kNone;  // in Metadata::dtypes
+    uint32_t file =
+        kNone;            // in Metadata::files: of its entry in storage_metadata; kNone: see Metadata::stored
+    int32_t replica = 0;  // of that entry
 };
 
 struct TensorRows {
     std::string key;
-    std::vector<ShardRow> rows;
+    uint32_t first = 0, count = 0;  // of Metadata::rows
 };
 
-// An entry of storage_metadata: where a piece is stored.
+// An entry of storage_metadata, where a piece is stored, that is not in the row of the piece already.
 struct StoredRow {
-    uint32_t tensor = kNone;    // in Metadata::tensors
-    uint32_t stranger = kNone;  // in Metadata::strangers, where no tensor has the key
-    DimsAt offset;
-    std::optional<DimsAt> shape;
-    bool flat = false;
-    FlatRange range;
     int64_t replica = 0;
-    uint32_t file = 0;  // in Metadata::files
+    DimsAt offset;
+    DimsAt shape;
+    DimsAt range;
+    uint32_t key = kNone;  // in Metadata::tensors, or behind these in Metadata::strangers
+    uint32_t file = 0;     // in Metadata::files
 };
 
 struct FlatPath {
@@ -68,21 +71,33 @@ struct Metadata {
     bool flexModule = false;
     int protocol = 0;
     std::vector<int64_t> dims;
-    std::vector<std::string> dtypes, files, strangers;
+    std::vector<std::string> dtypes, files;
+    std::vector<std::string> strangers;  // keys of storage_metadata that no tensor has
     std::vector<TensorRows> tensors;
+    std::vector<ShardRow> rows;  // those of a tensor are neighbours
     std::vector<StoredRow> stored;
     std::vector<FlatPath> paths;
     std::vector<Note> notes;  // without a file name
 
     DimSpan dimsOf(DimsAt where) const { return DimSpan(dims).subspan(where.at, where.rank); }
+    FlatRange rangeOf(DimsAt where) const { return {dims[where.at], dims[where.at + 1]}; }
+    std::span<const ShardRow> rowsOf(const TensorRows& tensor) const {
+        return std::span(rows).subspan(tensor.first, tensor.count);
+    }
+    bool hasTensor(const StoredRow& row) const { return row.key < tensors.size(); }
+    const std::string& keyOf(const StoredRow& row) const {
+        return hasTensor(row) ? tensors[row.key].key : strangers[row.key - tensors.size()];
+    }
 };
 
 // Errors: damaged, limit, unsupported, io; with file and, where it is known, offset.
 Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop);
-// The same on bytes in memory.
-Result<Metadata> decodeMetadata(std::span<const std::byte> bytes, const Limits& limits);
-// The general decoder, which decodeMetadata() uses for what is not as Paddle writes it.
+// The general decoder, which readMetadata() uses for what is not as Paddle writes it, on bytes in memory.
 Result<Metadata> decodeMetadataSlow(std::span<const std::byte> bytes, const Limits& limits);
+
+// Puts entries of `stored` into the rows of their pieces: those that come in the order of the pieces, one for
+// each.
+void joinStored(Metadata& metadata);
 
 // Whether bytes from the start of a file are those of such a metadata file.
 bool looksLikeMetadata(std::string_view first);

@@ -1,503 +1,580 @@
 #include "formats/paddle_dist/metadata_fast.h"
 
 #include <algorithm>
-#include <array>
-#include <unordered_map>
 
-#include "encoding/pickle_lexer.h"
+#include "base/large_pages.h"
 #include "encoding/pickle_text.h"
+#include "formats/paddle_dist/metadata_machine.h"
 
 namespace shardscope::paddle {
 
-namespace {
+using namespace pickle_bytes;
+using Op = PickleOpcode;
 
-class Machine {
-  public:
-    Machine(std::span<const std::byte> bytes, const Limits& limits)
-        : base_(reinterpret_cast<const char*>(bytes.data())), lexer_(bytes, limits.pickleText) {}
+MetadataMachine::MetadataMachine(const ReadFile& file, const Limits& limits, const StopToken& stop)
+    : window_(file, stop), limits_(limits) {
+    // In the order of Field.
+    constexpr std::array<std::string_view, kFieldCount> names{
+        "global_offset", "local_shape", "global_shape", "flattened_range",     "dtype",
+        "is_flattened",  "tensor_key",  "replica_id",   "state_dict_metadata", "storage_metadata",
+        "flat_mapping"};
+    for (const std::string_view name : names)
+        texts_.intern(name);
+    // Untouched reserve costs no memory: a piece and its entry take more than 100 bytes of the file and make
+    // some dozen memo entries.
+    const auto size = static_cast<size_t>(file.size());
+    memoTag_.reserve(size / 8 + Taken::kMostEntries);
+    memoAt_.reserve(size / 8 + Taken::kMostEntries);
+    out_.rows.reserve(size / 90);
+    out_.dims.reserve(size / 30);
+    preferLargePages(memoTag_);
+    preferLargePages(memoAt_);
+    preferLargePages(out_.rows);
+    preferLargePages(out_.dims);
+}
 
-    bool run() {
-        for (;;) {
-            if (!lexer_.next(op_)) return false;
-            if (op_.code == PickleOpcode::stop) return finish();
-            if (!step()) return false;
+bool MetadataMachine::refill(size_t need) {
+    const uint64_t at = window_.offsetOf(p_);
+    if (!window_.moveTo(at, need).ok()) return false;
+    p_ = opcode_ = window_.begin();
+    end_ = window_.end();
+    return true;
+}
+
+bool MetadataMachine::run() {
+    if (!window_.moveTo(0).ok()) return false;
+    p_ = window_.begin();
+    end_ = window_.end();
+    for (;;) {
+        if (static_cast<size_t>(end_ - p_) < kFastWindow && !window_.atEnd() && !refill(kFastWindow))
+            return false;
+        opcode_ = p_;
+        if (p_ >= end_) return false;
+        if (frameEnd_ != kNoFrame) {
+            const uint64_t at = window_.offsetOf(p_);
+            if (at > frameEnd_) return false;
+            if (at == frameEnd_) frameEnd_ = kNoFrame;
         }
+        if (Op(*p_) == Op::stop) return finish();
+        if (!step() || p_ > end_) return false;
     }
-    Metadata take() { return std::move(out_); }
+}
 
-  private:
-    enum class Kind : uint8_t { none, boolean, integer, text, dims, path, list, dict, cls, instance };
-    enum Cls : uint32_t { kMetadata, kShard, kIndex };
-    enum Field : uint32_t {
-        kOffset,
-        kShape,
-        kDType,
-        kGlobal,
-        kIsFlat,
-        kRange,
-        kKey,
-        kReplica,
-        kStateDict,
-        kStorage,
-        kMapping,
-        kFieldCount
-    };
-    // text: a = length, b = where it stands. dims: a = rank, b = in Metadata::dims. path: a = index. list,
-    // dict: a = index. cls: a = Cls. instance: a = Cls, b = row, -1 before it is built.
-    struct V {
-        Kind kind = Kind::none;
-        uint32_t a = 0;
-        int64_t b = 0;
-    };
-    struct List {
-        bool rows = false, dims = false;
-        uint32_t first = 0, count = 0;
-        DimsAt where;
-    };
-    struct Dict {
-        enum class What : uint8_t { empty, fields, tensors, stored, paths } what = What::empty;
-        uint32_t mask = 0;
-        std::array<V, kFieldCount> fields;
-    };
-    struct Tensor {
-        V key;
-        uint32_t first = 0, count = 0;
-    };
-
-    std::string_view textOf(const V& v) const { return {base_ + v.b, v.a}; }
-    bool push(V v) {
-        stack_.push_back(v);
-        return true;
-    }
-    size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-    bool need(size_t count) const { return stack_.size() - floor() >= count; }
-    bool popMark(size_t& begin) {
-        if (marks_.empty()) return false;
-        begin = marks_.back();
-        marks_.pop_back();
-        return true;
-    }
-
-    bool step() {
-        switch (op_.code) {
-            case PickleOpcode::proto:
-                out_.protocol = static_cast<int>(op_.number);
-                return op_.number >= 2 && op_.number <= 5;
-            case PickleOpcode::none:
-                return push({});
-            case PickleOpcode::newTrue:
-            case PickleOpcode::newFalse:
-                return push({Kind::boolean, 0, op_.code == PickleOpcode::newTrue});
-            case PickleOpcode::binInt:
-            case PickleOpcode::binInt1:
-            case PickleOpcode::binInt2:
-                return push({Kind::integer, 0, static_cast<int64_t>(op_.number)});
-            case PickleOpcode::long1:
-                if (op_.text.size() > 8) return false;
-                return push({Kind::integer, 0, pickle_text::smallInteger(op_.text)});
-            case PickleOpcode::shortBinUnicode:
-            case PickleOpcode::binUnicode:
-                if (!pickle_text::isUtf8(op_.text)) return false;
-                return push({Kind::text, static_cast<uint32_t>(op_.text.size()), op_.text.data() - base_});
-            case PickleOpcode::mark:
-                marks_.push_back(stack_.size());
-                return true;
-            case PickleOpcode::emptyTuple:
-                return tuple(stack_.size());
-            case PickleOpcode::tuple1:
-                return need(1) && tuple(stack_.size() - 1);
-            case PickleOpcode::tuple2:
-                return need(2) && tuple(stack_.size() - 2);
-            case PickleOpcode::tuple3:
-                return need(3) && tuple(stack_.size() - 3);
-            case PickleOpcode::tuple: {
-                size_t begin = 0;
-                return popMark(begin) && tuple(begin);
+// One opcode, or the object that begins with it. Fixed operands may lie behind the end of the file, in the
+// slack of the window; that is found afterwards.
+bool MetadataMachine::step() {
+    const Op op{*p_++};
+    size_t begin = 0;
+    int64_t number = 0;
+    switch (op) {
+        case Op::proto:
+            out_.protocol = *p_++;
+            return out_.protocol >= 2 && out_.protocol <= 5;
+        case Op::frame:
+            return openFrame();
+        case Op::none:
+            return push({});
+        case Op::newTrue:
+        case Op::newFalse:
+            return push({Kind::boolean, 0, 0, op == Op::newTrue});
+        case Op::binInt:
+        case Op::binInt1:
+        case Op::binInt2:
+            p_ = opcode_;
+            return takeInteger(p_, number) && push({Kind::integer, 0, 0, number});
+        case Op::long1: {
+            const unsigned size = *p_;
+            p_ = opcode_;
+            if (size == 0) {
+                p_ += 2;
+                return push({Kind::integer, 0, 0, 0});
             }
-            case PickleOpcode::emptyList:
-                lists_.emplace_back();
-                return push({Kind::list, static_cast<uint32_t>(lists_.size() - 1), 0});
-            case PickleOpcode::append:
-                return need(2) && append(stack_.size() - 1);
-            case PickleOpcode::appends: {
-                size_t begin = 0;
-                return popMark(begin) && append(begin);
-            }
-            case PickleOpcode::emptyDict:
-                return emptyDict();
-            case PickleOpcode::setItem:
-                return need(3) && setItems(stack_.size() - 2);
-            case PickleOpcode::setItems: {
-                size_t begin = 0;
-                return popMark(begin) && setItems(begin);
-            }
-            case PickleOpcode::stackGlobal: {
-                if (!need(2)) return false;
-                const V name = stack_.back();
-                const V module = stack_[stack_.size() - 2];
-                stack_.resize(stack_.size() - 2);
-                return name.kind == Kind::text && module.kind == Kind::text &&
-                       cls(textOf(module), textOf(name));
-            }
-            case PickleOpcode::global:
-                return cls(op_.text, op_.text2);
-            case PickleOpcode::newObj: {
-                if (!need(2)) return false;
-                const V arguments = stack_.back();
-                stack_.pop_back();
-                V& made = stack_.back();
-                if (made.kind != Kind::cls || arguments.kind != Kind::dims || arguments.a != 0) return false;
-                made.kind = Kind::instance;
-                made.b = -1;
-                return true;
-            }
-            case PickleOpcode::build:
-                return need(2) && build();
-            case PickleOpcode::memoize:
-                return need(1) && remember(memo_.size());
-            case PickleOpcode::binPut:
-            case PickleOpcode::longBinPut:
-                return need(1) && remember(op_.number);
-            case PickleOpcode::binGet:
-            case PickleOpcode::longBinGet:
-                return recall(op_.number);
-            default:
-                return false;
+            return takeInteger(p_, number) && push({Kind::integer, 0, 0, number});
         }
+        case Op::shortBinUnicode:
+            return textOperand(2, opcode_[1]);
+        case Op::binUnicode:
+            return textOperand(5, load32(opcode_ + 1));
+        case Op::mark:
+            marks_.push_back(stack_.size());
+            return true;
+        case Op::emptyTuple:
+            return tuple(stack_.size());
+        case Op::tuple1:
+        case Op::tuple2:
+        case Op::tuple3: {
+            const size_t count = static_cast<uint8_t>(op) - static_cast<uint8_t>(Op::tuple1) + 1U;
+            return need(count) && tuple(stack_.size() - count);
+        }
+        case Op::tuple:
+            return popMark(begin) && tuple(begin);
+        case Op::emptyList:
+            lists_.emplace_back();
+            return push({Kind::list, 0, static_cast<uint32_t>(lists_.size() - 1), 0});
+        case Op::append:
+            return need(2) && append(stack_.size() - 1);
+        case Op::appends:
+            return popMark(begin) && append(begin);
+        case Op::emptyDict:
+            return emptyDict();
+        case Op::setItem:
+            return need(3) && setItems(stack_.size() - 2);
+        case Op::setItems:
+            return popMark(begin) && setItems(begin);
+        case Op::stackGlobal: {
+            if (!need(2)) return false;
+            const Value name = stack_.back();
+            const Value module = stack_[stack_.size() - 2];
+            stack_.resize(stack_.size() - 2);
+            return name.kind == Kind::text && module.kind == Kind::text &&
+                   cls(texts_[module.a], texts_[name.a]);
+        }
+        case Op::global: {
+            std::string_view first, name;
+            if (!line(first)) return false;
+            const std::string module(first);
+            return line(name) && cls(module, name);
+        }
+        case Op::newObj: {
+            if (!need(2)) return false;
+            const Value arguments = stack_.back();
+            stack_.pop_back();
+            Value& made = stack_.back();
+            if (made.kind != Kind::cls || arguments.kind != Kind::dims || arguments.small != 0) return false;
+            made.kind = Kind::instance;
+            made.a = kNone;
+            return true;
+        }
+        case Op::build:
+            return need(2) && build();
+        case Op::memoize:
+            return need(1) && remember(memoCount_);
+        case Op::binPut:
+            ++p_;
+            return need(1) && remember(opcode_[1]);
+        case Op::longBinPut:
+            p_ += 4;
+            return need(1) && remember(load32(opcode_ + 1));
+        case Op::binGet:
+            ++p_;
+            return recall(opcode_[1]);
+        case Op::longBinGet:
+            p_ += 4;
+            return recall(load32(opcode_ + 1));
+        default:
+            return false;
     }
+}
 
-    bool remember(uint64_t index) {
-        // As picklers number them: one after the other.
-        if (index > memo_.size()) return false;
-        if (index == memo_.size()) {
-            memo_.push_back(stack_.back());
-        } else {
-            memo_[index] = stack_.back();
-        }
-        return true;
-    }
-    bool recall(uint64_t index) {
-        if (index >= memo_.size()) return false;
-        const V v = memo_[index];
-        // What may have changed since is not taken.
-        if (v.kind == Kind::dict || v.kind == Kind::instance) return false;
-        return push(v);
-    }
+bool MetadataMachine::openFrame() {
+    const uint64_t length = load64(p_);
+    p_ += 8;
+    if (frameEnd_ != kNoFrame || p_ > end_) return false;
+    const uint64_t at = window_.offsetOf(p_);
+    if (length > window_.fileSize() - at) return false;
+    frameEnd_ = at + length;
+    return true;
+}
 
-    bool cls(std::string_view module, std::string_view name) {
-        const auto isPlain = [](char c) {
-            return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
-        };
-        if (!isMetadataModule(module) || !std::all_of(module.begin(), module.end(), isPlain)) return false;
-        if (name == "Metadata") {
-            if (named_) return false;
-            named_ = true;
-            out_.flexModule = module.find("flex_checkpoint") != std::string_view::npos;
-            return push({Kind::cls, kMetadata, 0});
-        }
-        if (name == "LocalTensorMetadata") return push({Kind::cls, kShard, 0});
-        return name == "LocalTensorIndex" && push({Kind::cls, kIndex, 0});
-    }
-
-    bool dims(size_t begin, DimsAt& where) {
-        where = {out_.dims.size(), static_cast<uint32_t>(stack_.size() - begin)};
-        if (where.rank > kMaxRank) return false;
-        for (size_t i = begin; i < stack_.size(); ++i) {
-            const V& v = stack_[i];
-            if (v.kind != Kind::integer || v.b > kMaxDim || v.b < -kMaxDim) return false;
-            out_.dims.push_back(v.b);
-        }
-        return true;
-    }
-
-    bool tuple(size_t begin) {
-        if (begin < stack_.size() && stack_[begin].kind == Kind::text) {
-            std::vector<V> parts(stack_.begin() + static_cast<ptrdiff_t>(begin), stack_.end());
-            for (const V& part : parts) {
-                if (part.kind != Kind::text) return false;
-            }
-            stack_.resize(begin);
-            paths_.push_back(std::move(parts));
-            return push({Kind::path, static_cast<uint32_t>(paths_.size() - 1), 0});
-        }
-        DimsAt where;
-        if (!dims(begin, where)) return false;
-        stack_.resize(begin);
-        return push({Kind::dims, where.rank, static_cast<int64_t>(where.at)});
-    }
-
-    bool append(size_t begin) {
-        if (begin == 0 || begin > stack_.size() || stack_[begin - 1].kind != Kind::list) return false;
-        List& list = lists_[stack_[begin - 1].a];
-        if (begin == stack_.size()) return true;
-        if (stack_[begin].kind == Kind::integer) {
-            if (list.rows || list.dims || !dims(begin, list.where)) return false;
-            list.dims = true;
-        } else {
-            if (list.dims) return false;
-            for (size_t i = begin; i < stack_.size(); ++i) {
-                const V& v = stack_[i];
-                if (v.kind != Kind::instance || v.a != kShard || v.b < 0) return false;
-                if (!list.rows) list.first = static_cast<uint32_t>(v.b);
-                list.rows = true;
-                if (v.b != int64_t{list.first} + list.count) return false;
-                ++list.count;
-            }
-        }
-        stack_.resize(begin);
-        return true;
-    }
-
-    bool emptyDict() {
-        uint32_t index = 0;
-        if (freeDicts_.empty()) {
-            index = static_cast<uint32_t>(dicts_.size());
-            dicts_.emplace_back();
-        } else {
-            index = freeDicts_.back();
-            freeDicts_.pop_back();
-            dicts_[index].what = Dict::What::empty;
-            dicts_[index].mask = 0;
-        }
-        return push({Kind::dict, index, 0});
-    }
-
-    bool field(std::string_view name, uint32_t& out) const {
-        constexpr std::array<std::string_view, kFieldCount> names{
-            "global_offset",       "local_shape",      "dtype",       "global_shape",
-            "is_flattened",        "flattened_range",  "tensor_key",  "replica_id",
-            "state_dict_metadata", "storage_metadata", "flat_mapping"};
-        for (uint32_t i = 0; i < kFieldCount; ++i) {
-            if (names[i] == name) {
-                out = i;
-                return true;
-            }
-        }
+bool MetadataMachine::textOperand(size_t header, uint64_t length) {
+    if (length > limits_.pickleText) return false;
+    p_ = opcode_;
+    const auto whole = static_cast<size_t>(header + length);
+    if (whole > static_cast<size_t>(end_ - p_) && (!refill(whole) || whole > static_cast<size_t>(end_ - p_)))
         return false;
-    }
+    const std::string_view text(reinterpret_cast<const char*>(p_ + header), static_cast<size_t>(length));
+    if (!pickle_text::isUtf8(text)) return false;
+    p_ += whole;
+    lastSpelt_ = texts_.intern(text);
+    return push({Kind::text, 0, lastSpelt_, 0});
+}
 
-    bool setItems(size_t begin) {
-        if (begin == 0 || begin > stack_.size() || stack_[begin - 1].kind != Kind::dict) return false;
-        if ((stack_.size() - begin) % 2 != 0) return false;
-        Dict& dict = dicts_[stack_[begin - 1].a];
-        for (size_t i = begin; i < stack_.size(); i += 2) {
-            const V& key = stack_[i];
-            const V& value = stack_[i + 1];
-            Dict::What what = Dict::What::fields;
-            if (key.kind == Kind::instance) {
-                what = Dict::What::stored;
-            } else if (key.kind != Kind::text) {
-                return false;
-            } else if (value.kind == Kind::path) {
-                what = Dict::What::paths;
-            } else if (value.kind == Kind::list && lists_[value.a].rows) {
-                what = Dict::What::tensors;
-            } else if (value.kind == Kind::list && !lists_[value.a].dims && dict.what != Dict::What::fields) {
-                return false;  // empty: of what, nobody knows
-            }
-            if (dict.what == Dict::What::empty) dict.what = what;
-            if (dict.what != what) return false;
-            switch (what) {
-                case Dict::What::fields: {
-                    uint32_t number = 0;
-                    if (!field(textOf(key), number)) return false;
-                    dict.fields[number] = value;
-                    dict.mask |= 1U << number;
-                    break;
-                }
-                case Dict::What::tensors:
-                    tensors_.push_back({key, lists_[value.a].first, lists_[value.a].count});
-                    break;
-                case Dict::What::stored:
-                    if (key.a != kIndex || key.b < 0 || value.kind != Kind::text) return false;
-                    if (!intern(value, out_.files, files_, lastFile_,
-                                out_.stored[static_cast<size_t>(key.b)].file))
-                        return false;
-                    ++storedCount_;
-                    break;
-                default:
-                    flat_.emplace_back(key, value.a);
-            }
+// The names of globals: they end within the window, or it is none of ours.
+bool MetadataMachine::line(std::string_view& out) {
+    const uint8_t* stop = lineEnd(p_, end_);
+    if (!stop) return false;
+    out = {reinterpret_cast<const char*>(p_), static_cast<size_t>(stop - p_)};
+    p_ = stop + 1;
+    return true;
+}
+
+// ------------------------------------------------------------------ stack and memo
+
+bool MetadataMachine::popMark(size_t& begin) {
+    if (marks_.empty()) return false;
+    begin = marks_.back();
+    marks_.pop_back();
+    return true;
+}
+
+// In steps, so that no more is touched than needed.
+void MetadataMachine::growMemo() {
+    constexpr size_t kStep = size_t{256} << 10;
+    memoTag_.resize(memoTag_.size() + kStep);
+    memoAt_.resize(memoAt_.size() + kStep);
+}
+
+bool MetadataMachine::remember(uint64_t index) {
+    // As picklers number them: one after the other, each once. The molds rely on it.
+    if (index != memoCount_) return false;
+    memoRoom(1);
+    const Value& v = stack_.back();
+    if (v.kind == Kind::integer || v.kind == Kind::boolean) return false;
+    memoTag_[memoCount_] =
+        v.kind == Kind::dims ? static_cast<uint8_t>(kDimsTag + v.small) : static_cast<uint8_t>(v.kind);
+    memoAt_[memoCount_++] = v.kind == Kind::cls ? v.small : v.a;
+    return true;
+}
+
+bool MetadataMachine::fetch(uint64_t index, Value& out) const {
+    if (index >= memoCount_) return false;
+    const uint8_t tag = memoTag_[index];
+    out = {};
+    if (tag >= kDimsTag) {
+        out.kind = Kind::dims;
+        out.small = static_cast<uint8_t>(tag - kDimsTag);
+        out.a = memoAt_[index];
+        return true;
+    }
+    out.kind = static_cast<Kind>(tag);
+    if (out.kind == Kind::cls)
+        out.small = static_cast<uint8_t>(memoAt_[index]);
+    else
+        out.a = memoAt_[index];
+    // What may have changed since is not taken.
+    return out.kind != Kind::dict && out.kind != Kind::instance;
+}
+
+bool MetadataMachine::recall(uint64_t index) {
+    Value v;
+    if (!fetch(index, v)) return false;
+    if (v.kind == Kind::cls && takeObject(static_cast<Cls>(v.small))) return true;
+    return push(v);
+}
+
+// ------------------------------------------------------------------ building
+
+bool MetadataMachine::cls(std::string_view module, std::string_view name) {
+    const auto isPlain = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+    };
+    if (!isMetadataModule(module) || !std::all_of(module.begin(), module.end(), isPlain)) return false;
+    if (name == "Metadata") {
+        if (named_) return false;
+        named_ = true;
+        out_.flexModule = module.find("flex_checkpoint") != std::string_view::npos;
+        return push({Kind::cls, kMetadata, 0, 0});
+    }
+    if (name == "LocalTensorMetadata") return push({Kind::cls, kShard, 0, 0});
+    return name == "LocalTensorIndex" && push({Kind::cls, kIndex, 0, 0});
+}
+
+bool MetadataMachine::dims(size_t begin, DimsAt& where) {
+    const size_t rank = stack_.size() - begin;
+    if (rank > kMaxRank || out_.dims.size() + rank >= kNone) return false;
+    where = {static_cast<uint32_t>(out_.dims.size()), static_cast<uint16_t>(rank), true};
+    for (size_t i = begin; i < stack_.size(); ++i) {
+        const Value& v = stack_[i];
+        if (v.kind != Kind::integer || v.b > kMaxDim || v.b < -kMaxDim) return false;
+        out_.dims.push_back(v.b);
+    }
+    return true;
+}
+
+bool MetadataMachine::tuple(size_t begin) {
+    if (begin < stack_.size() && stack_[begin].kind == Kind::text) {
+        std::vector<TextId> parts;
+        for (size_t i = begin; i < stack_.size(); ++i) {
+            if (stack_[i].kind != Kind::text) return false;
+            parts.push_back(stack_[i].a);
         }
         stack_.resize(begin);
-        return true;
+        paths_.push_back(std::move(parts));
+        return push({Kind::path, 0, static_cast<uint32_t>(paths_.size() - 1), 0});
     }
+    DimsAt where;
+    if (!dims(begin, where)) return false;
+    stack_.resize(begin);
+    return push({Kind::dims, static_cast<uint8_t>(where.rank), where.at, 0});
+}
 
-    bool intern(const V& text, std::vector<std::string>& list,
-                std::unordered_map<std::string_view, uint32_t>& known, std::pair<int64_t, uint32_t>& last,
-                uint32_t& out) {
-        // The pickler memoizes texts, so the same text as a rule stands at the same place.
-        if (last.first == text.b && !list.empty()) {
-            out = last.second;
-            return true;
+bool MetadataMachine::append(size_t begin) {
+    if (begin == 0 || begin > stack_.size() || stack_[begin - 1].kind != Kind::list) return false;
+    List& list = lists_[stack_[begin - 1].a];
+    if (begin == stack_.size()) return true;
+    if (stack_[begin].kind == Kind::integer) {
+        if (list.rows || list.dims || !dims(begin, list.where)) return false;
+        list.dims = true;
+    } else {
+        if (list.dims) return false;
+        for (size_t i = begin; i < stack_.size(); ++i) {
+            const Value& v = stack_[i];
+            if (v.kind != Kind::instance || v.small != kShard || v.a == kNone) return false;
+            if (!list.rows) list.first = v.a;
+            list.rows = true;
+            if (v.a != list.first + list.count) return false;
+            ++list.count;
         }
-        const auto [it, fresh] = known.try_emplace(textOf(text), static_cast<uint32_t>(list.size()));
-        if (fresh) list.emplace_back(textOf(text));
-        last = {text.b, it->second};
-        out = it->second;
-        return true;
     }
+    stack_.resize(begin);
+    return true;
+}
 
-    bool asDims(const V& v, DimsAt& where) const {
-        if (v.kind == Kind::dims) {
-            where = {static_cast<uint64_t>(v.b), v.a};
-            return true;
+bool MetadataMachine::emptyDict() {
+    uint32_t index = 0;
+    if (freeDicts_.empty()) {
+        index = static_cast<uint32_t>(dicts_.size());
+        dicts_.emplace_back();
+    } else {
+        index = freeDicts_.back();
+        freeDicts_.pop_back();
+        dicts_[index].what = Dict::What::empty;
+        dicts_[index].mask = 0;
+    }
+    return push({Kind::dict, 0, index, 0});
+}
+
+uint32_t MetadataMachine::intern(TextId text, std::vector<std::string>& list, std::vector<uint32_t>& known) {
+    if (known.size() <= text) known.resize(std::max<size_t>(text + 1, known.size() * 2), kNone);
+    if (known[text] == kNone) {
+        known[text] = static_cast<uint32_t>(list.size());
+        list.emplace_back(texts_[text]);
+    }
+    return known[text];
+}
+
+bool MetadataMachine::setItems(size_t begin) {
+    if (begin == 0 || begin > stack_.size() || stack_[begin - 1].kind != Kind::dict) return false;
+    if ((stack_.size() - begin) % 2 != 0) return false;
+    Dict& dict = dicts_[stack_[begin - 1].a];
+    for (size_t i = begin; i < stack_.size(); i += 2) {
+        const Value& key = stack_[i];
+        const Value& value = stack_[i + 1];
+        Dict::What what = Dict::What::fields;
+        if (key.kind == Kind::instance) {
+            what = Dict::What::stored;
+        } else if (key.kind != Kind::text) {
+            return false;
+        } else if (value.kind == Kind::path) {
+            what = Dict::What::paths;
+        } else if (value.kind == Kind::list && lists_[value.a].rows) {
+            what = Dict::What::tensors;
+        } else if (value.kind == Kind::list && !lists_[value.a].dims && dict.what != Dict::What::fields) {
+            return false;  // empty: of what, nobody knows
         }
-        if (v.kind != Kind::list || lists_[v.a].rows) return false;
-        where = lists_[v.a].where;  // of an empty list: rank 0
+        if (dict.what == Dict::What::empty) dict.what = what;
+        if (dict.what != what) return false;
+        switch (what) {
+            case Dict::What::fields:
+                if (key.a >= kFieldCount) return false;
+                dict.fields[key.a] = value;
+                dict.mask |= 1U << key.a;
+                break;
+            case Dict::What::tensors:
+                if (entries_ > 0) early_ = true;
+                if (tensorOf_.size() <= key.a)
+                    tensorOf_.resize(std::max<size_t>(key.a + 1, tensorOf_.size() * 2), kNone);
+                tensorOf_[key.a] = static_cast<uint32_t>(tensors_.size());
+                tensors_.push_back({key.a, lists_[value.a].first, lists_[value.a].count});
+                break;
+            case Dict::What::stored:
+                if (key.small != kIndex || key.a == kNone || value.kind != Kind::text) return false;
+                (key.joined ? out_.rows[key.a].file : out_.stored[key.a].file) =
+                    intern(value.a, out_.files, fileOf_);
+                ++entriesPlaced_;
+                break;
+            default:
+                flat_.emplace_back(key.a, value.a);
+        }
+    }
+    stack_.resize(begin);
+    return true;
+}
+
+bool MetadataMachine::asDims(const Value& v, DimsAt& where) const {
+    if (v.kind == Kind::dims) {
+        where = {v.a, v.small, true};
         return true;
     }
-    template <class Row>
-    bool readFlat(const Dict& d, Row& row) const {
-        const auto has = [&](Field f) { return (d.mask >> f & 1) != 0 && d.fields[f].kind != Kind::none; };
-        if (!has(kIsFlat)) return true;
-        if (d.fields[kIsFlat].kind != Kind::boolean) return false;
-        if (d.fields[kIsFlat].b == 0 || !has(kRange)) return true;
-        DimsAt where;
-        if (!asDims(d.fields[kRange], where) || where.rank != 2) return false;
-        row.flat = true;
-        row.range = {out_.dims[where.at], out_.dims[where.at + 1]};
-        return row.range.start >= 0 && row.range.stop >= row.range.start;
-    }
+    if (v.kind != Kind::list || lists_[v.a].rows) return false;
+    where = lists_[v.a].where;  // of an empty list: rank 0
+    where.given = true;
+    return true;
+}
 
-    bool build() {
-        const V state = stack_.back();
-        stack_.pop_back();
-        V& target = stack_.back();
-        if (state.kind != Kind::dict || target.kind != Kind::instance || target.b >= 0) return false;
-        const Dict& d = dicts_[state.a];
-        if (d.what != Dict::What::fields) return false;
-        const auto has = [&](Field f) { return (d.mask >> f & 1) != 0 && d.fields[f].kind != Kind::none; };
-        const auto there = [&](Field f) { return (d.mask >> f & 1) != 0; };
-        if (target.a == kShard) {
-            ShardRow row;
-            if (!there(kOffset) || !asDims(d.fields[kOffset], row.offset)) return false;
-            if (!there(kShape) || !asDims(d.fields[kShape], row.shape)) return false;
-            if (row.offset.rank != row.shape.rank) return false;
-            seen_.global = seen_.global || there(kGlobal);
-            if (has(kDType)) {
-                seen_.dtype = true;
-                if (d.fields[kDType].kind != Kind::text ||
-                    !intern(d.fields[kDType], out_.dtypes, dtypes_, lastDType_, row.dtype))
-                    return false;
-            }
-            if (has(kGlobal)) {
-                DimsAt global;
-                if (!asDims(d.fields[kGlobal], global) || global.rank != row.shape.rank) return false;
-                row.global = global;
-            }
-            if (!readFlat(d, row)) return false;
-            target.b = static_cast<int64_t>(rows_.size());
-            rows_.push_back(row);
-        } else if (target.a == kIndex) {
-            StoredRow row;
-            if (!there(kOffset) || !asDims(d.fields[kOffset], row.offset)) return false;
-            if (!there(kKey) || d.fields[kKey].kind != Kind::text) return false;
-            if (has(kShape)) {
-                DimsAt shape;
-                if (!asDims(d.fields[kShape], shape)) return false;
-                row.shape = shape;
-            }
-            if (!readFlat(d, row)) return false;
-            seen_.replica = seen_.replica || there(kReplica);
-            if (has(kReplica)) {
-                if (d.fields[kReplica].kind != Kind::integer) return false;
-                row.replica = d.fields[kReplica].b;
-            }
-            target.b = static_cast<int64_t>(out_.stored.size());
-            out_.stored.push_back(row);
-            storedKeys_.push_back(d.fields[kKey]);
+bool MetadataMachine::readRow(const Dict& dict, Row& row) const {
+    row.there = static_cast<uint16_t>(dict.mask);
+    for (unsigned f = 0; f < kFieldCount; ++f) {
+        if ((dict.mask >> f & 1) == 0) continue;
+        const Value& v = dict.fields[f];
+        if (v.kind == Kind::none) {
+            row.none |= static_cast<uint16_t>(1U << f);
+            continue;
+        }
+        if (f < kSizes) {
+            if (!asDims(v, row.sizes[f])) return false;
+        } else if (f == kDType || f == kKey) {
+            if (v.kind != Kind::text) return false;
+            row.text = v.a;
+        } else if (f == kIsFlat) {
+            if (v.kind != Kind::boolean) return false;
+            row.flat = v.b != 0;
+        } else if (f == kReplica) {
+            if (v.kind != Kind::integer) return false;
+            row.replica = v.b;
         } else {
-            // Each of the tables is one dict of the Metadata.
-            const auto table = [&](Field f, Dict::What what) {
-                if (!has(f)) return true;
-                const V& v = d.fields[f];
-                if (v.kind != Kind::dict) return false;
-                return dicts_[v.a].what == what || dicts_[v.a].what == Dict::What::empty;
-            };
-            if (built_ || !table(kStateDict, Dict::What::tensors) || !table(kStorage, Dict::What::stored) ||
-                !table(kMapping, Dict::What::paths))
-                return false;
-            seen_.mapping = there(kMapping);
-            built_ = true;
-            target.b = 0;
+            return false;
+        }
+    }
+    return true;
+}
+
+bool MetadataMachine::rangeOf(const Row& row, DimsAt& out) const {
+    if (!row.has(kIsFlat) || !row.flat || !row.has(kRange)) return true;
+    out = row.sizes[kRange];
+    if (out.rank != 2) return false;
+    const FlatRange range = out_.rangeOf(out);
+    return range.start >= 0 && range.stop >= range.start;
+}
+
+bool MetadataMachine::addShard(const Row& row, uint32_t& number) {
+    ShardRow made;
+    // One dtype is all the text that a row holds.
+    if (!row.has(kOffset) || !row.has(kShape) || row.has(kKey)) return false;
+    made.offset = row.sizes[kOffset];
+    made.shape = row.sizes[kShape];
+    if (made.offset.rank != made.shape.rank) return false;
+    if (row.has(kGlobal)) {
+        made.global = row.sizes[kGlobal];
+        if (made.global.rank != made.shape.rank) return false;
+    }
+    if (!rangeOf(row, made.range)) return false;
+    seen_.global = seen_.global || (row.there >> kGlobal & 1) != 0;
+    if (row.has(kDType)) {
+        seen_.dtype = true;
+        made.dtype = intern(row.text, out_.dtypes, dtypeOf_);
+    }
+    if (out_.rows.size() >= kNone - 1) return false;
+    number = static_cast<uint32_t>(out_.rows.size());
+    out_.rows.push_back(made);
+    return true;
+}
+
+// The row of the piece that the next entry of this tensor is likely to be of; kNone.
+uint32_t MetadataMachine::nextRowOf(TextId key, int64_t replica) const {
+    if (key >= tensorOf_.size() || tensorOf_[key] == kNone || replica < 0 || replica > INT32_MAX)
+        return kNone;
+    const Tensor& tensor = tensors_[tensorOf_[key]];
+    return tensor.joined < tensor.count ? tensor.first + tensor.joined : kNone;
+}
+
+void MetadataMachine::join(TextId key, uint32_t number, int64_t replica) {
+    out_.rows[number].replica = static_cast<int32_t>(replica);
+    ++tensors_[tensorOf_[key]].joined;
+}
+
+bool MetadataMachine::addIndex(const Row& row, Value& index) {
+    StoredRow made;
+    if (!row.has(kOffset) || !row.has(kKey) || row.has(kDType)) return false;
+    made.offset = row.sizes[kOffset];
+    made.key = row.text;
+    if (row.has(kShape)) made.shape = row.sizes[kShape];
+    if (!rangeOf(row, made.range)) return false;
+    seen_.replica = seen_.replica || (row.there >> kReplica & 1) != 0;
+    if (row.has(kReplica)) made.replica = row.replica;
+    ++entries_;
+    if (const uint32_t number = nextRowOf(row.text, made.replica); number != kNone) {
+        const ShardRow& piece = out_.rows[number];
+        const auto same = [&](DimsAt a, DimsAt b) {
+            return a.given == b.given && std::ranges::equal(out_.dimsOf(a), out_.dimsOf(b));
+        };
+        if (same(made.offset, piece.offset) && same(made.range, piece.range) &&
+            (!made.shape || same(made.shape, piece.shape))) {
+            join(row.text, number, made.replica);
+            index.a = number;
+            index.joined = true;
             return true;
         }
-        freeDicts_.push_back(state.a);
-        return true;
     }
+    if (out_.stored.size() >= kNone - 1) return false;
+    index.a = static_cast<uint32_t>(out_.stored.size());
+    out_.stored.push_back(made);
+    return true;
+}
 
-    bool finish() {
-        if (stack_.size() != 1 || !marks_.empty() || !built_) return false;
-        if (stack_[0].kind != Kind::instance || stack_[0].a != kMetadata) return false;
-        // Every row has its place, and only one.
-        size_t listed = 0;
-        for (const Tensor& tensor : tensors_)
-            listed += tensor.count;
-        if (listed != rows_.size() || storedCount_ != out_.stored.size()) return false;
-        std::unordered_map<std::string_view, uint32_t> places;
-        places.reserve(tensors_.size());
-        out_.tensors.reserve(tensors_.size());
-        for (const Tensor& tensor : tensors_) {
-            const std::string_view key = textOf(tensor.key);
-            if (!places.try_emplace(key, static_cast<uint32_t>(out_.tensors.size())).second) return false;
-            const auto first = rows_.begin() + tensor.first;
-            out_.tensors.push_back({std::string(key), {first, first + tensor.count}});
-        }
-        std::unordered_map<std::string_view, uint32_t> strangers;
-        int64_t last = -1;
-        uint32_t lastTensor = kNone;
-        for (size_t i = 0; i < out_.stored.size(); ++i) {
-            const V& key = storedKeys_[i];
-            if (key.b != last) {
-                const auto place = places.find(textOf(key));
-                lastTensor = place == places.end() ? kNone : place->second;
-                last = key.b;
-            }
-            out_.stored[i].tensor = lastTensor;
-            if (lastTensor != kNone) continue;
-            std::pair<int64_t, uint32_t> none{-1, 0};
-            if (!intern(key, out_.strangers, strangers, none, out_.stored[i].stranger)) return false;
-        }
-        for (const auto& [key, index] : flat_) {
-            const std::vector<V>& parts = paths_[index];
-            if (parts.size() < 2) continue;
-            if (parts.size() > static_cast<size_t>(kMaxValueDepth)) return false;
-            FlatPath path{std::string(textOf(key)), {}};
-            for (const V& part : parts)
-                path.parts.emplace_back(textOf(part));
-            out_.paths.push_back(std::move(path));
-        }
-        seen_.tensors = !out_.tensors.empty();
-        out_.generation = generationOf(seen_, out_.flexModule);
-        return true;
+// Each of the tables is one dict of the Metadata.
+bool MetadataMachine::buildRoot(const Dict& dict) {
+    const auto table = [&](Field f, Dict::What what) {
+        const Value& v = dict.fields[f];
+        if ((dict.mask >> f & 1) == 0 || v.kind == Kind::none) return true;
+        return v.kind == Kind::dict && (dicts_[v.a].what == what || dicts_[v.a].what == Dict::What::empty);
+    };
+    if (built_ || !table(kStateDict, Dict::What::tensors) || !table(kStorage, Dict::What::stored) ||
+        !table(kMapping, Dict::What::paths))
+        return false;
+    seen_.mapping = (dict.mask >> kMapping & 1) != 0;
+    built_ = true;
+    return true;
+}
+
+bool MetadataMachine::build() {
+    const Value state = stack_.back();
+    stack_.pop_back();
+    Value& target = stack_.back();
+    if (state.kind != Kind::dict || target.kind != Kind::instance || target.a != kNone) return false;
+    const Dict& dict = dicts_[state.a];
+    if (dict.what != Dict::What::fields) return false;
+    if (target.small == kMetadata) {
+        target.a = 0;
+        return buildRoot(dict);
     }
+    Row row;
+    if (!readRow(dict, row)) return false;
+    if (!(target.small == kShard ? addShard(row, target.a) : addIndex(row, target))) return false;
+    freeDicts_.push_back(state.a);
+    return true;
+}
 
-    const char* base_;
-    PickleLexer lexer_;
-    PickleOp op_;
-    std::vector<V> stack_, memo_;
-    std::vector<size_t> marks_;
-    std::vector<List> lists_;
-    std::vector<Dict> dicts_;
-    std::vector<uint32_t> freeDicts_;
-    std::vector<std::vector<V>> paths_;
-    std::vector<std::pair<V, uint32_t>> flat_;
-    std::vector<Tensor> tensors_;
-    std::vector<ShardRow> rows_;
-    std::vector<V> storedKeys_;
-    std::unordered_map<std::string_view, uint32_t> files_, dtypes_;
-    std::pair<int64_t, uint32_t> lastFile_{-1, 0}, lastDType_{-1, 0};
-    size_t storedCount_ = 0;
-    SeenFields seen_;
-    bool built_ = false, named_ = false;
-    Metadata out_;
-};
+bool MetadataMachine::finish() {
+    if (stack_.size() != 1 || !marks_.empty() || !built_) return false;
+    if (stack_[0].kind != Kind::instance || stack_[0].small != kMetadata) return false;
+    // Every row has its place, and only one.
+    size_t listed = 0;
+    for (const Tensor& tensor : tensors_)
+        listed += tensor.count;
+    if (listed != out_.rows.size() || entriesPlaced_ != entries_ || early_) return false;
+    std::vector<uint32_t> places(texts_.size(), kNone);
+    out_.tensors.reserve(tensors_.size());
+    for (const Tensor& tensor : tensors_) {
+        if (places[tensor.key] != kNone) return false;
+        places[tensor.key] = static_cast<uint32_t>(out_.tensors.size());
+        out_.tensors.push_back({std::string(texts_[tensor.key]), tensor.first, tensor.count});
+    }
+    for (StoredRow& row : out_.stored) {
+        uint32_t& place = places[row.key];
+        if (place == kNone) {
+            place = static_cast<uint32_t>(out_.tensors.size() + out_.strangers.size());
+            out_.strangers.emplace_back(texts_[row.key]);
+        }
+        row.key = place;
+    }
+    for (const auto& [key, index] : flat_) {
+        const std::vector<TextId>& parts = paths_[index];
+        if (parts.size() < 2) continue;
+        if (parts.size() > static_cast<size_t>(kMaxValueDepth)) return false;
+        FlatPath path{std::string(texts_[key]), {}};
+        for (const TextId part : parts)
+            path.parts.emplace_back(texts_[part]);
+        out_.paths.push_back(std::move(path));
+    }
+    seen_.tensors = !out_.tensors.empty();
+    out_.generation = generationOf(seen_, out_.flexModule);
+    return true;
+}
 
-}  // namespace
-
-std::optional<Metadata> decodeMetadataFast(std::span<const std::byte> bytes, const Limits& limits) {
-    Machine machine(bytes, limits);
+std::optional<Metadata> decodeMetadataFast(const ReadFile& file, const Limits& limits,
+                                           const StopToken& stop) {
+    MetadataMachine machine(file, limits, stop);
     if (!machine.run()) return std::nullopt;
     return machine.take();
 }

@@ -2,17 +2,16 @@
 // goes by. Private to this format.
 #pragma once
 
-#include <cstddef>
 #include <optional>
-#include <span>
+#include <string_view>
 
 #include "formats/paddle_dist/metadata.h"
 
 namespace shardscope::paddle {
 
-// Nullopt for anything but the plain form, errors included: then the general decoder has the last word. What
-// it does return is what that decoder would.
-std::optional<Metadata> decodeMetadataFast(std::span<const std::byte> bytes, const Limits& limits);
+// Nullopt for anything but the plain form, errors and a stop included: then the general decoder has the last
+// word. What it does return is what that decoder would.
+std::optional<Metadata> decodeMetadataFast(const ReadFile& file, const Limits& limits, const StopToken& stop);
 
 bool isMetadataModule(std::string_view module);
 

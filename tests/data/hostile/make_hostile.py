@@ -11,6 +11,7 @@ import os
 import archives
 import corpus
 import distributed
+import ecosystems
 import pickles
 import tables
 
@@ -23,7 +24,7 @@ def main():
     root = os.path.abspath(options.directory)
     os.makedirs(root, exist_ok=True)
     made = corpus.Corpus(root, os.path.abspath(options.marker) if options.marker else os.path.join(root, "marker-of-a-call"))
-    for part in (pickles, archives, tables, distributed):
+    for part in (pickles, archives, tables, distributed, ecosystems):
         part.write(made)
     made.write_manifest()
     print(f"{len(made.rows)} variants in {root}")

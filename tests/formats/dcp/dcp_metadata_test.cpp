@@ -8,32 +8,15 @@
 #include "formats/dcp/metadata.h"
 #include "support/genuine.h"
 #include "support/memory_file_system.h"
+#include "support/text_file.h"
 
 using namespace shardscope;
 using namespace shardscope::test;
 
 namespace {
 
-class TextFile final : public ReadFile {
-  public:
-    explicit TextFile(std::string bytes) : bytes_(std::move(bytes)) {}
-    const std::string& path() const override { return path_; }
-    uint64_t size() const override { return bytes_.size(); }
-    Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
-        if (offset > bytes_.size() || buffer.size() > bytes_.size() - offset)
-            return makeError(ErrorCode::internal, "a read goes beyond the end of the file");
-        if (!buffer.empty()) std::memcpy(buffer.data(), bytes_.data() + offset, buffer.size());
-        return {};
-    }
-    Result<Fingerprint> fingerprint() const override { return Fingerprint{}; }
-
-  private:
-    std::string bytes_;
-    std::string path_ = ".metadata";
-};
-
 Result<dcp::Metadata> decode(std::string bytes) {
-    const TextFile file(std::move(bytes));
+    const TextFile file(std::move(bytes), ".metadata");
     return dcp::decodeMetadata(file, {}, {});
 }
 

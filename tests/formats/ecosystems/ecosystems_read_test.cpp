@@ -282,6 +282,24 @@ class EcosystemsReadTest : public QObject {
         QVERIFY(validated(**opened, ValidateLevel::values).verdict == Verdict::safe);
     }
 
+    // A parameter without dimensions, which ColossalAI's loader makes 0, and two dtypes, of which it makes
+    // one.
+    void scalarsAndMixedDTypes() {
+        const GenuineCase c = caseOf("colossalai", "tp2_mixed_dtype");
+        const auto opened = openCheckpoint(c.path);
+        QVERIFY(opened.ok());
+        const Catalog& catalog = opened->catalog();
+        const TensorId scalar = catalog.find("count");
+        QVERIFY(scalar != kNone && catalog.shape(scalar).empty());
+        std::set<std::string> dtypes;
+        for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+            dtypes.emplace(dtypeName(catalog.dtype(t)));
+        QVERIFY((dtypes == std::set<std::string>{"bfloat16", "float32"}));
+        const auto bytes = digests(*opened->reader);
+        for (const auto& [name, want] : c.expected["tensors"].items())
+            QVERIFY2(bytes.at(name) == want["sha256"], name.c_str());
+    }
+
     // A path of another machine is followed by its last part only, and never out of the directory.
     void hostilePaths() {
         for (const char* path : {"/etc/passwd", "../x/../../secret", "..", "", "/", "a/b/", "x\\..\\y",

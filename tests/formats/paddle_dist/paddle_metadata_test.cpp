@@ -7,8 +7,10 @@
 #include "formats/paddle_dist/metadata.h"
 #include "formats/paddle_dist/metadata_fast.h"
 #include "formats/paddle_dist/paddle_dist.h"
+#include "large_metadata.h"
 #include "pickles.h"
 #include "support/genuine.h"
+#include "support/text_file.h"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -28,6 +30,16 @@ std::string genuineFile(const std::string& path) {
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
+std::optional<paddle::Metadata> fastly(const std::string& bytes) {
+    return paddle::decodeMetadataFast(TextFile(bytes), {}, {});
+}
+Result<paddle::Metadata> slowly(const std::string& bytes) {
+    return paddle::decodeMetadataSlow(std::as_bytes(std::span(bytes)), {});
+}
+Result<paddle::Metadata> decode(const std::string& bytes) {
+    return paddle::readMetadata(TextFile(bytes), {}, {});
+}
+
 // Two ranks with two rows each of a 4 x 2 tensor.
 Files halves(const std::string& id = "0", float first = 0) {
     return {{id + ".metadata", metadataPickle({{{"w", {0, 0}, {2, 2}, "0_" + id + ".distcp", Dims{4, 2}},
@@ -41,23 +53,20 @@ Files halves(const std::string& id = "0", float first = 0) {
 std::string dump(const paddle::Metadata& m) {
     std::string out(paddle::generationName(m.generation));
     out += m.flexModule ? " flex\n" : "\n";
-    const auto dims = [&](const std::optional<paddle::DimsAt>& where) {
-        return where ? formatDims(m.dimsOf(*where)) : std::string("-");
-    };
-    const auto range = [](bool flat, FlatRange r) {
-        return flat ? std::to_string(r.start) + ":" + std::to_string(r.stop) : std::string("whole");
+    const auto dims = [&](paddle::DimsAt where) {
+        return where ? formatDims(m.dimsOf(where)) : std::string("-");
     };
     for (const auto& tensor : m.tensors) {
         out += tensor.key + "\n";
-        for (const auto& row : tensor.rows) {
-            out += "  " + dims(row.offset) + dims(row.shape) + dims(row.global) + range(row.flat, row.range) +
+        for (const auto& row : m.rowsOf(tensor)) {
+            out += "  " + dims(row.offset) + dims(row.shape) + dims(row.global) + dims(row.range) +
+                   (row.file == kNone ? "-" : m.files[row.file]) + std::to_string(row.replica) +
                    (row.dtype == kNone ? "?" : m.dtypes[row.dtype]) + "\n";
         }
     }
     for (const auto& row : m.stored) {
-        out += (row.tensor == kNone ? m.strangers[row.stranger] : m.tensors[row.tensor].key) +
-               dims(row.offset) + dims(row.shape) + range(row.flat, row.range) + std::to_string(row.replica) +
-               m.files[row.file] + "\n";
+        out += m.keyOf(row) + dims(row.offset) + dims(row.shape) + dims(row.range) +
+               std::to_string(row.replica) + m.files[row.file] + "\n";
     }
     for (const auto& path : m.paths) {
         out += path.key + " =";
@@ -272,26 +281,70 @@ class PaddleMetadataTest : public QObject {
         size_t plain = 0;
         for (const GenuineCase& c : genuineCases("paddle_dist")) {
             const std::string whole = genuineFile(c.name + "/ckpt/0.metadata");
-            const auto fast = paddle::decodeMetadataFast(std::as_bytes(std::span(whole)), {});
+            const auto fast = fastly(whole);
             // All that Paddle wrote, of every generation, is plain.
-            QVERIFY2(fast.has_value() == paddle::decodeMetadataSlow(std::as_bytes(std::span(whole)), {}).ok(),
-                     c.name.c_str());
+            QVERIFY2(fast.has_value() == slowly(whole).ok(), c.name.c_str());
             if (!fast) continue;
             ++plain;
-            QCOMPARE(dump(*fast),
-                     dump(paddle::decodeMetadataSlow(std::as_bytes(std::span(whole)), {}).value()));
+            QCOMPARE(dump(*fast), dump(slowly(whole).value()));
             for (int round = 0; round < 1500; ++round) {
                 std::string damaged = whole;
                 for (int n = 0; n <= round % 3; ++n)
                     damaged[random() % damaged.size()] = static_cast<char>(random());
-                const auto again = paddle::decodeMetadataFast(std::as_bytes(std::span(damaged)), {});
+                const auto again = fastly(damaged);
                 if (!again) continue;
-                const auto slow = paddle::decodeMetadataSlow(std::as_bytes(std::span(damaged)), {});
+                const auto slow = slowly(damaged);
                 QVERIFY2(slow.ok(), slow.ok() ? "" : describe(slow.error()).c_str());
                 QCOMPARE(dump(*again), dump(*slow));
             }
         }
         QVERIFY(plain > 20);
+    }
+
+    void bothDecodersAgreeOnMany_data() {
+        QTest::addColumn<int>("protocol");
+        QTest::addColumn<int>("way");
+        for (int protocol = 2; protocol <= 4; ++protocol) {
+            for (int way = 0; way < 8; ++way)
+                QTest::addRow("protocol %d way %d", protocol, way) << protocol << way;
+        }
+    }
+    // Many pieces, so that they are taken by their molds, across windows and frames.
+    void bothDecodersAgreeOnMany() {
+        QFETCH(int, protocol);
+        QFETCH(int, way);
+        LargeMetadata wish;
+        wish.protocol = protocol;
+        wish.flex = (way & 1) == 0;
+        wish.dtypes = way != 3;
+        wish.shared = (way & 2) != 0;
+        wish.replicas = (way & 4) != 0;
+        if (way == 5) wish.ranks = 400;  // larger than the window
+        const std::string whole = MetadataPickler(wish).run();
+        const auto fast = fastly(whole);
+        QVERIFY(fast.has_value());
+        const auto slow = slowly(whole);
+        QVERIFY2(slow.ok(), slow.ok() ? "" : describe(slow.error()).c_str());
+        QCOMPARE(dump(*fast), dump(*slow));
+        QCOMPARE(fast->rows.size(), size_t{wish.ranks} * wish.tensors);
+        for (const auto& row : fast->rows)
+            QVERIFY(row.file != kNone);
+        std::mt19937 random(static_cast<unsigned>(8 * protocol + way));
+        size_t taken = 0;
+        for (int round = 0; round < 150; ++round) {
+            std::string damaged = whole;
+            if (round % 3 == 0)
+                damaged.resize(random() % damaged.size());
+            else
+                damaged[random() % damaged.size()] = static_cast<char>(random());
+            const auto again = fastly(damaged);
+            if (!again) continue;
+            ++taken;
+            const auto other = slowly(damaged);
+            QVERIFY2(other.ok(), other.ok() ? "" : describe(other.error()).c_str());
+            QCOMPARE(dump(*again), dump(*other));
+        }
+        QVERIFY(taken > 0);
     }
 
     void everyTruncation_data() {
@@ -302,10 +355,10 @@ class PaddleMetadataTest : public QObject {
     void everyTruncation() {
         QFETCH(QString, path);
         const std::string whole = genuineFile(path.toStdString());
-        QVERIFY(paddle::decodeMetadata(std::as_bytes(std::span(whole)), {}).ok());
+        QVERIFY(decode(whole).ok());
         for (size_t length = 0; length < whole.size(); ++length) {
             const std::string cut = whole.substr(0, length);
-            const auto metadata = paddle::decodeMetadata(std::as_bytes(std::span(cut)), {});
+            const auto metadata = decode(cut);
             QVERIFY(!metadata.ok());
             QVERIFY(metadata.error().code == ErrorCode::damaged || metadata.error().code == ErrorCode::limit);
         }

@@ -1,7 +1,6 @@
-// The two passes over a `.metadata` pickle share this: a window of the file that moves forward, and the first
-// pass, which finds out which memo entries are ever fetched again. A pickle of a million chunks memoizes some
-// sixteen million values and fetches back a few thousand of them; knowing which ones lets the second pass
-// keep only those.
+// The first pass over a `.metadata` pickle, which finds out which memo entries are ever fetched again. A
+// pickle of a million chunks memoizes some sixteen million values and fetches back a few thousand of them;
+// knowing which ones lets the second pass keep only those.
 #pragma once
 
 #include <cstddef>
@@ -11,36 +10,12 @@
 #include "base/result.h"
 #include "base/stop.h"
 #include "encoding/pickle_lexer.h"
-#include "storage/file_system.h"
+#include "encoding/pickle_window.h"
 
 namespace shardscope::dcp {
 
-// Bytes [base, base + size) of a file, followed by kSlack zero bytes so that an opcode's fixed operand may be
-// loaded before its presence is checked.
-class PickleWindow {
-  public:
-    static constexpr size_t kSlack = 16;
-
-    PickleWindow(const ReadFile& file, const StopToken& stop) : file_(file), stop_(stop) {}
-
-    // Makes at least `need` bytes from file offset `from` available, or all that the file still has. begin()
-    // is then the byte at `from`. Errors: those of the file, cancelled.
-    Status moveTo(uint64_t from, size_t need = kSlack);
-
-    const uint8_t* begin() const { return buffer_.data() + start_; }
-    const uint8_t* end() const { return buffer_.data() + filled_; }
-    uint64_t offsetOf(const uint8_t* p) const { return base_ + static_cast<uint64_t>(p - buffer_.data()); }
-    bool atEnd() const { return base_ + filled_ >= file_.size(); }
-    uint64_t fileSize() const { return file_.size(); }
-
-  private:
-    const ReadFile& file_;
-    const StopToken& stop_;
-    std::vector<uint8_t> buffer_;
-    uint64_t base_ = 0;  // file offset of buffer_[0]
-    size_t start_ = 0;
-    size_t filled_ = 0;
-};
+using namespace pickle_bytes;
+using Op = PickleOpcode;
 
 // Which memo indices a pickle fetches (GET, BINGET, LONG_BINGET), and how much of the rest there is.
 class MemoUse {
@@ -117,22 +92,5 @@ class MemoCounter {
     uint64_t implicit_ = 0;           // entries below this were made by MEMOIZE alone
     std::vector<uint64_t> explicit_;  // bits of all others, once a PUT was seen
 };
-
-// Reads the decimal operand of GET and PUT and the other line operands: the end of the line that starts at
-// `p`, or nullptr.
-const uint8_t* lineEnd(const uint8_t* p, const uint8_t* end);
-bool parseDecimal(const uint8_t* p, const uint8_t* end, int64_t& out);
-
-inline uint16_t load16(const uint8_t* p) {
-    return static_cast<uint16_t>(p[0] | p[1] << 8);
-}
-inline uint32_t load32(const uint8_t* p) {
-    return uint32_t{p[0]} | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16 | uint32_t{p[3]} << 24;
-}
-inline uint64_t load64(const uint8_t* p) {
-    return uint64_t{load32(p)} | uint64_t{load32(p + 4)} << 32;
-}
-
-using Op = PickleOpcode;
 
 }  // namespace shardscope::dcp

@@ -1,7 +1,6 @@
-#include "formats/dcp/pickle_window.h"
+#include "formats/dcp/memo_use.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <thread>
 
@@ -13,8 +12,6 @@ namespace shardscope::dcp {
 
 namespace {
 
-// Small enough to stay in the second-level cache between the read and the walk.
-constexpr size_t kWindow = size_t{512} << 10;
 constexpr uint64_t kScanTogether = uint64_t{4} << 20;  // files from this size on are worth more threads
 constexpr uint64_t kGuessWithin = uint64_t{64} << 10;
 constexpr uint64_t kMaxLine = uint64_t{1} << 20;
@@ -27,51 +24,6 @@ constexpr uint64_t kNewState = 0x28'94'7d'94'81'29;
 constexpr uint64_t kPairSize = 0x94'52'94'85'94'86;
 
 }  // namespace
-
-Status PickleWindow::moveTo(uint64_t from, size_t need) {
-    SHARDSCOPE_TRY(stop_.poll());
-    const uint64_t available = from < file_.size() ? file_.size() - from : 0;
-    const size_t wanted = static_cast<size_t>(std::min<uint64_t>(std::max(need, kWindow), available));
-    size_t kept = 0;
-    const uint64_t filledEnd = base_ + filled_;
-    if (from >= base_ && from < filledEnd) {
-        kept = static_cast<size_t>(filledEnd - from);
-        std::memmove(buffer_.data(), buffer_.data() + (from - base_), kept);
-    }
-    base_ = from;
-    start_ = 0;
-    filled_ = kept;
-    if (buffer_.size() < wanted + kSlack) buffer_.resize(wanted + kSlack);
-    if (wanted > kept) {
-        SHARDSCOPE_TRY(file_.readAt(from + kept,
-                                    std::as_writable_bytes(std::span(buffer_)).subspan(kept, wanted - kept)));
-        filled_ = wanted;
-    }
-    std::memset(buffer_.data() + filled_, 0, kSlack);
-    return {};
-}
-
-const uint8_t* lineEnd(const uint8_t* p, const uint8_t* end) {
-    if (p >= end) return nullptr;
-    return static_cast<const uint8_t*>(std::memchr(p, '\n', static_cast<size_t>(end - p)));
-}
-
-bool parseDecimal(const uint8_t* p, const uint8_t* end, int64_t& out) {
-    if (end > p && end[-1] == '\r') --end;
-    if (end > p && end[-1] == 'L') --end;
-    const bool negative = p < end && *p == '-';
-    if (negative) ++p;
-    if (p == end) return false;
-    int64_t value = 0;
-    for (; p < end; ++p) {
-        if (*p < '0' || *p > '9') return false;
-        const int64_t digit = *p - '0';
-        if (__builtin_mul_overflow(value, int64_t{10}, &value)) return false;
-        if (__builtin_add_overflow(value, negative ? -digit : digit, &value)) return false;
-    }
-    out = value;
-    return true;
-}
 
 void MemoUse::grow(uint64_t word) {
     bits_.resize(std::max<uint64_t>(word + 1, bits_.size() * 2));

@@ -1,0 +1,53 @@
+// What the openers of both families of layouts share. Private to this format.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/format.h"
+#include "formats/tensor_files.h"
+
+namespace shardscope::colossalai {
+
+class Opener {
+  protected:
+    Opener(const Source& source, const OpenOptions& options, std::string_view variant,
+           std::string_view writer)
+        : source_(source),
+          options_(options),
+          files_(std::make_unique<TensorFiles>(source, options)),
+          builder_("colossalai", std::string(variant), std::string(writer)) {}
+
+    void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
+              std::string_view tensor = {}) {
+        builder_.addNote({std::string(rule), severity, std::move(message), std::string(file),
+                          std::string(tensor), std::nullopt});
+    }
+    // The notes of all files that were read; what is so in all of them is said once.
+    void noteFiles() {
+        std::set<std::string> seen;
+        for (uint32_t f = 0; f < files_->size(); ++f) {
+            for (const Note& n : (*files_)[f].notes) {
+                if (n.severity == Severity::info && !seen.insert(n.rule + n.message).second) continue;
+                builder_.addNote(n);
+            }
+        }
+    }
+    // The text of a JSON file; `kind` begins the sentence "... of 12 bytes is longer". Errors: limit, those
+    // of the file.
+    Result<std::string> readJson(const ReadFile& file, std::string_view kind) const;
+    Result<std::unique_ptr<Reader>> finish() {
+        return makePartReader(std::move(builder_).finish(), std::move(files_), std::move(parts_));
+    }
+
+    const Source& source_;
+    const OpenOptions& options_;
+    std::unique_ptr<TensorFiles> files_;
+    CatalogBuilder builder_;
+    std::vector<StoredPart> parts_;
+};
+
+}  // namespace shardscope::colossalai
