@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -22,6 +23,8 @@ struct Context {
     ColorMode color = ColorMode::automatic;
     std::string format;   // --format
     std::string variant;  // --variant KEY=VALUE: which of several checkpoints in the source
+    std::vector<std::string> tpDim;  // --tp-dim GLOB=DIM
+    MasterWeights masterWeights = MasterWeights::whereNeeded;
     IoMode io = IoMode::automatic;
     unsigned threads = 0;
     uint64_t memory = uint64_t{512} << 20;

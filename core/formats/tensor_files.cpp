@@ -278,6 +278,7 @@ Result<Extent> TensorFiles::extent(const StoredPart& part) const {
     extent.swapBytes = file.bigEndian && dtypeSwapUnit(stored.dtype) > 1;
     extent.conjugate = place.conjugate;
     extent.negate = place.negate;
+    extent.storedAs = part.storedAs;
     if (const ZipEntry* entry = place.entry) {
         ZipArchive zip;
         zip.file = extent.file;

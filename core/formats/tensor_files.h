@@ -5,6 +5,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,7 @@ struct StoredPart {
     Dims offsets, lengths;     // the box; both empty = everything
     int64_t firstElement = 0;  // of a stretch
     int64_t elements = -1;     // -1 = no stretch
+    std::optional<DType> storedAs = std::nullopt;  // as Extent::storedAs
 };
 
 class TensorFiles {

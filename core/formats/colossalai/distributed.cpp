@@ -13,6 +13,7 @@
 #include "formats/colossalai/readers.h"
 #include "formats/colossalai/stale.h"
 #include "formats/tensor_files.h"
+#include "model/name_pattern.h"
 
 namespace shardscope::colossalai {
 
@@ -35,28 +36,6 @@ bool mayBeFused(std::string_view name) {
     const std::string_view layer = name.substr(0, dot);
     const std::string_view last = layer.substr(layer.rfind('.') == layer.npos ? 0 : layer.rfind('.') + 1);
     return last == "c_attn" || last == "qkv";
-}
-
-// '*' stands for any text.
-bool globMatches(std::string_view pattern, std::string_view text) {
-    size_t p = 0, t = 0, star = pattern.npos, mark = 0;
-    while (t < text.size()) {
-        if (p < pattern.size() && pattern[p] == '*') {
-            star = p++;
-            mark = t;
-        } else if (p < pattern.size() && pattern[p] == text[t]) {
-            ++p;
-            ++t;
-        } else if (star != pattern.npos) {
-            p = star + 1;
-            t = ++mark;
-        } else {
-            return false;
-        }
-    }
-    while (p < pattern.size() && pattern[p] == '*')
-        ++p;
-    return p == pattern.size();
 }
 
 class Opener {
@@ -112,7 +91,10 @@ class Opener {
         if (text == "auto") return {};
         while (!text.empty()) {
             const size_t comma = std::min(text.find(','), text.size());
-            if (comma > 0) fusedPatterns_.emplace_back(text.substr(0, comma));
+            if (comma > 0) {
+                SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(std::string(text.substr(0, comma))));
+                fusedPatterns_.push_back(std::move(pattern));
+            }
             text.remove_prefix(std::min(text.size(), comma + 1));
         }
         return {};
@@ -417,7 +399,7 @@ class Opener {
     // -1 where that does not apply, or where nobody said that it does.
     int fusedDimOf(std::string_view name, const std::vector<Piece>& pieces) {
         const bool stated = std::any_of(fusedPatterns_.begin(), fusedPatterns_.end(),
-                                        [&](const std::string& p) { return globMatches(p, name); });
+                                        [&](const NamePattern& p) { return p.matches(name); });
         if (!stated && !mayBeFused(name)) return -1;
         const Dims& shape = entryOf(pieces[0]).globalShape;
         int cut = -1;
@@ -678,7 +660,7 @@ class Opener {
     safetensors::NameSet names_;
     std::vector<TensorId> tensorOf_;
     bool fusedGiven_ = false;
-    std::vector<std::string> fusedPatterns_;
+    std::vector<NamePattern> fusedPatterns_;
     bool notedPaths_ = false, sawTorch_ = false, sawSafetensors_ = false;
     uint32_t world_ = 1;
     std::string variant_;
