@@ -431,6 +431,7 @@ class Opener {
             one.axis = TpAnswer::kReplicated;
             one.local = state.held.empty() ? Dims{1} : state.held[0].entry->shape;
             one.sharding = files_.sharding;
+            one.copies = true;
             SHARDSCOPE_TRY(one.finish(info.name));
             info.shape = one.global;
             SHARDSCOPE_ASSIGN(const auto drafts, draftsOf(p, state, one, false));

@@ -127,7 +127,7 @@ class Laying {
     // Whether several arrays that are each as long as a parameter of one dimension are slices of it, the later ones being
     // padding, rather than copies.
     bool slices() {
-        if (in_.weight) return false;
+        if (in_.weight || in_.layout.copies) return false;
         if (statedV2() || sliced()) return true;
         if (in_.parameter.states.end() !=
             std::find_if(in_.parameter.states.begin(), in_.parameter.states.end(),

@@ -22,6 +22,7 @@ struct Layout {
     Dims global;    // of the whole; set by finish()
     unsigned itemSize = 1;  // of the parameter's dtype, in bytes
     uint32_t sharding = 1;
+    bool copies = false;    // what several sharding ranks hold is the same on all, never slices
     int fusedParts = 1;  // projections of which each rank holds its share; 1 = one, or left as it is
 
     // Errors: limit when the whole is too large.
