@@ -381,12 +381,6 @@ class Opener {
         info.dtype = *p.dtype;
         info.shape = layout.global;
         info.role = Role::parameter;
-        if (!p.tiedTo.empty()) {
-            const auto other = weightOf_.find(p.tiedTo);
-            if (other != weightOf_.end() && aliasShape_[other->second] == info.shape &&
-                aliasDType_[other->second] == info.dtype)
-                info.aliasOf = other->second;
-        }
         return addTensor(info, drafts, layout);
     }
 
@@ -536,7 +530,6 @@ class Opener {
         SHARDSCOPE_TRY(builder_.addTensor(info));
         if (tiedTargets_.contains(info.name)) {
             aliasDType_[id] = info.dtype;
-            aliasShape_[id] = info.shape;
             draftsByTensor_[id] = drafts;
         }
         for (const Draft& draft : drafts) {
@@ -726,7 +719,6 @@ class Opener {
     std::map<std::string, Kind> kinds_;
     std::map<std::string, TensorId> weightOf_;
     std::map<TensorId, DType> aliasDType_;
-    std::map<TensorId, Dims> aliasShape_;
     std::map<TensorId, std::vector<Draft>> draftsByTensor_;
     std::vector<ChunkPlace> places_;
     size_t fromMasters_ = 0, ignored_ = 0, noteCount_ = 0;
