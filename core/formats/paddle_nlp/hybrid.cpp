@@ -49,6 +49,7 @@ class Opener {
             SHARDSCOPE_TRY(options_.stop.poll());
             SHARDSCOPE_TRY(addParameter(p));
         }
+        noteStateless();
         addObjects();
         noteBeside();
         noteMasters();
@@ -626,6 +627,25 @@ class Opener {
         info.file = file.id;
         info.value = value;
         builder_.addObject(std::move(info));
+    }
+
+    // Whether the file of the last sharding rank is missing does not show in the names of the others.
+    void noteStateless() {
+        if (files_.sharding < 2 || files_.degreesStated || kinds_.empty()) return;
+        size_t count = 0;
+        const Parameter* first = nullptr;
+        for (const Parameter& p : parameters_.list) {
+            const bool any = std::any_of(p.states.begin(), p.states.end(), [](const State& s) { return !s.name.empty(); });
+            if (any || !p.tiedTo.empty() || !p.dtype || !dtypeIsFloat(*p.dtype)) continue;
+            ++count;
+            if (!first) first = &p;
+        }
+        if (!first) return;
+        note("rank.missing", Severity::warning,
+             fmt::format("{} of {} parameters have no optimizer state, such as '{}': they were not trained, or the files of "
+                         "sharding ranks from {} on are missing",
+                         count, parameters_.list.size(), first->name, files_.sharding),
+             {}, first->name);
     }
 
     void noteBeside() {

@@ -130,8 +130,9 @@ class Replay {
         if (everywhere) {
             // A slice of the flattened, padded parameter.
             int64_t total = 0;
-            return shape.size() == 1 && checkedMul<int64_t>(shape[0], degree_, total) && total >= model.elements &&
-                   total - model.elements < int64_t{256} * degree_ + 256;
+            if (shape.size() == 1 && checkedMul<int64_t>(shape[0], degree_, total) && total >= model.elements &&
+                total - model.elements < int64_t{256} * degree_ + 256)
+                return true;
         }
         // Whole weights beside optimizer state of tensor-parallel ranks.
         if (tp_ < 2 || shape.size() != model.shape.size()) return false;

@@ -175,8 +175,16 @@ class Laying {
                 slices.push_back({&h, &part, count});
             }
         }
-        if (total < elements_ && in_.lost) {
+        // The padding tells whether all slices are here, even where those that are would hold elements enough.
+        const int64_t padded = statedV2() ? paddedV2() : sliced() ? paddedStage3() : elements_;
+        if (total < padded && in_.lost) {
             addAround(slices);
+            return;
+        }
+        if (total < padded && statedV2()) {
+            error(fmt::format("its {} slices hold {} elements, with its padding it has {}: slices are missing",
+                              slices.size(), total, padded),
+                  held_.front().file->path);
             return;
         }
         if (total < elements_) {

@@ -166,10 +166,12 @@ class Listing {
         uint32_t tp = 1, pp = 1, sharding = 1, moe = 1;
         bool weights = false, weightsByTp = false;
         for (const RankFile& file : out_.files) {
-            tp = std::max(tp, file.tp() + 1);
-            pp = std::max(pp, file.pp() + 1);
-            sharding = std::max(sharding, file.shard() + 1);
-            moe = std::max(moe, file.moe() + 1);
+            // A coordinate is only named where there are two ranks or more.
+            const auto degree = [](uint32_t at) { return at == kNotNamed ? 1 : std::max(at + 1, 2U); };
+            tp = std::max(tp, degree(file.name.tp));
+            pp = std::max(pp, degree(file.name.pp));
+            sharding = std::max(sharding, degree(file.name.shard));
+            moe = std::max(moe, degree(file.name.moe));
             if (!file.name.optimizer) {
                 weights = true;
                 weightsByTp = weightsByTp || file.name.tp != kNotNamed;
