@@ -48,7 +48,7 @@ class PartReader final : public Reader {
                 .ofTensor(tensor)
                 .byRule("meta.inconsistent");
         };
-        if (stored.dtype != catalog_.dtype(chunk.tensor)) {
+        if (part.bits.value_or(stored.dtype) != part.storedAs.value_or(catalog_.dtype(chunk.tensor))) {
             return wrong(fmt::format("its piece here is {}, the tensor is {}", dtypeName(stored.dtype),
                                      dtypeName(catalog_.dtype(chunk.tensor))));
         }

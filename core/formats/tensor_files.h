@@ -71,6 +71,7 @@ struct StoredPart {
     int64_t firstElement = 0;  // of a stretch
     int64_t elements = -1;     // -1 = no stretch
     std::optional<DType> storedAs = std::nullopt;  // as Extent::storedAs
+    std::optional<DType> bits = std::nullopt;      // what the bits are, where the file calls them something else
 };
 
 class TensorFiles {

@@ -296,21 +296,37 @@ class Opener {
         int parts = rule ? rule->parts : 1;
         if (fused_.names(p.name) && parts == 1) parts = p.name.find("qkv") != std::string::npos ? 3 : 2;
         if (parts > 1 && axis + 1 == layout.local.size() && layout.local[axis] % parts == 0) {
-            if (fused_.wants(p.name)) {
+            const bool flat = flattened(p, layout.local.size());
+            if (fused_.wants(p.name) && !flat) {
                 layout.fusedParts = parts;
                 return;
             }
-            note("layout.fused", Severity::error,
-                 fmt::format("by its name it holds {} projections, of which each rank has its part one behind the other "
-                             "({}). Laid one after the other along dim {} the ranks' pieces give {}",
-                             parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
-                             parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]"),
-                 {}, p.name);
+            const std::string why =
+                fmt::format("by its name it holds {} projections, of which each rank has its part one behind the other "
+                            "({}). Laid one after the other along dim {} the ranks' pieces give {}{}",
+                            parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
+                            parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]",
+                            fused_.wants(p.name) ? ". It is stored flattened, in slices that cannot be taken apart" : "");
+            note("layout.fused", Severity::error, why, {}, p.name);
+            // Its states lie the same way; what refuses one refuses the others.
+            for (const State& state : p.states) {
+                if (!state.name.empty() && !state.name.ends_with("pow_acc"))
+                    note("layout.fused", Severity::error, why, {}, p.name + "." + state.name);
+            }
         } else if (rule && rule->heads) {
             note("layout.fused", Severity::info,
                  "q, k and v alternate head by head in it, as the framework computes with them; it is carried so", {},
                  p.name);
         }
+    }
+
+    static bool flattened(const Parameter& p, size_t dimensions) {
+        for (const State& state : p.states) {
+            for (const Held& held : state.held) {
+                if (dimensions > 1 && held.entry->shape.size() == 1 && !state.name.ends_with("pow_acc")) return true;
+            }
+        }
+        return false;
     }
 
     // A parameter none of whose states is here, where a file that may have held them is not.

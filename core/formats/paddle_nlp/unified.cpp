@@ -346,6 +346,7 @@ class Opener {
         part.file = at.contents;
         part.tensor = at.tensor;
         part.storedAs = storedAs;
+        if (stored.dtype != dtypeOf(stored)) part.bits = dtypeOf(stored);
         parts_.push_back(part);
         return {};
     }
