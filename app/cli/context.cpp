@@ -49,14 +49,16 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
             ->type_name("KEY=VALUE");
     }
     verb.add_option("--tp-dim", context.tpDim,
-                    "Dimension that tensor-parallel ranks cut these tensors along, or none, where the source does not say "
+                    "Dimension that tensor-parallel ranks cut these tensors along, or none, where the source "
+                    "does not say "
                     "it (PaddleNLP; repeatable, the first match counts)")
         ->type_name("GLOB=DIM")
         ->allow_extra_args(false);
     static const std::map<std::string, MasterWeights> masters{{"use", MasterWeights::use},
                                                               {"ignore", MasterWeights::ignore}};
     verb.add_option("--master-weights", context.masterWeights,
-                    "Weights of PaddleNLP sources: use (cast from their fp32 masters) or ignore (as stored or not at all); "
+                    "Weights of PaddleNLP sources: use (cast from their fp32 masters) or ignore (as stored "
+                    "or not at all); "
                     "without it the masters are used where no weight is stored")
         ->transform(CLI::CheckedTransformer(masters).description(""))
         ->type_name("HOW");

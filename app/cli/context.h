@@ -21,8 +21,8 @@ struct Context {
     bool json = false;
     ProgressMode progress = ProgressMode::automatic;
     ColorMode color = ColorMode::automatic;
-    std::string format;   // --format
-    std::string variant;  // --variant KEY=VALUE: which of several checkpoints in the source
+    std::string format;              // --format
+    std::string variant;             // --variant KEY=VALUE: which of several checkpoints in the source
     std::vector<std::string> tpDim;  // --tp-dim GLOB=DIM
     MasterWeights masterWeights = MasterWeights::whereNeeded;
     IoMode io = IoMode::automatic;

@@ -2,9 +2,9 @@
 #include "engine/engine.h"
 #include "formats/colossalai/colossalai.h"
 #include "formats/dcp/dcp.h"
+#include "formats/olmo/olmo.h"
 #include "formats/paddle_dist/paddle_dist.h"
 #include "formats/paddle_nlp/paddle_nlp.h"
-#include "formats/olmo/olmo.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_save/torch_save.h"
 
@@ -13,12 +13,10 @@ namespace shardscope {
 const std::vector<const Format*>& builtinFormats() {
     static const std::vector<const Format*> formats = {
         &dcpFormat(),
-        &paddleFormat(),  // before safetensors, which its data files may be
-        &paddleNlpFormat(),  // before ColossalAI, whose optimizer files have names like those of the unified checkpoint
-        &colossalaiFormat(),
-        &olmoFormat(),
-        &safetensorsFormat(),
-        &torchSaveFormat(),
+        &paddleFormat(),     // before safetensors, which its data files may be
+        &paddleNlpFormat(),  // before ColossalAI, whose optimizer files have names like those of the unified
+                             // checkpoint
+        &colossalaiFormat(), &olmoFormat(), &safetensorsFormat(), &torchSaveFormat(),
     };
     return formats;
 }

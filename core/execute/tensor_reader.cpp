@@ -185,8 +185,9 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
         chunk.stored = chunk.extent.storedAs.value_or(source->dtype_);
         if (chunk.stored != source->dtype_ &&
             (!castSupported(chunk.stored, source->dtype_) || !dtypeIsWholeBytes(chunk.stored))) {
-            return source->named(unsupported(fmt::format("its elements are stored as {}, which is not cast to {}",
-                                                         dtypeName(chunk.stored), dtypeName(source->dtype_))));
+            return source->named(
+                unsupported(fmt::format("its elements are stored as {}, which is not cast to {}",
+                                        dtypeName(chunk.stored), dtypeName(source->dtype_))));
         }
         if (Status status = source->checkExtent(chunk); !status.ok()) {
             return source->named(std::move(status).error());
@@ -324,7 +325,8 @@ size_t TensorReader::goodPhase(int64_t a, int64_t b) const {
     return 0;
 }
 
-Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi, std::span<std::byte> bytes) const {
+Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
+                                std::span<std::byte> bytes) const {
     const Extent& extent = chunk.extent;
     Status status;
     if (chunk.span) {
@@ -350,9 +352,9 @@ Status TensorReader::readCast(const Chunk& chunk, int64_t lo, int64_t hi, std::s
     while (lo < hi) {
         const int64_t count = std::min(hi - lo, most);
         const size_t phase =
-            chunk.span
-                ? 0
-                : (chunk.extent.offset + bytesOfElements(chunk.stored, lo - chunk.shape.start)) % kIoAlignment;
+            chunk.span ? 0
+                       : (chunk.extent.offset + bytesOfElements(chunk.stored, lo - chunk.shape.start)) %
+                             kIoAlignment;
         const std::span<std::byte> block = buffer.span(phase, bytesOfElements(chunk.stored, count));
         SHARDSCOPE_TRY(readStored(chunk, lo, lo + count, block));
         castElements(chunk.stored, block.data(), dtype_, bytes.data(), static_cast<size_t>(count));
@@ -384,7 +386,8 @@ Status TensorReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile, A
         const size_t phase =
             chunk.span || chunk.stored != dtype_
                 ? 0
-                : (chunk.extent.offset + bytesOfElements(dtype_, piece.lo - chunk.shape.start)) % kIoAlignment;
+                : (chunk.extent.offset + bytesOfElements(dtype_, piece.lo - chunk.shape.start)) %
+                      kIoAlignment;
         const std::span<std::byte> piecesBytes = buffer.span(phase, bytes);
         SHARDSCOPE_TRY(readChunk(i, piece.lo, piece.hi, piecesBytes));
         gatherPiece(chunk.shape, piece, shape_, a, size, piecesBytes.data(), tile.data());

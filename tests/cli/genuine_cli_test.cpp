@@ -215,7 +215,8 @@ class GenuineCliTest : public QObject {
     }
 
     void checkDigests(const GenuineCase& c, const QString& path) {
-        const Outcome digest = runShardscope(QStringList{"digest", path, "--algorithm", "sha256", "--json"} + stated(c));
+        const Outcome digest =
+            runShardscope(QStringList{"digest", path, "--algorithm", "sha256", "--json"} + stated(c));
         QVERIFY2(digest.exitCode == 0, (digest.out + digest.err).c_str());
         const json got = digest.json()["tensors"];
         for (const auto& [name, want] : c.expected["tensors"].items()) {
@@ -248,7 +249,8 @@ class GenuineCliTest : public QObject {
     }
 
     void checkValidation(const GenuineCase& c, const QString& path) {
-        const Outcome run = runShardscope(QStringList{"validate", path, "--level", "values", "--json"} + stated(c));
+        const Outcome run =
+            runShardscope(QStringList{"validate", path, "--level", "values", "--json"} + stated(c));
         const json report = run.json();
         COMPARE_JSON(report["schema"], json("shardscope.validate/1"));
         if (!c.damaged()) {

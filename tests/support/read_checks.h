@@ -1,4 +1,5 @@
-// What tests of readers do with a checkpoint: digests of its tensors, validation, and copies in memory to be damaged.
+// What tests of readers do with a checkpoint: digests of its tensors, validation, and copies in memory to be
+// damaged.
 #pragma once
 
 #include <QtTest>

@@ -92,7 +92,8 @@ class Opener {
         while (!text.empty()) {
             const size_t comma = std::min(text.find(','), text.size());
             if (comma > 0) {
-                SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(std::string(text.substr(0, comma))));
+                SHARDSCOPE_ASSIGN(NamePattern pattern,
+                                  NamePattern::parse(std::string(text.substr(0, comma))));
                 fusedPatterns_.push_back(std::move(pattern));
             }
             text.remove_prefix(std::min(text.size(), comma + 1));

@@ -13,7 +13,8 @@ Result<FusedChoice> FusedChoice::parse(const std::string& variant) {
     constexpr std::string_view kFused = "fused-qkv=";
     if (!text.starts_with(kFused)) {
         return makeError(ErrorCode::usage, fmt::format("'{}' is not a variant of this format", text))
-            .withHint("fused-qkv=auto, or fused-qkv=PATTERN,... for the tensors that hold several projections");
+            .withHint(
+                "fused-qkv=auto, or fused-qkv=PATTERN,... for the tensors that hold several projections");
     }
     text.remove_prefix(kFused.size());
     choice.automatic_ = text == "auto";
@@ -29,7 +30,8 @@ Result<FusedChoice> FusedChoice::parse(const std::string& variant) {
 }
 
 bool FusedChoice::names(std::string_view name) const {
-    return std::any_of(patterns_.begin(), patterns_.end(), [&](const NamePattern& p) { return p.matches(name); });
+    return std::any_of(patterns_.begin(), patterns_.end(),
+                       [&](const NamePattern& p) { return p.matches(name); });
 }
 
 bool FusedChoice::wants(std::string_view name) const {
@@ -38,7 +40,8 @@ bool FusedChoice::wants(std::string_view name) const {
 
 std::vector<Draft> splitFused(const Draft& draft, const Layout& layout) {
     const auto axis = static_cast<size_t>(std::max(layout.axis, 0));
-    if (layout.fusedParts < 2 || layout.axis < 0 || draft.flat || draft.lengths == layout.global) return {draft};
+    if (layout.fusedParts < 2 || layout.axis < 0 || draft.flat || draft.lengths == layout.global)
+        return {draft};
     const int64_t width = draft.lengths[axis] / layout.fusedParts;
     const int64_t before = draft.offsets[axis] / layout.fusedParts;
     std::vector<Draft> out;

@@ -1,4 +1,5 @@
-// Projections that were fused into one parameter and cut rank by rank: --variant fused-qkv=auto, or =PATTERN,...
+// Projections that were fused into one parameter and cut rank by rank: --variant fused-qkv=auto, or
+// =PATTERN,...
 #pragma once
 
 #include <string>

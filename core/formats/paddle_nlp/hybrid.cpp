@@ -57,17 +57,20 @@ class Opener {
         std::vector<PlacedFile> placed;
         for (const RankFile& file : files_.files) {
             PlacedFile out{file.id, file.path, file.size, std::nullopt};
-            if (file.state == RankFile::State::missing || file.state == RankFile::State::broken) out.why = file.why;
+            if (file.state == RankFile::State::missing || file.state == RankFile::State::broken)
+                out.why = file.why;
             placed.push_back(std::move(out));
         }
-        return makeHybridReader(source_, options_, std::move(builder_).finish(), std::move(places_), std::move(placed));
+        return makeHybridReader(source_, options_, std::move(builder_).finish(), std::move(places_),
+                                std::move(placed));
     }
 
   private:
     void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
               std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing) {
         if (severity != Severity::error && ++noteCount_ > kMaxNotes) return;
-        Note entry{std::string(rule), severity, std::move(message), std::string(file), std::string(tensor), std::nullopt};
+        Note entry{std::string(rule),   severity,    std::move(message), std::string(file),
+                   std::string(tensor), std::nullopt};
         entry.lacks = lacks;
         builder_.addNote(std::move(entry));
     }
@@ -84,8 +87,8 @@ class Opener {
             for (const auto& [tp, shape] : p.local) {
                 if (shape == first) continue;
                 note("meta.inconsistent", Severity::error,
-                     fmt::format("ranks disagree about its shape: {} on tp {}, {} on tp {}", formatDims(first),
-                                 p.local.begin()->first, formatDims(shape), tp),
+                     fmt::format("ranks disagree about its shape: {} on tp {}, {} on tp {}",
+                                 formatDims(first), p.local.begin()->first, formatDims(shape), tp),
                      {}, p.name, Note::Lacks::anything);
                 disagreeing_.insert(p.name);
                 break;
@@ -124,10 +127,12 @@ class Opener {
         axis_.assign(parameters_.list.size(), TpAnswer::kReplicated);
         rules_.assign(parameters_.list.size(), nullptr);
         for (const TpRule& rule : stated_) {
-            const bool matches = std::any_of(parameters_.list.begin(), parameters_.list.end(),
-                                             [&](const Parameter& p) { return rule.pattern.matches(p.name); });
+            const bool matches =
+                std::any_of(parameters_.list.begin(), parameters_.list.end(),
+                            [&](const Parameter& p) { return rule.pattern.matches(p.name); });
             if (!matches)
-                note("meta.inconsistent", Severity::warning, fmt::format("--tp-dim '{}' matches no tensor", rule.text));
+                note("meta.inconsistent", Severity::warning,
+                     fmt::format("--tp-dim '{}' matches no tensor", rule.text));
         }
         if (files_.tp < 2) return {};
         std::vector<TpQuestion> questions;
@@ -160,10 +165,12 @@ class Opener {
             if (++reason.count == 1) reason.example = questions[k].name;
         }
         for (const auto& [key, reason] : reasons) {
-            evidence_.push_back(fmt::format(
-                "tp={}: {} {} {} ({}), such as {}", files_.tp, reason.count, reason.count == 1 ? "parameter" : "parameters",
-                key.first == TpAnswer::kReplicated ? "whole on every rank" : fmt::format("cut along dim {}", key.first),
-                key.second, reason.example));
+            evidence_.push_back(fmt::format("tp={}: {} {} {} ({}), such as {}", files_.tp, reason.count,
+                                            reason.count == 1 ? "parameter" : "parameters",
+                                            key.first == TpAnswer::kReplicated
+                                                ? "whole on every rank"
+                                                : fmt::format("cut along dim {}", key.first),
+                                            key.second, reason.example));
         }
         return {};
     }
@@ -252,7 +259,8 @@ class Opener {
         Parameter& p = parameters_.list[index];
         if (p.local.empty() && !p.whole) {
             note("meta.inconsistent", Severity::error,
-                 "nothing says what shape it has: its weight is not stored, and its optimizer state is flattened",
+                 "nothing says what shape it has: its weight is not stored, and its optimizer state is "
+                 "flattened",
                  "model_meta.json", p.name, Note::Lacks::anything);
             return {};
         }
@@ -277,7 +285,8 @@ class Opener {
         return {};
     }
 
-    // Where ranks disagree in one dimension the pieces are laid one after the other; that it is wrong has been noted.
+    // Where ranks disagree in one dimension the pieces are laid one after the other; that it is wrong has
+    // been noted.
     static int unevenAxis(const Parameter& p) {
         const Dims& first = p.local.begin()->second;
         int axis = TpAnswer::kReplicated;
@@ -301,12 +310,12 @@ class Opener {
                 layout.fusedParts = parts;
                 return;
             }
-            const std::string why =
-                fmt::format("by its name it holds {} projections, of which each rank has its part one behind the other "
-                            "({}). Laid one after the other along dim {} the ranks' pieces give {}{}",
-                            parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
-                            parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]",
-                            fused_.wants(p.name) ? ". It is stored flattened, in slices that cannot be taken apart" : "");
+            const std::string why = fmt::format(
+                "by its name it holds {} projections, of which each rank has its part one behind the other "
+                "({}). Laid one after the other along dim {} the ranks' pieces give {}{}",
+                parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
+                parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]",
+                fused_.wants(p.name) ? ". It is stored flattened, in slices that cannot be taken apart" : "");
             note("layout.fused", Severity::error, why, {}, p.name);
             // Its states lie the same way; what refuses one refuses the others.
             for (const State& state : p.states) {
@@ -315,15 +324,17 @@ class Opener {
             }
         } else if (rule && rule->heads) {
             note("layout.fused", Severity::info,
-                 "q, k and v alternate head by head in it, as the framework computes with them; it is carried so", {},
-                 p.name);
+                 "q, k and v alternate head by head in it, as the framework computes with them; it is "
+                 "carried so",
+                 {}, p.name);
         }
     }
 
     static bool flattened(const Parameter& p, size_t dimensions) {
         for (const State& state : p.states) {
             for (const Held& held : state.held) {
-                if (dimensions > 1 && held.entry->shape.size() == 1 && !state.name.ends_with("pow_acc")) return true;
+                if (dimensions > 1 && held.entry->shape.size() == 1 && !state.name.ends_with("pow_acc"))
+                    return true;
             }
         }
         return false;
@@ -334,9 +345,8 @@ class Opener {
         const bool any =
             std::any_of(p.states.begin(), p.states.end(), [](const State& s) { return !s.name.empty(); });
         if (any || !p.tiedTo.empty()) return;
-        const bool lost = std::any_of(p.stages.begin(), p.stages.end(), [&](const auto& stage) {
-            return lostOptimizer(0, stage.first.first);
-        });
+        const bool lost = std::any_of(p.stages.begin(), p.stages.end(),
+                                      [&](const auto& stage) { return lostOptimizer(0, stage.first.first); });
         if (!lost) return;
         for (const auto& [name, kind] : kinds_) {
             if (name == "master_weight" && p.dtype == DType::float32) continue;
@@ -380,14 +390,18 @@ class Opener {
         }
         if (!p.dtype) {
             note("meta.inconsistent", Severity::error,
-                 "nothing says what dtype it has: its weight is only stored as its fp32 master", "model_meta.json", p.name,
-                 Note::Lacks::anything);
+                 "nothing says what dtype it has: its weight is only stored as its fp32 master",
+                 "model_meta.json", p.name, Note::Lacks::anything);
             return {};
         }
         if (fromMaster) ++fromMasters_;
         std::vector<Draft> drafts;
         const State empty;
-        SHARDSCOPE_ASSIGN(drafts, draftsOf(p, fromMaster ? *master : stored ? *stored : empty, layout, !fromMaster));
+        SHARDSCOPE_ASSIGN(drafts, draftsOf(p,
+                                           fromMaster ? *master
+                                           : stored   ? *stored
+                                                      : empty,
+                                           layout, !fromMaster));
         if (fromMaster) {
             for (Draft& draft : drafts)
                 draft.cast = true;
@@ -435,7 +449,8 @@ class Opener {
             info.dtype = paddleDType(kind->second.dtype);
         }
         const int64_t elements = elementCount(layout.local);
-        const bool scalar = isScalar(state, elements) || (state.held.empty() && kind != kinds_.end() && kind->second.scalar);
+        const bool scalar =
+            isScalar(state, elements) || (state.held.empty() && kind != kinds_.end() && kind->second.scalar);
         if (scalar) {
             Layout one;
             one.tp = files_.tp;
@@ -463,7 +478,8 @@ class Opener {
     }
 
     // The chunks of one tensor: for each tensor-parallel rank and stage that should hold it.
-    Result<std::vector<Draft>> draftsOf(const Parameter& p, const State& state, const Layout& layout, bool weight) {
+    Result<std::vector<Draft>> draftsOf(const Parameter& p, const State& state, const Layout& layout,
+                                        bool weight) {
         std::vector<Draft> all;
         std::vector<std::vector<Draft>> cuts;  // of the stages taken so far, for one tensor-parallel rank
         std::set<std::pair<uint32_t, uint32_t>> stages;
@@ -493,7 +509,8 @@ class Opener {
                 } else if (!sameCut(*first, pieces.drafts)) {
                     // The buffers of another stage are cut elsewhere; one copy of the tensor is enough.
                     note("replica.differs", Severity::info,
-                         fmt::format("{} holds it too, flattened and cut elsewhere; that of {} is taken", group, firstStage),
+                         fmt::format("{} holds it too, flattened and cut elsewhere; that of {} is taken",
+                                     group, firstStage),
                          {}, p.name + (state.name.empty() ? "" : "." + state.name));
                     continue;
                 } else {
@@ -524,7 +541,8 @@ class Opener {
         const auto other = std::find_if(state.held.begin(), state.held.end(), [&](const Held& h) {
             return h.tp == t && formatGroupName(h.tp, h.pp) == firstStage && h.shard == held[0].shard;
         });
-        if (other == state.held.end() || other->entry->parts.empty() || held[0].entry->parts.empty()) return {};
+        if (other == state.held.end() || other->entry->parts.empty() || held[0].entry->parts.empty())
+            return {};
         SHARDSCOPE_ASSIGN(const std::string a, sampleOf(*other));
         SHARDSCOPE_ASSIGN(const std::string b, sampleOf(held[0]));
         if (a == b) {
@@ -533,11 +551,12 @@ class Opener {
         }
         const auto named = [&](const Held& h) {
             const auto it = p.stages.find({h.pp, h.moe});
-            return it == p.stages.end() || it->second.empty() ? std::string("a parameter") : "'" + it->second + "'";
+            return it == p.stages.end() || it->second.empty() ? std::string("a parameter")
+                                                              : "'" + it->second + "'";
         };
         note("meta.inconsistent", Severity::error,
-             fmt::format("two parameters claim this name, and differ: {} of {} and {} of {}", named(*other), firstStage,
-                         named(held[0]), stage),
+             fmt::format("two parameters claim this name, and differ: {} of {} and {} of {}", named(*other),
+                         firstStage, named(held[0]), stage),
              held[0].file->path, p.name, Note::Lacks::anything);
         return {};
     }
@@ -580,7 +599,8 @@ class Opener {
             const bool float8 = info.dtype == DType::float8E4M3FN || info.dtype == DType::float8E5M2;
             if (!place.storedAs && paddleDType(stored) != info.dtype && !(float8 && stored == DType::int8)) {
                 note("meta.inconsistent", Severity::error,
-                     fmt::format("ranks disagree about its dtype: {} and {}", dtypeName(info.dtype), dtypeName(stored)),
+                     fmt::format("ranks disagree about its dtype: {} and {}", dtypeName(info.dtype),
+                                 dtypeName(stored)),
                      draft.file->path, info.name);
                 place.present = false;
             }
@@ -607,8 +627,9 @@ class Opener {
                 }
             }
             if (schedule.empty()) continue;
-            const Value joined =
-                schedule.size() == 1 && schedule[0]->path.size() == 1 ? schedule[0]->value : joinObjects(schedule, 1);
+            const Value joined = schedule.size() == 1 && schedule[0]->path.size() == 1
+                                     ? schedule[0]->value
+                                     : joinObjects(schedule, 1);
             const std::string json = valueToJson(joined);
             if (!from) {
                 from = &file;
@@ -617,8 +638,9 @@ class Opener {
             } else if (json != text && !scheduleNoted_) {
                 scheduleNoted_ = true;
                 note("meta.inconsistent", Severity::warning,
-                     fmt::format("the state of the learning rate is {} in '{}' and {} here; the first is taken", text,
-                                 from->path, json),
+                     fmt::format(
+                         "the state of the learning rate is {} in '{}' and {} here; the first is taken", text,
+                         from->path, json),
                      file.path);
             }
         }
@@ -651,14 +673,16 @@ class Opener {
         size_t count = 0;
         const Parameter* first = nullptr;
         for (const Parameter& p : parameters_.list) {
-            const bool any = std::any_of(p.states.begin(), p.states.end(), [](const State& s) { return !s.name.empty(); });
+            const bool any =
+                std::any_of(p.states.begin(), p.states.end(), [](const State& s) { return !s.name.empty(); });
             if (any || !p.tiedTo.empty() || !p.dtype || !dtypeIsFloat(*p.dtype)) continue;
             ++count;
             if (!first) first = &p;
         }
         if (!first) return;
         note("rank.missing", Severity::warning,
-             fmt::format("{} of {} parameters have no optimizer state, such as '{}': they were not trained, or the files of "
+             fmt::format("{} of {} parameters have no optimizer state, such as '{}': they were not trained, "
+                         "or the files of "
                          "sharding ranks from {} on are missing",
                          count, parameters_.list.size(), first->name, files_.sharding),
              {}, first->name);
@@ -667,30 +691,35 @@ class Opener {
     void noteBeside() {
         if (files_.beside.empty()) return;
         note("file.unreferenced", Severity::info,
-             fmt::format("{} belong to the run and hold no tensors of the model; they are not part of what is converted",
+             fmt::format("{} belong to the run and hold no tensors of the model; they are not part of what "
+                         "is converted",
                          fmt::join(files_.beside, ", ")));
     }
 
     void noteMasters() {
         if (fromMasters_ > 0 && options_.masterWeights != MasterWeights::use) {
             note("meta.inconsistent", Severity::info,
-                 fmt::format("the weights of {} parameters are not stored; they are their fp32 masters cast to the "
-                             "parameter's dtype, to nearest, ties to even",
-                             fromMasters_));
+                 fmt::format(
+                     "the weights of {} parameters are not stored; they are their fp32 masters cast to the "
+                     "parameter's dtype, to nearest, ties to even",
+                     fromMasters_));
         } else if (fromMasters_ > 0) {
             note("meta.inconsistent", Severity::info,
-                 fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's dtype, to "
-                             "nearest, ties to even (--master-weights use)",
-                             fromMasters_));
+                 fmt::format(
+                     "the weights of {} parameters are their fp32 masters cast to the parameter's dtype, to "
+                     "nearest, ties to even (--master-weights use)",
+                     fromMasters_));
         }
         if (ignored_ > 0) {
             note("meta.inconsistent", Severity::info,
-                 fmt::format("the weights of {} parameters are not stored, and left out (--master-weights ignore)",
-                             ignored_));
+                 fmt::format(
+                     "the weights of {} parameters are not stored, and left out (--master-weights ignore)",
+                     ignored_));
         }
         if (!shared_.empty()) {
             note("meta.inconsistent", Severity::info,
-                 fmt::format("{} {} held by several pipeline stages, which share it; it is listed once", *shared_.begin(),
+                 fmt::format("{} {} held by several pipeline stages, which share it; it is listed once",
+                             *shared_.begin(),
                              shared_.size() > 1 ? fmt::format("and {} more are", shared_.size() - 1) : "is"),
                  {}, *shared_.begin());
         }
@@ -727,9 +756,9 @@ class Opener {
         mesh.axes.push_back({"sharding", files_.sharding});
         mesh.axes.push_back({"tp", files_.tp});
         mesh.source = Mesh::Source::declared;
-        mesh.evidence.push_back(fmt::format("tp={}, pp={}, sharding={}: {}", files_.tp, files_.pp, files_.sharding,
-                                            files_.degreesStated ? "as model_meta.json states"
-                                                                 : "as the names of the files count"));
+        mesh.evidence.push_back(fmt::format(
+            "tp={}, pp={}, sharding={}: {}", files_.tp, files_.pp, files_.sharding,
+            files_.degreesStated ? "as model_meta.json states" : "as the names of the files count"));
         if (const std::string how = strategy(); !how.empty()) mesh.evidence.push_back("sharding: " + how);
         for (std::string& line : evidence_)
             mesh.evidence.push_back(std::move(line));

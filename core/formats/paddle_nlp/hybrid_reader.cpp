@@ -15,8 +15,8 @@ constexpr size_t kPiece = size_t{64} << 10;
 
 class HybridReader final : public Reader {
   public:
-    HybridReader(const Source& source, const OpenOptions& options, Catalog catalog, std::vector<ChunkPlace> places,
-                 std::vector<PlacedFile> files)
+    HybridReader(const Source& source, const OpenOptions& options, Catalog catalog,
+                 std::vector<ChunkPlace> places, std::vector<PlacedFile> files)
         : directory_(source.directory),
           handles_(source, options),
           arrays_(source.fileSystem, options.scratchDirectory, options.stop),
@@ -68,7 +68,8 @@ class HybridReader final : public Reader {
     Result<Extent> extentOf(const ChunkPlace& from) const {
         if (!from.present) {
             if (from.file != kNone && files_[from.file].why) return Error(*files_[from.file].why);
-            return makeError(ErrorCode::notFound, "the file that should hold it is missing").byRule("file.missing");
+            return makeError(ErrorCode::notFound, "the file that should hold it is missing")
+                .byRule("file.missing");
         }
         const PaddleArray& array = from.array;
         SHARDSCOPE_ASSIGN(const PaddleArrayPlaces::Place place, placeOf(from.file, array));
@@ -111,7 +112,8 @@ class HybridReader final : public Reader {
         extent.strides = std::move(strides);
     }
 
-    // A buffer is padded with zeros. Anything else there means that the parameter's size is not what it is taken for.
+    // A buffer is padded with zeros. Anything else there means that the parameter's size is not what it is
+    // taken for.
     Status checkPadding(const Padding& padding) const {
         SHARDSCOPE_ASSIGN(const PaddleArrayPlaces::Place place, placeOf(padding.file, padding.array));
         const uint64_t width = dtypeBytes(padding.array.dtype);
@@ -123,15 +125,17 @@ class HybridReader final : public Reader {
             const size_t other = buffer.find_first_not_of('\0');
             if (other != buffer.npos) {
                 const uint64_t element = (at + other) / width;
-                Error error = damaged(fmt::format("element {} of the {} in '{}' is padding behind the parameter's end and "
-                                                  "should be zero, but is not",
-                                                  element, elementCount(padding.array.shape), padding.path));
+                Error error = damaged(
+                    fmt::format("element {} of the {} in '{}' is padding behind the parameter's end and "
+                                "should be zero, but is not",
+                                element, elementCount(padding.array.shape), padding.path));
                 if (padding.array.raw == PaddleArray::Raw::plain)
                     error.place.offset = place.offset + element * width;
                 return std::move(error)
                     .inFile(place.file->path())
                     .byRule("meta.inconsistent")
-                    .withHint("the shape that model_meta.json or the weights give may be that of another save");
+                    .withHint(
+                        "the shape that model_meta.json or the weights give may be that of another save");
             }
             at += buffer.size();
         }
@@ -150,7 +154,8 @@ class HybridReader final : public Reader {
 
 std::unique_ptr<Reader> makeHybridReader(const Source& source, const OpenOptions& options, Catalog catalog,
                                          std::vector<ChunkPlace> places, std::vector<PlacedFile> files) {
-    return std::make_unique<HybridReader>(source, options, std::move(catalog), std::move(places), std::move(files));
+    return std::make_unique<HybridReader>(source, options, std::move(catalog), std::move(places),
+                                          std::move(files));
 }
 
 }  // namespace shardscope::paddle_nlp

@@ -21,11 +21,11 @@ struct Padding {
 
 struct ChunkPlace {
     FileId file = kNone;
-    bool present = false;    // else the chunk's file is missing or broken
+    bool present = false;  // else the chunk's file is missing or broken
     PaddleArray array;
-    int64_t first = 0;       // the chunk's first element in the array, for a stretch of it
+    int64_t first = 0;  // the chunk's first element in the array, for a stretch of it
     bool stretch = false;
-    Dims offsets, lengths;   // or a box in the array; empty = all of it
+    Dims offsets, lengths;  // or a box in the array; empty = all of it
     std::optional<DType> storedAs;
     std::vector<Padding> padding;
 };

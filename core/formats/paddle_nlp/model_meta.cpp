@@ -12,7 +12,8 @@ namespace shardscope::paddle_nlp {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int kMaxDepth = 16;  // nlohmann's parser keeps a stack of its own; its values are destroyed level by level
+constexpr int kMaxDepth =
+    16;  // nlohmann's parser keeps a stack of its own; its values are destroyed level by level
 
 // A document whose objects have no key twice.
 Result<Json> parse(std::string_view text, std::string_view what) {
@@ -43,7 +44,8 @@ Result<Json> parse(std::string_view text, std::string_view what) {
         // The parser counts the byte after the last one that it took.
         const uint64_t at = error.byte > 0 ? error.byte - 1 : 0;
         const bool ended = at >= text.size();
-        Error out = damaged(fmt::format("{} is not valid JSON{}", what, ended ? ": it ends too early" : ""), at);
+        Error out =
+            damaged(fmt::format("{} is not valid JSON{}", what, ended ? ": it ends too early" : ""), at);
         return ended ? std::move(out).byRule("file.truncated") : std::move(out);
     } catch (const Json::exception& error) {
         return damaged(fmt::format("{} is not valid JSON", what), 0);
@@ -61,16 +63,19 @@ Error wrong(std::string_view what) {
 
 std::optional<int64_t> wholeNumber(const Json& value) {
     if (!value.is_number_integer()) return std::nullopt;
-    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+        return std::nullopt;
     return value.get<int64_t>();
 }
 
 Status takeShape(MetaParameter& parameter, const Json& entry) {
     const auto bad = [&] {
-        return wrong(fmt::format("param_meta of '{}' is not [shape, dtype, is_distributed]", parameter.structured))
+        return wrong(fmt::format("param_meta of '{}' is not [shape, dtype, is_distributed]",
+                                 parameter.structured))
             .ofTensor(parameter.structured);
     };
-    if (!entry.is_array() || entry.size() < 2 || !entry[0].is_array() || entry[0].size() > kMaxRank) return bad();
+    if (!entry.is_array() || entry.size() < 2 || !entry[0].is_array() || entry[0].size() > kMaxRank)
+        return bad();
     Dims shape;
     for (const Json& size : entry[0]) {
         const auto value = wholeNumber(size);
@@ -97,7 +102,8 @@ Result<GroupMeta> groupOf(const Json& json) {
     if (shapes && !shapes->is_object()) return wrong("param_meta is no object");
     for (const auto& [structured, parameter] : mapping->items()) {
         if (!parameter.is_string())
-            return wrong(fmt::format("structure_name_mapping gives '{}' no name", structured)).ofTensor(structured);
+            return wrong(fmt::format("structure_name_mapping gives '{}' no name", structured))
+                .ofTensor(structured);
         MetaParameter entry;
         entry.structured = structured;
         entry.parameter = parameter.get<std::string>();
@@ -127,7 +133,8 @@ uint32_t degreeOf(const Json& config, const char* key) {
 }  // namespace
 
 std::optional<DType> floatOfNumber(int64_t number) {
-    // framework.proto's VarType, then phi's DataType; no number of one is a float of the other with another meaning.
+    // framework.proto's VarType, then phi's DataType; no number of one is a float of the other with another
+    // meaning.
     switch (number) {
         case 4:
         case 15:

@@ -1,5 +1,6 @@
-// model_meta.json, and shard_meta.tpXX_ppYY.json of older writers: which static parameter each structured name is, its
-// shape on the rank, and how the optimizer was sharded. Source: paddlenlp/trainer/utils/sharding_io.py
+// model_meta.json, and shard_meta.tpXX_ppYY.json of older writers: which static parameter each structured
+// name is, its shape on the rank, and how the optimizer was sharded. Source:
+// paddlenlp/trainer/utils/sharding_io.py
 // (_gather_sharding_metas, _get_distributed_strategy).
 #pragma once
 
@@ -18,7 +19,7 @@ namespace shardscope::paddle_nlp {
 
 struct MetaParameter {
     std::string structured;
-    std::string parameter;  // static name
+    std::string parameter;      // static name
     std::optional<Dims> shape;  // on the tensor-parallel rank
     // Floating-point dtypes only: the numbers of other dtypes differ between builds of Paddle.
     std::optional<DType> dtype;
@@ -26,13 +27,13 @@ struct MetaParameter {
 };
 
 struct GroupMeta {
-    std::string strategy;  // "ShardingV1", "ShardingV2"; empty = not said
-    std::vector<MetaParameter> parameters;  // in the order of the file
+    std::string strategy;                                // "ShardingV1", "ShardingV2"; empty = not said
+    std::vector<MetaParameter> parameters;               // in the order of the file
     std::map<std::string, uint32_t, std::less<>> owner;  // static name -> sharding rank; V1 only
 };
 
 struct ModelMeta {
-    uint32_t tp = 0, pp = 0, sharding = 0;  // degrees; 0 = not said
+    uint32_t tp = 0, pp = 0, sharding = 0;                      // degrees; 0 = not said
     std::map<std::pair<uint32_t, uint32_t>, GroupMeta> groups;  // by (tp, pp)
 };
 

@@ -48,15 +48,22 @@ bool takeCoordinates(std::string_view text, RankFileName& name) {
 }
 
 // What the accumulators of Paddle's optimizers are called, none the end of another that stands before it.
-constexpr std::array kStates{
-    std::string_view("beta1_pow_acc"),      std::string_view("beta2_pow_acc"),
-    std::string_view("moment2_max"),        std::string_view("moment1_max"),
-    std::string_view("moment1"),            std::string_view("moment2"),
-    std::string_view("avg_squared_update"), std::string_view("avg_squared_grad"),
-    std::string_view("mean_square"),        std::string_view("mean_grad"),
-    std::string_view("inf_norm"),           std::string_view("velocity"),
-    std::string_view("momentum"),           std::string_view("moment"),
-    std::string_view("squared"),            std::string_view("linear")};
+constexpr std::array kStates{std::string_view("beta1_pow_acc"),
+                             std::string_view("beta2_pow_acc"),
+                             std::string_view("moment2_max"),
+                             std::string_view("moment1_max"),
+                             std::string_view("moment1"),
+                             std::string_view("moment2"),
+                             std::string_view("avg_squared_update"),
+                             std::string_view("avg_squared_grad"),
+                             std::string_view("mean_square"),
+                             std::string_view("mean_grad"),
+                             std::string_view("inf_norm"),
+                             std::string_view("velocity"),
+                             std::string_view("momentum"),
+                             std::string_view("moment"),
+                             std::string_view("squared"),
+                             std::string_view("linear")};
 
 constexpr std::string_view kMaster = "_fp32_master_0";
 constexpr std::string_view kSlice = "slice@";
@@ -200,8 +207,9 @@ std::optional<UnifiedFileName> parseUnifiedFileName(std::string_view name) {
         UnifiedFileName::Kind kind;
     };
     using Kind = UnifiedFileName::Kind;
-    static constexpr std::array kBases{Base{"master_weights", Kind::masters}, Base{"optimizer", Kind::optimizer},
-                                       Base{"peft_model", Kind::weights}, Base{"model", Kind::weights}};
+    static constexpr std::array kBases{Base{"master_weights", Kind::masters},
+                                       Base{"optimizer", Kind::optimizer}, Base{"peft_model", Kind::weights},
+                                       Base{"model", Kind::weights}};
     const auto base =
         std::find_if(kBases.begin(), kBases.end(), [&](const Base& b) { return name.starts_with(b.text); });
     if (base == kBases.end()) return std::nullopt;

@@ -19,7 +19,9 @@ struct RankFileName {
     bool optimizer = false;  // else weights
     std::string base;        // "optimizer", "model_state", "lora_model_state", ...
     uint32_t tp = kNotNamed, pp = kNotNamed, shard = kNotNamed, moe = kNotNamed;
-    bool placed() const { return tp != kNotNamed || pp != kNotNamed || shard != kNotNamed || moe != kNotNamed; }
+    bool placed() const {
+        return tp != kNotNamed || pp != kNotNamed || shard != kNotNamed || moe != kNotNamed;
+    }
 };
 std::optional<RankFileName> parseRankFileName(std::string_view name);
 std::string formatRankFileName(const RankFileName& name);
@@ -28,8 +30,9 @@ std::string formatRankFileName(const RankFileName& name);
 std::optional<std::pair<uint32_t, uint32_t>> parseGroupName(std::string_view name);
 std::string formatGroupName(uint32_t tp, uint32_t pp);
 
-// An entry of an optimizer's state dict: "linear_0.w_0_fp32_master_0_moment1_0" is state "moment1" of parameter
-// "linear_0.w_0"; "master_weights.linear_0.w_0" (or "...slice@linear_0.w_0") is its "master_weight".
+// An entry of an optimizer's state dict: "linear_0.w_0_fp32_master_0_moment1_0" is state "moment1" of
+// parameter "linear_0.w_0"; "master_weights.linear_0.w_0" (or "...slice@linear_0.w_0") is its
+// "master_weight".
 struct StateName {
     std::string parameter;  // static name
     std::string state;
@@ -50,8 +53,8 @@ class StaticNames {
     std::vector<std::string> names_;
 };
 
-// `path` are the keys that lead to the entry. Without a known name the ending decides; nullopt when it is none that
-// Paddle's optimizers use.
+// `path` are the keys that lead to the entry. Without a known name the ending decides; nullopt when it is
+// none that Paddle's optimizers use.
 std::optional<StateName> parseStateName(const Path& path, const StaticNames& known);
 
 // "model.norm.weight/moment1_0", as in unified checkpoints: parameter and state. nullopt without "/".

@@ -1,5 +1,5 @@
-// PaddleNLP's checkpoints of hybrid-parallel training: .pdparams and .pdopt files of each rank, and the unified
-// checkpoint in safetensors. Read only.
+// PaddleNLP's checkpoints of hybrid-parallel training: .pdparams and .pdopt files of each rank, and the
+// unified checkpoint in safetensors. Read only.
 #pragma once
 
 #include "formats/format.h"

@@ -118,7 +118,8 @@ class Replay {
         std::vector<std::vector<size_t>> ranks(degree_);
         std::vector<int64_t> sizes(degree_, 0);
         for (size_t i : order) {
-            const auto least = static_cast<size_t>(std::min_element(sizes.begin(), sizes.end()) - sizes.begin());
+            const auto least =
+                static_cast<size_t>(std::min_element(sizes.begin(), sizes.end()) - sizes.begin());
             ranks[least].push_back(i);
             if (!checkedAdd(sizes[least], model_[i].elements, sizes[least])) sizes[least] = INT64_MAX;
         }
@@ -130,8 +131,8 @@ class Replay {
         if (everywhere) {
             // A slice of the flattened, padded parameter.
             int64_t total = 0;
-            if (shape.size() == 1 && checkedMul<int64_t>(shape[0], degree_, total) && total >= model.elements &&
-                total - model.elements < int64_t{256} * degree_ + 256)
+            if (shape.size() == 1 && checkedMul<int64_t>(shape[0], degree_, total) &&
+                total >= model.elements && total - model.elements < int64_t{256} * degree_ + 256)
                 return true;
         }
         // Whole weights beside optimizer state of tensor-parallel ranks.
@@ -145,7 +146,8 @@ class Replay {
         return cut == 1;
     }
 
-    void tryOrder(const std::vector<std::vector<size_t>>& ranks, std::set<Match>& fitting, bool everywhere) const {
+    void tryOrder(const std::vector<std::vector<size_t>>& ranks, std::set<Match>& fitting,
+                  bool everywhere) const {
         Match match(model_.size());
         for (size_t r = 0; r < ranks.size(); ++r) {
             if (ranks[r].size() != stored_[r].size()) return;
@@ -203,14 +205,16 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
         if (!fresh && it->second != structured) out.tied.emplace(structured, it->second);
         out.statics.add(parameter);
     };
-    std::map<std::string, std::string, std::less<>> owner;  // structured -> static, to see a name that two claim
-    const auto claim = [&](const std::string& structured, const std::string& parameter, const std::string& by) {
+    std::map<std::string, std::string, std::less<>>
+        owner;  // structured -> static, to see a name that two claim
+    const auto claim = [&](const std::string& structured, const std::string& parameter,
+                           const std::string& by) {
         const auto [it, fresh] = owner.emplace(structured, parameter);
         if (fresh || it->second == parameter) return take(structured, parameter);
         Note note{"meta.inconsistent",
                   Severity::error,
-                  fmt::format("two parameters of {} claim the name '{}': '{}' and '{}'", where, structured, it->second,
-                              parameter),
+                  fmt::format("two parameters of {} claim the name '{}': '{}' and '{}'", where, structured,
+                              it->second, parameter),
                   by,
                   structured,
                   std::nullopt};
@@ -234,8 +238,8 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
     if (group.optimizer.empty()) return out;
 
     const std::set<std::string> stored = storedParameters(group, out.statics);
-    const bool anyKnown =
-        std::any_of(stored.begin(), stored.end(), [&](const std::string& s) { return out.structured.contains(s); });
+    const bool anyKnown = std::any_of(stored.begin(), stored.end(),
+                                      [&](const std::string& s) { return out.structured.contains(s); });
     if (anyKnown || group.meta || stored.empty()) return out;
 
     // The table of the weights speaks of other names, or there is none: what the trainer did is done again.
@@ -251,23 +255,25 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
         for (size_t i = 0; i < match.size(); ++i)
             take(replay.model()[i].name, match[i]);
         out.statics.finish();
-        out.notes.push_back({"meta.inconsistent",
-                             Severity::info,
-                             fmt::format("the parameters of {} were matched to the optimizer's names by doing the "
-                                         "partition of sharding again; nothing in the files says it",
-                                         where),
-                             file,
-                             {},
-                             std::nullopt});
+        out.notes.push_back(
+            {"meta.inconsistent",
+             Severity::info,
+             fmt::format("the parameters of {} were matched to the optimizer's names by doing the "
+                         "partition of sharding again; nothing in the files says it",
+                         where),
+             file,
+             {},
+             std::nullopt});
         return out;
     }
     Note note{"meta.inconsistent", Severity::error, {}, file, {}, std::nullopt};
     note.lacks = Note::Lacks::optimizerState;
     if (matches.empty()) {
         std::vector<std::string> names(stored.begin(), stored.end());
-        note.message = fmt::format("no weight of {} is known to be {}: there is no model_meta.json, and by order and "
-                                   "shape they do not match the {} weights",
-                                   where, listed(names), replay.model().size());
+        note.message = fmt::format(
+            "no weight of {} is known to be {}: there is no model_meta.json, and by order and "
+            "shape they do not match the {} weights",
+            where, listed(names), replay.model().size());
     } else {
         std::vector<std::string> names;
         for (size_t i = 0; i < replay.model().size(); ++i) {
@@ -277,9 +283,10 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
             if (open) names.push_back(replay.model()[i].name);
         }
         note.tensor = names.empty() ? std::string() : names[0];
-        note.message = fmt::format("whose optimizer state {} holds cannot be told: without model_meta.json {} ways of "
-                                   "partitioning fit, which differ in {}",
-                                   where, matches.size(), listed(names));
+        note.message = fmt::format(
+            "whose optimizer state {} holds cannot be told: without model_meta.json {} ways of "
+            "partitioning fit, which differ in {}",
+            where, matches.size(), listed(names));
     }
     out.notes.push_back(std::move(note));
     return out;

@@ -98,14 +98,15 @@ class Gathering {
         }
         if (!repeated) experts_ = 0;
         if (experts_) {
-            out_.notes.push_back({"meta.inconsistent",
-                                  Severity::info,
-                                  fmt::format("each group of experts counts its {} experts from 0; those of group n are "
-                                              "numbered on from {} n here",
-                                              experts_, experts_),
-                                  {},
-                                  {},
-                                  std::nullopt});
+            out_.notes.push_back(
+                {"meta.inconsistent",
+                 Severity::info,
+                 fmt::format("each group of experts counts its {} experts from 0; those of group n are "
+                             "numbered on from {} n here",
+                             experts_, experts_),
+                 {},
+                 {},
+                 std::nullopt});
         }
     }
 
@@ -173,8 +174,10 @@ class Gathering {
         for (const PaddleEntry& entry : file.content.entries) {
             Parameter& p = parameter(nameIn(group, entry.name));
             const auto known = statics.find(entry.name);
-            p.stages.emplace(std::pair(group.pp, group.moe), known == statics.end() ? std::string() : known->second);
-            if (const auto tied = names.tied.find(entry.name); tied != names.tied.end() && p.name != tied->second)
+            p.stages.emplace(std::pair(group.pp, group.moe),
+                             known == statics.end() ? std::string() : known->second);
+            if (const auto tied = names.tied.find(entry.name);
+                tied != names.tied.end() && p.name != tied->second)
                 p.tiedTo = nameIn(group, tied->second);
             DType dtype = entry.parts.empty() ? DType::float32 : paddleDType(entry.parts[0].dtype);
             // The bits of a float8 are stored as int8; only model_meta.json says what they are.
@@ -183,7 +186,8 @@ class Gathering {
             if (weighed_.insert(p.name).second) {
                 p.dtype = dtype;
             } else if (p.dtype != dtype) {
-                error(fmt::format("ranks disagree about its dtype: {} and {}", dtypeName(*p.dtype), dtypeName(dtype)),
+                error(fmt::format("ranks disagree about its dtype: {} and {}", dtypeName(*p.dtype),
+                                  dtypeName(dtype)),
                       file.path, p.name, Note::Lacks::anything);
                 continue;
             }
@@ -225,10 +229,11 @@ class Gathering {
             Parameter& p = parameter(nameIn(group, it->second));
             p.stages.emplace(std::pair(group.pp, group.moe), state->parameter);
             State& s = p.get(state->state);
-            const auto twice = std::find_if(s.held.begin(), s.held.end(), [&](const Held& h) { return h.file == &file; });
+            const auto twice =
+                std::find_if(s.held.begin(), s.held.end(), [&](const Held& h) { return h.file == &file; });
             if (twice != s.held.end()) {
-                error(fmt::format("'{}' and '{}' are both its {}", twice->entry->name, entry.name, s.name), file.path,
-                      p.name, Note::Lacks::optimizerState);
+                error(fmt::format("'{}' and '{}' are both its {}", twice->entry->name, entry.name, s.name),
+                      file.path, p.name, Note::Lacks::optimizerState);
                 continue;
             }
             s.held.push_back({&file, &entry, group.tp, group.pp, file.shard(), group.moe, state->sliced});
@@ -241,8 +246,8 @@ class Gathering {
             listed += fmt::format("{}'{}'", shown > 1 ? ", " : "", name);
         }
         if (unknown.size() > 6) listed += fmt::format(" and {} more", unknown.size() - 6);
-        error(fmt::format("holds optimizer state of {}, and nothing says which parameter of {} that is", listed,
-                          formatGroupName(group.tp, group.pp)),
+        error(fmt::format("holds optimizer state of {}, and nothing says which parameter of {} that is",
+                          listed, formatGroupName(group.tp, group.pp)),
               file.path, first, Note::Lacks::optimizerState);
     }
 
@@ -256,7 +261,8 @@ class Gathering {
 }  // namespace
 
 State* Parameter::find(std::string_view state) {
-    const auto it = std::find_if(states.begin(), states.end(), [&](const State& s) { return s.name == state; });
+    const auto it =
+        std::find_if(states.begin(), states.end(), [&](const State& s) { return s.name == state; });
     return it == states.end() ? nullptr : &*it;
 }
 

@@ -30,10 +30,11 @@ struct Parameter {
     std::vector<State> states;
     // By tensor-parallel rank: the shape there. Absent = known of no rank.
     std::map<uint32_t, Dims> local;
-    std::optional<Dims> whole;         // of a weight that was merged before saving
-    std::optional<DType> dtype;        // of the weight
+    std::optional<Dims> whole;   // of a weight that was merged before saving
+    std::optional<DType> dtype;  // of the weight
     std::optional<bool> distributed;
-    std::map<std::pair<uint32_t, uint32_t>, std::string> stages;  // (pp, moe) that have it, and under which static name
+    std::map<std::pair<uint32_t, uint32_t>, std::string>
+        stages;  // (pp, moe) that have it, and under which static name
 
     State* find(std::string_view state);
     State& get(std::string_view state);

@@ -21,7 +21,8 @@ class Laying {
         local_ = in_.whole ? in_.layout.global : in_.layout.shapeOn(in_.tp);
         offsets_ = in_.whole ? Dims(local_.size(), 0) : in_.layout.offsetsOn(in_.tp);
         if (!checkedProduct(local_, elements_))
-            return makeError(ErrorCode::limit, "its shape has too many elements").ofTensor(in_.parameter.name);
+            return makeError(ErrorCode::limit, "its shape has too many elements")
+                .ofTensor(in_.parameter.name);
         if (held_.empty()) {
             addLost(0, elements_, false);
             return std::move(out_);
@@ -37,8 +38,8 @@ class Laying {
         } else if (allFlat) {
             addSlices();
         } else {
-            const auto other =
-                std::find_if(held_.begin(), held_.end(), [&](const Held& h) { return h.entry->shape != local_; });
+            const auto other = std::find_if(held_.begin(), held_.end(),
+                                            [&](const Held& h) { return h.entry->shape != local_; });
             error(fmt::format("its shape is {} here, which is neither {} nor a slice of that flattened",
                               formatDims(other->entry->shape), formatDims(local_)),
                   other->file->path);
@@ -120,12 +121,13 @@ class Laying {
     int64_t unitV2() const { return std::max<int64_t>(1, kAlignment / itemSize()) * in_.layout.sharding; }
     int64_t paddedV2() const { return roundUp(elements_, unitV2()); }
     int64_t paddedStage3() const {
-        return roundUp(roundUp(elements_, std::max<int64_t>(1, kAlignment / itemSize())), in_.layout.sharding);
+        return roundUp(roundUp(elements_, std::max<int64_t>(1, kAlignment / itemSize())),
+                       in_.layout.sharding);
     }
     static int64_t roundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-    // Whether several arrays that are each as long as a parameter of one dimension are slices of it, the later ones being
-    // padding, rather than copies.
+    // Whether several arrays that are each as long as a parameter of one dimension are slices of it, the
+    // later ones being padding, rather than copies.
     bool slices() {
         if (in_.weight || in_.layout.copies) return false;
         if (statedV2() || sliced()) return true;
@@ -139,10 +141,12 @@ class Laying {
         const std::string* first = nullptr;
         for (const Held& h : held_) {
             if (h.entry->parts.size() != 1 || h.entry->parts[0].raw != PaddleArray::Raw::inMemory) {
-                error(fmt::format("{} ranks hold {} elements each, which may be copies or a slice and padding; nothing "
-                                  "here says which",
-                                  count, elements_),
-                      h.file->path);
+                error(
+                    fmt::format(
+                        "{} ranks hold {} elements each, which may be copies or a slice and padding; nothing "
+                        "here says which",
+                        count, elements_),
+                    h.file->path);
                 return false;
             }
             const std::string& bytes = h.entry->parts[0].bytes;
@@ -175,23 +179,26 @@ class Laying {
                 slices.push_back({&h, &part, count});
             }
         }
-        // The padding tells whether all slices are here, even where those that are would hold elements enough.
+        // The padding tells whether all slices are here, even where those that are would hold elements
+        // enough.
         const int64_t padded = statedV2() ? paddedV2() : sliced() ? paddedStage3() : elements_;
         if (total < padded && in_.lost) {
             addAround(slices);
             return;
         }
         if (total < padded && statedV2()) {
-            error(fmt::format("its {} slices hold {} elements, with its padding it has {}: slices are missing",
-                              slices.size(), total, padded),
-                  held_.front().file->path);
+            error(
+                fmt::format("its {} slices hold {} elements, with its padding it has {}: slices are missing",
+                            slices.size(), total, padded),
+                held_.front().file->path);
             return;
         }
         if (total < elements_) {
             error(fmt::format("its {} slices hold {} elements, its shape {} has {}", slices.size(), total,
                               formatDims(local_), elements_),
                   held_.front().file->path);
-        } else if (total - elements_ >= std::max(unitV2(), kAlignment / itemSize() + int64_t{in_.layout.sharding})) {
+        } else if (total - elements_ >=
+                   std::max(unitV2(), kAlignment / itemSize() + int64_t{in_.layout.sharding})) {
             error(fmt::format("its {} slices hold {} elements, its shape {} has {}; no padding is that long",
                               slices.size(), total, formatDims(local_), elements_),
                   held_.front().file->path);
@@ -217,7 +224,8 @@ class Laying {
         }
     }
 
-    // Files are missing: what lies before them begins at the start, what lies behind them ends where the padding does.
+    // Files are missing: what lies before them begins at the start, what lies behind them ends where the
+    // padding does.
     void addAround(const std::vector<Slice>& slices) {
         uint32_t firstLost = UINT32_MAX, lastLost = 0;
         for (const RankFile& file : in_.files.files) {
@@ -237,8 +245,9 @@ class Laying {
                 behind.push_back(slice);
                 behindSize += slice.elements;
             } else {
-                error("where this slice belongs cannot be told, for the files on both sides of it are missing",
-                      slice.held->file->path);
+                error(
+                    "where this slice belongs cannot be told, for the files on both sides of it are missing",
+                    slice.held->file->path);
             }
         }
         const int64_t padded = sliced() ? paddedStage3() : paddedV2();
@@ -268,9 +277,11 @@ Status Layout::finish(const std::string& name) {
         global[static_cast<size_t>(axis)] = length;
     }
     int64_t count = 0;
-    const bool wide = std::any_of(global.begin(), global.end(), [](int64_t d) { return d < 0 || d > kMaxDim; });
+    const bool wide =
+        std::any_of(global.begin(), global.end(), [](int64_t d) { return d < 0 || d > kMaxDim; });
     if (wide || !checkedProduct(global, count) || count > INT64_MAX / 16 - (int64_t{1} << 40)) {
-        return makeError(ErrorCode::limit, fmt::format("its shape {} on each of {} ranks is too large", formatDims(local), tp))
+        return makeError(ErrorCode::limit,
+                         fmt::format("its shape {} on each of {} ranks is too large", formatDims(local), tp))
             .ofTensor(name);
     }
     return {};

@@ -1,5 +1,5 @@
-// Where the entries of one tensor-parallel rank and pipeline stage lie in a tensor: whole, or as slices of the flattened
-// and padded parameter, one after the other over the sharding ranks.
+// Where the entries of one tensor-parallel rank and pipeline stage lie in a tensor: whole, or as slices of
+// the flattened and padded parameter, one after the other over the sharding ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace shardscope::paddle_nlp {
 // How a parameter lies over tensor-parallel ranks.
 struct Layout {
     uint32_t tp = 1;
-    int axis = -1;  // that is cut; negative = each rank holds the whole
-    Dims local;     // shape on a rank
+    int axis = -1;                                     // that is cut; negative = each rank holds the whole
+    Dims local;                                        // shape on a rank
     const std::map<uint32_t, Dims>* locals = nullptr;  // where they differ
-    Dims global;    // of the whole; set by finish()
-    unsigned itemSize = 1;  // of the parameter's dtype, in bytes
+    Dims global;                                       // of the whole; set by finish()
+    unsigned itemSize = 1;                             // of the parameter's dtype, in bytes
     uint32_t sharding = 1;
-    bool copies = false;    // what several sharding ranks hold is the same on all, never slices
-    int fusedParts = 1;  // projections of which each rank holds its share; 1 = one, or left as it is
+    bool copies = false;  // what several sharding ranks hold is the same on all, never slices
+    int fusedParts = 1;   // projections of which each rank holds its share; 1 = one, or left as it is
 
     // Errors: limit when the whole is too large.
     Status finish(const std::string& name);

@@ -34,7 +34,8 @@ class Listing {
         setAsideByContent();
         SHARDSCOPE_TRY(addMissing());
         std::stable_sort(out_.files.begin(), out_.files.end(), [](const RankFile& a, const RankFile& b) {
-            return std::tuple(a.pp(), a.tp(), a.moe(), a.name.optimizer, a.shard(), std::string_view(a.path)) <
+            return std::tuple(a.pp(), a.tp(), a.moe(), a.name.optimizer, a.shard(),
+                              std::string_view(a.path)) <
                    std::tuple(b.pp(), b.tp(), b.moe(), b.name.optimizer, b.shard(), std::string_view(b.path));
         });
         noteStale();
@@ -54,8 +55,9 @@ class Listing {
     Result<std::string> text(const DirectoryEntry& entry) {
         SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(entry.name));
         if (file->size() > options_.limits.indexJson) {
-            return makeError(ErrorCode::limit, fmt::format("metadata of {} bytes is longer than the {} that are read",
-                                                           file->size(), options_.limits.indexJson))
+            return makeError(ErrorCode::limit,
+                             fmt::format("metadata of {} bytes is longer than the {} that are read",
+                                         file->size(), options_.limits.indexJson))
                 .inFile(file->path());
         }
         std::string json(static_cast<size_t>(file->size()), '\0');
@@ -77,13 +79,14 @@ class Listing {
     // What PaddleNLP's trainer and its models put beside the tensors.
     static bool lieBeside(std::string_view name) {
         for (std::string_view known :
-             {"scheduler.pdparams", "scaler.pdparams", "scalar.pdparams", "training_args.bin", "trainer_state.json",
-              "generation_config.json", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json",
-              "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "lora_config.json", "README.md"}) {
+             {"scheduler.pdparams", "scaler.pdparams", "scalar.pdparams", "training_args.bin",
+              "trainer_state.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
+              "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
+              "lora_config.json", "README.md"}) {
             if (name == known) return true;
         }
-        return name.starts_with("rng_state") || name.starts_with("saved_signal") || name.ends_with(".model") ||
-               name.starts_with(".checkpoint_done") || name.ends_with(".jinja");
+        return name.starts_with("rng_state") || name.starts_with("saved_signal") ||
+               name.ends_with(".model") || name.starts_with(".checkpoint_done") || name.ends_with(".jinja");
     }
 
     Status sortEntries() {
@@ -142,7 +145,8 @@ class Listing {
         return {};
     }
 
-    // A constant learning rate leaves nothing in the optimizer's files, but the scheduler has a file of its own.
+    // A constant learning rate leaves nothing in the optimizer's files, but the scheduler has a file of its
+    // own.
     void readSchedule(const DirectoryEntry& entry) {
         const auto file = source_.directory->openFile(entry.name);
         if (!file.ok()) return;
@@ -151,7 +155,8 @@ class Listing {
         const auto saved = readPaddleFile(**file, limits, options_.stop);
         if (!saved.ok()) {
             note("meta.inconsistent", Severity::warning,
-                 fmt::format("the state of the scheduler cannot be read: {}", saved.error().message), entry.name);
+                 fmt::format("the state of the scheduler cannot be read: {}", saved.error().message),
+                 entry.name);
             return;
         }
         std::vector<const PaddleObject*> leaves;
@@ -189,15 +194,18 @@ class Listing {
         out_.degreesStated = out_.meta.tp && out_.meta.pp && out_.meta.sharding;
         out_.wholeWeights = weights && !weightsByTp && out_.tp > 1;
         const uint64_t ranks = uint64_t{out_.tp} * out_.pp;
-        if (ranks > kMaxRanks || ranks * out_.sharding > kMaxRanks || ranks * out_.sharding * moe > kMaxRanks) {
-            return makeError(ErrorCode::limit, fmt::format("tp={}, pp={}, sharding={}, moe={} are more than {} ranks",
-                                                           out_.tp, out_.pp, out_.sharding, moe, kMaxRanks))
+        if (ranks > kMaxRanks || ranks * out_.sharding > kMaxRanks ||
+            ranks * out_.sharding * moe > kMaxRanks) {
+            return makeError(ErrorCode::limit,
+                             fmt::format("tp={}, pp={}, sharding={}, moe={} are more than {} ranks", out_.tp,
+                                         out_.pp, out_.sharding, moe, kMaxRanks))
                 .inFile(source_.display);
         }
         for (RankFile& file : out_.files) {
             if (file.tp() >= out_.tp || file.pp() >= out_.pp || file.shard() >= out_.sharding) {
                 file.state = RankFile::State::stale;
-                why_ = fmt::format("{} states tp={}, pp={}, sharding={}", kMetaName, out_.tp, out_.pp, out_.sharding);
+                why_ = fmt::format("{} states tp={}, pp={}, sharding={}", kMetaName, out_.tp, out_.pp,
+                                   out_.sharding);
             }
         }
         return {};
@@ -243,14 +251,15 @@ class Listing {
 
     // ------------------------------------------------------------------ files of another save
 
-    // Without model_meta.json a save over one with more ranks shows in what the higher ones hold: cut finer, or held by
-    // the lower ones already.
+    // Without model_meta.json a save over one with more ranks shows in what the higher ones hold: cut finer,
+    // or held by the lower ones already.
     void setAsideByContent() {
         if (out_.degreesStated) return;
         if (out_.tp > 1 && !out_.wholeWeights) {
             for (uint32_t k = 1; k < out_.tp; ++k) {
                 if (finerFrom(k)) {
-                    setAside(&RankFile::tp, k, fmt::format("ranks from tp{:02} on hold pieces of tp={}", k, out_.tp));
+                    setAside(&RankFile::tp, k,
+                             fmt::format("ranks from tp{:02} on hold pieces of tp={}", k, out_.tp));
                     out_.tp = k;
                     break;
                 }
@@ -259,7 +268,8 @@ class Listing {
         if (out_.pp > 1) {
             for (uint32_t k = 1; k < out_.pp; ++k) {
                 if (repeatedFrom(&RankFile::pp, k, false)) {
-                    setAside(&RankFile::pp, k, fmt::format("the stages before pp{:02} hold all that it and later ones do", k));
+                    setAside(&RankFile::pp, k,
+                             fmt::format("the stages before pp{:02} hold all that it and later ones do", k));
                     out_.pp = k;
                     break;
                 }
@@ -268,8 +278,9 @@ class Listing {
         if (out_.sharding > 1) {
             for (uint32_t k = 1; k < out_.sharding; ++k) {
                 if (repeatedFrom(&RankFile::shard, k, true)) {
-                    setAside(&RankFile::shard, k,
-                             fmt::format("the ranks before shard{:02} hold all that it and later ones do", k));
+                    setAside(
+                        &RankFile::shard, k,
+                        fmt::format("the ranks before shard{:02} hold all that it and later ones do", k));
                     out_.sharding = k;
                     break;
                 }
@@ -319,8 +330,8 @@ class Listing {
         return finer;
     }
 
-    // Whether what ranks from k on hold is held by the lower ones too. Flat pieces say nothing: each rank has one of
-    // every parameter.
+    // Whether what ranks from k on hold is held by the lower ones too. Flat pieces say nothing: each rank has
+    // one of every parameter.
     bool repeatedFrom(Axis axis, uint32_t k, bool optimizer) const {
         using Key = std::tuple<uint32_t, uint32_t, uint32_t, std::string_view>;
         std::set<Key> low, high;
@@ -348,7 +359,8 @@ class Listing {
         const std::string first = names[0];
         names.resize(names.size() - more);
         note("file.stale", Severity::warning,
-             fmt::format("files of another save lie here: {}{}; {}. They are left aside; PaddleNLP's own converter takes "
+             fmt::format("files of another save lie here: {}{}; {}. They are left aside; PaddleNLP's own "
+                         "converter takes "
                          "them for ranks of this one",
                          fmt::join(names, ", "), more ? fmt::format(" and {} more", more) : "", why_),
              first);
@@ -382,8 +394,8 @@ class Listing {
             const uint32_t moes = kind.byMoe ? out_.moe : 1;
             const uint64_t wanted = uint64_t{tps} * out_.pp * shards * moes;
             if (wanted > kind.present.size() && wanted - kind.present.size() > 10'000) {
-                return makeError(ErrorCode::limit,
-                                 fmt::format("{} files of ranks are missing of {}", wanted - kind.present.size(), wanted))
+                return makeError(ErrorCode::limit, fmt::format("{} files of ranks are missing of {}",
+                                                               wanted - kind.present.size(), wanted))
                     .inFile(source_.display);
             }
             for (uint32_t m = 0; m < moes; ++m)
@@ -407,8 +419,7 @@ class Listing {
                                  fmt::format("'{}' is missing: the {} of tp {}, pp {}{}", file.path,
                                              optimizer ? "optimizer state" : "weights", t, p,
                                              shards > 1 ? fmt::format(", sharding rank {}", s) : ""),
-                                 file.path,
-                                 optimizer ? Note::Lacks::optimizerState : Note::Lacks::anything);
+                                 file.path, optimizer ? Note::Lacks::optimizerState : Note::Lacks::anything);
                             out_.files.push_back(std::move(file));
                         }
         }
@@ -434,7 +445,8 @@ class Listing {
 
 }  // namespace
 
-Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& options, CatalogBuilder& builder) {
+Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& options,
+                                    CatalogBuilder& builder) {
     return Listing(source, options, builder).run();
 }
 

@@ -1,5 +1,5 @@
-// The files of a hybrid-parallel checkpoint: which ranks wrote, what each file holds, what is missing, and what another
-// save left behind.
+// The files of a hybrid-parallel checkpoint: which ranks wrote, what each file holds, what is missing, and
+// what another save left behind.
 #pragma once
 
 #include <map>
@@ -44,8 +44,8 @@ struct HybridFiles {
     std::vector<std::string> beside;  // files that hold neither tensors nor metadata that is used here
     std::optional<Value> schedule;    // of scheduler.pdparams
     uint32_t tp = 1, pp = 1, sharding = 1, moe = 1;
-    bool degreesStated = false;   // by model_meta.json
-    bool wholeWeights = false;    // weights were merged over tensor-parallel ranks before saving
+    bool degreesStated = false;  // by model_meta.json
+    bool wholeWeights = false;   // weights were merged over tensor-parallel ranks before saving
     std::vector<Note> notes;
 
     // Row-major over (moe, pp, sharding, tp), as Paddle's topology counts.
@@ -54,9 +54,11 @@ struct HybridFiles {
     }
 };
 
-// Reads all metadata, and of the ranks' files all but the tensors. Files are added to the catalog. Errors: unsupported
-// when there are no such files, limit, cancelled, and damaged metadata; a rank's file that cannot be read is none.
-Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& options, CatalogBuilder& builder);
+// Reads all metadata, and of the ranks' files all but the tensors. Files are added to the catalog. Errors:
+// unsupported when there are no such files, limit, cancelled, and damaged metadata; a rank's file that cannot
+// be read is none.
+Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& options,
+                                    CatalogBuilder& builder);
 
 // A dict of the leaves of one that was read apart; `depth` parts of their paths are left out.
 Value joinObjects(const std::vector<const PaddleObject*>& leaves, size_t depth);

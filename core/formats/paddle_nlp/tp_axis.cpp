@@ -26,7 +26,8 @@ std::vector<NamePattern> patternsOf(const nlohmann::json& list) {
 }
 
 bool anyMatches(const std::vector<NamePattern>& patterns, std::string_view name) {
-    return std::any_of(patterns.begin(), patterns.end(), [&](const NamePattern& p) { return p.matches(name); });
+    return std::any_of(patterns.begin(), patterns.end(),
+                       [&](const NamePattern& p) { return p.matches(name); });
 }
 
 // The name with each number replaced: what layers have in common.
@@ -94,10 +95,11 @@ class Conclusion {
         for (const TpRule& rule : stated_) {
             if (!rule.pattern.matches(q.name)) continue;
             if (rule.axis >= static_cast<int>(q.local.size())) {
-                return makeError(ErrorCode::usage,
-                                 fmt::format("--tp-dim '{}' names dimension {} of '{}', which has the shape {} on "
-                                             "each rank",
-                                             rule.text, rule.axis, q.name, formatDims(q.local)))
+                return makeError(
+                           ErrorCode::usage,
+                           fmt::format("--tp-dim '{}' names dimension {} of '{}', which has the shape {} on "
+                                       "each rank",
+                                       rule.text, rule.axis, q.name, formatDims(q.local)))
                     .ofTensor(q.name);
             }
             answer(i, rule.axis, fmt::format("as --tp-dim '{}' states", rule.text));
@@ -120,7 +122,8 @@ class Conclusion {
         const bool cut = q.distributed == true;
         const FamilyRule* rule = answers_[i].rule;
         if (!cut && q.content == TpQuestion::Content::same) {
-            // A vocabulary that does not divide, or fewer key-value heads than ranks, is not cut where it usually is.
+            // A vocabulary that does not divide, or fewer key-value heads than ranks, is not cut where it
+            // usually is.
             answer(i, TpAnswer::kReplicated, "equal on all ranks");
             return {};
         }
@@ -132,7 +135,8 @@ class Conclusion {
             }
         }
         if (!cut && q.content != TpQuestion::Content::differs) return {};
-        const std::string_view reason = cut ? "distributed, as model_meta.json says" : "different on the ranks";
+        const std::string_view reason =
+            cut ? "distributed, as model_meta.json says" : "different on the ranks";
         if (q.local.size() == 1) {
             answer(i, 0, fmt::format("{}, and it has one dimension", reason));
             return {};
@@ -156,8 +160,10 @@ class Conclusion {
             axis = static_cast<int>(d);
         }
         if (!fits) {
-            return damaged(fmt::format("its optimizer state has the shape {} on each of {} ranks, the whole weight {}",
-                                       formatDims(q.local), degree_, formatDims(*q.whole)))
+            return damaged(
+                       fmt::format(
+                           "its optimizer state has the shape {} on each of {} ranks, the whole weight {}",
+                           formatDims(q.local), degree_, formatDims(*q.whole)))
                 .ofTensor(q.name)
                 .byRule("meta.inconsistent");
         }
@@ -192,7 +198,8 @@ class Conclusion {
                              config_.intermediate * 2}) {
             if (size > 0) sizes.insert(size);
         }
-        if (config_.headSize > 0 && config_.heads > 0 && config_.heads < (1 << 20) && config_.headSize < (1 << 20)) {
+        if (config_.headSize > 0 && config_.heads > 0 && config_.heads < (1 << 20) &&
+            config_.headSize < (1 << 20)) {
             const int64_t keyValue = config_.keyValueHeads > 0 && config_.keyValueHeads < (1 << 20)
                                          ? config_.keyValueHeads
                                          : config_.heads;
@@ -204,9 +211,9 @@ class Conclusion {
         for (size_t cut = 0; cut < q.local.size(); ++cut) {
             bool known = true;
             for (size_t d = 0; d < q.local.size() && known; ++d) {
-                const int64_t size = d != cut                            ? q.local[d]
+                const int64_t size = d != cut                           ? q.local[d]
                                      : q.local[d] > INT64_MAX / degree_ ? 0
-                                                                         : q.local[d] * degree_;
+                                                                        : q.local[d] * degree_;
                 known = sizes.contains(size);
             }
             if (!known) continue;
@@ -243,7 +250,8 @@ class Conclusion {
             if (it == layers.end() || !it->second.agreed) continue;
             // That another layer's is replicated says nothing of one that differs.
             if (it->second.axis == TpAnswer::kReplicated && questions_[i].distributed == true) continue;
-            answer(i, it->second.axis, fmt::format("as in other layers, such as '{}'", questions_[it->second.first].name));
+            answer(i, it->second.axis,
+                   fmt::format("as in other layers, such as '{}'", questions_[it->second.first].name));
         }
     }
 
@@ -254,13 +262,16 @@ class Conclusion {
             names += fmt::format("{}'{}' {}", k ? ", " : "", q.name, formatDims(q.local));
         }
         if (open.size() > kListed) names += fmt::format(" and {} more", open.size() - kListed);
-        return makeError(ErrorCode::impossible,
-                         fmt::format("along which dimension {} tensor-parallel ranks cut {} {} (shape on each rank: {}) "
-                                     "is neither in these files nor to be concluded from them",
-                                     degree_, open.size(), open.size() == 1 ? "tensor" : "tensors", names))
+        return makeError(
+                   ErrorCode::impossible,
+                   fmt::format(
+                       "along which dimension {} tensor-parallel ranks cut {} {} (shape on each rank: {}) "
+                       "is neither in these files nor to be concluded from them",
+                       degree_, open.size(), open.size() == 1 ? "tensor" : "tensors", names))
             .ofTensor(questions_[open[0]].name)
-            .withHint(fmt::format("state it: --tp-dim '{}=0' (or =1, or =none where each rank holds the whole)",
-                                  questions_[open[0]].name));
+            .withHint(
+                fmt::format("state it: --tp-dim '{}=0' (or =1, or =none where each rank holds the whole)",
+                            questions_[open[0]].name));
     }
 
     const std::vector<TpQuestion>& questions_;

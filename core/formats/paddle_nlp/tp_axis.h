@@ -1,5 +1,5 @@
-// Along which dimension tensor-parallel ranks cut a parameter. The files do not say, so it is concluded from what can be
-// seen, with the reason; what stays open is for the user to state, never guessed.
+// Along which dimension tensor-parallel ranks cut a parameter. The files do not say, so it is concluded from
+// what can be seen, with the reason; what stays open is for the user to state, never guessed.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,9 @@ const FamilyRule* familyRuleOf(std::string_view name);
 
 struct TpQuestion {
     std::string name;
-    Dims local;                        // shape on each tensor-parallel rank
-    std::optional<Dims> whole;         // shape of the whole, where a whole copy is stored
-    std::optional<bool> distributed;   // as model_meta.json says
+    Dims local;                       // shape on each tensor-parallel rank
+    std::optional<Dims> whole;        // shape of the whole, where a whole copy is stored
+    std::optional<bool> distributed;  // as model_meta.json says
     // Of a sample of the parameter on all ranks.
     enum class Content : uint8_t { unknown, differs, same, sameConstant };
     Content content = Content::unknown;
@@ -40,7 +40,7 @@ struct TpQuestion {
 struct TpAnswer {
     static constexpr int kReplicated = -1, kUnknown = -2;
     int axis = kUnknown;
-    std::string why;   // completes "cut along dim 1 ..."; the same words for the same reason
+    std::string why;  // completes "cut along dim 1 ..."; the same words for the same reason
     const FamilyRule* rule = nullptr;
 };
 
@@ -52,8 +52,8 @@ struct TpRule {
 // "GLOB=1", "GLOB=none". Errors: usage.
 Result<TpRule> parseTpRule(const std::string& text);
 
-// `degree` > 1. Errors: usage for a stated dimension that a tensor does not have; impossible for tensors of which the
-// dimension cannot be known, naming them and the option.
+// `degree` > 1. Errors: usage for a stated dimension that a tensor does not have; impossible for tensors of
+// which the dimension cannot be known, naming them and the option.
 Result<std::vector<TpAnswer>> concludeTpAxes(const std::vector<TpQuestion>& questions, uint32_t degree,
                                              const ModelConfig& config, const std::vector<TpRule>& stated);
 

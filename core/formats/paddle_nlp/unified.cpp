@@ -1,5 +1,5 @@
-// The unified checkpoint: safetensors files that hold whole tensors under structured names, whatever the parallelism was;
-// with ignore_merge_optimizer the optimizer's files are those of ranks. Sources:
+// The unified checkpoint: safetensors files that hold whole tensors under structured names, whatever the
+// parallelism was; with ignore_merge_optimizer the optimizer's files are those of ranks. Sources:
 // paddlenlp/trainer/unified_checkpoint/*.py, paddlenlp/utils/env.py.
 #include <algorithm>
 #include <map>
@@ -55,7 +55,8 @@ class Opener {
     Result<std::unique_ptr<Reader>> open() {
         if (!options_.variant.empty()) {
             return makeError(ErrorCode::usage,
-                             fmt::format("'{}' is not a variant of a unified checkpoint, which has none", options_.variant));
+                             fmt::format("'{}' is not a variant of a unified checkpoint, which has none",
+                                         options_.variant));
         }
         for (const std::string& text : options_.tpDim) {
             SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
@@ -90,7 +91,8 @@ class Opener {
 
     void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
               std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing) {
-        Note entry{std::string(rule), severity, std::move(message), std::string(file), std::string(tensor), std::nullopt};
+        Note entry{std::string(rule),   severity,    std::move(message), std::string(file),
+                   std::string(tensor), std::nullopt};
         entry.lacks = lacks;
         builder_.addNote(std::move(entry));
     }
@@ -101,8 +103,9 @@ class Opener {
     Result<std::string> text(const DirectoryEntry& entry) const {
         SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(entry.name));
         if (file->size() > options_.limits.indexJson) {
-            return makeError(ErrorCode::limit, fmt::format("metadata of {} bytes is longer than the {} that are read",
-                                                           file->size(), options_.limits.indexJson))
+            return makeError(ErrorCode::limit,
+                             fmt::format("metadata of {} bytes is longer than the {} that are read",
+                                         file->size(), options_.limits.indexJson))
                 .inFile(file->path());
         }
         std::string json(static_cast<size_t>(file->size()), '\0');
@@ -130,10 +133,14 @@ class Opener {
             auto said = parseUnifiedIndex(json);
             if (!said.ok()) return std::move(said).error().inFile(path);
             if (!said->quantStage.empty()) {
-                return unsupported(fmt::format("the optimizer state is quantised (ckpt_quant_stage {}), which is not read",
-                                               said->quantStage))
+                return unsupported(
+                           fmt::format(
+                               "the optimizer state is quantised (ckpt_quant_stage {}), which is not read",
+                               said->quantStage))
                     .inFile(path)
-                    .withHint("save again with ckpt_quant_stage O0, or convert the weights from a copy without this index");
+                    .withHint(
+                        "save again with ckpt_quant_stage O0, or convert the weights from a copy without "
+                        "this index");
             }
             FileInfo info;
             info.path = entry.name;
@@ -173,13 +180,15 @@ class Opener {
     void addCounted(std::map<std::string, Kind>& wanted) const {
         std::map<std::string, std::pair<UnifiedFileName, Kind>> series;
         for (const auto& [name, kind] : wanted) {
-            if (const auto parsed = parseUnifiedFileName(name); parsed && parsed->total > 0 && parsed->total <= 100'000)
+            if (const auto parsed = parseUnifiedFileName(name);
+                parsed && parsed->total > 0 && parsed->total <= 100'000)
                 series.try_emplace(fmt::format("{}/{}", parsed->at.base, parsed->total), *parsed, kind);
         }
         for (const auto& [key, first] : series) {
             for (uint32_t n = 1; n <= first.first.total; ++n) {
-                wanted.emplace(fmt::format("{}-{:05}-of-{:05}.safetensors", first.first.at.base, n, first.first.total),
-                               first.second);
+                wanted.emplace(
+                    fmt::format("{}-{:05}-of-{:05}.safetensors", first.first.at.base, n, first.first.total),
+                    first.second);
             }
         }
     }
@@ -193,7 +202,8 @@ class Opener {
         if (!entry.ok() || entry->kind != DirectoryEntry::Kind::file) {
             info.state = entry.ok() ? FileInfo::State::wrongKind : FileInfo::State::missing;
             builder_.addFile(std::move(info));
-            note("file.missing", Severity::error, fmt::format("'{}' is missing", name), name, {}, lacksOf(kind));
+            note("file.missing", Severity::error, fmt::format("'{}' is missing", name), name, {},
+                 lacksOf(kind));
             return {};
         }
         info.size = entry->size;
@@ -203,8 +213,8 @@ class Opener {
             Error error = std::move(added).error();
             if (error.code == ErrorCode::cancelled) return error;
             if (error.place.rule.empty()) error.place.rule = "meta.inconsistent";
-            note(error.place.rule, Severity::error, fmt::format("the file cannot be read: {}", error.message), name, {},
-                 lacksOf(kind));
+            note(error.place.rule, Severity::error, fmt::format("the file cannot be read: {}", error.message),
+                 name, {}, lacksOf(kind));
             files_->markBroken(id, std::move(error));
             return {};
         }
@@ -242,16 +252,19 @@ class Opener {
         if (kind == Kind::optimizer) {
             const auto parsed = parseUnifiedKey(tensor.name);
             if (!parsed) {
-                note("meta.inconsistent", Severity::error,
-                     fmt::format("'{}' is optimizer state of which the name does not say what parameter it belongs to",
-                                 safetensors::shown(tensor.name)),
-                     file, tensor.name, Note::Lacks::optimizerState);
+                note(
+                    "meta.inconsistent", Severity::error,
+                    fmt::format(
+                        "'{}' is optimizer state of which the name does not say what parameter it belongs to",
+                        safetensors::shown(tensor.name)),
+                    file, tensor.name, Note::Lacks::optimizerState);
                 return;
             }
             state.parameter = parsed->parameter;
             state.state = parsed->state;
         }
-        const auto [it, fresh] = stateIndex_.try_emplace(state.parameter + "\n" + state.state, states_.size());
+        const auto [it, fresh] =
+            stateIndex_.try_emplace(state.parameter + "\n" + state.state, states_.size());
         if (fresh) states_.push_back(state);
         states_[it->second].stored.push_back(at);
         ranks_ = ranks_ || at.at.placed();
@@ -269,8 +282,8 @@ class Opener {
                 if (!source_.hasFile(file)) continue;
                 ++noted;
                 note("meta.inconsistent", Severity::error,
-                     fmt::format("'{}' says that it is in '{}', which does not hold it", index.name, file), index.name, name,
-                     lacksOf(index.kind));
+                     fmt::format("'{}' says that it is in '{}', which does not hold it", index.name, file),
+                     index.name, name, lacksOf(index.kind));
             }
         }
     }
@@ -309,7 +322,8 @@ class Opener {
                 if (stored.shape != info.shape || (!cast && dtypeOf(stored) != info.dtype)) {
                     note("meta.inconsistent", Severity::error,
                          fmt::format("files disagree about it: {} {} and {} {}", dtypeName(info.dtype),
-                                     formatDims(info.shape), dtypeName(dtypeOf(stored)), formatDims(stored.shape)),
+                                     formatDims(info.shape), dtypeName(dtypeOf(stored)),
+                                     formatDims(stored.shape)),
                          (*files_)[at.contents].name, info.name);
                     continue;
                 }
@@ -319,7 +333,8 @@ class Opener {
         }
         if (fromMasters_ > 0) {
             note("meta.inconsistent", Severity::info,
-                 fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's dtype, to nearest, "
+                 fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's "
+                             "dtype, to nearest, "
                              "ties to even (--master-weights use)",
                              fromMasters_));
         }
@@ -362,13 +377,15 @@ class Opener {
             }
         }
         if (uint64_t{tp_} * pp_ > (1 << 20) || uint64_t{tp_} * pp_ * sharding_ > (1 << 20))
-            return makeError(ErrorCode::limit, fmt::format("tp={}, pp={}, sharding={} are too many ranks", tp_, pp_, sharding_))
+            return makeError(ErrorCode::limit,
+                             fmt::format("tp={}, pp={}, sharding={} are too many ranks", tp_, pp_, sharding_))
                 .inFile(source_.display);
         if (tp_ < 2) return {};
         std::vector<TpQuestion> questions;
         std::set<std::string> asked;
         for (const State& state : states_) {
-            if (state.state.ends_with("pow_acc") || !state.stored[0].at.placed() || !asked.insert(state.parameter).second)
+            if (state.state.ends_with("pow_acc") || !state.stored[0].at.placed() ||
+                !asked.insert(state.parameter).second)
                 continue;
             TpQuestion q;
             q.name = state.parameter;
@@ -396,10 +413,12 @@ class Opener {
             const auto found = axes_.find(state.parameter);
             const bool placed = state.stored[0].at.placed();
             const int64_t elements = elementCount(first.shape);
-            const int axis = placed && found != axes_.end() && elements != 1 ? found->second : TpAnswer::kReplicated;
+            const int axis =
+                placed && found != axes_.end() && elements != 1 ? found->second : TpAnswer::kReplicated;
             if (axis >= static_cast<int>(info.shape.size())) {
                 note("meta.inconsistent", Severity::error,
-                     fmt::format("its shape on each rank is {}, which is no piece of its parameter", formatDims(first.shape)),
+                     fmt::format("its shape on each rank is {}, which is no piece of its parameter",
+                                 formatDims(first.shape)),
                      (*files_)[state.stored[0].contents].name, info.name, Note::Lacks::optimizerState);
                 continue;
             }
@@ -417,12 +436,14 @@ class Opener {
                          (*files_)[at.contents].name, info.name);
                     continue;
                 }
-                const uint32_t t = at.at.tp == kNotNamed ? 0 : at.at.tp, p = at.at.pp == kNotNamed ? 0 : at.at.pp,
+                const uint32_t t = at.at.tp == kNotNamed ? 0 : at.at.tp,
+                               p = at.at.pp == kNotNamed ? 0 : at.at.pp,
                                s = at.at.shard == kNotNamed ? 0 : at.at.shard;
                 Dims offsets(stored.shape.size(), 0);
-                if (axis >= 0) offsets[static_cast<size_t>(axis)] = int64_t{t} * stored.shape[static_cast<size_t>(axis)];
-                SHARDSCOPE_TRY(
-                    addChunk(at, offsets, stored.shape, at.at.placed() ? (p * sharding_ + s) * tp_ + t : at.rank));
+                if (axis >= 0)
+                    offsets[static_cast<size_t>(axis)] = int64_t{t} * stored.shape[static_cast<size_t>(axis)];
+                SHARDSCOPE_TRY(addChunk(at, offsets, stored.shape,
+                                        at.at.placed() ? (p * sharding_ + s) * tp_ + t : at.rank));
             }
         }
         return {};
@@ -430,7 +451,8 @@ class Opener {
 
     void addOtherFiles() {
         for (const DirectoryEntry& entry : source_.entries) {
-            if (entry.kind != DirectoryEntry::Kind::file || indexKind(entry.name) || parseUnifiedFileName(entry.name))
+            if (entry.kind != DirectoryEntry::Kind::file || indexKind(entry.name) ||
+                parseUnifiedFileName(entry.name))
                 continue;
             FileInfo info;
             info.path = entry.name;
@@ -448,8 +470,8 @@ class Opener {
         }
         Mesh mesh;
         mesh.axes = {{"pp", pp_}, {"sharding", sharding_}, {"tp", tp_}};
-        mesh.evidence = {fmt::format("tp={}, pp={}, sharding={}: as the names of the optimizer's files count", tp_, pp_,
-                                     sharding_)};
+        mesh.evidence = {fmt::format("tp={}, pp={}, sharding={}: as the names of the optimizer's files count",
+                                     tp_, pp_, sharding_)};
         builder_.setRankCount(std::max(mesh.ranks(), count_));
         if (mesh.ranks() >= count_) builder_.setMesh(std::move(mesh));
     }
@@ -485,7 +507,8 @@ Probe probeUnified(const Source& source) {
     std::string weights;
     for (const DirectoryEntry& entry : source.entries) {
         if (entry.kind != DirectoryEntry::Kind::file) continue;
-        if (indexKind(entry.name) == Kind::masters) return {Probe::Match::certain, "has an index of master weights"};
+        if (indexKind(entry.name) == Kind::masters)
+            return {Probe::Match::certain, "has an index of master weights"};
         const auto name = parseUnifiedFileName(entry.name);
         if (!name) continue;
         if (name->kind != Kind::weights && (name->total > 0 || name->at.placed()))
@@ -494,7 +517,8 @@ Probe probeUnified(const Source& source) {
     }
     // Weights alone are like any others, but for Paddle's bfloat16.
     if (!weights.empty() && writtenByPaddle(source, weights))
-        return {Probe::Match::certain, fmt::format("'{}' was written through numpy with bfloat16 as U16", weights)};
+        return {Probe::Match::certain,
+                fmt::format("'{}' was written through numpy with bfloat16 as U16", weights)};
     return {};
 }
 

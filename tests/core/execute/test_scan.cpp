@@ -304,7 +304,8 @@ class TestScan : public QObject {
         }
     }
 
-    // A weight that is kept as its fp32 master: cast as it is read, in boxes, stretches, strides and either byte order.
+    // A weight that is kept as its fp32 master: cast as it is read, in boxes, stretches, strides and either
+    // byte order.
     void storedInAnotherDType() {
         Random random(11);
         const Dims shape{700, 300};
@@ -313,7 +314,8 @@ class TestScan : public QObject {
         for (float& value : values)
             value = static_cast<float>(static_cast<int32_t>(random())) / 1024;
         Bytes want(count * 2);
-        castElements(DType::float32, reinterpret_cast<const std::byte*>(values.data()), DType::bfloat16, want.data(), count);
+        castElements(DType::float32, reinterpret_cast<const std::byte*>(values.data()), DType::bfloat16,
+                     want.data(), count);
         const auto half = static_cast<int64_t>(count / 2 + 17);
         for (const bool swapped : {false, true}) {
             Bytes plain(count * 4), turned(count * 4);
@@ -341,8 +343,10 @@ class TestScan : public QObject {
             };
             const uint64_t bytes = count * 4, middle = static_cast<uint64_t>(half) * 4;
             add("whole", {{whole, std::nullopt}}, {{0, 0, bytes, {}, false, false, false, {}}});
-            add("stretches", {{whole, FlatRange{0, half}}, {whole, FlatRange{half, static_cast<int64_t>(count)}}},
-                {{0, 0, middle, {}, false, false, false, {}}, {0, middle, bytes - middle, {}, false, false, false, {}}});
+            add("stretches",
+                {{whole, FlatRange{0, half}}, {whole, FlatRange{half, static_cast<int64_t>(count)}}},
+                {{0, 0, middle, {}, false, false, false, {}},
+                 {0, middle, bytes - middle, {}, false, false, false, {}}});
             add("strided", {{left, std::nullopt}, {right, std::nullopt}},
                 {{1, 0, 700 * 100 * 4, {1, 700}, false, false, false, {}},
                  {1, 700 * 100 * 4, 700 * 200 * 4, {1, 700}, false, false, false, {}}});
@@ -371,7 +375,8 @@ class TestScan : public QObject {
         source.chunks[0].length = 32;
         QVERIFY(readWhole(*source.open(*system), 0, {}, room.resources()).ok());
         source.chunks[0].storedAs = DType::quint4x2;
-        QCOMPARE(readWhole(*source.open(*system), 0, {}, room.resources()).error().code, ErrorCode::unsupported);
+        QCOMPARE(readWhole(*source.open(*system), 0, {}, room.resources()).error().code,
+                 ErrorCode::unsupported);
     }
 
     void damagedExtents() {

@@ -1,4 +1,5 @@
-// PaddleNLP's hybrid-parallel checkpoints: every genuine one, every trap of the layout, damage, and the unified checkpoint.
+// PaddleNLP's hybrid-parallel checkpoints: every genuine one, every trap of the layout, damage, and the
+// unified checkpoint.
 #include <QtTest>
 #include <algorithm>
 #include <cstring>
@@ -53,8 +54,8 @@ bool found(const ValidationReport& report, std::string_view rule, std::string_vi
     return std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& f) {
         bool said = f.message.find(says) != std::string::npos || f.cause.find(says) != std::string::npos;
         for (const FindingExample& e : f.examples)
-            said = said || e.tensor.find(says) != std::string::npos || e.detail.find(says) != std::string::npos ||
-                   e.file.find(says) != std::string::npos;
+            said = said || e.tensor.find(says) != std::string::npos ||
+                   e.detail.find(says) != std::string::npos || e.file.find(says) != std::string::npos;
         return f.rule == rule && said;
     });
 }
@@ -122,21 +123,24 @@ class PaddleNlpTest : public QObject {
             const bool weight = c.expected["layout"]["stage"].contains(tensor);
             QCOMPARE(catalog.role(t), weight ? Role::parameter : Role::optimizer);
             for (ChunkId k = catalog.firstChunk(t); k < catalog.endChunk(t); ++k)
-                checkPlace(c, catalog, catalog.chunk(t, k), weight ? tensor : tensor.substr(0, tensor.rfind('.')));
+                checkPlace(c, catalog, catalog.chunk(t, k),
+                           weight ? tensor : tensor.substr(0, tensor.rfind('.')));
         }
         QCOMPARE(catalog.objects().size(), c.expected["objects"].size());
         for (const ObjectInfo& object : catalog.objects())
-            QCOMPARE(json::parse(valueToJson(object.value)).dump(), c.expected["objects"][object.name].dump());
+            QCOMPARE(json::parse(valueToJson(object.value)).dump(),
+                     c.expected["objects"][object.name].dump());
         const json& layout = c.expected["layout"];
         QVERIFY(catalog.mesh().has_value());
-        QCOMPARE(formatMesh(*catalog.mesh()),
-                 "pp=" + layout["pp"].dump() + ",sharding=" + layout["sharding"].dump() + ",tp=" + layout["tp"].dump());
+        QCOMPARE(formatMesh(*catalog.mesh()), "pp=" + layout["pp"].dump() + ",sharding=" +
+                                                  layout["sharding"].dump() + ",tp=" + layout["tp"].dump());
         QCOMPARE(catalog.rankCount(), catalog.mesh()->ranks());
         const ValidationReport report = validated(*opened->reader, ValidateLevel::values);
         QVERIFY2(report.verdict == Verdict::safe, text(report).c_str());
     }
 
-    // Each rank has [gate_r | up_r]; laid one after the other that is no projection, and not converted unasked.
+    // Each rank has [gate_r | up_r]; laid one after the other that is no projection, and not converted
+    // unasked.
     void fusedIsReported() {
         const auto opened = openCheckpoint(genuine("mp2_fused").path);
         QVERIFY(opened.ok());
@@ -190,17 +194,28 @@ class PaddleNlpTest : public QObject {
     void missingRank_data() {
         QTest::addColumn<QString>("name");
         QTest::addColumn<QString>("file");
-        QTest::newRow("weights") << "mp2" << "model_state.tp01.pdparams";
-        QTest::newRow("optimizer") << "mp2" << "optimizer.tp01.pdopt";
-        QTest::newRow("stage") << "pp2" << "model_state.pp01.pdparams";
-        QTest::newRow("v1") << "mp2_stage1v1" << "optimizer.tp01_shard00.pdopt";
-        QTest::newRow("v1 alone") << "stage1v1" << "optimizer.shard01.pdopt";
-        QTest::newRow("v1 meta") << "stage1v1_meta" << "optimizer.shard01.pdopt";
-        QTest::newRow("v2 first") << "stage1v2_sh4_bigger" << "optimizer.shard00.pdopt";
-        QTest::newRow("v2 inside") << "stage1v2_sh4_bigger" << "optimizer.shard02.pdopt";
-        QTest::newRow("v2 last") << "stage1v2_sh4_bigger" << "optimizer.shard03.pdopt";
-        QTest::newRow("main") << "mp2_pp2_stage1v2" << "optimizer.tp01_pp01_shard00.pdopt";
-        QTest::newRow("stage3") << "stage3" << "optimizer.shard01.pdopt";
+        QTest::newRow("weights") << "mp2"
+                                 << "model_state.tp01.pdparams";
+        QTest::newRow("optimizer") << "mp2"
+                                   << "optimizer.tp01.pdopt";
+        QTest::newRow("stage") << "pp2"
+                               << "model_state.pp01.pdparams";
+        QTest::newRow("v1") << "mp2_stage1v1"
+                            << "optimizer.tp01_shard00.pdopt";
+        QTest::newRow("v1 alone") << "stage1v1"
+                                  << "optimizer.shard01.pdopt";
+        QTest::newRow("v1 meta") << "stage1v1_meta"
+                                 << "optimizer.shard01.pdopt";
+        QTest::newRow("v2 first") << "stage1v2_sh4_bigger"
+                                  << "optimizer.shard00.pdopt";
+        QTest::newRow("v2 inside") << "stage1v2_sh4_bigger"
+                                   << "optimizer.shard02.pdopt";
+        QTest::newRow("v2 last") << "stage1v2_sh4_bigger"
+                                 << "optimizer.shard03.pdopt";
+        QTest::newRow("main") << "mp2_pp2_stage1v2"
+                              << "optimizer.tp01_pp01_shard00.pdopt";
+        QTest::newRow("stage3") << "stage3"
+                                << "optimizer.shard01.pdopt";
     }
     void missingRank() {
         QFETCH(QString, name);
@@ -228,7 +243,8 @@ class PaddleNlpTest : public QObject {
                     return {};
                 });
             const std::string tensor(catalog.name(t));
-            if (scanned.ok()) QVERIFY2(digest->hex() == c.expected["tensors"][tensor]["sha256"], tensor.c_str());
+            if (scanned.ok())
+                QVERIFY2(digest->hex() == c.expected["tensors"][tensor]["sha256"], tensor.c_str());
         }
     }
 
@@ -254,7 +270,8 @@ class PaddleNlpTest : public QObject {
         QVERIFY(opened.ok());
         const ValidationReport report = validated(**opened, ValidateLevel::files);
         QVERIFY2(found(report, "meta.inconsistent", "padding"), text(report).c_str());
-        const auto damaged = (*opened)->locate((*opened)->catalog().firstChunk((*opened)->catalog().find(tensor)));
+        const auto damaged =
+            (*opened)->locate((*opened)->catalog().firstChunk((*opened)->catalog().find(tensor)));
         QVERIFY(!damaged.ok());
         QCOMPARE(exitCode(damaged.error().code), 3);
         QVERIFY(damaged.error().message.find("element 255") != std::string::npos);
@@ -267,7 +284,8 @@ class PaddleNlpTest : public QObject {
         copy.files["model_meta.json"] = meta.dump();
         const auto opened = copy.open(format());
         QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
-        QVERIFY(found(validated(**opened, ValidateLevel::metadata), "meta.inconsistent", "ranks disagree about its shape"));
+        QVERIFY(found(validated(**opened, ValidateLevel::metadata), "meta.inconsistent",
+                      "ranks disagree about its shape"));
         QVERIFY(lacks(**opened));
         exercise(**opened);
     }
@@ -291,18 +309,21 @@ class PaddleNlpTest : public QObject {
         for (const char* group : {"tp00_pp01", "tp01_pp01"}) {
             for (const char* part : {"structure_name_mapping", "param_meta"}) {
                 json& object = meta["sharding_metas"][group][part];
-                object["llama.layers.0.self_attn.o_proj.weight"] = object["llama.layers.1.self_attn.o_proj.weight"];
+                object["llama.layers.0.self_attn.o_proj.weight"] =
+                    object["llama.layers.1.self_attn.o_proj.weight"];
                 object.erase("llama.layers.1.self_attn.o_proj.weight");
             }
         }
         copy.files["model_meta.json"] = meta.dump();
         const auto opened = copy.open(format());
         QVERIFY(opened.ok());
-        QVERIFY(found(validated(**opened, ValidateLevel::metadata), "meta.inconsistent", "two parameters claim"));
+        QVERIFY(
+            found(validated(**opened, ValidateLevel::metadata), "meta.inconsistent", "two parameters claim"));
         QVERIFY(lacks(**opened));
         // The same key twice in one object.
         std::string& text = copy.files["model_meta.json"];
-        text = R"({"parallel_config":{},"sharding_metas":{"tp00_pp00":{"structure_name_mapping":{"a":"x","a":"y"}}}})";
+        text =
+            R"({"parallel_config":{},"sharding_metas":{"tp00_pp00":{"structure_name_mapping":{"a":"x","a":"y"}}}})";
         const auto twice = copy.open(format());
         QVERIFY(!twice.ok());
         QCOMPARE(twice.error().place.rule, std::string("meta.duplicate"));
@@ -312,10 +333,18 @@ class PaddleNlpTest : public QObject {
         QTest::addColumn<QString>("name");
         QTest::addColumn<QString>("from");
         QTest::addColumn<QString>("to");
-        QTest::newRow("stated") << "stage1v2" << "shard01" << "shard02";
-        QTest::newRow("stated tp") << "mp2_stage1v2_fp32norm" << "tp01" << "tp02";
-        QTest::newRow("stages") << "pp2" << "pp01" << "pp02";
-        QTest::newRow("sharding") << "stage1v1" << "shard01" << "shard02";
+        QTest::newRow("stated") << "stage1v2"
+                                << "shard01"
+                                << "shard02";
+        QTest::newRow("stated tp") << "mp2_stage1v2_fp32norm"
+                                   << "tp01"
+                                   << "tp02";
+        QTest::newRow("stages") << "pp2"
+                                << "pp01"
+                                << "pp02";
+        QTest::newRow("sharding") << "stage1v1"
+                                  << "shard01"
+                                  << "shard02";
     }
     void staleFiles() {
         QFETCH(QString, name);
@@ -362,7 +391,8 @@ class PaddleNlpTest : public QObject {
         QFETCH(QString, name);
         const Copy whole(genuine(name.toStdString()).path);
         for (const auto& [file, content] : whole.files) {
-            if (!file.ends_with(".pdopt") && !file.ends_with(".json") && !file.starts_with("model_state")) continue;
+            if (!file.ends_with(".pdopt") && !file.ends_with(".json") && !file.starts_with("model_state"))
+                continue;
             const size_t step = std::max<size_t>(content.size() / (file == "model_meta.json" ? 400 : 60), 1);
             for (size_t size = 0; size < content.size(); size += step) {
                 Copy copy = whole;
@@ -388,8 +418,8 @@ class PaddleNlpTest : public QObject {
     }
 
     void lyingMeta() {
-        for (const char* value : {"[[-1, 3], 16, true]", "[[281474976710657], 16, true]", "[\"x\", 16, true]", "[]", "7",
-                                  "[[6], 16, 3]", "[[1.5], 16, true]", "null"}) {
+        for (const char* value : {"[[-1, 3], 16, true]", "[[281474976710657], 16, true]", "[\"x\", 16, true]",
+                                  "[]", "7", "[[6], 16, 3]", "[[1.5], 16, true]", "null"}) {
             Copy copy(genuine("stage1v2").path);
             json meta = json::parse(copy.files["model_meta.json"]);
             meta["sharding_metas"]["tp00_pp00"]["param_meta"]["llama.norm.weight"] = json::parse(value);
@@ -441,9 +471,11 @@ class PaddleNlpTest : public QObject {
             QVERIFY(std::any_of(evidence.begin(), evidence.end(), [](const std::string& line) {
                 return line.find("--tp-dim") != std::string::npos;
             }));
-            QVERIFY(found(validated(**stated, ValidateLevel::metadata), "meta.inconsistent", "matches no tensor"));
+            QVERIFY(found(validated(**stated, ValidateLevel::metadata), "meta.inconsistent",
+                          "matches no tensor"));
         }
-        for (const char* bad : {"m.strange=2", "m.strange", "=1", "m.strange=", "m.strange=-1", "m.strange=x"}) {
+        for (const char* bad :
+             {"m.strange=2", "m.strange", "=1", "m.strange=", "m.strange=-1", "m.strange=x"}) {
             OpenOptions options;
             options.tpDim = {bad};
             const auto wrong = strange(100).open(format(), options);
@@ -489,9 +521,10 @@ class PaddleNlpTest : public QObject {
 
     // The shape of a whole weight beside optimizer state of ranks (merge_tensor_parallel).
     void dimensionByWholeWeight() {
-        Copy copy = made({{"model_state.pdparams", stateDict({array("m.strange", {4, 6}, 0)})},
-                          {"optimizer.tp00.pdopt", stateDict({array("linear_0.w_0_moment1_0", {4, 3}, 0)})},
-                          {"optimizer.tp01.pdopt", stateDict({array("linear_0.w_0_moment1_0", {4, 3}, 50)})}});
+        Copy copy =
+            made({{"model_state.pdparams", stateDict({array("m.strange", {4, 6}, 0)})},
+                  {"optimizer.tp00.pdopt", stateDict({array("linear_0.w_0_moment1_0", {4, 3}, 0)})},
+                  {"optimizer.tp01.pdopt", stateDict({array("linear_0.w_0_moment1_0", {4, 3}, 50)})}});
         const auto opened = copy.open(format());
         QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
         const auto moment = valuesOf(**opened, "m.strange.moment1");
@@ -504,9 +537,9 @@ class PaddleNlpTest : public QObject {
     void usuallyCutButEqual() {
         std::map<std::string, std::string> files;
         for (int t = 0; t < 2; ++t)
-            files["model_state.tp0" + std::to_string(t) + ".pdparams"] =
-                stateDict({array("llama.layers.0.self_attn.k_proj.weight", {4, 2}, 1),
-                           array("llama.layers.0.self_attn.q_proj.weight", {4, 2}, static_cast<float>(t * 8))});
+            files["model_state.tp0" + std::to_string(t) + ".pdparams"] = stateDict(
+                {array("llama.layers.0.self_attn.k_proj.weight", {4, 2}, 1),
+                 array("llama.layers.0.self_attn.q_proj.weight", {4, 2}, static_cast<float>(t * 8))});
         const auto opened = made(files).open(format());
         QVERIFY(opened.ok());
         QCOMPARE(valuesOf(**opened, "llama.layers.0.self_attn.k_proj.weight").size(), size_t{8});
@@ -553,14 +586,17 @@ class PaddleNlpTest : public QObject {
 
     void fileNames() {
         const auto name = parseRankFileName("optimizer.tp01_pp02_shard10.pdopt");
-        QVERIFY(name && name->optimizer && name->tp == 1 && name->pp == 2 && name->shard == 10 && name->moe == kNotNamed);
+        QVERIFY(name && name->optimizer && name->tp == 1 && name->pp == 2 && name->shard == 10 &&
+                name->moe == kNotNamed);
         QCOMPARE(formatRankFileName(*name), std::string("optimizer.tp01_pp02_shard10.pdopt"));
-        QVERIFY(parseRankFileName("model_state.pdparams") && !parseRankFileName("model_state.pdparams")->placed());
+        QVERIFY(parseRankFileName("model_state.pdparams") &&
+                !parseRankFileName("model_state.pdparams")->placed());
         QCOMPARE(parseRankFileName("model_state.tp00_moe03.pdparams")->moe, 3U);
         // The scaler and the scheduler are no weights.
-        for (const char* other : {"scaler.pdparams", "scheduler.pdparams", "scalar.pdparams", "model_state.tpx.pdparams",
-                                  "model_state.tp0_tp1.pdparams", "optimizer.pdparams", "optimizer.tp99999999.pdopt",
-                                  "model_state.tp00.pdopt", "x.pdopt", ""})
+        for (const char* other :
+             {"scaler.pdparams", "scheduler.pdparams", "scalar.pdparams", "model_state.tpx.pdparams",
+              "model_state.tp0_tp1.pdparams", "optimizer.pdparams", "optimizer.tp99999999.pdopt",
+              "model_state.tp00.pdopt", "x.pdopt", ""})
             QVERIFY2(!parseRankFileName(other), other);
     }
 
@@ -575,7 +611,8 @@ class PaddleNlpTest : public QObject {
         };
         QCOMPARE(parsed("x.w_1_moment1_0"), std::string("x.w_1 moment1"));
         QCOMPARE(parsed("x.w_10_moment1_0"), std::string("x.w_10 moment1"));
-        QCOMPARE(parsed("linear_10.w_0_fp32_master_0_beta1_pow_acc_0"), std::string("linear_10.w_0 beta1_pow_acc"));
+        QCOMPARE(parsed("linear_10.w_0_fp32_master_0_beta1_pow_acc_0"),
+                 std::string("linear_10.w_0 beta1_pow_acc"));
         // AMSGrad's is no second moment; an optimizer may have a name; accumulators may be counted on.
         QCOMPARE(parsed("linear_1.w_0_moment2_max_0"), std::string("linear_1.w_0 moment2_max"));
         QCOMPARE(parsed("linear_1.w_0_opt_moment2_3"), std::string("linear_1.w_0 moment2"));
@@ -583,7 +620,8 @@ class PaddleNlpTest : public QObject {
         QCOMPARE(parsed("other_3.w_0_fp32_master_0_moment2_0"), std::string("other_3.w_0 moment2"));
         QCOMPARE(parsed("nothing"), std::string());
         const auto master = parseStateName({keyPart("master_weights"), keyPart("slice@linear_1.w_0")}, known);
-        QVERIFY(master && master->sliced && master->parameter == "linear_1.w_0" && master->state == "master_weight");
+        QVERIFY(master && master->sliced && master->parameter == "linear_1.w_0" &&
+                master->state == "master_weight");
     }
 
     void dtypeNumbers() {
@@ -596,10 +634,12 @@ class PaddleNlpTest : public QObject {
 
     // ------------------------------------------------------------------ without model_meta.json
 
-    // Three parameters of different shapes over two ranks, sorted and not: found by doing the partition again.
+    // Three parameters of different shapes over two ranks, sorted and not: found by doing the partition
+    // again.
     void replay() {
-        const std::string weights = stateDict({array("m.a.weight", {4, 2}, 0), array("m.b.weight", {4, 5}, 100),
-                                               array("m.c.weight", {2, 5}, 200)});
+        const std::string weights =
+            stateDict({array("m.a.weight", {4, 2}, 0), array("m.b.weight", {4, 5}, 100),
+                       array("m.c.weight", {2, 5}, 200)});
         const auto optimizer = [](std::vector<std::pair<std::string, Dims>> list, float first) {
             std::vector<ArraySpec> arrays;
             for (auto& [name, shape] : list)
@@ -610,12 +650,14 @@ class PaddleNlpTest : public QObject {
         };
         // Sorted: b (20) to 0, c (10) to 1, a (8) to 1. Unsorted: a to 0, b to 1, c to 0.
         for (const bool sorted : {true, false}) {
-            Copy copy = made(
-                {{"model_state.pdparams", weights},
-                 {"optimizer.shard00.pdopt", sorted ? optimizer({{"linear_1.w_0", {4, 5}}}, 1000)
-                                                    : optimizer({{"linear_0.w_0", {4, 2}}, {"linear_2.w_0", {2, 5}}}, 1000)},
-                 {"optimizer.shard01.pdopt", sorted ? optimizer({{"linear_0.w_0", {4, 2}}, {"linear_2.w_0", {2, 5}}}, 2000)
-                                                    : optimizer({{"linear_1.w_0", {4, 5}}}, 2000)}});
+            Copy copy =
+                made({{"model_state.pdparams", weights},
+                      {"optimizer.shard00.pdopt",
+                       sorted ? optimizer({{"linear_1.w_0", {4, 5}}}, 1000)
+                              : optimizer({{"linear_0.w_0", {4, 2}}, {"linear_2.w_0", {2, 5}}}, 1000)},
+                      {"optimizer.shard01.pdopt",
+                       sorted ? optimizer({{"linear_0.w_0", {4, 2}}, {"linear_2.w_0", {2, 5}}}, 2000)
+                              : optimizer({{"linear_1.w_0", {4, 5}}}, 2000)}});
             const auto opened = copy.open(format());
             QVERIFY(opened.ok());
             QCOMPARE(valuesOf(**opened, "m.b.weight.moment1").at(0), sorted ? 1000.0F : 2000.0F);
@@ -627,7 +669,8 @@ class PaddleNlpTest : public QObject {
 
     void replayThatIsAmbiguous() {
         // Unsorted: p0 and p2 to rank 0; sorted: p1 and p0. Both fit.
-        Copy copy = made({{"model_state.pdparams", stateDict({array("m.p0", {2}), array("m.p1", {4}), array("m.p2", {4})})},
+        Copy copy = made({{"model_state.pdparams",
+                           stateDict({array("m.p0", {2}), array("m.p1", {4}), array("m.p2", {4})})},
                           {"optimizer.shard00.pdopt",
                            stateDict({array("a_0.w_0_moment1_0", {2}), array("b_0.w_0_moment1_0", {4})})},
                           {"optimizer.shard01.pdopt", stateDict({array("c_0.w_0_moment1_0", {4})})}});
@@ -644,7 +687,8 @@ class PaddleNlpTest : public QObject {
     void stage3WithWholeParameters() {
         const auto shard = [](int s) {
             return stateDict({array("linear_0.w_0_moment1_0", {64}, static_cast<float>(64 * s)),
-                              array("linear_1.w_0_moment1_0", {3, 2}, 7), array("norm_0.w_0_moment1_0", {70}, 9)});
+                              array("linear_1.w_0_moment1_0", {3, 2}, 7),
+                              array("norm_0.w_0_moment1_0", {70}, 9)});
         };
         std::vector<ArraySpec> weights{array("m.a", {10, 12}), array("m.b", {3, 2}), array("m.n", {70})};
         Copy copy = made({{"model_state.pdparams", stateDict(weights)},
@@ -692,7 +736,8 @@ class PaddleNlpTest : public QObject {
         files["model_state.pp01.pdparams"] = stateDict({array("m.emb", {4, 3}, 6), array("m.1.w", {2}, 2)});
         const auto other = made(files).open(format());
         QVERIFY(other.ok());
-        QVERIFY(found(validated(**other, ValidateLevel::metadata), "meta.inconsistent", "two parameters claim"));
+        QVERIFY(
+            found(validated(**other, ValidateLevel::metadata), "meta.inconsistent", "two parameters claim"));
     }
 
     void expertsOfDataRanks() {
@@ -723,13 +768,12 @@ class PaddleNlpTest : public QObject {
             safetensorsFile({{"m.q_proj.weight/moment1_0", entryOf("F32", {2, 2}, 0, 16)},
                              {"m.q_proj.weight/beta1_pow_acc_0", entryOf("F32", {1}, 16, 20)}},
                             raw(4, 10) + raw(1, 0.5F));
-        files["optimizer.safetensors.index.json"] =
-            json{{"metadata", {{"total_size", 20}}},
-                 {"weight_map",
-                  {{"m.q_proj.weight/moment1_0", "optimizer-00001-of-00001.safetensors"},
-                   {"m.q_proj.weight/beta1_pow_acc_0", "optimizer-00001-of-00001.safetensors"}}},
-                 {"master_weights", true}}
-                .dump();
+        files["optimizer.safetensors.index.json"] = json{
+            {"metadata", {{"total_size", 20}}},
+            {"weight_map",
+             {{"m.q_proj.weight/moment1_0", "optimizer-00001-of-00001.safetensors"},
+              {"m.q_proj.weight/beta1_pow_acc_0", "optimizer-00001-of-00001.safetensors"}}},
+            {"master_weights", true}}.dump();
         files["master_weights-00001-of-00001.safetensors"] =
             safetensorsFile({{"m.q_proj.weight", entryOf("F32", {2, 2}, 0, 16)}}, raw(4, 1));
         files["master_weights.safetensors.index.json"] =
@@ -832,12 +876,14 @@ class PaddleNlpTest : public QObject {
 
   private:
     // A chunk's rank is where its stage and tensor-parallel rank are in the mesh, and its box is that rank's.
-    static void checkPlace(const GenuineCase& c, const Catalog& catalog, const ChunkInfo& chunk, const std::string& parameter) {
+    static void checkPlace(const GenuineCase& c, const Catalog& catalog, const ChunkInfo& chunk,
+                           const std::string& parameter) {
         const json& layout = c.expected["layout"];
         const auto at = catalog.mesh()->coordinates(chunk.rank);
         QCOMPARE(at[0], layout["stage"][parameter].get<uint32_t>());
         const json& axis = layout["tp_axis"][parameter];
-        if (!axis.is_number() || chunk.lengths.size() <= axis.get<size_t>() || catalog.name(chunk.tensor).ends_with("_acc"))
+        if (!axis.is_number() || chunk.lengths.size() <= axis.get<size_t>() ||
+            catalog.name(chunk.tensor).ends_with("_acc"))
             return;
         const auto d = axis.get<size_t>();
         QCOMPARE(chunk.offsets[d], static_cast<int64_t>(at[2]) * chunk.lengths[d]);
