@@ -28,6 +28,8 @@ CheckpointOptions Context::openOptions() const {
     options.format = format;
     options.open.variant = variant;
     options.open.limits.valueMemory = memory / 2;
+    options.open.tpDim = tpDim;
+    options.open.masterWeights = masterWeights;
     options.io = io;
     options.open.stop = stop;
     return options;
@@ -47,6 +49,20 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
                         "Which of several checkpoints in one directory (id=N, for Paddle's)")
             ->type_name("KEY=VALUE");
     }
+    verb.add_option("--tp-dim", context.tpDim,
+                    "Dimension that tensor-parallel ranks cut these tensors along, or none, where the source "
+                    "does not say "
+                    "it (PaddleNLP; repeatable, the first match counts)")
+        ->type_name("GLOB=DIM")
+        ->allow_extra_args(false);
+    static const std::map<std::string, MasterWeights> masters{{"use", MasterWeights::use},
+                                                              {"ignore", MasterWeights::ignore}};
+    verb.add_option("--master-weights", context.masterWeights,
+                    "Weights of PaddleNLP sources: use (cast from their fp32 masters) or ignore (as stored "
+                    "or not at all); "
+                    "without it the masters are used where no weight is stored")
+        ->transform(CLI::CheckedTransformer(masters).description(""))
+        ->type_name("HOW");
     static const std::map<std::string, ColorMode> colors{
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
     verb.add_option("--color", context.color, "Colours: auto, always or never (NO_COLOR is respected)")

@@ -25,8 +25,10 @@ struct Context {
     bool json = false;
     ProgressMode progress = ProgressMode::automatic;
     ColorMode color = ColorMode::automatic;
-    std::string format;   // --format
-    std::string variant;  // --variant KEY=VALUE: which of several checkpoints in the source
+    std::string format;              // --format
+    std::string variant;             // --variant KEY=VALUE: which of several checkpoints in the source
+    std::vector<std::string> tpDim;  // --tp-dim GLOB=DIM
+    MasterWeights masterWeights = MasterWeights::whereNeeded;
     IoMode io = IoMode::automatic;
     unsigned threads = 0;
     uint64_t memory = uint64_t{512} << 20;

@@ -54,6 +54,8 @@ Result<int> digest(const Context& context, const Options& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
+    // Of chosen tensors those that can be read have a digest; that of all is one of the whole checkpoint.
+    if (options.pattern == "*") SHARDSCOPE_TRY(checkComplete(catalog, checkpoint.path, true));
     std::vector<TensorId> ids;
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         if (pattern.matches(catalog.name(t))) ids.push_back(t);

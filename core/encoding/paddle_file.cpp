@@ -500,6 +500,10 @@ Result<PaddleFile> readPaddleFile(const ReadFile& file, const PaddleFileLimits& 
     return out;
 }
 
+DType paddleDType(DType stored) {
+    return stored == DType::uint16 ? DType::bfloat16 : stored;
+}
+
 bool startsAsPickle(std::string_view first) {
     return first.size() >= 2 && first[0] == '\x80' && first[1] >= 2 && first[1] <= 5;
 }

@@ -73,6 +73,9 @@ struct PaddleFileLimits {
 Result<PaddleFile> readPaddleFile(const ReadFile& file, const PaddleFileLimits& limits,
                                   const StopToken& stop);
 
+// The dtype of an array without any metadata's word: Paddle has no uint16, its bfloat16 is stored as that.
+DType paddleDType(DType stored);
+
 // Whether the first bytes are those of a pickle of protocol 2 or later.
 bool startsAsPickle(std::string_view first);
 

@@ -2,8 +2,9 @@
 #include "engine/engine.h"
 #include "formats/colossalai/colossalai.h"
 #include "formats/dcp/dcp.h"
-#include "formats/paddle_dist/paddle_dist.h"
 #include "formats/olmo/olmo.h"
+#include "formats/paddle_dist/paddle_dist.h"
+#include "formats/paddle_nlp/paddle_nlp.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_save/torch_save.h"
 
@@ -12,11 +13,10 @@ namespace shardscope {
 const std::vector<const Format*>& builtinFormats() {
     static const std::vector<const Format*> formats = {
         &dcpFormat(),
-        &paddleFormat(),  // before safetensors, which its data files may be
-        &colossalaiFormat(),
-        &olmoFormat(),
-        &safetensorsFormat(),
-        &torchSaveFormat(),
+        &paddleFormat(),     // before safetensors, which its data files may be
+        &paddleNlpFormat(),  // before ColossalAI, whose optimizer files have names like those of the unified
+                             // checkpoint
+        &colossalaiFormat(), &olmoFormat(), &safetensorsFormat(), &torchSaveFormat(),
     };
     return formats;
 }
@@ -27,6 +27,7 @@ const Format* findFormat(std::string_view name) {
     if (name == "distcp" || name == "pytorch-dcp") name = "dcp";
     if (name == "hf" || name == "huggingface") name = "safetensors";
     if (name == "paddle_dist" || name == "paddle_save" || name == "paddlepaddle") name = "paddle";
+    if (name == "paddle_nlp" || name == "paddle_hybrid") name = "paddlenlp";
     for (const Format* format : builtinFormats()) {
         if (format->info().name == name) return format;
     }

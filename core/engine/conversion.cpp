@@ -52,7 +52,8 @@ Status checkApart(const std::string& source, const std::string& destination) {
 Status checkFiles(const Catalog& source, const Wish& wish, const std::string& root) {
     // What a missing file held is not always known (an index names tensors, not their shapes).
     for (const Note& note : source.notes()) {
-        if (note.severity == Severity::error && note.rule == "file.missing") {
+        if (note.severity == Severity::error && note.rule == "file.missing" &&
+            note.lacks == Note::Lacks::nothing) {
             return makeError(ErrorCode::notFound, note.message)
                 .inFile(root + "/" + note.file)
                 .ofTensor(note.tensor)
@@ -194,6 +195,23 @@ Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings,
 
 }  // namespace
 
+Status checkComplete(const Catalog& catalog, const std::string& path, bool optimizerState) {
+    for (const Note& note : catalog.notes()) {
+        if (note.lacks == Note::Lacks::nothing ||
+            (note.lacks == Note::Lacks::optimizerState && !optimizerState))
+            continue;
+        Error error =
+            makeError(note.rule == "file.missing" ? ErrorCode::notFound : ErrorCode::damaged, note.message)
+                .inFile(note.file.empty() ? path : path + "/" + note.file)
+                .byRule(note.rule)
+                .withHint("'shardscope validate' lists everything that is hurt");
+        if (!note.tensor.empty()) error.place.tensor = note.tensor;
+        error.place.offset = note.offset;
+        return error;
+    }
+    return {};
+}
+
 std::optional<Mesh> meshOf(const Catalog& catalog) {
     if (catalog.mesh()) return catalog.mesh();
     return inferMesh(catalog);
@@ -290,6 +308,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         wish = std::move(again).value();
     }
     p.wish = std::make_unique<Wish>(std::move(wish));
+    SHARDSCOPE_TRY(checkComplete(catalog, source.path, !request.weightsOnly));
     SHARDSCOPE_TRY(checkFiles(catalog, *p.wish, source.path));
 
     std::vector<PlanLeftOut> impossible = p.wish->impossible;

@@ -40,6 +40,10 @@ Result<Source> sourceFor(const std::string& path, IoMode io = IoMode::automatic)
 // The mesh as the checkpoint declares it, else as its chunks suggest.
 std::optional<Mesh> meshOf(const Catalog& catalog);
 
+// Errors: notFound or damaged when the checkpoint holds tensors that its catalog lacks, because a file that
+// held them is missing or cannot be read; without `optimizerState` only what may have held others counts.
+Status checkComplete(const Catalog& catalog, const std::string& path, bool optimizerState);
+
 // A planned conversion: the plan to look at, and what running it needs.
 struct PreparedConversion {
     Checkpoint source;

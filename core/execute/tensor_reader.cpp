@@ -78,8 +78,10 @@ Error TensorReader::named(Error error) const {
     return std::move(error).ofTensor(context_.reader.catalog().name(tensor_));
 }
 
-uint64_t TensorReader::spanBytes(const Extent& extent, const ChunkShape& shape) const {
-    if (extent.strides.empty()) return bytesOfElements(dtype_, shape.elements());
+uint64_t TensorReader::spanBytes(const Chunk& chunk) const {
+    const Extent& extent = chunk.extent;
+    const ChunkShape& shape = chunk.shape;
+    if (extent.strides.empty()) return bytesOfElements(chunk.stored, shape.elements());
     uint64_t last = 0;
     for (size_t i = 0; i < shape.lengths.size(); ++i) {
         uint64_t step = 0;
@@ -90,17 +92,19 @@ uint64_t TensorReader::spanBytes(const Extent& extent, const ChunkShape& shape) 
         }
     }
     uint64_t bytes = 0;
-    if (!checkedMul<uint64_t>(last + 1, dtypeBytes(dtype_), bytes)) return UINT64_MAX;
+    if (!checkedMul<uint64_t>(last + 1, dtypeBytes(chunk.stored), bytes)) return UINT64_MAX;
     return bytes;
 }
 
-Status TensorReader::checkExtent(const Extent& extent, const ChunkShape& shape) const {
+Status TensorReader::checkExtent(const Chunk& chunk) const {
+    const Extent& extent = chunk.extent;
+    const ChunkShape& shape = chunk.shape;
     if (!extent.file) return makeError(ErrorCode::internal, "a chunk has no file");
     const bool wrongStrides =
         !extent.strides.empty() &&
         (extent.strides.size() != shape.lengths.size() ||
          std::any_of(extent.strides.begin(), extent.strides.end(), [](int64_t s) { return s < 0; }));
-    const uint64_t needed = wrongStrides ? UINT64_MAX : spanBytes(extent, shape);
+    const uint64_t needed = wrongStrides ? UINT64_MAX : spanBytes(chunk);
     if (needed > extent.length) {
         return damaged(fmt::format("the chunk {} needs {} bytes, its entry has {}",
                                    formatBox(shape.offsets, shape.lengths), needed, extent.length),
@@ -178,7 +182,14 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
         auto extent = context.reader.locate(found[i].id);
         if (!extent.ok()) return source->named(std::move(extent).error());
         chunk.extent = std::move(extent).value();
-        if (Status status = source->checkExtent(chunk.extent, chunk.shape); !status.ok()) {
+        chunk.stored = chunk.extent.storedAs.value_or(source->dtype_);
+        if (chunk.stored != source->dtype_ &&
+            (!castSupported(chunk.stored, source->dtype_) || !dtypeIsWholeBytes(chunk.stored))) {
+            return source->named(
+                unsupported(fmt::format("its elements are stored as {}, which is not cast to {}",
+                                        dtypeName(chunk.stored), dtypeName(source->dtype_))));
+        }
+        if (Status status = source->checkExtent(chunk); !status.ok()) {
             return source->named(std::move(status).error());
         }
         return {};
@@ -217,7 +228,7 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
         source->lease_ = context.resources.memory->acquire(std::min(held, limit / 4));
         for (Chunk& chunk : source->chunks_) {
             if (!chunk.span) continue;
-            const uint64_t bytes = source->spanBytes(chunk.extent, chunk.shape);
+            const uint64_t bytes = source->spanBytes(chunk);
             if (Status status = source->holdSpan(chunk, bytes); !status.ok()) {
                 return source->named(std::move(status).error());
             }
@@ -237,7 +248,7 @@ Status TensorReader::straighten(Chunk& chunk, uint64_t& heldBytes, WorkerMemory*
         return unsupported("a flat range of a tensor that is stored with strides");
     }
     const uint64_t limit = context_.resources.memory->limit();
-    const uint64_t bytes = spanBytes(chunk.extent, chunk.shape);
+    const uint64_t bytes = spanBytes(chunk);
     if (bytes <= limit / 8 && heldBytes + bytes <= limit / 4) {
         heldBytes += bytes;
         chunk.span = std::make_shared<std::vector<std::byte>>();
@@ -267,7 +278,7 @@ Status TensorReader::toScratch(Chunk& chunk, WorkerMemory* kept) {
     uint64_t read = 0;
     Status status =
         restrideToFile(*chunk.extent.file, chunk.extent.offset, chunk.shape.lengths, chunk.extent.strides,
-                       dtypeBytes(dtype_), share, *scratch, context_.resources.stop, read);
+                       dtypeBytes(chunk.stored), share, *scratch, context_.resources.stop, read);
     context_.bytesRead += read;
     SHARDSCOPE_TRY(std::move(status));
     SHARDSCOPE_ASSIGN(chunk.extent.file, context_.scratchSystem->reopen(scratch));
@@ -307,30 +318,55 @@ size_t TensorReader::goodPhase(int64_t a, int64_t b) const {
     for (size_t i = first; i < last; ++i) {
         const ChunkShape::Piece piece = chunks_[i].shape.pieceIn(a, b, shape_);
         if (piece.empty()) continue;
-        if (!piece.contiguous || piece.position != a) return 0;
+        if (!piece.contiguous || piece.position != a || chunks_[i].stored != dtype_) return 0;
         return (chunks_[i].extent.offset + bytesOfElements(dtype_, piece.lo - chunks_[i].shape.start)) %
                kIoAlignment;
     }
     return 0;
 }
 
-Status TensorReader::readChunk(size_t index, int64_t lo, int64_t hi, std::span<std::byte> bytes) const {
-    const Chunk& chunk = chunks_[index];
+Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
+                                std::span<std::byte> bytes) const {
     const Extent& extent = chunk.extent;
     Status status;
     if (chunk.span) {
-        restrideRange(lo, hi, chunk.shape.lengths, extent.strides, dtypeBytes(dtype_), chunk.span->data(),
-                      bytes.data());
+        restrideRange(lo, hi, chunk.shape.lengths, extent.strides, dtypeBytes(chunk.stored),
+                      chunk.span->data(), bytes.data());
     } else {
         context_.bytesRead += bytes.size();
-        status =
-            extent.file->readBulk(extent.offset + bytesOfElements(dtype_, lo - chunk.shape.start), bytes);
+        status = extent.file->readBulk(extent.offset + bytesOfElements(chunk.stored, lo - chunk.shape.start),
+                                       bytes);
     }
     if (!status.ok()) return named(std::move(status).error());
     if (extent.swapBytes || extent.conjugate || extent.negate) {
-        applyTransform(dtype_, extent.swapBytes, extent.conjugate, extent.negate, bytes);
+        applyTransform(chunk.stored, extent.swapBytes, extent.conjugate, extent.negate, bytes);
     }
     return {};
+}
+
+// In blocks so small that they need no part of the job's budget.
+Status TensorReader::readCast(const Chunk& chunk, int64_t lo, int64_t hi, std::span<std::byte> bytes) const {
+    constexpr size_t kBlock = size_t{256} << 10;
+    AlignedBuffer buffer(kBlock + kIoAlignment);
+    const auto most = static_cast<int64_t>(kBlock / dtypeBytes(chunk.stored));
+    while (lo < hi) {
+        const int64_t count = std::min(hi - lo, most);
+        const size_t phase =
+            chunk.span ? 0
+                       : (chunk.extent.offset + bytesOfElements(chunk.stored, lo - chunk.shape.start)) %
+                             kIoAlignment;
+        const std::span<std::byte> block = buffer.span(phase, bytesOfElements(chunk.stored, count));
+        SHARDSCOPE_TRY(readStored(chunk, lo, lo + count, block));
+        castElements(chunk.stored, block.data(), dtype_, bytes.data(), static_cast<size_t>(count));
+        bytes = bytes.subspan(bytesOfElements(dtype_, count));
+        lo += count;
+    }
+    return {};
+}
+
+Status TensorReader::readChunk(size_t index, int64_t lo, int64_t hi, std::span<std::byte> bytes) const {
+    const Chunk& chunk = chunks_[index];
+    return chunk.stored == dtype_ ? readStored(chunk, lo, hi, bytes) : readCast(chunk, lo, hi, bytes);
 }
 
 Status TensorReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile, AlignedBuffer& buffer) const {
@@ -348,9 +384,10 @@ Status TensorReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile, A
             continue;
         }
         const size_t phase =
-            chunk.span ? 0
-                       : (chunk.extent.offset + bytesOfElements(dtype_, piece.lo - chunk.shape.start)) %
-                             kIoAlignment;
+            chunk.span || chunk.stored != dtype_
+                ? 0
+                : (chunk.extent.offset + bytesOfElements(dtype_, piece.lo - chunk.shape.start)) %
+                      kIoAlignment;
         const std::span<std::byte> piecesBytes = buffer.span(phase, bytes);
         SHARDSCOPE_TRY(readChunk(i, piece.lo, piece.hi, piecesBytes));
         gatherPiece(chunk.shape, piece, shape_, a, size, piecesBytes.data(), tile.data());

@@ -117,16 +117,19 @@ class TensorReader {
     struct Chunk {
         ChunkShape shape;
         Extent extent;
+        DType stored = DType::float32;  // as the elements lie in the file
         std::shared_ptr<std::vector<std::byte>>
             span;  // the stored bytes, when they are re-strided from memory
     };
 
     explicit TensorReader(SourceContext& context) : context_(context) {}
-    Status checkExtent(const Extent& extent, const ChunkShape& shape) const;
+    Status checkExtent(const Chunk& chunk) const;
     Status straighten(Chunk& chunk, uint64_t& heldBytes, WorkerMemory* kept);
     Status holdSpan(Chunk& chunk, uint64_t spanBytes);
     Status toScratch(Chunk& chunk, WorkerMemory* kept);
-    uint64_t spanBytes(const Extent& extent, const ChunkShape& shape) const;
+    uint64_t spanBytes(const Chunk& chunk) const;
+    Status readStored(const Chunk& chunk, int64_t lo, int64_t hi, std::span<std::byte> bytes) const;
+    Status readCast(const Chunk& chunk, int64_t lo, int64_t hi, std::span<std::byte> bytes) const;
     Error named(Error error) const;
 
     SourceContext& context_;

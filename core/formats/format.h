@@ -39,9 +39,20 @@ struct Source {
     bool hasFile(std::string_view name) const;
 };
 
+// Where weights come from in checkpoints that keep fp32 master weights in their optimizer state.
+enum class MasterWeights : uint8_t {
+    whereNeeded,  // weights as stored; the master, cast to the weight's dtype, where no weight is stored
+    use,          // the master, cast, wherever there is one
+    ignore        // weights as stored, or not at all
+};
+
 struct OpenOptions {
     Limits limits;
     std::string variant;            // format-specific choice, e.g. "id=3"
+    // For formats whose files do not say along which dimension tensor-parallel ranks cut a tensor: "GLOB=1", or
+    // "GLOB=none" where each rank holds the whole. The first that matches a name counts.
+    std::vector<std::string> tpDim;
+    MasterWeights masterWeights = MasterWeights::whereNeeded;
     std::string scratchDirectory;   // for entries that must be unpacked before they can be read by position
     StopToken stop;
 };
@@ -68,6 +79,9 @@ struct Extent {
     bool swapBytes = false;  // stored big-endian
     bool conjugate = false;  // the true value is the complex conjugate / the negative of what is stored
     bool negate = false;
+    // What the elements are stored as, where that is not the tensor's dtype: whoever reads casts them, to nearest, ties to
+    // even (a weight that is kept as its fp32 master only). Then `length` and `strides` count such elements.
+    std::optional<DType> storedAs;
     std::optional<StoredChecksum> checksum;
 };
 

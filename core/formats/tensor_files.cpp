@@ -46,7 +46,7 @@ class PartReader final : public Reader {
                 .ofTensor(tensor)
                 .byRule("meta.inconsistent");
         };
-        if (stored.dtype != catalog_.dtype(chunk.tensor)) {
+        if (part.bits.value_or(stored.dtype) != part.storedAs.value_or(catalog_.dtype(chunk.tensor))) {
             return wrong(fmt::format("its piece here is {}, the tensor is {}", dtypeName(stored.dtype),
                                      dtypeName(catalog_.dtype(chunk.tensor))));
         }
@@ -263,6 +263,7 @@ Result<Extent> TensorFiles::extent(const StoredPart& part) const {
     extent.swapBytes = file.bigEndian && dtypeSwapUnit(stored.dtype) > 1;
     extent.conjugate = place.conjugate;
     extent.negate = place.negate;
+    extent.storedAs = part.storedAs;
     if (const ZipEntry* entry = place.entry) {
         ZipArchive zip;
         zip.file = extent.file;

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,11 +65,13 @@ struct TensorFile {
 
 // The part of a stored tensor that a chunk is: all of it, a box in it, or a stretch of its elements.
 struct StoredPart {
-    uint32_t file = kNone;     // index into TensorFiles; kNone = it cannot be read
-    uint32_t tensor = 0;       // in that file
-    Dims offsets, lengths;     // the box; both empty = everything
-    int64_t firstElement = 0;  // of a stretch
-    int64_t elements = -1;     // -1 = no stretch
+    uint32_t file = kNone;                         // index into TensorFiles; kNone = it cannot be read
+    uint32_t tensor = 0;                           // in that file
+    Dims offsets, lengths;                         // the box; both empty = everything
+    int64_t firstElement = 0;                      // of a stretch
+    int64_t elements = -1;                         // -1 = no stretch
+    std::optional<DType> storedAs = std::nullopt;  // as Extent::storedAs
+    std::optional<DType> bits = std::nullopt;  // what the bits are, where the file calls them something else
 };
 
 class TensorFiles {

@@ -103,6 +103,10 @@ struct Note {
     std::string file;
     std::string tensor;
     std::optional<uint64_t> offset;
+    // What the catalog lacks because of it: a file that cannot be read may have held tensors that nothing
+    // else names. What is lacking is not converted as if it had never been there.
+    enum class Lacks : uint8_t { nothing, optimizerState, anything };
+    Lacks lacks = Lacks::nothing;
 };
 
 class CatalogBuilder;

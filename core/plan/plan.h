@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "model/catalog.h"
+#include "model/name_pattern.h"
 
 namespace shardscope {
 
@@ -57,19 +58,6 @@ struct ConvertRequest {
     uint64_t maxFileSize = 0;
     bool strict = false;
     FillGaps fillGaps = FillGaps::refuse;
-};
-
-// Matches full tensor names: `*` any characters, `?` one, or "re:" and a regular expression that must match
-// the whole name.
-class NamePattern {
-  public:
-    // Errors: usage for a malformed regular expression.
-    static Result<NamePattern> parse(const std::string& text);
-    bool matches(std::string_view name) const;
-
-  private:
-    std::string glob_;
-    std::shared_ptr<const void> regex_;
 };
 
 // Rename rules, compiled; applied one after the other.

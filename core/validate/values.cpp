@@ -160,7 +160,8 @@ class ValueCheck {
             if (extent.error().code == ErrorCode::cancelled) return extent.error();
             return {};
         }
-        const DType dtype = catalog_.dtype(chunk.tensor);
+        // What is looked at is what is stored.
+        const DType dtype = extent->storedAs.value_or(catalog_.dtype(chunk.tensor));
         const auto bytes = dtypeByteCount(dtype, static_cast<uint64_t>(chunk.elements()));
         const bool plain = bytes && *bytes <= extent->length &&
                            (extent->strides.empty() || *bytes == extent->length) &&

@@ -79,7 +79,10 @@ class ConvertCliTest : public QObject {
                                            std::pair{"paddle_dist", "v331_flat_tp2_w4"},
                                            std::pair{"paddle_dist", "v331_save_replicas"},
                                            std::pair{"paddle_dist", "v331_w1_dtypes"},
-                                           std::pair{"paddle_dist", "save_v331_bigsplit_p2"}}) {
+                                           std::pair{"paddle_dist", "save_v331_bigsplit_p2"},
+                                           std::pair{"paddle_hybrid", "dp_fp32"},
+                                           std::pair{"paddle_hybrid", "mp2_pp2_stage1v2"},
+                                           std::pair{"paddle_hybrid", "stage3"}}) {
             for (const Way& way : ways) {
                 QTest::newRow((std::string(family) + "/" + name + " to " + way.name).c_str())
                     << genuine(family, name) << QString(way.format) << way.options;

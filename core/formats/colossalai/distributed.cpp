@@ -55,7 +55,10 @@ Status DistributedOpener::readVariant() {
     if (text == "auto") return {};
     while (!text.empty()) {
         const size_t comma = std::min(text.find(','), text.size());
-        if (comma > 0) fusedPatterns_.emplace_back(text.substr(0, comma));
+        if (comma > 0) {
+            SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(std::string(text.substr(0, comma))));
+            fusedPatterns_.push_back(std::move(pattern));
+        }
         text.remove_prefix(std::min(text.size(), comma + 1));
     }
     return {};

@@ -11,6 +11,7 @@
 #include "formats/colossalai/opener.h"
 #include "formats/colossalai/rank_metadata.h"
 #include "formats/colossalai/stale.h"
+#include "model/name_pattern.h"
 
 namespace shardscope::colossalai {
 
@@ -72,7 +73,7 @@ class DistributedOpener : private Opener {
     safetensors::NameSet names_;
     std::vector<TensorId> tensorOf_;
     bool fusedGiven_ = false;
-    std::vector<std::string> fusedPatterns_;
+    std::vector<NamePattern> fusedPatterns_;
     bool notedPaths_ = false, sawTorch_ = false, sawSafetensors_ = false;
     uint32_t world_ = 1;
     std::string variant_;

@@ -18,28 +18,6 @@ bool mayBeFused(std::string_view name) {
     return last == "c_attn" || last == "qkv";
 }
 
-// '*' stands for any text.
-bool globMatches(std::string_view pattern, std::string_view text) {
-    size_t p = 0, t = 0, star = pattern.npos, mark = 0;
-    while (t < text.size()) {
-        if (p < pattern.size() && pattern[p] == '*') {
-            star = p++;
-            mark = t;
-        } else if (p < pattern.size() && pattern[p] == text[t]) {
-            ++p;
-            ++t;
-        } else if (star != pattern.npos) {
-            p = star + 1;
-            t = ++mark;
-        } else {
-            return false;
-        }
-    }
-    while (p < pattern.size() && pattern[p] == '*')
-        ++p;
-    return p == pattern.size();
-}
-
 }  // namespace
 
 Status DistributedOpener::addTensors() {
@@ -95,7 +73,7 @@ Status DistributedOpener::addTensor(size_t n, const std::vector<Piece>& pieces) 
 // -1 where that does not apply, or where nobody said that it does.
 int DistributedOpener::fusedDimOf(std::string_view name, const std::vector<Piece>& pieces) {
     const bool stated = std::any_of(fusedPatterns_.begin(), fusedPatterns_.end(),
-                                    [&](const std::string& p) { return globMatches(p, name); });
+                                    [&](const NamePattern& p) { return p.matches(name); });
     if (!stated && !mayBeFused(name)) return -1;
     const Dims& shape = entryOf(pieces[0]).globalShape;
     int cut = -1;

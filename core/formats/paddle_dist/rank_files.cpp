@@ -140,10 +140,6 @@ Result<PaddleArrayPlaces::Place> RankFiles::join(const std::shared_ptr<const Rea
     return PaddleArrayPlaces::Place{std::move(joined), 0};
 }
 
-DType paddleDType(DType stored) {
-    return stored == DType::uint16 ? DType::bfloat16 : stored;
-}
-
 bool storedAs(DType wanted, DType stored) {
     if (wanted == stored) return true;
     switch (wanted) {

@@ -54,8 +54,6 @@ class RankFiles {
     mutable std::unordered_map<std::string, std::shared_ptr<Slot>> slots_;
 };
 
-// The dtype of an array without the metadata's word: Paddle has no uint16, its bfloat16 is stored as that.
-DType paddleDType(DType stored);
 // Whether an array of dtype `stored` is what a tensor of dtype `wanted` is stored as.
 bool storedAs(DType wanted, DType stored);
 

@@ -149,6 +149,7 @@ struct FakeChunk {
     uint64_t length = 0;
     Dims strides;
     bool swapBytes = false, conjugate = false, negate = false;
+    std::optional<DType> storedAs;
 };
 
 class FakeReader final : public Reader {
@@ -171,6 +172,7 @@ class FakeReader final : public Reader {
         extent.swapBytes = chunk.swapBytes;
         extent.conjugate = chunk.conjugate;
         extent.negate = chunk.negate;
+        extent.storedAs = chunk.storedAs;
         return extent;
     }
     Result<Value> objectValue(ObjectId) const override { return Value{}; }

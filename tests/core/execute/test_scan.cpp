@@ -304,6 +304,81 @@ class TestScan : public QObject {
         }
     }
 
+    // A weight that is kept as its fp32 master: cast as it is read, in boxes, stretches, strides and either
+    // byte order.
+    void storedInAnotherDType() {
+        Random random(11);
+        const Dims shape{700, 300};
+        const auto count = static_cast<size_t>(elementCount(shape));
+        std::vector<float> values(count);
+        for (float& value : values)
+            value = static_cast<float>(static_cast<int32_t>(random())) / 1024;
+        Bytes want(count * 2);
+        castElements(DType::float32, reinterpret_cast<const std::byte*>(values.data()), DType::bfloat16,
+                     want.data(), count);
+        const auto half = static_cast<int64_t>(count / 2 + 17);
+        for (const bool swapped : {false, true}) {
+            Bytes plain(count * 4), turned(count * 4);
+            for (size_t i = 0; i < count; ++i) {
+                std::byte element[4];
+                std::memcpy(element, &values[i], 4);
+                if (swapped) std::reverse(element, element + 4);
+                std::memcpy(plain.data() + i * 4, element, 4);
+                const size_t across = (i % 300) * 700 + i / 300;
+                std::memcpy(turned.data() + across * 4, element, 4);
+            }
+            const auto system = std::make_shared<MemoryFileSystem>();
+            system->put("/src/a.bin", plain);
+            system->put("/src/b.bin", turned);
+            const Box whole{{0, 0}, shape}, left{{0, 0}, {700, 100}}, right{{0, 100}, {700, 200}};
+            FakeSource source;
+            const auto add = [&](const char* name, std::vector<Piece> pieces, std::vector<FakeChunk> chunks) {
+                source.tensors.push_back({name, DType::bfloat16, shape, want, kNone});
+                source.cuts.push_back(std::move(pieces));
+                for (FakeChunk& chunk : chunks) {
+                    chunk.swapBytes = swapped;
+                    chunk.storedAs = DType::float32;
+                    source.chunks.push_back(chunk);
+                }
+            };
+            const uint64_t bytes = count * 4, middle = static_cast<uint64_t>(half) * 4;
+            add("whole", {{whole, std::nullopt}}, {{0, 0, bytes, {}, false, false, false, {}}});
+            add("stretches",
+                {{whole, FlatRange{0, half}}, {whole, FlatRange{half, static_cast<int64_t>(count)}}},
+                {{0, 0, middle, {}, false, false, false, {}},
+                 {0, middle, bytes - middle, {}, false, false, false, {}}});
+            add("strided", {{left, std::nullopt}, {right, std::nullopt}},
+                {{1, 0, 700 * 100 * 4, {1, 700}, false, false, false, {}},
+                 {1, 700 * 100 * 4, 700 * 200 * 4, {1, 700}, false, false, false, {}}});
+            Room room;
+            const auto reader = source.open(*system);
+            for (TensorId t = 0; t < 3; ++t) {
+                ScanOptions options;
+                options.tileBytes = uint64_t{1} << 20;
+                const auto read = readWhole(*reader, t, options, room.resources());
+                QVERIFY2(read.ok(), read.ok() ? "" : describe(read.error()).c_str());
+                QVERIFY2(*read == want, source.tensors[t].name.c_str());
+            }
+            const auto region = readRegion(*reader, 1, {{349, 290}, {1, 10}}, 64, room.resources());
+            QVERIFY(region.ok());
+            QVERIFY(std::equal(region->begin(), region->end(), want.begin() + (349 * 300 + 290) * 2));
+        }
+        // What is not cast is refused, and a length that is too short for what is stored is seen.
+        const auto system = std::make_shared<MemoryFileSystem>();
+        system->put("/src/a.bin", Bytes(64));
+        FakeSource source;
+        source.tensors = {{"t", DType::bfloat16, {8}, Bytes(16), kNone}};
+        source.cuts = {{{Box{{0}, {8}}, std::nullopt}}};
+        source.chunks = {{0, 0, 16, {}, false, false, false, DType::float32}};
+        Room room;
+        QCOMPARE(readWhole(*source.open(*system), 0, {}, room.resources()).error().code, ErrorCode::damaged);
+        source.chunks[0].length = 32;
+        QVERIFY(readWhole(*source.open(*system), 0, {}, room.resources()).ok());
+        source.chunks[0].storedAs = DType::quint4x2;
+        QCOMPARE(readWhole(*source.open(*system), 0, {}, room.resources()).error().code,
+                 ErrorCode::unsupported);
+    }
+
     void damagedExtents() {
         Random random(7);
         auto system = std::make_shared<MemoryFileSystem>();

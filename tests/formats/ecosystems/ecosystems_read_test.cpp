@@ -8,7 +8,7 @@
 
 #include "engine/engine.h"
 #include "support/genuine.h"
-#include "support/memory_file_system.h"
+#include "support/read_checks.h"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -24,112 +24,6 @@ const std::map<std::string, std::string> kRules{
 
 const Format& formatOf(const std::string& family) {
     return *findFormat(family);
-}
-
-struct Machine {
-    ThreadPool pool{2};
-    MemoryBudget memory{uint64_t{64} << 20};
-    Resources resources;
-    Machine() {
-        resources.pool = &pool;
-        resources.memory = &memory;
-    }
-};
-Machine& machine() {
-    static Machine m;
-    return m;
-}
-
-std::map<std::string, std::string> digests(const Reader& reader) {
-    const Catalog& catalog = reader.catalog();
-    std::vector<TensorId> ids;
-    std::map<std::string, std::string> out;
-    std::map<TensorId, std::unique_ptr<StreamDigest>> open;
-    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-        ids.push_back(t);
-        open[t] = makeSha256();
-    }
-    ScanOptions options;
-    options.ordered = true;
-    const Status scanned =
-        scanTensors(reader, ids, options, machine().resources, [&](const TileView& tile) -> Status {
-            open.at(tile.tensor)->update(tile.bytes);
-            return {};
-        });
-    if (!scanned.ok()) qWarning("%s", describe(scanned.error()).c_str());
-    for (auto& [t, digest] : open)
-        out[std::string(catalog.name(t))] = scanned.ok() ? digest->hex() : "";
-    return out;
-}
-
-std::string text(const ValidationReport& report) {
-    std::string out;
-    for (const Finding& f : report.findings) {
-        out += "\n  " + f.rule + " " + std::string(severityName(f.severity)) + ": " + f.message + " [" +
-               f.cause + "]";
-        for (const FindingExample& e : f.examples)
-            out += "\n      " + e.tensor + " " + e.file + " " + e.detail;
-    }
-    return out;
-}
-
-ValidationReport validated(const Reader& reader, ValidateLevel level) {
-    ValidateOptions options;
-    options.level = level;
-    auto report = validateCheckpoint(reader, options, machine().resources);
-    if (!report.ok()) qFatal("%s", describe(report.error()).c_str());
-    return std::move(report).value();
-}
-
-// The files of a case in memory, to be damaged.
-class Copy {
-  public:
-    explicit Copy(const std::string& path) : fs_(std::make_shared<MemoryFileSystem>()) {
-        for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
-            if (!entry.is_regular_file()) continue;
-            std::ifstream in(entry.path(), std::ios::binary);
-            files[std::filesystem::relative(entry.path(), path)] = {std::istreambuf_iterator<char>(in), {}};
-        }
-    }
-    Result<std::unique_ptr<Reader>> open(const Format& format, const OpenOptions& options = {}) {
-        fs_ = std::make_shared<MemoryFileSystem>();
-        for (const auto& [name, content] : files) {
-            const auto bytes = std::as_bytes(std::span(content));
-            fs_->put("/d/" + name, {bytes.begin(), bytes.end()});
-        }
-        Source source;
-        source.fileSystem = fs_;
-        source.directory = fs_->openDirectory("/d").value();
-        source.entries = source.directory->list().value();
-        source.display = "/d";
-        return format.open(source, options);
-    }
-    std::map<std::string, std::string> files;
-
-  private:
-    std::shared_ptr<MemoryFileSystem> fs_;
-};
-
-// Everything a user can do with an open checkpoint, on damaged ones: errors are fine, nothing else is.
-void exercise(const Reader& reader) {
-    const Catalog& catalog = reader.catalog();
-    for (ChunkId c = 0; c < catalog.chunkCount(); ++c) {
-        const auto extent = reader.locate(c);
-        if (!extent.ok()) continue;
-        QVERIFY(extent->offset <= extent->file->size());
-        QVERIFY(extent->length <= extent->file->size() - extent->offset);
-    }
-    for (ObjectId o = 0; o < catalog.objects().size(); ++o)
-        (void)reader.objectValue(o);
-    (void)validated(reader, ValidateLevel::files);
-}
-
-GenuineCase caseOf(const std::string& family, const std::string& name) {
-    for (GenuineCase& c : genuineCases(family)) {
-        if (c.name == name) return c;
-    }
-    qFatal("no such case");
-    return {};
 }
 
 }  // namespace

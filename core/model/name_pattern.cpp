@@ -1,8 +1,8 @@
+#include "model/name_pattern.h"
+
 #include <regex>
 
 #include <fmt/format.h>
-
-#include "plan/plan.h"
 
 namespace shardscope {
 
@@ -48,26 +48,6 @@ bool NamePattern::matches(std::string_view name) const {
     while (p < glob_.size() && glob_[p] == '*')
         ++p;
     return p == glob_.size();
-}
-
-Result<Renamer> Renamer::make(const std::vector<RenameRule>& rules) {
-    Renamer renamer;
-    for (const RenameRule& rule : rules) {
-        try {
-            renamer.rules_.emplace_back(std::make_shared<const std::regex>(rule.from), rule.to);
-        } catch (const std::regex_error& e) {
-            return makeError(ErrorCode::usage, fmt::format("--rename '{}' is not a regular expression: {}",
-                                                           rule.from, e.what()));
-        }
-    }
-    return renamer;
-}
-
-std::string Renamer::operator()(std::string_view name) const {
-    std::string out(name);
-    for (const auto& [from, to] : rules_)
-        out = std::regex_replace(out, *static_cast<const std::regex*>(from.get()), to);
-    return out;
 }
 
 }  // namespace shardscope

@@ -1,0 +1,10 @@
+// The text of resources/paddlenlp/tensor_parallel.json.
+#pragma once
+
+#include <string_view>
+
+namespace shardscope::paddle_nlp {
+
+extern const std::string_view kFamilyRules;
+
+}  // namespace shardscope::paddle_nlp

@@ -1,0 +1,799 @@
+// The hybrid-parallel layout: weights and optimizer state of each rank in files of their own. Sources:
+// paddlenlp/trainer/trainer.py, trainer/utils/sharding_io.py, trainer/utils/ckpt_converter.py;
+// paddle/distributed/fleet/utils/tensor_fusion_helper.py for flattened parameters.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/checked.h"
+#include "formats/paddle_nlp/fused.h"
+#include "formats/paddle_nlp/hybrid_reader.h"
+#include "formats/paddle_nlp/parameters.h"
+#include "formats/paddle_nlp/pieces.h"
+#include "formats/paddle_nlp/rank_files.h"
+#include "formats/paddle_nlp/readers.h"
+#include "formats/paddle_nlp/tp_axis.h"
+
+namespace shardscope::paddle_nlp {
+
+namespace {
+
+constexpr size_t kSample = 4096;  // bytes of each parameter that are compared over ranks
+constexpr size_t kMaxNotes = 200;
+
+class Opener {
+  public:
+    Opener(const Source& source, const OpenOptions& options)
+        : source_(source), options_(options), builder_("paddlenlp", "hybrid", "PaddleNLP") {}
+
+    Result<std::unique_ptr<Reader>> open() {
+        SHARDSCOPE_ASSIGN(fused_, FusedChoice::parse(options_.variant));
+        for (const std::string& text : options_.tpDim) {
+            SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
+            stated_.push_back(std::move(rule));
+        }
+        SHARDSCOPE_ASSIGN(files_, readHybridFiles(source_, options_, builder_));
+        parameters_ = gatherParameters(files_);
+        for (auto* notes : {&files_.notes, &parameters_.notes}) {
+            for (Note& note : *notes)
+                builder_.addNote(std::move(note));
+        }
+        SHARDSCOPE_TRY(shapeParameters());
+        SHARDSCOPE_TRY(concludeAxes());
+        findStateKinds();
+        for (size_t p = 0; p < parameters_.list.size(); ++p) {
+            SHARDSCOPE_TRY(options_.stop.poll());
+            SHARDSCOPE_TRY(addParameter(p));
+        }
+        noteStateless();
+        addObjects();
+        noteBeside();
+        noteMasters();
+        finishMesh();
+        std::vector<PlacedFile> placed;
+        for (const RankFile& file : files_.files) {
+            PlacedFile out{file.id, file.path, file.size, std::nullopt};
+            if (file.state == RankFile::State::missing || file.state == RankFile::State::broken)
+                out.why = file.why;
+            placed.push_back(std::move(out));
+        }
+        return makeHybridReader(source_, options_, std::move(builder_).finish(), std::move(places_),
+                                std::move(placed));
+    }
+
+  private:
+    void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
+              std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing) {
+        if (severity != Severity::error && ++noteCount_ > kMaxNotes) return;
+        Note entry{std::string(rule),   severity,    std::move(message), std::string(file),
+                   std::string(tensor), std::nullopt};
+        entry.lacks = lacks;
+        builder_.addNote(std::move(entry));
+    }
+
+    // ------------------------------------------------------------------ shapes
+
+    // The shape on one tensor-parallel rank, and what disagrees with it.
+    Status shapeParameters() {
+        for (Parameter& p : parameters_.list) {
+            if (!p.tiedTo.empty()) tiedTargets_.insert(p.tiedTo);
+            if (p.local.empty()) shapeByStates(p);
+            if (p.local.empty()) continue;
+            const Dims& first = p.local.begin()->second;
+            for (const auto& [tp, shape] : p.local) {
+                if (shape == first) continue;
+                note("meta.inconsistent", Severity::error,
+                     fmt::format("ranks disagree about its shape: {} on tp {}, {} on tp {}",
+                                 formatDims(first), p.local.begin()->first, formatDims(shape), tp),
+                     {}, p.name, Note::Lacks::anything);
+                disagreeing_.insert(p.name);
+                break;
+            }
+        }
+        return {};
+    }
+
+    // Optimizer state that is as large as its parameter has the shape of it.
+    void shapeByStates(Parameter& p) {
+        for (const State& state : p.states) {
+            if (state.name.empty() || state.name.ends_with("pow_acc")) continue;
+            for (const Held& held : state.held) {
+                // One dimension may be that of a flattened slice.
+                if (held.entry->shape.size() < 2 && !(p.whole && *p.whole == held.entry->shape)) continue;
+                p.local.emplace(held.tp, held.entry->shape);
+            }
+        }
+        if (p.local.empty() && p.whole && files_.tp > 1) return;  // known as a whole only
+        if (p.local.empty() && p.whole) p.local.emplace(0, *p.whole);
+        if (!p.local.empty()) return;
+        // One dimension, whole on one rank: nothing else says so, but nothing speaks against it.
+        for (const State& state : p.states) {
+            if (state.name.empty() || state.name.ends_with("pow_acc")) continue;
+            if (files_.sharding == 1 && !state.held.empty() && !state.held[0].sliced) {
+                for (const Held& held : state.held)
+                    p.local.emplace(held.tp, held.entry->shape);
+                return;
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------ the tensor-parallel dimension
+
+    Status concludeAxes() {
+        axis_.assign(parameters_.list.size(), TpAnswer::kReplicated);
+        rules_.assign(parameters_.list.size(), nullptr);
+        for (const TpRule& rule : stated_) {
+            const bool matches =
+                std::any_of(parameters_.list.begin(), parameters_.list.end(),
+                            [&](const Parameter& p) { return rule.pattern.matches(p.name); });
+            if (!matches)
+                note("meta.inconsistent", Severity::warning,
+                     fmt::format("--tp-dim '{}' matches no tensor", rule.text));
+        }
+        if (files_.tp < 2) return {};
+        std::vector<TpQuestion> questions;
+        std::vector<size_t> asked;
+        for (size_t i = 0; i < parameters_.list.size(); ++i) {
+            const Parameter& p = parameters_.list[i];
+            if (p.local.empty() || disagreeing_.contains(p.name)) continue;
+            TpQuestion q;
+            q.name = p.name;
+            q.local = p.local.begin()->second;
+            q.whole = p.whole;
+            q.distributed = p.distributed;
+            if (!q.whole && !q.distributed) {
+                SHARDSCOPE_ASSIGN(q.content, compareRanks(p));
+            }
+            questions.push_back(std::move(q));
+            asked.push_back(i);
+        }
+        SHARDSCOPE_ASSIGN(const std::vector<TpAnswer> answers,
+                          concludeTpAxes(questions, files_.tp, files_.config, stated_));
+        struct Reason {
+            size_t count = 0;
+            std::string example;
+        };
+        std::map<std::pair<int, std::string>, Reason> reasons;
+        for (size_t k = 0; k < answers.size(); ++k) {
+            axis_[asked[k]] = answers[k].axis;
+            rules_[asked[k]] = answers[k].rule;
+            Reason& reason = reasons[{answers[k].axis, answers[k].why}];
+            if (++reason.count == 1) reason.example = questions[k].name;
+        }
+        for (const auto& [key, reason] : reasons) {
+            evidence_.push_back(fmt::format("tp={}: {} {} {} ({}), such as {}", files_.tp, reason.count,
+                                            reason.count == 1 ? "parameter" : "parameters",
+                                            key.first == TpAnswer::kReplicated
+                                                ? "whole on every rank"
+                                                : fmt::format("cut along dim {}", key.first),
+                                            key.second, reason.example));
+        }
+        return {};
+    }
+
+    // Whether the first bytes of a parameter are the same on all tensor-parallel ranks.
+    Result<TpQuestion::Content> compareRanks(const Parameter& p) {
+        using Content = TpQuestion::Content;
+        const State* state = nullptr;
+        for (const State& s : p.states) {
+            if (s.name.ends_with("pow_acc")) continue;
+            if (!state || s.name.empty() || (s.name == "master_weight" && !state->name.empty())) state = &s;
+        }
+        if (!state || state->held.empty()) return Content::unknown;
+        const uint32_t pp = state->held[0].pp, moe = state->held[0].moe;
+        std::map<uint32_t, const Held*> firsts;  // by tensor-parallel rank, of the lowest sharding rank
+        for (const Held& held : state->held) {
+            if (held.pp != pp || held.moe != moe) continue;
+            const auto [it, fresh] = firsts.try_emplace(held.tp, &held);
+            if (!fresh && held.shard < it->second->shard) it->second = &held;
+        }
+        if (firsts.size() < files_.tp) return Content::unknown;
+        std::string sample;
+        bool constant = true, same = true;
+        for (const auto& [tp, held] : firsts) {
+            if (held->entry->shape != firsts.begin()->second->entry->shape || held->entry->parts.empty())
+                return Content::unknown;
+            SHARDSCOPE_ASSIGN(const std::string bytes, sampleOf(*held));
+            if (bytes.empty()) return Content::unknown;
+            const size_t width = dtypeBytes(held->entry->parts[0].dtype);
+            for (size_t at = width; at + width <= bytes.size(); at += width)
+                constant = constant && std::memcmp(bytes.data(), bytes.data() + at, width) == 0;
+            if (tp == firsts.begin()->first) {
+                sample = bytes;
+            } else {
+                same = same && bytes == sample;
+            }
+        }
+        if (!same) return Content::differs;
+        // Few elements say as little as equal ones.
+        return constant ? Content::sameConstant : Content::same;
+    }
+
+    Result<std::string> sampleOf(const Held& held) {
+        const PaddleArray& array = held.entry->parts[0];
+        if (array.raw == PaddleArray::Raw::inMemory) return array.bytes.substr(0, kSample);
+        if (array.raw != PaddleArray::Raw::plain) return std::string();
+        std::string bytes(static_cast<size_t>(std::min<uint64_t>(kSample, array.length)), '\0');
+        SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(held.file->path));
+        if (!rangeFits(array.offset, bytes.size(), file->size())) return std::string();
+        SHARDSCOPE_TRY(file->readAt(array.offset, std::as_writable_bytes(std::span(bytes))));
+        return bytes;
+    }
+
+    // ------------------------------------------------------------------ tensors
+
+    // Which states parameters have: where a rank's file is missing, those that it should have held.
+    void findStateKinds() {
+        for (const Parameter& p : parameters_.list) {
+            for (const State& state : p.states) {
+                if (state.name.empty() || state.held.empty() || state.held[0].entry->parts.empty()) continue;
+                const bool scalar = state.name.ends_with("pow_acc");
+                kinds_.try_emplace(state.name, Kind{state.held[0].entry->parts[0].dtype, scalar});
+            }
+        }
+    }
+
+    bool lostOptimizer(uint32_t tp, uint32_t pp) const {
+        return std::any_of(files_.files.begin(), files_.files.end(), [&](const RankFile& f) {
+            return f.name.optimizer && f.tp() == tp && f.pp() == pp &&
+                   (f.state == RankFile::State::missing || f.state == RankFile::State::broken);
+        });
+    }
+
+    const RankFile* lostFile(bool optimizer, uint32_t tp, uint32_t pp, uint32_t moe,
+                             std::optional<uint32_t> shard = {}) const {
+        for (const RankFile& f : files_.files) {
+            if (f.name.optimizer == optimizer && f.tp() == tp && f.pp() == pp && f.moe() == moe &&
+                (!shard || f.shard() == *shard) &&
+                (f.state == RankFile::State::missing || f.state == RankFile::State::broken))
+                return &f;
+        }
+        return nullptr;
+    }
+
+    Status addParameter(size_t index) {
+        Parameter& p = parameters_.list[index];
+        if (p.local.empty() && !p.whole) {
+            note("meta.inconsistent", Severity::error,
+                 "nothing says what shape it has: its weight is not stored, and its optimizer state is "
+                 "flattened",
+                 "model_meta.json", p.name, Note::Lacks::anything);
+            return {};
+        }
+        Layout layout;
+        layout.tp = files_.tp;
+        layout.axis = axis_[index];
+        layout.local = p.local.empty() ? *p.whole : p.local.begin()->second;
+        if (disagreeing_.contains(p.name)) layout.axis = unevenAxis(p);
+        layout.locals = &p.local;
+        SHARDSCOPE_TRY(layout.finish(p.name));
+        layout.itemSize = p.dtype ? dtypeBytes(*p.dtype) : 1;
+        layout.sharding = files_.sharding;
+        if (layout.axis >= 0 && files_.tp > 1) noteFused(p, index, layout);
+
+        addLostStates(p);
+        const TensorId weight = static_cast<TensorId>(builder_.tensorCount());
+        SHARDSCOPE_TRY(addWeight(p, layout));
+        if (builder_.tensorCount() > weight) weightOf_[p.name] = weight;
+        for (const State& state : p.states) {
+            if (!state.name.empty()) SHARDSCOPE_TRY(addState(p, state, layout));
+        }
+        return {};
+    }
+
+    // Where ranks disagree in one dimension the pieces are laid one after the other; that it is wrong has
+    // been noted.
+    static int unevenAxis(const Parameter& p) {
+        const Dims& first = p.local.begin()->second;
+        int axis = TpAnswer::kReplicated;
+        for (const auto& [tp, shape] : p.local) {
+            if (shape.size() != first.size()) return TpAnswer::kReplicated;
+            for (size_t d = 0; d < shape.size(); ++d) {
+                if (shape[d] != first[d]) axis = static_cast<int>(d);
+            }
+        }
+        return axis;
+    }
+
+    void noteFused(const Parameter& p, size_t index, Layout& layout) {
+        const FamilyRule* rule = rules_[index];
+        const auto axis = static_cast<size_t>(layout.axis);
+        int parts = rule ? rule->parts : 1;
+        if (fused_.names(p.name) && parts == 1) parts = p.name.find("qkv") != std::string::npos ? 3 : 2;
+        if (parts > 1 && axis + 1 == layout.local.size() && layout.local[axis] % parts == 0) {
+            const bool flat = flattened(p, layout.local.size());
+            if (fused_.wants(p.name) && !flat) {
+                layout.fusedParts = parts;
+                return;
+            }
+            const std::string why = fmt::format(
+                "by its name it holds {} projections, of which each rank has its part one behind the other "
+                "({}). Laid one after the other along dim {} the ranks' pieces give {}{}",
+                parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
+                parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]",
+                fused_.wants(p.name) ? ". It is stored flattened, in slices that cannot be taken apart" : "");
+            note("layout.fused", Severity::error, why, {}, p.name);
+            // Its states lie the same way; what refuses one refuses the others.
+            for (const State& state : p.states) {
+                if (!state.name.empty() && !state.name.ends_with("pow_acc"))
+                    note("layout.fused", Severity::error, why, {}, p.name + "." + state.name);
+            }
+        } else if (rule && rule->heads) {
+            note("layout.fused", Severity::info,
+                 "q, k and v alternate head by head in it, as the framework computes with them; it is "
+                 "carried so",
+                 {}, p.name);
+        }
+    }
+
+    static bool flattened(const Parameter& p, size_t dimensions) {
+        for (const State& state : p.states) {
+            for (const Held& held : state.held) {
+                if (dimensions > 1 && held.entry->shape.size() == 1 && !state.name.ends_with("pow_acc"))
+                    return true;
+            }
+        }
+        return false;
+    }
+
+    // A parameter none of whose states is here, where a file that may have held them is not.
+    void addLostStates(Parameter& p) {
+        const bool any =
+            std::any_of(p.states.begin(), p.states.end(), [](const State& s) { return !s.name.empty(); });
+        if (any || !p.tiedTo.empty()) return;
+        const bool lost = std::any_of(p.stages.begin(), p.stages.end(),
+                                      [&](const auto& stage) { return lostOptimizer(0, stage.first.first); });
+        if (!lost) return;
+        for (const auto& [name, kind] : kinds_) {
+            if (name == "master_weight" && p.dtype == DType::float32) continue;
+            p.states.push_back({name, {}});
+        }
+    }
+
+    Status addWeight(Parameter& p, const Layout& layout) {
+        const State* stored = p.find("");
+        const State* master = p.find("master_weight");
+        if (!p.tiedTo.empty() && !stored) {
+            // Its states stand under the other name.
+            const auto other = weightOf_.find(p.tiedTo);
+            if (other == weightOf_.end()) return {};
+            return addAlias(p, layout, other->second);
+        }
+        const bool hasStored = stored && !stored->held.empty();
+        const bool hasMaster = master != nullptr;
+        bool fromMaster = false;
+        switch (options_.masterWeights) {
+            case MasterWeights::use:
+                fromMaster = hasMaster;
+                break;
+            case MasterWeights::whereNeeded:
+                fromMaster = !hasStored && hasMaster;
+                break;
+            case MasterWeights::ignore:
+                if (!hasStored && hasMaster) {
+                    ++ignored_;
+                    return {};
+                }
+                break;
+        }
+        if (!fromMaster && !hasStored && !weightLost(p)) {
+            if (!p.states.empty()) {
+                note("meta.inconsistent", Severity::error,
+                     "its weight is not stored, and there is no master weight to take it from", {}, p.name,
+                     Note::Lacks::anything);
+            }
+            return {};
+        }
+        if (!p.dtype) {
+            note("meta.inconsistent", Severity::error,
+                 "nothing says what dtype it has: its weight is only stored as its fp32 master",
+                 "model_meta.json", p.name, Note::Lacks::anything);
+            return {};
+        }
+        if (fromMaster) ++fromMasters_;
+        std::vector<Draft> drafts;
+        const State empty;
+        SHARDSCOPE_ASSIGN(drafts, draftsOf(p,
+                                           fromMaster ? *master
+                                           : stored   ? *stored
+                                                      : empty,
+                                           layout, !fromMaster));
+        if (fromMaster) {
+            for (Draft& draft : drafts)
+                draft.cast = true;
+        }
+        TensorInfo info;
+        info.name = p.name;
+        info.path = {keyPart(p.name)};
+        info.dtype = *p.dtype;
+        info.shape = layout.global;
+        info.role = Role::parameter;
+        return addTensor(info, drafts, layout);
+    }
+
+    // Whether a file that should hold the weight is not there.
+    bool weightLost(const Parameter& p) const {
+        return std::any_of(p.stages.begin(), p.stages.end(), [&](const auto& stage) {
+            return lostFile(false, 0, stage.first.first, stage.first.second) != nullptr ||
+                   (kinds_.contains("master_weight") && p.dtype != DType::float32 &&
+                    lostFile(true, 0, stage.first.first, stage.first.second) != nullptr);
+        });
+    }
+
+    Status addAlias(const Parameter& p, const Layout& layout, TensorId of) {
+        TensorInfo info;
+        info.name = p.name;
+        info.path = {keyPart(p.name)};
+        info.dtype = aliasDType_[of];
+        info.shape = layout.global;
+        info.role = Role::parameter;
+        info.aliasOf = of;
+        const std::vector<Draft> drafts = draftsByTensor_[of];
+        return addTensor(info, drafts, layout);
+    }
+
+    Status addState(const Parameter& p, const State& state, const Layout& layout) {
+        TensorInfo info;
+        info.name = p.name + "." + state.name;
+        info.path = {keyPart(info.name)};
+        info.role = Role::optimizer;
+        const auto kind = kinds_.find(state.name);
+        info.dtype = DType::float32;
+        if (!state.held.empty() && !state.held[0].entry->parts.empty()) {
+            info.dtype = paddleDType(state.held[0].entry->parts[0].dtype);
+        } else if (kind != kinds_.end()) {
+            info.dtype = paddleDType(kind->second.dtype);
+        }
+        const int64_t elements = elementCount(layout.local);
+        const bool scalar =
+            isScalar(state, elements) || (state.held.empty() && kind != kinds_.end() && kind->second.scalar);
+        if (scalar) {
+            Layout one;
+            one.tp = files_.tp;
+            one.axis = TpAnswer::kReplicated;
+            one.local = state.held.empty() ? Dims{1} : state.held[0].entry->shape;
+            one.sharding = files_.sharding;
+            one.copies = true;
+            SHARDSCOPE_TRY(one.finish(info.name));
+            info.shape = one.global;
+            SHARDSCOPE_ASSIGN(const auto drafts, draftsOf(p, state, one, false));
+            return addTensor(info, drafts, one);
+        }
+        info.shape = layout.global;
+        SHARDSCOPE_ASSIGN(const auto drafts, draftsOf(p, state, layout, false));
+        return addTensor(info, drafts, layout);
+    }
+
+    static bool isScalar(const State& state, int64_t elements) {
+        if (state.held.empty()) return false;
+        return std::all_of(state.held.begin(), state.held.end(), [&](const Held& held) {
+            int64_t count = 0;
+            return checkedProduct(held.entry->shape, count) && count == 1 &&
+                   (elements != 1 || state.name.ends_with("pow_acc"));
+        });
+    }
+
+    // The chunks of one tensor: for each tensor-parallel rank and stage that should hold it.
+    Result<std::vector<Draft>> draftsOf(const Parameter& p, const State& state, const Layout& layout,
+                                        bool weight) {
+        std::vector<Draft> all;
+        std::vector<std::vector<Draft>> cuts;  // of the stages taken so far, for one tensor-parallel rank
+        std::set<std::pair<uint32_t, uint32_t>> stages;
+        for (const auto& [stage, parameter] : p.stages)
+            stages.insert(stage);
+        const bool whole = weight && files_.wholeWeights;
+        for (uint32_t t = 0; t < (whole ? 1 : files_.tp); ++t) {
+            std::optional<std::vector<Draft>> first;
+            std::string firstStage;
+            for (const auto& [pp, moe] : stages) {
+                std::vector<Held> held;
+                for (const Held& h : state.held) {
+                    if (h.tp == t && h.pp == pp && h.moe == moe) held.push_back(h);
+                }
+                if (held.empty() && whole && first) continue;
+                PieceInput input{p, state, layout, t, pp, moe, weight, whole, files_};
+                input.lost = lostFile(!weight, whole ? 0 : t, pp, moe);
+                // Tied weights: one stage may have no optimizer state of them.
+                if (held.empty() && !input.lost) continue;
+                SHARDSCOPE_ASSIGN(PieceResult pieces, layPieces(input, held));
+                for (Note& n : pieces.notes)
+                    builder_.addNote(std::move(n));
+                const std::string group = formatGroupName(t, pp);
+                if (!first) {
+                    first = pieces.drafts;
+                    firstStage = group;
+                } else if (!sameCut(*first, pieces.drafts)) {
+                    // The buffers of another stage are cut elsewhere; one copy of the tensor is enough.
+                    note("replica.differs", Severity::info,
+                         fmt::format("{} holds it too, flattened and cut elsewhere; that of {} is taken",
+                                     group, firstStage),
+                         {}, p.name + (state.name.empty() ? "" : "." + state.name));
+                    continue;
+                } else {
+                    SHARDSCOPE_TRY(compareClaims(p, state, held, t, firstStage, group));
+                }
+                all.insert(all.end(), std::make_move_iterator(pieces.drafts.begin()),
+                           std::make_move_iterator(pieces.drafts.end()));
+            }
+            if (!first) {
+                note("meta.inconsistent", Severity::error,
+                     fmt::format("no file of tp {} holds it, those of other ranks do", t), {},
+                     p.name + (state.name.empty() ? "" : "." + state.name));
+            }
+        }
+        return all;
+    }
+
+    static bool sameCut(const std::vector<Draft>& a, const std::vector<Draft>& b) {
+        return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Draft& x, const Draft& y) {
+            return x.offsets == y.offsets && x.lengths == y.lengths && x.flat == y.flat;
+        });
+    }
+
+    // A name on two stages is one weight that they share, and equal, or the claim of two parameters.
+    Status compareClaims(const Parameter& p, const State& state, const std::vector<Held>& held, uint32_t t,
+                         const std::string& firstStage, const std::string& stage) {
+        if (held.empty() || !claims_.insert(p.name).second) return {};
+        const auto other = std::find_if(state.held.begin(), state.held.end(), [&](const Held& h) {
+            return h.tp == t && formatGroupName(h.tp, h.pp) == firstStage && h.shard == held[0].shard;
+        });
+        if (other == state.held.end() || other->entry->parts.empty() || held[0].entry->parts.empty())
+            return {};
+        SHARDSCOPE_ASSIGN(const std::string a, sampleOf(*other));
+        SHARDSCOPE_ASSIGN(const std::string b, sampleOf(held[0]));
+        if (a == b) {
+            shared_.insert(p.name);
+            return {};
+        }
+        const auto named = [&](const Held& h) {
+            const auto it = p.stages.find({h.pp, h.moe});
+            return it == p.stages.end() || it->second.empty() ? std::string("a parameter")
+                                                              : "'" + it->second + "'";
+        };
+        note("meta.inconsistent", Severity::error,
+             fmt::format("two parameters claim this name, and differ: {} of {} and {} of {}", named(*other),
+                         firstStage, named(held[0]), stage),
+             held[0].file->path, p.name, Note::Lacks::anything);
+        return {};
+    }
+
+    Status addTensor(const TensorInfo& info, const std::vector<Draft>& drafts, const Layout& layout) {
+        const auto id = static_cast<TensorId>(builder_.tensorCount());
+        SHARDSCOPE_TRY(builder_.addTensor(info));
+        if (tiedTargets_.contains(info.name)) {
+            aliasDType_[id] = info.dtype;
+            draftsByTensor_[id] = drafts;
+        }
+        for (const Draft& draft : drafts) {
+            for (const Draft& part : splitFused(draft, layout))
+                SHARDSCOPE_TRY(addChunk(info, part));
+        }
+        return {};
+    }
+
+    Status addChunk(const TensorInfo& info, const Draft& draft) {
+        ChunkPlace place;
+        place.file = draft.file->id;
+        place.present = draft.array != nullptr;
+        CatalogBuilder::Chunk chunk;
+        chunk.rank = files_.rankOf(draft.tp, draft.pp, draft.shard, draft.moe);
+        chunk.file = draft.file->id;
+        chunk.offsets = draft.offsets;
+        chunk.lengths = draft.lengths;
+        chunk.flat = draft.flat;
+        if (draft.array) {
+            place.array = *draft.array;
+            place.first = draft.first;
+            place.stretch = draft.flat.has_value();
+            place.offsets = draft.arrayOffsets;
+            place.lengths = draft.arrayLengths;
+            place.padding = draft.padding;
+            if (draft.cast && info.dtype != draft.array->dtype) place.storedAs = draft.array->dtype;
+            chunk.offset = draft.array->offset;
+            chunk.length = draft.array->raw == PaddleArray::Raw::inMemory ? 0 : draft.array->length;
+            const DType stored = draft.array->dtype;
+            const bool float8 = info.dtype == DType::float8E4M3FN || info.dtype == DType::float8E5M2;
+            if (!place.storedAs && paddleDType(stored) != info.dtype && !(float8 && stored == DType::int8)) {
+                note("meta.inconsistent", Severity::error,
+                     fmt::format("ranks disagree about its dtype: {} and {}", dtypeName(info.dtype),
+                                 dtypeName(stored)),
+                     draft.file->path, info.name);
+                place.present = false;
+            }
+        }
+        SHARDSCOPE_TRY(builder_.addChunk(chunk));
+        places_.push_back(std::move(place));
+        return {};
+    }
+
+    // ------------------------------------------------------------------ the rest
+
+    void addObjects() {
+        const RankFile* from = nullptr;
+        std::string text;
+        Value value;
+        for (const RankFile& file : files_.files) {
+            std::vector<const PaddleObject*> schedule;
+            std::map<std::string, bool> others;
+            for (const PaddleObject& object : file.content.objects) {
+                if (!object.path.empty() && object.path[0].text == "LR_Scheduler") {
+                    schedule.push_back(&object);
+                } else {
+                    addObject(object.name, object.path, file, object.value);
+                }
+            }
+            if (schedule.empty()) continue;
+            const Value joined = schedule.size() == 1 && schedule[0]->path.size() == 1
+                                     ? schedule[0]->value
+                                     : joinObjects(schedule, 1);
+            const std::string json = valueToJson(joined);
+            if (!from) {
+                from = &file;
+                text = json;
+                value = joined;
+            } else if (json != text && !scheduleNoted_) {
+                scheduleNoted_ = true;
+                note("meta.inconsistent", Severity::warning,
+                     fmt::format(
+                         "the state of the learning rate is {} in '{}' and {} here; the first is taken", text,
+                         from->path, json),
+                     file.path);
+            }
+        }
+        if (from) {
+            addObject("LR_Scheduler", {keyPart("LR_Scheduler")}, *from, value);
+        } else if (files_.schedule) {
+            ObjectInfo info;
+            info.name = "LR_Scheduler";
+            info.path = {keyPart(info.name)};
+            info.rank = 0;
+            info.value = *files_.schedule;
+            builder_.addObject(std::move(info));
+        }
+    }
+
+    void addObject(const std::string& name, const Path& path, const RankFile& file, const Value& value) {
+        if (name.empty() || !objects_.insert(name).second) return;
+        ObjectInfo info;
+        info.name = name;
+        info.path = path;
+        info.rank = files_.rankOf(file.tp(), file.pp(), file.shard(), file.moe());
+        info.file = file.id;
+        info.value = value;
+        builder_.addObject(std::move(info));
+    }
+
+    // Whether the file of the last sharding rank is missing does not show in the names of the others.
+    void noteStateless() {
+        if (files_.sharding < 2 || files_.degreesStated || kinds_.empty()) return;
+        size_t count = 0;
+        const Parameter* first = nullptr;
+        for (const Parameter& p : parameters_.list) {
+            const bool any =
+                std::any_of(p.states.begin(), p.states.end(), [](const State& s) { return !s.name.empty(); });
+            if (any || !p.tiedTo.empty() || !p.dtype || !dtypeIsFloat(*p.dtype)) continue;
+            ++count;
+            if (!first) first = &p;
+        }
+        if (!first) return;
+        note("rank.missing", Severity::warning,
+             fmt::format("{} of {} parameters have no optimizer state, such as '{}': they were not trained, "
+                         "or the files of "
+                         "sharding ranks from {} on are missing",
+                         count, parameters_.list.size(), first->name, files_.sharding),
+             {}, first->name);
+    }
+
+    void noteBeside() {
+        if (files_.beside.empty()) return;
+        note("file.unreferenced", Severity::info,
+             fmt::format("{} belong to the run and hold no tensors of the model; they are not part of what "
+                         "is converted",
+                         fmt::join(files_.beside, ", ")));
+    }
+
+    void noteMasters() {
+        if (fromMasters_ > 0 && options_.masterWeights != MasterWeights::use) {
+            note("meta.inconsistent", Severity::info,
+                 fmt::format(
+                     "the weights of {} parameters are not stored; they are their fp32 masters cast to the "
+                     "parameter's dtype, to nearest, ties to even",
+                     fromMasters_));
+        } else if (fromMasters_ > 0) {
+            note("meta.inconsistent", Severity::info,
+                 fmt::format(
+                     "the weights of {} parameters are their fp32 masters cast to the parameter's dtype, to "
+                     "nearest, ties to even (--master-weights use)",
+                     fromMasters_));
+        }
+        if (ignored_ > 0) {
+            note("meta.inconsistent", Severity::info,
+                 fmt::format(
+                     "the weights of {} parameters are not stored, and left out (--master-weights ignore)",
+                     ignored_));
+        }
+        if (!shared_.empty()) {
+            note("meta.inconsistent", Severity::info,
+                 fmt::format("{} {} held by several pipeline stages, which share it; it is listed once",
+                             *shared_.begin(),
+                             shared_.size() > 1 ? fmt::format("and {} more are", shared_.size() - 1) : "is"),
+                 {}, *shared_.begin());
+        }
+    }
+
+    std::string strategy() const {
+        std::set<std::string> stated;
+        for (const auto& [at, group] : files_.meta.groups)
+            stated.insert(group.strategy);
+        if (stated.contains("ShardingV2")) return "sharding stage 1 V2";
+        if (stated.contains("ShardingV1")) return "sharding stage 1 V1";
+        if (files_.sharding < 2) return {};
+        return sawSliced() ? "sharding stage 3" : "sharding stage 1 V1 or stage 2";
+    }
+
+    bool sawSliced() const {
+        for (const Parameter& p : parameters_.list) {
+            for (const State& state : p.states) {
+                for (const Held& held : state.held) {
+                    if (held.sliced) return true;
+                }
+            }
+        }
+        return false;
+    }
+
+    void finishMesh() {
+        std::string writer = "PaddleNLP";
+        if (const std::string how = strategy(); !how.empty()) writer += ", " + how;
+        builder_.setWriter(writer);
+        Mesh mesh;
+        if (files_.moe > 1) mesh.axes.push_back({"moe", files_.moe});
+        mesh.axes.push_back({"pp", files_.pp});
+        mesh.axes.push_back({"sharding", files_.sharding});
+        mesh.axes.push_back({"tp", files_.tp});
+        mesh.source = Mesh::Source::declared;
+        mesh.evidence.push_back(fmt::format(
+            "tp={}, pp={}, sharding={}: {}", files_.tp, files_.pp, files_.sharding,
+            files_.degreesStated ? "as model_meta.json states" : "as the names of the files count"));
+        if (const std::string how = strategy(); !how.empty()) mesh.evidence.push_back("sharding: " + how);
+        for (std::string& line : evidence_)
+            mesh.evidence.push_back(std::move(line));
+        builder_.setRankCount(mesh.ranks());
+        builder_.setMesh(std::move(mesh));
+    }
+
+    const Source& source_;
+    const OpenOptions& options_;
+    CatalogBuilder builder_;
+    FusedChoice fused_;
+    std::vector<TpRule> stated_;
+    HybridFiles files_;
+    Parameters parameters_;
+    std::vector<int> axis_;
+    std::vector<const FamilyRule*> rules_;
+    std::vector<std::string> evidence_;
+    std::set<std::string> disagreeing_, claims_, shared_, objects_, tiedTargets_;
+    struct Kind {
+        DType dtype = DType::float32;
+        bool scalar = false;
+    };
+    std::map<std::string, Kind> kinds_;
+    std::map<std::string, TensorId> weightOf_;
+    std::map<TensorId, DType> aliasDType_;
+    std::map<TensorId, std::vector<Draft>> draftsByTensor_;
+    std::vector<ChunkPlace> places_;
+    size_t fromMasters_ = 0, ignored_ = 0, noteCount_ = 0;
+    bool scheduleNoted_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Reader>> openHybrid(const Source& source, const OpenOptions& options) {
+    return Opener(source, options).open();
+}
+
+}  // namespace shardscope::paddle_nlp

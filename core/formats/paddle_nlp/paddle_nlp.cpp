@@ -1,0 +1,73 @@
+#include "formats/paddle_nlp/paddle_nlp.h"
+
+#include <fmt/format.h>
+
+#include "formats/paddle_nlp/names.h"
+#include "formats/paddle_nlp/readers.h"
+
+namespace shardscope {
+
+namespace {
+
+using namespace paddle_nlp;
+
+class PaddleNlpFormat final : public Format {
+  public:
+    PaddleNlpFormat() {
+        info_.name = "paddlenlp";
+        info_.title = "PaddleNLP hybrid-parallel checkpoint";
+        info_.reads = true;
+        info_.generations = {"tensor, pipeline and data parallel, sharding stages 1 (V1, V2), 2 and 3",
+                             "with model_meta.json, with shard_meta files, and without either",
+                             "unified checkpoint in safetensors"};
+        info_.shards = true;
+        info_.objects = true;
+    }
+
+    const FormatInfo& info() const override { return info_; }
+
+    Probe probe(const Source& source) const override {
+        if (!source.entry.empty()) {
+            if (source.entry == "model_meta.json") return {Probe::Match::certain, "is model_meta.json"};
+            return {};
+        }
+        bool weights = false;
+        for (const DirectoryEntry& entry : source.entries) {
+            if (entry.kind != DirectoryEntry::Kind::file) continue;
+            if (entry.name == "model_meta.json") return {Probe::Match::certain, "has model_meta.json"};
+            const auto name = parseRankFileName(entry.name);
+            if (!name) continue;
+            if (name->placed() || name->optimizer)
+                return {Probe::Match::certain, fmt::format("has '{}'", entry.name)};
+            weights = true;
+        }
+        if (const Probe unified = probeUnified(source); unified.match != Probe::Match::no) return unified;
+        if (weights) return {Probe::Match::possible, "has model_state.pdparams"};
+        return {};
+    }
+
+    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
+        if (probeUnified(source).match == Probe::Match::certain && !hasRankFiles(source))
+            return openUnified(source, options);
+        return openHybrid(source, options);
+    }
+
+  private:
+    static bool hasRankFiles(const Source& source) {
+        for (const DirectoryEntry& entry : source.entries) {
+            if (entry.kind == DirectoryEntry::Kind::file && parseRankFileName(entry.name)) return true;
+        }
+        return source.hasFile("model_meta.json");
+    }
+
+    FormatInfo info_;
+};
+
+}  // namespace
+
+const Format& paddleNlpFormat() {
+    static const PaddleNlpFormat format;
+    return format;
+}
+
+}  // namespace shardscope

@@ -1,0 +1,308 @@
+#include "formats/paddle_nlp/pieces.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+
+namespace shardscope::paddle_nlp {
+
+namespace {
+
+constexpr int64_t kAlignment = 256;  // bytes that buffers are aligned to, on every device
+
+class Laying {
+  public:
+    Laying(const PieceInput& in, std::vector<Held> held) : in_(in), held_(std::move(held)) {}
+
+    Result<PieceResult> run() {
+        std::sort(held_.begin(), held_.end(), [](const Held& a, const Held& b) { return a.shard < b.shard; });
+        local_ = in_.whole ? in_.layout.global : in_.layout.shapeOn(in_.tp);
+        offsets_ = in_.whole ? Dims(local_.size(), 0) : in_.layout.offsetsOn(in_.tp);
+        if (!checkedProduct(local_, elements_))
+            return makeError(ErrorCode::limit, "its shape has too many elements")
+                .ofTensor(in_.parameter.name);
+        if (held_.empty()) {
+            addLost(0, elements_, false);
+            return std::move(out_);
+        }
+        const bool allWhole =
+            std::all_of(held_.begin(), held_.end(), [&](const Held& h) { return h.entry->shape == local_; });
+        const bool allFlat =
+            std::all_of(held_.begin(), held_.end(), [](const Held& h) { return h.entry->shape.size() == 1; });
+        if (allWhole && !(allFlat && held_.size() > 1 && slices())) {
+            // More than one is a copy of the others: stage 3 keeps small parameters on every rank.
+            for (const Held& h : held_)
+                addWhole(h);
+        } else if (allFlat) {
+            addSlices();
+        } else {
+            const auto other = std::find_if(held_.begin(), held_.end(),
+                                            [&](const Held& h) { return h.entry->shape != local_; });
+            error(fmt::format("its shape is {} here, which is neither {} nor a slice of that flattened",
+                              formatDims(other->entry->shape), formatDims(local_)),
+                  other->file->path);
+        }
+        return std::move(out_);
+    }
+
+  private:
+    std::string name() const {
+        return in_.parameter.name + (in_.state.name.empty() ? "" : "." + in_.state.name);
+    }
+    void error(std::string message, const std::string& file) {
+        Note note{"meta.inconsistent", Severity::error, std::move(message), file, name(), std::nullopt};
+        note.lacks = in_.weight ? Note::Lacks::anything : Note::Lacks::optimizerState;
+        out_.notes.push_back(std::move(note));
+    }
+
+    Draft draft(const RankFile* file, const Held& h) const {
+        Draft d;
+        d.file = file;
+        d.tp = in_.tp;
+        d.pp = in_.pp;
+        d.shard = h.shard;
+        d.moe = in_.moe;
+        d.offsets = offsets_;
+        d.lengths = local_;
+        return d;
+    }
+
+    void addLost(int64_t start, int64_t stop, bool flat) {
+        if (!in_.lost) return;
+        Held at;
+        at.shard = in_.lost->shard();
+        Draft d = draft(in_.lost, at);
+        if (flat) d.flat = FlatRange{start, stop};
+        out_.drafts.push_back(std::move(d));
+    }
+
+    // ------------------------------------------------------------------ whole
+
+    void addWhole(const Held& h) {
+        if (h.entry->parts.size() == 1 && h.entry->parts[0].shape == h.entry->shape) {
+            Draft d = draft(h.file, h);
+            d.array = &h.entry->parts[0];
+            out_.drafts.push_back(std::move(d));
+            return;
+        }
+        int64_t at = 0;
+        for (const PaddleArray& part : h.entry->parts) {
+            int64_t count = 0, end = 0;
+            if (!checkedProduct(part.shape, count) || !checkedAdd(at, count, end) || end > elements_ ||
+                part.columnMajor) {
+                error("the parts that it was split into do not fit its shape", h.file->path);
+                return;
+            }
+            Draft d = draft(h.file, h);
+            d.array = &part;
+            d.flat = FlatRange{at, end};
+            out_.drafts.push_back(std::move(d));
+            at = end;
+        }
+    }
+
+    // ------------------------------------------------------------------ slices
+
+    bool statedV2() const {
+        const auto group = in_.files.meta.groups.find({in_.tp, in_.pp});
+        return group != in_.files.meta.groups.end() && group->second.strategy == "ShardingV2";
+    }
+    bool sliced() const {
+        for (const State& state : in_.parameter.states) {
+            for (const Held& h : state.held) {
+                if (h.sliced) return true;
+            }
+        }
+        return false;
+    }
+    int64_t itemSize() const { return in_.layout.itemSize; }
+    int64_t unitV2() const { return std::max<int64_t>(1, kAlignment / itemSize()) * in_.layout.sharding; }
+    int64_t paddedV2() const { return roundUp(elements_, unitV2()); }
+    int64_t paddedStage3() const {
+        return roundUp(roundUp(elements_, std::max<int64_t>(1, kAlignment / itemSize())),
+                       in_.layout.sharding);
+    }
+    static int64_t roundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+    // Whether several arrays that are each as long as a parameter of one dimension are slices of it, the
+    // later ones being padding, rather than copies.
+    bool slices() {
+        if (in_.weight || in_.layout.copies) return false;
+        if (statedV2() || sliced()) return true;
+        if (in_.parameter.states.end() !=
+            std::find_if(in_.parameter.states.begin(), in_.parameter.states.end(),
+                         [](const State& s) { return s.name == "master_weight"; }))
+            return false;  // whose names would say that they are slices
+        const auto count = static_cast<int64_t>(held_.size());
+        if (elements_ * count != paddedV2() && elements_ * count != paddedStage3()) return false;
+        bool zeros = true, equal = true;
+        const std::string* first = nullptr;
+        for (const Held& h : held_) {
+            if (h.entry->parts.size() != 1 || h.entry->parts[0].raw != PaddleArray::Raw::inMemory) {
+                error(
+                    fmt::format(
+                        "{} ranks hold {} elements each, which may be copies or a slice and padding; nothing "
+                        "here says which",
+                        count, elements_),
+                    h.file->path);
+                return false;
+            }
+            const std::string& bytes = h.entry->parts[0].bytes;
+            if (!first) {
+                first = &bytes;
+                continue;
+            }
+            zeros = zeros && bytes.find_first_not_of('\0') == bytes.npos;
+            equal = equal && bytes == *first;
+        }
+        return zeros && !equal;
+    }
+
+    struct Slice {
+        const Held* held = nullptr;
+        const PaddleArray* array = nullptr;
+        int64_t elements = 0;
+    };
+
+    void addSlices() {
+        std::vector<Slice> slices;
+        int64_t total = 0;
+        for (const Held& h : held_) {
+            for (const PaddleArray& part : h.entry->parts) {
+                int64_t count = 0;
+                if (!checkedProduct(part.shape, count) || !checkedAdd(total, count, total)) {
+                    error("the sizes of its slices overflow", h.file->path);
+                    return;
+                }
+                slices.push_back({&h, &part, count});
+            }
+        }
+        // The padding tells whether all slices are here, even where those that are would hold elements
+        // enough.
+        const int64_t padded = statedV2() ? paddedV2() : sliced() ? paddedStage3() : elements_;
+        if (total < padded && in_.lost) {
+            addAround(slices);
+            return;
+        }
+        if (total < padded && statedV2()) {
+            error(
+                fmt::format("its {} slices hold {} elements, with its padding it has {}: slices are missing",
+                            slices.size(), total, padded),
+                held_.front().file->path);
+            return;
+        }
+        if (total < elements_) {
+            error(fmt::format("its {} slices hold {} elements, its shape {} has {}", slices.size(), total,
+                              formatDims(local_), elements_),
+                  held_.front().file->path);
+        } else if (total - elements_ >=
+                   std::max(unitV2(), kAlignment / itemSize() + int64_t{in_.layout.sharding})) {
+            error(fmt::format("its {} slices hold {} elements, its shape {} has {}; no padding is that long",
+                              slices.size(), total, formatDims(local_), elements_),
+                  held_.front().file->path);
+        }
+        place(slices, 0);
+    }
+
+    // Lays slices one after the other; what lies behind the parameter's end is padding.
+    void place(const std::vector<Slice>& slices, int64_t at) {
+        for (const Slice& slice : slices) {
+            const int64_t real = std::clamp<int64_t>(elements_ - at, 0, slice.elements);
+            if (real > 0) {
+                Draft d = draft(slice.held->file, *slice.held);
+                d.array = slice.array;
+                d.flat = FlatRange{at, at + real};
+                out_.drafts.push_back(std::move(d));
+            }
+            if (real < slice.elements && !out_.drafts.empty()) {
+                out_.drafts.back().padding.push_back(
+                    {slice.held->file->id, *slice.array, real, slice.held->file->path});
+            }
+            at += slice.elements;
+        }
+    }
+
+    // Files are missing: what lies before them begins at the start, what lies behind them ends where the
+    // padding does.
+    void addAround(const std::vector<Slice>& slices) {
+        uint32_t firstLost = UINT32_MAX, lastLost = 0;
+        for (const RankFile& file : in_.files.files) {
+            if (!file.name.optimizer || file.tp() != in_.tp || file.pp() != in_.pp || file.moe() != in_.moe ||
+                (file.state != RankFile::State::missing && file.state != RankFile::State::broken))
+                continue;
+            firstLost = std::min(firstLost, file.shard());
+            lastLost = std::max(lastLost, file.shard());
+        }
+        std::vector<Slice> before, behind;
+        int64_t beforeSize = 0, behindSize = 0;
+        for (const Slice& slice : slices) {
+            if (slice.held->shard < firstLost) {
+                before.push_back(slice);
+                beforeSize += slice.elements;
+            } else if (slice.held->shard > lastLost) {
+                behind.push_back(slice);
+                behindSize += slice.elements;
+            } else {
+                error(
+                    "where this slice belongs cannot be told, for the files on both sides of it are missing",
+                    slice.held->file->path);
+            }
+        }
+        const int64_t padded = sliced() ? paddedStage3() : paddedV2();
+        const int64_t resume = std::max(padded - behindSize, beforeSize);
+        place(before, 0);
+        const int64_t gapEnd = std::min(resume, elements_);
+        if (beforeSize < gapEnd) addLost(beforeSize, gapEnd, true);
+        place(behind, resume);
+    }
+
+    const PieceInput& in_;
+    std::vector<Held> held_;
+    Dims local_, offsets_;
+    int64_t elements_ = 0;
+    PieceResult out_;
+};
+
+}  // namespace
+
+Status Layout::finish(const std::string& name) {
+    global = local;
+    if (axis >= 0 && tp > 1) {
+        int64_t length = 0;
+        for (uint32_t t = 0; t < tp; ++t) {
+            if (!checkedAdd(length, shapeOn(t)[static_cast<size_t>(axis)], length)) length = kMaxDim + 1;
+        }
+        global[static_cast<size_t>(axis)] = length;
+    }
+    int64_t count = 0;
+    const bool wide =
+        std::any_of(global.begin(), global.end(), [](int64_t d) { return d < 0 || d > kMaxDim; });
+    if (wide || !checkedProduct(global, count) || count > INT64_MAX / 16 - (int64_t{1} << 40)) {
+        return makeError(ErrorCode::limit,
+                         fmt::format("its shape {} on each of {} ranks is too large", formatDims(local), tp))
+            .ofTensor(name);
+    }
+    return {};
+}
+
+Dims Layout::shapeOn(uint32_t rank) const {
+    if (!locals) return local;
+    const auto it = locals->find(rank);
+    return it == locals->end() || it->second.size() != local.size() ? local : it->second;
+}
+
+Dims Layout::offsetsOn(uint32_t rank) const {
+    Dims offsets(local.size(), 0);
+    if (axis < 0 || tp < 2) return offsets;
+    for (uint32_t t = 0; t < rank; ++t)
+        offsets[static_cast<size_t>(axis)] += shapeOn(t)[static_cast<size_t>(axis)];
+    return offsets;
+}
+
+Result<PieceResult> layPieces(const PieceInput& input, std::vector<Held> held) {
+    return Laying(input, std::move(held)).run();
+}
+
+}  // namespace shardscope::paddle_nlp

@@ -1,0 +1,63 @@
+// Where the entries of one tensor-parallel rank and pipeline stage lie in a tensor: whole, or as slices of
+// the flattened and padded parameter, one after the other over the sharding ranks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/paddle_nlp/hybrid_reader.h"
+#include "formats/paddle_nlp/parameters.h"
+
+namespace shardscope::paddle_nlp {
+
+// How a parameter lies over tensor-parallel ranks.
+struct Layout {
+    uint32_t tp = 1;
+    int axis = -1;                                     // that is cut; negative = each rank holds the whole
+    Dims local;                                        // shape on a rank
+    const std::map<uint32_t, Dims>* locals = nullptr;  // where they differ
+    Dims global;                                       // of the whole; set by finish()
+    unsigned itemSize = 1;                             // of the parameter's dtype, in bytes
+    uint32_t sharding = 1;
+    bool copies = false;  // what several sharding ranks hold is the same on all, never slices
+    int fusedParts = 1;   // projections of which each rank holds its share; 1 = one, or left as it is
+
+    // Errors: limit when the whole is too large.
+    Status finish(const std::string& name);
+    Dims shapeOn(uint32_t rank) const;
+    Dims offsetsOn(uint32_t rank) const;
+};
+
+// A chunk to be.
+struct Draft {
+    const RankFile* file = nullptr;
+    const PaddleArray* array = nullptr;  // null: the file is missing or cannot be read
+    uint32_t tp = 0, pp = 0, shard = 0, moe = 0;
+    Dims offsets, lengths;
+    std::optional<FlatRange> flat;
+    int64_t first = 0;                // of the array, for a flat range
+    Dims arrayOffsets, arrayLengths;  // a box in the array; empty = all of it
+    bool cast = false;
+    std::vector<Padding> padding;
+};
+
+struct PieceInput {
+    const Parameter& parameter;
+    const State& state;
+    const Layout& layout;
+    uint32_t tp = 0, pp = 0, moe = 0;
+    bool weight = false;
+    bool whole = false;  // a weight that was merged before saving
+    const HybridFiles& files;
+    const RankFile* lost = nullptr;  // a file that may have held some of it
+};
+struct PieceResult {
+    std::vector<Draft> drafts;
+    std::vector<Note> notes;
+};
+Result<PieceResult> layPieces(const PieceInput& input, std::vector<Held> held);
+
+}  // namespace shardscope::paddle_nlp

@@ -1,0 +1,485 @@
+#include "formats/paddle_nlp/rank_files.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace shardscope::paddle_nlp {
+
+namespace {
+
+constexpr std::string_view kMetaName = "model_meta.json";
+constexpr std::string_view kShardMeta = "shard_meta.";
+constexpr uint64_t kMaxRanks = 1 << 20;
+constexpr size_t kListed = 20;
+
+class Listing {
+  public:
+    Listing(const Source& source, const OpenOptions& options, CatalogBuilder& builder)
+        : source_(source), options_(options), builder_(builder) {}
+
+    Result<HybridFiles> run() {
+        SHARDSCOPE_TRY(sortEntries());
+        if (out_.files.empty() && !out_.hasMeta) {
+            return unsupported("holds no model_state*.pdparams, optimizer*.pdopt or model_meta.json")
+                .inFile(source_.display);
+        }
+        SHARDSCOPE_TRY(findDegrees());
+        for (RankFile& file : out_.files) {
+            SHARDSCOPE_TRY(options_.stop.poll());
+            if (file.state == RankFile::State::read) SHARDSCOPE_TRY(readRankFile(file));
+        }
+        setAsideByContent();
+        SHARDSCOPE_TRY(addMissing());
+        std::stable_sort(out_.files.begin(), out_.files.end(), [](const RankFile& a, const RankFile& b) {
+            return std::tuple(a.pp(), a.tp(), a.moe(), a.name.optimizer, a.shard(),
+                              std::string_view(a.path)) <
+                   std::tuple(b.pp(), b.tp(), b.moe(), b.name.optimizer, b.shard(), std::string_view(b.path));
+        });
+        noteStale();
+        for (RankFile& file : out_.files)
+            addToCatalog(file);
+        return std::move(out_);
+    }
+
+  private:
+    void note(std::string_view rule, Severity severity, std::string message, std::string_view file,
+              Note::Lacks lacks = Note::Lacks::nothing) {
+        Note entry{std::string(rule), severity, std::move(message), std::string(file), {}, std::nullopt};
+        entry.lacks = lacks;
+        out_.notes.push_back(std::move(entry));
+    }
+
+    Result<std::string> text(const DirectoryEntry& entry) {
+        SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(entry.name));
+        if (file->size() > options_.limits.indexJson) {
+            return makeError(ErrorCode::limit,
+                             fmt::format("metadata of {} bytes is longer than the {} that are read",
+                                         file->size(), options_.limits.indexJson))
+                .inFile(file->path());
+        }
+        std::string json(static_cast<size_t>(file->size()), '\0');
+        SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(json))));
+        return json;
+    }
+
+    void addOther(const DirectoryEntry& entry, bool metadata, bool referenced = true) {
+        FileInfo info;
+        info.path = entry.name;
+        info.size = entry.size;
+        info.metadata = metadata;
+        info.referenced = referenced;
+        builder_.addFile(std::move(info));
+    }
+
+    // ------------------------------------------------------------------ what lies there
+
+    // What PaddleNLP's trainer and its models put beside the tensors.
+    static bool lieBeside(std::string_view name) {
+        for (std::string_view known :
+             {"scheduler.pdparams", "scaler.pdparams", "scalar.pdparams", "training_args.bin",
+              "trainer_state.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
+              "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
+              "lora_config.json", "README.md"}) {
+            if (name == known) return true;
+        }
+        return name.starts_with("rng_state") || name.starts_with("saved_signal") ||
+               name.ends_with(".model") || name.starts_with(".checkpoint_done") || name.ends_with(".jinja");
+    }
+
+    Status sortEntries() {
+        for (const DirectoryEntry& entry : source_.entries) {
+            if (entry.kind != DirectoryEntry::Kind::file) continue;
+            SHARDSCOPE_TRY(options_.stop.poll());
+            const std::string path = source_.directory->path() + "/" + entry.name;
+            if (auto name = parseRankFileName(entry.name)) {
+                RankFile file;
+                file.name = std::move(*name);
+                file.path = entry.name;
+                file.size = entry.size;
+                out_.files.push_back(std::move(file));
+            } else if (entry.name == kMetaName) {
+                SHARDSCOPE_ASSIGN(const std::string json, text(entry));
+                auto meta = parseModelMeta(json);
+                if (!meta.ok()) return std::move(meta).error().inFile(path);
+                // Groups of older files stay.
+                meta->groups.merge(out_.meta.groups);
+                out_.meta = std::move(meta).value();
+                out_.hasMeta = true;
+                addOther(entry, true);
+            } else if (entry.name.starts_with(kShardMeta) && entry.name.ends_with(".json")) {
+                std::string_view middle = entry.name;
+                middle.remove_prefix(kShardMeta.size());
+                middle.remove_suffix(std::min(middle.size(), std::string_view("json").size()));
+                if (middle.ends_with('.')) middle.remove_suffix(1);
+                const auto at = parseGroupName(middle);
+                if (!at) {
+                    addOther(entry, false, false);
+                    continue;
+                }
+                SHARDSCOPE_ASSIGN(const std::string json, text(entry));
+                auto group = parseShardMeta(json);
+                if (!group.ok()) return std::move(group).error().inFile(path);
+                out_.meta.groups.emplace(*at, std::move(group).value());
+                out_.hasMeta = true;
+                addOther(entry, true);
+            } else if (entry.name == "config.json") {
+                SHARDSCOPE_ASSIGN(const std::string json, text(entry));
+                auto config = parseModelConfig(json);
+                if (config.ok()) {
+                    out_.config = *config;
+                } else {
+                    note("meta.inconsistent", Severity::warning,
+                         fmt::format("config.json is not used: {}", config.error().message), entry.name);
+                }
+                addOther(entry, true);
+            } else {
+                const bool known = lieBeside(entry.name);
+                if (known) out_.beside.push_back(entry.name);
+                if (entry.name == "scheduler.pdparams") readSchedule(entry);
+                addOther(entry, known, known);
+            }
+        }
+        return {};
+    }
+
+    // A constant learning rate leaves nothing in the optimizer's files, but the scheduler has a file of its
+    // own.
+    void readSchedule(const DirectoryEntry& entry) {
+        const auto file = source_.directory->openFile(entry.name);
+        if (!file.ok()) return;
+        PaddleFileLimits limits;
+        limits.objectBytes = options_.limits.objectBytes;
+        const auto saved = readPaddleFile(**file, limits, options_.stop);
+        if (!saved.ok()) {
+            note("meta.inconsistent", Severity::warning,
+                 fmt::format("the state of the scheduler cannot be read: {}", saved.error().message),
+                 entry.name);
+            return;
+        }
+        std::vector<const PaddleObject*> leaves;
+        for (const PaddleObject& object : saved->objects)
+            leaves.push_back(&object);
+        if (!leaves.empty()) out_.schedule = joinObjects(leaves, 0);
+    }
+
+    // ------------------------------------------------------------------ degrees
+
+    Status findDegrees() {
+        uint32_t tp = 1, pp = 1, sharding = 1, moe = 1;
+        bool weights = false, weightsByTp = false;
+        for (const RankFile& file : out_.files) {
+            // A coordinate is only named where there are two ranks or more.
+            const auto degree = [](uint32_t at) { return at == kNotNamed ? 1 : std::max(at + 1, 2U); };
+            tp = std::max(tp, degree(file.name.tp));
+            pp = std::max(pp, degree(file.name.pp));
+            sharding = std::max(sharding, degree(file.name.shard));
+            moe = std::max(moe, degree(file.name.moe));
+            if (!file.name.optimizer) {
+                weights = true;
+                weightsByTp = weightsByTp || file.name.tp != kNotNamed;
+            }
+        }
+        for (const auto& [at, group] : out_.meta.groups) {
+            // Older files state no degrees.
+            if (out_.meta.tp == 0) tp = std::max(tp, at.first + 1);
+            if (out_.meta.pp == 0) pp = std::max(pp, at.second + 1);
+        }
+        out_.tp = out_.meta.tp ? out_.meta.tp : tp;
+        out_.pp = out_.meta.pp ? out_.meta.pp : pp;
+        out_.sharding = out_.meta.sharding ? out_.meta.sharding : sharding;
+        out_.moe = moe;
+        out_.degreesStated = out_.meta.tp && out_.meta.pp && out_.meta.sharding;
+        out_.wholeWeights = weights && !weightsByTp && out_.tp > 1;
+        const uint64_t ranks = uint64_t{out_.tp} * out_.pp;
+        if (ranks > kMaxRanks || ranks * out_.sharding > kMaxRanks ||
+            ranks * out_.sharding * moe > kMaxRanks) {
+            return makeError(ErrorCode::limit,
+                             fmt::format("tp={}, pp={}, sharding={}, moe={} are more than {} ranks", out_.tp,
+                                         out_.pp, out_.sharding, moe, kMaxRanks))
+                .inFile(source_.display);
+        }
+        for (RankFile& file : out_.files) {
+            if (file.tp() >= out_.tp || file.pp() >= out_.pp || file.shard() >= out_.sharding) {
+                file.state = RankFile::State::stale;
+                why_ = fmt::format("{} states tp={}, pp={}, sharding={}", kMetaName, out_.tp, out_.pp,
+                                   out_.sharding);
+            }
+        }
+        return {};
+    }
+
+    Status readRankFile(RankFile& file) {
+        const auto broken = [&](Error error) -> Status {
+            if (error.code == ErrorCode::cancelled) return error;
+            file.state = RankFile::State::broken;
+            const bool truncated = error.code == ErrorCode::damaged &&
+                                   (error.place.rule == "file.truncated" || error.place.offset >= file.size);
+            if (truncated) error.place.rule = "file.truncated";
+            if (error.place.rule.empty()) error.place.rule = "meta.inconsistent";
+            Note entry{error.place.rule,
+                       Severity::error,
+                       fmt::format("the file cannot be read: {}", error.message),
+                       file.path,
+                       {},
+                       error.place.offset};
+            entry.lacks = file.name.optimizer ? Note::Lacks::optimizerState : Note::Lacks::anything;
+            out_.notes.push_back(std::move(entry));
+            file.why = std::move(error);
+            return {};
+        };
+        auto opened = source_.directory->openFile(file.path);
+        if (!opened.ok()) return broken(std::move(opened).error());
+        file.size = (*opened)->size();
+        if (file.size == 0)
+            return broken(damaged("the file is empty", 0).inFile((*opened)->path()).byRule("file.truncated"));
+        PaddleFileLimits limits;
+        limits.outlineBytes = options_.limits.pickleBytes;
+        limits.objectBytes = options_.limits.objectBytes;
+        auto content = readPaddleFile(**opened, limits, options_.stop);
+        if (!content.ok()) return broken(std::move(content).error().inFile((*opened)->path()));
+        file.content = std::move(content).value();
+        for (Note& inner : file.content.notes) {
+            inner.file = file.path;
+            out_.notes.push_back(std::move(inner));
+        }
+        file.content.notes.clear();
+        return {};
+    }
+
+    // ------------------------------------------------------------------ files of another save
+
+    // Without model_meta.json a save over one with more ranks shows in what the higher ones hold: cut finer,
+    // or held by the lower ones already.
+    void setAsideByContent() {
+        if (out_.degreesStated) return;
+        if (out_.tp > 1 && !out_.wholeWeights) {
+            for (uint32_t k = 1; k < out_.tp; ++k) {
+                if (finerFrom(k)) {
+                    setAside(&RankFile::tp, k,
+                             fmt::format("ranks from tp{:02} on hold pieces of tp={}", k, out_.tp));
+                    out_.tp = k;
+                    break;
+                }
+            }
+        }
+        if (out_.pp > 1) {
+            for (uint32_t k = 1; k < out_.pp; ++k) {
+                if (repeatedFrom(&RankFile::pp, k, false)) {
+                    setAside(&RankFile::pp, k,
+                             fmt::format("the stages before pp{:02} hold all that it and later ones do", k));
+                    out_.pp = k;
+                    break;
+                }
+            }
+        }
+        if (out_.sharding > 1) {
+            for (uint32_t k = 1; k < out_.sharding; ++k) {
+                if (repeatedFrom(&RankFile::shard, k, true)) {
+                    setAside(
+                        &RankFile::shard, k,
+                        fmt::format("the ranks before shard{:02} hold all that it and later ones do", k));
+                    out_.sharding = k;
+                    break;
+                }
+            }
+        }
+    }
+
+    using Axis = uint32_t (RankFile::*)() const;
+
+    void setAside(Axis axis, uint32_t from, std::string why) {
+        for (RankFile& file : out_.files) {
+            if ((file.*axis)() < from) continue;
+            file.state = RankFile::State::stale;
+            file.content = {};
+        }
+        why_ = std::move(why);
+    }
+
+    // Whether all weights on ranks from k on are as those of `tp` ranks, the others as those of k.
+    bool finerFrom(uint32_t k) const {
+        std::map<std::pair<uint32_t, std::string_view>, const Dims*> low, high;
+        std::set<uint32_t> seen;
+        for (const RankFile& file : out_.files) {
+            if (!file.readable() || file.name.optimizer) continue;
+            seen.insert(file.tp());
+            auto& side = file.tp() < k ? low : high;
+            for (const PaddleEntry& entry : file.content.entries) {
+                const auto [it, fresh] = side.try_emplace({file.pp(), entry.name}, &entry.shape);
+                if (!fresh && *it->second != entry.shape) return false;
+            }
+        }
+        if (seen.size() != out_.tp || high.empty()) return false;
+        bool finer = false;
+        for (const auto& [key, shape] : high) {
+            const auto it = low.find(key);
+            if (it == low.end() || it->second->size() != shape->size()) return false;
+            size_t different = 0;
+            for (size_t d = 0; d < shape->size(); ++d) {
+                const int64_t a = (*it->second)[d], b = (*shape)[d];
+                if (a == b) continue;
+                ++different;
+                if (a > kMaxDim / k || b > kMaxDim / out_.tp || a * k != b * out_.tp) return false;
+            }
+            if (different > 1) return false;
+            finer = finer || different == 1;
+        }
+        return finer;
+    }
+
+    // Whether what ranks from k on hold is held by the lower ones too. Flat pieces say nothing: each rank has
+    // one of every parameter.
+    bool repeatedFrom(Axis axis, uint32_t k, bool optimizer) const {
+        using Key = std::tuple<uint32_t, uint32_t, uint32_t, std::string_view>;
+        std::set<Key> low, high;
+        for (const RankFile& file : out_.files) {
+            if (!file.readable() || file.name.optimizer != optimizer) continue;
+            for (const PaddleEntry& entry : file.content.entries) {
+                if (optimizer && entry.shape.size() < 2) continue;
+                const Key key{file.tp(), optimizer ? file.pp() : 0, file.moe(), entry.name};
+                ((file.*axis)() < k ? low : high).insert(key);
+            }
+        }
+        if (high.empty() || low.empty()) return false;
+        // Stage 3 keeps small parameters whole on every rank; then all ranks hold the same.
+        if (optimizer && low == high) return false;
+        return std::includes(low.begin(), low.end(), high.begin(), high.end());
+    }
+
+    void noteStale() {
+        std::vector<std::string> names;
+        for (const RankFile& file : out_.files) {
+            if (file.state == RankFile::State::stale) names.push_back(file.path);
+        }
+        if (names.empty()) return;
+        const size_t more = names.size() > kListed ? names.size() - kListed : 0;
+        const std::string first = names[0];
+        names.resize(names.size() - more);
+        note("file.stale", Severity::warning,
+             fmt::format("files of another save lie here: {}{}; {}. They are left aside; PaddleNLP's own "
+                         "converter takes "
+                         "them for ranks of this one",
+                         fmt::join(names, ", "), more ? fmt::format(" and {} more", more) : "", why_),
+             first);
+    }
+
+    // ------------------------------------------------------------------ files that should be there
+
+    Status addMissing() {
+        struct Kind {
+            bool any = false, byTp = false, byPp = false, byShard = false, byMoe = false;
+            std::string base;
+            std::set<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>> present;
+        };
+        Kind kinds[2];
+        for (const RankFile& file : out_.files) {
+            if (file.state == RankFile::State::stale) continue;
+            Kind& kind = kinds[file.name.optimizer];
+            kind.any = true;
+            kind.base = file.name.base;
+            kind.byTp = kind.byTp || file.name.tp != kNotNamed;
+            kind.byPp = kind.byPp || file.name.pp != kNotNamed;
+            kind.byShard = kind.byShard || file.name.shard != kNotNamed;
+            kind.byMoe = kind.byMoe || file.name.moe != kNotNamed;
+            kind.present.emplace(file.tp(), file.pp(), file.shard(), file.moe());
+        }
+        for (const bool optimizer : {false, true}) {
+            const Kind& kind = kinds[optimizer];
+            if (!kind.any) continue;
+            const uint32_t tps = kind.byTp || !out_.wholeWeights || optimizer ? out_.tp : 1;
+            const uint32_t shards = kind.byShard || optimizer ? out_.sharding : 1;
+            const uint32_t moes = kind.byMoe ? out_.moe : 1;
+            const uint64_t wanted = uint64_t{tps} * out_.pp * shards * moes;
+            if (wanted > kind.present.size() && wanted - kind.present.size() > 10'000) {
+                return makeError(ErrorCode::limit, fmt::format("{} files of ranks are missing of {}",
+                                                               wanted - kind.present.size(), wanted))
+                    .inFile(source_.display);
+            }
+            for (uint32_t m = 0; m < moes; ++m)
+                for (uint32_t p = 0; p < out_.pp; ++p)
+                    for (uint32_t t = 0; t < tps; ++t)
+                        for (uint32_t s = 0; s < shards; ++s) {
+                            if (kind.present.contains({t, p, s, m})) continue;
+                            RankFile file;
+                            file.name = {optimizer,
+                                         kind.base,
+                                         tps > 1 ? t : kNotNamed,
+                                         out_.pp > 1 ? p : kNotNamed,
+                                         shards > 1 ? s : kNotNamed,
+                                         moes > 1 ? m : kNotNamed};
+                            file.path = formatRankFileName(file.name);
+                            file.state = RankFile::State::missing;
+                            file.why = makeError(ErrorCode::notFound, "the file is missing")
+                                           .inFile(source_.directory->path() + "/" + file.path)
+                                           .byRule("file.missing");
+                            note("file.missing", Severity::error,
+                                 fmt::format("'{}' is missing: the {} of tp {}, pp {}{}", file.path,
+                                             optimizer ? "optimizer state" : "weights", t, p,
+                                             shards > 1 ? fmt::format(", sharding rank {}", s) : ""),
+                                 file.path, optimizer ? Note::Lacks::optimizerState : Note::Lacks::anything);
+                            out_.files.push_back(std::move(file));
+                        }
+        }
+        return {};
+    }
+
+    void addToCatalog(RankFile& file) {
+        FileInfo info;
+        info.path = file.path;
+        info.size = file.size;
+        if (file.state == RankFile::State::missing) info.state = FileInfo::State::missing;
+        if (file.state != RankFile::State::stale)
+            info.rank = out_.rankOf(file.tp(), file.pp(), file.shard(), file.moe());
+        file.id = builder_.addFile(std::move(info));
+    }
+
+    const Source& source_;
+    const OpenOptions& options_;
+    CatalogBuilder& builder_;
+    HybridFiles out_;
+    std::string why_;
+};
+
+}  // namespace
+
+Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& options,
+                                    CatalogBuilder& builder) {
+    return Listing(source, options, builder).run();
+}
+
+Value joinObjects(const std::vector<const PaddleObject*>& leaves, size_t depth) {
+    ValueGraph graph;
+    std::map<std::string, NodeId> dicts;
+    const NodeId root = graph.addContainer(ValueKind::dict);
+    const auto keyNode = [&](const PathPart& part) {
+        return part.kind == PathPart::Kind::key || part.kind == PathPart::Kind::otherKey ||
+                       part.kind == PathPart::Kind::attribute
+                   ? graph.addText(ValueKind::text, part.text)
+                   : graph.addInteger(part.index);
+    };
+    for (const PaddleObject* leaf : leaves) {
+        if (leaf->path.size() <= depth) continue;
+        NodeId at = root;
+        for (size_t k = depth; k + 1 < leaf->path.size(); ++k) {
+            const Path prefix(leaf->path.begin(), leaf->path.begin() + static_cast<ptrdiff_t>(k + 1));
+            const auto [it, fresh] = dicts.try_emplace(encodePath(prefix), kNoNode);
+            if (fresh) {
+                it->second = graph.addContainer(ValueKind::dict);
+                const NodeId pair[] = {keyNode(leaf->path[k]), it->second};
+                graph.append(at, pair);
+            }
+            at = it->second;
+        }
+        const NodeId key = keyNode(leaf->path.back());
+        const NodeId copy = copyValue(leaf->value, graph);
+        if (copy == kNoNode) continue;
+        const NodeId pair[] = {key, copy};
+        graph.append(at, pair);
+    }
+    return makeValue(std::move(graph), root);
+}
+
+}  // namespace shardscope::paddle_nlp

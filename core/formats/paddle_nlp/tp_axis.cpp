@@ -1,0 +1,344 @@
+#include "formats/paddle_nlp/tp_axis.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "formats/paddle_nlp/family_rules.h"
+
+namespace shardscope::paddle_nlp {
+
+namespace {
+
+constexpr size_t kListed = 8;  // tensors in one message
+
+std::vector<NamePattern> patternsOf(const nlohmann::json& list) {
+    std::vector<NamePattern> out;
+    for (const auto& text : list) {
+        auto pattern = NamePattern::parse(text.get<std::string>());
+        if (pattern.ok()) out.push_back(std::move(pattern).value());
+    }
+    return out;
+}
+
+bool anyMatches(const std::vector<NamePattern>& patterns, std::string_view name) {
+    return std::any_of(patterns.begin(), patterns.end(),
+                       [&](const NamePattern& p) { return p.matches(name); });
+}
+
+// The name with each number replaced: what layers have in common.
+std::string layerName(std::string_view name) {
+    std::string out;
+    for (size_t i = 0; i < name.size(); ++i) {
+        const bool digit = name[i] >= '0' && name[i] <= '9';
+        if (!digit) {
+            out += name[i];
+        } else if (out.empty() || out.back() != '#') {
+            out += '#';
+        }
+    }
+    return out;
+}
+
+class Conclusion {
+  public:
+    Conclusion(const std::vector<TpQuestion>& questions, uint32_t degree, const ModelConfig& config,
+               const std::vector<TpRule>& stated)
+        : questions_(questions), degree_(degree), config_(config), stated_(stated) {}
+
+    Result<std::vector<TpAnswer>> run() {
+        findHidden();
+        answers_.resize(questions_.size());
+        for (size_t i = 0; i < questions_.size(); ++i) {
+            SHARDSCOPE_ASSIGN(const bool done, byStatement(i));
+            if (!done) SHARDSCOPE_TRY(conclude(i));
+        }
+        agreeAcrossLayers();
+        std::vector<size_t> open;
+        for (size_t i = 0; i < questions_.size(); ++i) {
+            if (answers_[i].axis == TpAnswer::kUnknown) open.push_back(i);
+        }
+        if (open.empty()) return std::move(answers_);
+        return ambiguous(open);
+    }
+
+  private:
+    // The width of the model: of norms, which every rank holds whole.
+    void findHidden() {
+        std::map<int64_t, size_t> widths;
+        for (const TpQuestion& q : questions_) {
+            const FamilyRule* rule = familyRuleOf(q.name);
+            if (q.local.size() == 1 && rule && rule->family == "norms") ++widths[q.local[0]];
+        }
+        size_t most = 0;
+        for (const auto& [width, count] : widths) {
+            if (count > most) {
+                most = count;
+                hidden_ = width;
+            }
+        }
+        if (config_.hidden > 0) hidden_ = config_.hidden;
+    }
+
+    void answer(size_t i, int axis, std::string why) {
+        answers_[i].axis = axis;
+        answers_[i].why = std::move(why);
+    }
+
+    Result<bool> byStatement(size_t i) {
+        const TpQuestion& q = questions_[i];
+        answers_[i].rule = familyRuleOf(q.name);
+        for (const TpRule& rule : stated_) {
+            if (!rule.pattern.matches(q.name)) continue;
+            if (rule.axis >= static_cast<int>(q.local.size())) {
+                return makeError(
+                           ErrorCode::usage,
+                           fmt::format("--tp-dim '{}' names dimension {} of '{}', which has the shape {} on "
+                                       "each rank",
+                                       rule.text, rule.axis, q.name, formatDims(q.local)))
+                    .ofTensor(q.name);
+            }
+            answer(i, rule.axis, fmt::format("as --tp-dim '{}' states", rule.text));
+            return true;
+        }
+        return false;
+    }
+
+    Status conclude(size_t i) {
+        const TpQuestion& q = questions_[i];
+        if (q.whole) return byWhole(i);
+        if (q.local.empty()) {
+            answer(i, TpAnswer::kReplicated, "a scalar");
+            return {};
+        }
+        if (q.distributed == false) {
+            answer(i, TpAnswer::kReplicated, "not distributed, as model_meta.json says");
+            return {};
+        }
+        const bool cut = q.distributed == true;
+        const FamilyRule* rule = answers_[i].rule;
+        if (!cut && q.content == TpQuestion::Content::same) {
+            // A vocabulary that does not divide, or fewer key-value heads than ranks, is not cut where it
+            // usually is.
+            answer(i, TpAnswer::kReplicated, "equal on all ranks");
+            return {};
+        }
+        if (rule) {
+            const int axis = axisOfRule(*rule, q);
+            if (axis != TpAnswer::kUnknown && (axis != TpAnswer::kReplicated || !cut)) {
+                answer(i, axis, fmt::format("as is known of {}", rule->family));
+                return {};
+            }
+        }
+        if (!cut && q.content != TpQuestion::Content::differs) return {};
+        const std::string_view reason =
+            cut ? "distributed, as model_meta.json says" : "different on the ranks";
+        if (q.local.size() == 1) {
+            answer(i, 0, fmt::format("{}, and it has one dimension", reason));
+            return {};
+        }
+        if (const int axis = axisOfConfig(q); axis >= 0) {
+            answer(i, axis, fmt::format("{}, and by the sizes in config.json", reason));
+        } else if (const int other = axisOfHidden(q); other >= 0) {
+            answer(i, other, fmt::format("{}, and the other dimension is the width of the norms", reason));
+        }
+        return {};
+    }
+
+    Status byWhole(size_t i) {
+        const TpQuestion& q = questions_[i];
+        int axis = TpAnswer::kReplicated;
+        bool fits = q.whole->size() == q.local.size();
+        for (size_t d = 0; fits && d < q.local.size(); ++d) {
+            if (q.local[d] == (*q.whole)[d]) continue;
+            fits = axis == TpAnswer::kReplicated && q.local[d] <= INT64_MAX / degree_ &&
+                   q.local[d] * degree_ == (*q.whole)[d];
+            axis = static_cast<int>(d);
+        }
+        if (!fits) {
+            return damaged(
+                       fmt::format(
+                           "its optimizer state has the shape {} on each of {} ranks, the whole weight {}",
+                           formatDims(q.local), degree_, formatDims(*q.whole)))
+                .ofTensor(q.name)
+                .byRule("meta.inconsistent");
+        }
+        answer(i, axis, "by the shape of the whole weight");
+        return {};
+    }
+
+    int axisOfRule(const FamilyRule& rule, const TpQuestion& q) const {
+        const int last = static_cast<int>(q.local.size()) - 1;
+        switch (rule.cut) {
+            case FamilyRule::Cut::none:
+                return TpAnswer::kReplicated;
+            case FamilyRule::Cut::first:
+                return 0;
+            case FamilyRule::Cut::last:
+                return last;
+            case FamilyRule::Cut::head:
+                break;
+        }
+        if (q.local.size() != 2) return TpAnswer::kUnknown;
+        if (const int axis = axisOfConfig(q); axis >= 0) return axis;
+        if (const int axis = axisOfHidden(q); axis >= 0) return axis;
+        // Square on each rank. It is [hidden, vocabulary] unless it is tied to the embedding.
+        return last;
+    }
+
+    // The only dimension by which all sizes of the whole are such as config.json knows.
+    int axisOfConfig(const TpQuestion& q) const {
+        if (!config_.present) return TpAnswer::kUnknown;
+        std::set<int64_t> sizes;
+        for (int64_t size : {config_.hidden, config_.intermediate, config_.vocabulary, config_.positions,
+                             config_.intermediate * 2}) {
+            if (size > 0) sizes.insert(size);
+        }
+        if (config_.headSize > 0 && config_.heads > 0 && config_.heads < (1 << 20) &&
+            config_.headSize < (1 << 20)) {
+            const int64_t keyValue = config_.keyValueHeads > 0 && config_.keyValueHeads < (1 << 20)
+                                         ? config_.keyValueHeads
+                                         : config_.heads;
+            sizes.insert(config_.heads * config_.headSize);
+            sizes.insert(keyValue * config_.headSize);
+            sizes.insert((config_.heads + 2 * keyValue) * config_.headSize);
+        }
+        int found = TpAnswer::kUnknown;
+        for (size_t cut = 0; cut < q.local.size(); ++cut) {
+            bool known = true;
+            for (size_t d = 0; d < q.local.size() && known; ++d) {
+                const int64_t size = d != cut                           ? q.local[d]
+                                     : q.local[d] > INT64_MAX / degree_ ? 0
+                                                                        : q.local[d] * degree_;
+                known = sizes.contains(size);
+            }
+            if (!known) continue;
+            if (found != TpAnswer::kUnknown) return TpAnswer::kUnknown;
+            found = static_cast<int>(cut);
+        }
+        return found;
+    }
+
+    int axisOfHidden(const TpQuestion& q) const {
+        if (hidden_ == 0 || q.local.size() != 2 || (q.local[0] == hidden_) == (q.local[1] == hidden_))
+            return TpAnswer::kUnknown;
+        return q.local[0] == hidden_ ? 1 : 0;
+    }
+
+    // What is known of a parameter in one layer holds for the others.
+    void agreeAcrossLayers() {
+        struct Known {
+            int axis = TpAnswer::kUnknown;
+            bool agreed = true;
+            size_t first = 0;
+        };
+        std::map<std::pair<std::string, size_t>, Known> layers;
+        for (size_t i = 0; i < questions_.size(); ++i) {
+            if (answers_[i].axis == TpAnswer::kUnknown) continue;
+            const auto [it, fresh] =
+                layers.try_emplace({layerName(questions_[i].name), questions_[i].local.size()});
+            if (fresh) it->second = {answers_[i].axis, true, i};
+            it->second.agreed = it->second.agreed && it->second.axis == answers_[i].axis;
+        }
+        for (size_t i = 0; i < questions_.size(); ++i) {
+            if (answers_[i].axis != TpAnswer::kUnknown) continue;
+            const auto it = layers.find({layerName(questions_[i].name), questions_[i].local.size()});
+            if (it == layers.end() || !it->second.agreed) continue;
+            // That another layer's is replicated says nothing of one that differs.
+            if (it->second.axis == TpAnswer::kReplicated && questions_[i].distributed == true) continue;
+            answer(i, it->second.axis,
+                   fmt::format("as in other layers, such as '{}'", questions_[it->second.first].name));
+        }
+    }
+
+    Error ambiguous(const std::vector<size_t>& open) const {
+        std::string names;
+        for (size_t k = 0; k < open.size() && k < kListed; ++k) {
+            const TpQuestion& q = questions_[open[k]];
+            names += fmt::format("{}'{}' {}", k ? ", " : "", q.name, formatDims(q.local));
+        }
+        if (open.size() > kListed) names += fmt::format(" and {} more", open.size() - kListed);
+        return makeError(
+                   ErrorCode::impossible,
+                   fmt::format(
+                       "along which dimension {} tensor-parallel ranks cut {} {} (shape on each rank: {}) "
+                       "is neither in these files nor to be concluded from them",
+                       degree_, open.size(), open.size() == 1 ? "tensor" : "tensors", names))
+            .ofTensor(questions_[open[0]].name)
+            .withHint(
+                fmt::format("state it: --tp-dim '{}=0' (or =1, or =none where each rank holds the whole)",
+                            questions_[open[0]].name));
+    }
+
+    const std::vector<TpQuestion>& questions_;
+    const int64_t degree_;
+    const ModelConfig& config_;
+    const std::vector<TpRule>& stated_;
+    std::vector<TpAnswer> answers_;
+    int64_t hidden_ = 0;
+};
+
+std::vector<FamilyRule> readFamilyRules() {
+    std::vector<FamilyRule> rules;
+    const nlohmann::json json = nlohmann::json::parse(kFamilyRules);
+    for (const auto& entry : json.at("rules")) {
+        FamilyRule rule;
+        const std::string cut = entry.at("cut");
+        rule.cut = cut == "first"  ? FamilyRule::Cut::first
+                   : cut == "last" ? FamilyRule::Cut::last
+                   : cut == "head" ? FamilyRule::Cut::head
+                                   : FamilyRule::Cut::none;
+        rule.parts = entry.value("parts", 1);
+        rule.heads = entry.value("heads", false);
+        rule.family = entry.at("of");
+        rule.patterns = patternsOf(entry.at("tensors"));
+        if (entry.contains("except")) rule.exceptions = patternsOf(entry.at("except"));
+        rules.push_back(std::move(rule));
+    }
+    return rules;
+}
+
+}  // namespace
+
+const std::vector<FamilyRule>& familyRules() {
+    static const std::vector<FamilyRule> rules = readFamilyRules();
+    return rules;
+}
+
+const FamilyRule* familyRuleOf(std::string_view name) {
+    for (const FamilyRule& rule : familyRules()) {
+        if (anyMatches(rule.patterns, name) && !anyMatches(rule.exceptions, name)) return &rule;
+    }
+    return nullptr;
+}
+
+Result<TpRule> parseTpRule(const std::string& text) {
+    const size_t equals = text.rfind('=');
+    const auto bad = [&] {
+        return makeError(ErrorCode::usage, fmt::format("--tp-dim '{}' is not GLOB=DIMENSION", text))
+            .withHint("such as --tp-dim '*.proj.weight=1', or =none where each rank holds the whole tensor");
+    };
+    if (equals == text.npos || equals == 0) return bad();
+    TpRule rule;
+    rule.text = text;
+    const std::string_view value = std::string_view(text).substr(equals + 1);
+    if (value != "none") {
+        const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), rule.axis);
+        if (value.empty() || error != std::errc() || end != value.data() + value.size() || rule.axis < 0 ||
+            rule.axis >= kMaxRank)
+            return bad();
+    }
+    SHARDSCOPE_ASSIGN(rule.pattern, NamePattern::parse(text.substr(0, equals)));
+    return rule;
+}
+
+Result<std::vector<TpAnswer>> concludeTpAxes(const std::vector<TpQuestion>& questions, uint32_t degree,
+                                             const ModelConfig& config, const std::vector<TpRule>& stated) {
+    return Conclusion(questions, degree, config, stated).run();
+}
+
+}  // namespace shardscope::paddle_nlp
