@@ -2,8 +2,9 @@
 #include "engine/engine.h"
 #include "formats/colossalai/colossalai.h"
 #include "formats/dcp/dcp.h"
-#include "formats/paddle_dist/paddle_dist.h"
+#include "formats/index/index.h"
 #include "formats/olmo/olmo.h"
+#include "formats/paddle_dist/paddle_dist.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_save/torch_save.h"
 
@@ -13,10 +14,7 @@ const std::vector<const Format*>& builtinFormats() {
     static const std::vector<const Format*> formats = {
         &dcpFormat(),
         &paddleFormat(),  // before safetensors, which its data files may be
-        &colossalaiFormat(),
-        &olmoFormat(),
-        &safetensorsFormat(),
-        &torchSaveFormat(),
+        &colossalaiFormat(), &olmoFormat(), &safetensorsFormat(), &torchSaveFormat(), &indexFormat(),
     };
     return formats;
 }

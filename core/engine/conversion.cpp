@@ -360,6 +360,7 @@ Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSett
                 fmt::format("and {} more; 'shardscope plan' lists them", p.plan.impossible.size() - 1);
         return error;
     }
+    SHARDSCOPE_TRY(needData(p.source, "a conversion"));
     const uint64_t held = p.source.catalog().memoryBytes() + p.wish->wanted.memoryBytes() +
                           p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
     SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(settings.memory, held));
