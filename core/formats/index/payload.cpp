@@ -1,6 +1,6 @@
 #include "formats/index/payload.h"
 
-#include <limits>
+#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -228,6 +228,7 @@ class Input {
 
 struct Totals {
     uint64_t files = 0, specials = 0, tensors = 0;
+    uint32_t ranks = 0;  // as stated, and at least as many as chunks speak of
 };
 
 // The columns of one tensor's chunks, kept from tensor to tensor for their room.
@@ -237,8 +238,7 @@ struct ChunkColumns {
     std::vector<uint64_t> offsets, lengths;
 };
 
-Status readTensor(Input& in, TensorId t, const Totals& totals, ChunkColumns& columns,
-                  CatalogBuilder& builder) {
+Status readTensor(Input& in, TensorId t, Totals& totals, ChunkColumns& columns, CatalogBuilder& builder) {
     TensorInfo info;
     info.name = in.text();
     info.path = in.path();
@@ -263,8 +263,10 @@ Status readTensor(Input& in, TensorId t, const Totals& totals, ChunkColumns& col
     columns.files.resize(count);
     columns.offsets.resize(count);
     columns.lengths.resize(count);
-    for (uint32_t& r : columns.ranks)
+    for (uint32_t& r : columns.ranks) {
         r = in.id(kMostRanks, "rank");
+        if (r != kNone) totals.ranks = std::max(totals.ranks, r + 1);
+    }
     for (uint32_t& file : columns.files)
         file = in.id(totals.files, "file");
     for (uint64_t& offset : columns.offsets)
@@ -452,8 +454,8 @@ Result<IndexContents> decodeIndexPayload(std::span<const std::byte> payload, con
     const std::string format = in.text(), variant = in.text(), writer = in.text();
     contents.origin.madeAt = in.integer();
     CatalogBuilder builder(format, variant, writer);
-    builder.setRankCount(static_cast<uint32_t>(in.below(kMostRanks + 1, "ranks:")));
     Totals totals;
+    totals.ranks = static_cast<uint32_t>(in.below(kMostRanks + 1, "ranks:"));
     readFiles(in, totals, builder);
     readSpecials(in, totals, builder);
     totals.tensors = in.count("tensors", 8);
@@ -465,6 +467,7 @@ Result<IndexContents> decodeIndexPayload(std::span<const std::byte> payload, con
         if (t % kPollEvery == 0) SHARDSCOPE_TRY(stop.poll());
         SHARDSCOPE_TRY(readTensor(in, static_cast<TensorId>(t), totals, columns, builder));
     }
+    builder.setRankCount(totals.ranks);
     readObjects(in, totals, builder, contents);
     readMesh(in, builder);
     readNotes(in, builder);
