@@ -107,7 +107,8 @@ class ObjectsTest : public QObject {
         const QModelIndex made = model.index(2, 0, top);
         QCOMPARE(cell(model, made, ValueTreeModel::typeColumn), QStringLiteral("evil.module.Class"));
         QVERIFY(model.hasChildren(made));
-        QVERIFY(cell(model, model.index(0, 0, made), ValueTreeModel::valueColumn).contains("evil.module.Class"));
+        QVERIFY(
+            cell(model, model.index(0, 0, made), ValueTreeModel::valueColumn).contains("evil.module.Class"));
         // What is shared stands in both places, what contains itself ends.
         QCOMPARE(model.rowCount(model.index(3, 0, top)), 2);
         QVERIFY(!model.hasChildren(model.index(4, 0, top)));
@@ -285,6 +286,8 @@ class ObjectsTest : public QObject {
             session->selection().selectObject(o);
             QTRY_VERIFY(page->values().isVisible());
         }
+        session->selection().selectObject(0);
+        QTRY_VERIFY(page->values().isVisible());
         picture(*page, "objects-genuine");
     }
 };

@@ -459,6 +459,7 @@ class WindowTest : public QObject {
         QVERIFY(window_->banner().isVisible());
         QVERIFY(window_->banner().text().contains("an index of"));
         QVERIFY(window_->session().depth().contains("index"));
+        QTest::qWait(100);
         shoot(*window_, "index-open");
         window_->findings().validate();
         QTRY_VERIFY(window_->session().report() && !window_->session().validating());
@@ -495,7 +496,7 @@ class WindowTest : public QObject {
         QTest::keyClicks(further, "--no-such-option 1");
         QVERIFY(!button->isEnabled());
         QVERIFY(shownText(*dialog).contains("no-such-option"));
-        shoot(*dialog, "open-dialog");
+        picture(*dialog, "open-dialog");
         further->clear();
         QTest::keyClick(further, Qt::Key_Return);
         QTRY_COMPARE(window_->session().options().format, QStringLiteral("dcp"));
@@ -508,7 +509,7 @@ class WindowTest : public QObject {
         wizard->close();
         // A format that the place is not of.
         SourceOptions wrong;
-        wrong.format = QStringLiteral("olmo");
+        wrong.format = QStringLiteral("safetensors");
         window_->openPath(sampleCheckpoint(), wrong);
         QTRY_COMPARE(window_->session().state(), Session::State::failed);
     }
@@ -528,6 +529,7 @@ class WindowTest : public QObject {
             if (b->text() == "Go on") goOn = b;
         }
         QVERIFY(goOn && goOn->isVisible());
+        QTest::qWait(100);
         shoot(*window_, "values-stopped");
         stopped = false;
         const auto scan = window_->session().scan();

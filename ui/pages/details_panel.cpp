@@ -62,6 +62,7 @@ DetailsPanel::DetailsPanel(Session& session, QWidget* parent) : QWidget(parent),
     head->addWidget(copy_, 0, Qt::AlignTop);
     layout->addLayout(head);
     area_ = new QScrollArea(this);
+    area_->setAccessibleName(tr("Details of the selection"));
     area_->setWidgetResizable(true);
     area_->setFrameShape(QFrame::NoFrame);
     area_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);

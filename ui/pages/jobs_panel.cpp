@@ -187,6 +187,7 @@ QWidget* JobsPanel::buildDetails() {
     problem_ = label(tr("What went wrong"));
 
     tabs_ = new QTabWidget(details);
+    tabs_->setAccessibleName(tr("About the job"));
     auto* rates = new QWidget(tabs_);
     auto* ratesLayout = new QVBoxLayout(rates);
     ratesLayout->setContentsMargins(6, 6, 6, 6);

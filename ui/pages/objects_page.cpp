@@ -65,6 +65,7 @@ void ObjectsPage::makeObjects() {
     table_->setSelectionMode(QAbstractItemView::SingleSelection);
     table_->setTextElideMode(Qt::ElideMiddle);
     table_->horizontalHeader()->setStretchLastSection(false);
+    table_->horizontalHeader()->setSectionResizeMode(ObjectTableModel::valueColumn, QHeaderView::Stretch);
     filter_ = new QLineEdit(objectPanel_);
     filter_->setAccessibleName(tr("Filter objects by name"));
     filter_->setPlaceholderText(tr("Filter by name"));
@@ -78,6 +79,9 @@ void ObjectsPage::makeObjects() {
         menu.addAction(tr("Copy name"), this, [name] { copyText(name); });
         menu.addAction(tr("Copy command that lists objects"), this,
                        [this] { copyText(session_.command("ls", {"--objects"})); });
+    });
+    connect(objects_, &QAbstractItemModel::modelReset, this, [this] {
+        if (of_ != session_.checkpoint() && objects_->rowCount() > 0) fitColumns(*table_);
     });
     connect(filter_, &QLineEdit::textChanged, this, [this](const QString& text) {
         objects_->setFilter(text);
@@ -128,8 +132,8 @@ void ObjectsPage::makeValues() {
     tree_->setUniformRowHeights(true);
     tree_->setAlternatingRowColors(true);
     tree_->setTextElideMode(Qt::ElideRight);
-    tree_->header()->resizeSection(ValueTreeModel::nameColumn, 220);
-    tree_->header()->resizeSection(ValueTreeModel::typeColumn, 130);
+    tree_->header()->resizeSection(ValueTreeModel::nameColumn, 180);
+    tree_->header()->resizeSection(ValueTreeModel::typeColumn, 110);
     tree_->header()->setStretchLastSection(true);
     tree_->setContextMenuPolicy(Qt::CustomContextMenu);
     enableRowCopy(*tree_);
@@ -177,7 +181,6 @@ void ObjectsPage::refresh() {
                                : objects_->rowCount() == 0
                                    ? tr("0 of %1 objects have such a name.").arg(numberText(count))
                                    : QString());
-    if (of_ != session_.checkpoint() && table_->model()->rowCount() > 0) fitColumns(*table_);
     const ObjectId wanted = open ? session_.selection().current().object : kNone;
     const bool other = of_ != session_.checkpoint() || wanted != object_;
     of_ = session_.checkpoint();

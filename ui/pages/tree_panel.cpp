@@ -198,13 +198,17 @@ void TreePanel::showCount() {
     const size_t all = session_.checkpoint() ? session_.catalog().tensorCount() : 0;
     const bool none =
         session_.checkpoint() && session_.filtered() && session_.visible().empty() && model_->rowCount() == 0;
+    const QModelIndex last = model_->index(model_->rowCount() - 1, 0);
+    const auto objects = static_cast<uint64_t>(model_->holdsObjects(last) ? model_->rowCount(last) : 0);
     stack_->setCurrentIndex(none ? 1 : 0);
     none_->setText(
         tr("0 of %1 tensors match “%2”.").arg(numberText(all), session_.selection().current().filter));
     if (!session_.filterError().isEmpty())
         count_->setText(session_.filterError());
     else if (session_.filtered())
-        count_->setText(tr("%1 of %2 tensors").arg(numberText(session_.visible().size()), numberText(all)));
+        count_->setText(
+            tr("%1 of %2 tensors").arg(numberText(session_.visible().size()), numberText(all)) +
+            (objects ? tr(", %1").arg(countedText(objects, tr("1 object"), tr("%1 objects"))) : QString()));
     count_->setVisible(!session_.filterError().isEmpty() || session_.filtered());
 }
 

@@ -53,7 +53,8 @@ OpenDialog::OpenDialog(const QString& path, const SourceOptions& options, QWidge
     open_ = buttons->addButton(tr("&Open"), QDialogButtonBox::AcceptRole);
     open_->setDefault(true);
     layout->addWidget(buttons);
-    resize(560, sizeHint().height());
+    layout->setSpacing(12);
+    resize(620, 320);
     connect(buttons, &QDialogButtonBox::rejected, this, &QDialog::close);
     connect(buttons, &QDialogButtonBox::accepted, this, [this] {
         emit openRequested(this->path(), this->options());

@@ -68,6 +68,9 @@ QStringList accessibleControls(QWidget& root) {
     QStringList lines;
     walk(QAccessible::queryAccessibleInterface(&root), 0, [&](QAccessibleInterface& node, int depth) {
         QString name = node.text(QAccessible::Name);
+        // Here a combo box is called by what it shows; what it is for, its label says.
+        const auto* box = qobject_cast<const QComboBox*>(node.object());
+        if (box && !box->accessibleName().isEmpty()) name = box->accessibleName();
         lines += QString(depth * 2, ' ') + roleName(node.role()) + ' ' + name.replace('\n', ' ').trimmed();
     });
     return lines;
@@ -87,9 +90,9 @@ QStringList namelessControls(QWidget& root) {
 QStringList namelessByKeyboard(QWidget& root) {
     QStringList nameless;
     for (QWidget* widget : root.findChildren<QWidget*>()) {
-        // The inside of a combo box is Qt's own.
+        // The inside of a combo box is Qt's own, and so are the tabs of a named tab widget.
         if (!(widget->focusPolicy() & Qt::TabFocus) || qobject_cast<QComboBox*>(widget->parentWidget()) ||
-            widget->inherits("QComboBoxListView"))
+            widget->inherits("QComboBoxListView") || widget->inherits("QTabBar"))
             continue;
         auto* accessible = QAccessible::queryAccessibleInterface(widget);
         if (!accessible || accessible->text(QAccessible::Name).isEmpty())
