@@ -50,6 +50,10 @@ ObjectsPage::ObjectsPage(Session& session, QWidget* parent)
     layout->addWidget(splitter, 1);
     connect(&session_, &Session::stateChanged, this, &ObjectsPage::refresh);
     connect(&session_.selection(), &Selection::changed, this, &ObjectsPage::refresh);
+    if (objects_->rowCount() > 0) {
+        fitted_ = session_.checkpoint();
+        fitColumns(*table_);
+    }
     refresh();
 }
 
@@ -81,7 +85,9 @@ void ObjectsPage::makeObjects() {
                        [this] { copyText(session_.command("ls", {"--objects"})); });
     });
     connect(objects_, &QAbstractItemModel::modelReset, this, [this] {
-        if (of_ != session_.checkpoint() && objects_->rowCount() > 0) fitColumns(*table_);
+        if (fitted_ == session_.checkpoint() || objects_->rowCount() == 0) return;
+        fitted_ = session_.checkpoint();
+        fitColumns(*table_);
     });
     connect(filter_, &QLineEdit::textChanged, this, [this](const QString& text) {
         objects_->setFilter(text);

@@ -48,6 +48,7 @@ class ObjectsPage : public QWidget {
 
     Session& session_;
     CheckpointPtr of_;
+    CheckpointPtr fitted_;  // whose names the columns are as wide as
     ObjectId object_ = kNone;
     ObjectTableModel* objects_;
     ValueTreeModel* model_;

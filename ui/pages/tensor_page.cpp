@@ -187,6 +187,7 @@ QWidget* TensorPage::makeControls() {
     const auto add = [&](const QString& text, QWidget* widget, const QString& name, const QString& tip) {
         auto* label = new QLabel(text, bar);
         label->setBuddy(widget);
+        label->setContentsMargins(0, 0, 2, 0);  // slanted letters reach beyond their width
         widget->setAccessibleName(name);
         widget->setToolTip(tip);
         row->addWidget(label);
