@@ -51,13 +51,13 @@ class UsageCliTest : public QObject {
                 QCOMPARE(runShardscope(here).out, runShardscope(there).out);
                 continue;
             }
-            json one = runShardscope(there << "--json").json(),
-                 other = runShardscope(here << "--json").json();
-            for (json* answer : {&one, &other}) {
+            json direct = runShardscope(there << "--json").json(),
+                 indexed = runShardscope(here << "--json").json();
+            for (json* answer : {&direct, &indexed}) {
                 answer->erase("path");
                 answer->erase("data_elsewhere");
             }
-            COMPARE_JSON(other, one);
+            COMPARE_JSON(indexed, direct);
         }
         QCOMPARE(runShardscope({"diff", file, source}).exitCode, 0);
         QCOMPARE(runShardscope({"plan", file, directory.filePath("out"), "--to", "safetensors"}).exitCode, 0);

@@ -18,9 +18,10 @@ constexpr std::string_view kMagic = "SSINDEX\n";
 constexpr uint32_t kVersion = 1;
 constexpr size_t kHeaderBytes = 40;
 constexpr int kCompression = 9;
-// What a payload may unpack to: columns of regular chunks pack some 50 times smaller, a bomb 10,000 times.
-constexpr uint64_t kLeastRoom = uint64_t{64} << 20;
-constexpr uint64_t kMostRatio = 1000;
+// What a payload may unpack to. Columns of regular chunks pack some 600 times smaller (a million of them into
+// 22 KiB), so that a bomb cannot be told by its ratio alone.
+constexpr uint64_t kLeastRoom = uint64_t{512} << 20;
+constexpr uint64_t kMostRatio = 4096;
 
 struct Header {
     uint32_t version = 0;
