@@ -54,6 +54,7 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addMap(*app, context);
     addValidate(*app, context);
     addReport(*app, context);
+    addIndex(*app, context);
     addDigest(*app, context);
     addDiff(*app, context);
     addConvert(*app, context);

@@ -29,6 +29,7 @@ void addShow(CLI::App& app, Context& context);
 void addMap(CLI::App& app, Context& context);
 void addValidate(CLI::App& app, Context& context);
 void addReport(CLI::App& app, Context& context);
+void addIndex(CLI::App& app, Context& context);
 void addDigest(CLI::App& app, Context& context);
 void addDiff(CLI::App& app, Context& context);
 void addConvert(CLI::App& app, Context& context);  // plan, convert, reshard

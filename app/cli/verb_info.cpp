@@ -47,6 +47,7 @@ std::vector<Module> biggestModules(const Catalog& catalog) {
 Result<int> info(const Context& context, const std::string& path) {
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(path));
     const Catalog& catalog = checkpoint.catalog();
+    const std::string elsewhere = checkpoint.reader->dataElsewhere();
     const std::optional<Mesh> mesh = meshOf(catalog);
 
     struct Share {
@@ -73,6 +74,7 @@ Result<int> info(const Context& context, const std::string& path) {
         json["format"] = catalog.format();
         json["variant"] = catalog.variant();
         json["writer"] = catalog.writer();
+        if (!elsewhere.empty()) json["data_elsewhere"] = elsewhere;
         json["totals"] = {{"tensors", catalog.tensorCount()},    {"parameters", catalog.totalParameters()},
                           {"bytes", catalog.totalBytes()},       {"chunks", catalog.chunkCount()},
                           {"objects", catalog.objects().size()}, {"files", catalog.files().size()},
@@ -106,6 +108,7 @@ Result<int> info(const Context& context, const std::string& path) {
     std::string format = checkpoint.format->info().title;
     if (!catalog.variant().empty()) format += ", " + catalog.variant();
     fmt::print("  format      {}\n", format);
+    if (!elsewhere.empty()) fmt::print("  read from   {}; the data is not here\n", printable(elsewhere));
     if (!catalog.writer().empty()) fmt::print("  written by  {}\n", printable(catalog.writer()));
     fmt::print("  tensors     {} in {} chunks, {} objects\n", countText(catalog.tensorCount()),
                countText(catalog.chunkCount()), countText(catalog.objects().size()));

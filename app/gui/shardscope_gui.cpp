@@ -67,6 +67,15 @@ int main(int argc, char** argv) {
     const QCommandLineOption sample(QStringLiteral("sample"),
                                     QCoreApplication::translate("main", "Opens the sample checkpoint."));
     parser.addOption(sample);
+    const QCommandLineOption format(
+        QStringLiteral("format"),
+        QCoreApplication::translate("main", "Takes checkpoints as this format instead of detecting it."),
+        QStringLiteral("name"));
+    const QCommandLineOption variant(
+        QStringLiteral("variant"),
+        QCoreApplication::translate("main", "Which of several checkpoints, or how it is read."),
+        QStringLiteral("key=value"));
+    parser.addOptions({format, variant});
     parser.addPositionalArgument(
         QStringLiteral("path"),
         QCoreApplication::translate("main", "Checkpoints to open: directories or files."),
@@ -80,8 +89,11 @@ int main(int argc, char** argv) {
         QStringList paths = parser.positionalArguments();
         if (parser.isSet(sample) && !Windows::samplePath().isEmpty()) paths.prepend(Windows::samplePath());
         if (paths.isEmpty()) windows.newWindow()->show();
+        SourceOptions options;
+        options.format = parser.value(format);
+        options.variant = parser.value(variant);
         for (const QString& path : paths)
-            windows.open(path);
+            windows.open(path, nullptr, options);
         code = QApplication::exec();
     }
     Tasks::waitForAll();

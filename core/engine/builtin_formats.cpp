@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 #include "formats/colossalai/colossalai.h"
 #include "formats/dcp/dcp.h"
+#include "formats/index/index.h"
 #include "formats/olmo/olmo.h"
 #include "formats/paddle_dist/paddle_dist.h"
 #include "formats/paddle_nlp/paddle_nlp.h"
@@ -16,7 +17,7 @@ const std::vector<const Format*>& builtinFormats() {
         &paddleFormat(),     // before safetensors, which its data files may be
         &paddleNlpFormat(),  // before ColossalAI, whose optimizer files have names like those of the unified
                              // checkpoint
-        &colossalaiFormat(), &olmoFormat(), &safetensorsFormat(), &torchSaveFormat(),
+        &colossalaiFormat(), &olmoFormat(), &safetensorsFormat(), &torchSaveFormat(), &indexFormat(),
     };
     return formats;
 }

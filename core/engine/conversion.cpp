@@ -396,7 +396,7 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConvertSettings& set
 }
 
 Status checkRunnable(const PreparedConversion& p) {
-    if (p.plan.runnable()) return {};
+    if (p.plan.runnable()) return needData(p.source, "a conversion");
     const PlanLeftOut& first = p.plan.impossible.front();
     Error error = makeError(ErrorCode::impossible, first.why).ofTensor(first.name);
     if (p.plan.impossible.size() > 1)

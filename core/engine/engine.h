@@ -33,6 +33,16 @@ struct Checkpoint {
 };
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
 
+// Writes the portable index of a checkpoint (formats/index/index.h), whole or not at all; says how many bytes
+// it has. Errors: exists unless `overwrite`; usage when it would lie inside the checkpoint; cancelled; those
+// of writing.
+Result<uint64_t> writeIndex(const Checkpoint& checkpoint, const std::string& file, bool overwrite,
+                            const StopToken& stop = {});
+
+// Errors: unsupported when only an index is here; `what` begins the sentence "validating values
+// needs the data".
+Status needData(const Checkpoint& checkpoint, std::string_view what);
+
 // A path as formats see it: its directory, listed, and the file in it that was meant. Errors: notFound,
 // unsafe, permission.
 Result<Source> sourceFor(const std::string& path, IoMode io = IoMode::automatic);

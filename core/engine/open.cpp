@@ -162,6 +162,10 @@ Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptio
     auto reader = checkpoint.format->open(source, options.open);
     if (!reader.ok()) return std::move(reader).error();
     checkpoint.reader = std::move(reader).value();
+    // An index stands for the checkpoint that it was made of.
+    if (checkpoint.format == findFormat("index")) {
+        if (const Format* indexed = findFormat(checkpoint.catalog().format())) checkpoint.format = indexed;
+    }
     return checkpoint;
 }
 

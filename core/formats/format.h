@@ -105,6 +105,10 @@ class Reader {
 
     // Which files locate() would open; for change detection. Default: those of the catalog.
     virtual Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const = 0;
+
+    // Empty, or what this is when the data is not here ("an index of gpu07:/ckpt/step-1000, made ..."): then
+    // locate() and openFile() always fail, with a sentence that says so.
+    virtual std::string dataElsewhere() const { return {}; }
 };
 
 // ------------------------------------------------------------------ writing

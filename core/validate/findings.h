@@ -46,7 +46,9 @@ struct ValueScope {
     const Resources& resources;
     Findings& findings;
     std::vector<std::string>& notChecked;
+    ValueScan* scan = nullptr;  // see ValidateOptions
+    bool stopped = false;       // out: with a scan, the reading was stopped
 };
-Status checkValues(const ValueScope& scope);
+Status checkValues(ValueScope& scope);
 
 }  // namespace shardscope

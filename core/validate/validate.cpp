@@ -41,6 +41,11 @@ class Validation {
           findings_(options.maxExamples) {}
 
     Result<ValidationReport> run() {
+        if (const std::string elsewhere = reader_.dataElsewhere();
+            !elsewhere.empty() && options_.level > ValidateLevel::metadata) {
+            return unsupported(fmt::format("the data is not here: this is {}", elsewhere))
+                .withHint("--level metadata checks what an index knows");
+        }
         ValidationReport report;
         report.level = options_.level;
         readable_.assign(catalog_.chunkCount(), true);
@@ -66,8 +71,13 @@ class Validation {
             report.notChecked.emplace_back("what surrounds the data in the files (--level files)");
         }
         if (options_.level >= ValidateLevel::values) {
-            SHARDSCOPE_TRY(checkValues({reader_, readable_, resources_, findings_, report.notChecked}));
-            report.checked.emplace_back("values, stored checksums and replicas");
+            ValueScope scope{reader_,   readable_,         resources_,
+                             findings_, report.notChecked, options_.scan.get()};
+            SHARDSCOPE_TRY(checkValues(scope));
+            report.stopped = scope.stopped;
+            report.checked.emplace_back(
+                scope.stopped ? "values, stored checksums and replicas, as far as they were read"
+                              : "values, stored checksums and replicas");
         } else {
             report.notChecked.emplace_back("values, stored checksums and replicas (--level values)");
         }

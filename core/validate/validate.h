@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,17 +40,38 @@ struct Finding {
 struct ValidationReport {
     Verdict verdict = Verdict::safe;
     ValidateLevel level = ValidateLevel::metadata;
+    bool stopped = false;  // while values were read: they were looked at in part (ValidateOptions::scan)
     std::vector<std::string> checked;
     std::vector<std::string> notChecked;
     std::vector<Finding> findings;
+};
+
+// How far a reading of all values has come, chunk by chunk. A later validation of the same checkpoint that is
+// given it reads what is left only. Used by one validation at a time; its counts may be asked for meanwhile.
+class ValueScan {
+  public:
+    ValueScan();
+    ~ValueScan();
+    uint64_t chunksRead() const;
+    uint64_t chunks() const;  // 0 before it began
+
+    struct State;
+    State& state() { return *state_; }
+
+  private:
+    std::unique_ptr<State> state_;
 };
 
 struct ValidateOptions {
     ValidateLevel level = ValidateLevel::files;
     size_t maxExamples = 100;
     const Catalog* expect = nullptr;  // names, shapes and dtypes that must be there
+    // For level `values`: when the reading is stopped, the answer is a report of what was seen until then
+    // (`stopped`) instead of an error, and the scan keeps it.
+    std::shared_ptr<ValueScan> scan;
 };
 
+// Errors: unsupported when `level` needs data that is elsewhere (Reader::dataElsewhere); cancelled.
 Result<ValidationReport> validateCheckpoint(const Reader& reader, const ValidateOptions& options,
                                             const Resources& resources);
 

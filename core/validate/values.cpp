@@ -51,6 +51,38 @@ struct Seen {
     }
 };
 
+// Something that was found while a chunk was read.
+struct Recorded {
+    std::string rule, cause, message;
+    FindingExample example;
+};
+
+}  // namespace
+
+// Everything that reading has brought so far; what is judged from it is worked out anew each time.
+struct ValueScan::State {
+    std::vector<Seen> seen;     // by chunk
+    std::vector<uint8_t> done;  // by chunk: it was read, or there is nothing to read
+    std::atomic<uint64_t> doneCount{0};
+    std::atomic<uint64_t> chunks{0};
+    std::map<ChunkId, Digest128> digests;  // of the chunks that are replicas; filled before threads start
+    std::set<TensorId> strided;
+    std::set<std::pair<std::string, uint64_t>> summed;  // checksums of shared storages that were looked at
+    std::vector<Recorded> recorded;
+    std::atomic<uint64_t> noChecksum{0};
+};
+
+ValueScan::ValueScan() : state_(std::make_unique<State>()) {}
+ValueScan::~ValueScan() = default;
+uint64_t ValueScan::chunksRead() const {
+    return state_->doneCount;
+}
+uint64_t ValueScan::chunks() const {
+    return state_->chunks;
+}
+
+namespace {
+
 // Buffers of one block, which go from thread to thread: as many as there are threads, or as the memory limit
 // has room for.
 class BlockBuffers {
@@ -110,42 +142,85 @@ class BlockBuffers {
 
 class ValueCheck {
   public:
-    explicit ValueCheck(const ValueScope& scope) : s_(scope), catalog_(scope.reader.catalog()) {}
+    explicit ValueCheck(ValueScope& scope)
+        : s_(scope),
+          catalog_(scope.reader.catalog()),
+          own_(scope.scan ? nullptr : std::make_unique<ValueScan>()),
+          state_(scope.scan ? scope.scan->state() : own_->state()) {}
 
     Status run() {
-        seen_.resize(catalog_.chunkCount());
-        findReplicas();
-        if (s_.resources.progress) {
-            uint64_t total = 0;
-            for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
-                if (catalog_.aliasOf(t) == kNone) total += catalog_.bytes(t);
-            }
-            s_.resources.progress->begin(Progress::Phase::read, total);
+        if (state_.done.size() != catalog_.chunkCount()) {
+            state_.seen.assign(catalog_.chunkCount(), {});
+            state_.done.assign(catalog_.chunkCount(), 0);
+            state_.chunks = catalog_.chunkCount();
         }
-        buffers_.emplace(s_.resources);
-        SHARDSCOPE_TRY(
-            s_.resources.pool->parallelFor(catalog_.chunkCount(), s_.resources.stop,
-                                           [&](size_t c) { return checkChunk(static_cast<ChunkId>(c)); }));
-        buffers_.reset();
-        SHARDSCOPE_TRY(scanStrided());
+        findReplicas();
+        beginProgress();
+        Status read = readChunks();
+        if (read.ok()) read = scanStrided();
+        if (!read.ok()) {
+            if (!s_.scan || read.error().code != ErrorCode::cancelled) return read;
+            s_.stopped = true;
+            s_.notChecked.push_back(fmt::format("values of {} of {} chunks: the reading was stopped",
+                                                catalog_.chunkCount() - state_.doneCount.load(),
+                                                catalog_.chunkCount()));
+        }
+        for (const Recorded& found : state_.recorded)
+            s_.findings.add(found.rule, Severity::error, found.cause, found.message, found.example);
         for (TensorId t = 0; t < catalog_.tensorCount(); ++t)
             judge(t);
         messages();
         compareReplicas();
-        if (noChecksum_ > 0)
+        if (state_.noChecksum > 0)
             s_.notChecked.push_back(
-                fmt::format("stored checksums of {} chunks: there are none", noChecksum_.load()));
+                fmt::format("stored checksums of {} chunks: there are none", state_.noChecksum.load()));
         return {};
     }
 
   private:
+    // What an earlier reading has done counts as read.
+    void beginProgress() {
+        if (!s_.resources.progress) return;
+        uint64_t total = 0;
+        for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
+            if (catalog_.aliasOf(t) == kNone) total += catalog_.bytes(t);
+        }
+        s_.resources.progress->begin(Progress::Phase::read, total);
+        if (state_.doneCount == 0) return;
+        uint64_t before = 0;
+        for (ChunkId c = 0; c < catalog_.chunkCount(); ++c) {
+            if (state_.done[c] && state_.seen[c].any) before += catalog_.chunk(c).length;
+        }
+        s_.resources.progress->add(std::min(before, total));
+    }
+
+    Status readChunks() {
+        buffers_.emplace(s_.resources);
+        const Status status =
+            s_.resources.pool->parallelFor(catalog_.chunkCount(), s_.resources.stop, [&](size_t c) -> Status {
+                if (state_.done[c]) return {};
+                // Looked at whole or not at all, so that going on counts nothing twice.
+                state_.seen[c] = {};
+                Status checked = checkChunk(static_cast<ChunkId>(c));
+                if (!checked.ok()) {
+                    state_.seen[c] = {};
+                    return checked;
+                }
+                state_.done[c] = 1;
+                ++state_.doneCount;
+                return {};
+            });
+        buffers_.reset();
+        return status;
+    }
+
     void findReplicas() {
         for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
             if (catalog_.endChunk(t) - catalog_.firstChunk(t) < 2) continue;
             for (const auto& pair : checkCoverage(catalog_, t, 0, 1).replicas) {
                 replicas_.push_back(pair);
-                digests_[pair.first];
-                digests_[pair.second];
+                state_.digests[pair.first];
+                state_.digests[pair.second];
             }
         }
     }
@@ -169,22 +244,24 @@ class ValueCheck {
         // The stored checksum covers the chunk itself, or a storage that several tensors look at.
         const bool sameRange = extent->checksum && plain && extent->checksum->offset == extent->offset &&
                                extent->checksum->length == *bytes;
-        if (!extent->checksum) ++noChecksum_;
         uint32_t crc = 0;
         if (plain) {
-            const auto digest = digests_.find(c);
-            Status status = readValues(*extent, *bytes, dtype, seen_[c], sameRange ? &crc : nullptr,
-                                       digest == digests_.end() ? nullptr : &digest->second);
+            const auto digest = state_.digests.find(c);
+            Status status = readValues(*extent, *bytes, dtype, state_.seen[c], sameRange ? &crc : nullptr,
+                                       digest == state_.digests.end() ? nullptr : &digest->second);
             if (!status.ok()) return readFailed(chunk, std::move(status).error());
         } else {
             std::lock_guard lock(mutex_);
-            strided_.insert(chunk.tensor);
+            state_.strided.insert(chunk.tensor);
         }
-        if (!extent->checksum) return {};
+        if (!extent->checksum) {
+            ++state_.noChecksum;
+            return {};
+        }
         if (!sameRange) {
             {
                 std::lock_guard lock(mutex_);
-                if (!summed_.insert({extent->file->path(), extent->checksum->offset}).second) return {};
+                if (!state_.summed.insert({extent->file->path(), extent->checksum->offset}).second) return {};
             }
             if (!rangeFits(extent->checksum->offset, extent->checksum->length, extent->file->size()))
                 return {};
@@ -192,25 +269,35 @@ class ValueCheck {
             range.offset = extent->checksum->offset;
             Seen ignored;
             Status status = readValues(range, extent->checksum->length, DType::uint8, ignored, &crc, nullptr);
-            if (!status.ok()) return readFailed(chunk, std::move(status).error());
+            if (!status.ok()) {
+                if (status.error().code == ErrorCode::cancelled) {
+                    std::lock_guard lock(mutex_);
+                    state_.summed.erase({extent->file->path(), extent->checksum->offset});
+                }
+                return readFailed(chunk, std::move(status).error());
+            }
         }
         if (crc != extent->checksum->crc32) {
             FindingExample example = exampleOf(
                 catalog_, chunk, fmt::format("stored {:08x}, computed {:08x}", extent->checksum->crc32, crc));
             example.offset = extent->checksum->offset;
-            s_.findings.add("integrity.crc", Severity::error, catalog_.files()[chunk.file].path,
-                            "the bytes do not have the checksum that was stored with them",
-                            std::move(example));
+            record("integrity.crc", catalog_.files()[chunk.file].path,
+                   "the bytes do not have the checksum that was stored with them", std::move(example));
         }
         return {};
     }
 
     Status readFailed(const ChunkInfo& chunk, Error error) {
         if (error.code == ErrorCode::cancelled || error.code == ErrorCode::limit) return error;
-        s_.findings.add(isValidationRule(error.place.rule) ? error.place.rule : "meta.inconsistent",
-                        Severity::error, catalog_.files()[chunk.file].path, error.message,
-                        exampleOf(catalog_, chunk, error.message));
+        record(isValidationRule(error.place.rule) ? error.place.rule : "meta.inconsistent",
+               catalog_.files()[chunk.file].path, error.message, exampleOf(catalog_, chunk, error.message));
         return {};
+    }
+
+    void record(std::string rule, std::string cause, std::string message, FindingExample example) {
+        std::lock_guard lock(mutex_);
+        state_.recorded.push_back(
+            {std::move(rule), std::move(cause), std::move(message), std::move(example)});
     }
 
     // Reads `length` bytes from the extent's start; in several threads when there are many.
@@ -288,14 +375,16 @@ class ValueCheck {
 
     // Views with holes between their elements go through the tensor's own order.
     Status scanStrided() {
-        if (strided_.empty()) return {};
         std::vector<TensorId> tensors;
-        for (TensorId t : strided_) {
+        for (TensorId t : state_.strided) {
             bool readable = true;
             for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c)
                 readable = readable && s_.readable[c];
             if (readable) tensors.push_back(t);
         }
+        if (tensors.empty()) return {};
+        for (TensorId t : tensors)
+            state_.seen[catalog_.firstChunk(t)] = {};
         std::mutex mutex;
         ScanOptions options;
         options.ordered = false;
@@ -304,7 +393,7 @@ class ValueCheck {
                 Seen part;
                 look(catalog_.dtype(tile.tensor), tile.bytes, part);
                 std::lock_guard lock(mutex);
-                seen_[catalog_.firstChunk(tile.tensor)].join(part);
+                state_.seen[catalog_.firstChunk(tile.tensor)].join(part);
                 return {};
             });
         if (!status.ok() && status.error().code == ErrorCode::cancelled) return status.error();
@@ -318,8 +407,10 @@ class ValueCheck {
         Seen whole;
         bool nan = false;
         bool inf = false;
+        bool all = true;
         for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
-            const Seen& seen = seen_[c];
+            const Seen& seen = state_.seen[c];
+            all = all && state_.done[c];
             if (!seen.any) continue;
             const ValueCounts& n = seen.counts;
             const ChunkInfo chunk = catalog_.chunk(t, c);
@@ -348,7 +439,8 @@ class ValueCheck {
         }
         nanTensors_ += nan;
         infTensors_ += inf;
-        if (!whole.any || whole.counts.elements < 2 || catalog_.role(t) != Role::parameter ||
+        // What a tensor holds throughout shows only when all of it was looked at.
+        if (!all || !whole.any || whole.counts.elements < 2 || catalog_.role(t) != Role::parameter ||
             !dtypeIsFloat(dtype))
             return;
 
@@ -372,7 +464,7 @@ class ValueCheck {
             return;
         }
         for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
-            const ValueCounts& n = seen_[c].counts;
+            const ValueCounts& n = state_.seen[c].counts;
             if (n.elements >= 16 && n.zero == n.elements) {
                 s_.findings.add("value.zero", Severity::warning, "blocks",
                                 "chunks are zero throughout while the rest of their tensor is not",
@@ -393,7 +485,9 @@ class ValueCheck {
 
     void compareReplicas() {
         for (const auto& [first, later] : replicas_) {
-            if (!seen_[first].any || !seen_[later].any || digests_[first] == digests_[later]) continue;
+            if (!state_.seen[first].any || !state_.seen[later].any ||
+                state_.digests[first] == state_.digests[later])
+                continue;
             const ChunkInfo one = catalog_.chunk(first);
             s_.findings.add("replica.differs", Severity::error, std::string(catalog_.name(one.tensor)),
                             "copies of one chunk hold different bytes",
@@ -402,23 +496,19 @@ class ValueCheck {
         }
     }
 
-    const ValueScope& s_;
+    ValueScope& s_;
     const Catalog& catalog_;
+    const std::unique_ptr<ValueScan> own_;  // when the caller has none
+    ValueScan::State& state_;
     std::optional<BlockBuffers> buffers_;  // while chunks are read
-    std::vector<Seen> seen_;               // by chunk
     std::vector<std::pair<ChunkId, ChunkId>> replicas_;
-    std::map<ChunkId, Digest128>
-        digests_;  // of the chunks that are replicas; filled before the threads start
     std::mutex mutex_;
-    std::set<TensorId> strided_;
-    std::set<std::pair<std::string, uint64_t>> summed_;
-    std::atomic<uint64_t> noChecksum_{0};
     uint64_t nanTensors_ = 0, nanElements_ = 0, infTensors_ = 0, infElements_ = 0;
 };
 
 }  // namespace
 
-Status checkValues(const ValueScope& scope) {
+Status checkValues(ValueScope& scope) {
     return ValueCheck(scope).run();
 }
 

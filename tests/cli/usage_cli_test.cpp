@@ -1,6 +1,7 @@
 // The manners of the program: help, exit codes, JSON errors, what it says about things that are no
 // checkpoints.
 #include <QFile>
+#include <QFileInfo>
 #include <QTemporaryDir>
 #include <QTest>
 
@@ -19,8 +20,9 @@ class UsageCliTest : public QObject {
   private slots:
     void everyVerbHelpsWithAnExample_data() {
         QTest::addColumn<QString>("verb");
-        for (const char* verb : {"info", "ls", "show", "map", "validate", "digest", "diff", "plan", "convert",
-                                 "reshard", "extract", "formats", "doctor", "completion", "report"}) {
+        for (const char* verb :
+             {"info", "ls", "show", "map", "validate", "digest", "diff", "plan", "convert", "reshard",
+              "extract", "formats", "doctor", "completion", "report", "index"}) {
             QTest::newRow(verb) << QString(verb);
         }
     }
@@ -31,6 +33,47 @@ class UsageCliTest : public QObject {
         QVERIFY(help.out.find("Example") != std::string::npos);
         QVERIFY(help.out.find("shardscope " + verb.toStdString()) != std::string::npos ||
                 help.out.find("shardscope completion") != std::string::npos);
+    }
+
+    void anIndexStandsForItsCheckpoint() {
+        QTemporaryDir directory;
+        const QString source = dcp("t2.15.0-fsdp2-tp"), file = directory.filePath("a.ssidx");
+        const Outcome made = runShardscope({"index", source, "-o", file, "--json"});
+        QCOMPARE(made.exitCode, 0);
+        COMPARE_JSON(made.json()["schema"], json("shardscope.index/1"));
+        QVERIFY(made.json()["bytes"] == QFileInfo(file).size());
+        for (const QStringList& how :
+             {QStringList{"info"}, {"ls", "--chunks"}, {"map"}, {"validate", "--level", "metadata"}}) {
+            QStringList there = how, here = how;
+            there.insert(1, source);
+            here.insert(1, file);
+            if (how[0] == "map") {
+                QCOMPARE(runShardscope(here).out, runShardscope(there).out);
+                continue;
+            }
+            json direct = runShardscope(there << "--json").json(),
+                 indexed = runShardscope(here << "--json").json();
+            for (json* answer : {&direct, &indexed}) {
+                answer->erase("path");
+                answer->erase("data_elsewhere");
+            }
+            COMPARE_JSON(indexed, direct);
+        }
+        QCOMPARE(runShardscope({"diff", file, source}).exitCode, 0);
+        QCOMPARE(runShardscope({"plan", file, directory.filePath("out"), "--to", "safetensors"}).exitCode, 0);
+        for (const QStringList& needsData :
+             {QStringList{"validate", file},
+              {"digest", file},
+              {"validate", file, "--level", "values"},
+              {"convert", file, directory.filePath("out"), "--to", "safetensors"}}) {
+            const Outcome refused = runShardscope(needsData);
+            QCOMPARE(refused.exitCode, 3);
+            QVERIFY2(refused.err.find("not here") != std::string::npos, refused.err.c_str());
+        }
+        QVERIFY(!QFileInfo::exists(directory.filePath("out")));
+        QVERIFY(runShardscope({"index", source, "-o", file}).exitCode != 0);  // it is there
+        QCOMPARE(runShardscope({"index", source, "-o", file, "--overwrite"}).exitCode, 0);
+        QCOMPARE(runShardscope({"index", source, "-o", source + "/inside.ssidx"}).exitCode, 2);
     }
 
     void usageErrorsAreExitTwo() {

@@ -17,6 +17,7 @@
 #include <QTableView>
 #include <QToolButton>
 
+#include "support/accessibility.h"
 #include "support/gui_test.h"
 #include "ui/pages/compare_page.h"
 #include "ui/pages/compare_setup.h"
@@ -26,20 +27,6 @@ using namespace shardscope;
 using namespace shardscope::ui;
 
 namespace {
-
-std::unique_ptr<ComparePage> pageOf(Session& session, QSize size = {1280, 720}) {
-    auto page = std::make_unique<ComparePage>(session);
-    page->resize(size);
-    page->show();
-    [&] { QVERIFY(QTest::qWaitForWindowExposed(page.get())); }();
-    return page;
-}
-
-// A picture of what is there once all layouts and palettes have settled.
-QImage picture(QWidget& widget, const QString& name) {
-    QTest::qWait(20);
-    return shoot(widget, name);
-}
 
 // What the command line makes of the sample, in a new directory.
 QString made(const QStringList& how) {
@@ -212,7 +199,7 @@ void CompareTest::aMillionRows() {
 
 void CompareTest::equalButForPlacement() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     QVERIFY(messageOf(*page).contains("Nothing is compared yet"));
     picture(*page, "compare-nothing");
     page->setOtherPath(made({"reshard", "--mesh", "fsdp=2", "--shard", "*:fsdp=0"}));
@@ -231,7 +218,7 @@ void CompareTest::equalButForPlacement() {
 
 void CompareTest::differencesOfAConvertedCopy() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     const QString other = made({"reshard", "--weights-only", "--dtype", "*fc1*=bf16", "--exclude", "*tok*"});
     page->setOtherPath(other);
     page->compare();
@@ -250,7 +237,7 @@ void CompareTest::differencesOfAConvertedCopy() {
 
 void CompareTest::renameRules() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     page->setOtherPath(made({"reshard", "--rename", "^model\\.=module."}));
     page->compare();
     QTRY_VERIFY(page->comparison());
@@ -269,7 +256,7 @@ void CompareTest::renameRules() {
 
 void CompareTest::malformedRulesAreSaid() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     page->setOtherPath(sampleCheckpoint());
     QTest::mouseClick(button<QToolButton>(*page, "Rename rules"), Qt::LeftButton);
     QTest::keyClicks(page->findChild<QPlainTextEdit*>(), "(unclosed=x");
@@ -299,7 +286,7 @@ void CompareTest::valuesOnDemand() {
         QVERIFY(file.seek(static_cast<qint64>(extent.offset)));
         file.write(QByteArray("\x00\x00\x80\x3f\x00\x00\x80\x3f", 8));
     }
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     page->setOtherPath(copy);
     page->compare();
     QTRY_VERIFY(page->comparison());
@@ -323,7 +310,7 @@ void CompareTest::valuesOnDemand() {
 
 void CompareTest::togglesAndFilter() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     page->setOtherPath(made({"reshard", "--weights-only", "--dtype", "*fc1*=bf16"}));
     page->compare();
     QTRY_VERIFY(page->comparison());
@@ -352,7 +339,7 @@ void CompareTest::togglesAndFilter() {
 
 void CompareTest::selectsTheTensor() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     page->setOtherPath(made({"reshard", "--weights-only"}));
     page->compare();
     QTRY_VERIFY(page->comparison());
@@ -368,7 +355,7 @@ void CompareTest::selectsTheTensor() {
 
 void CompareTest::byKeyboardAlone() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     auto* path = page->findChild<QComboBox*>()->lineEdit();
     path->setFocus();
     QTest::keyClicks(path, sampleCheckpoint());
@@ -380,7 +367,7 @@ void CompareTest::byKeyboardAlone() {
 
 void CompareTest::dropping() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     QMimeData data;
     data.setUrls({QUrl::fromLocalFile(sampleCheckpoint())});
     QDragEnterEvent enter({10, 10}, Qt::CopyAction, &data, Qt::LeftButton, {});
@@ -393,7 +380,7 @@ void CompareTest::dropping() {
 
 void CompareTest::copyAsCommand() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     page->findChild<CompareSetup*>()->setRules("^model\\.=my module.");
     page->setOtherPath(sampleCheckpoint());
     page->compare();
@@ -405,7 +392,7 @@ void CompareTest::copyAsCommand() {
 
 void CompareTest::browsing() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     QMenu* menu = button<QPushButton>(*page, "Browse")->menu();
     QCOMPARE(menu->actions().size(), 2);
     menu->actions().first()->trigger();
@@ -421,19 +408,19 @@ void CompareTest::browsing() {
 void CompareTest::recentPathsStay() {
     auto session = openSession(sampleCheckpoint());
     {
-        auto page = pageOf(*session);
+        auto page = pageOf<ComparePage>(*session);
         page->setOtherPath(sampleCheckpoint());
         page->compare();
         QTRY_VERIFY(page->comparison());
     }
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     QCOMPARE(page->findChild<QComboBox*>()->itemText(0), sampleCheckpoint());
     QCOMPARE(page->findChild<CompareSetup*>()->otherPath(), QString());
 }
 
 void CompareTest::failures() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     page->setOtherPath("/nonexistent/checkpoint");
     page->compare();
     QTRY_VERIFY2(messageOf(*page).startsWith("The two could not be compared.\n"),
@@ -450,7 +437,7 @@ void CompareTest::failures() {
         return {};
     };
     auto scripted = openSession(sampleCheckpoint(), engine);
-    auto second = pageOf(*scripted);
+    auto second = pageOf<ComparePage>(*scripted);
     second->setOtherPath(sampleCheckpoint());
     second->compare();
     QTRY_VERIFY(second->comparison());
@@ -468,7 +455,7 @@ void CompareTest::cancelling() {
         return call == "diff" ? Status(context.stop.poll()) : Status();
     };
     auto session = openSession(sampleCheckpoint(), engine);
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     page->setOtherPath(sampleCheckpoint());
     page->compare();
     QVERIFY(button<QPushButton>(*page, "Cancel")->isVisible());
@@ -486,7 +473,7 @@ void CompareTest::lateAnswersAreHarmless() {
         return {};
     };
     auto session = openSession(sampleCheckpoint(), engine);
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     page->setOtherPath(sampleCheckpoint());
     page->compare();
     QTest::qWait(50);
@@ -496,7 +483,7 @@ void CompareTest::lateAnswersAreHarmless() {
     Tasks::waitForAll();
     QCoreApplication::processEvents();
     // A second question overtakes the first.
-    page = pageOf(*session);
+    page = pageOf<ComparePage>(*session);
     page->setOtherPath(sampleCheckpoint());
     page->compare();
     page->compare();
@@ -509,7 +496,7 @@ void CompareTest::lateAnswersAreHarmless() {
 
 void CompareTest::anotherCheckpointForgets() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<ComparePage>(*session);
     page->setOtherPath(sampleCheckpoint());
     page->compare();
     QTRY_VERIFY(page->comparison());
@@ -523,16 +510,9 @@ void CompareTest::anotherCheckpointForgets() {
 
 void CompareTest::everyControlHasAName() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
-    for (QWidget* widget : page->findChildren<QWidget*>()) {
-        // The inside of a combo box is Qt's own.
-        if (!(widget->focusPolicy() & Qt::TabFocus) || qobject_cast<QComboBox*>(widget->parentWidget()) ||
-            widget->inherits("QComboBoxListView"))
-            continue;
-        auto* accessible = QAccessible::queryAccessibleInterface(widget);
-        QVERIFY2(accessible && !accessible->text(QAccessible::Name).isEmpty(),
-                 widget->metaObject()->className());
-    }
+    auto page = pageOf<ComparePage>(*session);
+    const QStringList nameless = namelessByKeyboard(*page);
+    QVERIFY2(nameless.isEmpty(), qPrintable(nameless.join(", ")));
 }
 
 SHARDSCOPE_GUI_TEST_MAIN(CompareTest)

@@ -9,6 +9,7 @@
 #include <QToolButton>
 #include <QWheelEvent>
 
+#include "support/accessibility.h"
 #include "support/gui_test.h"
 #include "ui/pages/files_page.h"
 #include "ui/widgets/card.h"
@@ -19,20 +20,6 @@ using namespace shardscope;
 using namespace shardscope::ui;
 
 namespace {
-
-std::unique_ptr<FilesPage> pageOf(Session& session, QSize size = {1280, 720}) {
-    auto page = std::make_unique<FilesPage>(session);
-    page->resize(size);
-    page->show();
-    [&] { QVERIFY(QTest::qWaitForWindowExposed(page.get())); }();
-    return page;
-}
-
-// A picture of what is there once all layouts and palettes have settled.
-QImage picture(QWidget& widget, const QString& name) {
-    QTest::qWait(20);
-    return shoot(widget, name);
-}
 
 FileId fileNamed(const Session& session, std::string_view path) {
     const auto& files = session.catalog().files();
@@ -136,7 +123,7 @@ void FilesTest::sorting() {
 
 void FilesTest::totals() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<FilesPage>(*session);
     FileTableModel files(*session);
     const FileTableModel::Totals totals = files.totals();
     QCOMPARE(totals.files, size_t{5});
@@ -149,7 +136,7 @@ void FilesTest::totals() {
 
 void FilesTest::stripShowsWhereThingsLie() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<FilesPage>(*session);
     auto* strip = page->findChild<ByteStrip*>();
     QVERIFY(strip->pieces().empty());
     const FileId file = fileNamed(*session, "__0_0.distcp");
@@ -172,7 +159,7 @@ void FilesTest::stripShowsWhereThingsLie() {
 
 void FilesTest::stripByMouseAndKeys() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<FilesPage>(*session);
     auto* strip = page->findChild<ByteStrip*>();
     session->selection().selectFile(fileNamed(*session, "__0_0.distcp"));
     int piece = 0;
@@ -193,7 +180,7 @@ void FilesTest::stripByMouseAndKeys() {
 
 void FilesTest::stripZooms() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<FilesPage>(*session);
     auto* strip = page->findChild<ByteStrip*>();
     session->selection().selectFile(fileNamed(*session, "__0_0.distcp"));
     const uint64_t whole = strip->viewEnd();
@@ -225,7 +212,7 @@ void FilesTest::stripZooms() {
 
 void FilesTest::selectionIsShared() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<FilesPage>(*session);
     auto* strip = page->findChild<ByteStrip*>();
     auto* table = fileTable(*page);
     auto* map = page->findChild<Treemap*>();
@@ -258,7 +245,7 @@ void FilesTest::truncatedAndMissingFiles() {
     damage(copy + "/__2_0.distcp", 2000);
     QVERIFY(QFile::remove(copy + "/__1_0.distcp"));
     auto session = openSession(copy);
-    auto page = pageOf(*session);
+    auto page = pageOf<FilesPage>(*session);
     FileTableModel files(*session);
     const FileId cut = fileNamed(*session, "__2_0.distcp"), gone = fileNamed(*session, "__1_0.distcp");
     QVERIFY2(files.stateText(cut).startsWith("cut short by "), qPrintable(files.stateText(cut)));
@@ -320,7 +307,7 @@ void FilesTest::treemapSquarifies() {
 
 void FilesTest::treemapByMouseAndKeys() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<FilesPage>(*session);
     auto* map = page->findChild<Treemap*>();
     const FileId file = fileNamed(*session, "__2_0.distcp");
     QTest::mouseClick(map, Qt::LeftButton, {}, map->itemRect(file).center().toPoint());
@@ -334,7 +321,7 @@ void FilesTest::treemapByMouseAndKeys() {
 
 void FilesTest::manySmallFilesAreOneTile() {
     auto session = openSynthetic(manyFiles(8, 400));
-    auto page = pageOf(*session);
+    auto page = pageOf<FilesPage>(*session);
     auto* map = page->findChild<Treemap*>();
     QVERIFY(map->aggregated() >= 8 * 380);
     QVERIFY(map->tileCount() < 400);
@@ -346,7 +333,7 @@ void FilesTest::manySmallFilesAreOneTile() {
 
 void FilesTest::copying() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<FilesPage>(*session);
     session->selection().selectFile(fileNamed(*session, "__0_0.distcp"));
     auto* strip = page->findChild<ByteStrip*>();
     QTest::keyClick(strip, Qt::Key_Home);
@@ -375,7 +362,7 @@ void FilesTest::copying() {
 
 void FilesTest::exporting() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<FilesPage>(*session);
     QTemporaryDir directory;
     QCOMPARE(writeCsv(*fileTable(*page)->model(), directory.filePath("f.csv")), QString());
     QFile file(directory.filePath("f.csv"));
@@ -387,7 +374,7 @@ void FilesTest::exporting() {
 
 void FilesTest::empty() {
     Session session(localEngine());
-    auto page = pageOf(session);
+    auto page = pageOf<FilesPage>(session);
     QVERIFY(page->findChild<QLabel*>()->text().contains("Open a checkpoint"));
     session.open(sampleCheckpoint());
     QTRY_VERIFY(session.hasFacts());
@@ -409,7 +396,7 @@ void FilesTest::pictures() {
     QFETCH(QString, path);
     auto session = openSession(path);
     QVERIFY(session->hasFacts());
-    auto page = pageOf(*session);
+    auto page = pageOf<FilesPage>(*session);
     session->selection().selectFile(0);
     const QString name = QStringLiteral("files-") + QTest::currentDataTag();
     QVERIFY(!picture(*page, name).isNull());
@@ -421,16 +408,9 @@ void FilesTest::pictures() {
 
 void FilesTest::everyControlHasAName() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
-    for (QWidget* widget : page->findChildren<QWidget*>()) {
-        // The inside of a combo box is Qt's own.
-        if (!(widget->focusPolicy() & Qt::TabFocus) || qobject_cast<QComboBox*>(widget->parentWidget()) ||
-            widget->inherits("QComboBoxListView"))
-            continue;
-        auto* accessible = QAccessible::queryAccessibleInterface(widget);
-        QVERIFY2(accessible && !accessible->text(QAccessible::Name).isEmpty(),
-                 widget->metaObject()->className());
-    }
+    auto page = pageOf<FilesPage>(*session);
+    const QStringList nameless = namelessByKeyboard(*page);
+    QVERIFY2(nameless.isEmpty(), qPrintable(nameless.join(", ")));
 }
 
 SHARDSCOPE_GUI_TEST_MAIN(FilesTest)

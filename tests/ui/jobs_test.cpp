@@ -435,6 +435,20 @@ class JobsTest : public QObject {
         QVERIFY(store.find(other)->error->message.contains(QStringLiteral("could not be started")));
     }
 
+    // Files of a job are written off the GUI thread; when that fails the window is told.
+    void launchThatFailsIsSaid() {
+        JobStore store(nullptr, QStringLiteral("/proc/no-such-place/jobs"));
+        store.setProgram(kProgram);
+        QSignalSpy failed(&store, &JobStore::failed), launched(&store, &JobStore::launched);
+        const auto id = store.start(simple(fresh() + "/out"), QStringLiteral("x"));
+        QVERIFY(id.ok());
+        QTRY_COMPARE_WITH_TIMEOUT(failed.size(), 1, kPatience);
+        QCOMPARE(failed[0][0].toString(), *id);
+        QVERIFY(failed[0][1].toString().contains(QStringLiteral("make a directory for the job")));
+        QVERIFY(launched.isEmpty());
+        QVERIFY(!store.find(*id));
+    }
+
     void brokenDirectoriesAreSkipped() {
         const QString directory = fresh();
         for (const char* name : {"empty", "garbage", "half"})

@@ -9,6 +9,7 @@
 #include <QSignalSpy>
 #include <QTableView>
 
+#include "support/accessibility.h"
 #include "support/gui_test.h"
 #include "ui/pages/overview_page.h"
 #include "ui/pages/verdict_strip.h"
@@ -23,26 +24,11 @@ using namespace shardscope::ui;
 
 namespace {
 
-// A page as large as a window's middle, shown.
-std::unique_ptr<OverviewPage> pageOf(Session& session, QSize size = {1280, 720}) {
-    auto page = std::make_unique<OverviewPage>(session);
-    page->resize(size);
-    page->show();
-    [&] { QVERIFY(QTest::qWaitForWindowExposed(page.get())); }();
-    return page;
-}
-
 Card* card(OverviewPage& page, const QString& title) {
     for (Card* c : page.findChildren<Card*>()) {
         if (c->accessibleName().startsWith(title + ':')) return c;
     }
     return nullptr;
-}
-
-// A picture of what is there once all layouts and palettes have settled.
-QImage picture(QWidget& widget, const QString& name) {
-    QTest::qWait(20);
-    return shoot(widget, name);
 }
 
 void truncate(const QString& path, qint64 size) {
@@ -83,7 +69,7 @@ class OverviewTest : public QObject {
 
 void OverviewTest::saysWhatThereIs() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     auto* verdict = page->findChild<VerdictStrip*>();
     QCOMPARE(verdict->headline(), QStringLiteral("Not validated yet: metadata only"));
     QVERIFY(verdict->details().contains("Not checked"));
@@ -107,7 +93,7 @@ void OverviewTest::saysWhatIsDamagedBeforeValidation() {
     const QString copy = copyCheckpoint(sampleCheckpoint());
     truncate(copy + "/__2_0.distcp", 2000);
     auto session = openSession(copy);
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     auto* verdict = page->findChild<VerdictStrip*>();
     QCOMPARE(verdict->headline(), QStringLiteral("Not validated yet: metadata only"));
     QVERIFY2(verdict->details().contains("lack bytes"), qPrintable(verdict->details()));
@@ -127,7 +113,7 @@ void OverviewTest::saysWhatIsDamagedBeforeValidation() {
 
 void OverviewTest::validates() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     auto* verdict = page->findChild<VerdictStrip*>();
     session->validate(ValidateLevel::files);
     QCOMPARE(verdict->headline(), QStringLiteral("Validating…"));
@@ -140,7 +126,7 @@ void OverviewTest::validates() {
     const QString copy = copyCheckpoint(sampleCheckpoint());
     truncate(copy + "/__2_0.distcp", 2000);
     auto bad = openSession(copy);
-    auto badPage = pageOf(*bad);
+    auto badPage = pageOf<OverviewPage>(*bad);
     bad->validate(ValidateLevel::files);
     auto* badVerdict = badPage->findChild<VerdictStrip*>();
     QTRY_VERIFY2(badVerdict->headline().startsWith("Do not resume: "), qPrintable(badVerdict->headline()));
@@ -155,7 +141,7 @@ void OverviewTest::aFailingValidationIsSaid() {
         return {};
     };
     auto session = openSession(sampleCheckpoint(), engine);
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     auto* verdict = page->findChild<VerdictStrip*>();
     session->validate(ValidateLevel::files);
     QTRY_VERIFY2(verdict->details().contains("The disk went away"), qPrintable(verdict->details()));
@@ -175,7 +161,7 @@ void OverviewTest::claimedSizeIsHeldAgainstTheComputedOne() {
     index.close();
     auto session = openSession(copy);
     QVERIFY(session->checkpoint());
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     Card* claimed = card(*page, "Claimed bytes");
     QVERIFY(claimed && claimed->isVisible());
     QCOMPARE(claimed->value(), QStringLiteral("95.4 MiB"));
@@ -186,7 +172,7 @@ void OverviewTest::claimedSizeIsHeldAgainstTheComputedOne() {
 
 void OverviewTest::readsTheStep() {
     auto session = openSession(genuineCheckpoint("dcp/t2.15.0-pipeline"));
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     QTRY_VERIFY(card(*page, "Step"));
     QTRY_COMPARE(card(*page, "Step")->value(), QStringLiteral("5"));
     QCOMPARE(card(*page, "Step")->note(), QStringLiteral("step"));
@@ -204,7 +190,7 @@ void OverviewTest::aLateStepIsHarmless() {
         return {};
     };
     auto session = openSession(genuineCheckpoint("dcp/t2.15.0-pipeline"), engine);
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     page.reset();
     Tasks::waitForAll();
     QCoreApplication::processEvents();
@@ -214,7 +200,7 @@ void OverviewTest::dtypesFilter() {
     SyntheticOptions options;
     options.optimizer = true;
     auto session = openSynthetic(syntheticModel(options));
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     auto* bar = page->findChild<ShareBar*>();
     QCOMPARE(bar->shares().size(), size_t{2});
     QCOMPARE(bar->shares()[0].label, QStringLiteral("float32"));
@@ -228,7 +214,7 @@ void OverviewTest::dtypesFilter() {
 
 void OverviewTest::icicleByMouseAndKeys() {
     auto session = openSynthetic(syntheticModel());
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     auto* icicle = page->findChild<Icicle*>();
     const ModuleTree& tree = session->facts()->tree;
     const auto layer3 = tree.find("model.layers.3");
@@ -264,7 +250,7 @@ void OverviewTest::icicleByMouseAndKeys() {
 
 void OverviewTest::ranksByMouseAndKeys() {
     auto session = openSynthetic(syntheticModel());
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     auto* chart = page->findChild<RankChart*>();
     QCOMPARE(chart->columnCount(), 32);
     QTest::mouseClick(chart, Qt::LeftButton, {}, chart->columnRect(5).center().toPoint());
@@ -284,7 +270,7 @@ void OverviewTest::manyRanksStayReadable() {
     options.gapLayer = 5;
     options.missingFileRank = 417;
     auto session = openSynthetic(syntheticModel(options));
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     auto* chart = page->findChild<RankChart*>();
     QCOMPARE(chart->bars().size(), size_t{1024});
     QVERIFY(chart->columnCount() < 1024);
@@ -352,7 +338,7 @@ void OverviewTest::outliersAreNamed() {
 
 void OverviewTest::layersFold() {
     auto session = openSynthetic(syntheticModel());
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     auto* ladder = page->findChild<LayerLadder*>();
     QCOMPARE(ladder->rows().size(), size_t{4});
     QCOMPARE(ladder->rows()[1].label, QStringLiteral("model.layers 4–7"));
@@ -391,7 +377,7 @@ void OverviewTest::oddLayersAreMarked() {
 
 void OverviewTest::tablesSayTheSame() {
     auto session = openSynthetic(syntheticModel());
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     for (Panel* panel : page->findChildren<Panel*>()) {
         if (!panel->table()) continue;
         panel->showTable(true);
@@ -426,7 +412,7 @@ void OverviewTest::models() {
 
 void OverviewTest::emptyAndFailed() {
     Session session(localEngine());
-    auto page = pageOf(session);
+    auto page = pageOf<OverviewPage>(session);
     auto* verdict = page->findChild<VerdictStrip*>();
     QCOMPARE(verdict->headline(), QStringLiteral("Nothing is open"));
     session.open("/nonexistent/checkpoint");
@@ -453,7 +439,7 @@ void OverviewTest::pictures() {
     QFETCH(QString, path);
     auto session = openSession(path);
     QVERIFY(session->hasFacts());
-    auto page = pageOf(*session);
+    auto page = pageOf<OverviewPage>(*session);
     Tasks::waitForAll();
     QCoreApplication::processEvents();
     const QString name = QStringLiteral("overview-") + QTest::currentDataTag();
@@ -465,16 +451,9 @@ void OverviewTest::pictures() {
 
 void OverviewTest::everyControlHasAName() {
     auto session = openSession(sampleCheckpoint());
-    auto page = pageOf(*session);
-    for (QWidget* widget : page->findChildren<QWidget*>()) {
-        // The inside of a combo box is Qt's own.
-        if (!(widget->focusPolicy() & Qt::TabFocus) || qobject_cast<QComboBox*>(widget->parentWidget()) ||
-            widget->inherits("QComboBoxListView"))
-            continue;
-        auto* accessible = QAccessible::queryAccessibleInterface(widget);
-        QVERIFY2(accessible && !accessible->text(QAccessible::Name).isEmpty(),
-                 widget->metaObject()->className());
-    }
+    auto page = pageOf<OverviewPage>(*session);
+    const QStringList nameless = namelessByKeyboard(*page);
+    QVERIFY2(nameless.isEmpty(), qPrintable(nameless.join(", ")));
 }
 
 SHARDSCOPE_GUI_TEST_MAIN(OverviewTest)

@@ -401,6 +401,55 @@ class PlacementTest : public QObject {
         if (QWidget* popup = QApplication::activePopupWidget()) popup->close();
     }
 
+    void pinnedRowsComeFirstAndStay() {
+        SyntheticOptions options;
+        options.layers = 96;
+        const auto session = openSynthetic(syntheticModel(options));
+        const TensorId pinned = tensorNamed(*session, "model.layers.90.mlp.w2.weight");
+        const TensorId other = tensorNamed(*session, "model.layers.40.mlp.w2.weight");
+        MatrixOptions flat;
+        flat.foldRows = false;
+        flat.pinned = {pinned, other};
+        const auto matrix = matrixOf(*session, flat);
+        QCOMPARE(matrix->pinnedCount(), 2U);
+        QCOMPARE(matrix->rowOf(pinned), 0U);
+        QCOMPARE(matrix->rowOf(other), 1U);
+        QCOMPARE(matrix->rowCount(), static_cast<uint32_t>(session->catalog().tensorCount()));
+        MatrixOptions folded;
+        folded.pinned = {pinned};
+        QCOMPARE(matrixOf(*session, folded)->pinnedCount(), 1U);
+        QVERIFY(matrixOf(*session, folded)->row(0).count > 1);  // the row that its layer is folded into
+
+        const auto page = showPage(*session);
+        QTest::mouseClick(button(*page, "Fold layers"), Qt::LeftButton);
+        QTRY_COMPARE(page->map().matrix()->rowCount(), matrix->rowCount());
+        PlacementMap& map = page->map();
+        session->selection().selectTensor(pinned);
+        map.setFocus();
+        QTest::keyClick(&map, Qt::Key_P);
+        QTRY_COMPARE(map.matrix()->pinnedCount(), 1U);
+        QCOMPARE(map.matrix()->rowOf(pinned), 0U);
+        for (int i = 0; i < 6; ++i)
+            map.zoomBy(4, map.gridRect().center());
+        QVERIFY(map.verticalScrollBar()->maximum() > 0);
+        map.verticalScrollBar()->setValue(map.verticalScrollBar()->maximum() / 2);
+        // It is where it was, and takes clicks there; right below is a row from far away.
+        const QPointF top(map.gridRect().center().x(), map.gridRect().top() + map.cellSize().height() / 2);
+        QCOMPARE(map.cellAt(top).row, 0U);
+        QVERIFY(map.cellAt(top + QPointF(0, map.cellSize().height() + 2)).row > 20);
+        QTest::mouseClick(map.viewport(), Qt::LeftButton, {}, top.toPoint());
+        QCOMPARE(session->selection().current().tensor, pinned);
+        const int scrolled = map.verticalScrollBar()->value();
+        QVERIFY(scrolled > 0);
+        shoot(*page, "placement-pinned");
+        // A row that is chosen elsewhere does not hide under it.
+        session->selection().selectTensor(other);
+        QVERIFY(map.cellRect(map.current()).top() >= map.cellRect({0, 0}).bottom() - 1);
+        QTest::mouseClick(map.viewport(), Qt::LeftButton, {}, top.toPoint());
+        QTest::keyClick(&map, Qt::Key_P);
+        QTRY_COMPARE(map.matrix()->pinnedCount(), 0U);
+    }
+
     void isATableForAssistiveTechnology() {
         const auto session = openSynthetic(syntheticModel({}));
         const auto page = showPage(*session);

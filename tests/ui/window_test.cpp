@@ -1,11 +1,13 @@
 #include <QAction>
 #include <QClipboard>
+#include <QComboBox>
 #include <QDockWidget>
 #include <QListWidget>
 #include <QMenuBar>
 #include <QMimeData>
 #include <QProcess>
 
+#include "support/accessibility.h"
 #include "support/gui_test.h"
 #include "ui/models/texts.h"
 #include "ui/pages/convert_wizard.h"
@@ -18,6 +20,7 @@
 #include "ui/window/breadcrumb.h"
 #include "ui/window/locator.h"
 #include "ui/window/main_window.h"
+#include "ui/window/open_dialog.h"
 #include "ui/window/shortcut_sheet.h"
 #include "ui/window/windows.h"
 
@@ -41,42 +44,6 @@ QAction* actionOf(const MainWindow& window, const QString& text) {
         if (name.remove('&') == text) return action;
     }
     return nullptr;
-}
-
-// What a screen reader finds, a line each: role, name; below a widget its children.
-void dumpAccessible(QAccessibleInterface* node, int depth, QStringList& lines, QStringList& nameless) {
-    if (!node || depth > 12 || node->state().invisible) return;
-    const QString name = node->text(QAccessible::Name);
-    lines += QString(depth * 2, ' ') + QString::number(node->role()) + ' ' + name;
-    switch (node->role()) {
-        case QAccessible::Button:
-        case QAccessible::CheckBox:
-        case QAccessible::ComboBox:
-        case QAccessible::EditableText:
-        case QAccessible::ProgressBar:
-        case QAccessible::Slider:
-        case QAccessible::Tree:
-        case QAccessible::Table:
-        case QAccessible::List:
-            if (name.isEmpty() && node->object() && !node->object()->objectName().startsWith("qt_") &&
-                node->object()->parent() && !node->object()->parent()->inherits("QDockWidget") &&
-                !node->object()->parent()->inherits("QTabBar") &&
-                !node->object()->parent()->inherits("QAbstractSpinBox") &&
-                !node->object()->parent()->inherits("QComboBox") && !node->object()->inherits("QScrollBar") &&
-                !node->object()->parent()->inherits("QLineEdit") &&
-                !node->object()->parent()->inherits("QToolBar"))
-                nameless += QStringLiteral("%1 in %2")
-                                .arg(node->object()->metaObject()->className(),
-                                     node->object()->parent()->metaObject()->className());
-            break;
-        default:
-            break;
-    }
-    if (node->role() == QAccessible::Tree || node->role() == QAccessible::Table ||
-        node->role() == QAccessible::List)
-        return;
-    for (int i = 0; i < node->childCount(); ++i)
-        dumpAccessible(node->child(i), depth + 1, lines, nameless);
 }
 
 }  // namespace
@@ -439,7 +406,9 @@ class WindowTest : public QObject {
         spec.destination = out.path() + "/model";
         wizard->setSpec(spec);
         QSignalSpy started(wizard, &ConvertWizard::started);
-        for (int i = 0; i < 12 && started.isEmpty(); ++i) {
+        // The wizard goes as soon as the job is under way.
+        bool pressed = false;
+        for (int i = 0; i < 12 && !pressed; ++i) {
             QTest::keyClick(wizard, Qt::Key_N, Qt::AltModifier);
             QTest::qWait(100);
             for (QPushButton* button : wizard->findChildren<QPushButton*>()) {
@@ -448,6 +417,8 @@ class WindowTest : public QObject {
                     QTRY_VERIFY_WITH_TIMEOUT(button->isEnabled(), 10'000);
                     button->setFocus();
                     QTest::keyClick(button, Qt::Key_Space);
+                    pressed = true;
+                    break;
                 }
             }
         }
@@ -466,14 +437,179 @@ class WindowTest : public QObject {
         QVERIFY(result->session().report()->verdict != Verdict::unsafe);
     }
 
+    // What a checkpoint's metadata says, in one file, opens in its place and says what it cannot do.
+    void indexStandsForTheCheckpoint() {
+        open(sampleCheckpoint());
+        QTemporaryDir out;
+        const QString file = out.filePath("sample.ssidx");
+        window_->saveIndexAs(file);
+        QTRY_VERIFY_WITH_TIMEOUT(window_->banner().text().contains("Saved the index"), 20'000);
+        QVERIFY(QFileInfo(file).size() > 0);
+        window_->saveIndexAs(sampleCheckpoint() + "/inside.ssidx");
+        QTRY_VERIFY(window_->banner().text().contains("never written into"));
+        QVERIFY(!QFileInfo::exists(sampleCheckpoint() + "/inside.ssidx"));
+        const size_t tensors = window_->session().catalog().tensorCount();
+        const size_t objects = window_->session().catalog().objects().size();
+
+        open(file);
+        QVERIFY(window_->session().checkpoint());
+        QCOMPARE(window_->session().catalog().tensorCount(), tensors);
+        QCOMPARE(window_->session().catalog().objects().size(), objects);
+        QVERIFY(window_->session().dataElsewhere().contains(sampleCheckpoint()));
+        QVERIFY(window_->banner().isVisible());
+        QVERIFY(window_->banner().text().contains("an index of"));
+        QVERIFY(window_->session().depth().contains("index"));
+        QTest::qWait(100);
+        shoot(*window_, "index-open");
+        window_->findings().validate();
+        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
+        QCOMPARE(window_->session().report()->level, ValidateLevel::metadata);
+        window_->findings().setLevel(ValidateLevel::values);
+        QVERIFY(shownText(window_->findings()).contains("needs the data"));
+        window_->session().selection().selectTensor(0);
+        window_->session().selection().setPage(Page::tensor);
+        ConvertWizard* wizard = window_->convert();
+        QVERIFY(wizard);
+        QTRY_VERIFY(shownText(*wizard).contains("The data is not here"));
+        wizard->close();
+    }
+
+    // A format that was chosen goes into commands, jobs and the list of recent checkpoints.
+    void openWithOptions() {
+        open(sampleCheckpoint());
+        OpenDialog* dialog = window_->openWithOptions();
+        QVERIFY(QTest::qWaitForWindowExposed(dialog));
+        QCOMPARE(dialog->path(), sampleCheckpoint());
+        auto* format = dialog->findChild<QComboBox*>();
+        format->setCurrentIndex(format->findData("dcp"));
+        QLineEdit* further = nullptr;
+        for (QLineEdit* line : dialog->findChildren<QLineEdit*>()) {
+            if (line->accessibleName() == "Further options") further = line;
+        }
+        QVERIFY(further);
+        QPushButton* button = nullptr;
+        for (QPushButton* b : dialog->findChildren<QPushButton*>()) {
+            if (b->isDefault()) button = b;
+        }
+        QVERIFY(button && button->isEnabled());
+        further->setFocus();
+        QTest::keyClicks(further, "--no-such-option 1");
+        QVERIFY(!button->isEnabled());
+        QVERIFY(shownText(*dialog).contains("no-such-option"));
+        picture(*dialog, "open-dialog");
+        further->clear();
+        QTest::keyClick(further, Qt::Key_Return);
+        QTRY_COMPARE(window_->session().options().format, QStringLiteral("dcp"));
+        QTRY_VERIFY(window_->session().hasFacts());
+        QVERIFY(window_->session().command("info").endsWith(" --format dcp"));
+        QTRY_COMPARE(windows_->recents().optionsOf(sampleCheckpoint()).format, QStringLiteral("dcp"));
+        QCOMPARE(Recents().optionsOf(sampleCheckpoint()).format, QStringLiteral("dcp"));
+        ConvertWizard* wizard = window_->convert();
+        QVERIFY(wizard->spec().commandLine().contains("--format dcp"));
+        wizard->close();
+        // A format that the place is not of.
+        SourceOptions wrong;
+        wrong.format = QStringLiteral("safetensors");
+        window_->openPath(sampleCheckpoint(), wrong);
+        QTRY_COMPARE(window_->session().state(), Session::State::failed);
+    }
+
+    // Reading all values goes on where it was stopped.
+    void stoppedReadingGoesOn() {
+        auto engine = std::make_shared<ScriptedEngine>();
+        std::atomic<bool> stopped{true};
+        engine->afterValidate = [&](ValidationReport& report) { report.stopped = stopped; };
+        windows_ = std::make_unique<Windows>(engine);
+        open(sampleCheckpoint());
+        window_->findings().setLevel(ValidateLevel::values);
+        window_->findings().validate();
+        QTRY_VERIFY(window_->session().canGoOn());
+        QPushButton* goOn = nullptr;
+        for (QPushButton* b : window_->findings().findChildren<QPushButton*>()) {
+            if (b->text() == "Go on") goOn = b;
+        }
+        QVERIFY(goOn && goOn->isVisible());
+        QTest::qWait(100);
+        shoot(*window_, "values-stopped");
+        stopped = false;
+        const auto scan = window_->session().scan();
+        QTest::mouseClick(goOn, Qt::LeftButton);
+        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
+        QTRY_VERIFY(!window_->session().canGoOn());
+        QCOMPARE(window_->session().scan(), scan);
+        QVERIFY(!goOn->isVisible());
+        QVERIFY(window_->session().depth().contains("every value"));
+    }
+
+    void locatorFindsModulesAndObjects() {
+        open(sampleCheckpoint());
+        Locator& locator = window_->locator();
+        const ModuleTree& tree = *window_->session().visibleTree();
+        const QString module = toQString(tree.fullName(1));
+        QVERIFY(tree.tensor(1) == kNone);
+        locator.open("m " + module);
+        QTRY_VERIFY(locator.list().count() > 0);
+        QTest::keyClick(&locator.line(), Qt::Key_Return);
+        QTRY_VERIFY(!window_->session().selection().current().module.isEmpty());
+        const auto& objects = window_->session().catalog().objects();
+        if (objects.empty()) return;
+        const QString object = toQString(objects[0].name);
+        locator.open("o " + object);
+        QTRY_VERIFY(locator.list().count() > 0 && locator.list().item(0)->text().startsWith(object));
+        QTest::keyClick(&locator.line(), Qt::Key_Return);
+        QTRY_COMPARE(window_->session().selection().current().object, ObjectId{0});
+        QCOMPARE(window_->session().selection().current().page, Page::objects);
+        QTest::qWait(50);
+        shoot(*window_, "object-in-window");
+    }
+
+    void flatShardsAndMeshesOfManyAxes_data() {
+        QTest::addColumn<QString>("id");
+        QTest::addColumn<bool>("flat");
+        QTest::newRow("olmo-local") << "olmo/local_w4_root" << true;
+        QTest::newRow("paddle-flat-tp") << "paddle_dist/v331_flat_tp2_w4" << true;
+        QTest::newRow("colossalai-hybrid") << "colossalai/tp2_pp2_st" << false;
+        QTest::newRow("dcp-pipeline") << "dcp/t2.15.0-pipeline" << false;
+    }
+    // Stretches of flattened parameters are shown where their elements lie, and ranks by the axes of their
+    // mesh.
+    void flatShardsAndMeshesOfManyAxes() {
+        QFETCH(QString, id);
+        QFETCH(bool, flat);
+        if (!QFileInfo::exists(genuineCheckpoint(id))) QSKIP("this checkpoint is not here");
+        open(genuineCheckpoint(id));
+        QVERIFY(window_->session().checkpoint());
+        const Catalog& catalog = window_->session().catalog();
+        const Facts& facts = *window_->session().facts();
+        TensorId chosen = kNone;
+        for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+            for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+                if (catalog.chunk(t, c).flat.has_value() == flat && catalog.shape(t).size() == 2 &&
+                    catalog.endChunk(t) - catalog.firstChunk(t) > 1)
+                    chosen = t;
+            }
+        }
+        if (chosen == kNone) chosen = 0;
+        if (flat) QVERIFY(catalog.chunk(catalog.firstChunk(chosen)).flat);
+        qInfo("%s: mesh %s, %zu layers", qPrintable(id),
+              facts.mesh ? formatMesh(*facts.mesh).c_str() : "none", facts.layers.size());
+        window_->session().selection().selectTensor(chosen);
+        for (const Page page : {Page::overview, Page::placement, Page::tensor}) {
+            window_->session().selection().setPage(page);
+            QTest::qWait(300);
+            shoot(*window_, QStringLiteral("hybrid-%1-%2")
+                                .arg(QString::fromLatin1(QTest::currentDataTag()))
+                                .arg(static_cast<int>(page)));
+        }
+    }
+
     void everyControlHasAName() {
         open(sampleCheckpoint());
         for (int i = 0; i < window_->tabs().count(); ++i) {
             window_->tabs().setCurrentIndex(i);
             QTest::qWait(30);
-            QStringList lines, nameless;
-            dumpAccessible(QAccessible::queryAccessibleInterface(window_), 0, lines, nameless);
-            QVERIFY(lines.size() > 20);
+            const QStringList nameless = namelessControls(*window_);
+            QVERIFY(accessibleControls(*window_).size() > 20);
             QVERIFY2(nameless.isEmpty(), qPrintable(window_->tabs().tabText(i) + ": " + nameless.join(", ")));
         }
     }

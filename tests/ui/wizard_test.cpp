@@ -195,7 +195,7 @@ class WizardTest : public QObject {
 
         QSignalSpy started(&wizard, &ConvertWizard::started);
         QTest::keyClick(&wizard, Qt::Key_Return);
-        QCOMPARE(started.size(), 1);
+        QTRY_COMPARE(started.size(), 1);
         QVERIFY(!wizard.isVisible());
         const QString id = started[0][0].toString();
         QTRY_VERIFY_WITH_TIMEOUT(store->find(id) && store->find(id)->state == JobState::done, kPatience);

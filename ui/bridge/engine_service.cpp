@@ -38,13 +38,17 @@ uint64_t buffers(const Checkpoint&) {
 
 class LocalEngine final : public EngineService {
   public:
-    Result<CheckpointPtr> open(const std::string& path, const std::string& format,
+    Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                const TaskContext& context) override {
-        CheckpointOptions options;
-        options.format = format;
-        options.open.stop = context.stop;
-        SHARDSCOPE_ASSIGN(Checkpoint checkpoint, openCheckpoint(path, options));
+        CheckpointOptions all = options;
+        all.open.stop = context.stop;
+        SHARDSCOPE_ASSIGN(Checkpoint checkpoint, openCheckpoint(path, all));
         return CheckpointPtr(std::make_shared<Checkpoint>(std::move(checkpoint)));
+    }
+
+    Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file, bool overwrite,
+                               const TaskContext& context) override {
+        return writeIndex(*checkpoint, file, overwrite, context.stop);
     }
 
     Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,

@@ -36,8 +36,11 @@ struct Preview {
 class EngineService {
   public:
     virtual ~EngineService() = default;
-    virtual Result<CheckpointPtr> open(const std::string& path, const std::string& format,
+    virtual Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                        const TaskContext& context) = 0;
+    // Bytes of the index file that was written; it must not be there yet unless `overwrite`.
+    virtual Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file,
+                                       bool overwrite, const TaskContext& context) = 0;
     virtual Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
                                               const CheckpointPtr& expect, const TaskContext& context) = 0;
     virtual Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b,

@@ -36,6 +36,16 @@ void Selection::selectTensor(TensorId tensor) {
     if (next.tensor != tensor) next.chunk = kNone;
     next.tensor = tensor;
     next.module.clear();
+    next.object = kNone;
+    set(std::move(next));
+}
+
+void Selection::selectObject(ObjectId object) {
+    Selected next = current_;
+    next.tensor = kNone;
+    next.chunk = kNone;
+    next.module.clear();
+    next.object = object;
     set(std::move(next));
 }
 
@@ -44,6 +54,7 @@ void Selection::selectModule(const QString& fullName) {
     next.tensor = kNone;
     next.chunk = kNone;
     next.module = fullName;
+    next.object = kNone;
     set(std::move(next));
 }
 
@@ -51,6 +62,7 @@ void Selection::selectChunk(TensorId tensor, ChunkId chunk, uint32_t rank, FileI
     Selected next = current_;
     next.tensor = tensor;
     next.module.clear();
+    next.object = kNone;
     next.chunk = chunk;
     next.file = file;
     next.ranks.clear();
@@ -69,6 +81,7 @@ void Selection::selectCell(TensorId tensor, uint32_t rank, ChunkId chunk) {
     Selected next = current_;
     next.tensor = tensor;
     next.module.clear();
+    next.object = kNone;
     next.chunk = chunk;
     next.ranks = {rank};
     set(std::move(next));

@@ -10,7 +10,7 @@
 
 namespace shardscope::ui {
 
-enum class Page { overview, placement, tensor, files, compare };
+enum class Page { overview, placement, tensor, files, compare, objects };
 
 struct Selected {
     TensorId tensor = kNone;
@@ -20,6 +20,7 @@ struct Selected {
     FileId file = kNone;
     QString filter;
     Page page = Page::overview;
+    ObjectId object = kNone;  // a non-tensor entry; then no tensor and no module
     bool operator==(const Selected&) const = default;
 };
 
@@ -32,6 +33,7 @@ class Selection : public QObject {
     // Each sets what it names and forgets what no longer fits (another tensor's chunk).
     void selectTensor(TensorId tensor);
     void selectModule(const QString& fullName);
+    void selectObject(ObjectId object);
     void selectChunk(TensorId tensor, ChunkId chunk, uint32_t rank, FileId file);
     void selectRanks(std::vector<uint32_t> ranks);
     void selectCell(TensorId tensor, uint32_t rank, ChunkId chunk);  // of the placement map

@@ -198,6 +198,7 @@ QStringList ConversionSpec::arguments() const {
         if (on) words += QString::fromLatin1(name);
     };
     const ConversionSpec usual;
+    words += options.words();
     one("--to", format);
     one("--variant", variant);
     if (maxFileSize) option("--max-file-size", exactSizeText(maxFileSize));
@@ -289,6 +290,7 @@ Result<QJsonObject> ConversionSpec::toJson() const {
     };
     text("source", source);
     text("destination", destination);
+    list(job, "source_options", options.words());
     text("format", format);
     text("variant", variant);
     flag("weights_only", weightsOnly);
@@ -332,6 +334,9 @@ Result<ConversionSpec> ConversionSpec::fromJson(const QJsonObject& recipe) {
     Fields job(object, QStringLiteral("job."));
     job.text("source", spec.source);
     job.text("destination", spec.destination);
+    QStringList words;
+    job.texts("source_options", words);
+    spec.options = SourceOptions::fromWords(words);
     job.text("format", spec.format);
     job.text("variant", spec.variant);
     job.flag("weights_only", spec.weightsOnly);

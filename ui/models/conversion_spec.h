@@ -10,12 +10,14 @@
 #include <cstdint>
 
 #include "engine/engine.h"
+#include "ui/bridge/source_options.h"
 
 namespace shardscope::ui {
 
 struct ConversionSpec {
     QString source, destination;
-    QString format, variant;  // empty = the source's format, the format's usual variant
+    SourceOptions options;    // with which the source is opened
+    QString format, variant;  // of the target; empty = the source's format, the format's usual variant
     QStringList select, exclude;
     bool weightsOnly = false;
     QStringList rename;  // "FROM=TO"

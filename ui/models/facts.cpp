@@ -144,7 +144,11 @@ void addUpFiles(const Catalog& catalog, const StopToken& stop, Facts& facts) {
 
 void findLayers(const Catalog& catalog, const StopToken& stop, Facts& facts) {
     const ModuleTree& tree = facts.tree;
-    int stageAxis = facts.mesh ? facts.mesh->axisIndex("pp") : -1;
+    // Frameworks name the axis of pipeline stages in their own ways.
+    int stageAxis = -1;
+    for (const char* name : {"pp", "pipe", "pipeline", "stage"}) {
+        if (facts.mesh && stageAxis < 0) stageAxis = facts.mesh->axisIndex(name);
+    }
     if (facts.mesh && facts.mesh->ranks() < catalog.rankCount()) stageAxis = -1;
     std::vector<uint32_t> seen(std::max<uint32_t>(1, catalog.rankCount()), kNone);
     for (ModuleTree::Node n = 1; n < tree.size(); ++n) {

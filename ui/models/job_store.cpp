@@ -17,6 +17,8 @@
 
 #include <unistd.h>
 
+#include "ui/models/session.h"
+
 namespace shardscope::ui {
 
 namespace {
@@ -57,6 +59,40 @@ Status writeDescription(const Job& job) {
     QSaveFile file(path);
     if (!file.open(QIODevice::WriteOnly) || file.write(QJsonDocument(json).toJson()) < 0 || !file.commit())
         return cannot(QObject::tr("record the job"), path, file.errorString());
+    return {};
+}
+
+// Paths and names of a job are its owner's business.
+Status makeDirectory(const QString& path) {
+    if (QDir().mkpath(QFileInfo(path).path()) &&
+        QDir().mkdir(path, QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner))
+        return {};
+    return cannot(QObject::tr("make a directory for the job"), path, QString::fromLocal8Bit(strerror(errno)));
+}
+
+Status runDetached(const Job& job, bool resume) {
+    for (const char* name : {"/exit", "/process", "/result.json"})
+        QFile::remove(job.directory + QLatin1String(name));
+    SHARDSCOPE_TRY(writeDescription(job));
+    QFile progress(job.directory + "/progress.ndjson");
+    if (!progress.open(QIODevice::WriteOnly | QIODevice::Append) ||
+        progress.write("{\"event\":\"attempt\",\"number\":" + QByteArray::number(job.attempts) + "}\n") < 0)
+        return cannot(QObject::tr("record the job"), progress.fileName(), progress.errorString());
+    progress.close();
+
+    QProcess shell;
+    shell.setProgram(QStringLiteral("/bin/sh"));
+    QStringList words{QStringLiteral("-c"), QString::fromLatin1(kWrapper), QStringLiteral("shardscope-job"),
+                      job.directory, job.program};
+    words += job.arguments;
+    if (resume && !job.arguments.contains(QStringLiteral("--resume"))) words += QStringLiteral("--resume");
+    words << QStringLiteral("--progress") << QStringLiteral("json") << QStringLiteral("--json");
+    shell.setArguments(words);
+    shell.setStandardInputFile(QProcess::nullDevice());
+    shell.setStandardOutputFile(QProcess::nullDevice());
+    shell.setStandardErrorFile(QProcess::nullDevice());
+    if (!shell.startDetached())
+        return cannot(QObject::tr("start the job"), QStringLiteral("/bin/sh"), shell.errorString());
     return {};
 }
 
@@ -188,32 +224,10 @@ void JobStore::take(Look look) {
     }
 }
 
-Status JobStore::launch(Job job, bool resume) {
-    SHARDSCOPE_ASSIGN(job.program, program());
-    for (const char* name : {"/exit", "/process", "/result.json"})
-        QFile::remove(job.directory + QLatin1String(name));
+// Shows the job as starting at once, so that nobody starts it twice. `before` is what it was, null for a new
+// one.
+void JobStore::launch(Job job, std::shared_ptr<const Job> before, bool resume) {
     job.started = QDateTime::currentDateTimeUtc();
-    SHARDSCOPE_TRY(writeDescription(job));
-    QFile progress(job.directory + "/progress.ndjson");
-    if (!progress.open(QIODevice::WriteOnly | QIODevice::Append) ||
-        progress.write("{\"event\":\"attempt\",\"number\":" + QByteArray::number(job.attempts) + "}\n") < 0)
-        return cannot(tr("record the job"), progress.fileName(), progress.errorString());
-    progress.close();
-
-    QProcess shell;
-    shell.setProgram(QStringLiteral("/bin/sh"));
-    QStringList words{QStringLiteral("-c"), QString::fromLatin1(kWrapper), QStringLiteral("shardscope-job"),
-                      job.directory, job.program};
-    words += job.arguments;
-    if (resume && !job.arguments.contains(QStringLiteral("--resume"))) words += QStringLiteral("--resume");
-    words << QStringLiteral("--progress") << QStringLiteral("json") << QStringLiteral("--json");
-    shell.setArguments(words);
-    shell.setStandardInputFile(QProcess::nullDevice());
-    shell.setStandardOutputFile(QProcess::nullDevice());
-    shell.setStandardErrorFile(QProcess::nullDevice());
-    if (!shell.startDetached())
-        return cannot(tr("start the job"), QStringLiteral("/bin/sh"), shell.errorString());
-    // Shown at once, so that nobody starts it twice.
     job.state = JobState::starting;
     job.pid = 0;
     job.error.reset();
@@ -223,14 +237,36 @@ Status JobStore::launch(Job job, bool resume) {
         known = std::make_shared<const Job>(job);
         emit changed(job.id);
     }
+    // The thread that looks at jobs, too: a look sees a launch whole or not at all.
+    thread_.start([this, job = std::move(job), before = std::move(before), resume] {
+        Status status = before ? Status() : makeDirectory(job.directory);
+        if (status.ok()) status = runDetached(job, resume);
+        if (!status.ok() && !before) QDir(job.directory).removeRecursively();
+        QMetaObject::invokeMethod(
+            this, [this, id = job.id, before, status] { launchEnded(id, before, status); },
+            Qt::QueuedConnection);
+    });
+}
+
+void JobStore::launchEnded(const QString& id, const std::shared_ptr<const Job>& before,
+                           const Status& status) {
+    if (status.ok()) {
+        emit launched(id);
+    } else {
+        for (auto& known : jobs_) {
+            if (known->id != id || !before) continue;
+            known = before;
+            emit changed(id);
+        }
+        emit failed(id, errorSentence(status.error()));
+    }
     timer_.setInterval(kBusyMilliseconds);
     refresh();
-    return {};
 }
 
 Result<QString> JobStore::start(const ConversionSpec& spec, const QString& title) {
-    SHARDSCOPE_ASSIGN(const QString runs, program());
     Job job;
+    SHARDSCOPE_ASSIGN(job.program, program());
     job.created = QDateTime::currentDateTimeUtc();
     job.id = job.created.toString(QStringLiteral("yyyyMMdd-hhmmss-")) +
              QUuid::createUuid().toString(QUuid::Id128).left(8);
@@ -238,18 +274,10 @@ Result<QString> JobStore::start(const ConversionSpec& spec, const QString& title
     job.title = title;
     job.source = spec.source;
     job.destination = spec.destination;
-    job.program = runs;
     job.arguments = spec.arguments();
-    // Paths and names of a job are its owner's business.
-    if (!QDir().mkpath(directory_) ||
-        !QDir().mkdir(job.directory, QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner))
-        return cannot(tr("make a directory for the job"), job.directory,
-                      QString::fromLocal8Bit(strerror(errno)));
-    if (Status status = launch(job, false); !status.ok()) {
-        QDir(job.directory).removeRecursively();
-        return std::move(status).error();
-    }
-    return job.id;
+    const QString id = job.id;
+    launch(std::move(job), nullptr, false);
+    return id;
 }
 
 Status JobStore::cancel(const QString& id) {
@@ -272,21 +300,22 @@ Status JobStore::cancel(const QString& id) {
 }
 
 Status JobStore::resume(const QString& id) {
-    const Job* job = find(id);
-    if (!job || job->active())
-        return makeError(ErrorCode::notFound, tr("there is no such job to resume").toStdString());
-    Job next = *job;
-    ++next.attempts;
-    return launch(std::move(next), true);
+    return again(id, true);
 }
 
 Status JobStore::retry(const QString& id) {
-    const Job* job = find(id);
-    if (!job || job->active())
-        return makeError(ErrorCode::notFound, tr("there is no such job to retry").toStdString());
-    Job next = *job;
+    return again(id, false);
+}
+
+Status JobStore::again(const QString& id, bool resume) {
+    const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j->id == id; });
+    if (job == jobs_.end() || (*job)->active())
+        return makeError(ErrorCode::notFound, tr("there is no such job, or it runs").toStdString());
+    Job next = **job;
+    SHARDSCOPE_ASSIGN(next.program, program());
     ++next.attempts;
-    return launch(std::move(next), false);
+    launch(std::move(next), *job, resume);
+    return {};
 }
 
 Status JobStore::remove(const QString& id) {

@@ -38,7 +38,9 @@ class JobStore : public QObject {
     // Whether the directory has been looked at once.
     bool ready() const { return ready_; }
 
-    // Each returns soon; what becomes of it shows in the jobs. Errors: notFound, io, permission.
+    // Each returns at once; what becomes of it shows in the jobs. The files of start(), resume() and retry()
+    // are written on a thread of their own: launched() or failed() says how that went. Errors: notFound, io,
+    // permission.
     Result<QString> start(const ConversionSpec& spec, const QString& title);
     Status cancel(const QString& id);  // the first time orderly; asked again, at once
     Status resume(const QString& id);
@@ -53,6 +55,8 @@ class JobStore : public QObject {
   signals:
     void listChanged();               // jobs came or went, or others were skipped
     void changed(const QString& id);  // something of this job is new; at most five times a second
+    void launched(const QString& id);
+    void failed(const QString& id, const QString& why);  // it could not be launched
 
   private:
     struct Watch;  // what the reading thread keeps between two looks
@@ -62,7 +66,9 @@ class JobStore : public QObject {
     };
     static Look look(Watch& watch);
     void take(Look look);
-    Status launch(Job job, bool resume);
+    void launch(Job job, std::shared_ptr<const Job> before, bool resume);
+    void launchEnded(const QString& id, const std::shared_ptr<const Job>& before, const Status& status);
+    Status again(const QString& id, bool resume);
 
     QString directory_, program_;
     std::shared_ptr<Watch> watch_;

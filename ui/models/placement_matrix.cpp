@@ -59,8 +59,7 @@ std::shared_ptr<const PlacementMatrix> PlacementMatrix::build(CheckpointPtr chec
     matrix->checkpoint_ = std::move(checkpoint);
     matrix->tree_ = std::move(tree);
     matrix->facts_ = std::move(facts);
-    if (!matrix->makeColumns(options, stop) || !matrix->makeRows(options.foldRows, stop) ||
-        !matrix->fillPyramid(stop))
+    if (!matrix->makeColumns(options, stop) || !matrix->makeRows(options, stop) || !matrix->fillPyramid(stop))
         return nullptr;
     return matrix;
 }
@@ -185,8 +184,9 @@ bool PlacementMatrix::makeColumns(const MatrixOptions& options, const StopToken&
     return true;
 }
 
-bool PlacementMatrix::makeRows(bool fold, const StopToken& stop) {
+bool PlacementMatrix::makeRows(const MatrixOptions& options, const StopToken& stop) {
     const Catalog& c = catalog();
+    const bool fold = options.foldRows;
     struct Group {
         std::vector<TensorId> tensors;
         int64_t first = -1, last = -1;  // least and greatest layer
@@ -249,7 +249,22 @@ bool PlacementMatrix::makeRows(bool fold, const StopToken& stop) {
     }
     std::vector<uint32_t> order(groups.size());
     std::iota(order.begin(), order.end(), 0U);
-    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return host[a] < host[b]; });
+    // A row is pinned when one of its tensors is.
+    std::vector<uint32_t> pin(groups.size(), kNone);
+    if (!options.pinned.empty()) {
+        std::unordered_map<TensorId, uint32_t> places;
+        for (const TensorId t : options.pinned)
+            places.emplace(t, static_cast<uint32_t>(places.size()));
+        for (size_t g = 0; g < groups.size(); ++g) {
+            for (const TensorId t : groups[g].tensors) {
+                if (const auto at = places.find(t); at != places.end()) pin[g] = std::min(pin[g], at->second);
+            }
+            pinned_ += pin[g] != kNone;
+        }
+    }
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+        return pin[a] != pin[b] ? pin[a] < pin[b] : host[a] < host[b];
+    });
 
     rowOf_.assign(c.tensorCount(), kNone);
     rows_.reserve(groups.size());

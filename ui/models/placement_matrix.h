@@ -23,6 +23,7 @@ struct MatrixOptions {
     std::vector<int> axes;  // order of the mesh's axes, outermost first; empty = as the mesh has them
     bool foldRows = true;
     bool foldColumns = false;
+    std::vector<TensorId> pinned;  // whose rows come first, in this order
 };
 
 struct MatrixRow {
@@ -85,7 +86,8 @@ class PlacementMatrix {
     const MatrixRow& row(uint32_t r) const { return rows_[r]; }
     const MatrixColumn& column(uint32_t c) const { return columns_[c]; }
     std::vector<TensorId> members(uint32_t r) const;
-    uint32_t rowOf(TensorId tensor) const;  // kNone when it is not in the matrix
+    uint32_t rowOf(TensorId tensor) const;            // kNone when it is not in the matrix
+    uint32_t pinnedCount() const { return pinned_; }  // rows at the top that were asked for
     uint32_t columnOf(uint32_t rank) const;
 
     // Whether any tensor has elements that no rank holds; the map then has one more column, number
@@ -121,7 +123,7 @@ class PlacementMatrix {
   private:
     PlacementMatrix() = default;
     bool makeColumns(const MatrixOptions& options, const StopToken& stop);
-    bool makeRows(bool fold, const StopToken& stop);
+    bool makeRows(const MatrixOptions& options, const StopToken& stop);
     bool fillPyramid(const StopToken& stop);
     Health chunkHealth(ChunkId c) const { return facts_ ? facts_->chunkHealth[c] : Health::ok; }
     Health tensorHealth(TensorId t) const { return facts_ ? facts_->tensorHealth[t] : Health::ok; }
@@ -146,6 +148,7 @@ class PlacementMatrix {
     std::vector<int> axisOrder_;
     MaxPyramid pyramid_, gapPyramid_;
     bool hasGaps_ = false;
+    uint32_t pinned_ = 0;
 };
 
 template <class Visit>

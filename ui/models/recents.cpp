@@ -11,7 +11,8 @@ Recents::Recents(QObject* parent) : QObject(parent) {
     for (int i = 0; i < count; ++i) {
         settings.setArrayIndex(i);
         Recent recent{settings.value("path").toString(), settings.value("format").toString(),
-                      settings.value("verdict").toString(), settings.value("time").toDateTime()};
+                      settings.value("verdict").toString(), settings.value("time").toDateTime(),
+                      SourceOptions::fromWords(settings.value("options").toStringList())};
         if (!recent.path.isEmpty()) list_.push_back(std::move(recent));
     }
     settings.endArray();
@@ -26,13 +27,20 @@ void Recents::save() {
         settings.setValue("format", list_[i].format);
         settings.setValue("verdict", list_[i].verdict);
         settings.setValue("time", list_[i].time);
+        settings.setValue("options", list_[i].options.words());
     }
     settings.endArray();
     emit changed();
 }
 
-void Recents::opened(const QString& path, const QString& format) {
-    Recent recent{path, format, {}, QDateTime::currentDateTime()};
+SourceOptions Recents::optionsOf(const QString& path) const {
+    const auto found =
+        std::find_if(list_.begin(), list_.end(), [&](const Recent& r) { return r.path == path; });
+    return found == list_.end() ? SourceOptions() : found->options;
+}
+
+void Recents::opened(const QString& path, const QString& format, const SourceOptions& options) {
+    Recent recent{path, format, {}, QDateTime::currentDateTime(), options};
     const auto old =
         std::find_if(list_.begin(), list_.end(), [&](const Recent& r) { return r.path == path; });
     if (old != list_.end()) {

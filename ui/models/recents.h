@@ -7,6 +7,8 @@
 #include <QString>
 #include <vector>
 
+#include "ui/bridge/source_options.h"
+
 namespace shardscope::ui {
 
 struct Recent {
@@ -14,6 +16,7 @@ struct Recent {
     QString format;   // title
     QString verdict;  // "safe", "care", "unsafe"; empty = not validated
     QDateTime time;
+    SourceOptions options;  // with which it was opened
 };
 
 class Recents : public QObject {
@@ -23,7 +26,8 @@ class Recents : public QObject {
     explicit Recents(QObject* parent = nullptr);
 
     const std::vector<Recent>& list() const { return list_; }
-    void opened(const QString& path, const QString& format);
+    void opened(const QString& path, const QString& format, const SourceOptions& options = {});
+    SourceOptions optionsOf(const QString& path) const;
     void validated(const QString& path, const QString& verdict);
     void remove(const QString& path);
     void clear();

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ui/models/filter.h"
+#include "ui/models/texts.h"
 
 namespace shardscope::ui {
 
@@ -47,19 +48,20 @@ Session::Session(std::shared_ptr<EngineService> engine, QObject* parent)
 
 Session::~Session() = default;
 
-void Session::open(const QString& path, const QString& format) {
+void Session::open(const QString& path, const SourceOptions& options) {
     openTicket_.drop();
     const QFileInfo info(path);
     path_ = info.exists() ? info.absoluteFilePath() : path;
-    format_ = format;
+    options_ = options;
     error_.reset();
     state_ = State::opening;
     openTicket_ = tasks_.run<Opened>(
         tr("Opening %1").arg(path_),
         [engine = engine_, path = path_.toStdString(),
-         format = format.toStdString()](const TaskContext& context) -> Result<Opened> {
+         options](const TaskContext& context) -> Result<Opened> {
             Opened opened;
-            SHARDSCOPE_ASSIGN(opened.checkpoint, engine->open(path, format, context));
+            SHARDSCOPE_ASSIGN(const CheckpointOptions how, options.toEngine());
+            SHARDSCOPE_ASSIGN(opened.checkpoint, engine->open(path, how, context));
             opened.tree = std::make_shared<ModuleTree>(
                 ModuleTree::buildAll(opened.checkpoint->catalog(), context.stop));
             opened.stamps = stampFiles(*opened.checkpoint, context.stop);
@@ -92,16 +94,18 @@ void Session::open(const QString& path, const QString& format) {
 
 void Session::opened(Opened opened) {
     const bool again = checkpoint_ && checkpoint_->path == opened.checkpoint->path;
-    const std::string tensor = again && selection_.current().tensor != kNone
-                                   ? std::string(catalog().name(selection_.current().tensor))
-                                   : std::string();
     const Selected before = selection_.current();
+    const std::string tensor =
+        again && before.tensor != kNone ? std::string(catalog().name(before.tensor)) : std::string();
+    const std::string object =
+        again && before.object != kNone ? catalog().objects()[before.object].name : std::string();
     factsTicket_.drop();
     filterTicket_.drop();
     validateTicket_.drop();
     stampTicket_.drop();
     facts_.reset();
     report_.reset();
+    scan_.reset();
     validationError_.reset();
     changedFiles_.clear();
     checkpoint_ = std::move(opened.checkpoint);
@@ -122,6 +126,11 @@ void Session::opened(Opened opened) {
         selection_.setPage(before.page);
         if (const TensorId t = tensor.empty() ? kNone : catalog().find(tensor); t != kNone)
             selection_.selectTensor(t);
+        const auto& objects = catalog().objects();
+        const auto same = std::find_if(objects.begin(), objects.end(),
+                                       [&](const ObjectInfo& o) { return o.name == object; });
+        if (!object.empty() && same != objects.end())
+            selection_.selectObject(static_cast<ObjectId>(same - objects.begin()));
     }
     startFacts();
     stampTimer_.start();
@@ -188,7 +197,7 @@ void Session::startFilter() {
 }
 
 void Session::reload() {
-    if (!path_.isEmpty()) open(path_, format_);
+    if (!path_.isEmpty()) open(path_, SourceOptions(options_));
 }
 
 void Session::cancel() {
@@ -207,6 +216,7 @@ void Session::close() {
     visible_.clear();
     filtered_ = false;
     report_.reset();
+    scan_.reset();
     validationError_.reset();
     error_.reset();
     changedFiles_.clear();
@@ -217,13 +227,35 @@ void Session::close() {
     emit stateChanged();
 }
 
+QString Session::command(const QString& verb, const QStringList& arguments) const {
+    return shellLine(QStringList{QStringLiteral("shardscope"), verb, path_} + arguments + options_.words());
+}
+
+QString Session::dataElsewhere() const {
+    return checkpoint_ ? toQString(checkpoint_->reader->dataElsewhere()) : QString();
+}
+
+bool Session::canGoOn() const {
+    return checkpoint_ && report_ && report_->stopped && scan_ && !validating();
+}
+
+void Session::goOn() {
+    if (canGoOn()) startValidation(ValidateLevel::values, expectPath_);
+}
+
 void Session::validate(ValidateLevel level, const QString& expectPath) {
     if (!checkpoint_) return;
+    scan_ = level == ValidateLevel::values ? std::make_shared<ValueScan>() : nullptr;
+    expectPath_ = expectPath;
+    startValidation(level, expectPath);
+}
+
+void Session::startValidation(ValidateLevel level, const QString& expectPath) {
     validateTicket_.drop();
     validationError_.reset();
     validateTicket_ = tasks_.run<ValidationReport>(
         tr("Validating"),
-        [engine = engine_, checkpoint = checkpoint_, level,
+        [engine = engine_, checkpoint = checkpoint_, level, scan = scan_,
          expectPath = expectPath.toStdString()](const TaskContext& context) -> Result<ValidationReport> {
             CheckpointPtr expect;
             if (!expectPath.empty()) {
@@ -232,6 +264,7 @@ void Session::validate(ValidateLevel level, const QString& expectPath) {
             ValidateOptions options;
             options.level = level;
             options.maxExamples = 1000;
+            options.scan = scan;
             return engine->validate(checkpoint, options, expect, context);
         },
         [this](Result<ValidationReport> answer) {
@@ -251,13 +284,17 @@ void Session::validate(ValidateLevel level, const QString& expectPath) {
 }
 
 QString Session::depth() const {
-    if (!report_) return tr("metadata only");
+    if (!report_) return dataElsewhere().isEmpty() ? tr("metadata only") : tr("index only");
     switch (report_->level) {
         case ValidateLevel::metadata:
             return tr("metadata checked");
         case ValidateLevel::files:
             return tr("files checked");
         case ValidateLevel::values:
+            if (report_->stopped && scan_ && scan_->chunks())
+                return tr("%1 of all values read")
+                    .arg(ratioText(static_cast<double>(scan_->chunksRead()) /
+                                   static_cast<double>(scan_->chunks())));
             return tr("every value read");
     }
     return {};
@@ -268,17 +305,24 @@ std::vector<Session::Stamp> Session::stampFiles(const Checkpoint& checkpoint, co
     namespace fs = std::filesystem;
     std::error_code error;
     fs::path directory(checkpoint.path);
-    if (!fs::is_directory(directory, error)) directory = directory.parent_path();
     std::vector<Stamp> stamps;
-    for (const FileInfo& file : checkpoint.catalog().files()) {
-        if (stop.stopRequested() || stamps.size() >= kMostStamps) break;
-        if (file.path.empty() || file.path.find("..") != std::string::npos || file.path[0] == '/') continue;
-        const fs::path path = directory / file.path;
+    const auto stamp = [&](const std::string& name, const fs::path& path) {
         const auto status = fs::symlink_status(path, error);
         const bool regular = !error && fs::is_regular_file(status);
         const auto size = regular ? static_cast<int64_t>(fs::file_size(path, error)) : -1;
         const auto time = regular ? fs::last_write_time(path, error).time_since_epoch().count() : 0;
-        stamps.push_back({file.path, size, static_cast<int64_t>(time)});
+        stamps.push_back({name, size, static_cast<int64_t>(time)});
+    };
+    // The files that an index speaks of lie elsewhere.
+    if (!checkpoint.reader->dataElsewhere().empty()) {
+        stamp(directory.filename().string(), directory);
+        return stamps;
+    }
+    if (!fs::is_directory(directory, error)) directory = directory.parent_path();
+    for (const FileInfo& file : checkpoint.catalog().files()) {
+        if (stop.stopRequested() || stamps.size() >= kMostStamps) break;
+        if (file.path.empty() || file.path.find("..") != std::string::npos || file.path[0] == '/') continue;
+        stamp(file.path, directory / file.path);
     }
     return stamps;
 }

@@ -12,6 +12,7 @@
 
 #include "ui/bridge/engine_service.h"
 #include "ui/bridge/selection.h"
+#include "ui/bridge/source_options.h"
 #include "ui/bridge/tasks.h"
 #include "ui/models/facts.h"
 
@@ -25,14 +26,19 @@ class Session : public QObject {
     explicit Session(std::shared_ptr<EngineService> engine, QObject* parent = nullptr);
     ~Session() override;
 
-    // Opens off the GUI thread; what is shown stays until the new one is there. `format` forces a reader.
-    void open(const QString& path, const QString& format = {});
+    // Opens off the GUI thread; what is shown stays until the new one is there.
+    void open(const QString& path, const SourceOptions& options = {});
     void reload();
     void cancel();  // the opening, or the validation
     void close();
 
     State state() const { return state_; }
     const QString& path() const { return path_; }
+    const SourceOptions& options() const { return options_; }
+    // "shardscope VERB PATH arguments...", with the options that it was opened with, as one line for a shell.
+    QString command(const QString& verb, const QStringList& arguments = {}) const;
+    // Empty, or where the data is when only an index is open: "an index of gpu07:/ckpt, made ...".
+    QString dataElsewhere() const;
     const std::optional<Error>& error() const { return error_; }  // in state failed
     const CheckpointPtr& checkpoint() const { return checkpoint_; }
     const Catalog& catalog() const { return checkpoint_->catalog(); }     // only when there is a checkpoint
@@ -47,6 +53,11 @@ class Session : public QObject {
 
     // Validation. Findings that the user has suppressed stay in the report; see suppressions.h.
     void validate(ValidateLevel level, const QString& expectPath = {});
+    // Reading every value can be stopped with cancel() and gone on with; what was seen until then is in
+    // report().
+    bool canGoOn() const;
+    void goOn();
+    const std::shared_ptr<ValueScan>& scan() const { return scan_; }
     bool validating() const { return validateTicket_.running(); }
     TaskStatus validationStatus() const { return validateTicket_.status(); }
     const std::shared_ptr<const ValidationReport>& report() const { return report_; }
@@ -93,12 +104,14 @@ class Session : public QObject {
     void opened(Opened opened);
     void startFacts();
     void startFilter();
+    void startValidation(ValidateLevel level, const QString& expectPath);
 
     std::shared_ptr<EngineService> engine_;
     Tasks tasks_;
     Selection selection_;
     State state_ = State::empty;
-    QString path_, format_;
+    QString path_;
+    SourceOptions options_;
     std::optional<Error> error_, validationError_;
     CheckpointPtr checkpoint_;
     std::shared_ptr<const Facts> facts_;
@@ -107,6 +120,8 @@ class Session : public QObject {
     bool filtered_ = false;
     QString filterError_;
     std::shared_ptr<const ValidationReport> report_;
+    std::shared_ptr<ValueScan> scan_;  // of the last reading of values
+    QString expectPath_;
     Ticket openTicket_, factsTicket_, filterTicket_, validateTicket_, stampTicket_;
     QTimer filterTimer_, stampTimer_;
     std::vector<Stamp> stamps_;

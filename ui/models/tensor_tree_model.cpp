@@ -1,5 +1,7 @@
 #include "ui/models/tensor_tree_model.h"
 
+#include <algorithm>
+
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -15,15 +17,14 @@ constexpr quintptr inverseOf(quintptr odd) {
 }
 constexpr quintptr kGather = inverseOf(kSpread);
 static_assert(kSpread * kGather == 1);
+constexpr size_t kMostObjects = 100'000;  // rows; the page of objects lists all
+constexpr size_t kMostOfValue = 60;       // bytes of text
 }  // namespace
 
 TensorTreeModel::TensorTreeModel(Session& session, QObject* parent)
     : QAbstractItemModel(parent), session_(session) {
     connect(&session, &Session::visibleChanged, this, &TensorTreeModel::rebuild);
-    connect(&session, &Session::factsChanged, this, [this] {
-        if (tree_ != session_.visibleTree()) return rebuild();
-        rebuild();
-    });
+    connect(&session, &Session::factsChanged, this, &TensorTreeModel::rebuild);
     rebuild();
 }
 
@@ -32,6 +33,7 @@ void TensorTreeModel::rebuild() {
     if (!same) beginResetModel();
     tree_ = session_.visibleTree();
     checkpoint_ = session_.checkpoint();
+    if (!same) chooseObjects();
     health_.clear();
     if (tree_ && session_.hasFacts()) {
         health_.assign(tree_->size(), Health::ok);
@@ -49,30 +51,58 @@ void TensorTreeModel::rebuild() {
     }
 }
 
+// Words of the filter narrow objects as they do tensors; what its tokens ask for, objects do not have.
+void TensorTreeModel::chooseObjects() {
+    objects_.clear();
+    if (!checkpoint_ || !tree_) return;
+    QStringList words;
+    if (session_.filtered()) words = session_.selection().current().filter.split(' ', Qt::SkipEmptyParts);
+    for (const QString& word : words) {
+        if (word.startsWith('-') || word.contains(':') || word.contains('<') || word.contains('>')) return;
+    }
+    const auto& objects = checkpoint_->catalog().objects();
+    for (ObjectId o = 0; o < objects.size() && objects_.size() < kMostObjects; ++o) {
+        const QString full = words.isEmpty() ? QString() : toQString(objects[o].name);
+        if (std::all_of(words.begin(), words.end(),
+                        [&](const QString& word) { return full.contains(word, Qt::CaseInsensitive); }))
+            objects_.push_back(o);
+    }
+}
+
 ModuleTree::Node TensorTreeModel::node(const QModelIndex& index) const {
     return index.isValid() ? static_cast<ModuleTree::Node>(index.internalId() * kGather) : ModuleTree::kRoot;
 }
 
 QModelIndex TensorTreeModel::indexOfNode(ModuleTree::Node node, int column) const {
     if (node == ModuleTree::kRoot) return {};
-    return createIndex(static_cast<int>(tree_->row(node)), column, quintptr(node) * kSpread);
+    const uint32_t row = isModuleNode(node)      ? tree_->row(node)
+                         : node == objectsNode() ? tree_->childCount(ModuleTree::kRoot)
+                                                 : node - objectsNode() - 1;
+    return createIndex(static_cast<int>(row), column, quintptr(node) * kSpread);
 }
 
 QModelIndex TensorTreeModel::index(int row, int column, const QModelIndex& parent) const {
     if (!tree_ || row < 0 || column < 0 || column >= columnCountValue || parent.column() > 0) return {};
+    if (row >= rowCount(parent)) return {};
     const ModuleTree::Node above = node(parent);
-    if (static_cast<uint32_t>(row) >= (tree_->size() ? tree_->childCount(above) : 0)) return {};
-    return indexOfNode(tree_->child(above, static_cast<uint32_t>(row)), column);
+    const auto at = static_cast<uint32_t>(row);
+    if (above == objectsNode()) return indexOfNode(above + 1 + at, column);
+    if (at == tree_->childCount(above)) return indexOfNode(objectsNode(), column);
+    return indexOfNode(tree_->child(above, at), column);
 }
 
 QModelIndex TensorTreeModel::parent(const QModelIndex& index) const {
     if (!index.isValid()) return {};
-    return indexOfNode(tree_->parent(node(index)), 0);
+    const ModuleTree::Node n = node(index);
+    if (!isModuleNode(n)) return n == objectsNode() ? QModelIndex() : indexOfNode(objectsNode(), 0);
+    return indexOfNode(tree_->parent(n), 0);
 }
 
 int TensorTreeModel::rowCount(const QModelIndex& parent) const {
     if (!tree_ || tree_->size() == 0 || parent.column() > 0) return 0;
-    return static_cast<int>(tree_->childCount(node(parent)));
+    const ModuleTree::Node n = node(parent);
+    if (!isModuleNode(n)) return n == objectsNode() ? static_cast<int>(objects_.size()) : 0;
+    return static_cast<int>(tree_->childCount(n)) + (n == ModuleTree::kRoot && !objects_.empty() ? 1 : 0);
 }
 
 int TensorTreeModel::columnCount(const QModelIndex&) const {
@@ -86,16 +116,34 @@ bool TensorTreeModel::hasChildren(const QModelIndex& parent) const {
 Qt::ItemFlags TensorTreeModel::flags(const QModelIndex& index) const {
     if (!index.isValid()) return Qt::NoItemFlags;
     Qt::ItemFlags flags = Qt::ItemIsEnabled | Qt::ItemIsSelectable;
-    if (tree_->childCount(node(index)) == 0) flags |= Qt::ItemNeverHasChildren;
+    if (rowCount(index.siblingAtColumn(0)) == 0) flags |= Qt::ItemNeverHasChildren;
     return flags;
 }
 
 TensorId TensorTreeModel::tensor(const QModelIndex& index) const {
-    return index.isValid() && tree_ ? tree_->tensor(node(index)) : kNone;
+    return index.isValid() && tree_ && isModuleNode(node(index)) ? tree_->tensor(node(index)) : kNone;
+}
+
+ObjectId TensorTreeModel::object(const QModelIndex& index) const {
+    if (!index.isValid() || !tree_ || node(index) <= objectsNode()) return kNone;
+    return objects_[node(index) - objectsNode() - 1];
+}
+
+QModelIndex TensorTreeModel::indexOfObject(ObjectId object) const {
+    const auto at = std::lower_bound(objects_.begin(), objects_.end(), object);
+    if (!tree_ || at == objects_.end() || *at != object) return {};
+    return indexOfNode(objectsNode() + 1 + static_cast<ModuleTree::Node>(at - objects_.begin()), 0);
+}
+
+bool TensorTreeModel::holdsObjects(const QModelIndex& index) const {
+    return index.isValid() && tree_ && node(index) == objectsNode();
 }
 
 QString TensorTreeModel::fullName(const QModelIndex& index) const {
-    return index.isValid() && tree_ ? toQString(tree_->fullName(node(index))) : QString();
+    if (!index.isValid() || !tree_ || holdsObjects(index)) return {};
+    if (const ObjectId o = object(index); o != kNone)
+        return toQString(checkpoint_->catalog().objects()[o].name);
+    return toQString(tree_->fullName(node(index)));
 }
 
 QModelIndex TensorTreeModel::indexOf(TensorId tensor) const {
@@ -113,6 +161,7 @@ Health TensorTreeModel::healthOf(ModuleTree::Node n) const {
 QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
     if (!index.isValid() || !tree_ || !checkpoint_) return {};
     const ModuleTree::Node n = node(index);
+    if (!isModuleNode(n)) return objectData(n, index.column(), role);
     const TensorId t = tree_->tensor(n);
     const Catalog& catalog = checkpoint_->catalog();
     switch (role) {
@@ -155,6 +204,23 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
         default:
             return {};
     }
+}
+
+QVariant TensorTreeModel::objectData(ModuleTree::Node n, int column, int role) const {
+    if (role == TensorRole) return kNone;
+    const bool text = role == Qt::DisplayRole || role == Qt::AccessibleTextRole;
+    if (n == objectsNode()) {
+        if (text && column == name) return tr("Objects");
+        if (text && column == shape) return countedText(objects_.size(), tr("1 object"), tr("%1 objects"));
+        return {};
+    }
+    const ObjectInfo& object = checkpoint_->catalog().objects()[objects_[n - objectsNode() - 1]];
+    if (role == Qt::ToolTipRole || role == ModuleRole || (text && column == name))
+        return toQString(object.name);
+    if (!text || !object.value) return {};
+    if (column == dtype) return toQString(valueKindName(object.value));
+    if (column == shape) return toQString(valueRepr(object.value, kMostOfValue));
+    return {};
 }
 
 QVariant TensorTreeModel::headerData(int section, Qt::Orientation orientation, int role) const {

@@ -1,6 +1,6 @@
-// Modules and tensors as a tree for views, over a ModuleTree. No object per row; the internal id of an index
-// is its node's number spread over 64 bits, because Qt's own hash of persistent indexes piles up small
-// consecutive ids.
+// Modules and tensors as a tree for views, over a ModuleTree, and behind them the objects, under a row of
+// their own. No object per row; the internal id of an index is its node's number spread over 64 bits, because
+// Qt's own hash of persistent indexes piles up small consecutive ids.
 #pragma once
 
 #include <QAbstractItemModel>
@@ -32,17 +32,28 @@ class TensorTreeModel : public QAbstractItemModel {
     QString fullName(const QModelIndex& index) const;
     QModelIndex indexOf(TensorId tensor) const;
     QModelIndex indexOfModule(const QString& fullName) const;
+    // The object of an index, kNone for anything else; the row that all objects lie under.
+    ObjectId object(const QModelIndex& index) const;
+    QModelIndex indexOfObject(ObjectId object) const;
+    bool holdsObjects(const QModelIndex& index) const;
 
   private:
     ModuleTree::Node node(const QModelIndex& index) const;
     QModelIndex indexOfNode(ModuleTree::Node node, int column) const;
     Health healthOf(ModuleTree::Node node) const;
+    QVariant objectData(ModuleTree::Node node, int column, int role) const;
+    bool isModuleNode(ModuleTree::Node node) const { return node < tree_->size(); }
+    ModuleTree::Node objectsNode() const { return static_cast<ModuleTree::Node>(tree_->size()); }
+    void chooseObjects();
     void rebuild();
 
     Session& session_;
     std::shared_ptr<const ModuleTree> tree_;
     CheckpointPtr checkpoint_;
     std::vector<Health> health_;  // by node, the worst below
+    // Those that the filter lets through. Node tree_->size() is the row above them, the nodes behind it are
+    // they.
+    std::vector<ObjectId> objects_;
 };
 
 }  // namespace shardscope::ui

@@ -72,9 +72,18 @@ QString pythonSnippet(const QString& checkpoint, const Catalog& catalog, TensorI
                    "tensor = state[%2]\n")
             .arg(path, name, shape.join(", "), toQString(dtypeName(catalog.dtype(t))));
     }
-    if (catalog.format() == "torch") {
+    // Keys of other kinds stand as Python prints them. Only numbers, tuples of numbers and constants are put
+    // into code; whatever else a file calls a key does not become a part of it.
+    static const QRegularExpression plainKey(QStringLiteral("^(True|False|None|\\(?[-+0-9.eE, ]+\\)?)$"));
+    const Path parts = catalog.path(t);
+    const bool spelled = std::all_of(parts.begin(), parts.end(), [&](const PathPart& part) {
+        static const QRegularExpression identifier(QStringLiteral("^[A-Za-z_][A-Za-z0-9_]*$"));
+        if (part.kind == PathPart::Kind::otherKey) return plainKey.match(toQString(part.text)).hasMatch();
+        return part.kind != PathPart::Kind::attribute || identifier.match(toQString(part.text)).hasMatch();
+    });
+    if (catalog.format() == "torch" && spelled) {
         QString access;
-        for (const PathPart& part : catalog.path(t)) {
+        for (const PathPart& part : parts) {
             switch (part.kind) {
                 case PathPart::Kind::key:
                     access += "[" + literal(toQString(part.text)) + "]";

@@ -204,6 +204,7 @@ QString ComparePage::command() const {
             words << QStringLiteral("--rename") << QString::fromStdString(formatRenameRule(rule));
         if (comparison()->report.valuesCompared) words << QStringLiteral("--values");
     }
+    words += session_.options().words();
     return shellLine(words);
 }
 

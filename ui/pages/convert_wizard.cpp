@@ -49,6 +49,8 @@ ConvertWizard::ConvertWizard(Session& session, JobStore& jobs, QWidget* parent)
     connect(state_, &WizardState::outlookChanged, this, &ConvertWizard::sync);
     connect(state_, &WizardState::specChanged, this, &ConvertWizard::sync);
     connect(state_, &WizardState::specReplaced, this, &ConvertWizard::sync);
+    connect(&jobs_, &JobStore::launched, this, [this](const QString& id) { launchEnded(id, {}); });
+    connect(&jobs_, &JobStore::failed, this, &ConvertWizard::launchEnded);
     connect(&session, &Session::reportChanged, this, &ConvertWizard::sync);
     connect(&session, &Session::factsChanged, this, &ConvertWizard::sync);
     showPage(0);
@@ -139,7 +141,7 @@ void ConvertWizard::sync() {
     }
     back_->setEnabled(page > 0);
     next_->setEnabled(page < last);
-    start_->setEnabled(obstacle.isEmpty());
+    start_->setEnabled(obstacle.isEmpty() && starting_.isEmpty());
     start_->setToolTip(obstacle.toHtmlEscaped());
     // Enter does what comes next.
     (page < last ? next_ : start_)->setDefault(true);
@@ -155,7 +157,7 @@ void ConvertWizard::sync() {
 }
 
 void ConvertWizard::start() {
-    if (const QString obstacle = state_->obstacle(); !obstacle.isEmpty()) return;
+    if (!state_->obstacle().isEmpty() || !starting_.isEmpty()) return;
     const ConversionSpec& spec = state_->spec();
     const Format* format = state_->target();
     const QString title =
@@ -167,7 +169,19 @@ void ConvertWizard::start() {
         showBanner(this, BannerKind::error, errorSentence(job.error()) + ' ' + errorHint(job.error()));
         return;
     }
-    const QString id = *job;
+    starting_ = *job;
+    sync();
+}
+
+// The wizard stays, with all that was chosen, until the job is under way.
+void ConvertWizard::launchEnded(const QString& id, const QString& problem) {
+    if (id != starting_) return;
+    starting_.clear();
+    sync();
+    if (!problem.isEmpty()) {
+        showBanner(this, BannerKind::error, problem);
+        return;
+    }
     close();
     emit started(id);
 }

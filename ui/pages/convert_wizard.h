@@ -40,6 +40,7 @@ class ConvertWizard : public QDialog {
     QWidget* buildButtons();
     void sync();
     void start();
+    void launchEnded(const QString& id, const QString& problem);
     void saveRecipe();
     void loadRecipe();
 
@@ -50,6 +51,7 @@ class ConvertWizard : public QDialog {
     QStackedWidget* stack_;
     QLabel* status_;
     QPushButton *back_, *next_, *start_;
+    QString starting_;  // job that is being launched
 };
 
 }  // namespace shardscope::ui

@@ -19,6 +19,7 @@ namespace shardscope::ui {
 namespace {
 
 constexpr size_t kMostListed = 12;
+constexpr size_t kMostOfValue = 200;  // bytes of text
 
 QString rankList(const std::vector<uint32_t>& ranks) {
     QStringList parts;
@@ -61,6 +62,7 @@ DetailsPanel::DetailsPanel(Session& session, QWidget* parent) : QWidget(parent),
     head->addWidget(copy_, 0, Qt::AlignTop);
     layout->addLayout(head);
     area_ = new QScrollArea(this);
+    area_->setAccessibleName(tr("Details of the selection"));
     area_->setWidgetResizable(true);
     area_->setFrameShape(QFrame::NoFrame);
     area_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
@@ -140,6 +142,8 @@ void DetailsPanel::rebuild() {
         if (now.chunk != kNone) showChunk(now.chunk);
     } else if (!now.module.isEmpty()) {
         showModule(now.module);
+    } else if (now.object != kNone) {
+        showObject(now.object);
     } else if (now.page == Page::files && now.file != kNone) {
         title_->setText(toQString(session_.catalog().files()[now.file].path));
     } else {
@@ -171,12 +175,11 @@ void DetailsPanel::showCheckpoint() {
                              (mesh.source == Mesh::Source::declared ? tr(" (declared)") : tr(" (inferred)")));
     }
     line(tr("Known so far"), session_.depth());
+    line(tr("Read from"), session_.dataElsewhere());
     const QString path = session_.path();
     QMenu* menu = copy_->menu();
     menu->addAction(tr("Path"), this, [path] { copyText(path); });
-    menu->addAction(tr("Command that shows this"), this, [path] {
-        copyText(shellLine({"shardscope", "info", path}));
-    });
+    menu->addAction(tr("Command that shows this"), this, [this] { copyText(session_.command("info")); });
 }
 
 void DetailsPanel::showTensor(TensorId t) {
@@ -227,11 +230,10 @@ void DetailsPanel::showTensor(TensorId t) {
     menu->addAction(tr("Name"), this, [name] { copyText(name); });
     menu->addAction(tr("Python that loads it"), this,
                     [this, t, path] { copyText(pythonSnippet(path, session_.catalog(), t)); });
-    menu->addAction(tr("Command that shows it"), this, [path, name] {
-        copyText(shellLine({"shardscope", "show", path, name}));
-    });
-    menu->addAction(tr("Command that extracts it"), this, [path, name] {
-        copyText(shellLine({"shardscope", "extract", path, name, QStringLiteral("tensor.npy")}));
+    menu->addAction(tr("Command that shows it"), this,
+                    [this, name] { copyText(session_.command("show", {name})); });
+    menu->addAction(tr("Command that extracts it"), this, [this, name] {
+        copyText(session_.command("extract", {name, "tensor.npy"}));
     });
 }
 
@@ -267,11 +269,33 @@ void DetailsPanel::showModule(const QString& name) {
         line(tr("Tensors"), numberText(tree->tensorCount(node)));
         line(tr("Bytes"), sizeText(tree->bytes(node)));
     }
-    const QString path = session_.path();
     copy_->menu()->addAction(tr("Name"), this, [name] { copyText(name); });
-    copy_->menu()->addAction(tr("Command that lists it"), this, [path, name] {
-        copyText(shellLine({"shardscope", "ls", path, name + ".*"}));
-    });
+    copy_->menu()->addAction(tr("Command that lists it"), this,
+                             [this, name] { copyText(session_.command("ls", {name + ".*"})); });
+}
+
+void DetailsPanel::showObject(ObjectId o) {
+    const Catalog& catalog = session_.catalog();
+    const ObjectInfo& object = catalog.objects()[o];
+    const QString name = toQString(object.name);
+    QString breakable = name;
+    title_->setText(breakable.replace('.', QStringLiteral(".\u200b")));
+    line(tr("Kind"), tr("object"));
+    if (object.value) {
+        line(tr("Type"), toQString(valueKindName(object.value)));
+        line(tr("Value"), toQString(valueRepr(object.value, kMostOfValue)));
+    }
+    if (object.rank != kNone) line(tr("Rank"), QString::number(object.rank));
+    copy_->menu()->addAction(tr("Name"), this, [name] { copyText(name); });
+    if (object.file != kNone) {
+        const QString range = QStringLiteral("%1–%2").arg(object.offset).arg(object.offset + object.length);
+        line(tr("File"), toQString(catalog.files()[object.file].path));
+        if (object.length) line(tr("Bytes in file"), range);
+        const QString full = filePath(session_.path(), catalog.files()[object.file].path);
+        copy_->menu()->addAction(tr("File path"), this, [full] { copyText(full); });
+    }
+    copy_->menu()->addAction(tr("Command that lists objects"), this,
+                             [this] { copyText(session_.command("ls", {"--objects"})); });
 }
 
 void DetailsPanel::showFile(FileId f) {

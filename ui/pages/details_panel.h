@@ -31,6 +31,7 @@ class DetailsPanel : public QWidget {
     void showTensor(TensorId tensor);
     void showChunk(ChunkId chunk);
     void showModule(const QString& name);
+    void showObject(ObjectId object);
     void showFile(FileId file);
     void showRanks(const std::vector<uint32_t>& ranks);
     void showCheckpoint();

@@ -67,6 +67,8 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     run_->setAccessibleName(tr("Validate"));
     cancel_ = new QPushButton(tr("Cancel"), this);
     cancel_->setAccessibleName(tr("Cancel the validation"));
+    goOn_ = new QPushButton(tr("Go on"), this);
+    goOn_->setAccessibleName(tr("Go on reading values where it was stopped"));
     progress_ = new QProgressBar(this);
     progress_->setAccessibleName(tr("Progress of the validation"));
     progress_->setMaximumWidth(180);
@@ -96,6 +98,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     bar->addWidget(levelLabel);
     bar->addWidget(level_);
     bar->addWidget(run_);
+    bar->addWidget(goOn_);
     bar->addWidget(cancel_);
     bar->addWidget(progress_);
     bar->addWidget(progressText_);
@@ -160,9 +163,13 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     connect(model_, &QAbstractItemModel::modelReset, this, &FindingsPanel::update);
     connect(run_, &QPushButton::clicked, this, &FindingsPanel::validate);
     connect(cancel_, &QPushButton::clicked, &session_, &Session::cancel);
+    connect(goOn_, &QPushButton::clicked, &session_, &Session::goOn);
     connect(level_, &QComboBox::currentIndexChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::reportChanged, this, &FindingsPanel::update);
-    connect(&session_, &Session::stateChanged, this, &FindingsPanel::update);
+    connect(&session_, &Session::stateChanged, this, [this] {
+        if (!session_.dataElsewhere().isEmpty()) setLevel(ValidateLevel::metadata);
+        update();
+    });
     connect(&session_, &Session::factsChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::progressed, this, [this] {
         if (session_.validating()) update();
@@ -214,14 +221,19 @@ void FindingsPanel::chooseExpected() {
 void FindingsPanel::update() {
     const bool open = session_.checkpoint() != nullptr;
     const bool busy = session_.validating();
-    run_->setEnabled(open && !busy);
+    const auto level = static_cast<ValidateLevel>(level_->currentData().toInt());
+    const bool reachable = level == ValidateLevel::metadata || session_.dataElsewhere().isEmpty();
+    run_->setEnabled(open && !busy && reachable);
     run_->setVisible(!busy);
+    goOn_->setVisible(session_.canGoOn());
+    cancel_->setText(level == ValidateLevel::values && busy ? tr("Stop") : tr("Cancel"));
     level_->setEnabled(!busy);
     cancel_->setVisible(busy);
     progress_->setVisible(busy);
     progressText_->setVisible(busy);
     cost_->setVisible(!busy);
-    cost_->setText(costText(static_cast<ValidateLevel>(level_->currentData().toInt())));
+    cost_->setText(reachable ? costText(level)
+                             : tr("needs the data; this is %1").arg(session_.dataElsewhere()));
     if (busy) {
         const TaskStatus status = session_.validationStatus();
         progress_->setRange(0, status.total ? 1000 : 0);
@@ -238,7 +250,9 @@ void FindingsPanel::update() {
     verdict_->setVisible(session_.report() && !busy);
     if (session_.report()) {
         const Verdict verdict = verdictWithout(*session_.report(), suppressions_.of(session_.path()));
-        QString text = verdictText(verdict);
+        const bool sofar = session_.report()->stopped;
+        QString text = sofar && verdict == Verdict::safe ? tr("Nothing found so far") : verdictText(verdict);
+        if (sofar) text += tr(" (%1)").arg(session_.depth());
         if (model_->suppressed()) text += tr(" (%1 accepted)").arg(model_->suppressed());
         verdict_->setText(text);
         QStringList notChecked;

@@ -48,6 +48,7 @@ class FindingsPanel : public QWidget {
     QLabel* cost_;
     QPushButton* run_;
     QPushButton* cancel_;
+    QPushButton* goOn_;
     QProgressBar* progress_;
     QLabel* progressText_;
     QLabel* verdict_;

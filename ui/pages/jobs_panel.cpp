@@ -139,6 +139,7 @@ JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_
     split->setSizes({690, 560});
 
     connect(&store_, &JobStore::listChanged, this, &JobsPanel::showList);
+    connect(&store_, &JobStore::failed, this, &JobsPanel::launchFailed);
     connect(&store_, &JobStore::changed, this, [this](const QString& id) {
         if (id == selectedJob()) showJob();
     });
@@ -186,6 +187,7 @@ QWidget* JobsPanel::buildDetails() {
     problem_ = label(tr("What went wrong"));
 
     tabs_ = new QTabWidget(details);
+    tabs_->setAccessibleName(tr("About the job"));
     auto* rates = new QWidget(tabs_);
     auto* ratesLayout = new QVBoxLayout(rates);
     ratesLayout->setContentsMargins(6, 6, 6, 6);
@@ -274,6 +276,15 @@ QLayout* JobsPanel::buildButtons() {
             copyText(shellLine(QStringList{QStringLiteral("shardscope")} + job->arguments));
     });
     return buttons;
+}
+
+// Another attempt of a job could not be launched; a new job is its wizard's business.
+void JobsPanel::launchFailed(const QString& id, const QString& why) {
+    if (!store_.find(id)) return;
+    showBanner(this, BannerKind::error, why);
+    if (id != selectedJob()) return;
+    problem_->setText(why);
+    problem_->show();
 }
 
 void JobsPanel::openMenu(const QPoint& at) {

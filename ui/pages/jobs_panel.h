@@ -43,6 +43,7 @@ class JobsPanel : public QWidget {
     void showOutcome(const Job& job);
     void act(const std::function<Status(const QString&)>& action);
     void openMenu(const QPoint& at);
+    void launchFailed(const QString& id, const QString& why);
 
     JobStore& store_;
     JobTableModel jobs_;

@@ -87,6 +87,7 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     auto* outer = new QVBoxLayout(this);
     outer->setContentsMargins(0, 0, 0, 0);
     scroll_ = new QScrollArea(this);
+    scroll_->setAccessibleName(tr("Overview of the checkpoint"));
     scroll_->setWidgetResizable(true);
     scroll_->setFrameShape(QFrame::NoFrame);
     scroll_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
@@ -231,6 +232,7 @@ void OverviewPage::makeMesh() {
 void OverviewPage::makeLadder() {
     ladderPanel_ = new Panel(tr("Layers and where they lie"), content_);
     auto* scroll = new QScrollArea(ladderPanel_);
+    scroll->setAccessibleName(tr("Layers"));
     scroll->setWidgetResizable(true);
     scroll->setFrameShape(QFrame::NoFrame);
     scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);

@@ -110,6 +110,7 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
     connect(map_, &PlacementMap::activated, this, &PlacementPage::openCell);
     connect(map_, &PlacementMap::columnPicked, this, &PlacementPage::pickColumn);
     connect(map_, &PlacementMap::menuRequested, this, &PlacementPage::showMenu);
+    connect(map_, &PlacementMap::pinRequested, this, &PlacementPage::togglePin);
     connect(map_, &PlacementMap::regionChanged, this, [this](const QRect& cells) {
         if (!cells.isEmpty() && !asTable_->isChecked())
             asTable_->setChecked(true);
@@ -121,6 +122,7 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
         if (built_ != session_.checkpoint()) {
             buildTicket_.drop();
             showMatrix(nullptr);
+            pinned_.clear();
             fillAxisOrders();
             invalidate();
         }
@@ -361,6 +363,7 @@ void PlacementPage::build() {
         options.axes.push_back(axis.toInt());
     options.foldRows = foldRows_->isChecked();
     options.foldColumns = foldColumns_->isChecked();
+    options.pinned = pinned_;
     using Answer = std::shared_ptr<const PlacementMatrix>;
     buildTicket_ = session_.tasks().run<Answer>(
         tr("Working out the placement"),
@@ -495,6 +498,19 @@ void PlacementPage::describeCell() {
                                           : QStringLiteral("<qt>%1</qt>").arg(text.toHtmlEscaped()));
 }
 
+// Whichever tensor of the row was pinned, the row goes.
+void PlacementPage::togglePin(uint32_t row) {
+    if (!map_->matrix()) return;
+    const PlacementMatrix& matrix = *map_->matrix();
+    if (row < matrix.pinnedCount()) {
+        for (const TensorId t : matrix.members(row))
+            std::erase(pinned_, t);
+    } else {
+        pinned_.push_back(matrix.row(row).tensor);
+    }
+    invalidate();
+}
+
 // ------------------------------------------------------------------ table twin
 
 void PlacementPage::showTable(bool on) {
@@ -555,6 +571,9 @@ void PlacementPage::showMenu(const QPoint& position) {
         const QString name = QString::fromUtf8(catalog.name(tensor).data(),
                                                static_cast<qsizetype>(catalog.name(tensor).size()));
         menu->addAction(tr("Open the tensor"), this, [this, cell] { openCell(cell.row, cell.column); });
+        menu->addAction(
+            cell.row < map_->matrix()->pinnedCount() ? tr("Unpin the row") : tr("Pin the row to the top"),
+            this, [this, cell] { togglePin(cell.row); });
         menu->addSeparator();
         menu->addAction(tr("Copy tensor name"), this, [name] { copyText(name); });
         menu->addAction(tr("Copy what the cell says"), this,

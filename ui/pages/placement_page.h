@@ -55,6 +55,7 @@ class PlacementPage : public QWidget {
     void showMenu(const QPoint& position);
     void describeCell();
     void fillLegend();
+    void togglePin(uint32_t row);
 
     Session& session_;
     PlacementMap* map_;
@@ -77,7 +78,8 @@ class PlacementPage : public QWidget {
     ChunkTableModel* chunks_;
     QTimer later_;
     Ticket buildTicket_, tableTicket_;
-    CheckpointPtr built_;  // whose matrix is shown or being built
+    CheckpointPtr built_;           // whose matrix is shown or being built
+    std::vector<TensorId> pinned_;  // of built_
     bool outdated_ = true;
     bool applying_ = false;  // what changes the selection is this page
 };

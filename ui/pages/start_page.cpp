@@ -75,7 +75,7 @@ QString lookedForAndFound(const QString& directory, QStringList* files) {
             continue;
         }
         ++suffixes[entry.suffix().isEmpty() ? QString() : '.' + entry.suffix()];
-        if (files && QStringList{"pt", "pth", "bin", "safetensors", "ckpt"}.contains(entry.suffix()))
+        if (files && QStringList{"pt", "pth", "bin", "safetensors", "ckpt", "ssidx"}.contains(entry.suffix()))
             files->append(entry.fileName());
     }
     QStringList found;
@@ -156,13 +156,13 @@ QWidget* StartPage::makeStart() {
     recentList_->setContextMenuPolicy(Qt::CustomContextMenu);
     recentTitle_->setBuddy(recentList_);
     connect(recentList_, &QListWidget::itemActivated, this,
-            [this](QListWidgetItem* item) { emit openRequested(item->data(Qt::UserRole).toString()); });
+            [this](QListWidgetItem* item) { emit openRecentRequested(item->data(Qt::UserRole).toString()); });
     connect(recentList_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
         QListWidgetItem* item = recentList_->itemAt(at);
         if (!item) return;
         const QString path = item->data(Qt::UserRole).toString();
         QMenu menu;
-        menu.addAction(tr("Open"), this, [this, path] { emit openRequested(path); });
+        menu.addAction(tr("Open"), this, [this, path] { emit openRecentRequested(path); });
         menu.addAction(tr("Copy path"), this, [path] { copyText(path); });
         menu.addAction(tr("Remove from the list"), this, [this, path] { recents_.remove(path); });
         menu.exec(recentList_->viewport()->mapToGlobal(at));
@@ -218,9 +218,11 @@ QWidget* StartPage::makeFailed() {
     });
     auto* other = new QPushButton(tr("Open another…"), page);
     connect(other, &QPushButton::clicked, this, &StartPage::openDirectoryRequested);
+    auto* options = new QPushButton(tr("Open with options…"), page);
+    connect(options, &QPushButton::clicked, this, &StartPage::openWithOptionsRequested);
     auto* back = new QPushButton(tr("Back to the start"), page);
     connect(back, &QPushButton::clicked, &session_, &Session::close);
-    for (QPushButton* button : {again, copy, other, back})
+    for (QPushButton* button : {again, copy, options, other, back})
         buttons->addWidget(button);
     buttons->addStretch(1);
     choices_ = new QVBoxLayout;
@@ -241,6 +243,7 @@ void StartPage::fillRecents() {
     for (const Recent& recent : recents_.list()) {
         QStringList facts;
         if (!recent.format.isEmpty()) facts += recent.format;
+        if (!recent.options.empty()) facts += shellLine(recent.options.words());
         facts += verdictWord(recent.verdict);
         facts += QLocale().toString(recent.time, QLocale::ShortFormat);
         auto* item =

@@ -29,6 +29,8 @@ class StartPage : public QWidget {
     void openFileRequested();
     void openSampleRequested();
     void openRequested(const QString& path);
+    void openRecentRequested(const QString& path);
+    void openWithOptionsRequested();
 
   private:
     QWidget* makeStart();

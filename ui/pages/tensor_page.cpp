@@ -55,6 +55,7 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     upperColumn->setSpacing(4);
     upperColumn->addWidget(makeControls());
     sliderArea_ = new QScrollArea(upper);
+    sliderArea_->setAccessibleName(tr("Indices of the other dimensions"));
     sliderArea_->setWidgetResizable(true);
     sliderArea_->setFrameShape(QFrame::NoFrame);
     upperColumn->addWidget(sliderArea_);
@@ -72,6 +73,7 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     tabs_->addTab(makeTable(), tr("Chunks"));
     values_ = new ValuesPane(session, tabs_);
     auto* valuesArea = new QScrollArea(tabs_);
+    valuesArea->setAccessibleName(tr("Values of the tensor"));
     valuesArea->setWidget(values_);
     valuesArea->setWidgetResizable(true);
     valuesArea->setFrameShape(QFrame::NoFrame);
@@ -185,6 +187,7 @@ QWidget* TensorPage::makeControls() {
     const auto add = [&](const QString& text, QWidget* widget, const QString& name, const QString& tip) {
         auto* label = new QLabel(text, bar);
         label->setBuddy(widget);
+        label->setContentsMargins(0, 0, 2, 0);  // slanted letters reach beyond their width
         widget->setAccessibleName(name);
         widget->setToolTip(tip);
         row->addWidget(label);

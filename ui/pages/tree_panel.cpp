@@ -101,13 +101,17 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
             [this](const QModelIndex& now) {
                 if (following_ || !now.isValid()) return;
                 const TensorId t = model_->tensor(now);
-                if (t != kNone)
+                if (const ObjectId o = model_->object(now); o != kNone)
+                    session_.selection().selectObject(o);
+                else if (t != kNone)
                     session_.selection().selectTensor(t);
                 else
                     session_.selection().selectModule(model_->fullName(now));
             });
     connect(view_, &QTreeView::activated, this, [this](const QModelIndex& index) {
         if (model_->tensor(index) != kNone) session_.selection().setPage(Page::tensor);
+        if (model_->object(index) != kNone || model_->holdsObjects(index))
+            session_.selection().setPage(Page::objects);
     });
     connect(view_, &QWidget::customContextMenuRequested, this, &TreePanel::showMenu);
     connect(model_, &QAbstractItemModel::modelAboutToBeReset, this, &TreePanel::rememberExpanded);
@@ -129,13 +133,19 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
 void TreePanel::rememberExpanded() {
     if (!shown_ || session_.checkpoint() != shown_) {
         expanded_.clear();
+        objectsOpen_ = false;
         return;
     }
     QStringList expanded;
+    objectsOpen_ = false;
     const std::function<void(const QModelIndex&)> walk = [&](const QModelIndex& parent) {
         for (int row = 0; row < model_->rowCount(parent) && expanded.size() < kMostRemembered; ++row) {
             const QModelIndex index = model_->index(row, 0, parent);
             if (!view_->isExpanded(index)) continue;
+            if (model_->holdsObjects(index)) {
+                objectsOpen_ = true;
+                continue;
+            }
             expanded += model_->fullName(index);
             walk(index);
         }
@@ -152,6 +162,9 @@ void TreePanel::restoreExpanded() {
         view_->expandAll();
         return;
     }
+    if (const QModelIndex last = model_->index(model_->rowCount() - 1, 0);
+        objectsOpen_ && model_->holdsObjects(last))
+        view_->setExpanded(last, true);
     if (expanded_.isEmpty()) {
         openUntilItBranches();
         return;
@@ -166,7 +179,8 @@ void TreePanel::restoreExpanded() {
 void TreePanel::openUntilItBranches() {
     QModelIndex parent;
     for (int depth = 0; depth < 6; ++depth) {
-        const int rows = model_->rowCount(parent);
+        int rows = model_->rowCount(parent);
+        if (rows > 0 && model_->holdsObjects(model_->index(rows - 1, 0, parent))) --rows;
         if (rows == 0 || rows > 3) return;
         QModelIndex next;
         for (int row = 0; row < rows; ++row) {
@@ -182,14 +196,19 @@ void TreePanel::openUntilItBranches() {
 
 void TreePanel::showCount() {
     const size_t all = session_.checkpoint() ? session_.catalog().tensorCount() : 0;
-    const bool none = session_.checkpoint() && session_.filtered() && session_.visible().empty();
+    const bool none =
+        session_.checkpoint() && session_.filtered() && session_.visible().empty() && model_->rowCount() == 0;
+    const QModelIndex last = model_->index(model_->rowCount() - 1, 0);
+    const auto objects = static_cast<uint64_t>(model_->holdsObjects(last) ? model_->rowCount(last) : 0);
     stack_->setCurrentIndex(none ? 1 : 0);
     none_->setText(
         tr("0 of %1 tensors match “%2”.").arg(numberText(all), session_.selection().current().filter));
     if (!session_.filterError().isEmpty())
         count_->setText(session_.filterError());
     else if (session_.filtered())
-        count_->setText(tr("%1 of %2 tensors").arg(numberText(session_.visible().size()), numberText(all)));
+        count_->setText(
+            tr("%1 of %2 tensors").arg(numberText(session_.visible().size()), numberText(all)) +
+            (objects ? tr(", %1").arg(countedText(objects, tr("1 object"), tr("%1 objects"))) : QString()));
     count_->setVisible(!session_.filterError().isEmpty() || session_.filtered());
 }
 
@@ -199,12 +218,13 @@ void TreePanel::showSelection() {
     if (filter_->text() != now.filter) filter_->setText(now.filter);
     const QModelIndex wanted = now.tensor != kNone     ? model_->indexOf(now.tensor)
                                : !now.module.isEmpty() ? model_->indexOfModule(now.module)
+                               : now.object != kNone   ? model_->indexOfObject(now.object)
                                                        : QModelIndex();
     if (wanted.isValid() && (view_->currentIndex().row() != wanted.row() ||
                              view_->currentIndex().internalId() != wanted.internalId())) {
         view_->setCurrentIndex(wanted);
         view_->scrollTo(wanted);
-    } else if (!wanted.isValid()) {
+    } else if (!wanted.isValid() && !model_->holdsObjects(view_->currentIndex())) {
         view_->setCurrentIndex({});
     }
     following_ = false;
@@ -221,20 +241,25 @@ void TreePanel::showMenu(const QPoint& at) {
                 session_.selection().selectTensor(t);
                 session_.selection().setPage(Page::tensor);
             });
+        } else if (model_->object(index) != kNone || model_->holdsObjects(index)) {
+            menu.addAction(tr("Show the value"), this, [this, o = model_->object(index)] {
+                if (o != kNone) session_.selection().selectObject(o);
+                session_.selection().setPage(Page::objects);
+            });
         } else {
             menu.addAction(tr("Show only this module"), this,
                            [this, name] { session_.selection().setFilter("name:" + name + ".*"); });
         }
-        menu.addAction(tr("Show in the placement map"), this,
-                       [this] { session_.selection().setPage(Page::placement); });
+        if (model_->object(index) == kNone && !model_->holdsObjects(index))
+            menu.addAction(tr("Show in the placement map"), this,
+                           [this] { session_.selection().setPage(Page::placement); });
         menu.addSeparator();
-        menu.addAction(tr("Copy name"), this, [name] { copyText(name); });
+        if (!name.isEmpty()) menu.addAction(tr("Copy name"), this, [name] { copyText(name); });
         if (t != kNone) {
             menu.addAction(tr("Copy Python that loads it"), this,
                            [this, t] { copyText(pythonSnippet(session_.path(), session_.catalog(), t)); });
-            menu.addAction(tr("Copy command that shows it"), this, [this, name] {
-                copyText(shellLine({"shardscope", "show", session_.path(), name}));
-            });
+            menu.addAction(tr("Copy command that shows it"), this,
+                           [this, name] { copyText(session_.command("show", {name})); });
         }
         menu.addSeparator();
     }

@@ -37,6 +37,7 @@ class TreePanel : public QWidget {
     QStackedWidget* stack_;
     QLabel* none_;
     QStringList expanded_;
+    bool objectsOpen_ = false;
     CheckpointPtr shown_;
     bool following_ = false;
 };

@@ -124,6 +124,11 @@ void ValuesPane::showCost() {
         cost_->clear();
         return;
     }
+    if (const QString elsewhere = session_.dataElsewhere(); !elsewhere.isEmpty()) {
+        read_->setEnabled(false);
+        cost_->setText(tr("The values are not here: this is %1.").arg(elsewhere));
+        return;
+    }
     cost_->setText(tr("Nothing has been read yet. Reads %1 from the files twice.")
                        .arg(sizeText(session_.catalog().bytes(tensor_))));
 }

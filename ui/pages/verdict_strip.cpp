@@ -211,7 +211,11 @@ void VerdictStrip::showReport() {
     }
     switch (verdictWithout(report, suppressed)) {
         case Verdict::safe:
-            say(Tone::good, tr("Safe to resume: %1").arg(found), details);
+            // What was read in part says nothing about the rest.
+            if (report.stopped)
+                say(Tone::unknown, tr("Not all values were read: %1 so far").arg(found), details);
+            else
+                say(Tone::good, tr("Safe to resume: %1").arg(found), details);
             break;
         case Verdict::care:
             say(Tone::care, tr("Resume with care: %1").arg(found), details);

@@ -50,6 +50,7 @@ NamesStep::NamesStep(WizardState& state)
     auto* split = new QSplitter(Qt::Vertical, this);
     split->setChildrenCollapsible(false);
     auto* tabs = new QTabWidget(split);
+    tabs->setAccessibleName(tr("Rules of names and types"));
     auto* what = new QWidget(tabs);
     auto* whatLayout = new QVBoxLayout(what);
     auto* lists = new QHBoxLayout;

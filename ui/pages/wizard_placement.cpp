@@ -163,6 +163,7 @@ void PlacementStep::buildMesh(QVBoxLayout* into) {
     for (RuleTable* table : {shard_, stage_})
         table->layout()->setContentsMargins(6, 6, 6, 6);
     auto* tabs = new QTabWidget(meshPart_);
+    tabs->setAccessibleName(tr("Rules of the placement"));
     tabs->addTab(shard_, tr("Shard rules (first match wins)"));
     tabs->addTab(stage_, tr("Pipeline stages"));
     into->addWidget(tabs, 1);

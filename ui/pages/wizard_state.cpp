@@ -31,11 +31,13 @@ void lookAtDestination(const std::string& destination, Outlook& outlook) {
 
 WizardState::WizardState(Session& session, QObject* parent) : QObject(parent), session_(session) {
     spec_.source = session.path();
+    spec_.options = session.options();
     timer_.setSingleShot(true);
     timer_.setInterval(kSettleMilliseconds);
     connect(&timer_, &QTimer::timeout, this, &WizardState::look);
     connect(&session_, &Session::stateChanged, this, [this] {
         spec_.source = session_.path();
+        spec_.options = session_.options();
         schedule();
     });
     schedule();
@@ -47,6 +49,7 @@ WizardState::~WizardState() {
 
 void WizardState::setSpec(ConversionSpec spec) {
     spec.source = session_.path();
+    spec.options = session_.options();
     spec_ = std::move(spec);
     emit specReplaced();
     schedule();
@@ -146,6 +149,9 @@ QString WizardState::proposedDestination() const {
 
 QString WizardState::obstacle() const {
     if (!session_.checkpoint()) return tr("No checkpoint is open.");
+    if (const QString elsewhere = session_.dataElsewhere(); !elsewhere.isEmpty())
+        return tr("The data is not here: this is %1. Copy the command and run it where the checkpoint lies.")
+            .arg(elsewhere);
     if (spec_.destination.isEmpty()) return tr("Say on the page Target where the result goes.");
     if (working() || !outlook_) return tr("The plan is being worked out.");
     if (outlook_->error) {

@@ -113,8 +113,33 @@ double PlacementMap::columnLeft(int column) const {
     return gridRect().left() - horizontalScrollBar()->value() + column * cellWidth_;
 }
 
+int PlacementMap::pinnedRows() const {
+    if (!matrix_ || matrix_->pinnedCount() == 0) return 0;
+    // What scrolls keeps at least half of the room.
+    return static_cast<int>(
+        std::min<double>(matrix_->pinnedCount(), std::floor(gridRect().height() / 2.0 / cellHeight_)));
+}
+
+QRect PlacementMap::pinnedRect() const {
+    const QRect grid = gridRect();
+    return {grid.left(), grid.top(), grid.width(), static_cast<int>(std::ceil(pinnedRows() * cellHeight_))};
+}
+
 double PlacementMap::rowTop(int row) const {
-    return gridRect().top() - verticalScrollBar()->value() + row * cellHeight_;
+    const int scrolled = row < pinnedRows() ? 0 : verticalScrollBar()->value();
+    return gridRect().top() - scrolled + row * cellHeight_;
+}
+
+double PlacementMap::rowAt(double y) const {
+    const double inGrid = y - gridRect().top();
+    return (inGrid < pinnedRows() * cellHeight_ ? inGrid : inGrid + verticalScrollBar()->value()) /
+           cellHeight_;
+}
+
+PlacementMap::Span PlacementMap::visibleRowsBelowPins() const {
+    Span rows = visibleRows();
+    rows.begin = std::max(rows.begin, pinnedRows());
+    return rows;
 }
 
 PlacementMap::Span PlacementMap::visibleRows() const {
@@ -146,7 +171,7 @@ PlacementMap::Cell PlacementMap::cellAt(const QPointF& position) const {
     const QRectF grid = gridRect();
     const bool gap = matrix_->hasGaps() && position.x() > grid.right();
     if (position.y() < grid.top() || position.x() < grid.left()) return {};
-    const double row = (position.y() - rowTop(0)) / cellHeight_;
+    const double row = rowAt(position.y());
     const double column = (position.x() - columnLeft(0)) / cellWidth_;
     if (row < 0 || row >= matrix_->rowCount()) return {};
     if (gap) return {static_cast<uint32_t>(row), matrix_->columnCount()};
@@ -159,7 +184,7 @@ PlacementMap::Cell PlacementMap::cellNear(const QPointF& position) const {
     const auto nearest = [](double at, uint32_t count) {
         return static_cast<uint32_t>(std::clamp(at, 0.0, static_cast<double>(count) - 1));
     };
-    return {nearest((position.y() - rowTop(0)) / cellHeight_, matrix_->rowCount()),
+    return {nearest(rowAt(position.y()), matrix_->rowCount()),
             nearest((position.x() - columnLeft(0)) / cellWidth_, matrix_->columnCount())};
 }
 
@@ -233,7 +258,7 @@ void PlacementMap::zoomBy(double steps, const QPointF& anchor) {
     const double tall = std::log(kLargestHeight / fitHeight()), wide = std::log(kLargestWidth / fitWidth());
     const double to = std::clamp(zoom() + steps * std::log(kStep) / std::max(tall, wide), 0.0, 1.0);
     const double column = (anchor.x() - columnLeft(0)) / cellWidth_,
-                 row = (anchor.y() - rowTop(0)) / cellHeight_;
+                 row = (anchor.y() - gridRect().top() + verticalScrollBar()->value()) / cellHeight_;
     fitted_ = to == 0;
     setCellSize(fitWidth() * std::exp(wide * to), fitHeight() * std::exp(tall * to));
     const QRect grid = gridRect();
@@ -305,8 +330,10 @@ void PlacementMap::reveal(Cell cell) {
     const QRectF grid = gridRect();
     const QRectF at = cellRect(cell);
     // A cell out of view comes to the middle: what is around it matters as well.
-    if (at.top() < grid.top() || at.bottom() > grid.bottom() + 1) {
-        const double step = at.top() < grid.top() ? at.top() - grid.top() : at.bottom() - grid.bottom();
+    const double top = grid.top() + pinnedRows() * cellHeight_;
+    const bool pinned = static_cast<int>(cell.row) < pinnedRows();
+    if (!pinned && (at.top() < top || at.bottom() > grid.bottom() + 1)) {
+        const double step = at.top() < top ? at.top() - top : at.bottom() - grid.bottom();
         const bool far = std::abs(step) > 2 * cellHeight_;
         verticalScrollBar()->setValue(
             verticalScrollBar()->value() +

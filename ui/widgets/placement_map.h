@@ -3,6 +3,8 @@
 // holds, with hatches and glyphs for what is wrong. A column at the right edge, always in view, shows rows
 // with elements that no rank holds.
 //
+// Pinned rows stay at the top however far one scrolls.
+//
 // Mouse: wheel zooms at the cursor (Shift: scrolls sideways, Ctrl: up and down), middle button or Space and
 // drag pans, drag marks a region, click takes a cell, double click opens it. Keys: see keyPressEvent().
 #pragma once
@@ -73,6 +75,7 @@ class PlacementMap : public QAbstractScrollArea {
     void activated(uint32_t row, uint32_t column);         // Enter or double click
     void regionChanged(const QRect& cells);                // by the user; empty = cleared
     void columnPicked(uint32_t column, bool addToOthers);  // click on a header
+    void pinRequested(uint32_t row);                       // or unpinned
     void menuRequested(const QPoint& globalPosition);      // for the current cell
 
   protected:
@@ -88,7 +91,7 @@ class PlacementMap : public QAbstractScrollArea {
     void contextMenuEvent(QContextMenuEvent* event) override;
     // Arrows move, with Shift they mark a region, with Ctrl they scroll; Home, End, with Ctrl first and last
     // row; PgUp, PgDown; Enter opens; N, Shift+N next and previous finding; + - F zoom; R takes the
-    // rank, Shift+R adds it to others; Escape unmarks; Menu.
+    // rank, Shift+R adds it to others; P pins the row or lets it go; Escape unmarks; Menu.
     void keyPressEvent(QKeyEvent* event) override;
     void keyReleaseEvent(QKeyEvent* event) override;
     void focusInEvent(QFocusEvent* event) override;
@@ -109,6 +112,11 @@ class PlacementMap : public QAbstractScrollArea {
     Span visibleRows() const;
     Span visibleColumns() const;
     double rowTop(int row) const;
+    // Pinned rows that fit, and their part of the grid, which does not scroll.
+    int pinnedRows() const;
+    QRect pinnedRect() const;
+    double rowAt(double y) const;  // a row's number with a fraction; may be outside
+    Span visibleRowsBelowPins() const;
     double columnLeft(int column) const;
     Cell cellNear(const QPointF& position) const;  // the nearest one
     void measureLabels();
@@ -124,12 +132,15 @@ class PlacementMap : public QAbstractScrollArea {
     const RowDetail& detail(uint32_t row);
     const QPixmap& tileOf(Health health, const QSize& size);
     void paintRaster(QPainter& painter);
-    void paintTiles(QPainter& painter);
+    void paintPinned(QPainter& painter);
+    void paintTiles(QPainter& painter, Span rows);
     void paintTile(QPainter& painter, const QRectF& rect, const RowDetail& row, const MatrixCell& cell);
     void paintTicks(QPainter& painter, const QRectF& rect, const RowDetail& row);
     void paintMarks(QPainter& painter);
     void paintGapColumn(QPainter& painter);
     void paintLabels(QPainter& painter);
+    void paintLabels(QPainter& painter, Span rows, const QRect& clip);
+    void paintGapRows(QPainter& painter, Span rows);
     void paintHeader(QPainter& painter);
     void paintRankRow(QPainter& painter, const QRectF& line);
 

@@ -32,7 +32,7 @@ QString PlacementMap::tooltipAt(const QPoint& position) const {
             text += tr(", a file of it is missing");
         return text;
     }
-    const int row = static_cast<int>((position.y() - rowTop(0)) / cellHeight_);
+    const int row = static_cast<int>(rowAt(position.y()));
     if (position.y() >= grid.top() && row >= 0 && row < static_cast<int>(matrix_->rowCount())) {
         const MatrixRow& of = matrix_->row(static_cast<uint32_t>(row));
         QString text = matrix_->rowLabel(static_cast<uint32_t>(row));
@@ -250,6 +250,12 @@ void PlacementMap::keyPressEvent(QKeyEvent* event) {
         case Qt::Key_R:
             if (!control && current_.valid() && current_.column < matrix_->columnCount()) {
                 emit columnPicked(current_.column, shift);
+                return;
+            }
+            break;
+        case Qt::Key_P:
+            if (!control && current_.valid()) {
+                emit pinRequested(current_.row);
                 return;
             }
             break;

@@ -97,15 +97,18 @@ void PlacementMap::paintEvent(QPaintEvent*) {
         painter.save();
         painter.setClipRect(gridRect());
         if (showsTiles())
-            paintTiles(painter);
+            paintTiles(painter, visibleRowsBelowPins());
         else
             paintRaster(painter);
+        if (pinnedRows() > 0) paintPinned(painter);
         paintMarks(painter);
         painter.restore();
         paintGapColumn(painter);
         paintLabels(painter);
         paintHeader(painter);
         const QRect grid = gridRect();
+        if (pinnedRows() > 0)
+            painter.fillRect(QRect(0, pinnedRect().bottom(), viewport()->width(), 2), accentColor());
         painter.setPen(gridColor());
         painter.drawLine(grid.left() - 1, 0, grid.left() - 1, viewport()->height());
         painter.drawLine(0, grid.top() - 1, viewport()->width(), grid.top() - 1);
@@ -156,8 +159,40 @@ void PlacementMap::paintRaster(QPainter& painter) {
     }
 }
 
-void PlacementMap::paintTiles(QPainter& painter) {
-    const Span rows = visibleRows(), columns = visibleColumns();
+// Over what scrolls below it.
+void PlacementMap::paintPinned(QPainter& painter) {
+    const QRect band = pinnedRect();
+    painter.save();
+    painter.setClipRect(band, Qt::IntersectClip);
+    painter.fillRect(band, surfaceColor());
+    if (showsTiles()) {
+        paintTiles(painter, {0, pinnedRows()});
+    } else {
+        const double ratio = viewport()->devicePixelRatioF();
+        const QSize size = (QSizeF(band.size()) * ratio).toSize();
+        if (!size.isEmpty()) {
+            std::vector<uint8_t> pixels(static_cast<size_t>(size.width()) *
+                                        static_cast<size_t>(size.height()));
+            matrix_->pyramid().sample(horizontalScrollBar()->value() / cellWidth_, 1 / (cellWidth_ * ratio),
+                                      size.width(), 0, 1 / (cellHeight_ * ratio), size.height(),
+                                      pixels.data());
+            QImage image(size, QImage::Format_RGB32);
+            const std::vector<QRgb>& colors = placementColors();
+            for (int y = 0; y < size.height(); ++y) {
+                auto* line = reinterpret_cast<QRgb*>(image.scanLine(y));
+                for (int x = 0; x < size.width(); ++x)
+                    line[x] = colors[pixels[static_cast<size_t>(y) * static_cast<size_t>(size.width()) +
+                                            static_cast<size_t>(x)]];
+            }
+            image.setDevicePixelRatio(ratio);
+            painter.drawImage(band.topLeft(), image);
+        }
+    }
+    painter.restore();
+}
+
+void PlacementMap::paintTiles(QPainter& painter, Span rows) {
+    const Span columns = visibleColumns();
     for (int r = rows.begin; r < rows.end; ++r) {
         const RowDetail& row = detail(static_cast<uint32_t>(r));
         auto cell = std::lower_bound(row.cells.begin(), row.cells.end(), static_cast<uint32_t>(columns.begin),
@@ -267,6 +302,9 @@ void PlacementMap::paintMarks(QPainter& painter) {
     }
     if (current_.valid() && current_.column < matrix_->columnCount()) {
         QRectF at = cellRect(current_);
+        // One that scrolled under the pinned rows is not drawn over them.
+        if (static_cast<int>(current_.row) >= pinnedRows())
+            painter.setClipRect(grid.adjusted(0, pinnedRect().height(), 0, 0), Qt::IntersectClip);
         painter.setPen(QPen(faded(accentColor(), 130), 1));
         painter.drawLine(QPointF(grid.left(), at.center().y()), QPointF(grid.right(), at.center().y()));
         painter.drawLine(QPointF(at.center().x(), grid.top()), QPointF(at.center().x(), grid.bottom()));
@@ -289,15 +327,12 @@ void PlacementMap::paintGapColumn(QPainter& painter) {
     painter.save();
     painter.setClipRect(column);
     painter.fillRect(column, panelColor());
-    const Span rows = visibleRows();
     if (cellHeight_ >= 3) {
-        for (int r = rows.begin; r < rows.end; ++r) {
-            if (matrix_->row(static_cast<uint32_t>(r)).health != Health::gap) continue;
-            const double top = std::floor(rowTop(r));
-            paintHealth(
-                painter,
-                QRectF(column.left() + 4, top + 1, column.width() - 8, std::floor(rowTop(r + 1)) - top - 2),
-                Health::gap);
+        paintGapRows(painter, visibleRowsBelowPins());
+        if (pinnedRows() > 0) {
+            painter.fillRect(QRect(column.left(), column.top(), column.width(), pinnedRect().height()),
+                             panelColor());
+            paintGapRows(painter, {0, pinnedRows()});
         }
     } else {
         std::vector<uint8_t> marks(static_cast<size_t>(column.height()));
@@ -330,12 +365,31 @@ void PlacementMap::paintGapColumn(QPainter& painter) {
     painter.drawLine(column.left(), 0, column.left(), viewport()->height());
 }
 
+void PlacementMap::paintGapRows(QPainter& painter, Span rows) {
+    const QRect grid = gridRect();
+    for (int r = rows.begin; r < rows.end; ++r) {
+        if (matrix_->row(static_cast<uint32_t>(r)).health != Health::gap) continue;
+        const double top = std::floor(rowTop(r));
+        paintHealth(
+            painter,
+            QRectF(grid.right() + 5, top + 1, gapWidth() - 8, std::floor(top + cellHeight_) - top - 2),
+            Health::gap);
+    }
+}
+
 void PlacementMap::paintLabels(QPainter& painter) {
     const QRect grid = gridRect();
+    const int pins = pinnedRect().height();
+    paintLabels(painter, visibleRowsBelowPins(),
+                {0, grid.top() + pins, grid.left() - 1, grid.height() - pins});
+    if (pins > 0) paintLabels(painter, {0, pinnedRows()}, {0, grid.top(), grid.left() - 1, pins});
+}
+
+void PlacementMap::paintLabels(QPainter& painter, Span rows, const QRect& clip) {
+    const QRect grid = gridRect();
     painter.save();
-    painter.setClipRect(0, grid.top(), grid.left() - 1, grid.height());
+    painter.setClipRect(clip);
     const QFontMetrics metrics = fontMetrics();
-    const Span rows = visibleRows();
     const double line = metrics.height() + 1;
     // With less than a line for each row, every n-th row is named, with a tick at its place.
     const int every = std::max(1, static_cast<int>(std::ceil(line / cellHeight_)));
@@ -347,9 +401,9 @@ void PlacementMap::paintLabels(QPainter& painter) {
         const double center = rowTop(r) + cellHeight_ / 2;
         // A name that the header would cut moves down as long as it stays beside its row.
         const double top =
-            std::max(center - line / 2, std::min<double>(grid.top(), rowTop(r) + cellHeight_ - line / 2));
+            std::max(center - line / 2, std::min<double>(clip.top(), rowTop(r) + cellHeight_ - line / 2));
         const QRectF box(6, top, grid.left() - 14, line);
-        if (rowTop(r) + cellHeight_ <= grid.top() || top < freeFrom) continue;
+        if (r < rows.begin || rowTop(r) + cellHeight_ <= clip.top() || top < freeFrom) continue;
         freeFrom = top + line - 2;
         const bool here = current_.valid() && current_.row == index;
         if (here) painter.fillRect(QRectF(0, box.top(), grid.left(), line), faded(accentColor(), 40));
@@ -367,8 +421,9 @@ void PlacementMap::paintLabels(QPainter& painter) {
             right -= metrics.horizontalAdvance(badge) + 6;
         }
         painter.setPen(all ? palette().color(QPalette::Text) : faintTextColor());
-        const QString name =
-            shortened(matrix_->rowLabel(index), metrics, static_cast<int>(right - box.left()));
+        const QString name = shortened(
+            (index < matrix_->pinnedCount() ? QStringLiteral("⚑ ") : QString()) + matrix_->rowLabel(index),
+            metrics, static_cast<int>(right - box.left()));
         painter.drawText(QRectF(box.left(), box.top(), right - box.left(), line),
                          Qt::AlignLeft | Qt::AlignVCenter, name);
         if (!all) painter.drawLine(QPointF(grid.left() - 6, center), QPointF(grid.left() - 2, center));

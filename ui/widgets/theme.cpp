@@ -3,7 +3,8 @@
 #include <QApplication>
 #include <QFont>
 #include <QPainter>
-#include <QStyleFactory>
+#include <QProxyStyle>
+#include <QStyleOption>
 #include <QToolTip>
 #include <algorithm>
 #include <array>
@@ -69,6 +70,33 @@ QPalette darkPalette() {
     return p;
 }
 
+// Fusion draws the edges of check boxes and radio buttons darker than the window, which a dark window
+// swallows.
+class ThemeStyle final : public QProxyStyle {
+  public:
+    ThemeStyle() : QProxyStyle(QStringLiteral("Fusion")) {}
+
+    void drawPrimitive(PrimitiveElement element, const QStyleOption* option, QPainter* painter,
+                       const QWidget* widget) const override {
+        QProxyStyle::drawPrimitive(element, option, painter, widget);
+        const bool radio = element == PE_IndicatorRadioButton;
+        if (!dark || (element != PE_IndicatorCheckBox && element != PE_IndicatorItemViewItemCheck && !radio))
+            return;
+        QColor edge = faintTextColor();
+        if (!(option->state & State_Enabled)) edge.setAlpha(110);
+        painter->save();
+        painter->setRenderHint(QPainter::Antialiasing, radio);
+        painter->setPen(QPen(edge, 1));
+        painter->setBrush(Qt::NoBrush);
+        const QRectF box = QRectF(option->rect).adjusted(0.5, 0.5, -0.5, -0.5);
+        if (radio)
+            painter->drawEllipse(box.adjusted(0.5, 0.5, -0.5, -0.5));
+        else
+            painter->drawRect(box);
+        painter->restore();
+    }
+};
+
 }  // namespace
 
 void applyTheme(ThemeChoice choice) {
@@ -77,7 +105,10 @@ void applyTheme(ThemeChoice choice) {
         dark = systemPalette.color(QPalette::Window).lightness() < 128;
     else
         dark = choice == ThemeChoice::dark;
-    QApplication::setStyle(QStyleFactory::create(QStringLiteral("Fusion")));
+    // As long as it is the application's, widgets have taken it over.
+    static bool styled = false;
+    if (!styled) QApplication::setStyle(new ThemeStyle);
+    styled = true;
     const QPalette palette = dark ? darkPalette() : lightPalette();
     QApplication::setPalette(palette);
     QToolTip::setPalette(palette);

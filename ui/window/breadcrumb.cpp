@@ -22,7 +22,8 @@ Breadcrumb::Breadcrumb(Session& session, QWidget* parent) : QWidget(parent), ses
     connect(&session_, &Session::stateChanged, this, &Breadcrumb::rebuild);
     connect(&session_.selection(), &Selection::changed, this,
             [this](const Selected& now, const Selected& before) {
-                if (now.tensor != before.tensor || now.module != before.module) rebuild();
+                if (now.tensor != before.tensor || now.module != before.module || now.object != before.object)
+                    rebuild();
             });
     rebuild();
 }
@@ -62,6 +63,11 @@ void Breadcrumb::rebuild() {
         const Selected& now = session_.selection().current();
         const QString name =
             now.tensor != kNone ? toQString(session_.catalog().name(now.tensor)) : now.module;
+        if (now.object != kNone) {
+            const QString object = toQString(session_.catalog().objects()[now.object].name);
+            step(tr("objects"), tr("Objects"), [this] { session_.selection().setPage(Page::objects); });
+            step(object, object, [this] { session_.selection().setPage(Page::objects); });
+        }
         const QStringList parts = name.isEmpty() ? QStringList() : name.split('.');
         qsizetype begin = 0;
         if (parts.size() > kMostSteps) {

@@ -7,6 +7,7 @@
 #include <QListWidget>
 #include <QVBoxLayout>
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "ui/models/texts.h"
@@ -73,13 +74,14 @@ Locator::Locator(Session& session, std::function<QList<QAction*>()> actions, QWi
     layout->setContentsMargins(8, 8, 8, 8);
     line_ = new QLineEdit(this);
     line_->setAccessibleName(tr("What to find"));
-    line_->setPlaceholderText(tr("Find a tensor, rank, file or action"));
+    line_->setPlaceholderText(tr("Find a tensor, module, object, rank, file or action"));
     list_ = new QListWidget(this);
     list_->setAccessibleName(tr("What was found"));
     list_->setFocusPolicy(Qt::NoFocus);
     list_->setTextElideMode(Qt::ElideMiddle);
     list_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-    hint_ = new QLabel(tr("t tensors · r ranks · f files · > actions · Enter goes there"), this);
+    hint_ = new QLabel(
+        tr("t tensors · m modules · o objects · r ranks · f files · > actions · Enter goes there"), this);
     QPalette faint = hint_->palette();
     faint.setColor(QPalette::WindowText, faintTextColor());
     hint_->setPalette(faint);
@@ -109,17 +111,15 @@ void Locator::open(const QString& prefix) {
 void Locator::search() {
     ticket_.drop();
     QString text = line_->text();
-    bool tensors = true, ranks = true, files = true, actions = true;
+    QString kinds = QStringLiteral("tmorf>");
     if (text.startsWith('>')) {
-        tensors = ranks = files = false;
+        kinds = text.left(1);
         text.remove(0, 1);
-    } else if (text.size() >= 2 && text[1] == ' ' && QStringLiteral("trf").contains(text[0])) {
-        tensors = text[0] == 't';
-        ranks = text[0] == 'r';
-        files = text[0] == 'f';
-        actions = false;
+    } else if (text.size() >= 2 && text[1] == ' ' && QStringLiteral("tmorf").contains(text[0])) {
+        kinds = text.left(1);
         text.remove(0, 2);
     }
+    const bool actions = kinds.contains('>');
     std::string pattern = text.toLower().toStdString();
     pattern.erase(std::remove(pattern.begin(), pattern.end(), ' '), pattern.end());
 
@@ -132,11 +132,11 @@ void Locator::search() {
             const int score = fuzzyScore(pattern, name.toStdString());
             if (score < 0 || !action->isEnabled()) continue;
             direct.push_back({Hit::Kind::action, static_cast<uint32_t>(shownActions_.size()),
-                              score + (tensors && pattern.empty() ? 0 : -50), name});
+                              score + (kinds.size() > 1 && pattern.empty() ? 0 : -50), name});
             shownActions_ += action;
         }
     }
-    if (!session_.checkpoint() || !(tensors || ranks || files)) {
+    if (!session_.checkpoint() || kinds == QStringLiteral(">")) {
         std::stable_sort(direct.begin(), direct.end(),
                          [](const Hit& a, const Hit& b) { return a.score > b.score; });
         show(direct);
@@ -144,8 +144,8 @@ void Locator::search() {
     }
     ticket_ = session_.tasks().run<std::vector<Hit>>(
         tr("Looking for names"),
-        [checkpoint = session_.checkpoint(), facts = session_.facts(), pattern, direct, tensors, ranks,
-         files](const TaskContext& context) -> Result<std::vector<Hit>> {
+        [checkpoint = session_.checkpoint(), facts = session_.facts(), tree = session_.visibleTree(), pattern,
+         direct, kinds](const TaskContext& context) -> Result<std::vector<Hit>> {
             const Catalog& catalog = checkpoint->catalog();
             std::vector<Hit> hits = direct;
             const auto better = [](const Hit& a, const Hit& b) { return a.score > b.score; };
@@ -154,7 +154,7 @@ void Locator::search() {
                 std::nth_element(hits.begin(), hits.begin() + kMostHits, hits.end(), better);
                 hits.resize(kMostHits);
             };
-            if (tensors && !pattern.empty()) {
+            if (kinds.contains('t') && !pattern.empty()) {
                 for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
                     if (t % 8192 == 0) SHARDSCOPE_TRY(context.stop.poll());
                     const int score = fuzzyScore(pattern, catalog.name(t));
@@ -163,7 +163,25 @@ void Locator::search() {
                     if (hits.size() > 20 * kMostHits) trim();
                 }
             }
-            if (files && !pattern.empty()) {
+            if (kinds.contains('m') && tree && !pattern.empty()) {
+                for (ModuleTree::Node n = 1; n < tree->size(); ++n) {
+                    if (n % 8192 == 0) SHARDSCOPE_TRY(context.stop.poll());
+                    if (tree->tensor(n) != kNone) continue;
+                    const int score = fuzzyScore(pattern, tree->fullName(n));
+                    if (score >= 0)
+                        hits.push_back({Hit::Kind::module, n, score, toQString(tree->fullName(n))});
+                    if (hits.size() > 20 * kMostHits) trim();
+                }
+            }
+            if (kinds.contains('o') && !pattern.empty()) {
+                for (ObjectId o = 0; o < catalog.objects().size(); ++o) {
+                    const int score = fuzzyScore(pattern, catalog.objects()[o].name);
+                    if (score < 0) continue;
+                    hits.push_back({Hit::Kind::object, o, score, toQString(catalog.objects()[o].name)});
+                    if (hits.size() > 20 * kMostHits) trim();
+                }
+            }
+            if (kinds.contains('f') && !pattern.empty()) {
                 for (FileId f = 0; f < catalog.files().size(); ++f) {
                     const int score = fuzzyScore(pattern, catalog.files()[f].path);
                     if (score >= 0)
@@ -171,7 +189,7 @@ void Locator::search() {
                 }
                 trim();
             }
-            if (ranks && facts && !pattern.empty()) {
+            if (kinds.contains('r') && facts && !pattern.empty()) {
                 for (uint32_t r = 0; r < facts->ranks.size(); ++r) {
                     std::string name = "rank " + std::to_string(r);
                     const std::string place = rankLabel(facts->mesh, r);
@@ -194,11 +212,13 @@ void Locator::show(const std::vector<Hit>& hits) {
     if (hits_.size() > kMostHits) hits_.resize(kMostHits);
     list_->clear();
     for (const Hit& hit : hits_) {
-        const char* kind = hit.kind == Hit::Kind::tensor ? QT_TR_NOOP("tensor")
-                           : hit.kind == Hit::Kind::rank ? QT_TR_NOOP("rank")
-                           : hit.kind == Hit::Kind::file ? QT_TR_NOOP("file")
-                                                         : QT_TR_NOOP("action");
+        static constexpr std::array kinds{QT_TR_NOOP("tensor"), QT_TR_NOOP("module"), QT_TR_NOOP("object"),
+                                          QT_TR_NOOP("rank"),   QT_TR_NOOP("file"),   QT_TR_NOOP("action")};
+        const char* kind = kinds[static_cast<size_t>(hit.kind)];
         QString text = hit.text;
+        // Modules, objects and the like are told apart by a word, not by their colour alone.
+        if (hit.kind != Hit::Kind::tensor && hit.kind != Hit::Kind::action)
+            text += QStringLiteral("    (%1)").arg(tr(kind));
         if (hit.kind == Hit::Kind::action) {
             const QAction* action = shownActions_.value(static_cast<qsizetype>(hit.id));
             if (action && !action->shortcut().isEmpty())
@@ -214,8 +234,10 @@ void Locator::show(const std::vector<Hit>& hits) {
         }());
     }
     if (list_->count() > 0) list_->setCurrentRow(0);
-    hint_->setText(list_->count() > 0 ? tr("t tensors · r ranks · f files · > actions · Enter goes there")
-                                      : tr("Nothing fits. t tensors · r ranks · f files · > actions"));
+    hint_->setText(
+        list_->count() > 0
+            ? tr("t tensors · m modules · o objects · r ranks · f files · > actions · Enter goes there")
+            : tr("Nothing fits. t tensors · m modules · o objects · r ranks · f files · > actions"));
 }
 
 void Locator::run(int row) {
@@ -224,8 +246,14 @@ void Locator::run(int row) {
     hide();
     Selection& selection = session_.selection();
     switch (hit.kind) {
-        case Hit::Kind::tensor:
         case Hit::Kind::module:
+            selection.selectModule(hit.text);
+            break;
+        case Hit::Kind::object:
+            selection.selectObject(hit.id);
+            selection.setPage(Page::objects);
+            break;
+        case Hit::Kind::tensor:
             selection.selectTensor(hit.id);
             if (selection.current().page != Page::placement) selection.setPage(Page::tensor);
             break;

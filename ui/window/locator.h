@@ -1,5 +1,6 @@
-// One box for tensors, ranks, files and actions (Ctrl+K). A prefix narrows it: "t " tensors, "r " ranks, "f "
-// files, ">" actions. Letters need not be neighbours: "l3w1" finds layers.3.mlp.w1.
+// One box for tensors, modules, objects, ranks, files and actions (Ctrl+K). A prefix narrows it: "t "
+// tensors, "m " modules, "o " objects, "r " ranks, "f " files, ">" actions. Letters need not be neighbours:
+// "l3w1" finds layers.3.mlp.w1.
 #pragma once
 
 #include <QFrame>
@@ -37,7 +38,7 @@ class Locator : public QFrame {
 
   private:
     struct Hit {
-        enum class Kind { tensor, module, rank, file, action } kind = Kind::tensor;
+        enum class Kind { tensor, module, object, rank, file, action } kind = Kind::tensor;
         uint32_t id = 0;
         int score = 0;
         QString text;

@@ -33,6 +33,7 @@
 #include "ui/pages/findings_panel.h"
 #include "ui/pages/jobs_panel.h"
 #include "ui/pages/log_panel.h"
+#include "ui/pages/objects_page.h"
 #include "ui/pages/overview_page.h"
 #include "ui/pages/placement_page.h"
 #include "ui/pages/start_page.h"
@@ -43,6 +44,7 @@
 #include "ui/widgets/theme.h"
 #include "ui/window/breadcrumb.h"
 #include "ui/window/locator.h"
+#include "ui/window/open_dialog.h"
 #include "ui/window/shortcut_sheet.h"
 #include "ui/window/windows.h"
 
@@ -122,6 +124,7 @@ void MainWindow::makePages() {
     tabs_->addTab(new TensorPage(*session_, tabs_), tr("Tensor"));
     tabs_->addTab(new FilesPage(*session_, tabs_), tr("Files"));
     tabs_->addTab(new ComparePage(*session_, tabs_), tr("Compare"));
+    tabs_->addTab(new ObjectsPage(*session_, tabs_), tr("Objects"));
     central_->addWidget(tabs_);
     start_->setMinimumSize(400, 200);
     tabs_->setMinimumSize(400, 200);
@@ -137,7 +140,11 @@ void MainWindow::makePages() {
     connect(start_, &StartPage::openDirectoryRequested, this, &MainWindow::chooseDirectory);
     connect(start_, &StartPage::openFileRequested, this, &MainWindow::chooseFile);
     connect(start_, &StartPage::openSampleRequested, this, &MainWindow::openSample);
-    connect(start_, &StartPage::openRequested, this, &MainWindow::openPath);
+    connect(start_, &StartPage::openRequested, this, [this](const QString& path) { openPath(path); });
+    connect(start_, &StartPage::openWithOptionsRequested, this, &MainWindow::openWithOptions);
+    // As it was opened the last time.
+    connect(start_, &StartPage::openRecentRequested, this,
+            [this](const QString& path) { openPath(path, windows_.recents().optionsOf(path)); });
 }
 
 void MainWindow::makeDocks() {
@@ -186,11 +193,14 @@ void MainWindow::makeActions() {
     QMenu* file = menuBar()->addMenu(tr("&File"));
     add(file, tr("&Open directory…"), {QKeySequence::Open}, [this] { chooseDirectory(); });
     add(file, tr("Open &file…"), {QKeySequence("Ctrl+Shift+O")}, [this] { chooseFile(); });
+    add(file, tr("Open &with options…"), {QKeySequence("Ctrl+Alt+O")}, [this] { openWithOptions(); });
     add(file, tr("Open &sample checkpoint"), {}, [this] { openSample(); });
     recentMenu_ = file->addMenu(tr("Open &recent"));
     file->addSeparator();
     add(
         file, tr("&Reload"), {QKeySequence::Refresh}, [this] { session_->reload(); }, true);
+    add(
+        file, tr("Save &index…"), {QKeySequence("Ctrl+Shift+I")}, [this] { saveIndex(); }, true);
     add(file, tr("&New window"), {QKeySequence::New}, [this] { windows_.newWindow()->show(); });
     file->addSeparator();
     add(file, tr("&Close"), {QKeySequence::Close}, [this] { close(); });
@@ -215,6 +225,7 @@ void MainWindow::makeActions() {
             const Selected& now = session_->selection().current();
             copyText(now.tensor != kNone     ? toQString(session_->catalog().name(now.tensor))
                      : !now.module.isEmpty() ? now.module
+                     : now.object != kNone   ? toQString(session_->catalog().objects()[now.object].name)
                                              : session_->path());
         },
         true);
@@ -224,9 +235,10 @@ void MainWindow::makeActions() {
         edit, tr("Copy &command that shows this"), {},
         [this] {
             const Selected& now = session_->selection().current();
-            copyText(now.tensor != kNone ? shellLine({"shardscope", "show", session_->path(),
-                                                      toQString(session_->catalog().name(now.tensor))})
-                                         : shellLine({"shardscope", "info", session_->path()}));
+            copyText(now.tensor != kNone
+                         ? session_->command("show", {toQString(session_->catalog().name(now.tensor))})
+                     : now.object != kNone ? session_->command("ls", {"--objects"})
+                                           : session_->command("info"));
         },
         true);
 
@@ -350,8 +362,9 @@ void MainWindow::fillRecentMenu() {
     int key = 1;
     for (const Recent& recent : windows_.recents().list()) {
         QString text = toQString(recent.path.toStdString());
-        QAction* action = recentMenu_->addAction(text.replace('&', "&&"), this,
-                                                 [this, path = recent.path] { openPath(path); });
+        QAction* action = recentMenu_->addAction(
+            text.replace('&', "&&"), this,
+            [this, path = recent.path, options = recent.options] { openPath(path, options); });
         if (key <= 9) action->setShortcut(QKeySequence(QStringLiteral("Ctrl+%1").arg(key++)));
     }
     recentMenu_->setEnabled(!recentMenu_->isEmpty());
@@ -429,7 +442,7 @@ void MainWindow::stateChanged() {
             const QString title = session_->checkpoint()->format
                                       ? toQString(session_->checkpoint()->format->info().title)
                                       : toQString(catalog.format());
-            windows_.recents().opened(path, title);
+            windows_.recents().opened(path, title, session_->options());
             log(Severity::info,
                 tr("Opened %1: %2 tensors in %3 chunks, %4.")
                     .arg(path, numberText(catalog.tensorCount()), numberText(catalog.chunkCount()), title));
@@ -441,7 +454,13 @@ void MainWindow::stateChanged() {
                 log(note.severity, toQString(note.message));
             const bool dying = std::any_of(catalog.notes().begin(), catalog.notes().end(),
                                            [](const Note& note) { return note.rule == "file.lock"; });
-            if (missing)
+            if (const QString elsewhere = session_->dataElsewhere(); !elsewhere.isEmpty())
+                banner_->show(BannerKind::info,
+                              tr("This is %1. What the metadata says is shown; values, deeper checks and "
+                                 "conversions need the checkpoint itself.")
+                                  .arg(elsewhere),
+                              {}, QStringLiteral("index"));
+            else if (missing)
                 banner_->show(BannerKind::error,
                               tr("%1. What is there is shown.")
                                   .arg(countedText(missing, tr("1 file that the metadata names is missing"),
@@ -469,7 +488,9 @@ void MainWindow::reportChanged() {
     if (!session_->validating() && session_->report() && session_->checkpoint()) {
         const Verdict verdict =
             verdictWithout(*session_->report(), windows_.suppressions().of(session_->path()));
-        windows_.recents().validated(session_->path(), toQString(verdictName(verdict)));
+        // What was read in part says nothing about the rest.
+        if (!session_->report()->stopped || verdict == Verdict::unsafe)
+            windows_.recents().validated(session_->path(), toQString(verdictName(verdict)));
         log(verdict == Verdict::safe   ? Severity::info
             : verdict == Verdict::care ? Severity::warning
                                        : Severity::error,
@@ -541,8 +562,46 @@ void MainWindow::showDocks(bool show) {
 
 // ------------------------------------------------------------------ opening
 
-void MainWindow::openPath(const QString& path) {
-    windows_.open(path, this);
+void MainWindow::openPath(const QString& path, const SourceOptions& options) {
+    windows_.open(path, this, options);
+}
+
+OpenDialog* MainWindow::openWithOptions() {
+    auto* dialog = new OpenDialog(session_->path(), session_->options(), this);
+    connect(dialog, &OpenDialog::openRequested, this, &MainWindow::openPath);
+    dialog->show();
+    return dialog;
+}
+
+void MainWindow::saveIndex() {
+    auto* dialog = new QFileDialog(this, tr("Save the index of this checkpoint"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setAcceptMode(QFileDialog::AcceptSave);
+    dialog->setDefaultSuffix(QStringLiteral("ssidx"));
+    dialog->setNameFilter(tr("Shardscope index (*.ssidx)"));
+    dialog->selectFile(QFileInfo(session_->path()).fileName() + QStringLiteral(".ssidx"));
+    connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::saveIndexAs);
+    dialog->open();
+}
+
+// Whoever chose a file that is there has been asked by the dialog.
+void MainWindow::saveIndexAs(const QString& file) {
+    if (!session_->checkpoint()) return;
+    indexTicket_ = session_->tasks().run<uint64_t>(
+        tr("Saving the index"),
+        [engine = session_->enginePtr(), checkpoint = session_->checkpoint(), path = file.toStdString()](
+            const TaskContext& context) { return engine->saveIndex(checkpoint, path, true, context); },
+        [this, file](Result<uint64_t> answer) {
+            if (answer.ok()) {
+                const QString text = tr("Saved the index as '%1' (%2).").arg(file, sizeText(*answer));
+                log(Severity::info, text);
+                banner_->show(BannerKind::info, text);
+            } else if (answer.error().code != ErrorCode::cancelled) {
+                log(Severity::error, errorSentence(answer.error()));
+                banner_->show(BannerKind::error,
+                              errorSentence(answer.error()) + ' ' + errorHint(answer.error()));
+            }
+        });
 }
 
 void MainWindow::chooseDirectory() {
@@ -550,7 +609,7 @@ void MainWindow::chooseDirectory() {
     dialog->setAttribute(Qt::WA_DeleteOnClose);
     dialog->setFileMode(QFileDialog::Directory);
     dialog->setOption(QFileDialog::ShowDirsOnly, false);
-    connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::openPath);
+    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) { openPath(path); });
     dialog->open();
 }
 
@@ -559,7 +618,7 @@ void MainWindow::chooseFile() {
     dialog->setAttribute(Qt::WA_DeleteOnClose);
     dialog->setFileMode(QFileDialog::ExistingFile);
     dialog->setFilter(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
-    connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::openPath);
+    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) { openPath(path); });
     dialog->open();
 }
 

@@ -23,6 +23,7 @@ class FindingsPanel;
 class JobsPanel;
 class Locator;
 class LogPanel;
+class OpenDialog;
 class StartPage;
 class TreePanel;
 class Windows;
@@ -46,7 +47,10 @@ class MainWindow : public QMainWindow {
     void chooseDirectory();
     void chooseFile();
     void openSample();
-    void openPath(const QString& path);
+    void openPath(const QString& path, const SourceOptions& options = {});
+    OpenDialog* openWithOptions();  // shows the dialog
+    void saveIndex();               // asks for the file
+    void saveIndexAs(const QString& file);
     ConvertWizard* convert();  // shows the wizard for this checkpoint; null without one
 
     enum class Perspective { inspect, convert, compare };
@@ -99,6 +103,7 @@ class MainWindow : public QMainWindow {
     QProgressBar* taskBar_;
     QToolButton* taskCancel_;
     QByteArray defaultState_, hiddenState_;
+    Ticket indexTicket_;
     bool docksShown_ = true;
 };
 

@@ -24,12 +24,13 @@ MainWindow* Windows::newWindow() {
     return window;
 }
 
-MainWindow* Windows::open(const QString& path, MainWindow* preferred) {
+MainWindow* Windows::open(const QString& path, MainWindow* preferred, const SourceOptions& options) {
     const QString absolute = QFileInfo(path).exists() ? QFileInfo(path).absoluteFilePath() : path;
     for (const auto& window : windows_) {
         if (!window || window->session().path() != absolute ||
             window->session().state() == Session::State::failed)
             continue;
+        if (window->session().options() != options) window->session().open(absolute, options);
         window->show();
         window->raise();
         window->activateWindow();
@@ -40,7 +41,7 @@ MainWindow* Windows::open(const QString& path, MainWindow* preferred) {
                           window->session().state() == Session::State::failed);
     };
     MainWindow* window = empty(preferred) ? preferred : newWindow();
-    window->session().open(absolute);
+    window->session().open(absolute, options);
     window->show();
     return window;
 }

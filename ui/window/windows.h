@@ -23,7 +23,7 @@ class Windows : public QObject {
 
     // Opens in `preferred` when that shows nothing, in the window that shows this path already, else in a new
     // one.
-    MainWindow* open(const QString& path, MainWindow* preferred = nullptr);
+    MainWindow* open(const QString& path, MainWindow* preferred = nullptr, const SourceOptions& options = {});
     MainWindow* newWindow();
 
     std::shared_ptr<EngineService> engine() const { return engine_; }

@@ -75,6 +75,28 @@ bool names(const Finding& finding, const std::string& word) {
 
 }  // namespace
 
+// Asks for a stop at the n-th look for a chunk, counted from 1.
+class StoppingReader final : public Reader {
+  public:
+    StoppingReader(const Reader& inner, uint64_t stopAt) : inner_(inner), stopAt_(stopAt) {}
+    const Catalog& catalog() const override { return inner_.catalog(); }
+    Result<Extent> locate(ChunkId chunk) const override {
+        if (++count == stopAt_) stop.requestStop();
+        return inner_.locate(chunk);
+    }
+    Result<Value> objectValue(ObjectId object) const override { return inner_.objectValue(object); }
+    Result<std::vector<Note>> fileNotes() const override { return inner_.fileNotes(); }
+    Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const override {
+        return inner_.openFile(file);
+    }
+    mutable std::atomic<uint64_t> count{0};
+    mutable StopSource stop;
+
+  private:
+    const Reader& inner_;
+    const uint64_t stopAt_;
+};
+
 class ValidateTest : public QObject {
     Q_OBJECT
 
@@ -86,6 +108,51 @@ class ValidateTest : public QObject {
             for (const GenuineCase& c : genuineCases(family))
                 QTest::newRow(c.name.c_str()) << QString(family) << QString::fromStdString(c.name);
         }
+    }
+
+    void goesOnWhereItWasStopped_data() { genuine_data(); }
+    // However often reading is stopped, what is found in the end is the same.
+    void goesOnWhereItWasStopped() {
+        QFETCH(QString, family);
+        QFETCH(QString, name);
+        const GenuineCase c = genuineCase(family, name);
+        const auto opened = formatOf(c).open(sourceOf(c.openPath()), {});
+        if (!opened.ok()) QSKIP("it cannot be opened");
+        const ValidationReport whole = validated(**opened, ValidateLevel::values);
+        ThreadPool pool(1);
+        MemoryBudget memory(uint64_t{64} << 20);
+        const auto run = [&](const StoppingReader& reader, const std::shared_ptr<ValueScan>& scan,
+                             ValidateLevel level) {
+            Resources resources;
+            resources.pool = &pool;
+            resources.memory = &memory;
+            resources.stop = reader.stop;
+            ValidateOptions options;
+            options.level = level;
+            options.scan = scan;
+            return validateCheckpoint(reader, options, resources);
+        };
+        const StoppingReader counting(**opened, 0);
+        QVERIFY(run(counting, nullptr, ValidateLevel::files).ok());
+        const auto scan = std::make_shared<ValueScan>();
+        uint64_t before = 0;
+        for (int attempt = 0; attempt < 10'000; ++attempt) {
+            // A few chunks each time; both threads may be in the middle of one.
+            const bool left = scan->chunks() == 0 || scan->chunksRead() < scan->chunks();
+            const StoppingReader reader(**opened, left ? counting.count + 2 + static_cast<uint64_t>(attempt) : 0);
+            const auto report = run(reader, scan, ValidateLevel::values);
+            QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+            if (!report->stopped) {
+                QCOMPARE(text(*report), text(whole));
+                QCOMPARE(report->notChecked, whole.notChecked);
+                return;
+            }
+            QVERIFY(!report->notChecked.empty());
+            QVERIFY(scan->chunksRead() >= before);
+            QVERIFY(scan->chunksRead() <= scan->chunks());
+            before = scan->chunksRead();
+        }
+        QFAIL("it never came to its end");
     }
 
     // Nothing is wrong with an undamaged checkpoint, and each damaged one has its fault named.

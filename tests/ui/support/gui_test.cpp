@@ -28,7 +28,8 @@ void prepareGuiTest(int&, char**) {
     QFile::setPermissions(home().path() + "/xdg_runtime_dir",
                           QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
     if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) qputenv("QT_QPA_PLATFORM", "offscreen");
-    qputenv("QT_SCALE_FACTOR", "1");
+    // packaging/screenshots --scale 2 looks at what a display of many pixels shows.
+    qputenv("QT_SCALE_FACTOR", qEnvironmentVariable("SHARDSCOPE_SCALE", QStringLiteral("1")).toLatin1());
     QCoreApplication::setOrganizationName(QStringLiteral("shardscope"));
     QCoreApplication::setApplicationName(QStringLiteral("shardscope"));
 }
@@ -76,6 +77,11 @@ QImage shoot(QWidget& widget, const QString& name) {
         image.save(directory + '/' + name + ".png");
     }
     return image;
+}
+
+QImage picture(QWidget& widget, const QString& name) {
+    QTest::qWait(20);
+    return shoot(widget, name);
 }
 
 }  // namespace shardscope::ui

@@ -25,8 +25,20 @@ QString genuineCheckpoint(const QString& id);  // "dcp/<case>", as in tests/data
 // A copy of a checkpoint that may be damaged, in a temporary directory that lives as long as the program.
 QString copyCheckpoint(const QString& path);
 
+// A page as large as a window's middle, shown.
+template <class Page>
+std::unique_ptr<Page> pageOf(Session& session, QSize size = {1280, 720}) {
+    auto page = std::make_unique<Page>(session);
+    page->resize(size);
+    page->show();
+    [&] { QVERIFY(QTest::qWaitForWindowExposed(page.get())); }();
+    return page;
+}
+
 // Grabs a widget; with SHARDSCOPE_SCREENSHOTS=DIR in the environment the picture is kept there as NAME.png.
 QImage shoot(QWidget& widget, const QString& name);
+// The same once all layouts and palettes have settled.
+QImage picture(QWidget& widget, const QString& name);
 
 }  // namespace shardscope::ui
 

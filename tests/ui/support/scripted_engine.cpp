@@ -23,10 +23,10 @@ class CatalogReader final : public Reader {
 
 }  // namespace
 
-Result<CheckpointPtr> ScriptedEngine::open(const std::string& path, const std::string& format,
+Result<CheckpointPtr> ScriptedEngine::open(const std::string& path, const CheckpointOptions& options,
                                            const TaskContext& context) {
     SHARDSCOPE_TRY(announce("open", context));
-    if (!catalog) return real_->open(path, format, context);
+    if (!catalog) return real_->open(path, options, context);
     auto checkpoint = std::make_shared<Checkpoint>();
     checkpoint->path = path;
     checkpoint->format = findFormat(catalog->format());
@@ -34,11 +34,19 @@ Result<CheckpointPtr> ScriptedEngine::open(const std::string& path, const std::s
     return CheckpointPtr(checkpoint);
 }
 
+Result<uint64_t> ScriptedEngine::saveIndex(const CheckpointPtr& checkpoint, const std::string& file,
+                                           bool overwrite, const TaskContext& context) {
+    SHARDSCOPE_TRY(announce("saveIndex", context));
+    return real_->saveIndex(checkpoint, file, overwrite, context);
+}
+
 Result<ValidationReport> ScriptedEngine::validate(const CheckpointPtr& checkpoint,
                                                   const ValidateOptions& options, const CheckpointPtr& expect,
                                                   const TaskContext& context) {
     SHARDSCOPE_TRY(announce("validate", context));
-    return real_->validate(checkpoint, options, expect, context);
+    SHARDSCOPE_ASSIGN(ValidationReport report, real_->validate(checkpoint, options, expect, context));
+    if (afterValidate) afterValidate(report);
+    return report;
 }
 
 Result<DiffReport> ScriptedEngine::diff(const CheckpointPtr& a, const CheckpointPtr& b,

@@ -16,8 +16,12 @@ class ScriptedEngine : public EngineService {
     // Run before the call of that name ("open", "validate", ...), on its worker thread; an error is the
     // call's answer.
     std::function<Status(const std::string& call, const TaskContext& context)> before;
+    // Changes what a validation found, on its worker thread.
+    std::function<void(ValidationReport& report)> afterValidate;
 
-    Result<CheckpointPtr> open(const std::string& path, const std::string& format,
+    Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
+                               const TaskContext& context) override;
+    Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file, bool overwrite,
                                const TaskContext& context) override;
     Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
                                       const CheckpointPtr& expect, const TaskContext& context) override;

@@ -1,0 +1,70 @@
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "cli/application.h"
+#include "cli/json.h"
+#include "cli/text.h"
+
+namespace shardscope::cli {
+namespace {
+
+struct Options {
+    std::string path, output;
+    bool overwrite = false;
+};
+
+// "step-1000.ssidx" for "/checkpoints/step-1000/", in the current directory.
+std::string defaultName(const std::string& path) {
+    std::error_code error;
+    std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
+    if (error) whole = path;
+    const std::string name = whole.filename().string();
+    return (name.empty() ? "checkpoint" : name) + ".ssidx";
+}
+
+Result<int> index(const Context& context, const Options& options) {
+    SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
+    const std::string file = options.output.empty() ? defaultName(options.path) : options.output;
+    SHARDSCOPE_ASSIGN(const uint64_t bytes, writeIndex(checkpoint, file, options.overwrite, context.stop));
+    const Catalog& catalog = checkpoint.catalog();
+    if (context.json) {
+        printJson(Json{{"schema", "shardscope.index/1"},
+                       {"path", options.path},
+                       {"file", file},
+                       {"bytes", bytes},
+                       {"tensors", catalog.tensorCount()},
+                       {"chunks", catalog.chunkCount()},
+                       {"objects", catalog.objects().size()}});
+        return 0;
+    }
+    fmt::print("{}: {}, {} tensors in {} chunks, {} objects\n", printable(file), bytesText(bytes),
+               countText(catalog.tensorCount()), countText(catalog.chunkCount()),
+               countText(catalog.objects().size()));
+    return 0;
+}
+
+}  // namespace
+
+void addIndex(CLI::App& app, Context& context) {
+    CLI::App* verb = app.add_subcommand(
+        "index", "Write what the metadata says into one small file that opens like the checkpoint, anywhere");
+    verb->footer(
+        "Example:\n  shardscope index /checkpoints/step-1000 -o step-1000.ssidx\n"
+        "  shardscope info step-1000.ssidx\n\n"
+        "An index holds no tensor data: info, ls, show, map, validate --level metadata, diff and plan read "
+        "it.");
+    auto options = std::make_shared<Options>();
+    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+        ->required()
+        ->type_name("PATH");
+    verb->add_option("-o,--output", options->output,
+                     "File to write (default: the checkpoint's name with .ssidx, in the current directory)")
+        ->type_name("FILE");
+    verb->add_flag("--overwrite", options->overwrite, "Replace the file when it is already there");
+    addCommon(*verb, context, false);
+    verb->callback(
+        [&context, options] { context.verb = [&context, options] { return index(context, *options); }; });
+}
+
+}  // namespace shardscope::cli

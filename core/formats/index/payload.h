@@ -1,0 +1,39 @@
+// The unpacked contents of an index file; untrusted input when it is read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/stop.h"
+#include "formats/format.h"
+#include "model/catalog.h"
+
+namespace shardscope {
+
+struct IndexOrigin {
+    std::string host, path;  // of the checkpoint, as whoever made the index saw it
+    int64_t madeAt = 0;      // seconds since 1970, UTC
+};
+
+struct IndexContents {
+    IndexOrigin origin;
+    Catalog catalog;
+    struct StoredValue {
+        std::string pickle;  // empty: the value is not in the index
+        std::string reason;  // why it is not
+    };
+    std::vector<StoredValue> values;  // by ObjectId
+};
+
+// Errors: cancelled.
+Result<std::string> encodeIndexPayload(const Reader& reader, const IndexOrigin& origin,
+                                       const StopToken& stop = {});
+
+// Errors: damaged with the offset in the payload; those of CatalogBuilder; cancelled.
+Result<IndexContents> decodeIndexPayload(std::span<const std::byte> payload, const StopToken& stop = {});
+
+}  // namespace shardscope

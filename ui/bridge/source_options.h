@@ -1,0 +1,29 @@
+// How a checkpoint is opened beyond its path, in the words of the command line, so that commands, jobs and
+// the list of recent checkpoints can repeat it. A new option of opening is one line of the table in
+// source_options.cpp.
+#pragma once
+
+#include <QString>
+#include <QStringList>
+
+#include "engine/engine.h"
+
+namespace shardscope::ui {
+
+struct SourceOptions {
+    QString format;       // --format; empty = found by content
+    QString variant;      // --variant KEY=VALUE: which of several checkpoints, or how it is read
+    QStringList further;  // further options, as words: "--name", "value"
+
+    bool operator==(const SourceOptions&) const = default;
+    bool empty() const { return words().isEmpty(); }
+    // All of it: "--format", "dcp", ...
+    QStringList words() const;
+    // `text` is a piece of a command line; quotes group words.
+    static QStringList split(const QString& text);
+    static SourceOptions fromWords(const QStringList& words);
+    // Errors: usage, naming the word.
+    Result<CheckpointOptions> toEngine() const;
+};
+
+}  // namespace shardscope::ui
