@@ -62,7 +62,7 @@ class DestinationWork final : public TensorWork {
         ChunkShape::Piece piece;
     };
 
-    DestinationWork(ConvertState& state, std::unique_ptr<TensorReader> source, TensorId wanted);
+    DestinationWork(ConvertState& state, std::unique_ptr<ElementReader> source, TensorId wanted);
     std::vector<TargetPiece> piecesIn(int64_t a, int64_t b) const;
     Status writePiece(const TargetPiece& piece, int64_t tileBegin, std::span<const std::byte> tile,
                       AlignedBuffer& buffer, std::vector<uint32_t>& crcs);
@@ -71,8 +71,9 @@ class DestinationWork final : public TensorWork {
     bool reuse(const JournalTile& done);
 
     ConvertState& state_;
-    const std::unique_ptr<TensorReader> source_;
+    const std::unique_ptr<ElementReader> source_;
     const TensorId wanted_;
+    const DimSpan shape_;
     const DType dtype_;
     const TileGrid grid_;
     const bool needsCrc_;

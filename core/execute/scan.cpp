@@ -23,7 +23,7 @@ TileSizes tileSizes(const Resources& resources, uint64_t wanted) {
     return sizes;
 }
 
-TileGrid tileGrid(const TensorReader& source, DType dtype, const TileSizes& sizes) {
+TileGrid tileGrid(const ElementReader& source, DType dtype, const TileSizes& sizes) {
     // Sizes are in bytes of the source's elements or of the result's, whichever are wider.
     const uint64_t bytes = source.goodTileBytes(sizes.preferred, sizes.largest);
     uint64_t cells = std::max<uint64_t>(bytes / kDigestCellBytes, 1);
@@ -57,7 +57,7 @@ class ScanWork final : public TensorWork {
             return makeError(ErrorCode::limit, "no memory for a tile");
         }
         const std::span<std::byte> view = memory.tile.span(source_->goodPhase(a, b), bytes);
-        SHARDSCOPE_TRY(source_->readTile(a, b, view, memory.read));
+        SHARDSCOPE_TRY(source_->readTile(a, b, view, memory.read.span()));
         SHARDSCOPE_TRY(visit_({source_->tensor(), a, b - a, view}));
         if (progress_) progress_->add(bytes);
         return {};

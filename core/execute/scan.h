@@ -14,7 +14,7 @@ struct TileSizes {
 TileSizes tileSizes(const Resources& resources, uint64_t wanted = 0);
 
 // Tiles of a tensor that becomes `dtype`.
-TileGrid tileGrid(const TensorReader& source, DType dtype, const TileSizes& sizes);
+TileGrid tileGrid(const ElementReader& source, DType dtype, const TileSizes& sizes);
 
 inline void addCounts(ValueCounts& to, const ValueCounts& from) {
     to.elements += from.elements;
