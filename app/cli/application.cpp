@@ -59,6 +59,7 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addConvert(*app, context);
     addExtract(*app, context);
     addFormats(*app, context);
+    addRecipes(*app, context);
     addDoctor(*app, context);
     addCompletion(*app, context);
     return app;

@@ -34,6 +34,7 @@ void addDiff(CLI::App& app, Context& context);
 void addConvert(CLI::App& app, Context& context);  // plan, convert, reshard
 void addExtract(CLI::App& app, Context& context);
 void addFormats(CLI::App& app, Context& context);
+void addRecipes(CLI::App& app, Context& context);
 void addDoctor(CLI::App& app, Context& context);
 void addCompletion(CLI::App& app, Context& context);
 

@@ -240,7 +240,15 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     while (p.destination.size() > 1 && p.destination.ends_with('/'))
         p.destination.pop_back();
     ConvertRequest request = settings.request;
-    if (!settings.map.empty()) SHARDSCOPE_TRY(applyRecipe(settings.map, request));
+    if (!settings.map.empty()) {
+        std::error_code error;
+        const bool directory = std::filesystem::is_directory(source.path, error);
+        const std::string beside =
+            directory ? source.path : std::filesystem::absolute(source.path, error).parent_path().string();
+        SHARDSCOPE_TRY(applyRecipe(settings.map, settings.set, beside, request));
+    } else if (!settings.set.empty()) {
+        return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
+    }
 
     p.format = request.format.empty() ? source.format : findFormat(request.format);
     if (!p.format)

@@ -20,7 +20,7 @@ class UsageCliTest : public QObject {
     void everyVerbHelpsWithAnExample_data() {
         QTest::addColumn<QString>("verb");
         for (const char* verb : {"info", "ls", "show", "map", "validate", "digest", "diff", "plan", "convert",
-                                 "reshard", "extract", "formats", "doctor", "completion", "report"}) {
+                                 "reshard", "extract", "formats", "recipes", "doctor", "completion", "report"}) {
             QTest::newRow(verb) << QString(verb);
         }
     }
