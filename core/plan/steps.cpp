@@ -487,6 +487,7 @@ class StepRun {
                 for (const std::string& name : names) {
                     out.push_back(base);
                     out.back().name = name;
+                    out.back().copy = base.copy || out.size() > 1;
                 }
                 for (size_t p = 1; p < found.members.size(); ++p)
                     dropOther(state_.tensors[found.members[p]].name, base.name, names[0]);

@@ -107,7 +107,7 @@ class WishMaker {
         StepState state;
         for (TensorId t = 0; t < source_.tensorCount(); ++t) {
             if (!comesAlong(t)) continue;
-            StepTensor tensor{std::string(source_.name(t)), t, nullptr, {}};
+            StepTensor tensor{std::string(source_.name(t)), t, nullptr, {}, false};
             if (request_.steps.empty()) {
                 SHARDSCOPE_TRY(addTensor(std::move(tensor)));
             } else {
@@ -266,6 +266,12 @@ class WishMaker {
             return {};
         }
         if (info.name != before) wish_.renamed.push_back({std::string(before), info.name});
+
+        if (tensor.copy) {
+            SHARDSCOPE_TRY(addPlaced(info, place(t, info, likeTensor)));
+            wish_.sources.push_back({t, nullptr});
+            return {};
+        }
 
         // A tied name stays tied when the name that carries the storage comes along and both keep one dtype.
         const TensorId first = source_.aliasOf(t) == kNone ? t : source_.aliasOf(t);
