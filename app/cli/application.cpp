@@ -62,6 +62,7 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addJobs(*app, context);
     addAgent(*app, context);
     addFormats(*app, context);
+    addRecipes(*app, context);
     addDoctor(*app, context);
     addCompletion(*app, context);
     return app;

@@ -37,6 +37,7 @@ void addAgent(CLI::App& app, Context& context);
 void addJobs(CLI::App& app, Context& context);
 void addExtract(CLI::App& app, Context& context);
 void addFormats(CLI::App& app, Context& context);
+void addRecipes(CLI::App& app, Context& context);
 void addDoctor(CLI::App& app, Context& context);
 void addCompletion(CLI::App& app, Context& context);
 

@@ -128,6 +128,7 @@ Json planJson(const Plan& plan) {
     json["excluded"] = entries(plan.excluded, "why");
     json["impossible"] = entries(plan.impossible, "why");
     json["changed"] = entries(plan.changed, "why");
+    json["made"] = entries(plan.made, "from");
     json["renamed"] = entries(plan.renamed, "to");
     json["estimate_s"] = plan.estimateSeconds;
     return json;

@@ -319,8 +319,12 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
         ->allow_extra_args(false)
         ->group(what);
     verb->add_option("--map", options->settings.map,
-                     "Recipe with select, drop, rename and cast steps (docs/cli.md)")
-        ->type_name("FILE.json")
+                     "Recipe for names, shapes and dtypes: a file, or one of 'shardscope recipes'")
+        ->type_name("RECIPE")
+        ->group(what);
+    verb->add_option("--set", options->settings.set, "Value of a parameter of the recipe (repeatable)")
+        ->type_name("NAME=VALUE")
+        ->allow_extra_args(false)
         ->group(what);
     verb->add_option("--objects", options->settings.objectsFile,
                      "Keep objects that the target cannot hold in this torch.save file")

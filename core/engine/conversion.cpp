@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "engine/recipe.h"
+#include "execute/view_reader.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 
@@ -48,6 +49,20 @@ Status checkApart(const std::string& source, const std::string& destination) {
     return {};
 }
 
+// Source tensors that the wanted ones are made of, each once, in order.
+std::vector<TensorId> sourceTensors(const Catalog& source, const Wish& wish) {
+    std::vector<bool> used(source.tensorCount(), false);
+    for (const TensorSource& from : wish.sources) {
+        for (const TensorId t : from.tensors())
+            used[t] = true;
+    }
+    std::vector<TensorId> tensors;
+    for (TensorId t = 0; t < used.size(); ++t) {
+        if (used[t]) tensors.push_back(t);
+    }
+    return tensors;
+}
+
 // Files that the job needs and that are not there or too short: found before anything is written.
 Status checkFiles(const Catalog& source, const Wish& wish, const std::string& root) {
     // What a missing file held is not always known (an index names tensors, not their shapes).
@@ -67,23 +82,23 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
             .inFile(root + "/" + file.path)
             .withHint("'shardscope validate' says why");
     }
-    for (const TensorSource& from : wish.sources) {
-        for (ChunkId c = source.firstChunk(from.source); c < source.endChunk(from.source); ++c) {
-            const ChunkInfo chunk = source.chunk(from.source, c);
+    for (const TensorId from : sourceTensors(source, wish)) {
+        for (ChunkId c = source.firstChunk(from); c < source.endChunk(from); ++c) {
+            const ChunkInfo chunk = source.chunk(from, c);
             if (chunk.file == kNone || chunk.elements() == 0) continue;
             const FileInfo& file = source.files()[chunk.file];
             const std::string path = std::filesystem::is_directory(root) ? root + "/" + file.path : root;
             if (file.state == FileInfo::State::missing) {
                 return makeError(ErrorCode::notFound, "the file is missing")
                     .inFile(path)
-                    .ofTensor(source.name(from.source))
+                    .ofTensor(source.name(from))
                     .byRule("file.missing")
                     .withHint("'shardscope validate' lists everything that it held");
             }
             if (file.state == FileInfo::State::wrongKind) {
                 return makeError(ErrorCode::unsafe, "is not a regular file")
                     .inFile(path)
-                    .ofTensor(source.name(from.source))
+                    .ofTensor(source.name(from))
                     .byRule("security.path");
             }
             if (chunk.offset > file.size || chunk.length > file.size - chunk.offset) {
@@ -91,7 +106,7 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
                                            file.size, chunk.offset + chunk.length),
                                chunk.offset)
                     .inFile(path)
-                    .ofTensor(source.name(from.source))
+                    .ofTensor(source.name(from))
                     .byRule("file.truncated")
                     .withHint("'shardscope validate' lists everything that is hurt");
             }
@@ -109,13 +124,17 @@ void findImpossible(const Catalog& source, const Wish& wish, const ConvertReques
             fused.emplace(note.tensor, &note);
     }
     for (TensorId w = 0; w < wish.wanted.tensorCount(); ++w) {
-        const TensorId t = wish.sources[w].source;
-        const std::string name(source.name(t));
-        if (wish.wanted.dtype(w) != source.dtype(t) &&
-            !castSupported(source.dtype(t), wish.wanted.dtype(w))) {
-            impossible.push_back({name, fmt::format("{} cannot be cast to {}", dtypeName(source.dtype(t)),
-                                                    dtypeName(wish.wanted.dtype(w)))});
+        const std::vector<TensorId> from = wish.sources[w].tensors();
+        if (from.empty()) continue;
+        const DType dtype = source.dtype(from.front());
+        if (wish.wanted.dtype(w) != dtype && !castSupported(dtype, wish.wanted.dtype(w))) {
+            impossible.push_back(
+                {std::string(source.name(from.front())),
+                 fmt::format("{} cannot be cast to {}", dtypeName(dtype), dtypeName(wish.wanted.dtype(w)))});
         }
+    }
+    for (const TensorId t : sourceTensors(source, wish)) {
+        const std::string name(source.name(t));
         for (ChunkId c = source.firstChunk(t); c < source.endChunk(t); ++c) {
             const ChunkInfo chunk = source.chunk(t, c);
             if (!boxInside(chunk.offsets, chunk.lengths, source.shape(t))) {
@@ -130,7 +149,7 @@ void findImpossible(const Catalog& source, const Wish& wish, const ConvertReques
                 break;
             }
         }
-        if (const auto it = fused.find(name); it != fused.end())
+        if (const auto it = fused.find(name); it != fused.end() && !wish.putRight.contains(t))
             impossible.push_back({name, it->second->message + " (--variant 'fused-qkv=auto' reads it so)"});
         const CoverageResult coverage = checkCoverage(source, t, 10, 1000);
         if (coverage.gapElements > 0 && request.fillGaps == FillGaps::refuse) {
@@ -169,7 +188,15 @@ Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings,
     plan.targetFormat = p.format->info().name;
     plan.targetVariant = p.writeOptions.variant;
     for (TensorId w = 0; w < wanted.tensorCount(); ++w) {
-        if (wanted.aliasOf(w) == kNone) plan.bytesRead += source.bytes(p.wish->sources[w].source);
+        if (wanted.aliasOf(w) != kNone) continue;
+        const TensorSource& from = p.wish->sources[w];
+        if (!from.view) {
+            plan.bytesRead += source.bytes(from.source);
+        } else if (const std::vector<TensorId> parts = from.tensors(); !parts.empty()) {
+            const ViewReading reading =
+                viewReading(*from.view, dtypeBytes(source.dtype(parts.front())), settings.memory);
+            plan.bytesRead += reading.sourceBytes + reading.scratchBytes;
+        }
     }
     if (p.layout) {
         for (const TargetFile& file : p.layout->files) {
@@ -182,6 +209,7 @@ Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings,
     plan.leftOut = p.wish->leftOut;
     plan.excluded = p.wish->excluded;
     plan.renamed = p.wish->renamed;
+    plan.made = p.wish->made;
     plan.impossible = impossible;
     plan.tensors = wanted.tensorCount();
     plan.chunks = wanted.chunkCount();
@@ -236,7 +264,15 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     while (p.destination.size() > 1 && p.destination.ends_with('/'))
         p.destination.pop_back();
     ConvertRequest request = settings.request;
-    if (!settings.map.empty()) SHARDSCOPE_TRY(applyRecipe(settings.map, request));
+    if (!settings.map.empty()) {
+        std::error_code error;
+        const bool directory = std::filesystem::is_directory(source.path, error);
+        const std::string beside =
+            directory ? source.path : std::filesystem::absolute(source.path, error).parent_path().string();
+        SHARDSCOPE_TRY(applyRecipe(settings.map, settings.set, beside, request));
+    } else if (!settings.set.empty()) {
+        return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
+    }
 
     p.format = request.format.empty() ? source.format : findFormat(request.format);
     if (!p.format)

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "execute/view_reader.h"
+
 namespace shardscope {
 
 LiteralSink ConvertState::literals() {
@@ -13,10 +15,11 @@ LiteralSink ConvertState::literals() {
     };
 }
 
-DestinationWork::DestinationWork(ConvertState& state, std::unique_ptr<TensorReader> source, TensorId wanted)
+DestinationWork::DestinationWork(ConvertState& state, std::unique_ptr<ElementReader> source, TensorId wanted)
     : state_(state),
       source_(std::move(source)),
       wanted_(wanted),
+      shape_(state.wanted().shape(wanted)),
       dtype_(state.wanted().dtype(wanted)),
       grid_(tileGrid(*source_, dtype_, state.tiles)),
       needsCrc_(state.staging && state.job.layout->needsCrc) {
@@ -24,24 +27,44 @@ DestinationWork::DestinationWork(ConvertState& state, std::unique_ptr<TensorRead
     cells_.resize(static_cast<size_t>(grid_.elements == 0 ? 0 : (grid_.elements - 1) / perCell + 1));
 }
 
+Result<std::unique_ptr<ElementReader>> elementReader(SourceContext& context, const TensorSource& source,
+                                                     DType dtype, WorkerMemory& kept) {
+    if (source.view) {
+        SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> view,
+                          ViewReader::prepare(context, *source.view, dtype, kept));
+        return view;
+    }
+    SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> tensor,
+                      TensorReader::prepare(context, source.source, &kept));
+    return tensor;
+}
+
 Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state, SourceContext& context,
                                                              TensorId wanted, WorkerMemory& kept) {
     const Catalog& catalog = state.wanted();
-    const TensorId from = state.job.wish->sources[wanted].source;
+    const TensorSource& from = state.job.wish->sources[wanted];
     const Catalog& have = context.reader.catalog();
-    if (from >= have.tensorCount() || !std::ranges::equal(have.shape(from), catalog.shape(wanted))) {
+    DType dtype = catalog.dtype(wanted);
+    bool fits = from.view && std::ranges::equal(from.view->shape(), catalog.shape(wanted));
+    for (const TensorId source : from.tensors()) {
+        if (source >= have.tensorCount()) {
+            fits = false;
+            break;
+        }
+        if (!from.view) fits = std::ranges::equal(have.shape(source), catalog.shape(wanted));
+        dtype = have.dtype(source);
+    }
+    if (!fits) {
         return makeError(ErrorCode::internal, "the plan gives a tensor another shape than its source has")
             .ofTensor(catalog.name(wanted));
     }
-    if (have.dtype(from) != catalog.dtype(wanted) &&
-        !castSupported(have.dtype(from), catalog.dtype(wanted))) {
-        return makeError(ErrorCode::impossible,
-                         fmt::format("{} cannot be cast to {}", dtypeName(have.dtype(from)),
-                                     dtypeName(catalog.dtype(wanted))))
+    if (dtype != catalog.dtype(wanted) && !castSupported(dtype, catalog.dtype(wanted))) {
+        return makeError(ErrorCode::impossible, fmt::format("{} cannot be cast to {}", dtypeName(dtype),
+                                                            dtypeName(catalog.dtype(wanted))))
             .ofTensor(catalog.name(wanted));
     }
     if (state.resources.progress) state.resources.progress->setTensor(catalog.name(wanted));
-    SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, from, &kept));
+    SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> source, elementReader(context, from, dtype, kept));
     std::unique_ptr<DestinationWork> work(new DestinationWork(state, std::move(source), wanted));
     if (!state.staging) return std::unique_ptr<TensorWork>(std::move(work));
 
@@ -95,7 +118,7 @@ std::vector<DestinationWork::TargetPiece> DestinationWork::piecesIn(int64_t a, i
     const auto [first, last] = index_.touching(a, b);
     for (size_t i = first; i < last; ++i) {
         auto& target = const_cast<Target&>(targets_[i]);
-        const ChunkShape::Piece piece = target.shape.pieceIn(a, b, source_->shape());
+        const ChunkShape::Piece piece = target.shape.pieceIn(a, b, shape_);
         if (!piece.empty()) pieces.push_back({&target, piece});
     }
     return pieces;
@@ -159,7 +182,7 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     const size_t readPhase = source_->goodPhase(a, b);
     const std::span<std::byte> read =
         memory.tile.span(casts ? readPhase : phase.value_or(readPhase), fromBytes);
-    SHARDSCOPE_TRY(source_->readTile(a, b, read, memory.read));
+    SHARDSCOPE_TRY(source_->readTile(a, b, read, memory.read.span()));
     std::span<std::byte> ready = read;
     if (casts) ready = memory.cast.span(phase.value_or(0), bytes);
 
@@ -205,7 +228,7 @@ Status DestinationWork::writePiece(const TargetPiece& p, int64_t tileBegin, std:
         out = tile.subspan(bytesOfElements(dtype_, piece.position - tileBegin), bytes);
     } else {
         const std::span<std::byte> gathered = buffer.span(offset % kIoAlignment, bytes);
-        scatterPiece(p.target->shape, piece, source_->shape(), tileBegin, dtypeBytes(dtype_), tile.data(),
+        scatterPiece(p.target->shape, piece, shape_, tileBegin, dtypeBytes(dtype_), tile.data(),
                      gathered.data());
         out = gathered;
     }

@@ -38,6 +38,10 @@ struct ConvertState {
     LiteralSink literals();
 };
 
+// What a wanted tensor is made of. Errors: those of TensorReader.
+Result<std::unique_ptr<ElementReader>> elementReader(SourceContext& context, const TensorSource& source,
+                                                     DType dtype, WorkerMemory& kept);
+
 class DestinationWork final : public TensorWork {
   public:
     // Checks that the source tensor can become the wanted one.
@@ -65,7 +69,7 @@ class DestinationWork final : public TensorWork {
         ChunkShape::Piece piece;
     };
 
-    DestinationWork(ConvertState& state, std::unique_ptr<TensorReader> source, TensorId wanted);
+    DestinationWork(ConvertState& state, std::unique_ptr<ElementReader> source, TensorId wanted);
     std::vector<TargetPiece> piecesIn(int64_t a, int64_t b) const;
     Status writePiece(const TargetPiece& piece, int64_t tileBegin, std::span<const std::byte> tile,
                       AlignedBuffer& buffer, std::vector<uint32_t>& crcs);
@@ -74,8 +78,9 @@ class DestinationWork final : public TensorWork {
     bool reuse(const JournalTile& done);
 
     ConvertState& state_;
-    const std::unique_ptr<TensorReader> source_;
+    const std::unique_ptr<ElementReader> source_;
     const TensorId wanted_;
+    const DimSpan shape_;
     const DType dtype_;
     const TileGrid grid_;
     const bool needsCrc_;

@@ -70,7 +70,18 @@ Digest128 planFingerprint(const ConvertJob& job) {
         hash.text(wanted.name(t));
         hash.number(static_cast<uint64_t>(wanted.dtype(t)));
         hash.number(wanted.aliasOf(t));
-        hash.number(job.wish->sources[t].source);
+        const TensorSource& source = job.wish->sources[t];
+        hash.number(source.source);
+        if (source.view) {
+            hash.dims(source.view->dims());
+            for (const ViewPiece& piece : source.view->pieces()) {
+                hash.number(piece.source);
+                hash.number(static_cast<uint64_t>(piece.start));
+                hash.dims(piece.box.offsets);
+                hash.dims(piece.box.lengths);
+                hash.dims(piece.strides);
+            }
+        }
         hash.dims(wanted.shape(t));
         for (ChunkId c = wanted.firstChunk(t); c < wanted.endChunk(t); ++c) {
             const ChunkInfo chunk = wanted.chunk(t, c);
@@ -89,10 +100,12 @@ Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job) {
     const Catalog& have = job.source->catalog();
     std::vector<bool> used(have.files().size(), false);
     for (const TensorSource& source : job.wish->sources) {
-        if (source.source >= have.tensorCount()) continue;
-        for (ChunkId c = have.firstChunk(source.source); c < have.endChunk(source.source); ++c) {
-            const FileId file = have.chunk(source.source, c).file;
-            if (file < used.size()) used[file] = true;
+        for (const TensorId t : source.tensors()) {
+            if (t >= have.tensorCount()) continue;
+            for (ChunkId c = have.firstChunk(t); c < have.endChunk(t); ++c) {
+                const FileId file = have.chunk(t, c).file;
+                if (file < used.size()) used[file] = true;
+            }
         }
     }
     std::vector<SourceFile> files;

@@ -70,9 +70,8 @@ bool nextIndex(Dims& index, DimSpan steps) {
 
 }  // namespace
 
-Status restrideToFile(const ReadFile& file, uint64_t offset, DimSpan lengths, DimSpan strides,
-                      size_t elementBytes, uint64_t memory, WriteFile& out, const StopToken& stop,
-                      uint64_t& bytesRead) {
+Status restrideToFile(const StoredElements& read, DimSpan lengths, DimSpan strides, size_t elementBytes,
+                      uint64_t memory, WriteFile& out, const StopToken& stop) {
     const size_t rank = lengths.size();
     const auto size = static_cast<int64_t>(elementBytes);
     // Dimensions that move in the source, fastest first. Expanded ones (stride 0) are only repeated on
@@ -141,13 +140,12 @@ Status restrideToFile(const ReadFile& file, uint64_t offset, DimSpan lengths, Di
             const auto wanted = static_cast<size_t>(((run - 1) * gap + 1) * size);
             std::byte* to = stored.data() + at * size;
             if (gap == 1) {
-                SHARDSCOPE_TRY(file.readBulk(offset + static_cast<uint64_t>(from * size), {to, wanted}));
+                SHARDSCOPE_TRY(read(from, {to, wanted}));
             } else {
                 line.resize(wanted);
-                SHARDSCOPE_TRY(file.readBulk(offset + static_cast<uint64_t>(from * size), line));
+                SHARDSCOPE_TRY(read(from, line));
                 copyRows(to, size, line.data(), gap * size, elementBytes, run);
             }
-            bytesRead += wanted;
             at += run;
         } while (nextIndex(index, steps));
 

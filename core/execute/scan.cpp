@@ -30,7 +30,7 @@ TileGrid tileGrid(int64_t elements, DType from, DType to, uint64_t tileBytes) {
     return {elements, static_cast<int64_t>(cells) * digestCellElements(to)};
 }
 
-TileGrid tileGrid(const TensorReader& source, DType dtype, const TileSizes& sizes) {
+TileGrid tileGrid(const ElementReader& source, DType dtype, const TileSizes& sizes) {
     return tileGrid(source.elements(), source.dtype(), dtype,
                     source.goodTileBytes(sizes.preferred, sizes.largest));
 }
@@ -59,7 +59,7 @@ class ScanWork final : public TensorWork {
             return makeError(ErrorCode::limit, "no memory for a tile");
         }
         const std::span<std::byte> view = memory.tile.span(source_->goodPhase(a, b), bytes);
-        SHARDSCOPE_TRY(source_->readTile(a, b, view, memory.read));
+        SHARDSCOPE_TRY(source_->readTile(a, b, view, memory.read.span()));
         SHARDSCOPE_TRY(visit_({source_->tensor(), a, b - a, view}));
         if (progress_) progress_->add(bytes);
         return {};

@@ -16,7 +16,7 @@ TileSizes tileSizes(const Resources& resources, uint64_t wanted = 0);
 // Tiles of `tileBytes` (source or result, whichever is wider) of a tensor that becomes `to`.
 TileGrid tileGrid(int64_t elements, DType from, DType to, uint64_t tileBytes);
 // Tiles of a tensor that becomes `dtype`.
-TileGrid tileGrid(const TensorReader& source, DType dtype, const TileSizes& sizes);
+TileGrid tileGrid(const ElementReader& source, DType dtype, const TileSizes& sizes);
 
 inline void addCounts(ValueCounts& to, const ValueCounts& from) {
     to.elements += from.elements;

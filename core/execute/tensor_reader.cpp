@@ -124,10 +124,11 @@ Status TensorReader::checkExtent(const Chunk& chunk) const {
 }
 
 Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& context, TensorId tensor,
-                                                            WorkerMemory* kept) {
+                                                            WorkerMemory* kept, Strided strided) {
     const Catalog& catalog = context.reader.catalog();
     std::unique_ptr<TensorReader> source(new TensorReader(context));
     source->tensor_ = tensor;
+    source->strided_ = strided;
     source->dtype_ = catalog.dtype(tensor);
     source->shape_ = catalog.shape(tensor);
     source->elements_ = catalog.elements(tensor);
@@ -249,7 +250,7 @@ Status TensorReader::straighten(Chunk& chunk, uint64_t& heldBytes, WorkerMemory*
     }
     const uint64_t limit = context_.resources.memory->limit();
     const uint64_t bytes = spanBytes(chunk);
-    if (bytes <= limit / 8 && heldBytes + bytes <= limit / 4) {
+    if (strided_ == Strided::held && bytes <= limit / 8 && heldBytes + bytes <= limit / 4) {
         heldBytes += bytes;
         chunk.span = std::make_shared<std::vector<std::byte>>();
         return {};
@@ -276,9 +277,13 @@ Status TensorReader::toScratch(Chunk& chunk, WorkerMemory* kept) {
     const MemoryBudget::Lease spanShare = context_.spans.acquire(share);
     const MemoryBudget::Lease lease = context_.resources.memory->acquire(share);
     uint64_t read = 0;
-    Status status =
-        restrideToFile(*chunk.extent.file, chunk.extent.offset, chunk.shape.lengths, chunk.extent.strides,
-                       dtypeBytes(chunk.stored), share, *scratch, context_.resources.stop, read);
+    const size_t size = dtypeBytes(chunk.stored);
+    const auto stored = [&](int64_t first, std::span<std::byte> bytes) {
+        read += bytes.size();
+        return chunk.extent.file->readBulk(chunk.extent.offset + static_cast<uint64_t>(first) * size, bytes);
+    };
+    Status status = restrideToFile(stored, chunk.shape.lengths, chunk.extent.strides, size, share, *scratch,
+                                   context_.resources.stop);
     context_.bytesRead += read;
     SHARDSCOPE_TRY(std::move(status));
     SHARDSCOPE_ASSIGN(chunk.extent.file, context_.scratchSystem->reopen(scratch));
@@ -369,7 +374,8 @@ Status TensorReader::readChunk(size_t index, int64_t lo, int64_t hi, std::span<s
     return chunk.stored == dtype_ ? readStored(chunk, lo, hi, bytes) : readCast(chunk, lo, hi, bytes);
 }
 
-Status TensorReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile, AlignedBuffer& buffer) const {
+Status TensorReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile,
+                              std::span<std::byte> buffer) const {
     if (gaps_) fillWith(*fillPattern(dtype_, context_.fill), tile);
     const size_t size = dtypeBytes(dtype_);
     const auto [first, last] = index_.touching(a, b);
@@ -388,7 +394,7 @@ Status TensorReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile, A
                 ? 0
                 : (chunk.extent.offset + bytesOfElements(dtype_, piece.lo - chunk.shape.start)) %
                       kIoAlignment;
-        const std::span<std::byte> piecesBytes = buffer.span(phase, bytes);
+        const std::span<std::byte> piecesBytes = buffer.subspan(phase, bytes);
         SHARDSCOPE_TRY(readChunk(i, piece.lo, piece.hi, piecesBytes));
         gatherPiece(chunk.shape, piece, shape_, a, size, piecesBytes.data(), tile.data());
     }

@@ -84,29 +84,52 @@ void gatherPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSpa
 void scatterPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSpan shape, int64_t tileBegin,
                   size_t elementBytes, const std::byte* tile, std::byte* chunkBytes);
 
-class TensorReader {
+// Elements in row-major order, tile by tile: of a tensor of the source (TensorReader), or of one that is put
+// together from several (ViewReader).
+class ElementReader {
   public:
+    virtual ~ElementReader() = default;
+    DType dtype() const { return dtype_; }
+    int64_t elements() const { return elements_; }
+
+    // Bytes that a tile should have so that reads are not tiny, between `preferred` and `largest`.
+    virtual uint64_t goodTileBytes(uint64_t preferred, uint64_t largest) const = 0;
+    // What reading [a, b) takes apart from the tile, in bytes.
+    virtual size_t readBufferBytes(int64_t a, int64_t b) const = 0;
+    // Offset modulo kIoAlignment that suits a direct read of [a, b) into one buffer.
+    virtual size_t goodPhase(int64_t a, int64_t b) const = 0;
+    // Fills `tile` with elements [a, b): row-major, little-endian, true values. `buffer` begins at a multiple
+    // of kIoAlignment and holds readBufferBytes plus kIoAlignment.
+    virtual Status readTile(int64_t a, int64_t b, std::span<std::byte> tile,
+                            std::span<std::byte> buffer) const = 0;
+
+  protected:
+    DType dtype_ = DType::float32;
+    int64_t elements_ = 0;
+};
+
+class TensorReader final : public ElementReader {
+  public:
+    // What becomes of chunks with unusual strides: held in memory where they fit, or always a scratch file
+    // (for a caller that prepares several tensors at once, and so must not wait for memory while it holds
+    // some).
+    enum class Strided : uint8_t { held, scratch };
     // Finds the covering chunks and where their elements lie, and makes chunks with unusual strides readable
     // in order. `kept` is the only lease that the calling thread may hold; it is dropped when others are
     // needed. Errors: damaged (rule coverage.gap), unsupported, and those of locate().
     static Result<std::unique_ptr<TensorReader>> prepare(SourceContext& context, TensorId tensor,
-                                                         WorkerMemory* kept);
+                                                         WorkerMemory* kept,
+                                                         Strided strided = Strided::held);
 
     TensorId tensor() const { return tensor_; }
-    DType dtype() const { return dtype_; }
     DimSpan shape() const { return shape_; }
-    int64_t elements() const { return elements_; }
 
-    // Bytes that a tile should have so that reads are not tiny, between `preferred` and `largest`.
-    uint64_t goodTileBytes(uint64_t preferred, uint64_t largest) const;
-
-    // Largest piece of a chunk in [a, b) that must be read apart from the tile, in bytes.
-    size_t readBufferBytes(int64_t a, int64_t b) const;
-    // Offset modulo kIoAlignment that suits a direct read of [a, b) into one buffer.
-    size_t goodPhase(int64_t a, int64_t b) const;
-    // Fills `tile` with elements [a, b): row-major, little-endian, true values. `buffer` holds
-    // readBufferBytes plus kIoAlignment.
-    Status readTile(int64_t a, int64_t b, std::span<std::byte> tile, AlignedBuffer& buffer) const;
+    uint64_t goodTileBytes(uint64_t preferred, uint64_t largest) const override;
+    // The largest piece of a chunk in [a, b) that is not contiguous in the tile.
+    size_t readBufferBytes(int64_t a, int64_t b) const override;
+    size_t goodPhase(int64_t a, int64_t b) const override;
+    Status readTile(int64_t a, int64_t b, std::span<std::byte> tile,
+                    std::span<std::byte> buffer) const override;
 
     // Elements [lo, hi) of one chunk's order, for small reads.
     size_t chunkCount() const { return chunks_.size(); }
@@ -134,9 +157,8 @@ class TensorReader {
 
     SourceContext& context_;
     TensorId tensor_ = kNone;
-    DType dtype_ = DType::float32;
+    Strided strided_ = Strided::held;
     DimSpan shape_;
-    int64_t elements_ = 0;
     bool gaps_ = false;
     std::vector<Chunk> chunks_;  // by first position
     ChunkIndex index_;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "base/result.h"
 #include "model/catalog.h"
 #include "model/name_pattern.h"
+#include "plan/steps.h"
+#include "plan/view.h"
 
 namespace shardscope {
 
@@ -49,6 +52,7 @@ struct ConvertRequest {
     std::vector<std::string> select;  // GLOB or re:REGEX; empty = all
     std::vector<std::string> exclude;
     bool weightsOnly = false;
+    std::vector<RecipeStep> steps;  // on what is selected, before `rename` and `cast`
     std::vector<RenameRule> rename;
     std::vector<CastRule> cast;
     std::optional<Mesh> mesh;
@@ -76,9 +80,14 @@ struct PlanLeftOut {
     std::string why;
 };
 
-// How one wanted tensor is made from the source.
+// How one wanted tensor is made from the source: as one tensor is, or put together.
 struct TensorSource {
-    TensorId source = kNone;  // in the source catalog; same shape as the wanted one
+    TensorId source = kNone;                 // in the source catalog; same shape as the wanted one
+    std::shared_ptr<const TensorView> view;  // where `source` is kNone: same shape as the wanted one
+    // The source tensors, each once.
+    std::vector<TensorId> tensors() const {
+        return view ? view->sources() : std::vector<TensorId>{source};
+    }
 };
 
 // The wanted state of things, before a format has laid it out: names, dtypes and boxes of the destination.
@@ -89,6 +98,8 @@ struct Wish {
     std::vector<PlanLeftOut> excluded;  // what the user asked to leave behind
     std::vector<PlanLeftOut> impossible;
     std::vector<PlanLeftOut> renamed;  // old name, new name
+    std::vector<PlanLeftOut> made;     // name, and which steps made it of which source tensors
+    std::set<TensorId> putRight;       // source tensors of a known wrong order that a step puts right
 };
 
 struct WishInput {
@@ -101,7 +112,8 @@ struct WishInput {
         cannotHold;  // why the target cannot hold it; empty = it can. May be null
 };
 
-// Errors: usage (malformed patterns, axes that the mesh lacks, names that collide after renaming).
+// Errors: usage (malformed patterns, axes that the mesh lacks, names that collide after renaming, steps that do not fit
+// the source).
 Result<Wish> makeWish(const WishInput& input, const ConvertRequest& request);
 
 struct PlanFile {
@@ -121,6 +133,7 @@ struct Plan {
     std::vector<PlanLeftOut> impossible;
     std::vector<PlanLeftOut> changed;  // carried in another form
     std::vector<PlanLeftOut> renamed;
+    std::vector<PlanLeftOut> made;  // put together by the steps of a recipe
     double estimateSeconds = 0;
     size_t tensors = 0, chunks = 0, objects = 0;
     bool runnable() const { return impossible.empty(); }

@@ -104,8 +104,25 @@ class WishMaker {
         if (request_.weightsOnly) optimizer_ = optimizerPrefixes(source_);
         SHARDSCOPE_TRY(preparePlacement());
 
-        for (TensorId t = 0; t < source_.tensorCount(); ++t)
-            SHARDSCOPE_TRY(addTensor(t));
+        StepState state;
+        for (TensorId t = 0; t < source_.tensorCount(); ++t) {
+            if (!comesAlong(t)) continue;
+            StepTensor tensor{std::string(source_.name(t)), t, nullptr, {}, false};
+            if (request_.steps.empty()) {
+                SHARDSCOPE_TRY(addTensor(std::move(tensor)));
+            } else {
+                state.tensors.push_back(std::move(tensor));
+            }
+        }
+        for (ObjectId o = 0; o < source_.objects().size(); ++o) {
+            if (comesAlong(source_.objects()[o])) state.objects.push_back({source_.objects()[o].name, o});
+        }
+        SHARDSCOPE_TRY(applySteps(source_, request_.steps, state));
+        for (StepTensor& tensor : state.tensors)
+            SHARDSCOPE_TRY(addTensor(std::move(tensor)));
+        for (auto& [name, why] : state.dropped)
+            wish_.excluded.push_back({std::move(name), std::move(why)});
+        wish_.putRight = std::move(state.putRight);
         if (input_.like) {
             for (TensorId t = 0; t < input_.like->tensorCount(); ++t) {
                 if (!names_.contains(std::string(input_.like->name(t)))) {
@@ -114,8 +131,8 @@ class WishMaker {
                 }
             }
         }
-        for (ObjectId o = 0; o < source_.objects().size(); ++o)
-            SHARDSCOPE_TRY(addObject(o));
+        for (const StepObject& object : state.objects)
+            addObject(object);
         wish_.wanted = std::move(builder_).finish();
         return std::move(wish_);
     }
@@ -168,16 +185,17 @@ class WishMaker {
         return fresh;
     }
 
-    Status addTensor(TensorId t) {
+    // Whether a source tensor is to be carried at all; says why not.
+    bool comesAlong(TensorId t) {
         const std::string name(source_.name(t));
         std::string why;
         if (!wantedByUser(name, &why)) {
             wish_.excluded.push_back({name, why});
-            return {};
+            return false;
         }
         if (request_.weightsOnly && source_.role(t) == Role::optimizer) {
             wish_.excluded.push_back({name, "optimizer state (--weights-only)"});
-            return {};
+            return false;
         }
         if (const uint32_t special = source_.special(t); special != kNone) {
             const SpecialTensor& whole = source_.specials()[special];
@@ -185,14 +203,25 @@ class WishMaker {
                 wish_.leftOut.push_back(
                     {whole.name, fmt::format("a tensor of kind {}, which is not a plain array", whole.kind)});
             }
-            return {};
+            return false;
         }
+        return true;
+    }
+
+    Status addTensor(StepTensor tensor) {
+        const TensorId t = tensor.origin;
+        const std::string& name = tensor.name;  // before --rename
+        const std::string_view before = source_.name(t);
+        // A view that is one whole tensor under another name needs nothing of its own.
+        if (tensor.view && tensor.view->sameOrderAs(source_) == t &&
+            std::ranges::equal(tensor.view->shape(), source_.shape(t)))
+            tensor.view = nullptr;
         TensorInfo info;
         info.name = rename_(name);
-        info.path = info.name == name ? source_.path(t) : renamedPath(source_.path(t), info.name);
+        info.path = info.name == before ? source_.path(t) : renamedPath(source_.path(t), info.name);
         info.dtype = source_.dtype(t);
         info.role = source_.role(t);
-        const DimSpan shape = source_.shape(t);
+        const DimSpan shape = tensor.view ? DimSpan(tensor.view->shape()) : source_.shape(t);
         info.shape.assign(shape.begin(), shape.end());
         for (const auto& [pattern, dtype] : casts_) {
             if (pattern.matches(name)) {
@@ -222,7 +251,27 @@ class WishMaker {
             }
         }
         if (!takeName(name, info.name)) return {};
-        if (info.name != name) wish_.renamed.push_back({name, info.name});
+        if (tensor.view) {
+            std::string from;
+            for (const TensorId part : tensor.view->sources()) {
+                if (from.size() > 400) {
+                    from += ", ...";
+                    break;
+                }
+                from += fmt::format("{}'{}'", from.empty() ? "" : ", ", source_.name(part));
+            }
+            wish_.made.push_back({info.name, fmt::format("{} of {}", tensor.made, from)});
+            SHARDSCOPE_TRY(addPlaced(info, place(kNone, info, likeTensor)));
+            wish_.sources.push_back({kNone, std::move(tensor.view)});
+            return {};
+        }
+        if (info.name != before) wish_.renamed.push_back({std::string(before), info.name});
+
+        if (tensor.copy) {
+            SHARDSCOPE_TRY(addPlaced(info, place(t, info, likeTensor)));
+            wish_.sources.push_back({t, nullptr});
+            return {};
+        }
 
         // A tied name stays tied when the name that carries the storage comes along and both keep one dtype.
         const TensorId first = source_.aliasOf(t) == kNone ? t : source_.aliasOf(t);
@@ -241,12 +290,17 @@ class WishMaker {
         if (source_.aliasOf(t) != kNone || hasAliases()) {
             if (info.aliasOf == kNone && carriers_.at(first).boxes.empty()) carriers_.at(first).boxes = boxes;
         }
+        SHARDSCOPE_TRY(addPlaced(info, boxes));
+        wish_.sources.push_back({t, nullptr});
+        return {};
+    }
+
+    Status addPlaced(const TensorInfo& info, const std::vector<PlacedBox>& boxes) {
         SHARDSCOPE_TRY(builder_.addTensor(info));
         for (const PlacedBox& placed : boxes) {
             SHARDSCOPE_TRY(builder_.addChunk(
                 {placed.rank, kNone, 0, 0, placed.box.offsets, placed.box.lengths, std::nullopt}));
         }
-        wish_.sources.push_back({t});
         return {};
     }
 
@@ -259,10 +313,12 @@ class WishMaker {
         return hasAliases_ != 0;
     }
 
+    // Where the pieces of a tensor go; `t` is the source tensor that it is, if it is one.
     std::vector<PlacedBox> place(TensorId t, const TensorInfo& info, TensorId likeTensor) {
         if (placer_) return placer_->place(info.name, info.dtype, info.shape);
         std::vector<PlacedBox> boxes;
-        const Catalog* pattern = input_.like ? input_.like : input_.keepPlacement ? &source_ : nullptr;
+        const Catalog* pattern =
+            input_.like ? input_.like : input_.keepPlacement && t != kNone ? &source_ : nullptr;
         if (pattern) {
             const TensorId p = input_.like ? likeTensor : t;
             bool plain = checkCoverage(*pattern, p, 1, 1).whole();
@@ -280,38 +336,41 @@ class WishMaker {
         return boxes;
     }
 
-    Status addObject(ObjectId o) {
-        const ObjectInfo& object = source_.objects()[o];
+    bool comesAlong(const ObjectInfo& object) {
         std::string why;
         if (!wantedByUser(object.name, &why)) {
             wish_.excluded.push_back({object.name, why});
-            return {};
+            return false;
         }
         if (request_.weightsOnly && underOptimizer(object.path, optimizer_)) {
             wish_.excluded.push_back({object.name, "optimizer state (--weights-only)"});
-            return {};
+            return false;
         }
+        return true;
+    }
+
+    void addObject(const StepObject& from) {
+        const ObjectInfo& object = source_.objects()[from.origin];
         ObjectInfo wanted;
-        wanted.name = rename_(object.name);
+        wanted.name = rename_(from.name);
         wanted.path = wanted.name == object.name ? object.path : renamedPath(object.path, wanted.name);
         wanted.rank = 0;
         if (input_.cannotHold) {
             if (std::string reason = input_.cannotHold(wanted.name); !reason.empty()) {
                 wish_.leftOut.push_back({object.name, std::move(reason)});
-                return {};
+                return;
             }
         }
-        auto value = input_.objectValue(o);
+        auto value = input_.objectValue(from.origin);
         if (!value.ok()) {
             wish_.leftOut.push_back(
                 {object.name, fmt::format("its value cannot be read: {}", describe(value.error()))});
-            return {};
+            return;
         }
         wanted.value = std::move(value).value();
-        if (!takeName(object.name, wanted.name)) return {};
+        if (!takeName(object.name, wanted.name)) return;
         if (wanted.name != object.name) wish_.renamed.push_back({object.name, wanted.name});
         builder_.addObject(std::move(wanted));
-        return {};
     }
 
     struct Carrier {

@@ -22,7 +22,7 @@ class UsageCliTest : public QObject {
         QTest::addColumn<QString>("verb");
         for (const char* verb :
              {"info", "ls", "show", "map", "validate", "digest", "diff", "plan", "convert", "reshard",
-              "extract", "formats", "doctor", "completion", "report", "index"}) {
+              "extract", "formats", "recipes", "doctor", "completion", "report", "index", "jobs"}) {
             QTest::newRow(verb) << QString(verb);
         }
     }

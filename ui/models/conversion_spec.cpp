@@ -1,6 +1,6 @@
 #include "ui/models/conversion_spec.h"
 
-#include <QFile>
+#include <QFileInfo>
 #include <QJsonArray>
 #include <QJsonDocument>
 #include <QSaveFile>
@@ -8,6 +8,7 @@
 #include <functional>
 #include <utility>
 
+#include "engine/recipe.h"
 #include "plan/request_text.h"
 #include "ui/models/texts.h"
 
@@ -208,6 +209,7 @@ QStringList ConversionSpec::arguments() const {
     each("--rename", rename);
     each("--dtype", cast);
     one("--map", map);
+    each("--set", set);
     one("--objects", objectsFile);
     flag("--strict", strict);
     if (fillGaps != usual.fillGaps) option("--fill-gaps", nameOf(kFills, fillGaps));
@@ -253,6 +255,7 @@ Result<ConvertSettings> ConversionSpec::toSettings() const {
     settings.options.overwrite = overwrite;
     settings.like = like.toStdString();
     settings.map = map.toStdString();
+    settings.set = strings(set);
     settings.memory = memory;
     settings.threads = threads;
     settings.io = io;
@@ -279,6 +282,8 @@ Result<QJsonObject> ConversionSpec::toJson() const {
     }
     if (!renames.isEmpty()) recipe.insert("rename", renames);
     if (!casts.isEmpty()) recipe.insert("cast", casts);
+    if (!parameters.isEmpty()) recipe.insert("parameters", parameters);
+    if (!steps.isEmpty()) recipe.insert("steps", steps);
 
     const ConversionSpec usual;
     QJsonObject job;
@@ -300,6 +305,7 @@ Result<QJsonObject> ConversionSpec::toJson() const {
     text("split", nameOf(kSplits, split), nameOf(kSplits, usual.split));
     text("like", like);
     text("map", map);
+    list(job, "set", set);
     if (maxFileSize) text("max_file_size", exactSizeText(maxFileSize));
     flag("strict", strict);
     text("fill_gaps", nameOf(kFills, fillGaps), nameOf(kFills, usual.fillGaps));
@@ -326,6 +332,12 @@ Result<ConversionSpec> ConversionSpec::fromJson(const QJsonObject& recipe) {
     steps.texts("drop", spec.exclude);
     pairs(steps, "rename", "from", "to", true, spec.rename);
     pairs(steps, "cast", "tensors", "dtype", false, spec.cast);
+    steps.take("sources");
+    const QJsonValue list = steps.take("steps"), parameters = steps.take("parameters");
+    if (!list.isUndefined() && !list.isArray()) steps.fail("steps", QObject::tr("a list"));
+    if (!parameters.isUndefined() && !parameters.isObject()) steps.fail("parameters", QObject::tr("an object"));
+    spec.steps = list.toArray();
+    spec.parameters = parameters.toObject();
     const QJsonValue rest = steps.take("job");
     if (!rest.isUndefined() && !rest.isObject()) steps.fail("job", QObject::tr("an object"));
     SHARDSCOPE_TRY(steps.finish());
@@ -346,6 +358,7 @@ Result<ConversionSpec> ConversionSpec::fromJson(const QJsonObject& recipe) {
     job.choice("split", kSplits, spec.split);
     job.text("like", spec.like);
     job.text("map", spec.map);
+    job.texts("set", spec.set);
     job.bytes("max_file_size", spec.maxFileSize);
     job.flag("strict", spec.strict);
     job.choice("fill_gaps", kFills, spec.fillGaps);
@@ -366,14 +379,36 @@ Result<ConversionSpec> ConversionSpec::fromJson(const QJsonObject& recipe) {
     return spec;
 }
 
+namespace {
+
+// A recipe as it stands, a file or one that is built in.
+Result<ConversionSpec> readRecipe(const QString& path) {
+    SHARDSCOPE_ASSIGN(const std::string text, recipeText(path.toStdString()));
+    QJsonParseError problem;
+    const QJsonDocument document = QJsonDocument::fromJson(QByteArray::fromStdString(text), &problem);
+    if (!document.isObject()) {
+        Error error =
+            wrong(document.isNull() ? QObject::tr("the recipe is not JSON: %1").arg(problem.errorString())
+                                    : QObject::tr("the recipe is not a JSON object"));
+        return std::move(error).inFile(path.toStdString());
+    }
+    auto spec = ConversionSpec::fromJson(document.object());
+    if (!spec.ok()) return std::move(std::move(spec).error()).inFile(path.toStdString());
+    return spec;
+}
+
+}  // namespace
+
 Status ConversionSpec::saveRecipe(const QString& path) const {
     ConversionSpec whole = *this;
     if (!map.isEmpty()) {
-        SHARDSCOPE_ASSIGN(const ConversionSpec inner, loadRecipe(map));
+        SHARDSCOPE_ASSIGN(const ConversionSpec inner, readRecipe(map));
         whole.select = inner.select + select;
         whole.exclude = inner.exclude + exclude;
         whole.rename = inner.rename + rename;
         whole.cast = inner.cast + cast;
+        whole.steps = inner.steps;
+        whole.parameters = inner.parameters;
         whole.map.clear();
     }
     SHARDSCOPE_ASSIGN(const QJsonObject recipe, whole.toJson());
@@ -385,20 +420,13 @@ Status ConversionSpec::saveRecipe(const QString& path) const {
 }
 
 Result<ConversionSpec> ConversionSpec::loadRecipe(const QString& path) {
-    QFile file(path);
-    if (!file.open(QIODevice::ReadOnly))
-        return makeError(ErrorCode::io, "cannot open the recipe: " + file.errorString().toStdString())
-            .inFile(path.toStdString());
-    QJsonParseError problem;
-    const QJsonDocument document = QJsonDocument::fromJson(file.readAll(), &problem);
-    if (!document.isObject()) {
-        Error error =
-            wrong(document.isNull() ? QObject::tr("the recipe is not JSON: %1").arg(problem.errorString())
-                                    : QObject::tr("the recipe is not a JSON object"));
-        return std::move(error).inFile(path.toStdString());
-    }
-    auto spec = fromJson(document.object());
-    if (!spec.ok()) return std::move(std::move(spec).error()).inFile(path.toStdString());
+    SHARDSCOPE_ASSIGN(ConversionSpec spec, readRecipe(path));
+    if (spec.steps.isEmpty()) return spec;
+    spec.map = QFileInfo(path).absoluteFilePath();
+    for (QStringList* brought : {&spec.select, &spec.exclude, &spec.rename, &spec.cast})
+        brought->clear();
+    spec.steps = {};
+    spec.parameters = {};
     return spec;
 }
 

@@ -1,0 +1,10 @@
+# cmake -DOUTPUT=FILE.cpp -DRECIPES=A.json;B.json -P EmbedRecipes.cmake: recipes as text of the program.
+set(text "// Made from resources/recipes.\n#include \"engine/recipe.h\"\n\nnamespace shardscope {\n\n")
+string(APPEND text "const std::vector<BuiltinRecipe>& builtinRecipes() {\n    static const std::vector<BuiltinRecipe> recipes{\n")
+foreach(recipe ${RECIPES})
+    get_filename_component(name "${recipe}" NAME_WE)
+    file(READ "${recipe}" content)
+    string(APPEND text "        {\"${name}\", R\"recipe(${content})recipe\"},\n")
+endforeach()
+string(APPEND text "    };\n    return recipes;\n}\n\n}  // namespace shardscope\n")
+file(WRITE "${OUTPUT}" "${text}")

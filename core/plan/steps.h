@@ -1,0 +1,73 @@
+// The steps of a recipe that make other tensors out of those of the source. They run one after the other, each on the
+// names and shapes that those before it left, and only on paper: what they make are views (plan/view.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/catalog.h"
+#include "plan/view.h"
+
+namespace shardscope {
+
+// A number of a recipe; one that depends on a parameter without a value is only missed when a step needs it.
+struct StepNumber {
+    int64_t value = 0;
+    std::string missing;  // a sentence; empty = `value` is known
+};
+
+struct RecipeStep {
+    enum class Kind : uint8_t { rename, transpose, reshape, split, concatenate, rope, fusedQkv };
+    // How q, k and v lie in a fused projection:
+    //   grouped  for each key-value head its query heads, its key head and its value head (Megatron)
+    //   blocks   all query heads, all key heads, all value heads (GPT-2's c_attn)
+    //   ranks    blocks, but of each tensor-parallel rank by itself: [q1 k1 v1 | q2 k2 v2]
+    enum class Layout : uint8_t { grouped, blocks, ranks };
+
+    Kind kind = Kind::rename;
+    size_t number = 0;  // counted from 1, for messages
+    // Regular expressions (ECMAScript) for whole names; those of one step that match with the same groups belong
+    // together. A rename replaces wherever its one expression matches.
+    std::vector<std::string> from;
+    std::vector<std::string> to;  // names with $1, $2, ...; empty = the name stays
+    // Optimizer state "<name>.<state>" of a tensor goes through the same step; single numbers (steps, powers)
+    // are kept as they are.
+    bool withState = true;
+    bool optional = false;          // fine when nothing matches
+    int dim = 0;                    // negative = counted from the end
+    std::vector<int> order;         // of transpose; empty = all dimensions reversed
+    std::vector<StepNumber> sizes;  // of reshape (the shape; -1 = what is left), split and layout `ranks`
+    bool toHalf = false;            // of rope: from interleaved pairs to halves; else back
+    Layout layout = Layout::grouped;
+    std::optional<StepNumber> heads, kvHeads, headDim, ranks;
+};
+std::string_view stepName(RecipeStep::Kind kind);
+
+// What the steps work on, and what they leave.
+struct StepTensor {
+    std::string name;
+    TensorId origin = kNone;                 // the (first) source tensor that it is made of
+    std::shared_ptr<const TensorView> view;  // null: `origin` as it is
+    std::string made;                        // what was done, e.g. "rope (step 2)"; empty = nothing
+    bool copy = false;                       // `origin` goes to another name too, and this is no alias of that
+};
+struct StepObject {
+    std::string name;
+    ObjectId origin = kNone;
+};
+struct StepState {
+    std::vector<StepTensor> tensors;
+    std::vector<StepObject> objects;
+    std::vector<std::pair<std::string, std::string>> dropped;  // name and why
+    std::set<TensorId> putRight;  // fused tensors of the source whose order a step has put right
+};
+
+// Errors: usage, with the step, the tensor and its shape.
+Status applySteps(const Catalog& source, const std::vector<RecipeStep>& steps, StepState& state);
+
+}  // namespace shardscope

@@ -1,0 +1,461 @@
+// Recipes as a user runs them. What the steps make is compared with the same done element by element, by the
+// definition of each layout.
+#include <QTemporaryDir>
+#include <QtTest>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+
+#include "cli/run_shardscope.h"
+#include "engine/engine.h"
+#include "engine/recipe.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+
+namespace {
+
+struct Array {
+    Dims shape;
+    std::vector<float> values;
+    bool operator==(const Array&) const = default;
+};
+using State = std::map<std::string, Array>;
+
+Array numbers(Dims shape, float first) {
+    Array out{std::move(shape), {}};
+    for (int64_t i = 0; i < elementCount(out.shape); ++i)
+        out.values.push_back(first + static_cast<float>(i));
+    return out;
+}
+
+void writeFile(const std::string& path, const std::string& content) {
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path, std::ios::binary) << content;
+}
+
+void writeState(const std::string& path, const State& state) {
+    nlohmann::json header = nlohmann::json::object();
+    std::string data;
+    for (const auto& [name, array] : state) {
+        const size_t begin = data.size();
+        data.append(reinterpret_cast<const char*>(array.values.data()), array.values.size() * sizeof(float));
+        header[name] = {{"dtype", "F32"}, {"shape", array.shape}, {"data_offsets", {begin, data.size()}}};
+    }
+    const std::string text = header.dump();
+    const uint64_t size = text.size();
+    writeFile(path, std::string(reinterpret_cast<const char*>(&size), 8) + text + data);
+}
+
+State readState(const std::string& path) {
+    State state;
+    const auto checkpoint = openCheckpoint(path);
+    if (!checkpoint.ok()) {
+        qWarning("%s", describe(checkpoint.error()).c_str());
+        return state;
+    }
+    ThreadPool pool(1);
+    MemoryBudget memory(uint64_t{64} << 20);
+    Resources resources;
+    resources.pool = &pool;
+    resources.memory = &memory;
+    const Catalog& catalog = checkpoint->catalog();
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        const Dims shape(catalog.shape(t).begin(), catalog.shape(t).end());
+        const auto bytes =
+            readRegion(*checkpoint->reader, t, {Dims(shape.size(), 0), shape}, uint64_t{1} << 20, resources);
+        if (!bytes.ok() || catalog.dtype(t) != DType::float32) continue;
+        Array& array = state[std::string(catalog.name(t))];
+        array.shape = shape;
+        array.values.resize(bytes->size() / sizeof(float));
+        std::memcpy(array.values.data(), bytes->data(), bytes->size());
+    }
+    return state;
+}
+
+// Row r of the result is row of(r) of the argument.
+Array rows(const Array& in, int64_t count, const std::function<int64_t(int64_t)>& of) {
+    const int64_t width = static_cast<int64_t>(in.values.size()) / in.shape[0];
+    Array out{in.shape, {}};
+    out.shape[0] = count;
+    for (int64_t r = 0; r < count; ++r) {
+        const auto begin = in.values.begin() + static_cast<ptrdiff_t>(of(r) * width);
+        out.values.insert(out.values.end(), begin, begin + static_cast<ptrdiff_t>(width));
+    }
+    return out;
+}
+
+Array transposed(const Array& in) {
+    Array out{{in.shape[1], in.shape[0]}, {}};
+    for (int64_t i = 0; i < in.shape[1]; ++i) {
+        for (int64_t j = 0; j < in.shape[0]; ++j)
+            out.values.push_back(in.values[static_cast<size_t>(j * in.shape[1] + i)]);
+    }
+    return out;
+}
+
+Array stacked(const std::vector<Array>& parts) {
+    Array out = parts[0];
+    for (size_t i = 1; i < parts.size(); ++i) {
+        out.shape[0] += parts[i].shape[0];
+        out.values.insert(out.values.end(), parts[i].values.begin(), parts[i].values.end());
+    }
+    return out;
+}
+
+// 8 query heads, 2 key-value heads of 4 rows.
+constexpr int64_t kHeads = 8, kKvHeads = 2, kHeadDim = 4, kHidden = 6, kFfn = 10;
+
+State hfLlama() {
+    State state;
+    for (int layer = 0; layer < 2; ++layer) {
+        const std::string p = "model.layers." + std::to_string(layer) + ".";
+        const float base = static_cast<float>(layer) * 10'000;
+        state[p + "self_attn.q_proj.weight"] = numbers({kHeads * kHeadDim, kHidden}, base);
+        state[p + "self_attn.k_proj.weight"] = numbers({kKvHeads * kHeadDim, kHidden}, base + 1000);
+        state[p + "self_attn.v_proj.weight"] = numbers({kKvHeads * kHeadDim, kHidden}, base + 2000);
+        state[p + "self_attn.o_proj.weight"] = numbers({kHidden, kHeads * kHeadDim}, base + 3000);
+        state[p + "mlp.gate_proj.weight"] = numbers({kFfn, kHidden}, base + 4000);
+        state[p + "mlp.up_proj.weight"] = numbers({kFfn, kHidden}, base + 5000);
+        state[p + "mlp.down_proj.weight"] = numbers({kHidden, kFfn}, base + 6000);
+        state[p + "input_layernorm.weight"] = numbers({kHidden}, base + 7000);
+        state[p + "post_attention_layernorm.weight"] = numbers({kHidden}, base + 8000);
+    }
+    state["model.embed_tokens.weight"] = numbers({12, kHidden}, 50'000);
+    state["model.norm.weight"] = numbers({kHidden}, 51'000);
+    state["lm_head.weight"] = numbers({12, kHidden}, 52'000);
+    return state;
+}
+
+constexpr const char* kConfig = R"({"num_attention_heads": 8, "num_key_value_heads": 2, "torch_dtype": "float32"})";
+
+}  // namespace
+
+class RecipeCliTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir dir_;
+    int next_ = 0;
+    QString fresh() { return dir_.filePath(QString::number(next_++)); }
+
+    // Runs a recipe over a state; the source lies beside a config.json when `config` is given.
+    State mapped(const State& state, const QString& map, const QStringList& more = {}, const char* config = nullptr) {
+        const QString from = fresh(), to = fresh();
+        writeState(from.toStdString() + "/model.safetensors", state);
+        if (config) writeFile(from.toStdString() + "/config.json", config);
+        const Outcome done =
+            runShardscope(QStringList{"convert", from, to, "--to", "safetensors", "--map", map} + more);
+        if (done.exitCode != 0) qWarning("%s", done.err.c_str());
+        return done.exitCode == 0 ? readState(to.toStdString()) : State();
+    }
+
+    QString recipe(const std::string& steps, const std::string& more = {}) {
+        const QString path = fresh() + ".json";
+        writeFile(path.toStdString(), "{\"steps\": [" + steps + "]" + more + "}");
+        return path;
+    }
+
+    // The message of a recipe that does not fit.
+    std::string refused(const State& state, const QString& map, const QStringList& more = {}) {
+        const QString from = fresh();
+        writeState(from.toStdString() + "/model.safetensors", state);
+        const Outcome done =
+            runShardscope(QStringList{"plan", from, fresh(), "--to", "safetensors", "--map", map} + more);
+        return done.exitCode == 2 ? done.err : "exit code " + std::to_string(done.exitCode) + ": " + done.err;
+    }
+
+  private slots:
+    // Megatron keeps, for each key-value head, its query heads, its key head and its value head.
+    void llamaMegatron() {
+        const State hf = hfLlama();
+        const State megatron = mapped(hf, "llama-megatron-from-hf", {}, kConfig);
+        const Array& q = hf.at("model.layers.1.self_attn.q_proj.weight");
+        const Array& k = hf.at("model.layers.1.self_attn.k_proj.weight");
+        const Array& v = hf.at("model.layers.1.self_attn.v_proj.weight");
+        std::vector<Array> parts;
+        const int64_t group = kHeads / kKvHeads;
+        for (int64_t g = 0; g < kKvHeads; ++g) {
+            for (int64_t h = 0; h < group; ++h)
+                parts.push_back(
+                    rows(q, kHeadDim, [&](int64_t r) { return (g * group + h) * kHeadDim + r; }));
+            parts.push_back(rows(k, kHeadDim, [&](int64_t r) { return g * kHeadDim + r; }));
+            parts.push_back(rows(v, kHeadDim, [&](int64_t r) { return g * kHeadDim + r; }));
+        }
+        QCOMPARE(megatron.size(), size_t{2 * 6 + 3});
+        QVERIFY(megatron.at("decoder.layers.1.self_attention.linear_qkv.weight") == stacked(parts));
+        QVERIFY(megatron.at("decoder.layers.0.mlp.linear_fc1.weight") ==
+                stacked({hf.at("model.layers.0.mlp.gate_proj.weight"), hf.at("model.layers.0.mlp.up_proj.weight")}));
+        QVERIFY(megatron.at("decoder.layers.0.mlp.linear_fc1.layer_norm_weight") ==
+                hf.at("model.layers.0.post_attention_layernorm.weight"));
+        QVERIFY(megatron.at("output_layer.weight") == hf.at("lm_head.weight"));
+        QVERIFY(mapped(megatron, "llama-hf-from-megatron", {"--set", "heads=8", "--set", "kv_heads=2"}) == hf);
+    }
+
+    // Pairs (2j, 2j + 1) of a head against (j, j + half).
+    void llamaMeta() {
+        const State hf = hfLlama();
+        const State meta = mapped(hf, "llama-meta-from-hf", {}, kConfig);
+        const auto interleaved = [](int64_t r) {
+            const int64_t head = r / kHeadDim, in = r % kHeadDim;
+            return head * kHeadDim + in % 2 * (kHeadDim / 2) + in / 2;
+        };
+        QVERIFY(meta.at("layers.1.attention.wq.weight") ==
+                rows(hf.at("model.layers.1.self_attn.q_proj.weight"), kHeads * kHeadDim, interleaved));
+        QVERIFY(meta.at("layers.1.attention.wk.weight") ==
+                rows(hf.at("model.layers.1.self_attn.k_proj.weight"), kKvHeads * kHeadDim, interleaved));
+        QVERIFY(meta.at("layers.1.attention.wv.weight") == hf.at("model.layers.1.self_attn.v_proj.weight"));
+        QVERIFY(meta.at("layers.0.feed_forward.w3.weight") == hf.at("model.layers.0.mlp.up_proj.weight"));
+        QVERIFY(meta.contains("tok_embeddings.weight") && meta.contains("norm.weight") && meta.contains("output.weight"));
+        QVERIFY(mapped(meta, "llama-hf-from-meta", {}, kConfig) == hf);
+    }
+
+    void llamaPaddle() {
+        const State hf = hfLlama();
+        const State paddle = mapped(hf, "llama-paddle-from-hf");
+        QVERIFY(paddle.at("llama.layers.0.mlp.down_proj.weight") ==
+                transposed(hf.at("model.layers.0.mlp.down_proj.weight")));
+        QVERIFY(paddle.at("lm_head.weight") == transposed(hf.at("lm_head.weight")));
+        QVERIFY(paddle.at("llama.embed_tokens.weight") == hf.at("model.embed_tokens.weight"));
+        QVERIFY(mapped(paddle, "llama-hf-from-paddle") == hf);
+    }
+
+    void gpt2Megatron() {
+        State hf;
+        for (int layer = 0; layer < 2; ++layer) {
+            const std::string p = "transformer.h." + std::to_string(layer) + ".";
+            const float base = static_cast<float>(layer) * 10'000;
+            hf[p + "attn.c_attn.weight"] = numbers({8, 24}, base);
+            hf[p + "attn.c_attn.bias"] = numbers({24}, base + 500);
+            hf[p + "attn.c_proj.weight"] = numbers({8, 8}, base + 1000);
+            hf[p + "attn.c_proj.bias"] = numbers({8}, base + 1500);
+            hf[p + "mlp.c_fc.weight"] = numbers({8, 32}, base + 2000);
+            hf[p + "mlp.c_fc.bias"] = numbers({32}, base + 2500);
+            hf[p + "mlp.c_proj.weight"] = numbers({32, 8}, base + 3000);
+            hf[p + "mlp.c_proj.bias"] = numbers({8}, base + 3500);
+            for (const char* ln : {"ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias"})
+                hf[p + ln] = numbers({8}, base + 4000 + static_cast<float>(ln[3] * 7 + ln[5]));
+        }
+        hf["transformer.wte.weight"] = numbers({11, 8}, 40'000);
+        hf["transformer.wpe.weight"] = numbers({5, 8}, 41'000);
+        hf["transformer.ln_f.weight"] = numbers({8}, 42'000);
+        hf["transformer.ln_f.bias"] = numbers({8}, 43'000);
+        const State megatron = mapped(hf, "gpt2-megatron-from-hf", {"--set", "heads=2"});
+        // Head by head: 4 rows of q, of k, of v; each 8 rows in c_attn.
+        const auto order = [](int64_t r) { return r / 4 % 3 * 8 + r / 12 * 4 + r % 4; };
+        const Array weight = transposed(hf.at("transformer.h.1.attn.c_attn.weight"));
+        QVERIFY(megatron.at("decoder.layers.1.self_attention.linear_qkv.weight") == rows(weight, 24, order));
+        QVERIFY(megatron.at("decoder.layers.1.self_attention.linear_qkv.bias") ==
+                rows(hf.at("transformer.h.1.attn.c_attn.bias"), 24, order));
+        QVERIFY(megatron.at("decoder.layers.0.mlp.linear_fc2.weight") ==
+                transposed(hf.at("transformer.h.0.mlp.c_proj.weight")));
+        QVERIFY(megatron.contains("decoder.final_layernorm.bias"));
+        QVERIFY(megatron.contains("embedding.position_embeddings.weight"));
+        QVERIFY(mapped(megatron, "gpt2-hf-from-megatron", {"--set", "heads=2"}) == hf);
+    }
+
+    // Weights and optimizer state of a checkpoint that OLMo wrote, there and back.
+    void olmo() {
+        const QString from = QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/olmo/unsharded_fp32_fqn/ckpt");
+        const QString hf = fresh(), back = fresh();
+        const QStringList heads{"--set", "heads=2"};
+        Outcome done = runShardscope(QStringList{"convert", from, hf, "--to", "torch", "--map", "olmo-hf-from-olmo", "--exclude", "train.*"} + heads);
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        const State original = readState(from.toStdString()), state = readState(hf.toStdString());
+        for (const std::string end : {"", ".exp_avg", ".exp_avg_sq"}) {
+            const std::string p = end.empty() ? "" : "optim.state.";
+            const Array& fused = original.at(p + "transformer.blocks.1.att_proj.weight" + end);
+            for (int part = 0; part < 3; ++part) {
+                const std::string name = p + "model.layers.1.self_attn." + "qkv"[part] + "_proj.weight" + end;
+                QVERIFY2(state.at(name) == rows(fused, 8, [&](int64_t r) { return part * 8 + r; }), name.c_str());
+            }
+            const Array& ff = original.at(p + "transformer.blocks.0.ff_proj.weight" + end);
+            QVERIFY(state.at(p + "model.layers.0.mlp.gate_proj.weight" + end) ==
+                    rows(ff, ff.shape[0] / 2, [&](int64_t r) { return ff.shape[0] / 2 + r; }));
+        }
+        // The step count of the fused tensor is that of each part, and of no other.
+        QVERIFY(state.contains("optim.state.model.layers.1.self_attn.v_proj.weight.step"));
+        done = runShardscope(QStringList{"convert", hf, back, "--to", "torch", "--map", "olmo-olmo-from-hf"} + heads);
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        QVERIFY(readState(back.toStdString()) == original);
+        const Outcome plan = runShardscope(QStringList{"plan", hf, fresh(), "--to", "torch", "--map", "olmo-olmo-from-hf", "--json"} + heads);
+        const auto json = plan.json();
+        QVERIFY(json["made"].dump().find("concatenate (step 2) of 'model.layers.0.mlp.") != std::string::npos);
+        QVERIFY(json["excluded"].dump().find("has one value, that of") != std::string::npos);
+    }
+
+    // The projections that each rank of a real ColossalAI run fused by itself.
+    void colossalaiFused() {
+        const QString path = QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/colossalai/tp2_fused_qkv/");
+        const QString to = fresh();
+        const Outcome done = runShardscope({"convert", path + "ckpt", to, "--to", "safetensors", "--map", "fused-qkv", "--set", "ranks=2"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        const auto digests = runShardscope({"digest", to, "--algorithm", "sha256", "--json"}).json()["tensors"];
+        std::ifstream in((path + "expected.json").toStdString());
+        const auto expected = nlohmann::json::parse(in);
+        QVERIFY(expected["tensors"].size() == 3);
+        for (const auto& [name, tensor] : expected["tensors"].items())
+            COMPARE_JSON(digests[name], tensor["sha256"]);
+        // Without the number of ranks nothing is guessed.
+        const Outcome open = runShardscope({"plan", path + "ckpt", fresh(), "--to", "safetensors", "--map", "fused-qkv"});
+        QCOMPARE(open.exitCode, 2);
+        QVERIFY2(open.err.find("'ranks' has no value: give --set ranks=N") != std::string::npos, open.err.c_str());
+    }
+
+    void ranksOfUnequalParts() {
+        // Two ranks of q (4 rows), k and v (2 rows): 8 q rows, 4 k rows, 4 v rows in all.
+        const State state{{"w", numbers({16, 3}, 0)}};
+        const QString map = recipe(R"({"step": "fused-qkv", "layout": "ranks", "tensors": "w", "ranks": 2, "parts": [8, "kv", "kv"]})",
+                                   R"(, "parameters": {"kv": 4})");
+        const int64_t order[] = {0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15};
+        QVERIFY(mapped(state, map).at("w") == rows(state.at("w"), 16, [&](int64_t r) { return order[r]; }));
+    }
+
+    void stepsOfEveryKind() {
+        State state{{"a", numbers({4, 6}, 0)}, {"b.x", numbers({2, 3, 4}, 100)}};
+        const State out = mapped(state, recipe(R"json({"step": "split", "from": "a", "into": ["l", "m", "r"], "dim": 1, "sizes": [1, 2, "n"]},
+            {"step": "concatenate", "from": ["r", "l"], "to": "joined", "dim": 1},
+            {"step": "transpose", "tensors": "b[.](.)", "dims": [2, 0, 1], "to": "turned.$1"},
+            {"step": "reshape", "tensors": "turned[.]x", "shape": [-1, "n"]},
+            {"step": "rename", "from": "^m$", "to": "middle"},
+            {"step": "transpose", "tensors": "nothing", "optional": true})json",
+                                               R"(, "parameters": {"n": {"default": "6 / two"}, "two": 2}, "rename": [{"from": "joined", "to": "j"}],
+            "cast": [{"tensors": "middle", "dtype": "bf16"}])"));
+        QCOMPARE(out.size(), size_t{2});  // the bf16 one is not read back here
+        Array joined{{4, 4}, {}};
+        for (int64_t r = 0; r < 4; ++r) {
+            for (const int64_t c : {3, 4, 5, 0})
+                joined.values.push_back(static_cast<float>(r * 6 + c));
+        }
+        QVERIFY(out.at("j") == joined);
+        Array turned{{8, 3}, {}};
+        for (int64_t k = 0; k < 4; ++k) {
+            for (int64_t i = 0; i < 6; ++i)
+                turned.values.push_back(100 + static_cast<float>(i * 4 + k));
+        }
+        QVERIFY(out.at("turned.x") == turned);
+    }
+
+    void wrongRecipes_data() {
+        QTest::addColumn<QString>("steps");
+        QTest::addColumn<QString>("says");
+        const auto row = [](const char* name, const char* steps, const char* says) {
+            QTest::newRow(name) << QString(steps) << QString(says);
+        };
+        row("kind", R"({"step": "turn"})", "step 1: 'turn' is not a kind of step");
+        row("no object", "7", "step 1: it is not an object");
+        row("field", R"({"step": "transpose", "tensors": "a", "dim": 1})", "step 1 (transpose): it has no field 'dim'");
+        row("missing", R"({"step": "split", "into": ["x"]})", "step 1 (split): 'from' is missing or not text");
+        row("expression", R"({"step": "transpose", "tensors": "*a"})", "step 1 (transpose): '*a' is not a regular expression");
+        row("parameter", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "hedas"})", "'hedas' is not one of the recipe's parameters");
+        row("arithmetic", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "2 + 2"})", "'2 + 2' is not integers and parameters");
+        row("nothing matches", R"({"step": "transpose", "tensors": "nothing"})", "step 1 (transpose): no tensor matches 'nothing'");
+        row("order", R"({"step": "transpose", "tensors": "a", "dims": [0, 2]})", "step 1 (transpose): 'a' [4, 6]: [0, 2] is not an order");
+        row("shape", R"({"step": "reshape", "tensors": "a", "shape": [5, -1]})", "step 1 (reshape): 'a' [4, 6]: [4, 6] cannot be reshaped");
+        row("sizes", R"({"step": "split", "from": "a", "into": ["x", "y"], "sizes": [1, 2]})", "'a' [4, 6]: dimension 0 has 4, the sizes 1 + 2 make 3");
+        row("equal parts", R"({"step": "split", "from": "a", "into": ["x", "y", "z"]})", "'a' [4, 6]: dimension 0 has 4, which is not 3 equal parts");
+        row("dimension", R"({"step": "split", "from": "a", "into": ["x", "y"], "dim": 2})", "'a' [4, 6]: it has no dimension 2");
+        row("do not fit", R"({"step": "concatenate", "from": ["a", "b"], "to": "x"})", "[4, 6] and [5, 7] do not fit together along dimension 0");
+        row("part missing", R"({"step": "concatenate", "from": ["a", "none"], "to": "x"})", "'a' [4, 6]: nothing beside it matches 'none'");
+        row("used twice", R"({"step": "concatenate", "from": ["a", "a"], "to": "x"})", "'a' would be used twice");
+        row("two parts", R"({"step": "concatenate", "from": ["[ab]", "c"], "to": "x"})", "would both be part 1 of the same tensor");
+        row("collision", R"({"step": "rename", "from": "^a$", "to": "b"})", "step 1 (rename): 'a' (of '[4, 6]') and 'b' would both be called 'b'");
+        row("collision made", R"({"step": "split", "from": "a", "into": ["b", "y"]})", "would both be called 'b'");
+        row("no name", R"({"step": "rename", "from": "^a$", "to": ""})", "would lose its name");
+        row("heads", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 3})", "step 1 (rope): 'a' [4, 6]: 4 rows are not 3 heads");
+        row("pairs", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 4})", "4 rows are not heads of 1 rows, in pairs");
+        row("heads or size", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 1, "head_dim": 4})", "it needs either 'heads' or 'head_dim'");
+        row("groups", R"({"step": "fused-qkv", "layout": "grouped", "from": "a", "into": ["q", "k", "v"], "heads": 3, "kv_heads": 2})", "3 query heads cannot share 2 key-value heads");
+        row("slots", R"({"step": "fused-qkv", "layout": "grouped", "from": "a", "into": ["q", "k", "v"], "heads": 1})", "4 rows are not 1 query heads and twice 1 key-value heads");
+        row("names", R"({"step": "fused-qkv", "layout": "blocks", "from": "a", "into": ["q", "k"], "heads": 2})", "it needs three names");
+        row("ranks", R"({"step": "fused-qkv", "layout": "ranks", "tensors": "a", "parts": 2, "ranks": 3})", "a part of 2 rows cannot have been cut for 3 ranks");
+        row("dtypes", R"({"step": "concatenate", "from": ["a", "half"], "to": "x"})", "it is float16, but 'a' is float32");
+    }
+    void wrongRecipes() {
+        QFETCH(QString, steps);
+        QFETCH(QString, says);
+        const QString from = fresh();
+        writeState(from.toStdString() + "/a.safetensors", {{"a", numbers({4, 6}, 0)}, {"b", numbers({5, 7}, 0)}, {"c", numbers({4, 6}, 0)}});
+        // A tensor of another dtype.
+        const std::string header = R"({"half":{"dtype":"F16","shape":[4,6],"data_offsets":[0,48]}})";
+        const uint64_t size = header.size();
+        writeFile(from.toStdString() + "/b.safetensors", std::string(reinterpret_cast<const char*>(&size), 8) + header + std::string(48, '\0'));
+        const Outcome done = runShardscope({"plan", from, fresh(), "--to", "safetensors", "--map", recipe(steps.toStdString())});
+        QVERIFY2(done.exitCode == 2, done.err.c_str());
+        QVERIFY2(done.err.find(says.toStdString()) != std::string::npos, done.err.c_str());
+    }
+
+    void parameters() {
+        const State state{{"a", numbers({4, 6}, 0)}};
+        const char* step = R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "heads"})";
+        const QString map = recipe(step, R"(, "parameters": {"heads": {"config": "num_heads"}})");
+        QVERIFY(refused(state, map).find("'heads' has no value: give --set heads=N, or put a config.json with num_heads "
+                                         "beside the source") != std::string::npos);
+        QVERIFY(refused(state, map, {"--set", "head=2"}).find("has no such parameter (it has: heads)") != std::string::npos);
+        QVERIFY(refused(state, map, {"--set", "heads=two"}).find("is not NAME=INTEGER") != std::string::npos);
+        QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": "heads"})")).find("depends on itself") != std::string::npos);
+        QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": "7 / 2"})")).find("not a whole number") != std::string::npos);
+        QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": {"value": 1}})")).find("holds 'value'") != std::string::npos);
+        // The command line wins over the file beside the source.
+        const State one = mapped(state, map, {}, R"({"num_heads": 1})");
+        const State two = mapped(state, map, {"--set", "heads=2"}, R"({"num_heads": 1})");
+        QVERIFY(one.at("a") == rows(state.at("a"), 4, [](int64_t r) { return r % 2 * 2 + r / 2; }));
+        QVERIFY(two.at("a") == state.at("a"));
+        QCOMPARE(runShardscope({"plan", fresh(), fresh(), "--set", "a=1"}).exitCode != 0, true);
+    }
+
+    // State that is kept by number has no parameter to follow.
+    void stateByNumber() {
+        const QString from = QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/torch_save/t2.15.0-optimizer/ckpt");
+        const QString map = recipe(R"({"step": "transpose", "tensors": "model[.]body[.]0[.]weight"})");
+        const Outcome all = runShardscope({"plan", from, fresh(), "--to", "torch", "--map", map});
+        QCOMPARE(all.exitCode, 2);
+        QVERIFY2(all.err.find("kept by number") != std::string::npos, all.err.c_str());
+        const Outcome weights = runShardscope({"convert", from, fresh(), "--to", "torch", "--map", map, "--weights-only"});
+        QVERIFY2(weights.exitCode == 0, weights.err.c_str());
+    }
+
+    // A sharded source, a sharded destination, and state that follows.
+    void shardedBothWays() {
+        const State hf = hfLlama();
+        const QString from = fresh(), dcp = fresh(), out = fresh();
+        writeState(from.toStdString() + "/model.safetensors", hf);
+        writeFile(from.toStdString() + "/config.json", kConfig);
+        Outcome done = runShardscope({"convert", from, dcp, "--to", "dcp", "--map", "llama-megatron-from-hf", "--mesh", "tp=3", "--shard", "*.weight:tp=0"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        done = runShardscope({"convert", dcp, out, "--to", "safetensors", "--map", "llama-hf-from-megatron", "--set", "heads=8", "--set", "kv_heads=2", "--verify", "full"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        QVERIFY(readState(out.toStdString()) == hf);
+    }
+
+    void builtinRecipesList() {
+        const auto json = runShardscope({"recipes", "--json"}).json();
+        QCOMPARE(json["recipes"].size(), builtinRecipes().size());
+        QVERIFY(builtinRecipes().size() >= 14);
+        for (const auto& entry : json["recipes"]) {
+            QVERIFY(!entry["description"].get<std::string>().empty());
+            QVERIFY(entry["recipe"]["sources"].size() > 0);
+        }
+        const Outcome text = runShardscope({"recipes", "fused-qkv"});
+        COMPARE_JSON(text.json()["schema"], nlohmann::json("shardscope.recipe/1"));
+        const Outcome none = runShardscope({"plan", QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/safetensors/hf-single/ckpt"), fresh(), "--map", "no-such"});
+        QVERIFY(none.exitCode != 0);
+        QVERIFY2(none.err.find("'shardscope recipes' lists") != std::string::npos, none.err.c_str());
+    }
+
+    // torch's names of moments to Paddle's and back.
+    void stateNames() {
+        const State torch{{"model.w", numbers({2, 2}, 0)}, {"optim.state.w.exp_avg", numbers({2, 2}, 10)}, {"optim.state.w.exp_avg_sq", numbers({2, 2}, 20)}};
+        const State paddle = mapped(torch, "paddle-names");
+        QCOMPARE(paddle.size(), size_t{3});
+        QVERIFY(paddle.at("w.moment1") == torch.at("optim.state.w.exp_avg"));
+        QVERIFY(paddle.at("w.moment2") == torch.at("optim.state.w.exp_avg_sq"));
+        const State again = mapped(paddle, "torch-names");
+        QVERIFY(again.at("optim.state.w.exp_avg") == torch.at("optim.state.w.exp_avg"));
+        QVERIFY(again.contains("w"));
+    }
+};
+
+QTEST_GUILESS_MAIN(RecipeCliTest)
+#include "recipe_cli_test.moc"
