@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/recipe.h"
+#include "cluster/farm.h"
 #include "plan/request_text.h"
 #include "ui/models/texts.h"
 
@@ -219,6 +220,7 @@ QStringList ConversionSpec::arguments() const {
     one("--like", like);
     if (split != usual.split) option("--split", nameOf(kSplits, split));
     if (verify != usual.verify) option("--verify", nameOf(kVerifies, verify));
+    one("--on", on);
     if (threads != usual.threads) option("--threads", QString::number(threads));
     if (memory != usual.memory) option("--memory", exactSizeText(memory));
     if (io != usual.io) option("--io", nameOf(kIos, io));
@@ -250,6 +252,9 @@ Result<ConvertSettings> ConversionSpec::toSettings() const {
     request.maxFileSize = maxFileSize;
     request.strict = strict;
     request.fillGaps = fillGaps;
+    if (!on.isEmpty()) {
+        if (auto places = parsePlaces(on.toStdString()); !places.ok()) return std::move(places).error();
+    }
     settings.options.verify = verify;
     settings.options.resume = resume;
     settings.options.overwrite = overwrite;
@@ -311,6 +316,7 @@ Result<QJsonObject> ConversionSpec::toJson() const {
     text("fill_gaps", nameOf(kFills, fillGaps), nameOf(kFills, usual.fillGaps));
     text("objects", objectsFile);
     text("verify", nameOf(kVerifies, verify), nameOf(kVerifies, usual.verify));
+    text("on", on);
     if (threads != usual.threads) job.insert("threads", static_cast<int>(threads));
     text("memory", exactSizeText(memory), exactSizeText(usual.memory));
     text("io", nameOf(kIos, io), nameOf(kIos, usual.io));
@@ -364,6 +370,7 @@ Result<ConversionSpec> ConversionSpec::fromJson(const QJsonObject& recipe) {
     job.choice("fill_gaps", kFills, spec.fillGaps);
     job.text("objects", spec.objectsFile);
     job.choice("verify", kVerifies, spec.verify);
+    job.text("on", spec.on);
     job.threads(spec.threads);
     job.bytes("memory", spec.memory);
     job.choice("io", kIos, spec.io);

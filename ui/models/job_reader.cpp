@@ -225,6 +225,7 @@ Status JobReader::readDescription() {
         job_.error.reset();
         job_.report.reset();
         job_.phase.clear();
+        job_.workers.clear();
         job_.bytesDone = job_.bytesTotal = 0;
         job_.rate = 0;
         job_.secondsLeft = -1;
@@ -294,12 +295,30 @@ void JobReader::takeLine(const QByteArray& line) {
         const Json& finding = json["finding"];
         say(JobMessage::Kind::warning,
             QObject::tr("'%1' holds %2.").arg(text(finding, "tensor"), findingText(finding)), line);
+    } else if (event == QLatin1String("workers")) {
+        takeWorkers(json);
     } else if (event == QLatin1String("error") && json.contains("error")) {
         say(JobMessage::Kind::error, errorOf(json["error"]).message, line);
     } else {
         say(JobMessage::Kind::info,
             toQString(std::string_view(line.constData(), static_cast<size_t>(line.size()))), line);
     }
+}
+
+void JobReader::takeWorkers(const Json& event) {
+    constexpr size_t kMostWorkers = 1000;
+    std::vector<JobWorker> workers;
+    const Json* said = list(event, "workers");
+    for (size_t i = 0; said && i < std::min(said->size(), kMostWorkers); ++i) {
+        const Json& worker = (*said)[i];
+        workers.push_back(
+            {text(worker, "name"), text(worker, "state"), count(worker, "bytes"), text(worker, "why")});
+        if (workers.back().state == QLatin1String("lost") &&
+            (i >= job_.workers.size() || job_.workers[i].state != workers.back().state))
+            say(JobMessage::Kind::warning, QObject::tr("The worker '%1' was lost; others do its part. %2")
+                                               .arg(workers.back().name, sentence(workers.back().why)));
+    }
+    job_.workers = std::move(workers);
 }
 
 void JobReader::takeProgress(const QByteArray& line) {

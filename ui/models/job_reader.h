@@ -14,6 +14,8 @@
 #include <optional>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "base/result.h"
 
 namespace shardscope::ui {
@@ -33,6 +35,14 @@ struct JobMessage {
 
 struct JobEntry {
     QString name, why;
+};
+
+// One of several processes that do a job.
+struct JobWorker {
+    QString name, state;  // "node7"; "starting", "working", "idle", "lost", "ended"
+    uint64_t bytes = 0;   // written
+    QString why;          // it was lost
+    bool operator==(const JobWorker&) const = default;
 };
 
 struct JobReport {
@@ -66,9 +76,10 @@ struct Job {
     double rate = 0;                         // bytes a second
     double secondsLeft = -1;                 // of this phase; negative = not known
     QString tensor;
-    double rateStep = 0.5;        // seconds that one element of `rates` stands for
-    std::vector<JobRate> rates;   // over the time that the job ran
-    std::vector<JobMessage> log;  // the last ones
+    double rateStep = 0.5;           // seconds that one element of `rates` stands for
+    std::vector<JobRate> rates;      // over the time that the job ran
+    std::vector<JobWorker> workers;  // empty where one process does it all
+    std::vector<JobMessage> log;     // the last ones
     std::optional<JobReport> report;
     std::optional<JobError> error;
 
@@ -96,6 +107,7 @@ class JobReader {
     void readProgress();
     void takeLine(const QByteArray& line);
     void takeProgress(const QByteArray& line);
+    void takeWorkers(const nlohmann::json& event);
     void addRate(double seconds, double read, double written);
     void say(JobMessage::Kind kind, const QString& text, const QByteArray& raw = {});
     void readOutcome();

@@ -21,6 +21,7 @@
 #include <QUrl>
 #include <QVBoxLayout>
 #include <algorithm>
+#include <map>
 
 #include "ui/models/session.h"
 #include "ui/models/texts.h"
@@ -216,6 +217,16 @@ QWidget* JobsPanel::buildDetails() {
     ratesLayout->addWidget(asTable_);
     tabs_->addTab(rates, tr("Rates"));
 
+    workers_ = new QTreeWidget(tabs_);
+    workers_->setObjectName(QStringLiteral("jobWorkers"));
+    workers_->setHeaderLabels({tr("Worker"), tr("State"), tr("Written"), tr("What happened")});
+    workers_->setAccessibleName(tr("Processes that do the job"));
+    workers_->setRootIsDecorated(false);
+    workers_->setAlternatingRowColors(true);
+    enableRowCopy(*workers_);
+    tabs_->addTab(workers_, tr("Workers"));
+    tabs_->setTabVisible(tabs_->indexOf(workers_), false);
+
     auto* log = new QWidget(tabs_);
     auto* logLayout = new QVBoxLayout(log);
     logLayout->setContentsMargins(6, 6, 6, 6);
@@ -341,6 +352,31 @@ void JobsPanel::showList() {
     showJob();
 }
 
+void JobsPanel::showWorkers(const Job& job) {
+    tabs_->setTabVisible(tabs_->indexOf(workers_), !job.workers.empty());
+    const std::map<QString, QString> words{{QStringLiteral("starting"), tr("… Starting")},
+                                           {QStringLiteral("working"), tr("▶ Working")},
+                                           {QStringLiteral("idle"), tr("– Waiting")},
+                                           {QStringLiteral("lost"), tr("✕ Lost")},
+                                           {QStringLiteral("ended"), tr("✓ Ended")}};
+    while (workers_->topLevelItemCount() > static_cast<int>(job.workers.size()))
+        delete workers_->takeTopLevelItem(workers_->topLevelItemCount() - 1);
+    for (size_t i = 0; i < job.workers.size(); ++i) {
+        const JobWorker& worker = job.workers[i];
+        QTreeWidgetItem* row = workers_->topLevelItem(static_cast<int>(i));
+        if (!row) {
+            row = new QTreeWidgetItem(workers_);
+            row->setTextAlignment(2, Qt::AlignRight | Qt::AlignVCenter);
+        }
+        const auto word = words.find(worker.state);
+        row->setText(0, worker.name);
+        row->setText(1, word == words.end() ? worker.state : word->second);
+        row->setText(2, sizeText(worker.bytes));
+        row->setText(3, worker.why);
+        row->setToolTip(3, worker.why);
+    }
+}
+
 void JobsPanel::showJob() {
     const Job* job = store_.find(selectedJob());
     tabs_->setEnabled(job);
@@ -386,6 +422,7 @@ void JobsPanel::showJob() {
 
     lanes_->setRates(job->rates, job->rateStep);
     rates_.setRates(job->rates, job->rateStep);
+    showWorkers(*job);
     showLog(*job);
     showOutcome(*job);
 

@@ -39,6 +39,7 @@ class JobsPanel : public QWidget {
     QLayout* buildButtons();
     void showList();
     void showJob();
+    void showWorkers(const Job& job);
     void showLog(const Job& job);
     void showOutcome(const Job& job);
     void act(const std::function<Status(const QString&)>& action);
@@ -54,6 +55,7 @@ class JobsPanel : public QWidget {
     QTreeView* table_;
     QLabel* summary_;
     QLabel* problem_;
+    QTreeWidget* workers_;
     QTabWidget* tabs_;
     Lanes* lanes_;
     QTableView* rateTable_;

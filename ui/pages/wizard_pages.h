@@ -138,10 +138,12 @@ class RunStep : public WizardPage {
     void showOutlook() override;
 
   private:
-    QComboBox *verify_, *io_;
-    QLineEdit* memory_;
-    QLabel *memoryNote_, *existing_;
-    QSpinBox* threads_;
+    void takeWhere();
+
+    QComboBox *where_, *verify_, *io_;
+    QLineEdit *hosts_, *memory_;
+    QLabel *whereNote_, *memoryNote_, *existing_;
+    QSpinBox *processes_, *threads_;
     QCheckBox *overwrite_, *resume_, *strict_;
     PathEdit* objects_;
 };

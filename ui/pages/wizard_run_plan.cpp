@@ -4,10 +4,12 @@
 #include <QLabel>
 #include <QLineEdit>
 #include <QMenu>
+#include <QSignalBlocker>
 #include <QSpinBox>
 #include <QTreeView>
 #include <QVBoxLayout>
 
+#include "cluster/farm.h"
 #include "ui/models/plan_model.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
@@ -21,9 +23,28 @@ RunStep::RunStep(WizardState& state)
     : WizardPage(state, tr("Run options"),
                  tr("How the job runs. The destination appears whole or not at all.")) {
     auto* form = new FormGrid;
-    form->add(
-        tr("Where:"),
-        wizardText(tr("This machine, as a process of its own that goes on when the window is closed"), this));
+    auto* whereRow = new QHBoxLayout;
+    where_ = new QComboBox(this);
+    where_->setObjectName(QStringLiteral("where"));
+    where_->setAccessibleName(tr("Who works"));
+    where_->addItem(tr("One process on this machine"), QString());
+    where_->addItem(tr("Several processes on this machine"), QStringLiteral("local:"));
+    where_->addItem(tr("Other hosts, through your ssh"), QStringLiteral("ssh:"));
+    processes_ = new QSpinBox(this);
+    processes_->setObjectName(QStringLiteral("processes"));
+    processes_->setAccessibleName(tr("Processes"));
+    processes_->setRange(2, 256);
+    hosts_ = new QLineEdit(this);
+    hosts_->setObjectName(QStringLiteral("hosts"));
+    hosts_->setAccessibleName(tr("Hosts"));
+    hosts_->setPlaceholderText(tr("node7,node8"));
+    whereRow->addWidget(where_);
+    whereRow->addWidget(processes_);
+    whereRow->addWidget(hosts_, 1);
+    whereRow->addStretch();
+    form->add(tr("&Where:"), whereRow, where_);
+    whereNote_ = wizardText({}, this);
+    form->add({}, whereNote_);
     verify_ = new QComboBox(this);
     verify_->setObjectName(QStringLiteral("verify"));
     verify_->setAccessibleName(tr("Verification"));
@@ -71,6 +92,9 @@ RunStep::RunStep(WizardState& state)
     layout_->addLayout(form);
     layout_->addStretch();
 
+    connect(where_, &QComboBox::activated, this, &RunStep::takeWhere);
+    connect(processes_, &QSpinBox::valueChanged, this, &RunStep::takeWhere);
+    connect(hosts_, &QLineEdit::textEdited, this, &RunStep::takeWhere);
     const auto combo = [this](QComboBox* box, auto set) {
         connect(box, &QComboBox::activated, this, [this, box, set] {
             state_.edit([&](ConversionSpec& spec) { set(spec, box->currentData().toInt()); });
@@ -99,6 +123,22 @@ RunStep::RunStep(WizardState& state)
     follow();
 }
 
+void RunStep::takeWhere() {
+    QString on = where_->currentData().toString();
+    if (on == QLatin1String("local:")) on += QString::number(processes_->value());
+    if (on == QLatin1String("ssh:")) on += hosts_->text().simplified().remove(' ');
+    // A list of hosts that is only begun is no place yet.
+    const bool usable = on.isEmpty() || parsePlaces(on.toStdString()).ok();
+    state_.edit([&](ConversionSpec& spec) { spec.on = usable ? on : QString(); });
+    if (!usable) {
+        processes_->hide();
+        hosts_->show();
+        whereNote_->setText(hosts_->text().isEmpty()
+                                ? tr("Names of hosts, as ssh takes them, with commas between them.")
+                                : tr("⚠ Not a list of hosts such as node7,node8."));
+    }
+}
+
 bool RunStep::attention() const {
     const auto& outlook = state_.outlook();
     return outlook && ((outlook->destinationExists && !state_.spec().overwrite) ||
@@ -107,6 +147,21 @@ bool RunStep::attention() const {
 
 void RunStep::showSpec() {
     const ConversionSpec& spec = state_.spec();
+    const bool local = spec.on.startsWith(QLatin1String("local:"));
+    // What the page cannot show as it is, such as both kinds together, stands among the hosts.
+    const bool hosts = !local && !spec.on.isEmpty();
+    if (hosts || local || !hosts_->hasFocus()) where_->setCurrentIndex(hosts ? 2 : local ? 1 : 0);
+    const QSignalBlocker quiet(processes_);
+    if (local) processes_->setValue(spec.on.mid(6).toInt());
+    if (hosts && !hosts_->hasFocus()) hosts_->setText(spec.on.mid(4));
+    processes_->setVisible(local);
+    hosts_->setVisible(hosts || (hosts_->hasFocus() && where_->currentIndex() == 2));
+    whereNote_->setText(
+        hosts   ? tr("Source and destination must have the same paths on all of them. Each must let ssh in "
+                       "without a "
+                       "question.")
+        : local ? tr("They share the work and the cores; one that dies costs only what it was doing.")
+                : tr("It goes on when the window is closed."));
     verify_->setCurrentIndex(verify_->findData(static_cast<int>(spec.verify)));
     io_->setCurrentIndex(io_->findData(static_cast<int>(spec.io)));
     if (parseBytes(memory_->text().trimmed().toStdString()) != spec.memory)
