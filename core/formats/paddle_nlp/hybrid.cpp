@@ -36,6 +36,10 @@ class Opener {
             stated_.push_back(std::move(rule));
         }
         SHARDSCOPE_ASSIGN(files_, readHybridFiles(source_, options_, builder_));
+        for (const RankFile& file : files_.files) {
+            if (file.state == RankFile::State::missing || file.state == RankFile::State::broken)
+                lost_.push_back(&file);
+        }
         parameters_ = gatherParameters(files_);
         for (auto* notes : {&files_.notes, &parameters_.notes}) {
             for (Note& note : *notes)
@@ -147,20 +151,9 @@ class Opener {
         }
     }
 
-    bool lostOptimizer(uint32_t tp, uint32_t pp) const {
-        return std::any_of(files_.files.begin(), files_.files.end(), [&](const RankFile& f) {
-            return f.name.optimizer && f.tp() == tp && f.pp() == pp &&
-                   (f.state == RankFile::State::missing || f.state == RankFile::State::broken);
-        });
-    }
-
-    const RankFile* lostFile(bool optimizer, uint32_t tp, uint32_t pp, uint32_t moe,
-                             std::optional<uint32_t> shard = {}) const {
-        for (const RankFile& f : files_.files) {
-            if (f.name.optimizer == optimizer && f.tp() == tp && f.pp() == pp && f.moe() == moe &&
-                (!shard || f.shard() == *shard) &&
-                (f.state == RankFile::State::missing || f.state == RankFile::State::broken))
-                return &f;
+    const RankFile* lostFile(bool optimizer, uint32_t tp, uint32_t pp, uint32_t moe) const {
+        for (const RankFile* f : lost_) {
+            if (f->name.optimizer == optimizer && f->tp() == tp && f->pp() == pp && f->moe() == moe) return f;
         }
         return nullptr;
     }
@@ -255,8 +248,9 @@ class Opener {
         const bool any =
             std::any_of(p.states.begin(), p.states.end(), [](const State& s) { return !s.name.empty(); });
         if (any || !p.tiedTo.empty()) return;
-        const bool lost = std::any_of(p.stages.begin(), p.stages.end(),
-                                      [&](const auto& stage) { return lostOptimizer(0, stage.first.first); });
+        const bool lost = std::any_of(p.stages.begin(), p.stages.end(), [&](const auto& stage) {
+            return lostFile(true, 0, stage.first.first, stage.first.second) != nullptr;
+        });
         if (!lost) return;
         for (const auto& [name, kind] : kinds_) {
             if (name == "master_weight" && p.dtype == DType::float32) continue;
@@ -682,6 +676,7 @@ class Opener {
     FusedChoice fused_;
     std::vector<TpRule> stated_;
     HybridFiles files_;
+    std::vector<const RankFile*> lost_;
     Parameters parameters_;
     ParameterAxes axes_;
     std::set<std::string> disagreeing_, claims_, shared_, objects_, tiedTargets_;
