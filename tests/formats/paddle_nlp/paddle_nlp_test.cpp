@@ -214,6 +214,7 @@ class PaddleNlpTest : public QObject {
                                  << "optimizer.shard03.pdopt";
         QTest::newRow("main") << "mp2_pp2_stage1v2"
                               << "optimizer.tp01_pp01_shard00.pdopt";
+        QTest::newRow("v1 last of three") << "stage1v1_sh3" << "optimizer.shard02.pdopt";
         QTest::newRow("stage3") << "stage3"
                                 << "optimizer.shard01.pdopt";
     }
