@@ -2,7 +2,6 @@
 // paddlenlp/trainer/trainer.py, trainer/utils/sharding_io.py, trainer/utils/ckpt_converter.py;
 // paddle/distributed/fleet/utils/tensor_fusion_helper.py for flattened parameters.
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 
@@ -11,6 +10,7 @@
 
 #include "base/checked.h"
 #include "formats/paddle_nlp/fused.h"
+#include "formats/paddle_nlp/hybrid_axes.h"
 #include "formats/paddle_nlp/hybrid_reader.h"
 #include "formats/paddle_nlp/parameters.h"
 #include "formats/paddle_nlp/pieces.h"
@@ -22,7 +22,6 @@ namespace shardscope::paddle_nlp {
 
 namespace {
 
-constexpr size_t kSample = 4096;  // bytes of each parameter that are compared over ranks
 constexpr size_t kMaxNotes = 200;
 
 class Opener {
@@ -37,6 +36,10 @@ class Opener {
             stated_.push_back(std::move(rule));
         }
         SHARDSCOPE_ASSIGN(files_, readHybridFiles(source_, options_, builder_));
+        for (const RankFile& file : files_.files) {
+            if (file.state == RankFile::State::missing || file.state == RankFile::State::broken)
+                lost_.push_back(&file);
+        }
         parameters_ = gatherParameters(files_);
         for (auto* notes : {&files_.notes, &parameters_.notes}) {
             for (Note& note : *notes)
@@ -121,11 +124,7 @@ class Opener {
         }
     }
 
-    // ------------------------------------------------------------------ the tensor-parallel dimension
-
     Status concludeAxes() {
-        axis_.assign(parameters_.list.size(), TpAnswer::kReplicated);
-        rules_.assign(parameters_.list.size(), nullptr);
         for (const TpRule& rule : stated_) {
             const bool matches =
                 std::any_of(parameters_.list.begin(), parameters_.list.end(),
@@ -134,94 +133,9 @@ class Opener {
                 note("meta.inconsistent", Severity::warning,
                      fmt::format("--tp-dim '{}' matches no tensor", rule.text));
         }
-        if (files_.tp < 2) return {};
-        std::vector<TpQuestion> questions;
-        std::vector<size_t> asked;
-        for (size_t i = 0; i < parameters_.list.size(); ++i) {
-            const Parameter& p = parameters_.list[i];
-            if (p.local.empty() || disagreeing_.contains(p.name)) continue;
-            TpQuestion q;
-            q.name = p.name;
-            q.local = p.local.begin()->second;
-            q.whole = p.whole;
-            q.distributed = p.distributed;
-            if (!q.whole && !q.distributed) {
-                SHARDSCOPE_ASSIGN(q.content, compareRanks(p));
-            }
-            questions.push_back(std::move(q));
-            asked.push_back(i);
-        }
-        SHARDSCOPE_ASSIGN(const std::vector<TpAnswer> answers,
-                          concludeTpAxes(questions, files_.tp, files_.config, stated_));
-        struct Reason {
-            size_t count = 0;
-            std::string example;
-        };
-        std::map<std::pair<int, std::string>, Reason> reasons;
-        for (size_t k = 0; k < answers.size(); ++k) {
-            axis_[asked[k]] = answers[k].axis;
-            rules_[asked[k]] = answers[k].rule;
-            Reason& reason = reasons[{answers[k].axis, answers[k].why}];
-            if (++reason.count == 1) reason.example = questions[k].name;
-        }
-        for (const auto& [key, reason] : reasons) {
-            evidence_.push_back(fmt::format("tp={}: {} {} {} ({}), such as {}", files_.tp, reason.count,
-                                            reason.count == 1 ? "parameter" : "parameters",
-                                            key.first == TpAnswer::kReplicated
-                                                ? "whole on every rank"
-                                                : fmt::format("cut along dim {}", key.first),
-                                            key.second, reason.example));
-        }
+        SHARDSCOPE_ASSIGN(axes_,
+                          concludeParameterAxes(source_, files_, parameters_.list, disagreeing_, stated_));
         return {};
-    }
-
-    // Whether the first bytes of a parameter are the same on all tensor-parallel ranks.
-    Result<TpQuestion::Content> compareRanks(const Parameter& p) {
-        using Content = TpQuestion::Content;
-        const State* state = nullptr;
-        for (const State& s : p.states) {
-            if (s.name.ends_with("pow_acc")) continue;
-            if (!state || s.name.empty() || (s.name == "master_weight" && !state->name.empty())) state = &s;
-        }
-        if (!state || state->held.empty()) return Content::unknown;
-        const uint32_t pp = state->held[0].pp, moe = state->held[0].moe;
-        std::map<uint32_t, const Held*> firsts;  // by tensor-parallel rank, of the lowest sharding rank
-        for (const Held& held : state->held) {
-            if (held.pp != pp || held.moe != moe) continue;
-            const auto [it, fresh] = firsts.try_emplace(held.tp, &held);
-            if (!fresh && held.shard < it->second->shard) it->second = &held;
-        }
-        if (firsts.size() < files_.tp) return Content::unknown;
-        std::string sample;
-        bool constant = true, same = true;
-        for (const auto& [tp, held] : firsts) {
-            if (held->entry->shape != firsts.begin()->second->entry->shape || held->entry->parts.empty())
-                return Content::unknown;
-            SHARDSCOPE_ASSIGN(const std::string bytes, sampleOf(*held));
-            if (bytes.empty()) return Content::unknown;
-            const size_t width = dtypeBytes(held->entry->parts[0].dtype);
-            for (size_t at = width; at + width <= bytes.size(); at += width)
-                constant = constant && std::memcmp(bytes.data(), bytes.data() + at, width) == 0;
-            if (tp == firsts.begin()->first) {
-                sample = bytes;
-            } else {
-                same = same && bytes == sample;
-            }
-        }
-        if (!same) return Content::differs;
-        // Few elements say as little as equal ones.
-        return constant ? Content::sameConstant : Content::same;
-    }
-
-    Result<std::string> sampleOf(const Held& held) {
-        const PaddleArray& array = held.entry->parts[0];
-        if (array.raw == PaddleArray::Raw::inMemory) return array.bytes.substr(0, kSample);
-        if (array.raw != PaddleArray::Raw::plain) return std::string();
-        std::string bytes(static_cast<size_t>(std::min<uint64_t>(kSample, array.length)), '\0');
-        SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(held.file->path));
-        if (!rangeFits(array.offset, bytes.size(), file->size())) return std::string();
-        SHARDSCOPE_TRY(file->readAt(array.offset, std::as_writable_bytes(std::span(bytes))));
-        return bytes;
     }
 
     // ------------------------------------------------------------------ tensors
@@ -237,20 +151,9 @@ class Opener {
         }
     }
 
-    bool lostOptimizer(uint32_t tp, uint32_t pp) const {
-        return std::any_of(files_.files.begin(), files_.files.end(), [&](const RankFile& f) {
-            return f.name.optimizer && f.tp() == tp && f.pp() == pp &&
-                   (f.state == RankFile::State::missing || f.state == RankFile::State::broken);
-        });
-    }
-
-    const RankFile* lostFile(bool optimizer, uint32_t tp, uint32_t pp, uint32_t moe,
-                             std::optional<uint32_t> shard = {}) const {
-        for (const RankFile& f : files_.files) {
-            if (f.name.optimizer == optimizer && f.tp() == tp && f.pp() == pp && f.moe() == moe &&
-                (!shard || f.shard() == *shard) &&
-                (f.state == RankFile::State::missing || f.state == RankFile::State::broken))
-                return &f;
+    const RankFile* lostFile(bool optimizer, uint32_t tp, uint32_t pp, uint32_t moe) const {
+        for (const RankFile* f : lost_) {
+            if (f->name.optimizer == optimizer && f->tp() == tp && f->pp() == pp && f->moe() == moe) return f;
         }
         return nullptr;
     }
@@ -266,7 +169,7 @@ class Opener {
         }
         Layout layout;
         layout.tp = files_.tp;
-        layout.axis = axis_[index];
+        layout.axis = axes_.axis[index];
         layout.local = p.local.empty() ? *p.whole : p.local.begin()->second;
         if (disagreeing_.contains(p.name)) layout.axis = unevenAxis(p);
         layout.locals = &p.local;
@@ -300,7 +203,7 @@ class Opener {
     }
 
     void noteFused(const Parameter& p, size_t index, Layout& layout) {
-        const FamilyRule* rule = rules_[index];
+        const FamilyRule* rule = axes_.rules[index];
         const auto axis = static_cast<size_t>(layout.axis);
         int parts = rule ? rule->parts : 1;
         if (fused_.names(p.name) && parts == 1) parts = p.name.find("qkv") != std::string::npos ? 3 : 2;
@@ -345,8 +248,9 @@ class Opener {
         const bool any =
             std::any_of(p.states.begin(), p.states.end(), [](const State& s) { return !s.name.empty(); });
         if (any || !p.tiedTo.empty()) return;
-        const bool lost = std::any_of(p.stages.begin(), p.stages.end(),
-                                      [&](const auto& stage) { return lostOptimizer(0, stage.first.first); });
+        const bool lost = std::any_of(p.stages.begin(), p.stages.end(), [&](const auto& stage) {
+            return lostFile(true, 0, stage.first.first, stage.first.second) != nullptr;
+        });
         if (!lost) return;
         for (const auto& [name, kind] : kinds_) {
             if (name == "master_weight" && p.dtype == DType::float32) continue;
@@ -543,8 +447,8 @@ class Opener {
         });
         if (other == state.held.end() || other->entry->parts.empty() || held[0].entry->parts.empty())
             return {};
-        SHARDSCOPE_ASSIGN(const std::string a, sampleOf(*other));
-        SHARDSCOPE_ASSIGN(const std::string b, sampleOf(held[0]));
+        SHARDSCOPE_ASSIGN(const std::string a, sampleOf(source_, *other));
+        SHARDSCOPE_ASSIGN(const std::string b, sampleOf(source_, held[0]));
         if (a == b) {
             shared_.insert(p.name);
             return {};
@@ -760,7 +664,7 @@ class Opener {
             "tp={}, pp={}, sharding={}: {}", files_.tp, files_.pp, files_.sharding,
             files_.degreesStated ? "as model_meta.json states" : "as the names of the files count"));
         if (const std::string how = strategy(); !how.empty()) mesh.evidence.push_back("sharding: " + how);
-        for (std::string& line : evidence_)
+        for (std::string& line : axes_.evidence)
             mesh.evidence.push_back(std::move(line));
         builder_.setRankCount(mesh.ranks());
         builder_.setMesh(std::move(mesh));
@@ -772,10 +676,9 @@ class Opener {
     FusedChoice fused_;
     std::vector<TpRule> stated_;
     HybridFiles files_;
+    std::vector<const RankFile*> lost_;
     Parameters parameters_;
-    std::vector<int> axis_;
-    std::vector<const FamilyRule*> rules_;
-    std::vector<std::string> evidence_;
+    ParameterAxes axes_;
     std::set<std::string> disagreeing_, claims_, shared_, objects_, tiedTargets_;
     struct Kind {
         DType dtype = DType::float32;

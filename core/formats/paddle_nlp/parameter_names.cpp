@@ -62,6 +62,44 @@ class Replay {
         }
         return fitting;
     }
+    // The sharding degree that explains why some parameters have no state here: with it, the ranks that are
+    // here own exactly what they hold, and those behind them the rest. 0 when nothing is missing, or nothing
+    // explains it.
+    uint32_t impliedDegree(const std::map<std::string, std::string, std::less<>>& structured) {
+        constexpr uint32_t kTried = 64;
+        listModel();
+        listStored();
+        std::vector<std::set<std::string>> held(degree_);
+        size_t count = 0;
+        for (uint32_t r = 0; r < degree_; ++r) {
+            for (const Stored& stored : stored_[r]) {
+                const auto it = structured.find(stored.name);
+                if (it == structured.end()) return 0;
+                held[r].insert(it->second);
+            }
+            count += held[r].size();
+        }
+        if (count == 0 || count >= model_.size()) return 0;
+        const uint32_t here = degree_;
+        uint32_t found = 0;
+        for (uint32_t degree = here + 1; degree <= here + kTried && degree <= model_.size() && !found;
+             ++degree) {
+            degree_ = degree;
+            for (const bool sorted : {true, false}) {
+                const auto ranks = partition(sorted);
+                bool same = true;
+                for (uint32_t r = 0; r < here && same; ++r) {
+                    std::set<std::string> owned;
+                    for (size_t i : ranks[r])
+                        owned.insert(model_[i].name);
+                    same = owned == held[r];
+                }
+                if (same) found = degree;
+            }
+        }
+        degree_ = here;
+        return found;
+    }
     const std::vector<Model>& model() const { return model_; }
     std::vector<std::string> statics() const {
         std::vector<std::string> names;
@@ -170,7 +208,8 @@ class Replay {
     }
 
     const Group& group_;
-    const uint32_t degree_, tp_;
+    uint32_t degree_;
+    const uint32_t tp_;
     std::vector<Model> model_;
     std::vector<std::vector<Stored>> stored_;  // by sharding rank
 };
@@ -240,6 +279,24 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
     const std::set<std::string> stored = storedParameters(group, out.statics);
     const bool anyKnown = std::any_of(stored.begin(), stored.end(),
                                       [&](const std::string& s) { return out.structured.contains(s); });
+    if (anyKnown && !group.meta && degree > 1) {
+        // The file of the last sharding rank is not missed by the names of the others.
+        if (const uint32_t implied = Replay(group, degree, tp).impliedDegree(out.structured)) {
+            RankFileName last = group.optimizer.back()->name;
+            last.shard = degree;
+            const std::string path = formatRankFileName(last);
+            Note note{
+                "file.missing",
+                Severity::error,
+                fmt::format("'{}' is missing: what the {} sharding ranks of {} hold is the share of {} ranks",
+                            path, degree, where, implied),
+                path,
+                {},
+                std::nullopt};
+            note.lacks = Note::Lacks::optimizerState;
+            out.notes.push_back(std::move(note));
+        }
+    }
     if (anyKnown || group.meta || stored.empty()) return out;
 
     // The table of the weights speaks of other names, or there is none: what the trainer did is done again.

@@ -229,10 +229,10 @@ class Gathering {
             Parameter& p = parameter(nameIn(group, it->second));
             p.stages.emplace(std::pair(group.pp, group.moe), state->parameter);
             State& s = p.get(state->state);
-            const auto twice =
-                std::find_if(s.held.begin(), s.held.end(), [&](const Held& h) { return h.file == &file; });
-            if (twice != s.held.end()) {
-                error(fmt::format("'{}' and '{}' are both its {}", twice->entry->name, entry.name, s.name),
+            // Entries of one file follow each other.
+            if (!s.held.empty() && s.held.back().file == &file) {
+                error(fmt::format("'{}' and '{}' are both its {}", s.held.back().entry->name, entry.name,
+                                  s.name),
                       file.path, p.name, Note::Lacks::optimizerState);
                 continue;
             }
