@@ -150,6 +150,33 @@ class ModelsTest : public QObject {
         QCOMPARE(facts->tensorHealth[t], Health::ok);
     }
 
+    // What a file calls a name or a key is never a part of the code that is offered for copying.
+    void pythonSnippetsHoldNoForeignCode() {
+        CatalogBuilder builder("torch", "", "");
+        TensorInfo info;
+        info.name = "w\nimport os";
+        info.path = {keyPart("w'] + evil()\n[")};
+        QVERIFY(builder.addTensor(info).ok());
+        info.name = "k";
+        info.path = {{PathPart::Kind::otherKey, "0]; __import__('os').system('x')#", 0}};
+        QVERIFY(builder.addTensor(info).ok());
+        info.name = "t";
+        info.path = {{PathPart::Kind::otherKey, "(1, 2.5)", 0}, {PathPart::Kind::index, {}, 3}};
+        QVERIFY(builder.addTensor(info).ok());
+        const Catalog torch = std::move(builder).finish();
+        QVERIFY(pythonSnippet("/c", torch, 0).contains("['w\\'] + evil()"));
+        QVERIFY(!pythonSnippet("/c", torch, 1).contains("__import__"));
+        QVERIFY(pythonSnippet("/c", torch, 2).contains("[(1, 2.5)][3]"));
+
+        CatalogBuilder other("olmo", "", "");
+        info.name = "w\nimport os";
+        info.path = {};
+        QVERIFY(other.addTensor(info).ok());
+        const Catalog olmo = std::move(other).finish();
+        for (const QString& line : pythonSnippet("/c", olmo, 0).split('\n'))
+            QVERIFY2(!line.startsWith("import os"), qPrintable(line));
+    }
+
     void treeModel() {
         auto session = openSynthetic(syntheticModel());
         TensorTreeModel model(*session);

@@ -107,9 +107,8 @@ QString pythonSnippet(const QString& checkpoint, const Catalog& catalog, TensorI
                "# shardscope extract %1 %2 tensor.npy\n"
                "import numpy\n"
                "tensor = numpy.load('tensor.npy')\n")
-        .arg(shellQuoted(checkpoint),
-             shellQuoted(
-                 QString::fromUtf8(catalog.name(t).data(), static_cast<qsizetype>(catalog.name(t).size()))));
+        // A comment ends with its line, so no name may bring a line of its own.
+        .arg(shellQuoted(toQString(checkpoint.toStdString())), shellQuoted(toQString(catalog.name(t))));
 }
 
 QString shellQuoted(const QString& word) {

@@ -15,6 +15,7 @@
 #include <QToolButton>
 #include <QTreeView>
 #include <QVBoxLayout>
+#include <algorithm>
 
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
@@ -24,6 +25,7 @@ namespace shardscope::ui {
 
 namespace {
 constexpr int kSpacing = 8;
+constexpr int kWidestName = 250;  // pixels
 constexpr size_t kMostFound = 1000;
 constexpr size_t kMostCopied = 1 << 20;  // bytes of text
 constexpr int kMostOpenedBelow = 5000;
@@ -51,8 +53,7 @@ ObjectsPage::ObjectsPage(Session& session, QWidget* parent)
     connect(&session_, &Session::stateChanged, this, &ObjectsPage::refresh);
     connect(&session_.selection(), &Selection::changed, this, &ObjectsPage::refresh);
     if (objects_->rowCount() > 0) {
-        fitted_ = session_.checkpoint();
-        fitColumns(*table_);
+        fitObjects();
     }
     refresh();
 }
@@ -86,8 +87,7 @@ void ObjectsPage::makeObjects() {
     });
     connect(objects_, &QAbstractItemModel::modelReset, this, [this] {
         if (fitted_ == session_.checkpoint() || objects_->rowCount() == 0) return;
-        fitted_ = session_.checkpoint();
-        fitColumns(*table_);
+        fitObjects();
     });
     connect(filter_, &QLineEdit::textChanged, this, [this](const QString& text) {
         objects_->setFilter(text);
@@ -98,6 +98,14 @@ void ObjectsPage::makeObjects() {
                 if (now.isValid() && !following_)
                     session_.selection().selectObject(objects_->object(now.row()));
             });
+}
+
+// Long names leave room for what is said of them.
+void ObjectsPage::fitObjects() {
+    fitted_ = session_.checkpoint();
+    fitColumns(*table_);
+    table_->setColumnWidth(ObjectTableModel::nameColumn,
+                           std::min(table_->columnWidth(ObjectTableModel::nameColumn), kWidestName));
 }
 
 void ObjectsPage::makeValues() {

@@ -37,6 +37,7 @@ class ObjectsPage : public QWidget {
   private:
     void makeObjects();
     void makeValues();
+    void fitObjects();
     void refresh();
     void read();
     void showValue(const Value& value);

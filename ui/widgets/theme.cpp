@@ -233,9 +233,13 @@ void paintHealth(QPainter& painter, const QRectF& rect, Health health) {
         QFont font = painter.font();
         font.setBold(true);
         painter.setFont(font);
-        const QRectF box = QRectF(painter.fontMetrics().boundingRect(glyph)).adjusted(-2, 0, 2, 0);
+        // On a small mark the plate of the glyph is as narrow as can be, so that the colour shows around it.
+        constexpr double kSmall = 18;
+        const double margin = rect.width() < kSmall ? 0 : 2;
+        const QRectF box = QRectF(painter.fontMetrics().boundingRect(glyph)).adjusted(-margin, 0, margin, 0);
         if (box.width() < rect.width() && box.height() < rect.height() + 4) {
-            QRectF plate(0, 0, box.width(), std::min(box.height(), rect.height() - 2));
+            QRectF plate(0, 0, box.width(),
+                         std::min(box.height(), rect.height() - (rect.width() < kSmall ? 6 : 2)));
             plate.moveCenter(rect.center());
             painter.fillRect(plate, surfaceColor());
             painter.setPen(QApplication::palette().color(QPalette::Text));

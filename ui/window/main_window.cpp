@@ -4,14 +4,11 @@
 #include <QActionGroup>
 #include <QApplication>
 #include <QCloseEvent>
-#include <QDesktopServices>
 #include <QDockWidget>
-#include <QFileDialog>
 #include <QFileInfo>
 #include <QLabel>
 #include <QMenuBar>
 #include <QMessageBox>
-#include <QMimeData>
 #include <QProgressBar>
 #include <QPushButton>
 #include <QSettings>
@@ -21,7 +18,6 @@
 #include <QToolBar>
 #include <QToolButton>
 #include <QTreeView>
-#include <QUrl>
 #include <QVBoxLayout>
 #include <functional>
 
@@ -44,7 +40,6 @@
 #include "ui/widgets/theme.h"
 #include "ui/window/breadcrumb.h"
 #include "ui/window/locator.h"
-#include "ui/window/open_dialog.h"
 #include "ui/window/shortcut_sheet.h"
 #include "ui/window/windows.h"
 
@@ -560,76 +555,6 @@ void MainWindow::showDocks(bool show) {
         d->hide();
 }
 
-// ------------------------------------------------------------------ opening
-
-void MainWindow::openPath(const QString& path, const SourceOptions& options) {
-    windows_.open(path, this, options);
-}
-
-OpenDialog* MainWindow::openWithOptions() {
-    auto* dialog = new OpenDialog(session_->path(), session_->options(), this);
-    connect(dialog, &OpenDialog::openRequested, this, &MainWindow::openPath);
-    dialog->show();
-    return dialog;
-}
-
-void MainWindow::saveIndex() {
-    auto* dialog = new QFileDialog(this, tr("Save the index of this checkpoint"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setAcceptMode(QFileDialog::AcceptSave);
-    dialog->setDefaultSuffix(QStringLiteral("ssidx"));
-    dialog->setNameFilter(tr("Shardscope index (*.ssidx)"));
-    dialog->selectFile(QFileInfo(session_->path()).fileName() + QStringLiteral(".ssidx"));
-    connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::saveIndexAs);
-    dialog->open();
-}
-
-// Whoever chose a file that is there has been asked by the dialog.
-void MainWindow::saveIndexAs(const QString& file) {
-    if (!session_->checkpoint()) return;
-    indexTicket_ = session_->tasks().run<uint64_t>(
-        tr("Saving the index"),
-        [engine = session_->enginePtr(), checkpoint = session_->checkpoint(), path = file.toStdString()](
-            const TaskContext& context) { return engine->saveIndex(checkpoint, path, true, context); },
-        [this, file](Result<uint64_t> answer) {
-            if (answer.ok()) {
-                const QString text = tr("Saved the index as '%1' (%2).").arg(file, sizeText(*answer));
-                log(Severity::info, text);
-                banner_->show(BannerKind::info, text);
-            } else if (answer.error().code != ErrorCode::cancelled) {
-                log(Severity::error, errorSentence(answer.error()));
-                banner_->show(BannerKind::error,
-                              errorSentence(answer.error()) + ' ' + errorHint(answer.error()));
-            }
-        });
-}
-
-void MainWindow::chooseDirectory() {
-    auto* dialog = new QFileDialog(this, tr("Open a checkpoint directory"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setFileMode(QFileDialog::Directory);
-    dialog->setOption(QFileDialog::ShowDirsOnly, false);
-    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) { openPath(path); });
-    dialog->open();
-}
-
-void MainWindow::chooseFile() {
-    auto* dialog = new QFileDialog(this, tr("Open a checkpoint file"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setFileMode(QFileDialog::ExistingFile);
-    dialog->setFilter(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
-    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) { openPath(path); });
-    dialog->open();
-}
-
-void MainWindow::openSample() {
-    const QString path = Windows::samplePath();
-    if (path.isEmpty())
-        banner_->show(BannerKind::error, tr("The sample checkpoint was not installed with this program."));
-    else
-        openPath(path);
-}
-
 ConvertWizard* MainWindow::convert() {
     if (!session_->checkpoint()) return nullptr;
     if (!wizard_) {
@@ -645,35 +570,6 @@ ConvertWizard* MainWindow::convert() {
     wizard_->raise();
     wizard_->activateWindow();
     return wizard_;
-}
-
-void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
-    if (!event->mimeData()->hasUrls() && !event->mimeData()->hasText()) return;
-    event->acceptProposedAction();
-    start_->setDropHighlight(true);
-}
-
-void MainWindow::dragLeaveEvent(QDragLeaveEvent*) {
-    start_->setDropHighlight(false);
-}
-
-void MainWindow::dropEvent(QDropEvent* event) {
-    start_->setDropHighlight(false);
-    QStringList paths;
-    for (const QUrl& url : event->mimeData()->urls()) {
-        if (url.isLocalFile()) paths += url.toLocalFile();
-    }
-    if (paths.isEmpty() && event->mimeData()->hasText()) {
-        const QString text = event->mimeData()->text().trimmed();
-        if (QFileInfo::exists(text)) paths += text;
-    }
-    if (paths.isEmpty()) {
-        banner_->show(BannerKind::warning, tr("What was dropped is no file or directory of this machine."));
-        return;
-    }
-    event->acceptProposedAction();
-    for (const QString& path : paths)
-        openPath(path);
 }
 
 // ------------------------------------------------------------------ layout

@@ -1,0 +1,114 @@
+// Opening by menu, dialog and drop, and saving the index; the rest of the window is in main_window.cpp.
+#include <QDragEnterEvent>
+#include <QFileDialog>
+#include <QFileInfo>
+#include <QMimeData>
+#include <QUrl>
+
+#include "ui/models/texts.h"
+#include "ui/pages/start_page.h"
+#include "ui/widgets/banner.h"
+#include "ui/window/main_window.h"
+#include "ui/window/open_dialog.h"
+#include "ui/window/windows.h"
+
+namespace shardscope::ui {
+
+void MainWindow::openPath(const QString& path, const SourceOptions& options) {
+    windows_.open(path, this, options);
+}
+
+OpenDialog* MainWindow::openWithOptions() {
+    auto* dialog = new OpenDialog(session_->path(), session_->options(), this);
+    connect(dialog, &OpenDialog::openRequested, this, &MainWindow::openPath);
+    dialog->show();
+    return dialog;
+}
+
+void MainWindow::saveIndex() {
+    auto* dialog = new QFileDialog(this, tr("Save the index of this checkpoint"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setAcceptMode(QFileDialog::AcceptSave);
+    dialog->setDefaultSuffix(QStringLiteral("ssidx"));
+    dialog->setNameFilter(tr("Shardscope index (*.ssidx)"));
+    dialog->selectFile(QFileInfo(session_->path()).fileName() + QStringLiteral(".ssidx"));
+    connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::saveIndexAs);
+    dialog->open();
+}
+
+// Whoever chose a file that is there has been asked by the dialog.
+void MainWindow::saveIndexAs(const QString& file) {
+    if (!session_->checkpoint()) return;
+    indexTicket_ = session_->tasks().run<uint64_t>(
+        tr("Saving the index"),
+        [engine = session_->enginePtr(), checkpoint = session_->checkpoint(), path = file.toStdString()](
+            const TaskContext& context) { return engine->saveIndex(checkpoint, path, true, context); },
+        [this, file](Result<uint64_t> answer) {
+            if (answer.ok()) {
+                const QString text = tr("Saved the index as '%1' (%2).").arg(file, sizeText(*answer));
+                log(Severity::info, text);
+                banner_->show(BannerKind::info, text);
+            } else if (answer.error().code != ErrorCode::cancelled) {
+                log(Severity::error, errorSentence(answer.error()));
+                banner_->show(BannerKind::error,
+                              errorSentence(answer.error()) + ' ' + errorHint(answer.error()));
+            }
+        });
+}
+
+void MainWindow::chooseDirectory() {
+    auto* dialog = new QFileDialog(this, tr("Open a checkpoint directory"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setFileMode(QFileDialog::Directory);
+    dialog->setOption(QFileDialog::ShowDirsOnly, false);
+    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) { openPath(path); });
+    dialog->open();
+}
+
+void MainWindow::chooseFile() {
+    auto* dialog = new QFileDialog(this, tr("Open a checkpoint file"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setFileMode(QFileDialog::ExistingFile);
+    dialog->setFilter(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
+    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) { openPath(path); });
+    dialog->open();
+}
+
+void MainWindow::openSample() {
+    const QString path = Windows::samplePath();
+    if (path.isEmpty())
+        banner_->show(BannerKind::error, tr("The sample checkpoint was not installed with this program."));
+    else
+        openPath(path);
+}
+
+void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
+    if (!event->mimeData()->hasUrls() && !event->mimeData()->hasText()) return;
+    event->acceptProposedAction();
+    start_->setDropHighlight(true);
+}
+
+void MainWindow::dragLeaveEvent(QDragLeaveEvent*) {
+    start_->setDropHighlight(false);
+}
+
+void MainWindow::dropEvent(QDropEvent* event) {
+    start_->setDropHighlight(false);
+    QStringList paths;
+    for (const QUrl& url : event->mimeData()->urls()) {
+        if (url.isLocalFile()) paths += url.toLocalFile();
+    }
+    if (paths.isEmpty() && event->mimeData()->hasText()) {
+        const QString text = event->mimeData()->text().trimmed();
+        if (QFileInfo::exists(text)) paths += text;
+    }
+    if (paths.isEmpty()) {
+        banner_->show(BannerKind::warning, tr("What was dropped is no file or directory of this machine."));
+        return;
+    }
+    event->acceptProposedAction();
+    for (const QString& path : paths)
+        openPath(path);
+}
+
+}  // namespace shardscope::ui
