@@ -60,7 +60,7 @@ def check_file(path, found, bytes_too):
             assert isinstance(value, torch.Tensor) or repr(value) == repr(other[keys]), keys
 
 
-def convert(source, words, wanted):
+def convert(source, words, wanted, bytes_too=True):
     """Converts, has OLMo read all files; each wanted {name: record} is there."""
     with tempfile.TemporaryDirectory() as place:
         out = os.path.join(place, "out")
@@ -71,7 +71,7 @@ def convert(source, words, wanted):
         for path in files:
             part = {}
             prefix = os.path.basename(path)[:-len(".safetensors")]
-            check_file(path, part, prefix != "train")
+            check_file(path, part, bytes_too and prefix != "train")
             for name, record in part.items():
                 found[name] = found[prefix + "." + name] = record
         for name, want in wanted.items():
@@ -106,10 +106,12 @@ def main():
     jobs = [("what OLMo writes now", lambda: from_theirs() or 1)]
     for name, path, expected in cases("olmo"):
         if "tensors" in expected:
-            # Two keys of that one give the same displayed name: each file by itself keeps their order.
-            if name == "crazy_keys":
+            # Two keys of that one give the same displayed name: each file by itself keeps their order. And a list in it holds
+            # a tensor, which every torch pickles in its own way.
+            crazy = name == "crazy_keys"
+            if crazy:
                 path = os.path.join(path, "state.safetensors")
-            jobs.append((name, lambda p=path, e=expected: convert(p, ["--to", "olmo"], e["tensors"])))
+            jobs.append((name, lambda p=path, e=expected, b=not crazy: convert(p, ["--to", "olmo"], e["tensors"], b)))
     source = os.path.join(DATA, "genuine", "dcp", "t2.15.0-fsdp2-adam", "ckpt")
     flat = {n: {"dtype": t["dtype"], "shape": t["shape"], "sha256": s} for n, t, s in (
         (t["name"], t, shardscope("digest", source, "--algorithm", "sha256")["tensors"][t["name"]])
