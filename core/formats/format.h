@@ -161,6 +161,9 @@ class Format {
     virtual Probe probe(const Source& source) const = 0;
     virtual Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const = 0;
 
+    // Where this format nests an entry in another way than the source: the path that its readers give it; else nothing.
+    // `optimizer`: part of an optimizer's state dict.
+    virtual std::optional<Path> pathFor(const Path& path, bool optimizer) const;
     // Which tensors (by name) and objects of `wanted` this format cannot hold, and why.
     virtual std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& options) const;
     // Pure: opens nothing. `wanted` outlives the layout; objects carry their values; its chunks cover each tensor exactly.

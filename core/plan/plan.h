@@ -120,6 +120,8 @@ struct WishInput {
     bool keepPlacement = false;  // without mesh and `like`: chunks as the source has them, else whole tensors
     std::string format, variant;                         // of the wanted catalog
     std::function<Result<Value>(ObjectId)> objectValue;  // of a source object
+    std::function<std::optional<Path>(const Path& path, bool optimizer)>
+        pathFor;  // where the target nests an entry in another way. May be null
     std::function<std::string(std::string_view name)>
         cannotHold;  // why the target cannot hold it; empty = it can. May be null
 };
