@@ -16,7 +16,9 @@ std::optional<Path> Format::pathFor(const Path&, bool) const {
     return std::nullopt;
 }
 
-std::vector<LeftOut> Format::cannotHold(const Catalog&, const WriteOptions&) const { return {}; }
+std::vector<LeftOut> Format::cannotHold(const Catalog&, const WriteOptions&) const {
+    return {};
+}
 
 Result<std::unique_ptr<TargetLayout>> Format::layout(const Catalog&, const WriteOptions&) const {
     return unsupported(fmt::format("{} is read but not written", info().title));

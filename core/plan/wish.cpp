@@ -339,8 +339,9 @@ class WishMaker {
     std::vector<PlacedBox> place(TensorId t, const TensorInfo& info, TensorId likeTensor) {
         if (placer_) return placer_->place(info.name, info.dtype, info.shape);
         std::vector<PlacedBox> boxes;
-        const Catalog* pattern =
-            input_.like ? input_.like : input_.keepPlacement && t != kNone ? &source_ : nullptr;
+        const Catalog* pattern = input_.like                          ? input_.like
+                                 : input_.keepPlacement && t != kNone ? &source_
+                                                                      : nullptr;
         if (pattern) {
             const TensorId p = input_.like ? likeTensor : t;
             bool plain = checkCoverage(*pattern, p, 1, 1).whole();

@@ -19,8 +19,9 @@ class UsageCliTest : public QObject {
   private slots:
     void everyVerbHelpsWithAnExample_data() {
         QTest::addColumn<QString>("verb");
-        for (const char* verb : {"info", "ls", "show", "map", "validate", "digest", "diff", "plan", "convert",
-                                 "reshard", "extract", "formats", "recipes", "doctor", "completion", "report"}) {
+        for (const char* verb :
+             {"info", "ls", "show", "map", "validate", "digest", "diff", "plan", "convert", "reshard",
+              "extract", "formats", "recipes", "doctor", "completion", "report"}) {
             QTest::newRow(verb) << QString(verb);
         }
     }

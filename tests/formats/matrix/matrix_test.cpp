@@ -1,6 +1,6 @@
-// Every family of sources to every target, with real checkpoints: what arrives has the digests of expected.json, and
-// what does not arrive is said to be left out. The table in docs/formats/matrix.md is what came of it; with
-// SHARDSCOPE_WRITE_MATRIX=1 in the environment the test writes it.
+// Every family of sources to every target, with real checkpoints: what arrives has the digests of
+// expected.json, and what does not arrive is said to be left out. The table in docs/formats/matrix.md is what
+// came of it; with SHARDSCOPE_WRITE_MATRIX=1 in the environment the test writes it.
 #include <QCryptographicHash>
 #include <QTemporaryDir>
 #include <QtTest>
@@ -87,9 +87,11 @@ std::map<Row, std::vector<Sample>> samples() {
             if (std::any_of(catalog.notes().begin(), catalog.notes().end(),
                             [](const Note& note) { return note.rule == "meta.duplicate"; }))
                 continue;
-            Sample sample{one, checkpoint->format->info().name, parallelOf(catalog), false, catalog.tensorCount()};
+            Sample sample{one, checkpoint->format->info().name, parallelOf(catalog), false,
+                          catalog.tensorCount()};
             for (TensorId t = 0; t < catalog.tensorCount(); ++t)
-                sample.optimizer = sample.optimizer || catalog.role(t) == Role::optimizer || looksLikeState(catalog.name(t));
+                sample.optimizer =
+                    sample.optimizer || catalog.role(t) == Role::optimizer || looksLikeState(catalog.name(t));
             // Thousands of tensors say nothing more here.
             if (sample.tensors > 0 && sample.tensors < 500) rows[sample.row()].push_back(std::move(sample));
         }
@@ -148,10 +150,17 @@ class Table {
     std::string text(const std::vector<const Format*>& targets) {
         std::string out =
             "# What goes where\n\n"
-            "Made by `matrix_test` from checkpoints that the frameworks wrote: each was converted, opened again and its\n"
-            "tensors compared with the digests taken by the framework. `whole`: every tensor in one piece. `mesh`: cut\n"
-            "along its first dimension over two ranks, and over two stages. Numbers stand for what stays out or why it\n"
-            "cannot be done, below the table. How names change is told in [mapping.md](mapping.md).\n\n"
+            "Made by `matrix_test` from checkpoints that the frameworks wrote: each was converted, opened "
+            "again and its\n"
+            "tensors compared with the digests taken by the framework. `whole`: every tensor in one piece. "
+            "`mesh`: cut\n"
+            "along its first dimension over two ranks, and over two stages. Numbers stand for what stays out "
+            "or why it\n"
+            "cannot be done, below the table. Each row stands for the two cases of its kind with the most "
+            "tensors; formats\n"
+            "are written in their usual variant (ColossalAI's gathered ones hold optimizer state too). How "
+            "names change\n"
+            "is told in [mapping.md](mapping.md).\n\n"
             "| source | spread | holds |";
         for (const Format* target : targets)
             out += " " + target->info().name + " |";
@@ -161,7 +170,8 @@ class Table {
         out += "\n";
         for (auto& [row, line] : cells) {
             const auto& [format, parallel, optimizer] = row;
-            out += "| " + format + " | " + parallel + " | " + (optimizer ? "weights, optimizer" : "weights") + " |";
+            out += "| " + format + " | " + parallel + " | " + (optimizer ? "weights, optimizer" : "weights") +
+                   " |";
             for (const Format* target : targets)
                 out += " " + cellText(line[target->info().name]) + " |";
             out += "\n";
@@ -181,7 +191,10 @@ class Table {
         return std::to_string(i + 1);
     }
     std::string cellText(const Cell& cell) {
-        std::string out = cell.whole && cell.cut ? "whole, mesh" : cell.whole ? "whole" : cell.cut ? "mesh" : "no";
+        std::string out = cell.whole && cell.cut ? "whole, mesh"
+                          : cell.whole           ? "whole"
+                          : cell.cut             ? "mesh"
+                                                 : "no";
         std::set<std::string> reasons = cell.without;
         if (!cell.whole && !cell.cut) reasons.insert(cell.never.begin(), cell.never.end());
         std::string numbers;
@@ -204,7 +217,8 @@ class MatrixTest : public QObject {
     bool convert(const Sample& sample, const Format* target, bool mesh, Cell& cell) {
         QTemporaryDir dir;
         const std::string to = dir.filePath("out").toStdString();
-        const std::string what = sample.source.family + "/" + sample.source.name + " to " + target->info().name;
+        const std::string what =
+            sample.source.family + "/" + sample.source.name + " to " + target->info().name;
         const auto source = openCheckpoint(sample.source.openPath());
         ConvertSettings settings;
         settings.threads = 1;
@@ -300,11 +314,13 @@ class MatrixTest : public QObject {
 
     void theTableIsUpToDate() {
         const std::string text = table_.text(targets_);
-        if (qEnvironmentVariableIntValue("SHARDSCOPE_WRITE_MATRIX") == 1) std::ofstream(SHARDSCOPE_MATRIX) << text;
+        if (qEnvironmentVariableIntValue("SHARDSCOPE_WRITE_MATRIX") == 1)
+            std::ofstream(SHARDSCOPE_MATRIX) << text;
         std::ifstream in(SHARDSCOPE_MATRIX);
         const std::string there{std::istreambuf_iterator<char>(in), {}};
-        QVERIFY2(there == text,
-                 "docs/formats/matrix.md is not what the conversions show; SHARDSCOPE_WRITE_MATRIX=1 writes it");
+        QVERIFY2(
+            there == text,
+            "docs/formats/matrix.md is not what the conversions show; SHARDSCOPE_WRITE_MATRIX=1 writes it");
     }
 };
 
