@@ -18,8 +18,9 @@ Result<int> recipes(const Context& context, const std::string& name) {
     const Style style{context.colored()};
     for (const BuiltinRecipe& recipe : builtinRecipes()) {
         if (context.json) {
-            json["recipes"].push_back(
-                {{"name", recipe.name}, {"description", recipeDescription(recipe)}, {"recipe", Json::parse(recipe.text)}});
+            json["recipes"].push_back({{"name", recipe.name},
+                                       {"description", recipeDescription(recipe)},
+                                       {"recipe", Json::parse(recipe.text)}});
         } else {
             fmt::print("{}\n  {}\n", style.bold(std::string(recipe.name)), recipeDescription(recipe));
         }
@@ -34,7 +35,8 @@ void addRecipes(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand("recipes", "Recipes that are built in (convert --map NAME)");
     verb->footer("Examples:\n  shardscope recipes\n  shardscope recipes llama-hf-from-megatron > my.json");
     auto name = std::make_shared<std::string>();
-    verb->add_option("name", *name, "Print this one as it is, to start a recipe of your own from")->type_name("NAME");
+    verb->add_option("name", *name, "Print this one as it is, to start a recipe of your own from")
+        ->type_name("NAME");
     verb->add_flag("--json", context.json, "One JSON document on stdout");
     verb->callback([&context, name] { context.verb = [&context, name] { return recipes(context, *name); }; });
 }

@@ -69,8 +69,8 @@ struct PreparedConversion {
 struct ConvertSettings {
     ConvertRequest request;
     ConvertOptions options;
-    std::string like;  // checkpoint whose names and placement are taken over
-    std::string map;   // recipe: a file, or one that is built in
+    std::string like;              // checkpoint whose names and placement are taken over
+    std::string map;               // recipe: a file, or one that is built in
     std::vector<std::string> set;  // NAME=VALUE for the recipe's parameters
     uint64_t memory = uint64_t{512} << 20;
     unsigned threads = 0;

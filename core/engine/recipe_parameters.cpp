@@ -44,7 +44,8 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-// A missing or unreadable file leaves the values open; only numbers are taken from it, and checked where used.
+// A missing or unreadable file leaves the values open; only numbers are taken from it, and checked where
+// used.
 Json readConfig(const std::string& directory) {
     std::ifstream in(directory + "/config.json", std::ios::binary);
     std::string text(kLargestConfig, '\0');
@@ -85,9 +86,10 @@ Result<RecipeParameters> RecipeParameters::make(const Json& declared, const std:
             } else if (key == "default" && (item.is_number_integer() || item.is_string())) {
                 parameter.standard = item;
             } else if (key != "description" || !item.is_string()) {
-                return usage(fmt::format("'parameters.{}' holds '{}': {}, not 'config' (names), 'default' (a number) "
-                                         "or 'description' (text)",
-                                         name, key, item.dump()));
+                return usage(
+                    fmt::format("'parameters.{}' holds '{}': {}, not 'config' (names), 'default' (a number) "
+                                "or 'description' (text)",
+                                name, key, item.dump()));
             }
         }
         wantsConfig = wantsConfig || !parameter.config.empty();

@@ -19,8 +19,8 @@ class RecipeParameters {
     static Result<RecipeParameters> make(const nlohmann::json& declared, const std::vector<std::string>& set,
                                          const std::string& beside);
 
-    // An integer, or text: integers and names of parameters joined by * and /. Errors: usage (malformed, a name that
-    // is not declared); a name without a value is no error yet.
+    // An integer, or text: integers and names of parameters joined by * and /. Errors: usage (malformed, a
+    // name that is not declared); a name without a value is no error yet.
     Result<StepNumber> number(const nlohmann::json& value) const;
 
   private:

@@ -33,9 +33,10 @@ class StepParser {
             known = true;
         }
         if (!known) {
-            return wrong(fmt::format("'{}' is not a kind of step (rename, transpose, reshape, split, concatenate, "
-                                     "rope, fused-qkv)",
-                                     kind));
+            return wrong(
+                fmt::format("'{}' is not a kind of step (rename, transpose, reshape, split, concatenate, "
+                            "rope, fused-qkv)",
+                            kind));
         }
         kind_ = kind;
         if (has("description")) {
@@ -61,13 +62,15 @@ class StepParser {
 
     Result<std::string> text(const char* key) {
         taken_.insert(key);
-        if (!has(key) || !step_[key].is_string()) return wrong(fmt::format("'{}' is missing or not text", key));
+        if (!has(key) || !step_[key].is_string())
+            return wrong(fmt::format("'{}' is missing or not text", key));
         return step_[key].get<std::string>();
     }
 
     Status texts(const char* key, std::vector<std::string>& out) {
         taken_.insert(key);
-        bool fits = has(key) && step_[key].is_array() && !step_[key].empty() && step_[key].size() <= kMostNames;
+        bool fits =
+            has(key) && step_[key].is_array() && !step_[key].empty() && step_[key].size() <= kMostNames;
         for (size_t i = 0; fits && i < step_[key].size(); ++i) {
             fits = step_[key][i].is_string();
             if (fits) out.push_back(step_[key][i].get<std::string>());
@@ -113,7 +116,8 @@ class StepParser {
         taken_.insert(key);
         const Json& value = step_[key];
         const Json list = value.is_array() ? value : Json::array({value});
-        if (list.empty() || list.size() > kMostNames) return wrong(fmt::format("'{}' is not a list of numbers", key));
+        if (list.empty() || list.size() > kMostNames)
+            return wrong(fmt::format("'{}' is not a list of numbers", key));
         for (const Json& item : list) {
             SHARDSCOPE_ASSIGN(StepNumber parsed, number(key, item));
             out.push_back(std::move(parsed));
@@ -158,7 +162,8 @@ class StepParser {
                 return order();
             case Kind::reshape:
                 SHARDSCOPE_TRY(inPlace());
-                if (!has("shape") || !step_["shape"].is_array()) return wrong("'shape' is missing or not a list");
+                if (!has("shape") || !step_["shape"].is_array())
+                    return wrong("'shape' is missing or not a list");
                 return numbers("shape", out_.sizes);
             case Kind::split:
                 SHARDSCOPE_TRY(apart());
@@ -184,7 +189,8 @@ class StepParser {
         const Json& dims = step_["dims"];
         bool fits = dims.is_array() && dims.size() <= kMaxRank;
         for (size_t i = 0; fits && i < dims.size(); ++i) {
-            fits = dims[i].is_number_integer() && dims[i].get<int64_t>() >= 0 && dims[i].get<int64_t>() < kMaxRank;
+            fits = dims[i].is_number_integer() && dims[i].get<int64_t>() >= 0 &&
+                   dims[i].get<int64_t>() < kMaxRank;
             if (fits) out_.order.push_back(dims[i].get<int>());
         }
         if (!fits) return wrong("'dims' is not a list of dimensions");
@@ -196,7 +202,8 @@ class StepParser {
         SHARDSCOPE_TRY(integer("dim", out_.dim));
         SHARDSCOPE_TRY(number("heads", out_.heads));
         SHARDSCOPE_TRY(number("head_dim", out_.headDim));
-        if (out_.heads.has_value() == out_.headDim.has_value()) return wrong("it needs either 'heads' or 'head_dim'");
+        if (out_.heads.has_value() == out_.headDim.has_value())
+            return wrong("it needs either 'heads' or 'head_dim'");
         SHARDSCOPE_ASSIGN(const std::string result, text("layout"));
         if (result != "half" && result != "interleaved")
             return wrong("'layout' (what it is to be) is neither \"half\" nor \"interleaved\"");

@@ -118,8 +118,7 @@ class TensorReader final : public ElementReader {
     // in order. `kept` is the only lease that the calling thread may hold; it is dropped when others are
     // needed. Errors: damaged (rule coverage.gap), unsupported, and those of locate().
     static Result<std::unique_ptr<TensorReader>> prepare(SourceContext& context, TensorId tensor,
-                                                         WorkerMemory* kept,
-                                                         Strided strided = Strided::held);
+                                                         WorkerMemory* kept, Strided strided = Strided::held);
 
     TensorId tensor() const { return tensor_; }
     DimSpan shape() const { return shape_; }

@@ -24,11 +24,11 @@ size_t roundedUp(size_t bytes) {
 
 // Elements that are read in one go for a part of a piece.
 struct Block {
-    int64_t from;   // in the source
-    int64_t span;   // elements from the first to the last that is needed
-    int64_t count;  // of them needed
-    int64_t to;     // of the first, in the wanted tensor's order
-    bool straight;  // as they lie in the source, so they lie in the wanted tensor
+    int64_t from;                             // in the source
+    int64_t span;                             // elements from the first to the last that is needed
+    int64_t count;                            // of them needed
+    int64_t to;                               // of the first, in the wanted tensor's order
+    bool straight;                            // as they lie in the source, so they lie in the wanted tensor
     DimSpan lengths, sourceStrides, strides;  // of the needed ones
 };
 
@@ -160,8 +160,8 @@ Result<std::unique_ptr<ViewReader>> ViewReader::prepare(SourceContext& context, 
     if (view.pieces().empty()) return reader;
     reader->dtype_ = catalog.dtype(view.pieces().front().source);
     if (!dtypeIsWholeBytes(reader->dtype_)) {
-        return unsupported(
-            fmt::format("{} elements share bytes, so they cannot be put in another order", dtypeName(reader->dtype_)));
+        return unsupported(fmt::format("{} elements share bytes, so they cannot be put in another order",
+                                       dtypeName(reader->dtype_)));
     }
     // Nothing is held in memory while the sources are prepared: one lease is taken at the end.
     for (const TensorId source : view.sources()) {
@@ -191,8 +191,7 @@ Result<std::unique_ptr<ViewReader>> ViewReader::prepare(SourceContext& context, 
     });
     for (Piece& piece : reader->pieces_) {
         reader->index_.add(piece.shape.firstPosition(dims), piece.shape.lastPosition(dims));
-        if (piece.way == ViewReading::Way::scratch)
-            SHARDSCOPE_TRY(reader->toScratch(context, piece, kept));
+        if (piece.way == ViewReading::Way::scratch) SHARDSCOPE_TRY(reader->toScratch(context, piece, kept));
     }
     reader->index_.build();
     SHARDSCOPE_TRY(reader->hold(context, reading, kept));
@@ -254,11 +253,11 @@ Status ViewReader::hold(SourceContext& context, const ViewReading& reading, Work
             } catch (const std::bad_alloc&) {
                 return makeError(ErrorCode::limit, "no memory to put a tensor in another order");
             }
-            SHARDSCOPE_TRY(
-                from.readTile(a, b,
-                              std::span(held.bytes).subspan(static_cast<size_t>(a - span.first) * size,
-                                                            static_cast<size_t>(b - a) * size),
-                              buffer.span()));
+            SHARDSCOPE_TRY(from.readTile(
+                a, b,
+                std::span(held.bytes)
+                    .subspan(static_cast<size_t>(a - span.first) * size, static_cast<size_t>(b - a) * size),
+                buffer.span()));
         }
     }
     return {};

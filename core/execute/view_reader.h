@@ -15,7 +15,8 @@ namespace shardscope {
 // How the elements of each piece are fetched, decided before anything is read:
 //   direct   in each tile by itself: what a tile needs lies in long runs of the source
 //   held     the part of the source that its pieces need is read once and kept in memory, where that is small
-//   scratch  the piece is put into the wanted order once, in blocks, in a file that goes when the tensor is done
+//   scratch  the piece is put into the wanted order once, in blocks, in a file that goes when the tensor is
+//   done
 struct ViewReading {
     enum class Way : uint8_t { direct, held, scratch };
     std::vector<Way> ways;  // one for each piece of the view

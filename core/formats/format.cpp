@@ -12,7 +12,13 @@ bool Source::hasFile(std::string_view name) const {
     return it != entries.end() && it->name == name && it->kind == DirectoryEntry::Kind::file;
 }
 
-std::vector<LeftOut> Format::cannotHold(const Catalog&, const WriteOptions&) const { return {}; }
+std::optional<Path> Format::pathFor(const Path&, bool) const {
+    return std::nullopt;
+}
+
+std::vector<LeftOut> Format::cannotHold(const Catalog&, const WriteOptions&) const {
+    return {};
+}
 
 Result<std::unique_ptr<TargetLayout>> Format::layout(const Catalog&, const WriteOptions&) const {
     return unsupported(fmt::format("{} is read but not written", info().title));

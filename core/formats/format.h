@@ -1,5 +1,6 @@
-// What a checkpoint format is to the rest of the engine: it recognises itself, describes what lies there (a Catalog, and
-// where each chunk's raw elements are), and lays out what should lie somewhere else. It moves no tensor data.
+// What a checkpoint format is to the rest of the engine: it recognises itself, describes what lies there (a
+// Catalog, and where each chunk's raw elements are), and lays out what should lie somewhere else. It moves no
+// tensor data.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +19,15 @@
 
 namespace shardscope {
 
-// Limits on what is believed from untrusted input. A limit that is reached is reported as such, never as damage.
+// Limits on what is believed from untrusted input. A limit that is reached is reported as such, never as
+// damage.
 struct Limits {
-    uint64_t safetensorsHeader = 100'000'000;         // as the reference implementation
+    uint64_t safetensorsHeader = 100'000'000;  // as the reference implementation
     uint64_t indexJson = uint64_t{256} << 20;
     uint64_t pickleBytes = uint64_t{2} << 30;
-    uint64_t pickleText = uint64_t{16} << 20;         // one string
-    uint64_t valueMemory = uint64_t{256} << 20;       // what a pickle's values may take
-    uint64_t objectBytes = uint64_t{64} << 20;        // one non-tensor object, tensors inside it included
+    uint64_t pickleText = uint64_t{16} << 20;    // one string
+    uint64_t valueMemory = uint64_t{256} << 20;  // what a pickle's values may take
+    uint64_t objectBytes = uint64_t{64} << 20;   // one non-tensor object, tensors inside it included
     uint64_t zipEntries = 4'000'000;
 };
 
@@ -33,8 +35,8 @@ struct Limits {
 struct Source {
     std::shared_ptr<FileSystem> fileSystem;
     std::shared_ptr<Directory> directory;
-    std::string entry;    // file name inside the directory; empty = the directory itself
-    std::string display;  // as the user gave it
+    std::string entry;                    // file name inside the directory; empty = the directory itself
+    std::string display;                  // as the user gave it
     std::vector<DirectoryEntry> entries;  // listing of the directory, sorted by name
     bool hasFile(std::string_view name) const;
 };
@@ -48,12 +50,12 @@ enum class MasterWeights : uint8_t {
 
 struct OpenOptions {
     Limits limits;
-    std::string variant;            // format-specific choice, e.g. "id=3"
-    // For formats whose files do not say along which dimension tensor-parallel ranks cut a tensor: "GLOB=1", or
-    // "GLOB=none" where each rank holds the whole. The first that matches a name counts.
+    std::string variant;  // format-specific choice, e.g. "id=3"
+    // For formats whose files do not say along which dimension tensor-parallel ranks cut a tensor: "GLOB=1",
+    // or "GLOB=none" where each rank holds the whole. The first that matches a name counts.
     std::vector<std::string> tpDim;
     MasterWeights masterWeights = MasterWeights::whereNeeded;
-    std::string scratchDirectory;   // for entries that must be unpacked before they can be read by position
+    std::string scratchDirectory;  // for entries that must be unpacked before they can be read by position
     StopToken stop;
 };
 
@@ -75,12 +77,13 @@ struct Extent {
     std::shared_ptr<const ReadFile> file;
     uint64_t offset = 0;  // of the chunk's element [0, ..., 0] (for a flat range: of its first element)
     uint64_t length = 0;  // bytes from there to the end of the last element
-    Dims strides;         // in elements, one per dimension of the box; empty = row-major. Never negative, may be 0
+    Dims strides;  // in elements, one per dimension of the box; empty = row-major. Never negative, may be 0
     bool swapBytes = false;  // stored big-endian
     bool conjugate = false;  // the true value is the complex conjugate / the negative of what is stored
     bool negate = false;
-    // What the elements are stored as, where that is not the tensor's dtype: whoever reads casts them, to nearest, ties to
-    // even (a weight that is kept as its fp32 master only). Then `length` and `strides` count such elements.
+    // What the elements are stored as, where that is not the tensor's dtype: whoever reads casts them, to
+    // nearest, ties to even (a weight that is kept as its fp32 master only). Then `length` and `strides`
+    // count such elements.
     std::optional<DType> storedAs;
     std::optional<StoredChecksum> checksum;
 };
@@ -99,8 +102,8 @@ class Reader {
     // The value of a non-tensor entry; a small read where it is not part of the metadata.
     virtual Result<Value> objectValue(ObjectId object) const = 0;
 
-    // What only the data files show, such as entries that the metadata does not know; for `validate`. Reads what
-    // surrounds the data of every file that can be read.
+    // What only the data files show, such as entries that the metadata does not know; for `validate`. Reads
+    // what surrounds the data of every file that can be read.
     virtual Result<std::vector<Note>> fileNotes() const { return std::vector<Note>{}; }
 
     // Which files locate() would open; for change detection. Default: those of the catalog.
@@ -134,9 +137,10 @@ struct TargetFile {
 // Receives the bytes that are not tensor data: headers, padding, pickles, directories.
 using LiteralSink = std::function<Status(FileId file, uint64_t offset, std::span<const std::byte> bytes)>;
 
-// Where every byte of a destination goes. The executor writes chunk data at chunkOffset, calls chunkLiterals() once for
-// each chunk when its data is complete, and fileLiterals() once for each file after all its chunks.
-// Every byte of every file is covered by exactly one of these, except padding, which reads as zero.
+// Where every byte of a destination goes. The executor writes chunk data at chunkOffset, calls
+// chunkLiterals() once for each chunk when its data is complete, and fileLiterals() once for each file after
+// all its chunks. Every byte of every file is covered by exactly one of these, except padding, which reads as
+// zero.
 class TargetLayout {
   public:
     virtual ~TargetLayout() = default;
@@ -144,12 +148,13 @@ class TargetLayout {
     std::vector<TargetFile> files;
     std::vector<FileId> chunkFile;      // one per chunk of the wanted catalog
     std::vector<uint64_t> chunkOffset;  // of the raw elements
-    std::vector<LeftOut> changed;       // what is carried, but not as it was (a tied name recorded as alias, ...)
-    bool needsCrc = false;              // whether `crc32` arguments below must be right
+    std::vector<LeftOut> changed;  // what is carried, but not as it was (a tied name recorded as alias, ...)
+    bool needsCrc = false;         // whether `crc32` arguments below must be right
 
     virtual Status chunkLiterals(ChunkId chunk, uint32_t crc32, const LiteralSink& sink) const = 0;
     // `chunkCrcs` is indexed by ChunkId, over all chunks.
-    virtual Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs, const LiteralSink& sink) const = 0;
+    virtual Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
+                                const LiteralSink& sink) const = 0;
 };
 
 // ------------------------------------------------------------------ a format
@@ -159,16 +164,16 @@ struct FormatInfo {
     std::string title;  // "PyTorch distributed checkpoint (DCP)"
     bool reads = false;
     bool writes = false;
-    std::vector<std::string> generations;  // what is read, for `shardscope formats`
-    std::vector<std::string> variants;     // what --variant accepts when writing
+    std::vector<std::string> generations;    // what is read, for `shardscope formats`
+    std::vector<std::string> variants;       // what --variant accepts when writing
     std::vector<std::string> wholeVariants;  // those of them that hold whole tensors only
     // What it can hold.
-    bool shards = false;       // a tensor in several pieces on several ranks
+    bool shards = false;          // a tensor in several pieces on several ranks
     bool wholeByDefault = false;  // its readers expect whole tensors unless asked otherwise
-    bool objects = false;      // non-tensor entries
-    bool aliases = false;      // two names of one storage
-    bool nesting = false;      // paths, not only names
-    bool singleFile = false;   // the destination is one file rather than a directory
+    bool objects = false;         // non-tensor entries
+    bool aliases = false;         // two names of one storage
+    bool nesting = false;         // paths, not only names
+    bool singleFile = false;      // the destination is one file rather than a directory
 };
 
 class Format {
@@ -180,10 +185,15 @@ class Format {
     virtual Probe probe(const Source& source) const = 0;
     virtual Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const = 0;
 
+    // Where this format nests an entry in another way than the source: the path that its readers give it;
+    // else nothing. `optimizer`: part of an optimizer's state dict.
+    virtual std::optional<Path> pathFor(const Path& path, bool optimizer) const;
     // Which tensors (by name) and objects of `wanted` this format cannot hold, and why.
     virtual std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& options) const;
-    // Pure: opens nothing. `wanted` outlives the layout; objects carry their values; its chunks cover each tensor exactly.
-    virtual Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted, const WriteOptions& options) const;
+    // Pure: opens nothing. `wanted` outlives the layout; objects carry their values; its chunks cover each
+    // tensor exactly.
+    virtual Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted,
+                                                         const WriteOptions& options) const;
 };
 
 }  // namespace shardscope

@@ -85,9 +85,7 @@ struct TensorSource {
     TensorId source = kNone;                 // in the source catalog; same shape as the wanted one
     std::shared_ptr<const TensorView> view;  // where `source` is kNone: same shape as the wanted one
     // The source tensors, each once.
-    std::vector<TensorId> tensors() const {
-        return view ? view->sources() : std::vector<TensorId>{source};
-    }
+    std::vector<TensorId> tensors() const { return view ? view->sources() : std::vector<TensorId>{source}; }
 };
 
 // The wanted state of things, before a format has laid it out: names, dtypes and boxes of the destination.
@@ -108,12 +106,14 @@ struct WishInput {
     bool keepPlacement = false;  // without mesh and `like`: chunks as the source has them, else whole tensors
     std::string format, variant;                         // of the wanted catalog
     std::function<Result<Value>(ObjectId)> objectValue;  // of a source object
+    std::function<std::optional<Path>(const Path& path, bool optimizer)>
+        pathFor;  // where the target nests an entry in another way. May be null
     std::function<std::string(std::string_view name)>
         cannotHold;  // why the target cannot hold it; empty = it can. May be null
 };
 
-// Errors: usage (malformed patterns, axes that the mesh lacks, names that collide after renaming, steps that do not fit
-// the source).
+// Errors: usage (malformed patterns, axes that the mesh lacks, names that collide after renaming, steps that
+// do not fit the source).
 Result<Wish> makeWish(const WishInput& input, const ConvertRequest& request);
 
 struct PlanFile {

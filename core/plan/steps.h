@@ -1,5 +1,6 @@
-// The steps of a recipe that make other tensors out of those of the source. They run one after the other, each on the
-// names and shapes that those before it left, and only on paper: what they make are views (plan/view.h).
+// The steps of a recipe that make other tensors out of those of the source. They run one after the other,
+// each on the names and shapes that those before it left, and only on paper: what they make are views
+// (plan/view.h).
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ struct RecipeStep {
 
     Kind kind = Kind::rename;
     size_t number = 0;  // counted from 1, for messages
-    // Regular expressions (ECMAScript) for whole names; those of one step that match with the same groups belong
-    // together. A rename replaces wherever its one expression matches.
+    // Regular expressions (ECMAScript) for whole names; those of one step that match with the same groups
+    // belong together. A rename replaces wherever its one expression matches.
     std::vector<std::string> from;
     std::vector<std::string> to;  // names with $1, $2, ...; empty = the name stays
     // Optimizer state "<name>.<state>" of a tensor goes through the same step; single numbers (steps, powers)
@@ -54,7 +55,7 @@ struct StepTensor {
     TensorId origin = kNone;                 // the (first) source tensor that it is made of
     std::shared_ptr<const TensorView> view;  // null: `origin` as it is
     std::string made;                        // what was done, e.g. "rope (step 2)"; empty = nothing
-    bool copy = false;                       // `origin` goes to another name too, and this is no alias of that
+    bool copy = false;  // `origin` goes to another name too, and this is no alias of that
 };
 struct StepObject {
     std::string name;

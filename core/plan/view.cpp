@@ -77,8 +77,8 @@ size_t TensorView::groupBegin(size_t group) const {
     return std::accumulate(groups_.begin(), groups_.begin() + static_cast<ptrdiff_t>(group), size_t{0});
 }
 
-// Dimension d becomes two, the second of length `inner`, which divides it. A box that does not begin and end at
-// multiples of `inner` becomes a head, whole rows and a tail. The caller accounts for the group.
+// Dimension d becomes two, the second of length `inner`, which divides it. A box that does not begin and end
+// at multiples of `inner` becomes a head, whole rows and a tail. The caller accounts for the group.
 void TensorView::splitDim(size_t d, int64_t inner) {
     std::vector<ViewPiece> pieces;
     pieces.reserve(pieces_.size());
@@ -107,8 +107,8 @@ void TensorView::splitDim(size_t d, int64_t inner) {
     insertAt(dims_, d, outer);
 }
 
-// Dimensions d and d + 1 become one. A box of several rows whose elements are not at one stride becomes a box for
-// each row. The caller accounts for the group.
+// Dimensions d and d + 1 become one. A box of several rows whose elements are not at one stride becomes a box
+// for each row. The caller accounts for the group.
 Status TensorView::mergeDims(size_t d) {
     const int64_t inner = dims_[d + 1];
     std::vector<ViewPiece> pieces;
@@ -167,8 +167,8 @@ void TensorView::squeeze(size_t group) {
     }
 }
 
-// Sees to it that some trailing dimensions of [begin, end), a group without dimensions of length 1, have `inner`
-// elements together; false when that would cut through a dimension.
+// Sees to it that some trailing dimensions of [begin, end), a group without dimensions of length 1, have
+// `inner` elements together; false when that would cut through a dimension.
 bool TensorView::bound(size_t begin, size_t end, int64_t inner) {
     int64_t product = 1;
     for (size_t d = end; d-- > begin && product != inner;) {
@@ -187,10 +187,11 @@ bool TensorView::bound(size_t begin, size_t end, int64_t inner) {
 
 Result<TensorView> TensorView::reshaped(DimSpan shape) const {
     const bool fits = std::all_of(shape.begin(), shape.end(), [](int64_t n) { return n >= 0; }) &&
-                      shape.size() <= kMaxRank && countable(shape) && elementCount(shape) == elementCount(shape_);
+                      shape.size() <= kMaxRank && countable(shape) &&
+                      elementCount(shape) == elementCount(shape_);
     if (!fits) {
-        return makeError(ErrorCode::usage, fmt::format("{} cannot be reshaped to {}", formatDims(shape_),
-                                                       formatDims(shape)));
+        return makeError(ErrorCode::usage,
+                         fmt::format("{} cannot be reshaped to {}", formatDims(shape_), formatDims(shape)));
     }
     if (elementCount(shape_) == 0) return whole(kNone, shape);
     TensorView view = *this;
@@ -246,7 +247,8 @@ Result<TensorView> TensorView::reshaped(DimSpan shape) const {
             eraseAt(piece.strides, end);
         }
     }
-    if (view.dims_.size() > kMaxRank) return makeError(ErrorCode::limit, "the tensor is cut along too many dimensions");
+    if (view.dims_.size() > kMaxRank)
+        return makeError(ErrorCode::limit, "the tensor is cut along too many dimensions");
     return view;
 }
 
@@ -260,8 +262,8 @@ Result<TensorView> TensorView::permuted(std::span<const int> order) const {
     }
     if (!fits) {
         return makeError(ErrorCode::usage,
-                         fmt::format("[{}] is not an order of the {} dimensions of {}", fmt::join(order, ", "),
-                                     shape_.size(), formatDims(shape_)));
+                         fmt::format("[{}] is not an order of the {} dimensions of {}",
+                                     fmt::join(order, ", "), shape_.size(), formatDims(shape_)));
     }
     TensorView view;
     std::vector<size_t> from;
@@ -325,8 +327,8 @@ Result<TensorView> TensorView::narrowed(int dim, int64_t start, int64_t length) 
     return view;
 }
 
-// Gives the views the same finer dimensions in a group, but for the first of them, which may differ in length as the
-// group does.
+// Gives the views the same finer dimensions in a group, but for the first of them, which may differ in length
+// as the group does.
 Status TensorView::alignGroup(std::vector<TensorView>& views, size_t group) {
     std::set<int64_t> bounds;
     for (TensorView& view : views) {

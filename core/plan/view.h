@@ -1,10 +1,10 @@
 // A tensor that is put together from parts of other tensors: their rows and columns split, joined, reordered.
 //
-// Everything that a recipe does to a tensor is one of four operations (reshape, permute, narrow, concatenate), and
-// every result of them is a list of pieces: a box of the new tensor whose elements lie at constant strides in a source
-// tensor's row-major order. The boxes stand in a finer index space than the tensor's own shape (one dimension may be
-// factored into several), which has the same row-major order; so the rotary permutation of a projection with 64 heads
-// is one piece, not thousands.
+// Everything that a recipe does to a tensor is one of four operations (reshape, permute, narrow,
+// concatenate), and every result of them is a list of pieces: a box of the new tensor whose elements lie at
+// constant strides in a source tensor's row-major order. The boxes stand in a finer index space than the
+// tensor's own shape (one dimension may be factored into several), which has the same row-major order; so the
+// rotary permutation of a projection with 64 heads is one piece, not thousands.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ class TensorView {
     const Dims& dims() const { return dims_; }
     // Together they cover every element once. None when the tensor is empty.
     const std::vector<ViewPiece>& pieces() const { return pieces_; }
-    // The one source tensor when this is it, element for element in its own order (the shape may be another); else
-    // kNone.
+    // The one source tensor when this is it, element for element in its own order (the shape may be another);
+    // else kNone.
     TensorId sameOrderAs(const Catalog& source) const;
     // Source tensors, each once, in order.
     std::vector<TensorId> sources() const;

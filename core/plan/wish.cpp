@@ -219,6 +219,7 @@ class WishMaker {
         TensorInfo info;
         info.name = rename_(name);
         info.path = info.name == before ? source_.path(t) : renamedPath(source_.path(t), info.name);
+        nestAsTarget(info.name, info.path, source_.role(t) == Role::optimizer);
         info.dtype = source_.dtype(t);
         info.role = source_.role(t);
         const DimSpan shape = tensor.view ? DimSpan(tensor.view->shape()) : source_.shape(t);
@@ -295,6 +296,27 @@ class WishMaker {
         return {};
     }
 
+    void nestAsTarget(std::string& name, Path& path, bool optimizer) const {
+        if (!input_.pathFor || input_.like) return;
+        if (auto other = input_.pathFor(path, optimizer)) {
+            path = std::move(*other);
+            name = pathName(path);
+        }
+    }
+
+    // Whether an optimizer's state dict is the root.
+    bool bareOptimizer() {
+        if (bareOptimizer_ < 0) {
+            bareOptimizer_ = 0;
+            for (TensorId t = 0; t < source_.tensorCount() && !bareOptimizer_; ++t) {
+                if (source_.role(t) != Role::optimizer) continue;
+                const Path path = source_.path(t);
+                bareOptimizer_ = !path.empty() && path[0].toString() == "state";
+            }
+        }
+        return bareOptimizer_ != 0;
+    }
+
     Status addPlaced(const TensorInfo& info, const std::vector<PlacedBox>& boxes) {
         SHARDSCOPE_TRY(builder_.addTensor(info));
         for (const PlacedBox& placed : boxes) {
@@ -317,8 +339,9 @@ class WishMaker {
     std::vector<PlacedBox> place(TensorId t, const TensorInfo& info, TensorId likeTensor) {
         if (placer_) return placer_->place(info.name, info.dtype, info.shape);
         std::vector<PlacedBox> boxes;
-        const Catalog* pattern =
-            input_.like ? input_.like : input_.keepPlacement && t != kNone ? &source_ : nullptr;
+        const Catalog* pattern = input_.like                          ? input_.like
+                                 : input_.keepPlacement && t != kNone ? &source_
+                                                                      : nullptr;
         if (pattern) {
             const TensorId p = input_.like ? likeTensor : t;
             bool plain = checkCoverage(*pattern, p, 1, 1).whole();
@@ -354,6 +377,7 @@ class WishMaker {
         ObjectInfo wanted;
         wanted.name = rename_(from.name);
         wanted.path = wanted.name == object.name ? object.path : renamedPath(object.path, wanted.name);
+        nestAsTarget(wanted.name, wanted.path, bareOptimizer());
         wanted.rank = 0;
         if (input_.cannotHold) {
             if (std::string reason = input_.cannotHold(wanted.name); !reason.empty()) {
@@ -392,7 +416,7 @@ class WishMaker {
     std::unordered_map<std::string, std::string> names_;  // wanted name -> source name
     std::unordered_map<TensorId, Carrier> carriers_;      // first name of a storage -> its wanted tensor
     std::set<uint32_t> specialsNamed_;
-    int hasAliases_ = -1;
+    int hasAliases_ = -1, bareOptimizer_ = -1;
 };
 
 }  // namespace

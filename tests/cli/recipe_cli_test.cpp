@@ -129,7 +129,8 @@ State hfLlama() {
     return state;
 }
 
-constexpr const char* kConfig = R"({"num_attention_heads": 8, "num_key_value_heads": 2, "torch_dtype": "float32"})";
+constexpr const char* kConfig =
+    R"({"num_attention_heads": 8, "num_key_value_heads": 2, "torch_dtype": "float32"})";
 
 }  // namespace
 
@@ -141,7 +142,8 @@ class RecipeCliTest : public QObject {
     QString fresh() { return dir_.filePath(QString::number(next_++)); }
 
     // Runs a recipe over a state; the source lies beside a config.json when `config` is given.
-    State mapped(const State& state, const QString& map, const QStringList& more = {}, const char* config = nullptr) {
+    State mapped(const State& state, const QString& map, const QStringList& more = {},
+                 const char* config = nullptr) {
         const QString from = fresh(), to = fresh();
         writeState(from.toStdString() + "/model.safetensors", state);
         if (config) writeFile(from.toStdString() + "/config.json", config);
@@ -178,19 +180,20 @@ class RecipeCliTest : public QObject {
         const int64_t group = kHeads / kKvHeads;
         for (int64_t g = 0; g < kKvHeads; ++g) {
             for (int64_t h = 0; h < group; ++h)
-                parts.push_back(
-                    rows(q, kHeadDim, [&](int64_t r) { return (g * group + h) * kHeadDim + r; }));
+                parts.push_back(rows(q, kHeadDim, [&](int64_t r) { return (g * group + h) * kHeadDim + r; }));
             parts.push_back(rows(k, kHeadDim, [&](int64_t r) { return g * kHeadDim + r; }));
             parts.push_back(rows(v, kHeadDim, [&](int64_t r) { return g * kHeadDim + r; }));
         }
         QCOMPARE(megatron.size(), size_t{2 * 6 + 3});
         QVERIFY(megatron.at("decoder.layers.1.self_attention.linear_qkv.weight") == stacked(parts));
         QVERIFY(megatron.at("decoder.layers.0.mlp.linear_fc1.weight") ==
-                stacked({hf.at("model.layers.0.mlp.gate_proj.weight"), hf.at("model.layers.0.mlp.up_proj.weight")}));
+                stacked({hf.at("model.layers.0.mlp.gate_proj.weight"),
+                         hf.at("model.layers.0.mlp.up_proj.weight")}));
         QVERIFY(megatron.at("decoder.layers.0.mlp.linear_fc1.layer_norm_weight") ==
                 hf.at("model.layers.0.post_attention_layernorm.weight"));
         QVERIFY(megatron.at("output_layer.weight") == hf.at("lm_head.weight"));
-        QVERIFY(mapped(megatron, "llama-hf-from-megatron", {"--set", "heads=8", "--set", "kv_heads=2"}) == hf);
+        QVERIFY(mapped(megatron, "llama-hf-from-megatron", {"--set", "heads=8", "--set", "kv_heads=2"}) ==
+                hf);
     }
 
     // Pairs (2j, 2j + 1) of a head against (j, j + half).
@@ -207,7 +210,8 @@ class RecipeCliTest : public QObject {
                 rows(hf.at("model.layers.1.self_attn.k_proj.weight"), kKvHeads * kHeadDim, interleaved));
         QVERIFY(meta.at("layers.1.attention.wv.weight") == hf.at("model.layers.1.self_attn.v_proj.weight"));
         QVERIFY(meta.at("layers.0.feed_forward.w3.weight") == hf.at("model.layers.0.mlp.up_proj.weight"));
-        QVERIFY(meta.contains("tok_embeddings.weight") && meta.contains("norm.weight") && meta.contains("output.weight"));
+        QVERIFY(meta.contains("tok_embeddings.weight") && meta.contains("norm.weight") &&
+                meta.contains("output.weight"));
         QVERIFY(mapped(meta, "llama-hf-from-meta", {}, kConfig) == hf);
     }
 
@@ -260,7 +264,9 @@ class RecipeCliTest : public QObject {
         const QString from = QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/olmo/unsharded_fp32_fqn/ckpt");
         const QString hf = fresh(), back = fresh();
         const QStringList heads{"--set", "heads=2"};
-        Outcome done = runShardscope(QStringList{"convert", from, hf, "--to", "torch", "--map", "olmo-hf-from-olmo", "--exclude", "train.*"} + heads);
+        Outcome done = runShardscope(QStringList{"convert", from, hf, "--to", "torch", "--map",
+                                                 "olmo-hf-from-olmo", "--exclude", "train.*"} +
+                                     heads);
         QVERIFY2(done.exitCode == 0, done.err.c_str());
         const State original = readState(from.toStdString()), state = readState(hf.toStdString());
         for (const std::string end : {"", ".exp_avg", ".exp_avg_sq"}) {
@@ -268,7 +274,8 @@ class RecipeCliTest : public QObject {
             const Array& fused = original.at(p + "transformer.blocks.1.att_proj.weight" + end);
             for (int part = 0; part < 3; ++part) {
                 const std::string name = p + "model.layers.1.self_attn." + "qkv"[part] + "_proj.weight" + end;
-                QVERIFY2(state.at(name) == rows(fused, 8, [&](int64_t r) { return part * 8 + r; }), name.c_str());
+                QVERIFY2(state.at(name) == rows(fused, 8, [&](int64_t r) { return part * 8 + r; }),
+                         name.c_str());
             }
             const Array& ff = original.at(p + "transformer.blocks.0.ff_proj.weight" + end);
             QVERIFY(state.at(p + "model.layers.0.mlp.gate_proj.weight" + end) ==
@@ -276,12 +283,16 @@ class RecipeCliTest : public QObject {
         }
         // The step count of the fused tensor is that of each part, and of no other.
         QVERIFY(state.contains("optim.state.model.layers.1.self_attn.v_proj.weight.step"));
-        done = runShardscope(QStringList{"convert", hf, back, "--to", "torch", "--map", "olmo-olmo-from-hf"} + heads);
+        done = runShardscope(QStringList{"convert", hf, back, "--to", "torch", "--map", "olmo-olmo-from-hf"} +
+                             heads);
         QVERIFY2(done.exitCode == 0, done.err.c_str());
         QVERIFY(readState(back.toStdString()) == original);
-        const Outcome plan = runShardscope(QStringList{"plan", hf, fresh(), "--to", "torch", "--map", "olmo-olmo-from-hf", "--json"} + heads);
+        const Outcome plan = runShardscope(
+            QStringList{"plan", hf, fresh(), "--to", "torch", "--map", "olmo-olmo-from-hf", "--json"} +
+            heads);
         const auto json = plan.json();
-        QVERIFY(json["made"].dump().find("concatenate (step 2) of 'model.layers.0.mlp.") != std::string::npos);
+        QVERIFY(json["made"].dump().find("concatenate (step 2) of 'model.layers.0.mlp.") !=
+                std::string::npos);
         QVERIFY(json["excluded"].dump().find("has one value, that of") != std::string::npos);
     }
 
@@ -289,38 +300,46 @@ class RecipeCliTest : public QObject {
     void colossalaiFused() {
         const QString path = QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/colossalai/tp2_fused_qkv/");
         const QString to = fresh();
-        const Outcome done = runShardscope({"convert", path + "ckpt", to, "--to", "safetensors", "--map", "fused-qkv", "--set", "ranks=2"});
+        const Outcome done = runShardscope(
+            {"convert", path + "ckpt", to, "--to", "safetensors", "--map", "fused-qkv", "--set", "ranks=2"});
         QVERIFY2(done.exitCode == 0, done.err.c_str());
-        const auto digests = runShardscope({"digest", to, "--algorithm", "sha256", "--json"}).json()["tensors"];
+        const auto digests =
+            runShardscope({"digest", to, "--algorithm", "sha256", "--json"}).json()["tensors"];
         std::ifstream in((path + "expected.json").toStdString());
         const auto expected = nlohmann::json::parse(in);
         QVERIFY(expected["tensors"].size() == 3);
         for (const auto& [name, tensor] : expected["tensors"].items())
             COMPARE_JSON(digests[name], tensor["sha256"]);
         // Without the number of ranks nothing is guessed.
-        const Outcome open = runShardscope({"plan", path + "ckpt", fresh(), "--to", "safetensors", "--map", "fused-qkv"});
+        const Outcome open =
+            runShardscope({"plan", path + "ckpt", fresh(), "--to", "safetensors", "--map", "fused-qkv"});
         QCOMPARE(open.exitCode, 2);
-        QVERIFY2(open.err.find("'ranks' has no value: give --set ranks=N") != std::string::npos, open.err.c_str());
+        QVERIFY2(open.err.find("'ranks' has no value: give --set ranks=N") != std::string::npos,
+                 open.err.c_str());
     }
 
     void ranksOfUnequalParts() {
         // Two ranks of q (4 rows), k and v (2 rows): 8 q rows, 4 k rows, 4 v rows in all.
         const State state{{"w", numbers({16, 3}, 0)}};
-        const QString map = recipe(R"({"step": "fused-qkv", "layout": "ranks", "tensors": "w", "ranks": 2, "parts": [8, "kv", "kv"]})",
-                                   R"(, "parameters": {"kv": 4})");
+        const QString map = recipe(
+            R"({"step": "fused-qkv", "layout": "ranks", "tensors": "w", "ranks": 2, "parts": [8, "kv", "kv"]})",
+            R"(, "parameters": {"kv": 4})");
         const int64_t order[] = {0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15};
         QVERIFY(mapped(state, map).at("w") == rows(state.at("w"), 16, [&](int64_t r) { return order[r]; }));
     }
 
     void stepsOfEveryKind() {
         State state{{"a", numbers({4, 6}, 0)}, {"b.x", numbers({2, 3, 4}, 100)}};
-        const State out = mapped(state, recipe(R"json({"step": "split", "from": "a", "into": ["l", "m", "r"], "dim": 1, "sizes": [1, 2, "n"]},
+        const State out = mapped(
+            state,
+            recipe(
+                R"json({"step": "split", "from": "a", "into": ["l", "m", "r"], "dim": 1, "sizes": [1, 2, "n"]},
             {"step": "concatenate", "from": ["r", "l"], "to": "joined", "dim": 1},
             {"step": "transpose", "tensors": "b[.](.)", "dims": [2, 0, 1], "to": "turned.$1"},
             {"step": "reshape", "tensors": "turned[.]x", "shape": [-1, "n"]},
             {"step": "rename", "from": "^m$", "to": "middle"},
             {"step": "transpose", "tensors": "nothing", "optional": true})json",
-                                               R"(, "parameters": {"n": {"default": "6 / two"}, "two": 2}, "rename": [{"from": "joined", "to": "j"}],
+                R"(, "parameters": {"n": {"default": "6 / two"}, "two": 2}, "rename": [{"from": "joined", "to": "j"}],
             "cast": [{"tensors": "middle", "dtype": "bf16"}])"));
         QCOMPARE(out.size(), size_t{2});  // the bf16 one is not read back here
         Array joined{{4, 4}, {}};
@@ -345,43 +364,75 @@ class RecipeCliTest : public QObject {
         };
         row("kind", R"({"step": "turn"})", "step 1: 'turn' is not a kind of step");
         row("no object", "7", "step 1: it is not an object");
-        row("field", R"({"step": "transpose", "tensors": "a", "dim": 1})", "step 1 (transpose): it has no field 'dim'");
-        row("missing", R"({"step": "split", "into": ["x"]})", "step 1 (split): 'from' is missing or not text");
-        row("expression", R"({"step": "transpose", "tensors": "*a"})", "step 1 (transpose): '*a' is not a regular expression");
-        row("parameter", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "hedas"})", "'hedas' is not one of the recipe's parameters");
-        row("arithmetic", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "2 + 2"})", "'2 + 2' is not integers and parameters");
-        row("nothing matches", R"({"step": "transpose", "tensors": "nothing"})", "step 1 (transpose): no tensor matches 'nothing'");
-        row("order", R"({"step": "transpose", "tensors": "a", "dims": [0, 2]})", "step 1 (transpose): 'a' [4, 6]: [0, 2] is not an order");
-        row("shape", R"({"step": "reshape", "tensors": "a", "shape": [5, -1]})", "step 1 (reshape): 'a' [4, 6]: [4, 6] cannot be reshaped");
-        row("sizes", R"({"step": "split", "from": "a", "into": ["x", "y"], "sizes": [1, 2]})", "'a' [4, 6]: dimension 0 has 4, the sizes 1 + 2 make 3");
-        row("equal parts", R"({"step": "split", "from": "a", "into": ["x", "y", "z"]})", "'a' [4, 6]: dimension 0 has 4, which is not 3 equal parts");
-        row("dimension", R"({"step": "split", "from": "a", "into": ["x", "y"], "dim": 2})", "'a' [4, 6]: it has no dimension 2");
-        row("do not fit", R"({"step": "concatenate", "from": ["a", "b"], "to": "x"})", "[4, 6] and [5, 7] do not fit together along dimension 0");
-        row("part missing", R"({"step": "concatenate", "from": ["a", "none"], "to": "x"})", "'a' [4, 6]: nothing beside it matches 'none'");
-        row("used twice", R"({"step": "concatenate", "from": ["a", "a"], "to": "x"})", "'a' would be used twice");
-        row("two parts", R"({"step": "concatenate", "from": ["[ab]", "c"], "to": "x"})", "would both be part 1 of the same tensor");
-        row("collision", R"({"step": "rename", "from": "^a$", "to": "b"})", "step 1 (rename): 'a' (of '[4, 6]') and 'b' would both be called 'b'");
-        row("collision made", R"({"step": "split", "from": "a", "into": ["b", "y"]})", "would both be called 'b'");
+        row("field", R"({"step": "transpose", "tensors": "a", "dim": 1})",
+            "step 1 (transpose): it has no field 'dim'");
+        row("missing", R"({"step": "split", "into": ["x"]})",
+            "step 1 (split): 'from' is missing or not text");
+        row("expression", R"({"step": "transpose", "tensors": "*a"})",
+            "step 1 (transpose): '*a' is not a regular expression");
+        row("parameter", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "hedas"})",
+            "'hedas' is not one of the recipe's parameters");
+        row("arithmetic", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "2 + 2"})",
+            "'2 + 2' is not integers and parameters");
+        row("nothing matches", R"({"step": "transpose", "tensors": "nothing"})",
+            "step 1 (transpose): no tensor matches 'nothing'");
+        row("order", R"({"step": "transpose", "tensors": "a", "dims": [0, 2]})",
+            "step 1 (transpose): 'a' [4, 6]: [0, 2] is not an order");
+        row("shape", R"({"step": "reshape", "tensors": "a", "shape": [5, -1]})",
+            "step 1 (reshape): 'a' [4, 6]: [4, 6] cannot be reshaped");
+        row("sizes", R"({"step": "split", "from": "a", "into": ["x", "y"], "sizes": [1, 2]})",
+            "'a' [4, 6]: dimension 0 has 4, the sizes 1 + 2 make 3");
+        row("equal parts", R"({"step": "split", "from": "a", "into": ["x", "y", "z"]})",
+            "'a' [4, 6]: dimension 0 has 4, which is not 3 equal parts");
+        row("dimension", R"({"step": "split", "from": "a", "into": ["x", "y"], "dim": 2})",
+            "'a' [4, 6]: it has no dimension 2");
+        row("do not fit", R"({"step": "concatenate", "from": ["a", "b"], "to": "x"})",
+            "[4, 6] and [5, 7] do not fit together along dimension 0");
+        row("part missing", R"({"step": "concatenate", "from": ["a", "none"], "to": "x"})",
+            "'a' [4, 6]: nothing beside it matches 'none'");
+        row("used twice", R"({"step": "concatenate", "from": ["a", "a"], "to": "x"})",
+            "'a' would be used twice");
+        row("two parts", R"({"step": "concatenate", "from": ["[ab]", "c"], "to": "x"})",
+            "would both be part 1 of the same tensor");
+        row("collision", R"({"step": "rename", "from": "^a$", "to": "b"})",
+            "step 1 (rename): 'a' [4, 6] and 'b' would both be called 'b'");
+        row("collision made", R"({"step": "split", "from": "a", "into": ["b", "y"]})",
+            "would both be called 'b'");
         row("no name", R"({"step": "rename", "from": "^a$", "to": ""})", "would lose its name");
-        row("heads", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 3})", "step 1 (rope): 'a' [4, 6]: 4 rows are not 3 heads");
-        row("pairs", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 4})", "4 rows are not heads of 1 rows, in pairs");
-        row("heads or size", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 1, "head_dim": 4})", "it needs either 'heads' or 'head_dim'");
-        row("groups", R"({"step": "fused-qkv", "layout": "grouped", "from": "a", "into": ["q", "k", "v"], "heads": 3, "kv_heads": 2})", "3 query heads cannot share 2 key-value heads");
-        row("slots", R"({"step": "fused-qkv", "layout": "grouped", "from": "a", "into": ["q", "k", "v"], "heads": 1})", "4 rows are not 1 query heads and twice 1 key-value heads");
-        row("names", R"({"step": "fused-qkv", "layout": "blocks", "from": "a", "into": ["q", "k"], "heads": 2})", "it needs three names");
-        row("ranks", R"({"step": "fused-qkv", "layout": "ranks", "tensors": "a", "parts": 2, "ranks": 3})", "a part of 2 rows cannot have been cut for 3 ranks");
-        row("dtypes", R"({"step": "concatenate", "from": ["a", "half"], "to": "x"})", "it is float16, but 'a' is float32");
+        row("heads", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 3})",
+            "step 1 (rope): 'a' [4, 6]: 4 rows are not 3 heads");
+        row("pairs", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 4})",
+            "4 rows are not heads of 1 rows, in pairs");
+        row("heads or size",
+            R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 1, "head_dim": 4})",
+            "it needs either 'heads' or 'head_dim'");
+        row("groups",
+            R"({"step": "fused-qkv", "layout": "grouped", "from": "a", "into": ["q", "k", "v"], "heads": 3, "kv_heads": 2})",
+            "3 query heads cannot share 2 key-value heads");
+        row("slots",
+            R"({"step": "fused-qkv", "layout": "grouped", "from": "a", "into": ["q", "k", "v"], "heads": 1})",
+            "4 rows are not 1 query heads and twice 1 key-value heads");
+        row("names",
+            R"({"step": "fused-qkv", "layout": "blocks", "from": "a", "into": ["q", "k"], "heads": 2})",
+            "it needs three names");
+        row("ranks", R"({"step": "fused-qkv", "layout": "ranks", "tensors": "a", "parts": 2, "ranks": 3})",
+            "a part of 2 rows cannot have been cut for 3 ranks");
+        row("dtypes", R"({"step": "concatenate", "from": ["a", "half"], "to": "x"})",
+            "it is float16, but 'a' is float32");
     }
     void wrongRecipes() {
         QFETCH(QString, steps);
         QFETCH(QString, says);
         const QString from = fresh();
-        writeState(from.toStdString() + "/a.safetensors", {{"a", numbers({4, 6}, 0)}, {"b", numbers({5, 7}, 0)}, {"c", numbers({4, 6}, 0)}});
+        writeState(from.toStdString() + "/a.safetensors",
+                   {{"a", numbers({4, 6}, 0)}, {"b", numbers({5, 7}, 0)}, {"c", numbers({4, 6}, 0)}});
         // A tensor of another dtype.
         const std::string header = R"({"half":{"dtype":"F16","shape":[4,6],"data_offsets":[0,48]}})";
         const uint64_t size = header.size();
-        writeFile(from.toStdString() + "/b.safetensors", std::string(reinterpret_cast<const char*>(&size), 8) + header + std::string(48, '\0'));
-        const Outcome done = runShardscope({"plan", from, fresh(), "--to", "safetensors", "--map", recipe(steps.toStdString())});
+        writeFile(from.toStdString() + "/b.safetensors",
+                  std::string(reinterpret_cast<const char*>(&size), 8) + header + std::string(48, '\0'));
+        const Outcome done = runShardscope(
+            {"plan", from, fresh(), "--to", "safetensors", "--map", recipe(steps.toStdString())});
         QVERIFY2(done.exitCode == 2, done.err.c_str());
         QVERIFY2(done.err.find(says.toStdString()) != std::string::npos, done.err.c_str());
     }
@@ -390,13 +441,19 @@ class RecipeCliTest : public QObject {
         const State state{{"a", numbers({4, 6}, 0)}};
         const char* step = R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "heads"})";
         const QString map = recipe(step, R"(, "parameters": {"heads": {"config": "num_heads"}})");
-        QVERIFY(refused(state, map).find("'heads' has no value: give --set heads=N, or put a config.json with num_heads "
-                                         "beside the source") != std::string::npos);
-        QVERIFY(refused(state, map, {"--set", "head=2"}).find("has no such parameter (it has: heads)") != std::string::npos);
+        QVERIFY(refused(state, map)
+                    .find("'heads' has no value: give --set heads=N, or put a config.json with num_heads "
+                          "beside the source") != std::string::npos);
+        QVERIFY(refused(state, map, {"--set", "head=2"}).find("has no such parameter (it has: heads)") !=
+                std::string::npos);
         QVERIFY(refused(state, map, {"--set", "heads=two"}).find("is not NAME=INTEGER") != std::string::npos);
-        QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": "heads"})")).find("depends on itself") != std::string::npos);
-        QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": "7 / 2"})")).find("not a whole number") != std::string::npos);
-        QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": {"value": 1}})")).find("holds 'value'") != std::string::npos);
+        QVERIFY(
+            refused(state, recipe(step, R"(, "parameters": {"heads": "heads"})")).find("depends on itself") !=
+            std::string::npos);
+        QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": "7 / 2"})"))
+                    .find("not a whole number") != std::string::npos);
+        QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": {"value": 1}})"))
+                    .find("holds 'value'") != std::string::npos);
         // The command line wins over the file beside the source.
         const State one = mapped(state, map, {}, R"({"num_heads": 1})");
         const State two = mapped(state, map, {"--set", "heads=2"}, R"({"num_heads": 1})");
@@ -407,12 +464,14 @@ class RecipeCliTest : public QObject {
 
     // State that is kept by number has no parameter to follow.
     void stateByNumber() {
-        const QString from = QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/torch_save/t2.15.0-optimizer/ckpt");
+        const QString from =
+            QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/torch_save/t2.15.0-optimizer/ckpt");
         const QString map = recipe(R"({"step": "transpose", "tensors": "model[.]body[.]0[.]weight"})");
         const Outcome all = runShardscope({"plan", from, fresh(), "--to", "torch", "--map", map});
         QCOMPARE(all.exitCode, 2);
         QVERIFY2(all.err.find("kept by number") != std::string::npos, all.err.c_str());
-        const Outcome weights = runShardscope({"convert", from, fresh(), "--to", "torch", "--map", map, "--weights-only"});
+        const Outcome weights =
+            runShardscope({"convert", from, fresh(), "--to", "torch", "--map", map, "--weights-only"});
         QVERIFY2(weights.exitCode == 0, weights.err.c_str());
     }
 
@@ -422,9 +481,11 @@ class RecipeCliTest : public QObject {
         const QString from = fresh(), dcp = fresh(), out = fresh();
         writeState(from.toStdString() + "/model.safetensors", hf);
         writeFile(from.toStdString() + "/config.json", kConfig);
-        Outcome done = runShardscope({"convert", from, dcp, "--to", "dcp", "--map", "llama-megatron-from-hf", "--mesh", "tp=3", "--shard", "*.weight:tp=0"});
+        Outcome done = runShardscope({"convert", from, dcp, "--to", "dcp", "--map", "llama-megatron-from-hf",
+                                      "--mesh", "tp=3", "--shard", "*.weight:tp=0"});
         QVERIFY2(done.exitCode == 0, done.err.c_str());
-        done = runShardscope({"convert", dcp, out, "--to", "safetensors", "--map", "llama-hf-from-megatron", "--set", "heads=8", "--set", "kv_heads=2", "--verify", "full"});
+        done = runShardscope({"convert", dcp, out, "--to", "safetensors", "--map", "llama-hf-from-megatron",
+                              "--set", "heads=8", "--set", "kv_heads=2", "--verify", "full"});
         QVERIFY2(done.exitCode == 0, done.err.c_str());
         QVERIFY(readState(out.toStdString()) == hf);
     }
@@ -439,14 +500,18 @@ class RecipeCliTest : public QObject {
         }
         const Outcome text = runShardscope({"recipes", "fused-qkv"});
         COMPARE_JSON(text.json()["schema"], nlohmann::json("shardscope.recipe/1"));
-        const Outcome none = runShardscope({"plan", QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/safetensors/hf-single/ckpt"), fresh(), "--map", "no-such"});
+        const Outcome none =
+            runShardscope({"plan", QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/safetensors/hf-single/ckpt"),
+                           fresh(), "--map", "no-such"});
         QVERIFY(none.exitCode != 0);
         QVERIFY2(none.err.find("'shardscope recipes' lists") != std::string::npos, none.err.c_str());
     }
 
     // torch's names of moments to Paddle's and back.
     void stateNames() {
-        const State torch{{"model.w", numbers({2, 2}, 0)}, {"optim.state.w.exp_avg", numbers({2, 2}, 10)}, {"optim.state.w.exp_avg_sq", numbers({2, 2}, 20)}};
+        const State torch{{"model.w", numbers({2, 2}, 0)},
+                          {"optim.state.w.exp_avg", numbers({2, 2}, 10)},
+                          {"optim.state.w.exp_avg_sq", numbers({2, 2}, 20)}};
         const State paddle = mapped(torch, "paddle-names");
         QCOMPARE(paddle.size(), size_t{3});
         QVERIFY(paddle.at("w.moment1") == torch.at("optim.state.w.exp_avg"));

@@ -3,6 +3,7 @@
 #include <QClipboard>
 #include <QDir>
 #include <QFile>
+#include <QFileInfo>
 #include <QJsonArray>
 #include <QJsonDocument>
 #include <QJsonObject>
@@ -214,6 +215,38 @@ class JobsTest : public QObject {
         QVERIFY(whole->map.isEmpty());
         QCOMPARE(whole->exclude, (QStringList{"*.bias", "*.extra"}));
         QCOMPARE(whole->rename, spec.rename);
+    }
+
+    // Steps that only a file can hold stay in the file that is loaded, and go along into one that is saved.
+    void recipesWithSteps() {
+        const QString path = fresh() + "/steps.json";
+        const QByteArray text = R"({"schema":"shardscope.recipe/1","drop":["*.extra"],"parameters":{"n":2},
+            "steps":[{"step":"transpose","tensors":"model[.]w"}],"job":{"format":"dcp","set":["n=3"]}})";
+        write(path, text);
+        const auto loaded = ConversionSpec::loadRecipe(path);
+        QVERIFY2(loaded.ok(), loaded.ok() ? "" : describe(loaded.error()).c_str());
+        QCOMPARE(loaded->map, QFileInfo(path).absoluteFilePath());
+        QCOMPARE(loaded->format, QStringLiteral("dcp"));
+        QVERIFY(loaded->exclude.isEmpty());
+        const QStringList words = loaded->arguments();
+        QCOMPARE(words.count("--map"), 1);
+        QVERIFY(words.contains("n=3") && !words.contains("*.extra"));
+        QCOMPARE(loaded->toSettings()->map, loaded->map.toStdString());
+
+        const QString saved = fresh() + "/saved.json";
+        QVERIFY(loaded->saveRecipe(saved).ok());
+        QFile file(saved);
+        QVERIFY(file.open(QIODevice::ReadOnly));
+        const QJsonObject again = QJsonDocument::fromJson(file.readAll()).object(),
+                          before = QJsonDocument::fromJson(text).object();
+        for (const char* key : {"steps", "parameters", "drop"})
+            QCOMPARE(again[QLatin1String(key)], before[QLatin1String(key)]);
+
+        // One that is built in is taken by its name.
+        ConversionSpec spec = simple(fresh() + "/out");
+        spec.map = QStringLiteral("fused-qkv");
+        QVERIFY(spec.saveRecipe(saved).ok());
+        QVERIFY(ConversionSpec::loadRecipe(saved)->map.endsWith("saved.json"));
     }
 
     void recipesThatAreNone() {

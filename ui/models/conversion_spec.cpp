@@ -341,7 +341,8 @@ Result<ConversionSpec> ConversionSpec::fromJson(const QJsonObject& recipe) {
     steps.take("sources");
     const QJsonValue list = steps.take("steps"), parameters = steps.take("parameters");
     if (!list.isUndefined() && !list.isArray()) steps.fail("steps", QObject::tr("a list"));
-    if (!parameters.isUndefined() && !parameters.isObject()) steps.fail("parameters", QObject::tr("an object"));
+    if (!parameters.isUndefined() && !parameters.isObject())
+        steps.fail("parameters", QObject::tr("an object"));
     spec.steps = list.toArray();
     spec.parameters = parameters.toObject();
     const QJsonValue rest = steps.take("job");

@@ -27,10 +27,10 @@ struct ConversionSpec {
     QStringList shard;   // "GLOB:tp=0,dp=0"
     QStringList stage;   // "GLOB:pp=1"
     SplitRule split = SplitRule::torch;
-    QString like, map;         // a checkpoint, a recipe: a file or one that is built in
-    QStringList set;           // "NAME=VALUE" for the recipe's parameters
-    // Steps of a recipe that only a file can hold: carried from file to file. A spec to be run names the file as `map`
-    // instead, as loadRecipe() sees to.
+    QString like, map;  // a checkpoint, a recipe: a file or one that is built in
+    QStringList set;    // "NAME=VALUE" for the recipe's parameters
+    // Steps of a recipe that only a file can hold: carried from file to file. A spec to be run names the file
+    // as `map` instead, as loadRecipe() sees to.
     QJsonArray steps;
     QJsonObject parameters;
     uint64_t maxFileSize = 0;  // bytes; 0 = the format's default
@@ -58,8 +58,8 @@ struct ConversionSpec {
     Result<QJsonObject> toJson() const;
     static Result<ConversionSpec> fromJson(const QJsonObject& recipe);
     // Files of that. Saving takes the steps of `map` into the recipe itself, so that it stands alone. Loading
-    // leaves a recipe with `steps` where it is and names it as `map`. Both read and write small files. Errors:
-    // those above, io.
+    // leaves a recipe with `steps` where it is and names it as `map`. Both read and write small files.
+    // Errors: those above, io.
     Status saveRecipe(const QString& path) const;
     static Result<ConversionSpec> loadRecipe(const QString& path);
 };

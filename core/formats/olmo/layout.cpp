@@ -148,6 +148,24 @@ class Layout final : public TargetLayout {
 
 }  // namespace
 
+std::optional<Path> pathFor(const Path& path, bool optimizer) {
+    if (path.size() < 2) return std::nullopt;
+    const std::string first = path[0].toString();
+    Path rest(path.begin() + 1, path.end());
+    if (first == "model") return rest;
+    if (first == "optimizer" || first == "trainer") {
+        Path out{keyPart(first == "trainer" ? "train" : "optim")};
+        out.insert(out.end(), rest.begin(), rest.end());
+        return out;
+    }
+    if (optimizer && (first == "state" || first == "param_groups")) {
+        Path out{keyPart("optim")};
+        out.insert(out.end(), path.begin(), path.end());
+        return out;
+    }
+    return std::nullopt;
+}
+
 std::vector<LeftOut> cannotHold(const Catalog& wanted) {
     std::vector<LeftOut> out;
     for (TensorId t = 0; t < wanted.tensorCount(); ++t) {

@@ -115,6 +115,9 @@ class OlmoFormat final : public Format {
         return openUnsharded(source, options);
     }
 
+    std::optional<Path> pathFor(const Path& path, bool optimizer) const override {
+        return olmo::pathFor(path, optimizer);
+    }
     std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions&) const override {
         return olmo::cannotHold(wanted);
     }

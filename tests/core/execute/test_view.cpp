@@ -1,5 +1,5 @@
-// Tensors that are put together from parts of others: what arrives is compared with the same operations done one
-// element at a time.
+// Tensors that are put together from parts of others: what arrives is compared with the same operations done
+// one element at a time.
 #include <QTest>
 #include <map>
 
@@ -188,8 +188,9 @@ Bytes bytesOf(const Dense& model, const std::vector<FakeTensor>& sources, size_t
 }
 
 // Converts one tensor made by `both` and compares every byte of the destination.
-void convertAndCompare(Random& random, const FakeSource& source, const std::shared_ptr<MemoryFileSystem>& system,
-                       const std::vector<Both>& wanted, uint64_t memory, Verify verify, uint64_t* bytesRead) {
+void convertAndCompare(Random& random, const FakeSource& source,
+                       const std::shared_ptr<MemoryFileSystem>& system, const std::vector<Both>& wanted,
+                       uint64_t memory, Verify verify, uint64_t* bytesRead) {
     std::vector<FakeTensor> tensors;
     for (const Both& both : wanted) {
         const DType dtype =
@@ -215,8 +216,9 @@ void convertAndCompare(Random& random, const FakeSource& source, const std::shar
         std::vector<Digest128> cells;
         for (int64_t at = 0; at < elementCount(tensors[i].shape); at += per) {
             const int64_t n = std::min(per, elementCount(tensors[i].shape) - at);
-            cells.push_back(cellDigest(std::span(tensors[i].data)
-                                           .subspan(static_cast<size_t>(at * size), static_cast<size_t>(n * size))));
+            cells.push_back(
+                cellDigest(std::span(tensors[i].data)
+                               .subspan(static_cast<size_t>(at * size), static_cast<size_t>(n * size))));
         }
         QCOMPARE(report->digests[i].second, tensorDigest(tensors[i].dtype, tensors[i].shape, cells));
     }
@@ -319,9 +321,8 @@ class TestView : public QObject {
         const Dims cut{4, 6, 32, 600};
         for (const auto& [at, count] : {std::pair<int64_t, int64_t>{0, 4}, {4, 1}, {5, 1}}) {
             const Dims shape{4 * count * 32, 600};
-            wanted.push_back(
-                {whole.view.reshaped(cut)->narrowed(1, at, count)->reshaped(shape).value(),
-                 {shape, narrowed({cut, whole.model.elements}, 1, at, count).elements}});
+            wanted.push_back({whole.view.reshaped(cut)->narrowed(1, at, count)->reshaped(shape).value(),
+                              {shape, narrowed({cut, whole.model.elements}, 1, at, count).elements}});
             QCOMPARE(viewReading(wanted.back().view, 2, 1 << 20).ways[0], ViewReading::Way::direct);
         }
         uint64_t read = 0;
@@ -346,9 +347,15 @@ class TestView : public QObject {
         QVERIFY(!TensorView::concatenated(std::vector<TensorView>{}, 0).ok());
         // Thousands of rows that lie apart, flattened into pieces of their own, have a limit.
         const std::vector<int> turned{1, 0};
-        const TensorView large = TensorView::whole(0, Dims{int64_t{1} << 22, 3}).permuted(turned)->reshaped(Dims{3 * (int64_t{1} << 22)}).value();
+        const TensorView large = TensorView::whole(0, Dims{int64_t{1} << 22, 3})
+                                     .permuted(turned)
+                                     ->reshaped(Dims{3 * (int64_t{1} << 22)})
+                                     .value();
         QCOMPARE(large.narrowed(0, 1, 5)->pieces().size(), size_t{1});
-        const TensorView wide = TensorView::whole(0, Dims{3, int64_t{1} << 22}).permuted(turned)->reshaped(Dims{3 * (int64_t{1} << 22)}).value();
+        const TensorView wide = TensorView::whole(0, Dims{3, int64_t{1} << 22})
+                                    .permuted(turned)
+                                    ->reshaped(Dims{3 * (int64_t{1} << 22)})
+                                    .value();
         QCOMPARE(wide.narrowed(0, 1, 5).error().code, ErrorCode::limit);
     }
 };
