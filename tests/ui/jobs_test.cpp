@@ -124,7 +124,7 @@ class JobsTest : public QObject {
         spec.maxFileSize = 5'000'000;
         spec.fillGaps = FillGaps::zero;
         spec.verify = Verify::full;
-        spec.on = QStringLiteral("local:2");
+        spec.where = QStringLiteral("local:2");
         spec.threads = 2;
         spec.memory = uint64_t{300} << 20;
         spec.io = IoMode::buffered;

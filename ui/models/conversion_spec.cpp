@@ -220,7 +220,7 @@ QStringList ConversionSpec::arguments() const {
     one("--like", like);
     if (split != usual.split) option("--split", nameOf(kSplits, split));
     if (verify != usual.verify) option("--verify", nameOf(kVerifies, verify));
-    one("--on", on);
+    one("--on", where);
     if (threads != usual.threads) option("--threads", QString::number(threads));
     if (memory != usual.memory) option("--memory", exactSizeText(memory));
     if (io != usual.io) option("--io", nameOf(kIos, io));
@@ -252,8 +252,8 @@ Result<ConvertSettings> ConversionSpec::toSettings() const {
     request.maxFileSize = maxFileSize;
     request.strict = strict;
     request.fillGaps = fillGaps;
-    if (!on.isEmpty()) {
-        if (auto places = parsePlaces(on.toStdString()); !places.ok()) return std::move(places).error();
+    if (!where.isEmpty()) {
+        if (auto places = parsePlaces(where.toStdString()); !places.ok()) return std::move(places).error();
     }
     settings.options.verify = verify;
     settings.options.resume = resume;
@@ -316,7 +316,7 @@ Result<QJsonObject> ConversionSpec::toJson() const {
     text("fill_gaps", nameOf(kFills, fillGaps), nameOf(kFills, usual.fillGaps));
     text("objects", objectsFile);
     text("verify", nameOf(kVerifies, verify), nameOf(kVerifies, usual.verify));
-    text("on", on);
+    text("on", where);
     if (threads != usual.threads) job.insert("threads", static_cast<int>(threads));
     text("memory", exactSizeText(memory), exactSizeText(usual.memory));
     text("io", nameOf(kIos, io), nameOf(kIos, usual.io));
@@ -371,7 +371,7 @@ Result<ConversionSpec> ConversionSpec::fromJson(const QJsonObject& recipe) {
     job.choice("fill_gaps", kFills, spec.fillGaps);
     job.text("objects", spec.objectsFile);
     job.choice("verify", kVerifies, spec.verify);
-    job.text("on", spec.on);
+    job.text("on", spec.where);
     job.threads(spec.threads);
     job.bytes("memory", spec.memory);
     job.choice("io", kIos, spec.io);

@@ -38,7 +38,7 @@ struct ConversionSpec {
     FillGaps fillGaps = FillGaps::refuse;
     QString objectsFile;
     Verify verify = Verify::digest;
-    QString on;                             // who works: "local:4", "ssh:HOST,HOST"; empty = one process here
+    QString where;                          // who works: "local:4", "ssh:HOST,HOST"; empty = one process here
     unsigned threads = 0;                   // 0 = chosen for this machine
     uint64_t memory = uint64_t{512} << 20;  // bytes, of the whole process
     IoMode io = IoMode::automatic;

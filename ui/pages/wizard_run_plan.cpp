@@ -129,7 +129,7 @@ void RunStep::takeWhere() {
     if (on == QLatin1String("ssh:")) on += hosts_->text().simplified().remove(' ');
     // A list of hosts that is only begun is no place yet.
     const bool usable = on.isEmpty() || parsePlaces(on.toStdString()).ok();
-    state_.edit([&](ConversionSpec& spec) { spec.on = usable ? on : QString(); });
+    state_.edit([&](ConversionSpec& spec) { spec.where = usable ? on : QString(); });
     if (!usable) {
         processes_->hide();
         hosts_->show();
@@ -147,13 +147,13 @@ bool RunStep::attention() const {
 
 void RunStep::showSpec() {
     const ConversionSpec& spec = state_.spec();
-    const bool local = spec.on.startsWith(QLatin1String("local:"));
+    const bool local = spec.where.startsWith(QLatin1String("local:"));
     // What the page cannot show as it is, such as both kinds together, stands among the hosts.
-    const bool hosts = !local && !spec.on.isEmpty();
+    const bool hosts = !local && !spec.where.isEmpty();
     if (hosts || local || !hosts_->hasFocus()) where_->setCurrentIndex(hosts ? 2 : local ? 1 : 0);
     const QSignalBlocker quiet(processes_);
-    if (local) processes_->setValue(spec.on.mid(6).toInt());
-    if (hosts && !hosts_->hasFocus()) hosts_->setText(spec.on.mid(4));
+    if (local) processes_->setValue(spec.where.mid(6).toInt());
+    if (hosts && !hosts_->hasFocus()) hosts_->setText(spec.where.mid(4));
     processes_->setVisible(local);
     hosts_->setVisible(hosts || (hosts_->hasFocus() && where_->currentIndex() == 2));
     whereNote_->setText(

@@ -55,6 +55,8 @@ class Opener {
             if (entry.name.ends_with(kSafetensors) && entry.name.size() > kSafetensors.size())
                 stems[entry.name.substr(0, entry.name.size() - kSafetensors.size())].safetensors = true;
         }
+        if (stems.empty())
+            return unsupported("holds no .pt or .safetensors file of OLMo's").inFile(source_.display);
         (void)assembly_.addText("config.yaml");
         for (const auto& [stem, pair] : stems) {
             const Group group = groupOf(stem, stems.size() == 1);
