@@ -54,7 +54,9 @@ Result<int> agent() {
 void addAgent(CLI::App& app, Context& context) {
     CLI::App* verb =
         app.add_subcommand("agent", "Do parts of another process's work; started by shardscope itself");
-    verb->footer("It talks over standard input and output, listens nowhere, and ends when its input does.");
+    verb->footer(
+        "Example:\n  ssh node7 shardscope agent --stdio\n\nIt talks over standard input and output, listens "
+        "nowhere, and ends when its input does.");
     auto stdio = std::make_shared<bool>(false);
     verb->add_flag("--stdio", *stdio, "Talk over standard input and output")->required();
     verb->callback([&context, stdio] { context.verb = [] { return agent(); }; });

@@ -329,7 +329,9 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         values.emplace(o, value);
         return value;
     };
-    input.pathFor = [&](const Path& path, bool optimizer) { return p.format->pathFor(path, optimizer); };
+    // What comes from the format itself stands where that wants it.
+    if (p.format != source.format)
+        input.pathFor = [&](const Path& path, bool optimizer) { return p.format->pathFor(path, optimizer); };
     SHARDSCOPE_ASSIGN(Wish wish, makeWish(input, request));
     const std::vector<LeftOut> cannot = p.format->cannotHold(wish.wanted, p.writeOptions);
     if (!cannot.empty()) {
