@@ -12,6 +12,7 @@
 #include <QProcess>
 #include <QPushButton>
 #include <QSignalSpy>
+#include <QTabWidget>
 #include <QTreeView>
 #include <QTreeWidget>
 #include <csignal>
@@ -556,6 +557,31 @@ class JobsTest : public QObject {
             written += rate.written;
         QCOMPARE(written, 39'999'000.0);
         QVERIFY(reader.job().rateStep * double(reader.job().rates.size()) >= 79'998.0);
+    }
+
+    void severalWorkers() {
+        JobStore store(nullptr, fresh());
+        store.setProgram(kProgram);
+        JobsPanel panel(store);
+        panel.resize(1280, 360);
+        panel.show();
+        ConversionSpec spec = simple(fresh() + "/out");
+        spec.where = QStringLiteral("local:2");
+        const QString id = startAndWait(store, spec, JobState::done);
+        const Job* job = store.find(id);
+        QVERIFY(job->report && job->report->verified);
+        QCOMPARE(job->workers.size(), size_t{2});
+        QCOMPARE(job->workers[0].name, QStringLiteral("local 1"));
+        QCOMPARE(job->workers[0].state, QStringLiteral("ended"));
+        panel.selectJob(id);
+        auto* workers = panel.findChild<QTreeWidget*>(QStringLiteral("jobWorkers"));
+        QVERIFY(workers);
+        QTRY_COMPARE(workers->topLevelItemCount(), 2);
+        auto* tabs = panel.findChild<QTabWidget*>();
+        tabs->setCurrentWidget(workers);
+        QVERIFY(workers->isVisible());
+        QVERIFY(workers->topLevelItem(1)->text(1).contains(QStringLiteral("Ended")));
+        shoot(panel, QStringLiteral("jobs-workers"));
     }
 
     void panel() {

@@ -11,6 +11,7 @@
 #include <QPushButton>
 #include <QRadioButton>
 #include <QSignalSpy>
+#include <QSpinBox>
 #include <QTabBar>
 #include <QTabWidget>
 #include <QTableWidget>
@@ -300,6 +301,42 @@ class WizardTest : public QObject {
         for (QTreeWidget* table : wizard.findChildren<QTreeWidget*>())
             shown = shown || (table->isVisible() && table->topLevelItemCount() == 4);
         QVERIFY(shown);
+    }
+
+    void whoWorks() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        wizard.setSpec(spec);
+        wizard.showPage(run);
+        auto* where = named<QComboBox>(wizard, "where");
+        where->setFocus();
+        QTest::keyClick(where, Qt::Key_Down);
+        emit where->activated(where->currentIndex());
+        QCOMPARE(wizard.spec().where, QStringLiteral("local:2"));
+        auto* processes = named<QSpinBox>(wizard, "processes");
+        QVERIFY(processes->isVisible());
+        processes->setValue(4);
+        QCOMPARE(wizard.spec().where, QStringLiteral("local:4"));
+        QVERIFY(wizard.spec().commandLine().contains(QStringLiteral("--on local:4")));
+        QTest::keyClick(where, Qt::Key_Down);
+        emit where->activated(where->currentIndex());
+        auto* hosts = named<QLineEdit>(wizard, "hosts");
+        QVERIFY(hosts->isVisible());
+        QVERIFY(!processes->isVisible());
+        // No host yet: nothing starts with other workers than were asked for.
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).contains(QStringLiteral("place to work")), kPatience);
+        hosts->setFocus();
+        QTest::keyClicks(hosts, "node7, node8");
+        QCOMPARE(wizard.spec().where, QStringLiteral("ssh:node7,node8"));
+        QCOMPARE(hosts->text(), QStringLiteral("node7, node8"));
+        shoot(wizard, QStringLiteral("wizard-hosts"));
+        waitUntilReady(wizard);
+        QTest::keyClicks(hosts, ", -oProxyCommand=x");
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).contains(QStringLiteral("host")), kPatience);
     }
 
     void whatStandsInTheWay() {

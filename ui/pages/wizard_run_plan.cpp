@@ -124,19 +124,11 @@ RunStep::RunStep(WizardState& state)
 }
 
 void RunStep::takeWhere() {
-    QString on = where_->currentData().toString();
-    if (on == QLatin1String("local:")) on += QString::number(processes_->value());
-    if (on == QLatin1String("ssh:")) on += hosts_->text().simplified().remove(' ');
-    // A list of hosts that is only begun is no place yet.
-    const bool usable = on.isEmpty() || parsePlaces(on.toStdString()).ok();
-    state_.edit([&](ConversionSpec& spec) { spec.where = usable ? on : QString(); });
-    if (!usable) {
-        processes_->hide();
-        hosts_->show();
-        whereNote_->setText(hosts_->text().isEmpty()
-                                ? tr("Names of hosts, as ssh takes them, with commas between them.")
-                                : tr("⚠ Not a list of hosts such as node7,node8."));
-    }
+    QString where = where_->currentData().toString();
+    if (where == QLatin1String("local:")) where += QString::number(processes_->value());
+    if (where == QLatin1String("ssh:")) where += hosts_->text().remove(' ');
+    // Hosts that are only begun are kept as they are, so that the job cannot start with fewer.
+    state_.edit([&](ConversionSpec& spec) { spec.where = where; });
 }
 
 bool RunStep::attention() const {
@@ -150,18 +142,22 @@ void RunStep::showSpec() {
     const bool local = spec.where.startsWith(QLatin1String("local:"));
     // What the page cannot show as it is, such as both kinds together, stands among the hosts.
     const bool hosts = !local && !spec.where.isEmpty();
-    if (hosts || local || !hosts_->hasFocus()) where_->setCurrentIndex(hosts ? 2 : local ? 1 : 0);
+    where_->setCurrentIndex(hosts ? 2 : local ? 1 : 0);
     const QSignalBlocker quiet(processes_);
     if (local) processes_->setValue(spec.where.mid(6).toInt());
-    if (hosts && !hosts_->hasFocus()) hosts_->setText(spec.where.mid(4));
+    if (hosts && hosts_->text().remove(' ') != spec.where.mid(4)) hosts_->setText(spec.where.mid(4));
     processes_->setVisible(local);
-    hosts_->setVisible(hosts || (hosts_->hasFocus() && where_->currentIndex() == 2));
-    whereNote_->setText(
-        hosts   ? tr("Source and destination must have the same paths on all of them. Each must let ssh in "
-                       "without a "
-                       "question.")
-        : local ? tr("They share the work and the cores; one that dies costs only what it was doing.")
-                : tr("It goes on when the window is closed."));
+    hosts_->setVisible(hosts);
+    if (hosts && !parsePlaces(spec.where.toStdString()).ok())
+        whereNote_->setText(tr("⚠ Names of hosts as ssh takes them, with commas between them."));
+    else if (hosts)
+        whereNote_->setText(
+            tr("Source and destination must have the same paths on all of them, and each must let ssh in "
+               "without a question."));
+    else
+        whereNote_->setText(
+            local ? tr("They share the work and the cores; one that dies costs only what it was doing.")
+                  : tr("It goes on when the window is closed."));
     verify_->setCurrentIndex(verify_->findData(static_cast<int>(spec.verify)));
     io_->setCurrentIndex(io_->findData(static_cast<int>(spec.io)));
     if (parseBytes(memory_->text().trimmed().toStdString()) != spec.memory)
