@@ -6,7 +6,23 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "formats/paddle_nlp/readers.h"
+
 namespace shardscope::paddle_nlp {
+
+Result<std::string> metadataText(const Source& source, const OpenOptions& options,
+                                 const DirectoryEntry& entry) {
+    SHARDSCOPE_ASSIGN(const auto file, source.directory->openFile(entry.name));
+    if (file->size() > options.limits.indexJson) {
+        return makeError(ErrorCode::limit,
+                         fmt::format("metadata of {} bytes is longer than the {} that are read", file->size(),
+                                     options.limits.indexJson))
+            .inFile(file->path());
+    }
+    std::string json(static_cast<size_t>(file->size()), '\0');
+    SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(json))));
+    return json;
+}
 
 namespace {
 
@@ -52,19 +68,6 @@ class Listing {
         out_.notes.push_back(std::move(entry));
     }
 
-    Result<std::string> text(const DirectoryEntry& entry) {
-        SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(entry.name));
-        if (file->size() > options_.limits.indexJson) {
-            return makeError(ErrorCode::limit,
-                             fmt::format("metadata of {} bytes is longer than the {} that are read",
-                                         file->size(), options_.limits.indexJson))
-                .inFile(file->path());
-        }
-        std::string json(static_cast<size_t>(file->size()), '\0');
-        SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(json))));
-        return json;
-    }
-
     void addOther(const DirectoryEntry& entry, bool metadata, bool referenced = true) {
         FileInfo info;
         info.path = entry.name;
@@ -101,7 +104,7 @@ class Listing {
                 file.size = entry.size;
                 out_.files.push_back(std::move(file));
             } else if (entry.name == kMetaName) {
-                SHARDSCOPE_ASSIGN(const std::string json, text(entry));
+                SHARDSCOPE_ASSIGN(const std::string json, metadataText(source_, options_, entry));
                 auto meta = parseModelMeta(json);
                 if (!meta.ok()) return std::move(meta).error().inFile(path);
                 // Groups of older files stay.
@@ -119,14 +122,14 @@ class Listing {
                     addOther(entry, false, false);
                     continue;
                 }
-                SHARDSCOPE_ASSIGN(const std::string json, text(entry));
+                SHARDSCOPE_ASSIGN(const std::string json, metadataText(source_, options_, entry));
                 auto group = parseShardMeta(json);
                 if (!group.ok()) return std::move(group).error().inFile(path);
                 out_.meta.groups.emplace(*at, std::move(group).value());
                 out_.hasMeta = true;
                 addOther(entry, true);
             } else if (entry.name == "config.json") {
-                SHARDSCOPE_ASSIGN(const std::string json, text(entry));
+                SHARDSCOPE_ASSIGN(const std::string json, metadataText(source_, options_, entry));
                 auto config = parseModelConfig(json);
                 if (config.ok()) {
                     out_.config = *config;

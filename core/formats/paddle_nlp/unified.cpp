@@ -100,23 +100,10 @@ class Opener {
         return kind == Kind::weights ? Note::Lacks::anything : Note::Lacks::optimizerState;
     }
 
-    Result<std::string> text(const DirectoryEntry& entry) const {
-        SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(entry.name));
-        if (file->size() > options_.limits.indexJson) {
-            return makeError(ErrorCode::limit,
-                             fmt::format("metadata of {} bytes is longer than the {} that are read",
-                                         file->size(), options_.limits.indexJson))
-                .inFile(file->path());
-        }
-        std::string json(static_cast<size_t>(file->size()), '\0');
-        SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(json))));
-        return json;
-    }
-
     Status readConfig() {
         for (const DirectoryEntry& entry : source_.entries) {
             if (entry.kind != DirectoryEntry::Kind::file || entry.name != "config.json") continue;
-            SHARDSCOPE_ASSIGN(const std::string json, text(entry));
+            SHARDSCOPE_ASSIGN(const std::string json, metadataText(source_, options_, entry));
             auto config = parseModelConfig(json);
             if (config.ok()) config_ = *config;
         }
@@ -129,7 +116,7 @@ class Opener {
             const auto kind = indexKind(entry.name);
             if (!kind) continue;
             const std::string path = source_.directory->path() + "/" + entry.name;
-            SHARDSCOPE_ASSIGN(const std::string json, text(entry));
+            SHARDSCOPE_ASSIGN(const std::string json, metadataText(source_, options_, entry));
             auto said = parseUnifiedIndex(json);
             if (!said.ok()) return std::move(said).error().inFile(path);
             if (!said->quantStage.empty()) {

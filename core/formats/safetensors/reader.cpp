@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <list>
 #include <map>
-#include <mutex>
 #include <set>
 
 #include <fmt/format.h>
@@ -12,6 +10,7 @@
 #include "base/checked.h"
 #include "encoding/safetensors_header.h"
 #include "encoding/safetensors_index.h"
+#include "formats/open_files.h"
 
 namespace shardscope::safetensors {
 
@@ -38,7 +37,9 @@ Role roleOf(std::string_view name) {
 class SafetensorsReader final : public Reader {
   public:
     SafetensorsReader(std::shared_ptr<Directory> directory, Catalog catalog)
-        : directory_(std::move(directory)), catalog_(std::move(catalog)) {}
+        : directory_(std::move(directory)),
+          catalog_(std::move(catalog)),
+          openFiles_(directory_, kOpenFiles) {}
 
     const Catalog& catalog() const override { return catalog_; }
 
@@ -77,29 +78,15 @@ class SafetensorsReader final : public Reader {
         if (info.state == FileInfo::State::missing) {
             return makeError(ErrorCode::notFound, "the file is missing").inFile(path).byRule("file.missing");
         }
-        {
-            std::lock_guard lock(mutex_);
-            for (auto it = open_.begin(); it != open_.end(); ++it) {
-                if (it->first != id) continue;
-                open_.splice(open_.begin(), open_, it);
-                return open_.front().second;
-            }
-        }
-        auto file = directory_->openFile(info.path);
-        if (!file.ok()) {
-            Error error = std::move(file).error();
-            return std::move(error).byRule(error.code == ErrorCode::notFound ? "file.missing" : "");
-        }
+        auto file = openFiles_.open(info.path);
+        if (!file.ok()) return file;
         if ((*file)->size() != info.size) {
             return makeError(ErrorCode::changed,
                              fmt::format("the file had {} bytes when it was opened, now it has {}", info.size,
                                          (*file)->size()))
                 .inFile(path);
         }
-        std::lock_guard lock(mutex_);
-        open_.emplace_front(id, *file);
-        if (open_.size() > kOpenFiles) open_.pop_back();
-        return std::move(file).value();
+        return file;
     }
 
   private:
@@ -107,8 +94,7 @@ class SafetensorsReader final : public Reader {
 
     const std::shared_ptr<Directory> directory_;
     const Catalog catalog_;
-    mutable std::mutex mutex_;
-    mutable std::list<std::pair<FileId, std::shared_ptr<const ReadFile>>> open_;
+    const OpenFiles openFiles_;
 };
 
 class Opener {
