@@ -11,6 +11,7 @@
 #include "encoding/pickle_text.h"
 #include "encoding/zip.h"
 #include "encoding/zip_records.h"
+#include "storage/digest.h"
 
 namespace shardscope {
 
@@ -512,13 +513,13 @@ Status streamZipEntry(const ZipArchive& archive, const ZipEntry& entry, uint64_t
     SHARDSCOPE_ASSIGN(const uint64_t start, zipDataOffset(archive, entry));
     const uint64_t first = start - archive.offset;
     std::string piece(std::min<uint64_t>(kPiece, entry.compressedSize), '\0');
-    uLong crc = ::crc32(0, nullptr, 0);
+    uint32_t crc = 0;
 
     if (entry.method == 0) {
         for (uint64_t done = 0; done < entry.size;) {
             const uint64_t count = std::min<uint64_t>(piece.size(), entry.size - done);
             SHARDSCOPE_TRY(archive.read(first + done, asBytes(piece).first(count)));
-            crc = ::crc32(crc, reinterpret_cast<const Bytef*>(piece.data()), static_cast<uInt>(count));
+            crc = crc32Continue(crc, asBytes(piece).first(count));
             SHARDSCOPE_TRY(sink(asBytes(piece).first(count)));
             done += count;
         }
@@ -547,7 +548,7 @@ Status streamZipEntry(const ZipArchive& archive, const ZipEntry& entry, uint64_t
                 return inEntry(archive, entry.headerOffset, entry,
                                "cannot be inflated to the size that the directory states");
             }
-            crc = ::crc32(crc, reinterpret_cast<const Bytef*>(out.data()), static_cast<uInt>(made));
+            crc = crc32Continue(crc, asBytes(out).first(made));
             produced += made;
             if (made) SHARDSCOPE_TRY(sink(asBytes(out).first(made)));
         }

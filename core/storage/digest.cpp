@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <libdeflate.h>
 #include <openssl/evp.h>
 #include <xxhash.h>
 #include <zlib.h>
@@ -48,16 +49,9 @@ class Sha256 final : public StreamDigest {
     EVP_MD_CTX* context_;
 };
 
-uint32_t crc32Continue(uint32_t crc, std::span<const std::byte> bytes) {
-    return static_cast<uint32_t>(::crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
-
 class Crc32 final : public StreamDigest {
   public:
-    void update(std::span<const std::byte> bytes) override {
-        // zlib takes a null pointer as "start over".
-        if (!bytes.empty()) crc_ = crc32Continue(crc_, bytes);
-    }
+    void update(std::span<const std::byte> bytes) override { crc_ = crc32Continue(crc_, bytes); }
     std::string hex() override { return fmt::format("{:08x}", crc_); }
 
   private:
@@ -109,7 +103,12 @@ std::unique_ptr<StreamDigest> makeCrc32() {
 }
 
 uint32_t crc32Of(std::span<const std::byte> bytes) {
-    return bytes.empty() ? 0 : crc32Continue(0, bytes);
+    return crc32Continue(0, bytes);
+}
+
+uint32_t crc32Continue(uint32_t crc, std::span<const std::byte> bytes) {
+    // A null pointer means "start over" to the library.
+    return bytes.empty() ? crc : libdeflate_crc32(crc, bytes.data(), bytes.size());
 }
 
 uint32_t crc32Combine(uint32_t first, uint32_t second, uint64_t secondLength) {

@@ -249,15 +249,9 @@ def convert(source, target, *words):
     return seconds, rss, json.loads(out)
 
 
-def bench_conversion(work, size):
-    source = os.path.join(work, "dcp-%g" % size)
-    if not os.path.exists(os.path.join(source, ".metadata")):
-        subprocess.run([sys.executable, os.path.join(HERE, "make_dcp_checkpoint.py"), source, str(size)], check=True)
-    target = os.path.join(work, "out")
-    total = warm(source)
-    files = sorted(os.path.join(source, f) for f in os.listdir(source) if f.endswith(".distcp"))
-
-    peer_code = """
+# dcp_to_torch_save, then safetensors files of some 5 GB; argv: source, directory for both, and "sync" for files that are on
+# the disk at the end, as ours are.
+PEER_CONVERSION = """
 import sys, torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from safetensors.torch import save_file
@@ -273,17 +267,34 @@ for name, tensor in flat.items():
     if held > 5e9: shards, held = shards + [{}], 0
     shards[-1][name] = tensor
     held += tensor.nbytes
-for i, shard in enumerate(shards): save_file(shard, sys.argv[2] + '/model-%05d.safetensors' % i)
+import os
+for i, shard in enumerate(shards):
+    name = sys.argv[2] + '/model-%05d.safetensors' % i
+    save_file(shard, name)
+    if sys.argv[3] == 'sync': os.fsync(os.open(name, os.O_RDONLY))
 """
-    times, peers, probes, verified = [], [], [], []
+
+
+def bench_conversion(work, size):
+    source = os.path.join(work, "dcp-%g" % size)
+    if not os.path.exists(os.path.join(source, ".metadata")):
+        subprocess.run([sys.executable, os.path.join(HERE, "make_dcp_checkpoint.py"), source, str(size)], check=True)
+    target = os.path.join(work, "out")
+    total = warm(source)
+    files = sorted(os.path.join(source, f) for f in os.listdir(source) if f.endswith(".distcp"))
+
+    times, peers, synced, probes, verified = [], [], [], [], []
     report = None
     for _ in range(3):
         place = os.path.join(work, "peer")
-        shutil.rmtree(place, ignore_errors=True)
-        os.mkdir(place)
-        warm(source)
-        peers.append(python(peer_code, source, place))
-        shutil.rmtree(place)
+        for how, found in (("", peers), ("sync", synced)):
+            shutil.rmtree(place, ignore_errors=True)
+            os.mkdir(place)
+            os.sync()
+            warm(source)
+            found.append(python(PEER_CONVERSION, source, place, how))
+            shutil.rmtree(place)
+        os.sync()
         warm(source)
         times.append(convert(source, target, "--to", "safetensors", "--verify", "none"))
         report = times[-1][2]
@@ -299,6 +310,9 @@ for i, shard in enumerate(shards): save_file(shard, sys.argv[2] + '/model-%05d.s
     probe_seconds = statistics.median(probes)
     row("DCP (8 FSDP x 2 TP) to sharded safetensors, %s, warm" % gib(total), "%.2f s" % seconds,
         "dcp_to_torch_save + save_file %.2f s" % peer_seconds, "%.1fx" % (peer_seconds / seconds), ">= 8x")
+    synced_seconds = statistics.median(p[0] for p in synced)
+    row("  against the peer with its files on the disk at the end, as ours are", "%.2f s" % seconds, "%.2f s" % synced_seconds,
+        "%.1fx" % (synced_seconds / seconds), "")
     row("  memory", mib(max(t[1] for t in times)), gib(max(p[1] for p in peers)), "", "<= 512 MiB")
     row("  with the destination read back and verified", "%.2f s" % statistics.median(t[0] for t in verified), "", "", "")
     row("  against a direct read + write probe of the same bytes, warm", "%.2f s" % seconds, "%.2f s" % probe_seconds, "%.2f" % (probe_seconds / seconds), ">= 0.85")
@@ -317,7 +331,30 @@ for i, shard in enumerate(shards): save_file(shard, sys.argv[2] + '/model-%05d.s
         os.unlink(probe)
     row("  the same against the probe, cold", "%.2f s" % statistics.median(cold_times), "%.2f s" % statistics.median(cold_probes),
         "%.2f" % (statistics.median(cold_probes) / statistics.median(cold_times)), ">= 0.85")
-    return source
+    bench_conversion_in_memory(source, total)
+
+
+def bench_conversion_in_memory(source, total):
+    """The same job on a file system in memory, where no disk bounds either side."""
+    if shutil.disk_usage("/dev/shm").free < 3.5 * total:
+        return
+    place = "/dev/shm/shardscope-bench"
+    shutil.rmtree(place, ignore_errors=True)
+    os.mkdir(place)
+    try:
+        inside = shutil.copytree(source, os.path.join(place, "source"))
+        times, peers = [], []
+        for _ in range(3):
+            os.mkdir(os.path.join(place, "peer"))
+            peers.append(python(PEER_CONVERSION, inside, os.path.join(place, "peer"), "")[0])
+            shutil.rmtree(os.path.join(place, "peer"))
+            times.append(convert(inside, os.path.join(place, "out"), "--to", "safetensors", "--verify", "none")[0])
+            shutil.rmtree(os.path.join(place, "out"))
+        seconds, peer_seconds = statistics.median(times), statistics.median(peers)
+        row("  the same job in memory (tmpfs), no disk in the way", "%.2f s" % seconds, "%.2f s" % peer_seconds,
+            "%.1fx" % (peer_seconds / seconds), ">= 8x")
+    finally:
+        shutil.rmtree(place)
 
 
 def bench_memory(work, sizes):
@@ -415,20 +452,26 @@ print(time.monotonic() - start)
     os.unlink(path)
 
 
-def write_document(size):
+BEGIN, END = "<!-- tests/bench/run: begin -->\n", "<!-- tests/bench/run: end -->\n"
+
+
+def write_document():
+    """Replaces the machine and the table in docs/performance.md; the words around them stay."""
     import safetensors
     import torch
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         cpu = next((l.split(":", 1)[1].strip() for l in f if l.startswith("model name")), "?")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with open(os.path.join(TOP, "docs/performance.md"), "w", encoding="utf-8") as f:
-        f.write("# Performance\n\nWritten by `tests/bench/run`, which measures both sides in the same run. Medians of three, best of five for the metadata; "
-                "warm = sources in the page cache, cold = dropped from it before each run.\n\n")
-        f.write("Machine: %s, %d cores, %s memory, kernel %s. Peers: torch %s, safetensors %s, Python %s.\n\n" %
-                (cpu, os.cpu_count(), gib(memory), platform.release(), torch.__version__, safetensors.__version__, platform.python_version()))
-        f.write("| what | Shardscope | peer | ratio | target |\n|---|---|---|---|---|\n")
-        for r in rows:
-            f.write("| %s |\n" % " | ".join(c.strip() for c in r))
+    table = "Machine: %s, %d cores, %s memory, kernel %s. Peers: torch %s, safetensors %s, Python %s.\n\n" % (
+        cpu, os.cpu_count(), gib(memory), platform.release(), torch.__version__, safetensors.__version__, platform.python_version())
+    table += "| what | Shardscope | peer | ratio | target |\n|---|---|---|---|---|\n"
+    table += "".join("| %s |\n" % " | ".join(c.strip() for c in r) for r in rows)
+    path = os.path.join(TOP, "docs/performance.md")
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    before, rest = text.split(BEGIN)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(before + BEGIN + table + END + rest.split(END)[1])
 
 
 def main():
@@ -459,7 +502,7 @@ def main():
     if "flat" in only:
         bench_flat(options.work, 2)
     if len(only) == 9:
-        write_document(options.size)
+        write_document()
     if not options.keep:
         shutil.rmtree(options.work)
 

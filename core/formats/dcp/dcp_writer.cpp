@@ -5,12 +5,12 @@
 #include <unordered_map>
 
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include "base/checked.h"
 #include "encoding/pickle.h"
 #include "encoding/torch_tensor.h"
 #include "encoding/zip.h"
+#include "storage/digest.h"
 
 namespace shardscope::dcp {
 
@@ -21,8 +21,8 @@ constexpr uint64_t kAlignedChunk = uint64_t{64}
                                    << 10;  // from this size on, raw data starts on a page of the file
 constexpr uint32_t kMaxRanks = 1 << 20;
 
-uint32_t crcOf(std::string_view bytes) {
-    return static_cast<uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+uint32_t crcOf(std::string_view text) {
+    return crc32Of(std::as_bytes(std::span(text)));
 }
 
 constexpr std::string_view kByteOrder = "little";
