@@ -19,41 +19,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kTensors = 24;
-constexpr uint64_t kTensorBytes = uint64_t{8} << 20;
-
-// A safetensors file of 192 MiB; the same seed gives the same bytes.
-bool writeSource(const QString& path, uint32_t seed) {
-    json header;
-    for (int t = 0; t < kTensors; ++t) {
-        header["layer." + std::to_string(t) + ".weight"] = {
-            {"dtype", "I32"},
-            {"shape", {2048, 1024}},
-            {"data_offsets", {t * kTensorBytes, (t + 1) * kTensorBytes}}};
-    }
-    std::string text = header.dump();
-    text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');
-    QFile file(path);
-    if (!file.open(QIODevice::WriteOnly)) return false;
-    const uint64_t size = text.size();
-    file.write(reinterpret_cast<const char*>(&size), 8);
-    file.write(text.data(), static_cast<qint64>(size));
-    std::minstd_rand random(seed);
-    std::vector<uint32_t> block(kTensorBytes / 4);
-    for (int t = 0; t < kTensors; ++t) {
-        for (uint32_t& word : block)
-            word = static_cast<uint32_t>(random());
-        if (file.write(reinterpret_cast<const char*>(block.data()), static_cast<qint64>(kTensorBytes)) !=
-            static_cast<qint64>(kTensorBytes))
-            return false;
-    }
-    return file.flush();
-}
-
-json digestsOf(const QString& path) {
-    const Measured run = runMeasured({"digest", path.toStdString(), "--json"});
-    return run.exitCode == 0 ? run.json()["tensors"] : json(run.describe());
-}
+constexpr int kTensors = 24;  // of 8 MiB
 
 QStringList remains(const QString& directory) {
     return QDir(directory).entryList(QDir::AllEntries | QDir::Hidden | QDir::System | QDir::NoDotAndDotDot);
@@ -98,20 +64,21 @@ class InterruptCliTest : public QObject {
     }
     // What is at the destination is nothing, or everything.
     void checkAbsentOrWhole(const QString& target) {
-        if (QFile::exists(target)) QVERIFY2(digestsOf(target) == expected_, "a part was published");
+        if (QFile::exists(target))
+            QVERIFY2(digestsOf(target.toStdString()) == expected_, "a part was published");
     }
 
   private slots:
     void initTestCase() {
         QVERIFY(sources_.isValid());
         source_ = sources_.filePath("source.safetensors");
-        QVERIFY(writeSource(source_, 1));
-        expected_ = digestsOf(source_);
+        QVERIFY(writeRandomSource(source_.toStdString(), kTensors, 2048, 1024, 1));
+        expected_ = digestsOf(source_.toStdString());
         QVERIFY2(expected_.size() == kTensors, expected_.dump().c_str());
         QTemporaryDir directory;
         const Measured run = runMeasured(words(source_, directory.filePath("out")));
         QVERIFY2(run.exitCode == 0, run.describe().c_str());
-        QVERIFY(digestsOf(directory.filePath("out")) == expected_);
+        QVERIFY(digestsOf(directory.filePath("out").toStdString()) == expected_);
         seconds_ = run.wallSeconds;
         qInfo("a whole conversion takes %.2f s here", seconds_);
     }
@@ -137,7 +104,7 @@ class InterruptCliTest : public QObject {
         }
         const Measured last = runMeasured(words(source_, target, {"--resume"}));
         QVERIFY2(last.exitCode == 0, last.describe().c_str());
-        QVERIFY(digestsOf(target) == expected_);
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
         QCOMPARE(remains(directory.path()), QStringList{"out"});
         QVERIFY(kills > 0);
         qInfo("%d kills, %d whole destinations, %d of them resumed", kills, wholes, taken);
@@ -173,7 +140,7 @@ class InterruptCliTest : public QObject {
             } else {
                 QVERIFY2(again.exitCode == 0, again.describe().c_str());
             }
-            QVERIFY(digestsOf(target) == expected_);
+            QVERIFY(digestsOf(target.toStdString()) == expected_);
             QCOMPARE(remains(directory.path()), QStringList{"out"});
         }
         qInfo("%d of 6 were asked to resume", refused);
@@ -208,7 +175,7 @@ class InterruptCliTest : public QObject {
         QVERIFY2(stopped, "was never stopped with work to keep");
         const Measured resumed = runMeasured(words(source_, target, {"--resume"}));
         QVERIFY2(resumed.exitCode == 0, resumed.describe().c_str());
-        QVERIFY(digestsOf(target) == expected_);
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
         QCOMPARE(remains(directory.path()), QStringList{"out"});
     }
 
@@ -222,8 +189,9 @@ class InterruptCliTest : public QObject {
         QTemporaryDir other;
         const QString pristine = other.filePath("pristine.safetensors"),
                       replacement = other.filePath("other.safetensors");
-        QVERIFY(QFile::copy(source_, pristine) && writeSource(replacement, 2));
-        const json otherDigests = digestsOf(replacement);
+        QVERIFY(QFile::copy(source_, pristine) &&
+                writeRandomSource(replacement.toStdString(), kTensors, 2048, 1024, 2));
+        const json otherDigests = digestsOf(replacement.toStdString());
         int noticed = 0;
         for (int round = 0; round < 6; ++round) {
             QTemporaryDir directory;
@@ -253,9 +221,9 @@ class InterruptCliTest : public QObject {
             if (run.exitCode == 0) {
                 // It was too late to matter, or so early that another file was converted: one of the two,
                 // never a mixture.
-                const json digests = digestsOf(target);
+                const json digests = digestsOf(target.toStdString());
                 if (how == "overwritten" && digests != expected_) {
-                    QVERIFY(digests == digestsOf(source));
+                    QVERIFY(digests == digestsOf(source.toStdString()));
                 } else {
                     QVERIFY2(digests == expected_ || digests == otherDigests, "a mixture was published");
                 }
@@ -295,13 +263,13 @@ class InterruptCliTest : public QObject {
             (void)runMeasured(words(source_, target, {"--overwrite", "--resume"}),
                               interrupted(moment(), SIGKILL));
             if (remains(target) != QStringList{"precious"}) {
-                QVERIFY(digestsOf(target) == expected_);
+                QVERIFY(digestsOf(target.toStdString()) == expected_);
                 break;
             }
         }
         const Measured last = runMeasured(words(source_, target, {"--overwrite", "--resume"}));
         QVERIFY2(last.exitCode == 0, last.describe().c_str());
-        QVERIFY(digestsOf(target) == expected_);
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
         QCOMPARE(remains(directory.path()), QStringList{"out"});
     }
 
@@ -341,7 +309,7 @@ class InterruptCliTest : public QObject {
         QVERIFY2(first.exitCode == 0, first.describe().c_str());
         QVERIFY2(second.exitCode == 4, second.describe().c_str());
         QVERIFY2(second.json()["code"] == "exists", second.describe().c_str());
-        QVERIFY(digestsOf(target) == expected_);
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
         QCOMPARE(remains(directory.path()), QStringList{"out"});
     }
 
@@ -413,8 +381,8 @@ class InterruptCliTest : public QObject {
         };
         const Measured run = runMeasured(words(source_, directory.filePath("out")), options);
         QFile::remove(directory.filePath("filler"));
-        const bool whole =
-            QFile::exists(directory.filePath("out")) && digestsOf(directory.filePath("out")) == expected_;
+        const bool whole = QFile::exists(directory.filePath("out")) &&
+                           digestsOf(directory.filePath("out").toStdString()) == expected_;
         QStringList left = remains(directory.path());
         umount(place.constData());
         QVERIFY2(run.signal == 0, run.describe().c_str());

@@ -19,35 +19,6 @@ using nlohmann::json;
 namespace {
 
 constexpr int kTensors = 40;
-constexpr uint64_t kRows = 1021, kColumns = 1031;  // 4.2 MB each, cut unevenly
-
-bool writeSource(const QString& path) {
-    constexpr uint64_t bytes = kRows * kColumns * 4;
-    json header;
-    for (int t = 0; t < kTensors; ++t)
-        header["layer." + std::to_string(t) + ".weight"] = {
-            {"dtype", "I32"}, {"shape", {kRows, kColumns}}, {"data_offsets", {t * bytes, (t + 1) * bytes}}};
-    std::string text = header.dump();
-    text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');
-    QFile file(path);
-    if (!file.open(QIODevice::WriteOnly)) return false;
-    const uint64_t size = text.size();
-    file.write(reinterpret_cast<const char*>(&size), 8);
-    file.write(text.data(), static_cast<qint64>(size));
-    std::minstd_rand random(7);
-    std::vector<uint32_t> block(bytes / 4);
-    for (int t = 0; t < kTensors; ++t) {
-        for (uint32_t& word : block)
-            word = static_cast<uint32_t>(random());
-        file.write(reinterpret_cast<const char*>(block.data()), static_cast<qint64>(bytes));
-    }
-    return file.flush();
-}
-
-json digestsOf(const QString& path) {
-    const Measured run = runMeasured({"digest", path.toStdString(), "--json"});
-    return run.exitCode == 0 ? run.json()["tensors"] : json(run.describe());
-}
 
 // The workers of a coordinator, which are its children.
 std::vector<pid_t> childrenOf(pid_t parent) {
@@ -99,8 +70,9 @@ class JobsCliTest : public QObject {
     void initTestCase() {
         qputenv("XDG_STATE_HOME", sources_.filePath("state").toUtf8());
         source_ = sources_.filePath("source.safetensors");
-        QVERIFY(writeSource(source_));
-        expected_ = digestsOf(source_);
+        QVERIFY(
+            writeRandomSource(source_.toStdString(), kTensors, 1021, 1031, 7));  // 4.2 MB each, cut unevenly
+        expected_ = digestsOf(source_.toStdString());
         QCOMPARE(expected_.size(), size_t{kTensors});
     }
 
@@ -131,7 +103,7 @@ class JobsCliTest : public QObject {
         QVERIFY(report["bytes_read"].get<uint64_t>() ==
                 report["plan"]["bytes_read"].get<uint64_t>() * (more.contains("full") ? 2 : 1));
         QVERIFY(report["verified"].get<bool>());
-        QVERIFY(digestsOf(target) == expected_);
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
         QCOMPARE(remains(directory), QStringList{"out"});
     }
 
@@ -158,7 +130,7 @@ class JobsCliTest : public QObject {
         // Killed before it had joined, it is named; afterwards the others do its part.
         QVERIFY2(run.exitCode == 0 || run.exitCode == 4, run.describe().c_str());
         if (run.exitCode == 0)
-            QVERIFY(digestsOf(target) == expected_);
+            QVERIFY(digestsOf(target.toStdString()) == expected_);
         else
             QVERIFY(!QFile::exists(target));
         for (const pid_t worker : workers)
@@ -192,16 +164,16 @@ class JobsCliTest : public QObject {
                                       " after " + std::to_string(moment) + " s: " + run.describe();
             QVERIFY2(!run.timedOut, story.c_str());
             if (run.exitCode == 0 && run.signal == 0) {
-                QVERIFY2(digestsOf(target) == expected_, story.c_str());
+                QVERIFY2(digestsOf(target.toStdString()) == expected_, story.c_str());
             } else {
                 if (QFile::exists(target))
-                    QVERIFY2(digestsOf(target) == expected_, story.c_str());
+                    QVERIFY2(digestsOf(target.toStdString()) == expected_, story.c_str());
                 else {
                     QVERIFY2(run.signal == SIGKILL || !run.json()["message"].get<std::string>().empty(),
                              story.c_str());
                     const Measured again = runMeasured(words(target, {"--on", "local:2", "--resume"}));
                     QVERIFY2(again.exitCode == 0, (story + again.describe()).c_str());
-                    QVERIFY2(digestsOf(target) == expected_, story.c_str());
+                    QVERIFY2(digestsOf(target.toStdString()) == expected_, story.c_str());
                 }
             }
             for (const pid_t worker : workers)
@@ -228,7 +200,7 @@ class JobsCliTest : public QObject {
             rest.push_back("--resume");
             const Measured run = runMeasured(rest);
             QVERIFY2(run.exitCode == 0, run.describe().c_str());
-            QVERIFY(digestsOf(target) == expected_);
+            QVERIFY(digestsOf(target.toStdString()) == expected_);
         }
     }
 
@@ -244,7 +216,7 @@ class JobsCliTest : public QObject {
         const Measured attached = runMeasured({"jobs", "attach", id, "--json"});
         QVERIFY2(attached.exitCode == 0, attached.describe().c_str());
         QVERIFY(attached.json()["state"] == json("done"));
-        QVERIFY(digestsOf(target) == expected_);
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
 
         const Measured list = runMeasured({"jobs", "list", "--json"});
         QVERIFY(list.json()["schema"] == json("shardscope.jobs/1"));
@@ -284,7 +256,7 @@ class JobsCliTest : public QObject {
         QCOMPARE(runMeasured({"jobs", "resume", id}).exitCode, 0);
         const Measured done = runMeasured({"jobs", "attach", id, "--json"});
         QVERIFY2(done.exitCode == 0, done.describe().c_str());
-        QVERIFY(digestsOf(target) == expected_);
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
     }
 
     void wrongWords() {

@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <random>
 #include <thread>
 
 #include <fcntl.h>
@@ -29,8 +31,8 @@ std::string contentOf(int fd) {
 
 // The highest resident size of a running process so far. Not from wait4(): what that says includes the memory
 // of this program, from which the child was made. A process that ends between two looks has had its peak
-// before. A child that has only just replaced this program still shows the memory of this one: its name changes
-// after its memory has.
+// before. A child that has only just replaced this program still shows the memory of this one: its name
+// changes after its memory has.
 uint64_t peakOf(pid_t process) {
     char text[4096] = {};
     const int fd = open(("/proc/" + std::to_string(process) + "/status").c_str(), O_RDONLY | O_CLOEXEC);
@@ -115,6 +117,34 @@ Measured runMeasured(const std::vector<std::string>& arguments, const MeasuredOp
     close(out);
     close(err);
     return result;
+}
+
+nlohmann::json digestsOf(const std::string& path) {
+    const Measured run = runMeasured({"digest", path, "--json"});
+    return run.exitCode == 0 ? run.json()["tensors"] : nlohmann::json(run.describe());
+}
+
+bool writeRandomSource(const std::string& path, int tensors, uint64_t rows, uint64_t columns, uint32_t seed) {
+    const uint64_t bytes = rows * columns * 4;
+    nlohmann::json header;
+    for (int t = 0; t < tensors; ++t) {
+        header["layer." + std::to_string(t) + ".weight"] = {
+            {"dtype", "I32"}, {"shape", {rows, columns}}, {"data_offsets", {t * bytes, (t + 1) * bytes}}};
+    }
+    std::string text = header.dump();
+    text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');
+    std::ofstream file(path, std::ios::binary);
+    const uint64_t size = text.size();
+    file.write(reinterpret_cast<const char*>(&size), 8);
+    file << text;
+    std::minstd_rand random(seed);
+    std::vector<uint32_t> block(bytes / 4);
+    for (int t = 0; t < tensors; ++t) {
+        for (uint32_t& word : block)
+            word = static_cast<uint32_t>(random());
+        file.write(reinterpret_cast<const char*>(block.data()), static_cast<std::streamsize>(bytes));
+    }
+    return file.flush().good();
 }
 
 }  // namespace shardscope::test

@@ -1,4 +1,5 @@
-// Runs the built program as a child process and measures it: time, memory, the signal that ended it.
+// Runs the built program as a child process and measures it: time, memory, the signal that ended it. With a
+// source for its conversions, and their digests.
 #pragma once
 
 #include <functional>
@@ -33,5 +34,11 @@ struct MeasuredOptions {
 };
 
 Measured runMeasured(const std::vector<std::string>& arguments, const MeasuredOptions& options = {});
+
+// Digests by tensor name, as `digest --json` gives them; the run's own words when it fails.
+nlohmann::json digestsOf(const std::string& path);
+
+// A safetensors file of int32 tensors layer.<i>.weight with values drawn from the seed.
+bool writeRandomSource(const std::string& path, int tensors, uint64_t rows, uint64_t columns, uint32_t seed);
 
 }  // namespace shardscope::test
