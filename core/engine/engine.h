@@ -1,6 +1,7 @@
 // The front door: what the command line and the window use.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,14 @@ namespace shardscope {
 const std::vector<const Format*>& builtinFormats();
 const Format* findFormat(std::string_view name);
 
+// How far an opening is; sampled by others while it goes on.
+struct OpenProgress {
+    std::atomic<bool> listed{false};    // the directory; before that nothing is known
+    std::atomic<uint64_t> files{0};     // in the directories that were listed
+    std::atomic<uint64_t> opened{0};    // of them, for their metadata
+    std::atomic<bool> metadata{false};  // all of it has been read
+};
+
 // Opens a checkpoint: detects the format by content, or takes `format`.
 // Errors: notFound; unsupported when nothing matches (says what the bytes look like: git-lfs pointer, HTML,
 // ...).
@@ -24,6 +33,7 @@ struct CheckpointOptions {
     std::string format;
     OpenOptions open;
     IoMode io = IoMode::automatic;
+    std::shared_ptr<OpenProgress> progress;  // told how far it is; may be null
 };
 struct Checkpoint {
     std::string path;
@@ -32,6 +42,14 @@ struct Checkpoint {
     const Catalog& catalog() const { return reader->catalog(); }
 };
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
+
+// Formats that a place can be read as, likeliest first: those that are certain, or, when none is, those that
+// are possible. Errors: those of sourceFor().
+struct FormatMatch {
+    const Format* format = nullptr;
+    std::string reason;  // "has .metadata and __0_0.distcp"
+};
+Result<std::vector<FormatMatch>> matchingFormats(const std::string& path, IoMode io = IoMode::automatic);
 
 // Writes the portable index of a checkpoint (formats/index/index.h), whole or not at all; says how many bytes
 // it has. Errors: exists unless `overwrite`; usage when it would lie inside the checkpoint; cancelled; those
@@ -75,13 +93,13 @@ struct ConvertSettings {
     uint64_t memory = uint64_t{512} << 20;
     unsigned threads = 0;
     IoMode io = IoMode::automatic;
-    std::string objectsFile;  // --objects: objects that the target cannot hold go there
+    std::string objectsFile;   // --objects: objects that the target cannot hold go there
     UnitFarm* farm = nullptr;  // other processes that do the work; null = this one alone
 };
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConvertSettings& settings, const StopToken& stop = {});
-// What runPrepared() is made of, for a worker that takes part in another process's conversion. `prepared` outlives
-// the job.
+// What runPrepared() is made of, for a worker that takes part in another process's conversion. `prepared`
+// outlives the job.
 ConvertJob conversionJob(const PreparedConversion& prepared, const ConvertSettings& settings);
 Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
 Result<uint64_t> conversionBuffers(const PreparedConversion& prepared, const ConvertSettings& settings);

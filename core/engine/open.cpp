@@ -124,10 +124,61 @@ const Format* detect(const Source& source) {
     return possible;
 }
 
+// A directory that counts what is listed and opened in it.
+class CountingDirectory final : public Directory {
+  public:
+    CountingDirectory(std::shared_ptr<Directory> directory, std::shared_ptr<OpenProgress> progress)
+        : directory_(std::move(directory)), progress_(std::move(progress)) {}
+
+    const std::string& path() const override { return directory_->path(); }
+    Result<std::vector<DirectoryEntry>> list(std::string_view subdirectory) const override {
+        auto entries = directory_->list(subdirectory);
+        if (entries.ok() && !subdirectory.empty()) progress_->files += fileCount(*entries);
+        return entries;
+    }
+    Result<std::shared_ptr<const ReadFile>> openFile(std::string_view name) const override {
+        auto file = directory_->openFile(name);
+        if (file.ok()) ++progress_->opened;
+        return file;
+    }
+    Result<DirectoryEntry> stat(std::string_view name) const override { return directory_->stat(name); }
+    Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool existing) override {
+        return directory_->createFile(name, existing);
+    }
+    Status removeFile(std::string_view name) override { return directory_->removeFile(name); }
+    Status sync() override { return directory_->sync(); }
+
+    static uint64_t fileCount(const std::vector<DirectoryEntry>& entries) {
+        return static_cast<uint64_t>(
+            std::count_if(entries.begin(), entries.end(),
+                          [](const DirectoryEntry& e) { return e.kind == DirectoryEntry::Kind::file; }));
+    }
+
+  private:
+    std::shared_ptr<Directory> directory_;
+    std::shared_ptr<OpenProgress> progress_;
+};
+
 }  // namespace
+
+Result<std::vector<FormatMatch>> matchingFormats(const std::string& path, IoMode io) {
+    SHARDSCOPE_ASSIGN(const Source source, sourceFor(path, io));
+    std::vector<FormatMatch> certain, possible;
+    for (const Format* format : builtinFormats()) {
+        if (!format->info().reads) continue;
+        Probe probe = format->probe(source);
+        if (probe.match == Probe::Match::certain) certain.push_back({format, std::move(probe.reason)});
+        if (probe.match == Probe::Match::possible) possible.push_back({format, std::move(probe.reason)});
+    }
+    return certain.empty() ? possible : certain;
+}
 
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options) {
     SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io));
+    if (options.progress) {
+        options.progress->files = CountingDirectory::fileCount(source.entries);
+        options.progress->listed = true;
+    }
     Checkpoint checkpoint;
     checkpoint.path = path;
     if (!options.format.empty()) {
@@ -159,8 +210,12 @@ Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptio
         }
         if (!checkpoint.format) return nothingMatches(source);
     }
+    // Detecting opens some files, too; only those that are read for their metadata count.
+    if (options.progress)
+        source.directory = std::make_shared<CountingDirectory>(source.directory, options.progress);
     auto reader = checkpoint.format->open(source, options.open);
     if (!reader.ok()) return std::move(reader).error();
+    if (options.progress) options.progress->metadata = true;
     checkpoint.reader = std::move(reader).value();
     // An index stands for the checkpoint that it was made of.
     if (checkpoint.format == findFormat("index")) {

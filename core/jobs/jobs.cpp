@@ -6,7 +6,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -115,7 +117,33 @@ std::optional<ProcessStat> processStat(const std::string& text) {
     return stat;
 }
 
+// Processes that this one started. Those that have ended stay in the system's table until they are asked for.
+class Children {
+  public:
+    static Children& ours() {
+        static Children children;
+        return children;
+    }
+    void add(pid_t child) {
+        std::lock_guard lock(mutex_);
+        reap();
+        children_.push_back(child);
+    }
+    void look() {
+        std::lock_guard lock(mutex_);
+        reap();
+    }
+
+  private:
+    void reap() {
+        std::erase_if(children_, [](pid_t child) { return waitpid(child, nullptr, WNOHANG) != 0; });
+    }
+    std::mutex mutex_;
+    std::vector<pid_t> children_;
+};
+
 bool aliveNow(JobRecord& job) {
+    Children::ours().look();
     const auto recorded = processStat(contents(job.directory + "/process"));
     if (!recorded) return false;
     job.pid = recorded->pid;
@@ -159,7 +187,7 @@ Status makeDirectories(const std::string& path) {
     for (size_t at = 1; at <= path.size(); ++at) {
         if (at < path.size() && path[at] != '/') continue;
         if (mkdir(path.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST)
-            return systemError(errno, "make a directory for jobs", path.substr(0, at));
+            return systemError(errno, "make a directory for the job", path.substr(0, at));
     }
     return {};
 }
@@ -188,7 +216,7 @@ JobDirectory::JobDirectory(std::string path) : path_(std::move(path)) {
     path_ += "/shardscope/jobs";
 }
 
-Result<JobRecord> JobDirectory::read(const std::string& id) const {
+Result<JobRecord> JobDirectory::read(const std::string& id, bool progress) const {
     JobRecord job;
     job.id = id;
     job.directory = path_ + "/" + id;
@@ -204,6 +232,8 @@ Result<JobRecord> JobDirectory::read(const std::string& id) const {
     job.host = textIn(json, "host");
     job.created = textIn(json, "created");
     job.started = textIn(json, "started");
+    if (job.created.empty() || job.started.empty())
+        return damaged("job.json does not say when the job began").inFile(file);
     for (const Json& word : json["arguments"]) {
         if (word.is_string()) job.arguments.push_back(word.get<std::string>());
     }
@@ -213,7 +243,7 @@ Result<JobRecord> JobDirectory::read(const std::string& id) const {
     // The process is asked before its results are looked for: what it wrote before it ended is then there.
     const bool sameBoot = textIn(json, "boot") == lineOf("/proc/sys/kernel/random/boot_id");
     const bool alive = !job.elsewhere && sameBoot && aliveNow(job);
-    readProgress(job);
+    if (progress) readProgress(job);
     if (access((job.directory + "/exit").c_str(), F_OK) == 0) {
         readOutcome(job);
     } else if (alive || job.elsewhere) {
@@ -304,14 +334,19 @@ Status JobDirectory::launch(JobRecord job, bool resume) const {
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     if (failed != 0) return systemError(failed, "start the job", words[0]);
+    Children::ours().add(child);
     return {};
+}
+
+std::string JobDirectory::newId() {
+    std::random_device random;
+    return fmt::format("{:%Y%m%d-%H%M%S}-{:08x}", fmt::gmtime(std::time(nullptr)), random());
 }
 
 Result<std::string> JobDirectory::start(const Start& start) const {
     SHARDSCOPE_TRY(makeDirectories(path_));
     JobRecord job;
-    std::random_device random;
-    job.id = fmt::format("{:%Y%m%d-%H%M%S}-{:08x}", fmt::gmtime(std::time(nullptr)), random());
+    job.id = start.id.empty() ? newId() : start.id;
     job.directory = path_ + "/" + job.id;
     job.created = now();
     job.title = start.title;
@@ -322,15 +357,33 @@ Result<std::string> JobDirectory::start(const Start& start) const {
     // Paths and names of a job are its owner's business.
     if (mkdir(job.directory.c_str(), 0700) != 0)
         return systemError(errno, "make a directory for the job", job.directory);
-    SHARDSCOPE_TRY(launch(job, false));
+    if (Status status = launch(job, false); !status.ok()) {
+        std::error_code ignored;
+        std::filesystem::remove_all(job.directory, ignored);
+        return std::move(status).error();
+    }
     return job.id;
 }
 
-Status JobDirectory::resume(const JobRecord& job) const {
+Status JobDirectory::again(const JobRecord& job, bool resume) const {
     if (job.active()) return makeError(ErrorCode::exists, fmt::format("the job {} runs", job.id));
     JobRecord next = job;
     ++next.attempts;
-    return launch(std::move(next), true);
+    return launch(std::move(next), resume);
+}
+
+Status JobDirectory::remove(const JobRecord& job) const {
+    if (job.active() && !job.elsewhere)
+        return makeError(ErrorCode::exists, fmt::format("the job {} still runs", job.id))
+            .withHint("cancel it first");
+    // The description goes first: without it the rest is no job any more, even when removing it fails half
+    // way.
+    if (unlink((job.directory + "/job.json").c_str()) != 0)
+        return systemError(errno, "remove the job", job.directory + "/job.json");
+    std::error_code error;
+    std::filesystem::remove_all(job.directory, error);
+    if (error) return systemError(error.value(), "remove the job", job.directory);
+    return {};
 }
 
 Status JobDirectory::cancel(const JobRecord& job) const {

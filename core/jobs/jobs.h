@@ -1,11 +1,12 @@
 // Conversions that outlive the terminal or window that started them. Each is a child process of its own
 // session; its directory under $XDG_STATE_HOME/shardscope/jobs is all that is known of it, for the command
 // line and the window:
-//   job.json         shardscope.job/1: title, source, destination, program, arguments, host, boot, times,
-//   attempts process          /proc/<pid>/stat of the shell that records the exit code: pid, and start time
-//   against reused pids progress.ndjson  stderr of all attempts: events of --progress json; other lines are
-//   messages result.json      stdout of the last attempt: shardscope.report/1 or shardscope.error/1 exit exit
-//   code of the last attempt
+// - job.json: shardscope.job/1: title, source, destination, program, arguments, host, boot, times, attempts
+// - process: /proc/<pid>/stat of the shell that records the exit code: pid, and start time against reused
+//   pids
+// - progress.ndjson: stderr of all attempts: events of --progress json; other lines are messages
+// - result.json: stdout of the last attempt: shardscope.report/1 or shardscope.error/1
+// - exit: exit code of the last attempt
 #pragma once
 
 #include <cstdint>
@@ -50,15 +51,25 @@ class JobDirectory {
     Result<std::vector<JobRecord>> list() const;
     // By its id, or by the beginning of one. Errors: notFound, usage (several begin so), damaged.
     Result<JobRecord> find(const std::string& id) const;
+    // The one with this id. Without `progress` the files of what it said so far are left unread, for whoever
+    // follows them. Errors: damaged.
+    Result<JobRecord> read(const std::string& id, bool progress = true) const;
 
+    static std::string newId();
     struct Start {
+        std::string id;  // of newId(); empty = a new one
         std::string title, source, destination, program;
         std::vector<std::string> arguments;
     };
     // Starts it in a session of its own. Errors: io, permission, notFound.
     Result<std::string> start(const Start& start) const;
-    // Runs it again, from where it stopped. Errors: exists (it runs), those of start().
-    Status resume(const JobRecord& job) const;
+    // Runs it again with the record's program, from where it stopped. Errors: exists (it runs), those of
+    // start().
+    Status resume(const JobRecord& job) const { return again(job, true); }
+    // The same, from the beginning unless `resume`.
+    Status again(const JobRecord& job, bool resume) const;
+    // Forgets the job; what it wrote stays. Errors: exists (it runs), io.
+    Status remove(const JobRecord& job) const;
     // The first time it ends in order, keeping what can be resumed; asked again, at once. Errors: notFound,
     // unsupported (it runs elsewhere).
     Status cancel(const JobRecord& job) const;
@@ -66,7 +77,6 @@ class JobDirectory {
     std::string logPath(const JobRecord& job) const { return job.directory + "/progress.ndjson"; }
 
   private:
-    Result<JobRecord> read(const std::string& id) const;
     Status launch(JobRecord job, bool resume) const;
     std::string path_;
 };

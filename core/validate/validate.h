@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -54,6 +55,12 @@ class ValueScan {
     ~ValueScan();
     uint64_t chunksRead() const;
     uint64_t chunks() const;  // 0 before it began
+
+    // As bytes, to go on with in another process; also while it is used. Only whole chunks are kept. Whoever
+    // stores them sees to it that the files are still the same when they are restored.
+    std::string save() const;
+    // Errors: damaged, or of another catalog or version.
+    static Result<std::shared_ptr<ValueScan>> restore(std::string_view bytes, const Catalog& catalog);
 
     struct State;
     State& state() { return *state_; }

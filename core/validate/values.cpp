@@ -3,15 +3,11 @@
 #include "execute/values.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <condition_variable>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <new>
 #include <optional>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -20,6 +16,7 @@
 #include "storage/aligned_buffer.h"
 #include "storage/digest.h"
 #include "validate/findings.h"
+#include "validate/value_scan.h"
 
 namespace shardscope {
 
@@ -31,57 +28,6 @@ constexpr uint64_t kBlock = uint64_t{4} << 20;
 // second-level cache then. Digests of replicas are taken over pieces, so a block is a whole number of them.
 constexpr uint64_t kPiece = uint64_t{512} << 10;
 constexpr uint64_t kSegment = uint64_t{64} << 20;  // work of one thread within a large chunk
-
-// What one stretch of bytes, or one chunk, or one tensor holds.
-struct Seen {
-    ValueCounts counts;
-    bool uniform = true;  // all elements have the bits of `first`
-    std::array<std::byte, 16> first{};
-    bool any = false;
-
-    void join(const Seen& other) {
-        if (!other.any) return;
-        uniform = uniform && other.uniform && (!any || first == other.first);
-        if (!any) first = other.first;
-        any = true;
-        counts.elements += other.counts.elements;
-        counts.nan += other.counts.nan;
-        counts.inf += other.counts.inf;
-        counts.zero += other.counts.zero;
-    }
-};
-
-// Something that was found while a chunk was read.
-struct Recorded {
-    std::string rule, cause, message;
-    FindingExample example;
-};
-
-}  // namespace
-
-// Everything that reading has brought so far; what is judged from it is worked out anew each time.
-struct ValueScan::State {
-    std::vector<Seen> seen;     // by chunk
-    std::vector<uint8_t> done;  // by chunk: it was read, or there is nothing to read
-    std::atomic<uint64_t> doneCount{0};
-    std::atomic<uint64_t> chunks{0};
-    std::map<ChunkId, Digest128> digests;  // of the chunks that are replicas; filled before threads start
-    std::set<TensorId> strided;
-    std::set<std::pair<std::string, uint64_t>> summed;  // checksums of shared storages that were looked at
-    std::vector<Recorded> recorded;
-    std::atomic<uint64_t> noChecksum{0};
-};
-
-ValueScan::ValueScan() : state_(std::make_unique<State>()) {}
-ValueScan::~ValueScan() = default;
-uint64_t ValueScan::chunksRead() const {
-    return state_->doneCount;
-}
-uint64_t ValueScan::chunks() const {
-    return state_->chunks;
-}
-
-namespace {
 
 // Buffers of one block, which go from thread to thread: as many as there are threads, or as the memory limit
 // has room for.
@@ -149,12 +95,11 @@ class ValueCheck {
           state_(scope.scan ? scope.scan->state() : own_->state()) {}
 
     Status run() {
-        if (state_.done.size() != catalog_.chunkCount()) {
-            state_.seen.assign(catalog_.chunkCount(), {});
-            state_.done.assign(catalog_.chunkCount(), 0);
-            state_.chunks = catalog_.chunkCount();
+        {
+            std::lock_guard lock(state_.mutex);
+            findReplicas();
+            if (state_.done.size() != catalog_.chunkCount()) state_.begin(catalog_.chunkCount());
         }
-        findReplicas();
         beginProgress();
         Status read = readChunks();
         if (read.ok()) read = scanStrided();
@@ -171,9 +116,10 @@ class ValueCheck {
             judge(t);
         messages();
         compareReplicas();
-        if (state_.noChecksum > 0)
-            s_.notChecked.push_back(
-                fmt::format("stored checksums of {} chunks: there are none", state_.noChecksum.load()));
+        const auto noChecksum = std::count_if(state_.seen.begin(), state_.seen.end(),
+                                              [](const Seen& seen) { return seen.noChecksum; });
+        if (noChecksum > 0)
+            s_.notChecked.push_back(fmt::format("stored checksums of {} chunks: there are none", noChecksum));
         return {};
     }
 
@@ -198,7 +144,7 @@ class ValueCheck {
         buffers_.emplace(s_.resources);
         const Status status =
             s_.resources.pool->parallelFor(catalog_.chunkCount(), s_.resources.stop, [&](size_t c) -> Status {
-                if (state_.done[c]) return {};
+                if (state_.isDone(static_cast<ChunkId>(c))) return {};
                 // Looked at whole or not at all, so that going on counts nothing twice.
                 state_.seen[c] = {};
                 Status checked = checkChunk(static_cast<ChunkId>(c));
@@ -206,8 +152,7 @@ class ValueCheck {
                     state_.seen[c] = {};
                     return checked;
                 }
-                state_.done[c] = 1;
-                ++state_.doneCount;
+                state_.setDone(static_cast<ChunkId>(c));
                 return {};
             });
         buffers_.reset();
@@ -249,19 +194,21 @@ class ValueCheck {
             const auto digest = state_.digests.find(c);
             Status status = readValues(*extent, *bytes, dtype, state_.seen[c], sameRange ? &crc : nullptr,
                                        digest == state_.digests.end() ? nullptr : &digest->second);
-            if (!status.ok()) return readFailed(chunk, std::move(status).error());
+            if (!status.ok()) return readFailed(c, std::move(status).error());
         } else {
-            std::lock_guard lock(mutex_);
+            std::lock_guard lock(state_.mutex);
             state_.strided.insert(chunk.tensor);
+            state_.readAnew.insert(catalog_.firstChunk(chunk.tensor));
         }
         if (!extent->checksum) {
-            ++state_.noChecksum;
+            state_.seen[c].noChecksum = true;
             return {};
         }
         if (!sameRange) {
             {
-                std::lock_guard lock(mutex_);
-                if (!state_.summed.insert({extent->file->path(), extent->checksum->offset}).second) return {};
+                std::lock_guard lock(state_.mutex);
+                if (!state_.summed.try_emplace({extent->file->path(), extent->checksum->offset}, c).second)
+                    return {};
             }
             if (!rangeFits(extent->checksum->offset, extent->checksum->length, extent->file->size()))
                 return {};
@@ -271,33 +218,34 @@ class ValueCheck {
             Status status = readValues(range, extent->checksum->length, DType::uint8, ignored, &crc, nullptr);
             if (!status.ok()) {
                 if (status.error().code == ErrorCode::cancelled) {
-                    std::lock_guard lock(mutex_);
+                    std::lock_guard lock(state_.mutex);
                     state_.summed.erase({extent->file->path(), extent->checksum->offset});
                 }
-                return readFailed(chunk, std::move(status).error());
+                return readFailed(c, std::move(status).error());
             }
         }
         if (crc != extent->checksum->crc32) {
             FindingExample example = exampleOf(
                 catalog_, chunk, fmt::format("stored {:08x}, computed {:08x}", extent->checksum->crc32, crc));
             example.offset = extent->checksum->offset;
-            record("integrity.crc", catalog_.files()[chunk.file].path,
+            record(c, "integrity.crc", catalog_.files()[chunk.file].path,
                    "the bytes do not have the checksum that was stored with them", std::move(example));
         }
         return {};
     }
 
-    Status readFailed(const ChunkInfo& chunk, Error error) {
+    Status readFailed(ChunkId c, Error error) {
+        const ChunkInfo chunk = catalog_.chunk(c);
         if (error.code == ErrorCode::cancelled || error.code == ErrorCode::limit) return error;
-        record(isValidationRule(error.place.rule) ? error.place.rule : "meta.inconsistent",
+        record(c, isValidationRule(error.place.rule) ? error.place.rule : "meta.inconsistent",
                catalog_.files()[chunk.file].path, error.message, exampleOf(catalog_, chunk, error.message));
         return {};
     }
 
-    void record(std::string rule, std::string cause, std::string message, FindingExample example) {
-        std::lock_guard lock(mutex_);
+    void record(ChunkId c, std::string rule, std::string cause, std::string message, FindingExample example) {
+        std::lock_guard lock(state_.mutex);
         state_.recorded.push_back(
-            {std::move(rule), std::move(cause), std::move(message), std::move(example)});
+            {c, std::move(rule), std::move(cause), std::move(message), std::move(example)});
     }
 
     // Reads `length` bytes from the extent's start; in several threads when there are many.
@@ -383,8 +331,12 @@ class ValueCheck {
             if (readable) tensors.push_back(t);
         }
         if (tensors.empty()) return {};
-        for (TensorId t : tensors)
-            state_.seen[catalog_.firstChunk(t)] = {};
+        for (TensorId t : tensors) {
+            Seen& seen = state_.seen[catalog_.firstChunk(t)];
+            const bool noChecksum = seen.noChecksum;
+            seen = {};
+            seen.noChecksum = noChecksum;
+        }
         std::mutex mutex;
         ScanOptions options;
         options.ordered = false;
@@ -502,7 +454,6 @@ class ValueCheck {
     ValueScan::State& state_;
     std::optional<BlockBuffers> buffers_;  // while chunks are read
     std::vector<std::pair<ChunkId, ChunkId>> replicas_;
-    std::mutex mutex_;
     uint64_t nanTensors_ = 0, nanElements_ = 0, infTensors_ = 0, infElements_ = 0;
 };
 

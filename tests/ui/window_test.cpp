@@ -46,6 +46,49 @@ QAction* actionOf(const MainWindow& window, const QString& text) {
     return nullptr;
 }
 
+// Stops a reading of all values when so many chunks are read; 0 = never.
+class PartialEngine : public ScriptedEngine {
+  public:
+    std::atomic<uint64_t> limit{0};
+
+    Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
+                                      const CheckpointPtr& expect, const TaskContext& context) override {
+        if (!options.scan || limit == 0)
+            return ScriptedEngine::validate(checkpoint, options, expect, context);
+        const auto stop = std::make_shared<StopSource>();
+        auto part = std::make_shared<Checkpoint>(*checkpoint);
+        part->reader = std::make_shared<StoppingReader>(checkpoint->reader, *options.scan, limit, stop);
+        TaskContext stopped = context;
+        stopped.stop = *stop;
+        auto report = ScriptedEngine::validate(part, options, expect, stopped);
+        return report;
+    }
+
+  private:
+    class StoppingReader final : public Reader {
+      public:
+        StoppingReader(std::shared_ptr<const Reader> inner, const ValueScan& scan, uint64_t limit,
+                       std::shared_ptr<StopSource> stop)
+            : inner_(std::move(inner)), scan_(scan), limit_(limit), stop_(std::move(stop)) {}
+        const Catalog& catalog() const override { return inner_->catalog(); }
+        Result<Extent> locate(ChunkId chunk) const override {
+            if (scan_.chunksRead() >= limit_) stop_->requestStop();
+            return inner_->locate(chunk);
+        }
+        Result<Value> objectValue(ObjectId object) const override { return inner_->objectValue(object); }
+        Result<std::vector<Note>> fileNotes() const override { return inner_->fileNotes(); }
+        Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const override {
+            return inner_->openFile(file);
+        }
+
+      private:
+        std::shared_ptr<const Reader> inner_;
+        const ValueScan& scan_;
+        uint64_t limit_;
+        std::shared_ptr<StopSource> stop_;
+    };
+};
+
 }  // namespace
 
 class WindowTest : public QObject {
@@ -511,7 +554,9 @@ class WindowTest : public QObject {
         SourceOptions wrong;
         wrong.format = QStringLiteral("safetensors");
         window_->openPath(sampleCheckpoint(), wrong);
-        QTRY_COMPARE(window_->session().state(), Session::State::failed);
+        QTRY_VERIFY(window_->banner().isVisible() && window_->banner().kind() == BannerKind::error);
+        QCOMPARE(window_->session().state(), Session::State::open);
+        QCOMPARE(window_->session().options().format, QStringLiteral("dcp"));
     }
 
     // Reading all values goes on where it was stopped.
@@ -539,6 +584,120 @@ class WindowTest : public QObject {
         QCOMPARE(window_->session().scan(), scan);
         QVERIFY(!goOn->isVisible());
         QVERIFY(window_->session().depth().contains("every value"));
+    }
+
+    // ... also by another window, later, unless a file has changed.
+    void readingGoesOnAfterRestart() {
+        const QString path = copyCheckpoint(sampleCheckpoint());
+        auto engine = std::make_shared<PartialEngine>();
+        const auto restart = [&] {
+            windows_.reset();
+            Tasks::waitForAll();
+            QCoreApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
+            windows_ = std::make_unique<Windows>(engine);
+            open(path);
+        };
+        const auto readSome = [&](uint64_t limit) {
+            engine->limit = limit;
+            window_->findings().setLevel(ValidateLevel::values);
+            window_->findings().validate();
+            QTRY_VERIFY(!window_->session().validating());
+            QVERIFY(window_->session().report() && window_->session().report()->stopped);
+        };
+        restart();
+        QVERIFY(!window_->session().canGoOn());
+        readSome(5);
+        const uint64_t read = window_->session().scan()->chunksRead();
+        QVERIFY(read >= 5 && read < window_->session().scan()->chunks());
+        restart();
+        QVERIFY(window_->session().canGoOn());
+        QVERIFY(!window_->session().report());
+        QCOMPARE(window_->session().scan()->chunksRead(), read);
+        QVERIFY(shownText(window_->findings()).contains("Go on"));
+        picture(*window_, "values-restart");
+        // A lesser check does not throw it away.
+        window_->session().validate(ValidateLevel::metadata);
+        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
+        QVERIFY(window_->session().canGoOn());
+        engine->limit = read + 4;
+        window_->session().goOn();
+        QTRY_VERIFY(!window_->session().validating());
+        const uint64_t more = window_->session().scan()->chunksRead();
+        QVERIFY(more > read);
+        restart();
+        QCOMPARE(window_->session().scan()->chunksRead(), more);
+        engine->limit = 0;
+        window_->session().goOn();
+        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
+        QVERIFY(!window_->session().report()->stopped);
+        QCOMPARE(window_->session().report()->verdict, Verdict::safe);
+        restart();
+        QVERIFY(!window_->session().canGoOn());
+        // What was read of files that have changed since counts for nothing.
+        readSome(5);
+        const QStringList data = QDir(path).entryList({"*.distcp"}, QDir::Files);
+        QFile file(path + '/' + data.first());
+        QVERIFY(file.open(QIODevice::ReadWrite));
+        file.setFileTime(QDateTime::currentDateTime().addSecs(-60), QFileDevice::FileModificationTime);
+        file.close();
+        restart();
+        QVERIFY(!window_->session().canGoOn());
+    }
+
+    // Where two formats fit, the window asks once, without getting in the way.
+    void severalFormatsFit() {
+        const QString path = copyCheckpoint(sampleCheckpoint());
+        const QString other = genuineCheckpoint(QStringLiteral("safetensors/hf-sharded"));
+        for (const QFileInfo& file : QDir(other).entryInfoList(QDir::Files))
+            QFile::copy(file.filePath(), path + '/' + file.fileName());
+        open(path);
+        QCOMPARE(window_->session().otherFormats().size(), size_t{1});
+        QTRY_VERIFY(window_->banner().isVisible());
+        QVERIFY(window_->banner().text().contains("Several formats fit"));
+        picture(*window_, "several-formats");
+        const Format* first = window_->session().checkpoint()->format;
+        const QString name = toQString(window_->session().otherFormats()[0].format->info().name);
+        QPushButton* button = nullptr;
+        for (QPushButton* b : window_->banner().findChildren<QPushButton*>()) {
+            if (b->text() == "Open as " + name) button = b;
+        }
+        QVERIFY(button);
+        QTest::mouseClick(button, Qt::LeftButton);
+        QTRY_VERIFY(window_->session().state() == Session::State::open &&
+                    window_->session().checkpoint()->format != first);
+        QVERIFY(!window_->banner().isVisible());
+        // Another time it is opened so at once.
+        windows_.reset();
+        windows_ = std::make_unique<Windows>();
+        open(path);
+        QVERIFY(window_->session().checkpoint()->format != first);
+        QVERIFY(!window_->banner().isVisible());
+        // Asked only where there is a choice.
+        for (const char* one : {"dcp/t2.15.0-fsdp2-tp", "safetensors/hf-sharded", "paddle_hybrid/mp2_pp2",
+                                "colossalai/tp2_pp2_st", "olmo/unsharded_bf16_ids"}) {
+            auto session = openSession(genuineCheckpoint(QString::fromLatin1(one)));
+            QStringList others;
+            for (const FormatMatch& match : session->otherFormats())
+                others += toQString(match.format->info().name);
+            QVERIFY2(others.isEmpty(), qPrintable(QString::fromLatin1(one) + ": " + others.join(' ')));
+        }
+    }
+
+    void openingSaysHowFarItIs() {
+        auto engine = std::make_shared<ScriptedEngine>();
+        std::atomic<bool> wait{true};
+        engine->before = [&](const std::string& call, const TaskContext& context) -> Status {
+            while (call == "open" && wait && !context.stop.stopRequested())
+                QThread::msleep(5);
+            return call == "open" ? context.stop.poll() : Status();
+        };
+        windows_ = std::make_unique<Windows>(engine);
+        window_ = windows_->open(sampleCheckpoint());
+        QVERIFY(QTest::qWaitForWindowExposed(window_));
+        QTRY_VERIFY(shownText(window_->startPage()).contains("Listing the directory"));
+        picture(*window_, "opening");
+        wait = false;
+        QTRY_VERIFY(window_->session().hasFacts());
     }
 
     void locatorFindsModulesAndObjects() {
@@ -601,6 +760,54 @@ class WindowTest : public QObject {
                                 .arg(QString::fromLatin1(QTest::currentDataTag()))
                                 .arg(static_cast<int>(page)));
         }
+    }
+
+    void familiesOnEveryPage_data() {
+        QTest::addColumn<QString>("id");
+        for (const char* id :
+             {"dcp/t2.15.0-fsdp2-tp", "dcp/t2.15.0-fsdp1", "dcp/t2.15.0-damaged-truncated-file",
+              "dcp/t2.15.0-damaged-overlap", "dcp/t2.15.0-damaged-gap", "torch_save/t2.15.0-optimizer",
+              "safetensors/hf-sharded", "paddle_dist/v300_w4_2d_nested", "paddle_dist/bad_missing_rank_file",
+              "paddle_hybrid/mp2_pp2_stage1v2", "colossalai/tp2_pp2_st", "colossalai/bad_missing_rank",
+              "olmo/local_w2", "olmo/unsharded_bf16_ids"})
+            QTest::newRow(id) << QString::fromLatin1(id);
+    }
+    // On the smallest screen, in both themes: everything opens, is drawn, and fits into its window.
+    void familiesOnEveryPage() {
+        QFETCH(QString, id);
+        QString path = genuineCheckpoint(id);
+        const QStringList files = QDir(path).entryList(QDir::Files | QDir::Hidden);
+        if (id.startsWith("torch_save") && files.size() == 1) path += '/' + files[0];
+        open(path);
+        QCOMPARE(window_->session().state(), Session::State::open);
+        window_->resize(1280, 720);
+        window_->session().validate(ValidateLevel::values);
+        QTRY_VERIFY_WITH_TIMEOUT(window_->session().report() && !window_->session().validating(), 30'000);
+        const Catalog& catalog = window_->session().catalog();
+        TensorId largest = 0;
+        for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+            if (catalog.bytes(t) > catalog.bytes(largest)) largest = t;
+        }
+        const char* names[] = {"overview", "placement", "tensor", "files", "compare", "objects"};
+        for (const bool dark : {false, true}) {
+            applyTheme(dark ? ThemeChoice::dark : ThemeChoice::light);
+            for (int page = 0; page < window_->tabs().count(); ++page) {
+                window_->session().selection().setPage(static_cast<Page>(page));
+                if (page == 2) window_->session().selection().selectTensor(largest);
+                QTest::qWait(120);
+                const QImage image = shoot(
+                    *window_, QStringLiteral("family-%1-%2-%3")
+                                  .arg(QString(id).replace('/', '-'), names[page], dark ? "dark" : "light"));
+                QCOMPARE(window_->size(), QSize(1280, 720));
+                QSet<QRgb> colours;
+                for (int y = 0; y < image.height(); y += 3) {
+                    for (int x = 0; x < image.width(); x += 3)
+                        colours.insert(image.pixel(x, y));
+                }
+                QVERIFY(colours.size() > 12);
+            }
+        }
+        applyTheme(ThemeChoice::light);
     }
 
     void everyControlHasAName() {

@@ -10,6 +10,7 @@
 #include <QListWidget>
 #include <QPushButton>
 #include <QRadioButton>
+#include <QRegularExpression>
 #include <QSignalSpy>
 #include <QSpinBox>
 #include <QTabBar>
@@ -207,6 +208,94 @@ class WizardTest : public QObject {
         result->validate(ValidateLevel::values);
         QTRY_VERIFY_WITH_TIMEOUT(result->report(), kPatience);
         QCOMPARE(result->report()->verdict, Verdict::safe);
+    }
+
+    // What PaddleNLP's files do not say is stated in the wizard, and goes into the command and the recipe.
+    void paddleSource() {
+        auto session = openSession(genuineCheckpoint(QStringLiteral("paddle_hybrid/mp2_pp2")));
+        QCOMPARE(session->state(), Session::State::open);
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        auto* tpDim = named<QLineEdit>(wizard, "tpDim");
+        auto* masters = named<QComboBox>(wizard, "masterWeights");
+        auto* apply = named<QPushButton>(wizard, "readSourceSo");
+        QVERIFY(tpDim->isVisible() && !apply->isEnabled());
+        type(tpDim, QStringLiteral("*.norm.weight=none \"other name=1\""));
+        masters->setFocus();
+        QTest::keyClick(masters, Qt::Key_End);
+        QVERIFY(apply->isEnabled());
+        QTest::mouseClick(apply, Qt::LeftButton);
+        QTRY_VERIFY_WITH_TIMEOUT(session->state() == Session::State::open && session->hasFacts(), kPatience);
+        QCOMPARE(session->options().tpDim,
+                 (QStringList{QStringLiteral("*.norm.weight=none"), QStringLiteral("other name=1")}));
+        QCOMPARE(session->options().masterWeights, QStringLiteral("ignore"));
+        QVERIFY(wizard.spec().commandLine().contains(
+            QStringLiteral("--tp-dim '*.norm.weight=none' --tp-dim 'other name=1' --master-weights ignore")));
+        waitForPlan(wizard);
+        QCoreApplication::processEvents();
+        shoot(wizard, QStringLiteral("wizard-paddle"));
+        const QString recipe = fresh() + "/recipe.json";
+        QVERIFY(wizard.spec().saveRecipe(recipe).ok());
+
+        // The recipe, in a window that has opened the same source plainly.
+        auto plain = openSession(session->path());
+        ConvertWizard second(*plain, *store);
+        auto loaded = ConversionSpec::loadRecipe(recipe);
+        QVERIFY(loaded.ok());
+        second.setSpec(*loaded);
+        QTRY_COMPARE_WITH_TIMEOUT(plain->options().masterWeights, QStringLiteral("ignore"), kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(plain->state() == Session::State::open, kPatience);
+        QCOMPARE(second.spec().options.tpDim, session->options().tpDim);
+
+        // What cannot be leaves the source as it was.
+        type(tpDim, QStringLiteral("*.norm.weight=7"));
+        QTest::mouseClick(apply, Qt::LeftButton);
+        QTRY_VERIFY_WITH_TIMEOUT(session->state() == Session::State::open && session->checkpoint(),
+                                 kPatience);
+        QCOMPARE(session->options().masterWeights, QStringLiteral("ignore"));
+        bool said = false;
+        for (const QLabel* label : wizard.findChildren<QLabel*>())
+            said = said || label->text().contains(QStringLiteral("dimension 7"));
+        QVERIFY(said);
+    }
+
+    // Tensors that steps put together stand in the plan with what they are made of.
+    void planSaysWhatIsMadeOfWhat() {
+        auto session = openSession(genuineCheckpoint(QStringLiteral("safetensors/hf-sharded")));
+        QCOMPARE(session->state(), Session::State::open);
+        TensorId matrix = 0;
+        while (session->catalog().shape(matrix).size() < 2)
+            ++matrix;
+        const std::string name(session->catalog().name(matrix));
+        const QString recipe = fresh() + "/recipe.json";
+        QFile file(recipe);
+        QVERIFY(file.open(QIODevice::WriteOnly));
+        file.write(
+            QByteArrayLiteral(R"({"schema":"shardscope.recipe/1","steps":[{"step":"reshape","tensors":")") +
+            QRegularExpression::escape(QString::fromStdString(name)).replace('\\', "\\\\").toUtf8() +
+            QByteArrayLiteral(R"(","shape":[-1]}]})"));
+        file.close();
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        auto loaded = ConversionSpec::loadRecipe(recipe);
+        QVERIFY2(loaded.ok(), loaded.ok() ? "" : describe(loaded.error()).c_str());
+        loaded->destination = fresh() + "/out";
+        wizard.setSpec(*loaded);
+        wizard.show();
+        waitUntilReady(wizard);
+        wizard.showPage(plan);
+        auto* tree = named<QTreeView>(wizard, "planTree");
+        auto* model = qobject_cast<PlanModel*>(tree->model());
+        const QModelIndex group = model->groupIndex(PlanModel::Group::made);
+        QVERIFY(group.isValid());
+        QCOMPARE(model->rowCount(group), 1);
+        QCOMPARE(model->index(0, 0, group).data(PlanModel::NameRole).toString(),
+                 QString::fromStdString(name));
+        QVERIFY(model->index(0, 1, group).data().toString().contains(QString::fromStdString(name)));
+        tree->expand(group);
+        QCoreApplication::processEvents();
+        shoot(wizard, QStringLiteral("wizard-made"));
     }
 
     void impossiblePlanSaysWhy() {

@@ -46,6 +46,10 @@ class LocalEngine final : public EngineService {
         return CheckpointPtr(std::make_shared<Checkpoint>(std::move(checkpoint)));
     }
 
+    Result<std::vector<FormatMatch>> formats(const std::string& path, const TaskContext&) override {
+        return matchingFormats(path);
+    }
+
     Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file, bool overwrite,
                                const TaskContext& context) override {
         return writeIndex(*checkpoint, file, overwrite, context.stop);

@@ -38,6 +38,10 @@ class EngineService {
     virtual ~EngineService() = default;
     virtual Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                        const TaskContext& context) = 0;
+    // What else a place can be read as, likeliest first. Answers nothing where no file system is asked.
+    virtual Result<std::vector<FormatMatch>> formats(const std::string&, const TaskContext&) {
+        return std::vector<FormatMatch>();
+    }
     // Bytes of the index file that was written; it must not be there yet unless `overwrite`.
     virtual Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file,
                                        bool overwrite, const TaskContext& context) = 0;

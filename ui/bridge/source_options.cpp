@@ -9,12 +9,24 @@ namespace {
 
 struct Option {
     const char* name;
-    void (*set)(CheckpointOptions& options, const std::string& value);
+    bool (*set)(CheckpointOptions& options, const std::string& value);  // false = no such value
 };
 
 constexpr std::array kOptions{
-    Option{"--format", [](CheckpointOptions& o, const std::string& value) { o.format = value; }},
-    Option{"--variant", [](CheckpointOptions& o, const std::string& value) { o.open.variant = value; }},
+    Option{"--format", [](CheckpointOptions& o, const std::string& value) { return o.format = value, true; }},
+    Option{"--variant",
+           [](CheckpointOptions& o, const std::string& value) { return o.open.variant = value, true; }},
+    Option{"--tp-dim",
+           [](CheckpointOptions& o, const std::string& value) {
+               o.open.tpDim.push_back(value);
+               return true;
+           }},
+    Option{"--master-weights",
+           [](CheckpointOptions& o, const std::string& value) {
+               if (value != "use" && value != "ignore") return false;
+               o.open.masterWeights = value == "use" ? MasterWeights::use : MasterWeights::ignore;
+               return true;
+           }},
 };
 
 // Calls use(name, value) for each option; false when a word has no place.
@@ -41,6 +53,9 @@ QStringList SourceOptions::words() const {
     QStringList words;
     if (!format.isEmpty()) words << QStringLiteral("--format") << format;
     if (!variant.isEmpty()) words << QStringLiteral("--variant") << variant;
+    for (const QString& rule : tpDim)
+        words << QStringLiteral("--tp-dim") << rule;
+    if (!masterWeights.isEmpty()) words << QStringLiteral("--master-weights") << masterWeights;
     return words + further;
 }
 
@@ -56,6 +71,10 @@ SourceOptions SourceOptions::fromWords(const QStringList& words) {
             options.format = value;
         else if (name == QLatin1String("--variant"))
             options.variant = value;
+        else if (name == QLatin1String("--tp-dim"))
+            options.tpDim << value;
+        else if (name == QLatin1String("--master-weights"))
+            options.masterWeights = value;
         else
             options.further << name << value;
         return true;
@@ -71,11 +90,12 @@ Result<CheckpointOptions> SourceOptions::toEngine() const {
     const bool whole = forEachOption(words(), wrong, [&](const QString& name, const QString& value) {
         for (const Option& option : kOptions) {
             if (name != QLatin1String(option.name)) continue;
-            option.set(engine, value.toStdString());
-            return true;
+            return option.set(engine, value.toStdString());
         }
         return false;
     });
+    if (!whole && wrong == QLatin1String("--master-weights"))
+        return makeError(ErrorCode::usage, "--master-weights takes 'use' or 'ignore'");
     if (!whole) {
         std::string known;
         for (const Option& option : kOptions)

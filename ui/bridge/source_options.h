@@ -11,9 +11,11 @@
 namespace shardscope::ui {
 
 struct SourceOptions {
-    QString format;       // --format; empty = found by content
-    QString variant;      // --variant KEY=VALUE: which of several checkpoints, or how it is read
-    QStringList further;  // further options, as words: "--name", "value"
+    QString format;         // --format; empty = found by content
+    QString variant;        // --variant KEY=VALUE: which of several checkpoints, or how it is read
+    QStringList tpDim;      // --tp-dim, each "GLOB=1" or "GLOB=none"
+    QString masterWeights;  // --master-weights: "use", "ignore"; empty = where no weight is stored
+    QStringList further;    // further options, as words: "--name", "value"
 
     bool operator==(const SourceOptions&) const = default;
     bool empty() const { return words().isEmpty(); }

@@ -20,12 +20,6 @@ constexpr size_t kMostMessages = 1000;
 constexpr size_t kMostRates = 600;
 constexpr size_t kMostEntries = 10'000;  // of a report's lists; the file has them all
 constexpr qint64 kBlock = qint64{1} << 20;
-constexpr int kStartSeconds = 15;  // a shell that has not recorded itself by then never will
-
-QByteArray contents(const QString& path) {
-    QFile file(path);
-    return file.open(QIODevice::ReadOnly) ? file.readAll() : QByteArray();
-}
 
 Json parse(const QByteArray& text) {
     return Json::parse(text.cbegin(), text.cend(), nullptr, false);
@@ -37,10 +31,8 @@ QString text(const Json& object, const char* key) {
     return toQString(it->get_ref<const std::string&>());
 }
 // For paths and arguments, which are handed back to programs as they are.
-QString exact(const Json& object, const char* key) {
-    const auto it = object.is_object() ? object.find(key) : object.end();
-    if (!object.is_object() || it == object.end() || !it->is_string()) return {};
-    return QString::fromStdString(it->get_ref<const std::string&>());
+QString exact(const std::string& text) {
+    return QString::fromStdString(text);
 }
 double number(const Json& object, const char* key) {
     if (!object.is_object()) return 0;
@@ -112,33 +104,7 @@ JobReport reportOf(const Json& json) {
     return report;
 }
 
-// Fields of /proc/<pid>/stat: the name, which may hold anything, ends at the last ')'.
-struct ProcessStat {
-    int64_t pid = 0;
-    char state = 0;
-    uint64_t start = 0;
-};
-std::optional<ProcessStat> processStat(const QByteArray& text) {
-    const qsizetype close = text.lastIndexOf(')');
-    if (close < 0) return std::nullopt;
-    const QList<QByteArray> rest = text.mid(close + 2).trimmed().split(' ');
-    if (rest.size() < 20 || rest[0].isEmpty()) return std::nullopt;
-    ProcessStat stat;
-    stat.pid = text.left(text.indexOf(' ')).toLongLong();
-    stat.state = rest[0][0];
-    stat.start = rest[19].toULongLong();  // field 22
-    if (stat.pid <= 0) return std::nullopt;
-    return stat;
-}
-
 }  // namespace
-
-QString thisHost() {
-    return QSysInfo::machineHostName();
-}
-QString thisBoot() {
-    return QString::fromLatin1(contents(QStringLiteral("/proc/sys/kernel/random/boot_id")).trimmed());
-}
 
 double Job::share() const {
     if (state == JobState::done) return 1;
@@ -153,74 +119,30 @@ double Job::share() const {
     return -1;
 }
 
-JobReader::JobReader(QString directory) : directory_(std::move(directory)) {
+JobReader::JobReader(QString directory)
+    : directory_(std::move(directory)), jobs_(QFileInfo(directory_).path().toStdString()) {
     job_.directory = directory_;
     job_.id = QFileInfo(directory_).fileName();
 }
 
 Status JobReader::poll() {
-    SHARDSCOPE_TRY(readDescription());
-    // The process is asked before its results are looked for: what it wrote before it ended is then there.
-    if (settled_) return {};
-    const bool alive = processAlive();
-    readProgress();
-    const JobState before = job_.state;
-    if (QFile::exists(directory_ + "/exit")) {
-        readOutcome();
-    } else if (job_.elsewhere) {
-        job_.state = JobState::running;
-    } else if (alive) {
-        job_.state = JobState::running;
-    } else if (job_.pid == 0 && job_.started.secsTo(QDateTime::currentDateTimeUtc()) < kStartSeconds) {
-        job_.state = JobState::starting;
-    } else {
-        job_.state = JobState::lost;
-        settled_ = true;
-        say(JobMessage::Kind::warning,
-            QObject::tr(
-                "The process is gone without a result. What it has done so far may be kept: resume it."));
-    }
-    if (job_.state != before) ++version_;
-    return {};
-}
-
-Status JobReader::readDescription() {
     const QFileInfo file(directory_ + "/job.json");
-    if (file.exists() && file.lastModified() == described_ && file.size() == describedSize_) return {};
-    const Json json = parse(contents(file.filePath()));
-    if (!json.is_object() || text(json, "schema") != QLatin1String("shardscope.job/1") ||
-        !list(json, "arguments")) {
-        return makeError(ErrorCode::damaged, "job.json does not describe a job")
-            .inFile((directory_ + "/job.json").toStdString());
-    }
-    const QDateTime created = QDateTime::fromString(text(json, "created"), Qt::ISODateWithMs);
-    const QDateTime started = QDateTime::fromString(text(json, "started"), Qt::ISODateWithMs);
-    if (!created.isValid() || !started.isValid()) {
+    const bool same = file.exists() && file.lastModified() == described_ && file.size() == describedSize_;
+    if (same && settled_) return {};
+    // What a job wrote before it ended is there once its end is known.
+    SHARDSCOPE_ASSIGN(JobRecord record, jobs_.read(job_.id.toStdString(), false));
+    if (!QDateTime::fromString(exact(record.started), Qt::ISODateWithMs).isValid() ||
+        !QDateTime::fromString(exact(record.created), Qt::ISODateWithMs).isValid()) {
         return makeError(ErrorCode::damaged, "job.json does not say when the job began")
-            .inFile((directory_ + "/job.json").toStdString());
+            .inFile(file.filePath().toStdString());
     }
+    if (!same) ++version_;
     described_ = file.lastModified();
     describedSize_ = file.size();
-    ++version_;
-    job_.title = text(json, "title");
-    job_.source = exact(json, "source");
-    job_.destination = exact(json, "destination");
-    job_.program = exact(json, "program");
-    job_.host = text(json, "host");
-    job_.created = created;
-    job_.started = started;
-    job_.attempts = std::max(1, static_cast<int>(number(json, "attempts")));
-    job_.arguments.clear();
-    for (const Json& word : *list(json, "arguments")) {
-        if (word.is_string()) job_.arguments += QString::fromStdString(word.get_ref<const std::string&>());
-    }
-    job_.elsewhere = job_.host != thisHost();
-    if (job_.attempts != attempt_) {
+    if (record.attempts != attempt_) {
         // Another attempt, perhaps started by another window: its outcome is still to come.
-        attempt_ = job_.attempts;
+        attempt_ = record.attempts;
         settled_ = false;
-        job_.state = JobState::starting;
-        job_.pid = 0;
         job_.exitCode = -1;
         job_.error.reset();
         job_.report.reset();
@@ -229,22 +151,35 @@ Status JobReader::readDescription() {
         job_.bytesDone = job_.bytesTotal = 0;
         job_.rate = 0;
         job_.secondsLeft = -1;
-    } else if (text(json, "boot") != thisBoot() && !job_.elsewhere) {
-        job_.pid = 0;
     }
+    readProgress();
+    takeRecord(std::move(record));
     return {};
 }
 
-bool JobReader::processAlive() {
-    if (job_.elsewhere) return false;
-    const auto recorded = processStat(contents(directory_ + "/process"));
-    if (!recorded) return false;
-    if (job_.pid != recorded->pid) {
-        job_.pid = recorded->pid;
-        ++version_;
+void JobReader::takeRecord(JobRecord record) {
+    if (job_.state != record.state || job_.pid != record.pid) ++version_;
+    job_.title = toQString(record.title);
+    job_.source = exact(record.source);
+    job_.destination = exact(record.destination);
+    job_.program = exact(record.program);
+    job_.host = toQString(record.host);
+    job_.created = QDateTime::fromString(exact(record.created), Qt::ISODateWithMs);
+    job_.started = QDateTime::fromString(exact(record.started), Qt::ISODateWithMs);
+    job_.attempts = record.attempts;
+    job_.arguments.clear();
+    for (const std::string& word : record.arguments)
+        job_.arguments += exact(word);
+    job_.elsewhere = record.elsewhere;
+    job_.pid = record.pid;
+    job_.state = record.state;
+    if (!record.active()) {
+        settled_ = true;
+        takeOutcome(record);
     }
-    const auto now = processStat(contents(QStringLiteral("/proc/%1/stat").arg(recorded->pid)));
-    return now && now->start == recorded->start && now->state != 'Z' && now->state != 'X';
+    // The result is taken; it may be large.
+    record.result = nullptr;
+    job_.record = std::move(record);
 }
 
 void JobReader::readProgress() {
@@ -376,40 +311,32 @@ void JobReader::addRate(double seconds, double read, double written) {
     job_.rates[at].written += written;
 }
 
-void JobReader::readOutcome() {
-    bool number = false;
-    job_.exitCode = contents(directory_ + "/exit").trimmed().toInt(&number);
-    if (!number) job_.exitCode = -1;
-    const Json result = parse(contents(directory_ + "/result.json"));
-    const QString schema = text(result, "schema");
-    settled_ = true;
-    ++version_;
-    if (job_.exitCode == 0 && schema == QLatin1String("shardscope.report/1")) {
-        job_.state = JobState::done;
-        job_.report = reportOf(result);
-        job_.secondsLeft = 0;
-        say(JobMessage::Kind::info,
-            QObject::tr("Done: %1 written.").arg(sizeText(job_.report->bytesWritten)));
-        return;
+void JobReader::takeOutcome(const JobRecord& record) {
+    job_.exitCode = record.exitCode;
+    if (text(record.result, "schema") == QLatin1String("shardscope.error/1"))
+        job_.error = errorOf(record.result);
+    switch (job_.state) {
+        case JobState::done:
+            job_.report = reportOf(record.result);
+            job_.secondsLeft = 0;
+            say(JobMessage::Kind::info,
+                QObject::tr("Done: %1 written.").arg(sizeText(job_.report->bytesWritten)));
+            return;
+        case JobState::lost:
+            say(JobMessage::Kind::warning,
+                job_.exitCode > 128
+                    ? QObject::tr("The program was ended by signal %1. What it has done so far may be kept: "
+                                  "resume it.")
+                          .arg(job_.exitCode - 128)
+                    : QObject::tr("The process is gone without a result. What it has done so far may be "
+                                  "kept: resume it."));
+            return;
+        case JobState::failed:
+            break;
+        default:
+            return;
     }
-    if (schema == QLatin1String("shardscope.error/1")) {
-        job_.error = errorOf(result);
-        job_.state = job_.error->code == QLatin1String("cancelled") ? JobState::cancelled : JobState::failed;
-        return;
-    }
-    if (job_.exitCode == 130) {
-        job_.state = JobState::cancelled;
-        return;
-    }
-    if (job_.exitCode > 128) {
-        job_.state = JobState::lost;
-        say(JobMessage::Kind::warning,
-            QObject::tr("The program was ended by signal %1. What it has done so far may be kept: "
-                        "resume it.")
-                .arg(job_.exitCode - 128));
-        return;
-    }
-    job_.state = JobState::failed;
+    if (job_.error) return;
     JobError error;
     if (job_.exitCode == 126 || job_.exitCode == 127) {
         error.message = QObject::tr("The program '%1' could not be started.").arg(job_.program);

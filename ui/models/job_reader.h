@@ -1,10 +1,6 @@
-// What the files of a job's directory say. A job is a child process that outlives the window; these files are
-// all that is known of it:
-//   job.json         what was started: title, source, destination, program, arguments, host, boot, times
-//   process          /proc/<pid>/stat of the shell that records the exit code: pid, and start time against
-//   reused pids progress.ndjson  stderr of all attempts: events of --progress json, other lines are messages
-//   result.json      stdout of the last attempt: shardscope.report/1 or shardscope.error/1
-//   exit             exit code of the last attempt
+// One job as the window shows it: what core/jobs says of it, and what it printed, followed line by line:
+// messages and rates over time. A job is a child process that outlives the window; its files are all that is
+// known of it.
 #pragma once
 
 #include <QDateTime>
@@ -14,13 +10,9 @@
 #include <optional>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
-#include "base/result.h"
+#include "jobs/jobs.h"
 
 namespace shardscope::ui {
-
-enum class JobState : uint8_t { starting, running, done, failed, cancelled, lost };
 
 // Bytes read and written in one stretch of time.
 struct JobRate {
@@ -82,6 +74,7 @@ struct Job {
     std::vector<JobMessage> log;     // the last ones
     std::optional<JobReport> report;
     std::optional<JobError> error;
+    JobRecord record;  // as core/jobs has it, to be handed back
 
     bool active() const { return state == JobState::starting || state == JobState::running; }
     bool resumable() const {
@@ -103,17 +96,17 @@ class JobReader {
     uint64_t version() const { return version_; }
 
   private:
-    Status readDescription();
+    void takeRecord(JobRecord record);
     void readProgress();
     void takeLine(const QByteArray& line);
     void takeProgress(const QByteArray& line);
     void takeWorkers(const nlohmann::json& event);
     void addRate(double seconds, double read, double written);
     void say(JobMessage::Kind kind, const QString& text, const QByteArray& raw = {});
-    void readOutcome();
-    bool processAlive();
+    void takeOutcome(const JobRecord& record);
 
     QString directory_;
+    JobDirectory jobs_;
     Job job_;
     uint64_t version_ = 0;
     QByteArray partial_;
@@ -128,10 +121,6 @@ class JobReader {
     bool settled_ = false;  // the outcome of this attempt has been read
     int attempt_ = 0;
 };
-
-// Who runs where, as job.json records it.
-QString thisHost();
-QString thisBoot();
 
 // A word for people: "Running", "Lost: can be resumed".
 QString jobStateText(const Job& job);

@@ -4,18 +4,8 @@
 #include <QDir>
 #include <QFile>
 #include <QFileInfo>
-#include <QJsonArray>
-#include <QJsonDocument>
-#include <QJsonObject>
-#include <QProcess>
-#include <QSaveFile>
 #include <QStandardPaths>
-#include <QUuid>
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
-
-#include <unistd.h>
 
 #include "ui/models/session.h"
 
@@ -25,76 +15,6 @@ namespace {
 
 constexpr int kBusyMilliseconds = 200;
 constexpr int kIdleMilliseconds = 2000;
-
-// Records who it is, runs the program, records how it ended. The words of the command are positional
-// parameters; none becomes a part of this text. The trap lets the shell outlive a Ctrl-C that is meant for
-// its child.
-constexpr const char* kWrapper = R"(trap : INT
-directory=$1
-shift
-cat "/proc/$$/stat" > "$directory/process.new" && mv -f "$directory/process.new" "$directory/process"
-"$@" < /dev/null > "$directory/result.json" 2>> "$directory/progress.ndjson"
-code=$?
-echo "$code" > "$directory/exit.new" && mv -f "$directory/exit.new" "$directory/exit"
-)";
-
-Error cannot(const QString& doing, const QString& file, const QString& reason) {
-    return makeError(ErrorCode::io, QObject::tr("cannot %1: %2").arg(doing, reason).toStdString())
-        .inFile(file.toStdString());
-}
-
-Status writeDescription(const Job& job) {
-    const QString path = job.directory + "/job.json";
-    const QJsonObject json{{"schema", "shardscope.job/1"},
-                           {"title", job.title},
-                           {"source", job.source},
-                           {"destination", job.destination},
-                           {"program", job.program},
-                           {"arguments", QJsonArray::fromStringList(job.arguments)},
-                           {"host", thisHost()},
-                           {"boot", thisBoot()},
-                           {"created", job.created.toString(Qt::ISODateWithMs)},
-                           {"started", job.started.toString(Qt::ISODateWithMs)},
-                           {"attempts", job.attempts}};
-    QSaveFile file(path);
-    if (!file.open(QIODevice::WriteOnly) || file.write(QJsonDocument(json).toJson()) < 0 || !file.commit())
-        return cannot(QObject::tr("record the job"), path, file.errorString());
-    return {};
-}
-
-// Paths and names of a job are its owner's business.
-Status makeDirectory(const QString& path) {
-    if (QDir().mkpath(QFileInfo(path).path()) &&
-        QDir().mkdir(path, QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner))
-        return {};
-    return cannot(QObject::tr("make a directory for the job"), path, QString::fromLocal8Bit(strerror(errno)));
-}
-
-Status runDetached(const Job& job, bool resume) {
-    for (const char* name : {"/exit", "/process", "/result.json"})
-        QFile::remove(job.directory + QLatin1String(name));
-    SHARDSCOPE_TRY(writeDescription(job));
-    QFile progress(job.directory + "/progress.ndjson");
-    if (!progress.open(QIODevice::WriteOnly | QIODevice::Append) ||
-        progress.write("{\"event\":\"attempt\",\"number\":" + QByteArray::number(job.attempts) + "}\n") < 0)
-        return cannot(QObject::tr("record the job"), progress.fileName(), progress.errorString());
-    progress.close();
-
-    QProcess shell;
-    shell.setProgram(QStringLiteral("/bin/sh"));
-    QStringList words{QStringLiteral("-c"), QString::fromLatin1(kWrapper), QStringLiteral("shardscope-job"),
-                      job.directory, job.program};
-    words += job.arguments;
-    if (resume && !job.arguments.contains(QStringLiteral("--resume"))) words += QStringLiteral("--resume");
-    words << QStringLiteral("--progress") << QStringLiteral("json") << QStringLiteral("--json");
-    shell.setArguments(words);
-    shell.setStandardInputFile(QProcess::nullDevice());
-    shell.setStandardOutputFile(QProcess::nullDevice());
-    shell.setStandardErrorFile(QProcess::nullDevice());
-    if (!shell.startDetached())
-        return cannot(QObject::tr("start the job"), QStringLiteral("/bin/sh"), shell.errorString());
-    return {};
-}
 
 }  // namespace
 
@@ -110,7 +30,8 @@ struct JobStore::Watch {
 
 JobStore::JobStore(QObject* parent, const QString& directory)
     : QObject(parent),
-      directory_(directory.isEmpty() ? defaultDirectory() : directory),
+      records_(directory.toStdString()),
+      directory_(QString::fromStdString(records_.path())),
       watch_(std::make_shared<Watch>()) {
     watch_->directory = directory_;
     thread_.setMaxThreadCount(1);
@@ -121,12 +42,6 @@ JobStore::JobStore(QObject* parent, const QString& directory)
 
 JobStore::~JobStore() {
     thread_.waitForDone();
-}
-
-QString JobStore::defaultDirectory() {
-    QString state = qEnvironmentVariable("XDG_STATE_HOME");
-    if (!QDir::isAbsolutePath(state)) state = QDir::homePath() + "/.local/state";
-    return state + "/shardscope/jobs";
 }
 
 Result<QString> JobStore::program() const {
@@ -238,10 +153,20 @@ void JobStore::launch(Job job, std::shared_ptr<const Job> before, bool resume) {
         emit changed(job.id);
     }
     // The thread that looks at jobs, too: a look sees a launch whole or not at all.
-    thread_.start([this, job = std::move(job), before = std::move(before), resume] {
-        Status status = before ? Status() : makeDirectory(job.directory);
-        if (status.ok()) status = runDetached(job, resume);
-        if (!status.ok() && !before) QDir(job.directory).removeRecursively();
+    thread_.start([this, records = records_, job = std::move(job), before = std::move(before), resume] {
+        Status status;
+        if (before) {
+            JobRecord next = before->record;
+            next.program = job.program.toStdString();
+            status = records.again(next, resume);
+        } else {
+            JobDirectory::Start start{job.id.toStdString(),      job.title.toStdString(),
+                                      job.source.toStdString(),  job.destination.toStdString(),
+                                      job.program.toStdString(), {}};
+            for (const QString& word : job.arguments)
+                start.arguments.push_back(word.toStdString());
+            if (auto started = records.start(start); !started.ok()) status = std::move(started).error();
+        }
         QMetaObject::invokeMethod(
             this, [this, id = job.id, before, status] { launchEnded(id, before, status); },
             Qt::QueuedConnection);
@@ -268,8 +193,7 @@ Result<QString> JobStore::start(const ConversionSpec& spec, const QString& title
     Job job;
     SHARDSCOPE_ASSIGN(job.program, program());
     job.created = QDateTime::currentDateTimeUtc();
-    job.id = job.created.toString(QStringLiteral("yyyyMMdd-hhmmss-")) +
-             QUuid::createUuid().toString(QUuid::Id128).left(8);
+    job.id = QString::fromStdString(JobDirectory::newId());
     job.directory = directory_ + '/' + job.id;
     job.title = title;
     job.source = spec.source;
@@ -284,16 +208,7 @@ Status JobStore::cancel(const QString& id) {
     const Job* job = find(id);
     if (!job || !job->active())
         return makeError(ErrorCode::notFound, tr("the job does not run").toStdString());
-    if (job->elsewhere)
-        return makeError(
-            ErrorCode::unsupported,
-            tr("the job runs on '%1' and can only be cancelled there").arg(job->host).toStdString());
-    if (job->pid <= 0) return makeError(ErrorCode::notFound, tr("the job has not begun yet").toStdString());
-    // Its session is led by a process that is gone already; the group is what the shell and the program
-    // share.
-    const pid_t group = getpgid(static_cast<pid_t>(job->pid));
-    if (group <= 1 || group == getpgrp() || ::kill(-group, SIGINT) != 0)
-        return makeError(ErrorCode::notFound, tr("the job has just ended").toStdString());
+    SHARDSCOPE_TRY(records_.cancel(job->record));
     if (!cancelling_.contains(id)) cancelling_ += id;
     refresh();
     return {};
@@ -321,12 +236,7 @@ Status JobStore::again(const QString& id, bool resume) {
 Status JobStore::remove(const QString& id) {
     const Job* job = find(id);
     if (!job) return makeError(ErrorCode::notFound, tr("there is no such job").toStdString());
-    if (job->active() && !job->elsewhere)
-        return makeError(ErrorCode::exists, tr("the job still runs; cancel it first").toStdString());
-    // The description goes first: without it the rest is no job any more, even when removing it fails half
-    // way.
-    if (!QFile::remove(job->directory + "/job.json") || !QDir(job->directory).removeRecursively())
-        return cannot(tr("remove the job"), job->directory, tr("some of its files could not be deleted"));
+    SHARDSCOPE_TRY(records_.remove(job->record));
     refresh();
     return {};
 }

@@ -1,6 +1,6 @@
 // The conversions that were started from windows. Each is a child process of its own session, so that it
 // outlives the window; its directory under $XDG_STATE_HOME/shardscope/jobs says all that is known of it (see
-// job_reader.h), and several windows may watch the same ones.
+// core/jobs/jobs.h), and several windows may watch the same ones.
 #pragma once
 
 #include <QObject>
@@ -18,11 +18,10 @@ namespace shardscope::ui {
 class JobStore : public QObject {
     Q_OBJECT
   public:
-    // An empty `directory` means defaultDirectory().
+    // An empty `directory` means that of core/jobs.
     explicit JobStore(QObject* parent = nullptr, const QString& directory = {});
     ~JobStore() override;  // jobs go on
 
-    static QString defaultDirectory();
     const QString& directory() const { return directory_; }
     // The program that runs jobs: the one set here, else the shardscope beside this executable, else the one
     // in PATH. Errors: notFound.
@@ -70,6 +69,7 @@ class JobStore : public QObject {
     void launchEnded(const QString& id, const std::shared_ptr<const Job>& before, const Status& status);
     Status again(const QString& id, bool resume);
 
+    JobDirectory records_;
     QString directory_, program_;
     std::shared_ptr<Watch> watch_;
     std::vector<std::shared_ptr<const Job>> jobs_;

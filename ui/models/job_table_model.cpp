@@ -99,6 +99,14 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
                                             : QString();
         case left:
             return running && job->secondsLeft >= 0 ? timeText(job->secondsLeft) : QString();
+        case where: {
+            // Who works, then where that was started.
+            const qsizetype option = job->arguments.indexOf(QStringLiteral("--on"));
+            const QString on =
+                option < 0 ? QString() : toQString(job->arguments.value(option + 1).toStdString());
+            const QString host = job->elsewhere ? job->host : tr("here");
+            return on.isEmpty() ? host : tr("%1, from %2").arg(on, host);
+        }
         case started: {
             const QDateTime local = job->started.toLocalTime();
             const bool today = local.date() == QDate::currentDate();
@@ -126,6 +134,8 @@ QVariant JobTableModel::headerData(int section, Qt::Orientation orientation, int
             return tr("Rate");
         case left:
             return tr("Time left");
+        case where:
+            return tr("Where");
         case started:
             return tr("Started");
         default:

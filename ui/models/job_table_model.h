@@ -12,7 +12,7 @@ namespace shardscope::ui {
 class JobTableModel : public QAbstractTableModel {
     Q_OBJECT
   public:
-    enum Column { title, state, progress, bytes, rate, left, started, columnCountValue };
+    enum Column { title, state, progress, bytes, rate, left, where, started, columnCountValue };
     enum Roles { IdRole = Qt::UserRole + 1, ShareRole, StateRole };  // ShareRole: 0..1, negative = not known
 
     explicit JobTableModel(JobStore& store, QObject* parent = nullptr);

@@ -7,8 +7,9 @@ namespace shardscope::ui {
 namespace {
 
 constexpr PlanModel::Group kGroups[] = {PlanModel::Group::impossible, PlanModel::Group::leftOut,
-                                        PlanModel::Group::changed,    PlanModel::Group::renamed,
-                                        PlanModel::Group::excluded,   PlanModel::Group::files};
+                                        PlanModel::Group::changed,    PlanModel::Group::made,
+                                        PlanModel::Group::renamed,    PlanModel::Group::excluded,
+                                        PlanModel::Group::files};
 
 QString groupText(PlanModel::Group group, size_t entries) {
     const auto n = static_cast<int>(entries);
@@ -19,6 +20,8 @@ QString groupText(PlanModel::Group group, size_t entries) {
             return PlanModel::tr("Left out, because the target cannot hold it (%n)", nullptr, n);
         case PlanModel::Group::changed:
             return PlanModel::tr("Carried in another form (%n)", nullptr, n);
+        case PlanModel::Group::made:
+            return PlanModel::tr("Put together by steps of the recipe (%n)", nullptr, n);
         case PlanModel::Group::renamed:
             return PlanModel::tr("Renamed (%n)", nullptr, n);
         case PlanModel::Group::excluded:
@@ -49,6 +52,8 @@ size_t PlanModel::entries(Group group) const {
             return plan_->leftOut.size();
         case Group::changed:
             return plan_->changed.size();
+        case Group::made:
+            return plan_->made.size();
         case Group::renamed:
             return plan_->renamed.size();
         case Group::excluded:
@@ -63,6 +68,7 @@ const PlanLeftOut& PlanModel::entry(Group group, int row) const {
     const std::vector<PlanLeftOut>& list = group == Group::impossible ? plan_->impossible
                                            : group == Group::leftOut  ? plan_->leftOut
                                            : group == Group::changed  ? plan_->changed
+                                           : group == Group::made     ? plan_->made
                                            : group == Group::renamed  ? plan_->renamed
                                                                       : plan_->excluded;
     return list[static_cast<size_t>(row)];
@@ -131,7 +137,7 @@ QVariant PlanModel::data(const QModelIndex& index, int role) const {
 
 QVariant PlanModel::headerData(int section, Qt::Orientation orientation, int role) const {
     if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    return section == 0 ? tr("What") : tr("Size or reason");
+    return section == 0 ? tr("What") : tr("Size, origin or reason");
 }
 
 Qt::ItemFlags PlanModel::flags(const QModelIndex& index) const {

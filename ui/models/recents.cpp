@@ -39,6 +39,32 @@ SourceOptions Recents::optionsOf(const QString& path) const {
     return found == list_.end() ? SourceOptions() : found->options;
 }
 
+namespace {
+constexpr qsizetype kMostChoices = 200;
+const QString kChoices = QStringLiteral("formats");  // "path", "format", ..., the latest last
+}  // namespace
+
+QString Recents::chosenFormat(const QString& path) {
+    const QStringList choices = QSettings().value(kChoices).toStringList();
+    for (qsizetype i = 0; i + 1 < choices.size(); i += 2) {
+        if (choices[i] == path) return choices[i + 1];
+    }
+    return {};
+}
+
+void Recents::chooseFormat(const QString& path, const QString& format) {
+    QSettings settings;
+    QStringList choices = settings.value(kChoices).toStringList();
+    for (qsizetype i = 0; i + 1 < choices.size(); i += 2) {
+        if (choices[i] != path) continue;
+        choices.remove(i, 2);
+        i -= 2;
+    }
+    if (!format.isEmpty()) choices << path << format;
+    if (choices.size() > 2 * kMostChoices) choices.remove(0, choices.size() - 2 * kMostChoices);
+    settings.setValue(kChoices, choices);
+}
+
 void Recents::opened(const QString& path, const QString& format, const SourceOptions& options) {
     Recent recent{path, format, {}, QDateTime::currentDateTime(), options};
     const auto old =

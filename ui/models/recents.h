@@ -28,6 +28,10 @@ class Recents : public QObject {
     const std::vector<Recent>& list() const { return list_; }
     void opened(const QString& path, const QString& format, const SourceOptions& options = {});
     SourceOptions optionsOf(const QString& path) const;
+    // Where several formats fit a place: the name of the one that was chosen; empty when nobody was asked
+    // yet.
+    static QString chosenFormat(const QString& path);
+    static void chooseFormat(const QString& path, const QString& format);  // empty forgets it
     void validated(const QString& path, const QString& verdict);
     void remove(const QString& path);
     void clear();

@@ -6,14 +6,20 @@
 #include <numeric>
 
 #include "ui/models/filter.h"
+#include "ui/models/scan_store.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
 
 namespace {
-constexpr int kFilterDelay = 80;      // milliseconds after the last key
-constexpr int kStampInterval = 5000;  // milliseconds
+constexpr int kFilterDelay = 80;       // milliseconds after the last key
+constexpr int kStampInterval = 5000;   // milliseconds
+constexpr int kKeepInterval = 30'000;  // milliseconds between two writings of how far values were read
 constexpr size_t kMostStamps = 10'000;
+
+std::string asText(const SourceOptions& options) {
+    return options.words().join('\n').toStdString();
+}
 }  // namespace
 
 QString errorSentence(const Error& error) {
@@ -40,6 +46,8 @@ Session::Session(std::shared_ptr<EngineService> engine, QObject* parent)
     connect(&filterTimer_, &QTimer::timeout, this, &Session::startFilter);
     stampTimer_.setInterval(kStampInterval);
     connect(&stampTimer_, &QTimer::timeout, this, &Session::checkForChanges);
+    keepTimer_.setInterval(kKeepInterval);
+    connect(&keepTimer_, &QTimer::timeout, this, &Session::keepScan);
     connect(&tasks_, &Tasks::progressed, this, &Session::progressed);
     connect(&selection_, &Selection::changed, this, [this](const Selected& now, const Selected& before) {
         if (now.filter != before.filter) filterTimer_.start();
@@ -50,25 +58,40 @@ Session::~Session() = default;
 
 void Session::open(const QString& path, const SourceOptions& options) {
     openTicket_.drop();
+    const QString pathBefore = path_;
+    const SourceOptions optionsBefore = options_;
     const QFileInfo info(path);
     path_ = info.exists() ? info.absoluteFilePath() : path;
     options_ = options;
     error_.reset();
     state_ = State::opening;
+    openProgress_ = std::make_shared<OpenProgress>();
+    const bool otherOptions = checkpoint_ && path_ == pathBefore && !(options_ == optionsBefore);
     openTicket_ = tasks_.run<Opened>(
         tr("Opening %1").arg(path_),
-        [engine = engine_, path = path_.toStdString(),
-         options](const TaskContext& context) -> Result<Opened> {
+        [engine = engine_, path = path_.toStdString(), options,
+         progress = openProgress_](const TaskContext& context) -> Result<Opened> {
             Opened opened;
-            SHARDSCOPE_ASSIGN(const CheckpointOptions how, options.toEngine());
+            SHARDSCOPE_ASSIGN(CheckpointOptions how, options.toEngine());
+            how.progress = progress;
             SHARDSCOPE_ASSIGN(opened.checkpoint, engine->open(path, how, context));
-            opened.tree = std::make_shared<ModuleTree>(
-                ModuleTree::buildAll(opened.checkpoint->catalog(), context.stop));
-            opened.stamps = stampFiles(*opened.checkpoint, context.stop);
-            SHARDSCOPE_TRY(context.stop.poll());
+            // Once the metadata is read, what is left is short: a cancel that comes now loses nothing.
+            opened.tree =
+                std::make_shared<ModuleTree>(ModuleTree::buildAll(opened.checkpoint->catalog(), {}));
+            opened.stamps = stampFiles(*opened.checkpoint, {});
+            auto kept = ScanStore::load(*opened.checkpoint, asText(options), context.stop);
+            opened.scan = std::move(kept.scan);
+            opened.scanKey = std::move(kept.key);
+            if (options.format.isEmpty() && opened.checkpoint->reader->dataElsewhere().empty()) {
+                if (auto matches = engine->formats(path, context); matches.ok())
+                    opened.others = std::move(matches).value();
+                std::erase_if(opened.others, [&](const FormatMatch& match) {
+                    return match.format == opened.checkpoint->format;
+                });
+            }
             return opened;
         },
-        [this](Result<Opened> answer) {
+        [this, otherOptions, optionsBefore](Result<Opened> answer) {
             if (answer.ok()) {
                 opened(std::move(answer).value());
                 return;
@@ -76,7 +99,14 @@ void Session::open(const QString& path, const SourceOptions& options) {
             // A cancelled opening shows again what was there before.
             if (answer.error().code == ErrorCode::cancelled && checkpoint_) {
                 path_ = QString::fromStdString(checkpoint_->path);
+                options_ = optionsBefore;
                 state_ = State::open;
+            } else if (otherOptions) {
+                options_ = optionsBefore;
+                state_ = State::open;
+                emit stateChanged();
+                emit openingRefused(answer.error());
+                return;
             } else if (answer.error().code == ErrorCode::cancelled) {
                 state_ = State::empty;
                 path_.clear();
@@ -104,8 +134,11 @@ void Session::opened(Opened opened) {
     validateTicket_.drop();
     stampTicket_.drop();
     facts_.reset();
+    keepTimer_.stop();
     report_.reset();
-    scan_.reset();
+    scan_ = std::move(opened.scan);
+    scanKey_ = scan_ ? std::make_shared<std::string>(std::move(opened.scanKey)) : nullptr;
+    otherFormats_ = std::move(opened.others);
     validationError_.reset();
     changedFiles_.clear();
     checkpoint_ = std::move(opened.checkpoint);
@@ -209,6 +242,9 @@ void Session::close() {
     for (Ticket* ticket : {&openTicket_, &factsTicket_, &filterTicket_, &validateTicket_, &stampTicket_})
         ticket->drop();
     stampTimer_.stop();
+    keepTimer_.stop();
+    otherFormats_.clear();
+    scanKey_.reset();
     checkpoint_.reset();
     facts_.reset();
     wholeTree_.reset();
@@ -235,8 +271,23 @@ QString Session::dataElsewhere() const {
     return checkpoint_ ? toQString(checkpoint_->reader->dataElsewhere()) : QString();
 }
 
+QString Session::openingStage() const {
+    if (state_ != State::opening || !openProgress_) return {};
+    const OpenProgress& now = *openProgress_;
+    if (!now.listed) return tr("Listing the directory");
+    const uint64_t files = now.files, opened = std::min<uint64_t>(now.opened, files);
+    if (now.metadata)
+        return tr("Indexing what %1 hold").arg(countedText(files, tr("1 file"), tr("%1 files")));
+    if (files < 2 || opened == 0)
+        return tr("Reading metadata; %1")
+            .arg(countedText(files, tr("1 file is here"), tr("%1 files are here")));
+    return tr("Reading metadata: %1 of %2 files opened").arg(numberText(opened), numberText(files));
+}
+
 bool Session::canGoOn() const {
-    return checkpoint_ && report_ && report_->stopped && scan_ && !validating();
+    if (!checkpoint_ || !scan_ || validating()) return false;
+    if (report_ && report_->level == ValidateLevel::values) return report_->stopped;
+    return scan_->chunksRead() > 0 && scan_->chunksRead() < scan_->chunks();
 }
 
 void Session::goOn() {
@@ -245,7 +296,11 @@ void Session::goOn() {
 
 void Session::validate(ValidateLevel level, const QString& expectPath) {
     if (!checkpoint_) return;
-    scan_ = level == ValidateLevel::values ? std::make_shared<ValueScan>() : nullptr;
+    // A lesser check leaves alone what can be gone on with.
+    if (level == ValidateLevel::values || !canGoOn()) {
+        scan_ = level == ValidateLevel::values ? std::make_shared<ValueScan>() : nullptr;
+        scanKey_.reset();
+    }
     expectPath_ = expectPath;
     startValidation(level, expectPath);
 }
@@ -253,21 +308,36 @@ void Session::validate(ValidateLevel level, const QString& expectPath) {
 void Session::startValidation(ValidateLevel level, const QString& expectPath) {
     validateTicket_.drop();
     validationError_.reset();
+    const bool values = level == ValidateLevel::values;
+    if (values && !scanKey_) scanKey_ = std::make_shared<std::string>();
+    if (values) keepTimer_.start();
     validateTicket_ = tasks_.run<ValidationReport>(
         tr("Validating"),
-        [engine = engine_, checkpoint = checkpoint_, level, scan = scan_,
+        [engine = engine_, checkpoint = checkpoint_, level, values, scan = values ? scan_ : nullptr,
+         key = scanKey_, how = asText(options_),
          expectPath = expectPath.toStdString()](const TaskContext& context) -> Result<ValidationReport> {
             CheckpointPtr expect;
             if (!expectPath.empty()) {
                 SHARDSCOPE_ASSIGN(expect, engine->open(expectPath, {}, context));
             }
+            // Of before the first byte was read, so that what changes meanwhile shows.
+            if (values && scan->chunksRead() == 0 && key->empty())
+                *key = ScanStore::keyOf(*checkpoint, how, context.stop);
             ValidateOptions options;
             options.level = level;
             options.maxExamples = 1000;
             options.scan = scan;
-            return engine->validate(checkpoint, options, expect, context);
+            auto report = engine->validate(checkpoint, options, expect, context);
+            // Also when nobody waits for the answer any more, because the window was closed.
+            if (values && report.ok() && !report->stopped) ScanStore::remove(*checkpoint, how);
+            if (values && (!report.ok() || report->stopped)) {
+                if (Status kept = ScanStore::save(*checkpoint, how, *key, *scan); !kept.ok() && report.ok())
+                    report->notChecked.push_back(kept.error().message);
+            }
+            return report;
         },
         [this](Result<ValidationReport> answer) {
+            keepTimer_.stop();
             if (answer.ok()) {
                 report_ = std::make_shared<ValidationReport>(std::move(answer).value());
                 if (facts_) {
@@ -281,6 +351,21 @@ void Session::startValidation(ValidateLevel level, const QString& expectPath) {
             emit reportChanged();
         });
     emit reportChanged();
+}
+
+// While values are read, so that nothing more than that is lost when the program is killed.
+void Session::keepScan() {
+    if (!validating() || !scan_ || !scanKey_ || scan_->chunksRead() == 0 || keepTicket_.running()) return;
+    keepTicket_ = tasks_.run<bool>(
+        tr("Keeping how far values were read"),
+        [checkpoint = checkpoint_, how = asText(options_), key = scanKey_,
+         scan = scan_](const TaskContext&) -> Result<bool> {
+            SHARDSCOPE_TRY(ScanStore::save(*checkpoint, how, *key, *scan));
+            return true;
+        },
+        [this](Result<bool> answer) {
+            if (!answer.ok()) emit scanNotKept(answer.error());
+        });
 }
 
 QString Session::depth() const {

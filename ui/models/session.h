@@ -26,13 +26,18 @@ class Session : public QObject {
     explicit Session(std::shared_ptr<EngineService> engine, QObject* parent = nullptr);
     ~Session() override;
 
-    // Opens off the GUI thread; what is shown stays until the new one is there.
+    // Opens off the GUI thread; what is shown stays until the new one is there. When the checkpoint that is
+    // shown cannot be opened with other options it stays, too, and openingRefused() says why.
     void open(const QString& path, const SourceOptions& options = {});
     void reload();
     void cancel();  // the opening, or the validation
     void close();
 
     State state() const { return state_; }
+    // While it opens: "Listing the directory", "Reading metadata: 12 of 1 000 files", ...
+    QString openingStage() const;
+    // Other formats that the same place can be read as; empty when a format was asked for.
+    const std::vector<FormatMatch>& otherFormats() const { return otherFormats_; }
     const QString& path() const { return path_; }
     const SourceOptions& options() const { return options_; }
     // "shardscope VERB PATH arguments...", with the options that it was opened with, as one line for a shell.
@@ -53,8 +58,8 @@ class Session : public QObject {
 
     // Validation. Findings that the user has suppressed stay in the report; see suppressions.h.
     void validate(ValidateLevel level, const QString& expectPath = {});
-    // Reading every value can be stopped with cancel() and gone on with; what was seen until then is in
-    // report().
+    // Reading every value can be stopped with cancel() and gone on with, also after the program was ended
+    // (scan_store.h); what was seen until then is in report().
     bool canGoOn() const;
     void goOn();
     const std::shared_ptr<ValueScan>& scan() const { return scan_; }
@@ -85,6 +90,8 @@ class Session : public QObject {
     void reportChanged();  // a validation began, ended or failed
     void progressed();     // ten times a second while something runs
     void filesChanged();   // changedFiles() is new
+    void openingRefused(const shardscope::Error& error);
+    void scanNotKept(const shardscope::Error& error);  // how far values were read could not be written
 
   private:
     struct Stamp {
@@ -95,6 +102,10 @@ class Session : public QObject {
         CheckpointPtr checkpoint;
         std::shared_ptr<const ModuleTree> tree;
         std::vector<Stamp> stamps;
+        std::vector<FormatMatch> others;
+        // Of an earlier run of the program.
+        std::shared_ptr<ValueScan> scan;
+        std::string scanKey;
     };
     struct Filtered {
         std::vector<TensorId> tensors;
@@ -105,6 +116,7 @@ class Session : public QObject {
     void startFacts();
     void startFilter();
     void startValidation(ValidateLevel level, const QString& expectPath);
+    void keepScan();
 
     std::shared_ptr<EngineService> engine_;
     Tasks tasks_;
@@ -121,9 +133,13 @@ class Session : public QObject {
     QString filterError_;
     std::shared_ptr<const ValidationReport> report_;
     std::shared_ptr<ValueScan> scan_;  // of the last reading of values
+    // What the files were like when that began; shared with the thread that finds out.
+    std::shared_ptr<std::string> scanKey_;
+    std::shared_ptr<OpenProgress> openProgress_;
+    std::vector<FormatMatch> otherFormats_;
     QString expectPath_;
-    Ticket openTicket_, factsTicket_, filterTicket_, validateTicket_, stampTicket_;
-    QTimer filterTimer_, stampTimer_;
+    Ticket openTicket_, factsTicket_, filterTicket_, validateTicket_, stampTicket_, keepTicket_;
+    QTimer filterTimer_, stampTimer_, keepTimer_;
     std::vector<Stamp> stamps_;
     QString changedFiles_;
     QDateTime openedAt_;

@@ -8,6 +8,9 @@
 #include <QScrollArea>
 #include <QToolButton>
 #include <QVBoxLayout>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "model/infer_mesh.h"
 #include "ui/models/texts.h"
@@ -19,7 +22,8 @@ namespace shardscope::ui {
 namespace {
 
 constexpr size_t kMostListed = 12;
-constexpr size_t kMostOfValue = 200;  // bytes of text
+constexpr uint32_t kMostPlaced = 20'000;  // chunks that are looked at for a line
+constexpr size_t kMostOfValue = 200;      // bytes of text
 
 QString rankList(const std::vector<uint32_t>& ranks) {
     QStringList parts;
@@ -35,6 +39,38 @@ QString rankList(const std::vector<uint32_t>& ranks) {
         }
     }
     return parts.join(", ");
+}
+
+// What lies along one axis of the mesh, by the first two chunks that differ in their place on it alone.
+QString alongAxis(const Catalog& catalog, TensorId t, const Mesh& mesh, size_t axis) {
+    std::map<std::vector<uint32_t>, ChunkId> first;  // by the other coordinates
+    std::set<uint32_t> places;
+    QString found;
+    for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+        const ChunkInfo chunk = catalog.chunk(t, c);
+        if (chunk.rank == kNone || chunk.rank >= mesh.ranks()) continue;
+        std::vector<uint32_t> at = mesh.coordinates(chunk.rank);
+        const uint32_t place = std::exchange(at[axis], 0);
+        places.insert(place);
+        const auto [known, fresh] = first.try_emplace(std::move(at), c);
+        if (fresh || !found.isEmpty()) continue;
+        const ChunkInfo one = catalog.chunk(t, known->second);
+        if (mesh.coordinates(one.rank)[axis] == place) continue;
+        if (chunk.flat && one.flat) {
+            if (chunk.flat->start != one.flat->start) found = DetailsPanel::tr("cuts a flat range");
+            continue;
+        }
+        for (size_t d = 0; d < chunk.offsets.size() && found.isEmpty(); ++d) {
+            if (chunk.offsets[d] != one.offsets[d]) found = DetailsPanel::tr("cuts dim %1").arg(d);
+        }
+        if (found.isEmpty()) found = DetailsPanel::tr("copies");
+    }
+    if (places.size() == 1)
+        return DetailsPanel::tr("only at %1 of 0–%2").arg(*places.begin()).arg(mesh.axes[axis].size - 1);
+    if (found.isEmpty()) return {};
+    return places.size() == mesh.axes[axis].size
+               ? found
+               : DetailsPanel::tr("%1, on %2 of %3").arg(found).arg(places.size()).arg(mesh.axes[axis].size);
 }
 
 }  // namespace
@@ -210,7 +246,18 @@ void DetailsPanel::showTensor(TensorId t) {
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     line(tr("On ranks"), rankList(ranks));
     line(tr("Stored"), sizeText(stored));
+    if (session_.hasFacts() && session_.facts()->mesh &&
+        catalog.endChunk(t) - catalog.firstChunk(t) <= kMostPlaced) {
+        const Mesh& mesh = *session_.facts()->mesh;
+        for (size_t axis = 0; axis < mesh.axes.size(); ++axis)
+            line(tr("Along %1").arg(toQString(mesh.axes[axis].name)), alongAxis(catalog, t, mesh, axis));
+    }
     if (session_.hasFacts()) {
+        uint64_t there = 0;
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            if (session_.facts()->chunkHealth[c] != Health::missing) there += catalog.chunk(t, c).length;
+        }
+        if (there != stored) line(tr("Found whole"), tr("%1 of %2").arg(sizeText(there), sizeText(stored)));
         const Health health = session_.facts()->tensorHealth[t];
         line(tr("State"), toQString(healthName(health)));
         if (!session_.facts()->gaps.empty() && !session_.facts()->gaps[t].empty()) {

@@ -15,6 +15,7 @@
 #include <QToolButton>
 #include <QTreeView>
 #include <QVBoxLayout>
+#include <algorithm>
 
 #include "ui/models/report_export.h"
 #include "ui/models/texts.h"
@@ -133,12 +134,20 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     empty_->setAlignment(Qt::AlignCenter);
     stack->addWidget(view_, 1);
     stack->addWidget(empty_, 1);
-    explanation_ = new QTextBrowser(splitter);
+    auto* side = new QWidget(splitter);
+    auto* sideLayout = new QVBoxLayout(side);
+    sideLayout->setContentsMargins(0, 0, 0, 0);
+    sideLayout->setSpacing(2);
+    explanation_ = new QTextBrowser(side);
     explanation_->setAccessibleName(tr("Explanation"));
     explanation_->setOpenLinks(false);
     explanation_->setFrameShape(QFrame::NoFrame);
     splitter->addWidget(left);
-    splitter->addWidget(explanation_);
+    sideLayout->addWidget(explanation_, 1);
+    auto* deeds = new QHBoxLayout;
+    deeds->setContentsMargins(4, 0, 4, 0);
+    sideLayout->addLayout(deeds);
+    splitter->addWidget(side);
     splitter->setStretchFactor(0, 3);
     splitter->setStretchFactor(1, 1);
     splitter->setSizes({900, 300});
@@ -150,11 +159,35 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     connect(go_, &QAction::triggered, this, [this] { go(view_->currentIndex()); });
     explain_ = new QAction(tr("Explain"), this);
     connect(explain_, &QAction::triggered, this, [this] {
-        explanation_->show();
+        explanation_->parentWidget()->show();
         explanation_->setFocus();
     });
     suppress_ = new QAction(tr("Accept with a reason…"), this);
     connect(suppress_, &QAction::triggered, this, &FindingsPanel::suppress);
+    copy_ = new QAction(tr("Copy"), this);
+    copy_->setToolTip(tr("Copy the finding with all that is listed under it"));
+    connect(copy_, &QAction::triggered, this, [this] {
+        const Finding* finding = model_->finding(view_->currentIndex());
+        if (!finding) return;
+        QStringList lines{toQString(finding->rule) + '\t' + toQString(finding->message) + '\t' +
+                          toQString(finding->cause)};
+        for (const FindingExample& e : finding->examples) {
+            QStringList cells{QString(), toQString(e.tensor)};
+            if (e.rank != kNone) cells += tr("rank %1").arg(e.rank);
+            cells += toQString(e.file);
+            if (e.box) cells += toQString(formatBox(e.box->offsets, e.box->lengths));
+            cells += toQString(e.detail);
+            cells.removeAll(QString());
+            lines += '\t' + cells.join('\t');
+        }
+        copyText(lines.join('\n'));
+    });
+    for (QAction* action : {go_, copy_, suppress_}) {
+        auto* button = new QToolButton(side);
+        button->setDefaultAction(action);
+        deeds->addWidget(button);
+    }
+    deeds->addStretch(1);
     view_->addAction(go_);
     connect(view_, &QTreeView::doubleClicked, this, &FindingsPanel::go);
     connect(view_, &QWidget::customContextMenuRequested, this, &FindingsPanel::showMenu);
@@ -179,6 +212,17 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     });
     update();
 }
+
+namespace {
+
+// Traces of a save that is not finished: what is checked now may be right or wrong a moment later.
+bool beingWritten(const Session& session) {
+    if (!session.checkpoint()) return false;
+    const auto& notes = session.catalog().notes();
+    return std::any_of(notes.begin(), notes.end(), [](const Note& note) { return note.rule == "file.lock"; });
+}
+
+}  // namespace
 
 QString FindingsPanel::costText(ValidateLevel level) const {
     if (!session_.checkpoint()) return {};
@@ -224,6 +268,7 @@ void FindingsPanel::update() {
     const auto level = static_cast<ValidateLevel>(level_->currentData().toInt());
     const bool reachable = level == ValidateLevel::metadata || session_.dataElsewhere().isEmpty();
     run_->setEnabled(open && !busy && reachable);
+    run_->setText(beingWritten(session_) ? tr("Validate anyway") : tr("Validate"));
     run_->setVisible(!busy);
     goOn_->setVisible(session_.canGoOn());
     cancel_->setText(level == ValidateLevel::values && busy ? tr("Stop") : tr("Cancel"));
@@ -264,13 +309,23 @@ void FindingsPanel::update() {
     const bool rows = model_->rowCount() > 0;
     view_->setVisible(rows);
     empty_->setVisible(!rows);
-    explanation_->setVisible(rows);
+    explanation_->parentWidget()->setVisible(rows);
     if (!open)
         empty_->setText(tr("Open a checkpoint to validate it."));
     else if (busy)
         empty_->setText(tr("Validating…"));
     else if (session_.validationError())
         empty_->setText(tr("The validation failed. %1").arg(errorSentence(*session_.validationError())));
+    else if (!session_.report() && beingWritten(session_))
+        empty_->setText(
+            tr("This checkpoint may still be being written. Reload it (F5) when the save is done; what a "
+               "validation finds now may not hold then."));
+    else if (!session_.report() && session_.canGoOn())
+        empty_->setText(tr("An earlier reading of all values got through %1 of them. The files are still the "
+                           "same: “Go on” "
+                           "reads the rest.")
+                            .arg(ratioText(static_cast<double>(session_.scan()->chunksRead()) /
+                                           static_cast<double>(session_.scan()->chunks()))));
     else if (!session_.report() && session_.hasFacts() && session_.facts()->damagedTensors)
         empty_->setText(tr("The metadata alone shows %1. Validate to see the causes.")
                             .arg(countedText(session_.facts()->damagedTensors, tr("1 damaged tensor"),
@@ -295,7 +350,11 @@ void FindingsPanel::update() {
 
 void FindingsPanel::updateExplanation() {
     const Finding* finding = model_->finding(view_->currentIndex());
-    go_->setEnabled(finding != nullptr);
+    for (QAction* action : {go_, copy_, suppress_})
+        action->setEnabled(finding != nullptr);
+    suppress_->setText(finding && !model_->reason(view_->currentIndex()).isNull()
+                           ? tr("No longer accept")
+                           : tr("Accept with a reason…"));
     if (!finding) {
         explanation_->setPlainText(tr("Select a finding to see what it means."));
         return;
@@ -386,7 +445,6 @@ void FindingsPanel::showMenu(const QPoint& at) {
     QMenu menu;
     menu.addAction(go_);
     menu.addAction(explain_);
-    suppress_->setText(model_->reason(index).isNull() ? tr("Accept with a reason…") : tr("No longer accept"));
     menu.addAction(suppress_);
     menu.addSeparator();
     for (QAction* action : view_->actions()) {

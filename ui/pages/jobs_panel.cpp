@@ -162,7 +162,7 @@ void JobsPanel::buildTable() {
     table_->header()->setSectionResizeMode(JobTableModel::title, QHeaderView::Stretch);
     table_->header()->setMinimumSectionSize(fontMetrics().averageCharWidth() * 6);
     const int em = fontMetrics().averageCharWidth();
-    const int widths[] = {23, 13, 12, 22, 14, 11, 11};
+    const int widths[] = {23, 13, 12, 22, 14, 11, 13, 11};
     for (int c = 0; c < JobTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c] * em);
     enableRowCopy(*table_);

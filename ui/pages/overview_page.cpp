@@ -503,6 +503,8 @@ void OverviewPage::refreshMesh() {
                                                            : tr("Inferred from how tensors are cut:"));
     for (const std::string& sentence : mesh->evidence)
         text += QStringLiteral("\n• ") + toQString(sentence);
+    if (const QString context = contextParallelText(mesh); !context.isEmpty())
+        text += QStringLiteral("\n• ") + context;
     mesh_->setText(text);
 }
 

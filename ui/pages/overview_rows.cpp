@@ -37,6 +37,21 @@ QString wordOf(Health health) {
 
 }  // namespace
 
+QString contextParallelText(const std::optional<Mesh>& mesh) {
+    if (!mesh) return {};
+    // Megatron and torchtitan say cp, Paddle sep.
+    for (const char* name : {"cp", "context", "context_parallel", "sep"}) {
+        const int axis = mesh->axisIndex(name);
+        if (axis < 0 || mesh->axes[static_cast<size_t>(axis)].size < 2) continue;
+        return tr("%1 = %2 cuts sequences, not weights: ranks along it hold copies of the same weights, "
+                  "unless "
+                  "they are sharded over it as well.")
+            .arg(QString::fromLatin1(name))
+            .arg(mesh->axes[static_cast<size_t>(axis)].size);
+    }
+    return {};
+}
+
 QString againstMedian(uint64_t bytes, uint64_t median) {
     if (median == 0) return {};
     const double off = static_cast<double>(bytes) / static_cast<double>(median) - 1;

@@ -24,6 +24,9 @@ TextTableModel::Content rankRows(const std::shared_ptr<const Facts>& facts);
 TextTableModel::Content layerRows(const std::shared_ptr<const Facts>& facts, bool stages);
 TextTableModel::Content noteRows(const CheckpointPtr& checkpoint);
 
+// What an axis of context parallelism means for weights, as a sentence; empty when the mesh has none.
+QString contextParallelText(const std::optional<Mesh>& mesh);
+
 // "+12 %" or "−3.1 %" off the median; empty without one.
 QString againstMedian(uint64_t bytes, uint64_t median);
 

@@ -17,6 +17,7 @@
 
 #include "ui/models/chunk_table_model.h"
 #include "ui/models/texts.h"
+#include "ui/pages/overview_rows.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/legend.h"
 #include "ui/widgets/minimap.h"
@@ -80,6 +81,12 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
     contentLayout->setSpacing(4);
     legend_ = new Legend(content);
     contentLayout->addWidget(legend_);
+    context_ = new QLabel(content);
+    context_->setTextFormat(Qt::PlainText);
+    context_->setWordWrap(true);
+    context_->setAccessibleName(tr("What context parallelism means here"));
+    context_->hide();
+    contentLayout->addWidget(context_);
     splitter_ = new QSplitter(Qt::Vertical, content);
     auto* mapPane = new QWidget(splitter_);
     auto* mapLayout = new QHBoxLayout(mapPane);
@@ -306,6 +313,8 @@ void PlacementPage::fillLegend() {
 
 void PlacementPage::fillAxisOrders() {
     const auto mesh = session_.facts() ? session_.facts()->mesh : std::nullopt;
+    context_->setText(contextParallelText(mesh));
+    context_->setVisible(!context_->text().isEmpty());
     const QString before = axes_->currentText();
     axes_->clear();
     if (mesh && !mesh->axes.empty()) {

@@ -69,7 +69,7 @@ class PlacementPage : public QWidget {
     QToolButton* foldRows_;
     QToolButton* foldColumns_;
     QToolButton* asTable_;
-    QLabel* cellLabel_;
+    QLabel *cellLabel_, *context_;
     QLabel* emptyLabel_;
     QPushButton* clearFilter_;
     QWidget* tablePane_;

@@ -105,6 +105,9 @@ StartPage::StartPage(Session& session, Recents& recents, QWidget* parent)
     stack_->addWidget(makeFailed());
     layout->addWidget(stack_);
     connect(&session_, &Session::stateChanged, this, &StartPage::update);
+    connect(&session_, &Session::progressed, this, [this] {
+        if (session_.state() == Session::State::opening) stage_->setText(session_.openingStage());
+    });
     connect(&recents_, &Recents::changed, this, &StartPage::fillRecents);
     fillRecents();
     update();
@@ -194,6 +197,10 @@ QWidget* StartPage::makeOpening() {
     connect(cancel, &QPushButton::clicked, &session_, &Session::cancel);
     layout->addStretch(1);
     layout->addWidget(opening_);
+    stage_ = plainLabel(page);
+    stage_->setAlignment(Qt::AlignCenter);
+    stage_->setAccessibleName(tr("How far the opening is"));
+    layout->addWidget(stage_);
     layout->addWidget(bar);
     layout->addWidget(cancel, 0, Qt::AlignHCenter);
     layout->addStretch(2);
@@ -259,6 +266,7 @@ void StartPage::update() {
     switch (session_.state()) {
         case Session::State::opening:
             opening_->setText(tr("Opening %1").arg(toQString(session_.path().toStdString())));
+            stage_->setText(session_.openingStage());
             stack_->setCurrentIndex(1);
             break;
         case Session::State::failed:

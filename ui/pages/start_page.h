@@ -46,7 +46,7 @@ class StartPage : public QWidget {
     QWidget* drop_;
     QListWidget* recentList_;
     QLabel* recentTitle_;
-    QLabel* opening_;
+    QLabel *opening_, *stage_;
     QLabel* failureTitle_;
     QLabel* failureText_;
     QLabel* failureHint_;

@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "ui/models/texts.h"
+#include "ui/pages/paddle_options.h"
 
 namespace shardscope::ui {
 
@@ -98,6 +99,52 @@ SourceStep::SourceStep(WizardState& state)
     connect(validate_, &QPushButton::clicked, this,
             [this] { state_.session().validate(ValidateLevel::files); });
 
+    paddle_ = new QWidget(this);
+    auto* column = new QVBoxLayout(paddle_);
+    column->setContentsMargins(0, 8, 0, 0);
+    column->addWidget(wizardHeading(tr("How it is read"), paddle_));
+    column->addWidget(wizardHint(
+        tr("PaddleNLP's checkpoints do not say everything; what is left open here is concluded from them."),
+        paddle_));
+    paddleOptions_ = new PaddleOptions(paddle_);
+    column->addWidget(paddleOptions_);
+    auto* apply = new QHBoxLayout;
+    paddleApply_ = new QPushButton(tr("Read it so"), paddle_);
+    paddleApply_->setObjectName(QStringLiteral("readSourceSo"));
+    paddleApply_->setAccessibleName(tr("Read the source anew with these options"));
+    paddleApply_->setAutoDefault(false);
+    paddleProblem_ = wizardHint({}, paddle_);
+    paddleProblem_->setAccessibleName(tr("What is wrong with how it is read"));
+    apply->addWidget(paddleApply_);
+    apply->addWidget(paddleProblem_, 1);
+    column->addLayout(apply);
+    layout_->addWidget(paddle_);
+    const auto compare = [this] {
+        SourceOptions options = state_.session().options();
+        paddleOptions_->take(options);
+        paddleApply_->setEnabled(!(options == state_.session().options()) &&
+                                 state_.session().state() != Session::State::opening);
+    };
+    connect(paddleOptions_, &PaddleOptions::edited, this, compare);
+    connect(paddleApply_, &QPushButton::clicked, this, [this] {
+        SourceOptions options = state_.session().options();
+        paddleOptions_->take(options);
+        paddleProblem_->setText(tr("Reading the metadata anew…"));
+        state_.session().open(state_.session().path(), options);
+    });
+    connect(&state_.session(), &Session::stateChanged, this, [this, compare] {
+        if (state_.session().state() == Session::State::open) {
+            paddleOptions_->setOptions(state_.session().options());
+            paddleProblem_->clear();
+        }
+        compare();
+    });
+    connect(&state_.session(), &Session::openingRefused, this, [this](const Error& error) {
+        paddleProblem_->setText(tr("⚠ %1 %2").arg(errorSentence(error), errorHint(error)));
+    });
+    paddleOptions_->setOptions(state_.session().options());
+    paddleApply_->setEnabled(false);
+
     gaps_ = new QWidget(this);
     auto* form = new QFormLayout(gaps_);
     form->setContentsMargins(0, 8, 0, 0);
@@ -131,6 +178,7 @@ bool SourceStep::attention() const {
 void SourceStep::showSpec() {
     const Session& session = state_.session();
     fill_->setCurrentIndex(fill_->findData(static_cast<int>(state_.spec().fillGaps)));
+    paddle_->setVisible(session.checkpoint() && session.catalog().format() == "paddlenlp");
     if (!session.checkpoint()) {
         facts_->setText(tr("No checkpoint is open."));
         health_->clear();

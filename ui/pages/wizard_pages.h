@@ -17,6 +17,7 @@ class QVBoxLayout;
 
 namespace shardscope::ui {
 
+class PaddleOptions;
 class PlanModel;
 
 class WizardPage : public QWidget {
@@ -53,6 +54,10 @@ class SourceStep : public WizardPage {
   private:
     QLabel *facts_, *health_, *validation_;
     QPushButton* validate_;
+    QWidget* paddle_;  // heading, fields and button; for PaddleNLP's checkpoints
+    PaddleOptions* paddleOptions_;
+    QPushButton* paddleApply_;
+    QLabel* paddleProblem_;
     QWidget* gaps_;
     QComboBox* fill_;
 };

@@ -48,11 +48,19 @@ WizardState::~WizardState() {
 }
 
 void WizardState::setSpec(ConversionSpec spec) {
+    // What the source's files do not say comes with a recipe; which checkpoint it is does not.
+    SourceOptions options = session_.options();
+    if (session_.checkpoint() && session_.catalog().format() == "paddlenlp") {
+        options.tpDim = spec.options.tpDim;
+        options.masterWeights = spec.options.masterWeights;
+    }
+    const bool readAnew = !(options == session_.options());
     spec.source = session_.path();
     spec.options = session_.options();
     spec_ = std::move(spec);
     emit specReplaced();
     schedule();
+    if (readAnew) session_.open(session_.path(), options);
 }
 
 void WizardState::edit(const std::function<void(ConversionSpec&)>& change) {

@@ -12,6 +12,7 @@ namespace shardscope::ui {
 namespace {
 constexpr int kMostSteps = 5;
 constexpr int kLongestLabel = 28;
+constexpr int kLongestFilter = 40;
 }  // namespace
 
 Breadcrumb::Breadcrumb(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
@@ -22,7 +23,8 @@ Breadcrumb::Breadcrumb(Session& session, QWidget* parent) : QWidget(parent), ses
     connect(&session_, &Session::stateChanged, this, &Breadcrumb::rebuild);
     connect(&session_.selection(), &Selection::changed, this,
             [this](const Selected& now, const Selected& before) {
-                if (now.tensor != before.tensor || now.module != before.module || now.object != before.object)
+                if (now.tensor != before.tensor || now.module != before.module ||
+                    now.object != before.object || now.filter != before.filter)
                     rebuild();
             });
     rebuild();
@@ -84,6 +86,20 @@ void Breadcrumb::rebuild() {
                     session_.selection().selectModule(full);
             });
         }
+    }
+    // What narrows all views is said also where the tree is hidden.
+    if (const QString filter = session_.selection().current().filter.trimmed();
+        session_.checkpoint() && !filter.isEmpty()) {
+        layout_->addSpacing(12);
+        auto* clear = new QToolButton(this);
+        clear->setObjectName(QStringLiteral("clearFilter"));
+        const QString shown =
+            filter.size() <= kLongestFilter ? filter : filter.left(kLongestFilter - 1) + QStringLiteral("…");
+        clear->setText(tr("filter: %1  ✕").arg(toQString(shown.toStdString())));
+        clear->setToolTip(tr("Clear the filter “%1”").arg(filter.toHtmlEscaped()));
+        clear->setAccessibleName(tr("Clear the filter"));
+        connect(clear, &QToolButton::clicked, this, [this] { session_.selection().setFilter({}); });
+        layout_->addWidget(clear);
     }
     layout_->addStretch(1);
 }

@@ -398,6 +398,18 @@ void MainWindow::follow() {
     connect(session_.get(), &Session::reportChanged, this, &MainWindow::reportChanged);
     connect(session_.get(), &Session::progressed, this, &MainWindow::showTasks);
     connect(&session_->tasks(), &Tasks::changed, this, &MainWindow::showTasks);
+    connect(session_.get(), &Session::progressed, this, [this] {
+        if (session_->state() == Session::State::opening) showStatus();
+    });
+    connect(session_.get(), &Session::openingRefused, this, [this](const Error& error) {
+        const QString text = tr("It could not be opened so; what was open stays. ") + errorSentence(error) +
+                             ' ' + errorHint(error);
+        log(Severity::error, text);
+        banner_->show(BannerKind::error, text, {{tr("Open with options…"), [this] { openWithOptions(); }}},
+                      QStringLiteral("refused"));
+    });
+    connect(session_.get(), &Session::scanNotKept, this,
+            [this](const Error& error) { log(Severity::warning, errorSentence(error)); });
     connect(session_.get(), &Session::filesChanged, this, [this] {
         log(Severity::warning, session_->changedFiles());
         banner_->show(BannerKind::warning, tr("The checkpoint changed. %1").arg(session_->changedFiles()),
@@ -468,6 +480,8 @@ void MainWindow::stateChanged() {
                                  "unfinished "
                                  "save are here."),
                               {{tr("Reload"), [this] { session_->reload(); }}}, QStringLiteral("writing"));
+            else
+                offerOtherFormats();
             break;
         }
         case Session::State::failed:
@@ -502,8 +516,9 @@ void MainWindow::reportChanged() {
 
 void MainWindow::showStatus() {
     if (!session_->checkpoint()) {
-        depth_->setText(session_->state() == Session::State::opening ? tr("opening…")
-                                                                     : tr("nothing is open"));
+        depth_->setText(session_->state() == Session::State::opening
+                            ? tr("opening: %1").arg(session_->openingStage().toLower())
+                            : tr("nothing is open"));
         totals_->clear();
         return;
     }

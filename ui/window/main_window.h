@@ -70,6 +70,7 @@ class MainWindow : public QMainWindow {
     void makeStatusBar();
     void follow();
     void stateChanged();
+    void offerOtherFormats();
     void reportChanged();
     void showStatus();
     void showTasks();

@@ -5,6 +5,7 @@
 #include <QMimeData>
 #include <QUrl>
 
+#include "ui/models/recents.h"
 #include "ui/models/texts.h"
 #include "ui/pages/start_page.h"
 #include "ui/widgets/banner.h"
@@ -18,9 +19,43 @@ void MainWindow::openPath(const QString& path, const SourceOptions& options) {
     windows_.open(path, this, options);
 }
 
+// Asks once: what is answered, or opened, is remembered for the path.
+void MainWindow::offerOtherFormats() {
+    const QString path = session_->path();
+    if (session_->otherFormats().empty() || !Recents::chosenFormat(path).isEmpty()) return;
+    const auto title = [](const Format* format) { return toQString(format->info().title); };
+    const Format* now = session_->checkpoint()->format;
+    QStringList others;
+    std::vector<Banner::Action> actions{{tr("Keep %1").arg(toQString(now->info().name)), [this, path, now] {
+                                             Recents::chooseFormat(path, toQString(now->info().name));
+                                             banner_->clear(QStringLiteral("formats"));
+                                         }}};
+    for (const FormatMatch& other : session_->otherFormats()) {
+        others += title(other.format);
+        const QString name = toQString(other.format->info().name);
+        actions.push_back({tr("Open as %1").arg(name), [this, path, name] {
+                               Recents::chooseFormat(path, name);
+                               SourceOptions options = session_->options();
+                               options.format = name;
+                               session_->open(path, options);
+                           }});
+    }
+    banner_->show(BannerKind::info,
+                  tr("Several formats fit. This was opened as %1; it can be read as %2, too.")
+                      .arg(title(now), others.join(tr(" or "))),
+                  std::move(actions), QStringLiteral("formats"));
+}
+
 OpenDialog* MainWindow::openWithOptions() {
     auto* dialog = new OpenDialog(session_->path(), session_->options(), this);
-    connect(dialog, &OpenDialog::openRequested, this, &MainWindow::openPath);
+    connect(dialog, &OpenDialog::openRequested, this,
+            [this](const QString& path, const SourceOptions& options) {
+                const QString absolute = QFileInfo(path).absoluteFilePath();
+                // Here is the place to think again about what was once chosen.
+                if (!Recents::chosenFormat(absolute).isEmpty())
+                    Recents::chooseFormat(absolute, options.format);
+                openPath(path, options);
+            });
     dialog->show();
     return dialog;
 }

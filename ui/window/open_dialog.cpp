@@ -9,6 +9,7 @@
 
 #include "ui/models/session.h"
 #include "ui/models/texts.h"
+#include "ui/pages/paddle_options.h"
 #include "ui/pages/wizard_parts.h"
 
 namespace shardscope::ui {
@@ -45,6 +46,13 @@ OpenDialog::OpenDialog(const QString& path, const SourceOptions& options, QWidge
     grid->add(tr("&Variant:"), variant_);
     grid->add(tr("F&urther options:"), further_);
     layout->addLayout(grid);
+    paddleHeading_ = wizardHint(
+        tr("PaddleNLP's checkpoints do not say everything; what is left open here is concluded from them."),
+        this);
+    paddle_ = new PaddleOptions(this);
+    paddle_->setOptions(options);
+    layout->addWidget(paddleHeading_);
+    layout->addWidget(paddle_);
     problem_ = wizardHint({}, this);
     problem_->setAccessibleName(tr("What is wrong with the options"));
     layout->addWidget(problem_);
@@ -54,7 +62,7 @@ OpenDialog::OpenDialog(const QString& path, const SourceOptions& options, QWidge
     open_->setDefault(true);
     layout->addWidget(buttons);
     layout->setSpacing(12);
-    resize(620, 320);
+    resize(640, 420);
     connect(buttons, &QDialogButtonBox::rejected, this, &QDialog::close);
     connect(buttons, &QDialogButtonBox::accepted, this, [this] {
         emit openRequested(this->path(), this->options());
@@ -63,6 +71,8 @@ OpenDialog::OpenDialog(const QString& path, const SourceOptions& options, QWidge
     connect(path_, &PathEdit::edited, this, &OpenDialog::check);
     connect(variant_, &QLineEdit::textChanged, this, &OpenDialog::check);
     connect(further_, &QLineEdit::textChanged, this, &OpenDialog::check);
+    connect(paddle_, &PaddleOptions::edited, this, &OpenDialog::check);
+    connect(format_, &QComboBox::currentIndexChanged, this, &OpenDialog::check);
     check();
 }
 
@@ -75,10 +85,18 @@ SourceOptions OpenDialog::options() const {
     options.format = format_->currentData().toString();
     options.variant = variant_->text().trimmed();
     options.further = SourceOptions::split(further_->text());
+    if (takesPaddleOptions()) paddle_->take(options);
     return options;
 }
 
+bool OpenDialog::takesPaddleOptions() const {
+    const QString format = format_->currentData().toString();
+    return format.isEmpty() || format == QLatin1String("paddlenlp");
+}
+
 void OpenDialog::check() {
+    paddle_->setVisible(takesPaddleOptions());
+    paddleHeading_->setVisible(takesPaddleOptions());
     const auto engine = options().toEngine();
     problem_->setText(engine.ok() ? QString()
                                   : errorSentence(engine.error()) + ' ' + errorHint(engine.error()));

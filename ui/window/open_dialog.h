@@ -13,6 +13,7 @@ class QPushButton;
 
 namespace shardscope::ui {
 
+class PaddleOptions;
 class PathEdit;
 
 class OpenDialog : public QDialog {
@@ -28,10 +29,13 @@ class OpenDialog : public QDialog {
 
   private:
     void check();
+    bool takesPaddleOptions() const;
 
     PathEdit* path_;
     QComboBox* format_;
     QLineEdit *variant_, *further_;
+    PaddleOptions* paddle_;
+    QWidget* paddleHeading_;
     QLabel* problem_;
     QPushButton* open_;
 };

@@ -24,8 +24,11 @@ MainWindow* Windows::newWindow() {
     return window;
 }
 
-MainWindow* Windows::open(const QString& path, MainWindow* preferred, const SourceOptions& options) {
+MainWindow* Windows::open(const QString& path, MainWindow* preferred, const SourceOptions& wanted) {
     const QString absolute = QFileInfo(path).exists() ? QFileInfo(path).absoluteFilePath() : path;
+    SourceOptions options = wanted;
+    // Asked once, where several formats fit.
+    if (options.format.isEmpty()) options.format = Recents::chosenFormat(absolute);
     for (const auto& window : windows_) {
         if (!window || window->session().path() != absolute ||
             window->session().state() == Session::State::failed)

@@ -134,12 +134,13 @@ class ValidateTest : public QObject {
         };
         const StoppingReader counting(**opened, 0);
         QVERIFY(run(counting, nullptr, ValidateLevel::files).ok());
-        const auto scan = std::make_shared<ValueScan>();
+        auto scan = std::make_shared<ValueScan>();
         uint64_t before = 0;
         for (int attempt = 0; attempt < 10'000; ++attempt) {
             // A few chunks each time; both threads may be in the middle of one.
             const bool left = scan->chunks() == 0 || scan->chunksRead() < scan->chunks();
-            const StoppingReader reader(**opened, left ? counting.count + 2 + static_cast<uint64_t>(attempt) : 0);
+            const StoppingReader reader(**opened,
+                                        left ? counting.count + 2 + static_cast<uint64_t>(attempt) : 0);
             const auto report = run(reader, scan, ValidateLevel::values);
             QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
             if (!report->stopped) {
@@ -151,8 +152,45 @@ class ValidateTest : public QObject {
             QVERIFY(scan->chunksRead() >= before);
             QVERIFY(scan->chunksRead() <= scan->chunks());
             before = scan->chunksRead();
+            if (attempt % 2 == 0) continue;
+            // Every other time in another process, as it were.
+            auto again = ValueScan::restore(scan->save(), (*opened)->catalog());
+            QVERIFY2(again.ok(), again.ok() ? "" : describe(again.error()).c_str());
+            QCOMPARE((*again)->chunksRead(), scan->chunksRead());
+            QCOMPARE((*again)->save(), scan->save());
+            scan = std::move(again).value();
         }
         QFAIL("it never came to its end");
+    }
+
+    // What is stored of a reading may be cut, altered, or of another checkpoint.
+    void storedScanIsChecked() {
+        const GenuineCase c = genuineCase(QStringLiteral("dcp"), QStringLiteral("t2.15.0-fsdp2-tp"));
+        const auto opened = formatOf(c).open(sourceOf(c.openPath()), {});
+        QVERIFY(opened.ok());
+        ThreadPool pool(1);
+        MemoryBudget memory(uint64_t{64} << 20);
+        Resources resources;
+        resources.pool = &pool;
+        resources.memory = &memory;
+        ValidateOptions options;
+        options.level = ValidateLevel::values;
+        options.scan = std::make_shared<ValueScan>();
+        QVERIFY(validateCheckpoint(**opened, options, resources).ok());
+        const std::string bytes = options.scan->save();
+        const Catalog& catalog = (*opened)->catalog();
+        QVERIFY(ValueScan::restore(bytes, catalog).ok());
+        for (size_t size = 0; size < bytes.size(); ++size)
+            QVERIFY(!ValueScan::restore(std::string_view(bytes).substr(0, size), catalog).ok());
+        for (size_t at = 0; at < bytes.size(); at += 7) {
+            std::string altered = bytes;
+            altered[at] = static_cast<char>(altered[at] ^ 4);
+            QVERIFY(!ValueScan::restore(altered, catalog).ok());
+        }
+        const GenuineCase other = genuineCase(QStringLiteral("dcp"), QStringLiteral("t2.15.0-pipeline"));
+        const auto another = formatOf(other).open(sourceOf(other.openPath()), {});
+        QVERIFY(another.ok());
+        QVERIFY(!ValueScan::restore(bytes, (*another)->catalog()).ok());
     }
 
     // Nothing is wrong with an undamaged checkpoint, and each damaged one has its fault named.

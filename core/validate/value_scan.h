@@ -1,0 +1,73 @@
+// What a reading of all values remembers, for values.cpp, which reads, and value_scan.cpp, which keeps it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "storage/digest.h"
+#include "validate/validate.h"
+
+namespace shardscope {
+
+// What one stretch of bytes, or one chunk, or one tensor holds.
+struct Seen {
+    ValueCounts counts;
+    bool uniform = true;  // all elements have the bits of `first`
+    std::array<std::byte, 16> first{};
+    bool any = false;
+    bool noChecksum = false;  // of a chunk: none is stored that could be compared
+
+    void join(const Seen& other) {
+        if (!other.any) return;
+        uniform = uniform && other.uniform && (!any || first == other.first);
+        if (!any) first = other.first;
+        any = true;
+        counts.elements += other.counts.elements;
+        counts.nan += other.counts.nan;
+        counts.inf += other.counts.inf;
+        counts.zero += other.counts.zero;
+    }
+};
+
+// Something that was found while a chunk was read.
+struct Recorded {
+    ChunkId chunk = kNone;
+    std::string rule, cause, message;
+    FindingExample example;
+};
+
+// Everything that reading has brought so far; what is judged from it is worked out anew each time. It may be
+// saved while threads read: what belongs to a chunk counts once the chunk is done.
+struct ValueScan::State {
+    std::vector<Seen> seen;     // by chunk
+    std::vector<uint8_t> done;  // by chunk: it was read, or there is nothing to read. Through isDone, setDone
+    std::atomic<uint64_t> doneCount{0};
+    std::atomic<uint64_t> chunks{0};
+    std::map<ChunkId, Digest128> digests;  // of the chunks that are replicas; filled before threads start
+
+    std::mutex mutex;            // of what follows
+    std::set<TensorId> strided;  // read anew each time, in the tensor's own order,
+    std::set<ChunkId> readAnew;  // which counts into its first chunk
+    // Checksums of shared storages that were looked at: file and offset, and for which chunk.
+    std::map<std::pair<std::string, uint64_t>, ChunkId> summed;
+    std::vector<Recorded> recorded;
+
+    bool isDone(ChunkId c) const {
+        return std::atomic_ref(const_cast<uint8_t&>(done[c])).load(std::memory_order_acquire) != 0;
+    }
+    void setDone(ChunkId c) {
+        std::atomic_ref(done[c]).store(1, std::memory_order_release);
+        ++doneCount;
+    }
+    void begin(size_t count) {
+        seen.assign(count, {});
+        done.assign(count, 0);
+        chunks.store(count, std::memory_order_release);  // from here on it may be saved
+    }
+};
+
+}  // namespace shardscope
