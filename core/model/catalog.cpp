@@ -262,8 +262,15 @@ Status CatalogBuilder::addChunk(const Chunk& chunk) {
             .ofTensor(c.name(t));
     }
     if (!boxInside(chunk.offsets, chunk.lengths, shape)) noteOutside(t);
-    c.dims_.insert(c.dims_.end(), chunk.offsets.begin(), chunk.offsets.end());
-    c.dims_.insert(c.dims_.end(), chunk.lengths.begin(), chunk.lengths.end());
+    // Of a few dimensions, for which a call takes longer than the copy.
+    const size_t rank = shape.size();
+    const size_t first = c.dims_.size();
+    c.dims_.resize(first + 2 * rank);
+    int64_t* dims = c.dims_.data() + first;
+    for (size_t k = 0; k < rank; ++k) {
+        dims[k] = chunk.offsets[k];
+        dims[rank + k] = chunk.lengths[k];
+    }
     c.ranks_.push_back(chunk.rank);
     c.files_.push_back(chunk.file);
     c.offsets_.push_back(chunk.offset);
