@@ -39,6 +39,10 @@ Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptio
 Result<uint64_t> writeIndex(const Checkpoint& checkpoint, const std::string& file, bool overwrite,
                             const StopToken& stop = {});
 
+// As validateCheckpoint() of a reader, with what a conversion recorded to have filled in.
+Result<ValidationReport> validateCheckpoint(const Checkpoint& checkpoint, const ValidateOptions& options,
+                                            const Resources& resources);
+
 // Errors: unsupported when only an index is here; `what` begins the sentence "validating values
 // needs the data".
 Status needData(const Checkpoint& checkpoint, std::string_view what);
@@ -64,6 +68,7 @@ struct PreparedConversion {
     // Behind a pointer: the layout refers to the wish.
     std::unique_ptr<Wish> wish;
     std::unique_ptr<TargetLayout> layout;
+    FilledElements filled;  // which elements --fill-gaps makes up
     Plan plan;
 };
 struct ConvertSettings {
@@ -75,13 +80,13 @@ struct ConvertSettings {
     uint64_t memory = uint64_t{512} << 20;
     unsigned threads = 0;
     IoMode io = IoMode::automatic;
-    std::string objectsFile;  // --objects: objects that the target cannot hold go there
+    std::string objectsFile;   // --objects: objects that the target cannot hold go there
     UnitFarm* farm = nullptr;  // other processes that do the work; null = this one alone
 };
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConvertSettings& settings, const StopToken& stop = {});
-// What runPrepared() is made of, for a worker that takes part in another process's conversion. `prepared` outlives
-// the job.
+// What runPrepared() is made of, for a worker that takes part in another process's conversion. `prepared`
+// outlives the job.
 ConvertJob conversionJob(const PreparedConversion& prepared, const ConvertSettings& settings);
 Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
 Result<uint64_t> conversionBuffers(const PreparedConversion& prepared, const ConvertSettings& settings);
