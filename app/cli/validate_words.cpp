@@ -31,7 +31,7 @@ Result<Validated> openAndValidate(const Context& context, const ValidateWords& w
     }
     Work work(context, held);
     SHARDSCOPE_TRY(work.start());
-    SHARDSCOPE_ASSIGN(ValidationReport report, validateCheckpoint(*checkpoint.reader, how, work.resources()));
+    SHARDSCOPE_ASSIGN(ValidationReport report, validateCheckpoint(checkpoint, how, work.resources()));
     return Validated{std::move(checkpoint), std::move(report)};
 }
 

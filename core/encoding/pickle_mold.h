@@ -28,7 +28,8 @@ struct MoldStretch {
     // Whether `p` goes on like this where `memo` is the next free index. Reads up to 48 bytes.
     bool matches(const uint8_t* p, uint64_t memo) const {
         uint64_t differs = 0;
-        for (unsigned i = 0; i < words; ++i)
+        // Words behind the end have no bits in their mask: no branch asks how many there are.
+        for (unsigned i = 0; i < kWords; ++i)
             differs |= (pickle_bytes::load64(p + 8 * i) ^ bytes[i]) & mask[i];
         for (unsigned i = 0; i < puts; ++i)
             differs |= pickle_bytes::load32(p + putAt[i]) ^ (memo + i);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/engine.h"
+#include "engine/filled.h"
 #include "engine/recipe.h"
 #include "execute/view_reader.h"
 #include "model/coverage.h"
@@ -362,6 +363,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         impossible.push_back({layout.error().place.tensor, layout.error().message});
     } else {
         p.layout = std::move(layout).value();
+        p.filled = filledBy(catalog, *p.wish, request.fillGaps);
+        if (!p.singleFile && !p.filled.tensors.empty()) p.layout = withRecord(std::move(p.layout), p.filled);
     }
     p.plan = makePlan(p, settings, impossible);
     return p;
@@ -463,6 +466,7 @@ Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSett
 
     auto report = runConversion(conversionJob(p, settings), resources);
     if (!report.ok()) return report;
+    if (p.singleFile) SHARDSCOPE_TRY(putRecordBeside(p.destination, p.filled));
     if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(writeObjectsFile(p, settings, resources));
     return report;
 }

@@ -57,6 +57,10 @@ Result<std::vector<FormatMatch>> matchingFormats(const std::string& path, IoMode
 Result<uint64_t> writeIndex(const Checkpoint& checkpoint, const std::string& file, bool overwrite,
                             const StopToken& stop = {});
 
+// As validateCheckpoint() of a reader, with what a conversion recorded to have filled in.
+Result<ValidationReport> validateCheckpoint(const Checkpoint& checkpoint, const ValidateOptions& options,
+                                            const Resources& resources);
+
 // Errors: unsupported when only an index is here; `what` begins the sentence "validating values
 // needs the data".
 Status needData(const Checkpoint& checkpoint, std::string_view what);
@@ -82,6 +86,7 @@ struct PreparedConversion {
     // Behind a pointer: the layout refers to the wish.
     std::unique_ptr<Wish> wish;
     std::unique_ptr<TargetLayout> layout;
+    FilledElements filled;  // which elements --fill-gaps makes up
     Plan plan;
 };
 struct ConvertSettings {

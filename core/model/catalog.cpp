@@ -4,6 +4,7 @@
 #include <cassert>
 #include <functional>
 #include <numeric>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -262,8 +263,15 @@ Status CatalogBuilder::addChunk(const Chunk& chunk) {
             .ofTensor(c.name(t));
     }
     if (!boxInside(chunk.offsets, chunk.lengths, shape)) noteOutside(t);
-    c.dims_.insert(c.dims_.end(), chunk.offsets.begin(), chunk.offsets.end());
-    c.dims_.insert(c.dims_.end(), chunk.lengths.begin(), chunk.lengths.end());
+    // Of a few dimensions, for which a call takes longer than the copy.
+    const size_t rank = shape.size();
+    const size_t first = c.dims_.size();
+    c.dims_.resize(first + 2 * rank);
+    int64_t* dims = c.dims_.data() + first;
+    for (size_t k = 0; k < rank; ++k) {
+        dims[k] = chunk.offsets[k];
+        dims[rank + k] = chunk.lengths[k];
+    }
     c.ranks_.push_back(chunk.rank);
     c.files_.push_back(chunk.file);
     c.offsets_.push_back(chunk.offset);
@@ -336,12 +344,40 @@ void CatalogBuilder::addNote(Note note) {
     catalog_.notes_.push_back(std::move(note));
 }
 
+namespace {
+
+// Numbers before texts, each in their order.
+bool pathBefore(const Path& a, const Path& b) {
+    const auto rank = [](const PathPart& part) {
+        const bool number = part.kind == PathPart::Kind::integerKey || part.kind == PathPart::Kind::index ||
+                            part.kind == PathPart::Kind::tupleIndex;
+        return std::make_tuple(!number, part.kind, part.index, std::string_view(part.text));
+    };
+    return std::lexicographical_compare(
+        a.begin(), a.end(), b.begin(), b.end(),
+        [&](const PathPart& x, const PathPart& y) { return rank(x) < rank(y); });
+}
+
+}  // namespace
+
 Catalog CatalogBuilder::finish() && {
     Catalog& c = catalog_;
     c.byName_.resize(c.dtypes_.size());
     std::iota(c.byName_.begin(), c.byName_.end(), 0U);
     std::stable_sort(c.byName_.begin(), c.byName_.end(),
                      [&](TensorId a, TensorId b) { return c.name(a) < c.name(b); });
+
+    // Of one name the order of the paths decides, so that each keeps its number in every format and order of
+    // files that holds the paths.
+    for (auto run = c.byName_.begin(); run != c.byName_.end();) {
+        const auto end =
+            std::find_if(run + 1, c.byName_.end(), [&](TensorId t) { return c.name(t) != c.name(*run); });
+        if (end - run > 1) {
+            std::stable_sort(run, end,
+                             [&](TensorId a, TensorId b) { return pathBefore(c.path(a), c.path(b)); });
+        }
+        run = end;
+    }
 
     // Rename duplicates, in one rebuild of the name column.
     std::vector<std::pair<TensorId, std::string>> renamed;

@@ -46,8 +46,10 @@ struct ValueScope {
     const Resources& resources;
     Findings& findings;
     std::vector<std::string>& notChecked;
-    ValueScan* scan = nullptr;  // see ValidateOptions
-    bool stopped = false;       // out: with a scan, the reading was stopped
+    const Catalog* expect = nullptr;  // see ValidateOptions
+    const FilledElements* filled = nullptr;
+    ValueScan* scan = nullptr;
+    bool stopped = false;  // out: with a scan, the reading was stopped
 };
 Status checkValues(ValueScope& scope);
 

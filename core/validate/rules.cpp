@@ -70,8 +70,11 @@ constexpr RuleInfo kRules[] = {
     {"value.uniform", values, "One value everywhere",
      "All elements are equal. Fresh norms are; trained weights usually are not.",
      "Compare with an earlier checkpoint."},
-    {"value.fill", values, "A NaN fill that nothing wrote over",
-     "A restore filled the tensor with NaN before loading, and the load never reached this part.",
+    {"value.fill", values, "A fill that nothing wrote over",
+     "The source did not hold these elements, and what was put in their place is still there. Known from the "
+     "record of a conversion with --fill-gaps, or from the gaps of the checkpoint to compare with "
+     "(--expect); "
+     "NaN anywhere else is value.nan.",
      "Treat it as a gap: find the shard that was not loaded."},
     {"integrity.crc", values, "A stored checksum does not fit", "The bytes changed after they were written.",
      "Copy the file again, or use another copy."},

@@ -71,8 +71,8 @@ class Validation {
             report.notChecked.emplace_back("what surrounds the data in the files (--level files)");
         }
         if (options_.level >= ValidateLevel::values) {
-            ValueScope scope{reader_,   readable_,         resources_,
-                             findings_, report.notChecked, options_.scan.get()};
+            ValueScope scope{reader_,           readable_,       resources_,      findings_,
+                             report.notChecked, options_.expect, options_.filled, options_.scan.get()};
             SHARDSCOPE_TRY(checkValues(scope));
             report.stopped = scope.stopped;
             report.checked.emplace_back(
@@ -142,7 +142,7 @@ class Validation {
             } else if (file.state == FileInfo::State::wrongKind && !noted_.contains(file.path)) {
                 findings_.add("security.path", Severity::error, file.path,
                               "not a regular file inside the checkpoint", std::move(example));
-            } else if (!file.referenced && !noted_.contains(file.path)) {
+            } else if (!file.referenced && !noted_.contains(file.path) && file.path != kFilledName) {
                 // A rank without anything to save leaves an empty file.
                 if (file.size == 0 && file.rank != kNone) continue;
                 const bool data = looksLikeData(file.path) || file.rank != kNone;

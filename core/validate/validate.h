@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,10 +70,24 @@ class ValueScan {
     std::unique_ptr<State> state_;
 };
 
+// Elements that a conversion made up because its source did not hold them. The record of them is this file in
+// a directory; a checkpoint that is one file has it beside it.
+constexpr std::string_view kFilledName = "shardscope.filled.json";
+struct FilledElements {
+    struct Tensor {
+        Dims shape;
+        std::optional<std::vector<Box>> boxes;  // disjoint; nullopt = some elements, not known which
+    };
+    FillGaps fill = FillGaps::nan;
+    std::map<std::string, Tensor, std::less<>> tensors;
+};
+
 struct ValidateOptions {
     ValidateLevel level = ValidateLevel::files;
     size_t maxExamples = 100;
-    const Catalog* expect = nullptr;  // names, shapes and dtypes that must be there
+    // Names, shapes and dtypes that must be there. NaN where this has gaps is a fill.
+    const Catalog* expect = nullptr;
+    const FilledElements* filled = nullptr;  // NaN (or zero) in these places is a fill
     // For level `values`: when the reading is stopped, the answer is a report of what was seen until then
     // (`stopped`) instead of an error, and the scan keeps it.
     std::shared_ptr<ValueScan> scan;

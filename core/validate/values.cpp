@@ -7,6 +7,7 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -112,6 +113,7 @@ class ValueCheck {
         }
         for (const Recorded& found : state_.recorded)
             s_.findings.add(found.rule, Severity::error, found.cause, found.message, found.example);
+        SHARDSCOPE_TRY(findFills());
         for (TensorId t = 0; t < catalog_.tensorCount(); ++t)
             judge(t);
         messages();
@@ -366,18 +368,13 @@ class ValueCheck {
             if (!seen.any) continue;
             const ValueCounts& n = seen.counts;
             const ChunkInfo chunk = catalog_.chunk(t, c);
-            if (n.nan > 0) {
+            if (n.nan > 0 && !fills_.contains(t)) {
                 nanElements_ += n.nan;
                 s_.findings.add(
                     "value.nan", Severity::error, "", "",
                     exampleOf(catalog_, chunk, fmt::format("{} of {} elements are NaN", n.nan, n.elements)),
                     !nan);
                 nan = true;
-                if (n.nan == n.elements && n.elements > 1 && seen.uniform) {
-                    s_.findings.add("value.fill", Severity::error, "",
-                                    "chunks hold one NaN pattern throughout: a fill that nothing wrote over",
-                                    exampleOf(catalog_, chunk));
-                }
             }
             if (n.inf > 0) {
                 infElements_ += n.inf;
@@ -425,6 +422,134 @@ class ValueCheck {
         }
     }
 
+    // ------------------------------------------------------------------ fills
+
+    // Elements of a tensor that hold what a fill puts there, counted where the record of a conversion, or the
+    // gaps of the checkpoint that was expected, say that nothing else can stand.
+    struct Fill {
+        std::vector<Box> boxes;     // disjoint
+        std::vector<uint64_t> hit;  // by box
+        bool zero = false;
+        uint64_t inside() const { return std::accumulate(hit.begin(), hit.end(), uint64_t{0}); }
+    };
+
+    // Empty when nothing was filled in, or it is not known where.
+    Fill placesOf(TensorId t) {
+        Fill fill;
+        const std::string_view name = catalog_.name(t);
+        const auto sameShape = [&](DimSpan shape) { return std::ranges::equal(shape, catalog_.shape(t)); };
+        if (s_.filled) {
+            const auto found = s_.filled->tensors.find(name);
+            if (found != s_.filled->tensors.end() && sameShape(found->second.shape)) {
+                if (!found->second.boxes) {
+                    s_.notChecked.push_back(fmt::format(
+                        "which elements of {} a conversion filled in: it only recorded that some were",
+                        name));
+                    return fill;
+                }
+                fill.boxes = *found->second.boxes;
+                fill.zero = s_.filled->fill == FillGaps::zero;
+                return fill;
+            }
+        }
+        if (s_.expect) {
+            const TensorId e = s_.expect->find(name);
+            if (e != kNone && sameShape(s_.expect->shape(e)))
+                fill.boxes = checkCoverage(*s_.expect, e, 1).gaps;
+        }
+        return fill;
+    }
+
+    Status findFills() {
+        if ((!s_.filled || s_.filled->tensors.empty()) && !s_.expect) return {};
+        std::vector<TensorId> tensors;
+        for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
+            if (catalog_.aliasOf(t) != kNone) continue;
+            bool whole = true;
+            uint64_t nan = 0, zero = 0;
+            for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
+                whole = whole && state_.done[c] && s_.readable[c];
+                nan += state_.seen[c].counts.nan;
+                zero += state_.seen[c].counts.zero;
+            }
+            if (!whole || (nan == 0 && zero == 0)) continue;
+            Fill fill = placesOf(t);
+            if (fill.boxes.empty() || (fill.zero ? zero : nan) == 0 ||
+                checkCoverage(catalog_, t, 0, 1).gapElements > 0)
+                continue;
+            std::sort(fill.boxes.begin(), fill.boxes.end(),
+                      [](const Box& a, const Box& b) { return a.offsets < b.offsets; });
+            fill.hit.assign(fill.boxes.size(), 0);
+            fills_.emplace(t, std::move(fill));
+            tensors.push_back(t);
+        }
+        if (tensors.empty()) return {};
+        std::mutex mutex;
+        Resources silent = s_.resources;  // these bytes were counted before
+        silent.progress = nullptr;
+        SHARDSCOPE_TRY(scanTensors(s_.reader, tensors, {}, silent, [&](const TileView& tile) -> Status {
+            Fill& fill = fills_.at(tile.tensor);
+            const std::vector<uint64_t> here = countInside(tile, fill);
+            std::lock_guard lock(mutex);
+            for (size_t i = 0; i < here.size(); ++i)
+                fill.hit[i] += here[i];
+            return {};
+        }));
+        for (const TensorId t : tensors)
+            judgeFill(t, fills_.at(t));
+        return {};
+    }
+
+    std::vector<uint64_t> countInside(const TileView& tile, const Fill& fill) const {
+        const DimSpan shape = catalog_.shape(tile.tensor);
+        const DType dtype = catalog_.dtype(tile.tensor);
+        std::vector<uint64_t> counts(fill.boxes.size(), 0);
+        for (size_t i = 0; i < fill.boxes.size(); ++i) {
+            const Box& box = fill.boxes[i];
+            const int64_t first = elementsBefore(tile.firstElement, shape, box.offsets, box.lengths);
+            const int64_t last =
+                elementsBefore(tile.firstElement + tile.elements, shape, box.offsets, box.lengths);
+            forEachRun(
+                first, last, shape, box.offsets, box.lengths, [&](int64_t, int64_t position, int64_t count) {
+                    ValueCounts here;
+                    countValues(dtype,
+                                tile.bytes.subspan(bytesOfElements(dtype, position - tile.firstElement),
+                                                   bytesOfElements(dtype, count)),
+                                here);
+                    counts[i] += fill.zero ? here.zero : here.nan;
+                });
+        }
+        return counts;
+    }
+
+    void judgeFill(TensorId t, const Fill& fill) {
+        bool first = true;
+        for (size_t i = 0; i < fill.boxes.size(); ++i) {
+            if (fill.hit[i] == 0) continue;
+            FindingExample example;
+            example.tensor = catalog_.name(t);
+            example.box = fill.boxes[i];
+            example.detail =
+                fmt::format("{} of {} elements are {} here, where nothing was restored", fill.hit[i],
+                            elementCount(fill.boxes[i].lengths), fill.zero ? "zero" : "NaN");
+            s_.findings.add("value.fill", fill.zero ? Severity::warning : Severity::error, "",
+                            "tensors hold a fill where their source held nothing, and nothing wrote over it",
+                            std::move(example), first);
+            first = false;
+        }
+        uint64_t nan = 0;
+        for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c)
+            nan += state_.seen[c].counts.nan;
+        const uint64_t genuine = fill.zero ? nan : nan - std::min(nan, fill.inside());
+        if (genuine == 0) return;
+        FindingExample example;
+        example.tensor = catalog_.name(t);
+        example.detail = fmt::format("{} elements are NaN that no fill put there", genuine);
+        s_.findings.add("value.nan", Severity::error, "", "", std::move(example));
+        ++nanTensors_;
+        nanElements_ += genuine;
+    }
+
     void messages() {
         const auto text = [](uint64_t tensors, uint64_t elements, std::string_view what) {
             return fmt::format("{} tensor{} {} {} ({} elements)", tensors, tensors == 1 ? "" : "s",
@@ -454,6 +579,7 @@ class ValueCheck {
     ValueScan::State& state_;
     std::optional<BlockBuffers> buffers_;  // while chunks are read
     std::vector<std::pair<ChunkId, ChunkId>> replicas_;
+    std::map<TensorId, Fill> fills_;
     uint64_t nanTensors_ = 0, nanElements_ = 0, infTensors_ = 0, infElements_ = 0;
 };
 

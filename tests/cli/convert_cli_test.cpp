@@ -195,6 +195,65 @@ class ConvertCliTest : public QObject {
         COMPARE_JSON(show.json()["values"]["nan"], json(8));
     }
 
+    // What was filled in is known from the record, in every format; a NaN of training beside it is none.
+    void fillsAreToldByCoverage() {
+        QTemporaryDir directory;
+        const auto findings = [](const QStringList& words) {
+            std::map<std::string, json> found;
+            const json report =
+                runShardscope(QStringList{"validate", "--level", "values", "--json"} + words).json();
+            for (const json& finding : report["findings"])
+                found[finding["rule"]] = finding;
+            return found;
+        };
+        const QString source = genuine("dcp", "t2.15.0-damaged-gap");
+        for (const char* format : {"dcp", "safetensors", "torch", "paddle", "olmo", "colossalai"}) {
+            const QString target = directory.filePath(format);
+            const Outcome run = runShardscope(
+                {"convert", source, target, "--to", format, "--weights-only", "--fill-gaps", "nan"});
+            QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
+            const auto found = findings({target});
+            QVERIFY2(found.contains("value.fill") && !found.contains("value.nan") &&
+                         !found.contains("file.unreferenced"),
+                     format);
+            const json& example = found.at("value.fill")["examples"][0];
+            COMPARE_JSON(example["offsets"], (json{2, 0}));
+            COMPARE_JSON(example["lengths"], (json{2, 4}));
+        }
+        // Without the record the checkpoint that it was made of tells the same.
+        const QString dcp = directory.filePath("dcp");
+        QVERIFY(QFile::remove(dcp + "/shardscope.filled.json"));
+        const auto alone = findings({dcp});
+        QVERIFY(alone.contains("value.nan") && !alone.contains("value.fill"));
+        const auto beside = findings({dcp, "--expect", source});
+        QVERIFY(beside.contains("value.fill") && !beside.contains("value.nan"));
+        // A whole block of NaN that nobody filled in, on its own and against itself.
+        const QString trained = genuine("dcp", "t2.15.0-damaged-nan-block");
+        for (const QStringList& words : {QStringList{trained}, QStringList{trained, "--expect", trained}}) {
+            const auto found = findings(words);
+            QVERIFY(found.contains("value.nan") && !found.contains("value.fill"));
+        }
+        // Zeros are a warning; the record of a single file goes when the file is written anew without gaps.
+        const QString file = directory.filePath("zero.safetensors");
+        QCOMPARE(runShardscope({"convert", source, file, "--to", "safetensors", "--weights-only",
+                                "--fill-gaps", "zero"})
+                     .exitCode,
+                 0);
+        COMPARE_JSON(findings({file}).at("value.fill")["severity"], json("warning"));
+        QCOMPARE(runShardscope({"convert", genuine("dcp", "t2.15.0-damage-base"), file, "--to", "safetensors",
+                                "--weights-only", "--overwrite"})
+                     .exitCode,
+                 0);
+        QVERIFY(!QFileInfo::exists(file + ".filled.json"));
+        QVERIFY(!findings({file}).contains("value.fill"));
+        // A record that is none is said to be unread.
+        QFile record(file + ".filled.json");
+        QVERIFY(record.open(QIODevice::WriteOnly) && record.write("{\"schema\":") > 0);
+        record.close();
+        const json report = runShardscope({"validate", file, "--level", "values", "--json"}).json();
+        QVERIFY(report["not_checked"].dump().find("what a conversion filled in") != std::string::npos);
+    }
+
     // A gap that a restore would leave is told by coverage, a NaN that was trained is a value like any other:
     // OLMo's own check sees no difference.
     void restoreGapsAndTrainedNaNs() {
@@ -260,7 +319,7 @@ class ConvertCliTest : public QObject {
         const Outcome done = runShardscope(QStringList{"convert", trained, kept} + words);
         QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
 
-        // Filled as asked, what no rank held is all NaN: said to be a fill where nothing else is in a chunk.
+        // Filled as asked, what no rank held is NaN, and known to be a fill.
         QVERIFY(QFile::remove(gap + "/metadata.yaml"));
         QFile one(gap + "/metadata.yaml");
         QVERIFY(one.open(QIODevice::WriteOnly) && one.write("world_size: 1\n") > 0);
@@ -269,7 +328,8 @@ class ConvertCliTest : public QObject {
             runShardscope(QStringList{"convert", gap, target, "--fill-gaps", "nan"} + words);
         QVERIFY2(filled.exitCode == 0, (filled.out + filled.err).c_str());
         const auto after = rulesOf(target);
-        QVERIFY(after.contains("value.nan") && !after.contains("coverage.gap"));
+        QVERIFY(after.contains("value.fill") && !after.contains("value.nan") &&
+                !after.contains("coverage.gap"));
     }
 
     void selectionRenamingAndCasts() {

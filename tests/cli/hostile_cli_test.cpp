@@ -77,7 +77,7 @@ class HostileCliTest : public QObject {
 
     QTemporaryDir corpus_, aside_;
     QString marker_;
-    json manifest_;
+    json manifest_, answers_;
 
     MeasuredOptions options() const {
         MeasuredOptions o;
@@ -102,6 +102,10 @@ class HostileCliTest : public QObject {
         QVERIFY(file.open(QIODevice::ReadOnly));
         manifest_ = json::parse(file.readAll().toStdString());
         QVERIFY(manifest_.size() > 300);
+        QFile answers(SHARDSCOPE_TEST_DATA "/hostile/answers.json");
+        QVERIFY(answers.open(QIODevice::ReadOnly));
+        answers_ = json::parse(answers.readAll().toStdString());
+        QCOMPARE(answers_.size(), manifest_.size());
     }
 
     void variant_data() {
@@ -192,6 +196,25 @@ class HostileCliTest : public QObject {
             }
         }
         if (failed()) return;
+
+        // Exactly what it was found to be: a change of the answer has to be meant.
+        std::string answer;
+        if (!opens) {
+            answer = "refused: " + info.json()["code"].get<std::string>();
+        } else if (validate.exitCode == 3) {
+            answer = "opens, then refused: " + validate.json()["code"].get<std::string>();
+        } else {
+            std::set<std::string> errors;
+            for (const json& finding : findings["findings"]) {
+                if (finding["severity"] == "error") errors.insert(finding["rule"]);
+            }
+            answer = errors.empty() ? "safe" : "unsafe:";
+            for (const std::string& rule : errors)
+                answer += " " + rule;
+        }
+        QCOMPARE(
+            QString::fromStdString(answer),
+            QString::fromStdString(answers_.value(wanted["id"].get<std::string>(), "not in answers.json")));
 
         // What this variant in particular must lead to.
         bool ruleFound = false;

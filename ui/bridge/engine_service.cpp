@@ -60,7 +60,7 @@ class LocalEngine final : public EngineService {
         const Work work(buffers(*checkpoint), context);
         ValidateOptions all = options;
         if (expect) all.expect = &expect->catalog();
-        return validateCheckpoint(*checkpoint->reader, all, work.resources());
+        return validateCheckpoint(*checkpoint, all, work.resources());
     }
 
     Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b, const DiffOptions& options,

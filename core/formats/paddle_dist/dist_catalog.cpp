@@ -257,9 +257,42 @@ class Builder {
         info.shape = *shape;
         info.role = roleOf(tensor.key);
         SHARDSCOPE_TRY(builder_.addTensor(info));
-        for (const ShardRow& row : m_.rowsOf(tensor))
-            SHARDSCOPE_TRY(addRow(number, info, row));
+        // Entries that are not in the rows yet have to be looked up.
+        const bool known = firstStored_[number + 1] == firstStored_[number];
+        const uint64_t bytes = dtypeIsWholeBytes(info.dtype) ? dtypeBytes(info.dtype) : 0;
+        for (const ShardRow& row : m_.rowsOf(tensor)) {
+            CatalogBuilder::Chunk chunk;
+            if (known && bytes > 0 && takePlain(row, bytes, chunk)) {
+                ++chunks_;
+                SHARDSCOPE_TRY(builder_.addChunk(chunk));
+            } else {
+                SHARDSCOPE_TRY(addRow(number, info, row));
+            }
+        }
         return {};
+    }
+
+    // The usual piece, of which addRow() would say the same: in one file, nothing of it empty, negative or to
+    // be cut.
+    bool takePlain(const ShardRow& row, uint64_t bytes, CatalogBuilder::Chunk& chunk) {
+        if (row.file == kNone || !(row.global || row.range)) return false;
+        const int64_t* offset = m_.dims.data() + row.offset.at;
+        const int64_t* shape = m_.dims.data() + row.shape.at;
+        int64_t elements = 1;
+        for (unsigned k = 0; k < row.shape.rank; ++k) {
+            if (offset[k] < 0 || shape[k] <= 0 || !checkedMul(elements, shape[k], elements)) return false;
+        }
+        if (row.range) {
+            chunk.flat = m_.rangeOf(row.range);
+            if (chunk.flat->stop > elements) return false;
+            elements = chunk.flat->stop - chunk.flat->start;
+        }
+        if (__builtin_mul_overflow(static_cast<uint64_t>(elements), bytes, &chunk.length)) return false;
+        chunk.offsets = m_.dimsOf(row.offset);
+        chunk.lengths = m_.dimsOf(row.shape);
+        chunk.file = fileIds_[row.file];
+        chunk.rank = builder_.file(chunk.file).rank;
+        return true;
     }
 
     Status addRow(uint32_t number, const TensorInfo& info, const ShardRow& row) {

@@ -156,11 +156,8 @@ bool MetadataMachine::step() {
             p_ += 4;
             return need(1) && remember(load32(opcode_ + 1));
         case Op::binGet:
-            ++p_;
-            return recall(opcode_[1]);
         case Op::longBinGet:
-            p_ += 4;
-            return recall(load32(opcode_ + 1));
+            return recall();
         default:
             return false;
     }
@@ -226,30 +223,43 @@ bool MetadataMachine::remember(uint64_t index) {
     return true;
 }
 
-bool MetadataMachine::fetch(uint64_t index, Value& out) const {
-    if (index >= memoCount_) return false;
-    const uint8_t tag = memoTag_[index];
-    out = {};
-    if (tag >= kDimsTag) {
-        out.kind = Kind::dims;
-        out.small = static_cast<uint8_t>(tag - kDimsTag);
-        out.a = memoAt_[index];
-        return true;
-    }
-    out.kind = static_cast<Kind>(tag);
-    if (out.kind == Kind::cls)
-        out.small = static_cast<uint8_t>(memoAt_[index]);
-    else
-        out.a = memoAt_[index];
-    // What may have changed since is not taken.
-    return out.kind != Kind::dict && out.kind != Kind::instance;
-}
-
-bool MetadataMachine::recall(uint64_t index) {
+// A GET. Where it hands out a class that an object is made of, that object and those that follow it, each of
+// an entry's with the name of its file, are taken.
+bool MetadataMachine::recall() {
+    uint32_t index = 0;
+    const uint8_t* p = opcode_;
+    if (!takeGet(p, index)) return false;
     Value v;
     if (!fetch(index, v)) return false;
-    if (v.kind == Kind::cls && takeObject(static_cast<Cls>(v.small))) return true;
-    return push(v);
+    if (v.kind != Kind::cls) {
+        p_ = p;
+        return push(v);
+    }
+    const auto cls = static_cast<Cls>(v.small);
+    const auto inFrame = [&] { return frameEnd_ == kNoFrame || window_.offsetOf(p_) < frameEnd_; };
+    uint32_t again = index;
+    while (again == index) {
+        if (!takeObject(cls)) {
+            p_ = opcode_;
+            (void)takeGet(p_, again);
+            return push(v);
+        }
+        // The next opcodes may lie behind the window, or in another frame.
+        if (static_cast<size_t>(end_ - p_) < kFastWindow || !inFrame()) return true;
+        if (cls == kIndex) {
+            const uint8_t* q = p_;
+            uint32_t at = 0;
+            Value file;
+            if (!takeGet(q, at) || !fetch(at, file) || file.kind != Kind::text) return true;
+            p_ = q;
+            push(file);
+            if (!inFrame()) return true;
+        }
+        opcode_ = p_;
+        const uint8_t* q = p_;
+        if (!takeGet(q, again)) return true;
+    }
+    return true;
 }
 
 // ------------------------------------------------------------------ building
@@ -334,7 +344,8 @@ bool MetadataMachine::emptyDict() {
     return push({Kind::dict, 0, index, 0});
 }
 
-uint32_t MetadataMachine::intern(TextId text, std::vector<std::string>& list, std::vector<uint32_t>& known) {
+uint32_t MetadataMachine::internNew(TextId text, std::vector<std::string>& list,
+                                    std::vector<uint32_t>& known) {
     if (known.size() <= text) known.resize(std::max<size_t>(text + 1, known.size() * 2), kNone);
     if (known[text] == kNone) {
         known[text] = static_cast<uint32_t>(list.size());
@@ -458,19 +469,6 @@ bool MetadataMachine::addShard(const Row& row, uint32_t& number) {
     number = static_cast<uint32_t>(out_.rows.size());
     out_.rows.push_back(made);
     return true;
-}
-
-// The row of the piece that the next entry of this tensor is likely to be of; kNone.
-uint32_t MetadataMachine::nextRowOf(TextId key, int64_t replica) const {
-    if (key >= tensorOf_.size() || tensorOf_[key] == kNone || replica < 0 || replica > INT32_MAX)
-        return kNone;
-    const Tensor& tensor = tensors_[tensorOf_[key]];
-    return tensor.joined < tensor.count ? tensor.first + tensor.joined : kNone;
-}
-
-void MetadataMachine::join(TextId key, uint32_t number, int64_t replica) {
-    out_.rows[number].replica = static_cast<int32_t>(replica);
-    ++tensors_[tensorOf_[key]].joined;
 }
 
 bool MetadataMachine::addIndex(const Row& row, Value& index) {

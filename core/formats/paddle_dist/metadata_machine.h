@@ -156,8 +156,25 @@ class MetadataMachine {
         if (memoCount_ + count > memoTag_.size()) growMemo();
     }
     void growMemo();
-    bool fetch(uint64_t index, Value& out) const;
-    bool recall(uint64_t index);
+    bool fetch(uint64_t index, Value& out) const {
+        if (index >= memoCount_) return false;
+        const uint8_t tag = memoTag_[index];
+        out = {};
+        if (tag >= kDimsTag) {
+            out.kind = Kind::dims;
+            out.small = static_cast<uint8_t>(tag - kDimsTag);
+            out.a = memoAt_[index];
+            return true;
+        }
+        out.kind = static_cast<Kind>(tag);
+        if (out.kind == Kind::cls)
+            out.small = static_cast<uint8_t>(memoAt_[index]);
+        else
+            out.a = memoAt_[index];
+        // What may have changed since is not taken.
+        return out.kind != Kind::dict && out.kind != Kind::instance;
+    }
+    bool recall();
 
     // --- building
     bool cls(std::string_view module, std::string_view name);
@@ -173,9 +190,21 @@ class MetadataMachine {
     bool rangeOf(const Row& row, DimsAt& out) const;
     bool addShard(const Row& row, uint32_t& number);
     bool addIndex(const Row& row, Value& index);
-    uint32_t nextRowOf(TextId key, int64_t replica) const;
-    void join(TextId key, uint32_t number, int64_t replica);
-    uint32_t intern(TextId text, std::vector<std::string>& list, std::vector<uint32_t>& known);
+    // The row of the piece that the next entry of this tensor is likely to be of; kNone.
+    uint32_t nextRowOf(TextId key, int64_t replica) const {
+        if (key >= tensorOf_.size() || tensorOf_[key] == kNone || replica < 0 || replica > INT32_MAX)
+            return kNone;
+        const Tensor& tensor = tensors_[tensorOf_[key]];
+        return tensor.joined < tensor.count ? tensor.first + tensor.joined : kNone;
+    }
+    void join(TextId key, uint32_t number, int64_t replica) {
+        out_.rows[number].replica = static_cast<int32_t>(replica);
+        ++tensors_[tensorOf_[key]].joined;
+    }
+    uint32_t intern(TextId text, std::vector<std::string>& list, std::vector<uint32_t>& known) {
+        return text < known.size() && known[text] != kNone ? known[text] : internNew(text, list, known);
+    }
+    uint32_t internNew(TextId text, std::vector<std::string>& list, std::vector<uint32_t>& known);
     bool finish();
 
     PickleWindow window_;
@@ -193,6 +222,19 @@ class MetadataMachine {
     std::vector<uint32_t> memoAt_;
     size_t memoCount_ = 0;  // the columns are longer
     static constexpr uint8_t kDimsTag = 0x80;
+    // The index of a LONG_BINGET or BINGET; then `p` stands behind it. Reads 5 bytes.
+    static bool takeGet(const uint8_t*& p, uint32_t& index) {
+        if (PickleOpcode(*p) == PickleOpcode::longBinGet) {
+            index = pickle_bytes::load32(p + 1);
+            p += 5;
+        } else if (PickleOpcode(*p) == PickleOpcode::binGet) {
+            index = p[1];
+            p += 2;
+        } else {
+            return false;
+        }
+        return true;
+    }
 
     std::array<MoldSet, kClassCount> molds_;
     Taken taken_;

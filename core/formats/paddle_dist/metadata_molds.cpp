@@ -46,16 +46,7 @@ struct MetadataMachine::Follower {
     }
     bool get(Value& value) {
         uint32_t index = 0;
-        if (Op(*p) == Op::binGet) {
-            index = p[1];
-            p += 2;
-        } else if (Op(*p) == Op::longBinGet) {
-            index = load32(p + 1);
-            p += 5;
-        } else {
-            return false;
-        }
-        return machine.fetch(index, value);
+        return takeGet(p, index) && machine.fetch(index, value);
     }
     // [begin, p) is an operand.
     bool cut(Operand operand, uint8_t field, unsigned rank, const uint8_t* begin) {
@@ -147,6 +138,19 @@ struct MetadataMachine::Follower {
     }
 };
 
+// Of short texts, for which a call takes longer than the comparison.
+inline bool sameText(std::string_view a, std::string_view b) {
+    const auto* p = reinterpret_cast<const uint8_t*>(a.data());
+    const auto* q = reinterpret_cast<const uint8_t*>(b.data());
+    const size_t size = a.size();
+    if (size != b.size()) return false;
+    if (size < 8) return a == b;
+    uint64_t differs = load64(p + size - 8) ^ load64(q + size - 8);
+    for (size_t i = 0; i + 8 < size; i += 8)
+        differs |= load64(p + i) ^ load64(q + i);
+    return differs == 0;
+}
+
 // A text that is spelt out, of at most 255 bytes.
 inline bool MetadataMachine::speltText(const uint8_t*& p, TextId& out) {
     const bool isShort = Op(*p) == Op::shortBinUnicode;
@@ -155,7 +159,7 @@ inline bool MetadataMachine::speltText(const uint8_t*& p, TextId& out) {
     const std::string_view text(reinterpret_cast<const char*>(p), length);
     if (length > 255 || length > limits_.pickleText) return false;
     if (lastSpelt_ < textAfter_.size() && textAfter_[lastSpelt_] < texts_.size() &&
-        texts_[textAfter_[lastSpelt_]] == text) {
+        sameText(texts_[textAfter_[lastSpelt_]], text)) {
         out = textAfter_[lastSpelt_];
     } else {
         if (!pickle_text::isUtf8(text)) return false;
@@ -200,15 +204,7 @@ bool MetadataMachine::takeMolded(Mold& mold, const uint8_t*& from, Taken& taken)
                     break;
                 }
                 uint32_t at = 0;
-                if (Op(*p) == Op::longBinGet) {
-                    at = load32(p + 1);
-                    p += 5;
-                } else if (Op(*p) == Op::binGet) {
-                    at = p[1];
-                    p += 2;
-                } else {
-                    return false;
-                }
+                if (!takeGet(p, at)) return false;
                 if (at != part.lastIndex) {
                     Value value;
                     if (!fetch(at, value) || value.kind != Kind::text) return false;
@@ -232,15 +228,7 @@ bool MetadataMachine::takeMolded(Mold& mold, const uint8_t*& from, Taken& taken)
             }
             case Operand::fetchedDims: {
                 uint32_t at = 0;
-                if (Op(*p) == Op::longBinGet) {
-                    at = load32(p + 1);
-                    p += 5;
-                } else if (Op(*p) == Op::binGet) {
-                    at = p[1];
-                    p += 2;
-                } else {
-                    return false;
-                }
+                if (!takeGet(p, at)) return false;
                 Value value;
                 if (!fetch(at, value) || value.kind != Kind::dims) return false;
                 Taken::Size& size = taken.sizes[part.field];

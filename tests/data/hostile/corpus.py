@@ -13,6 +13,8 @@ class Corpus:
               "ok":    it opens; `validate` finds no error
               "any":   it opens or is refused; only the general contract holds (no signal, no hang, bounded memory)
       text    optional: must stand in the message or in the findings
+      and in answers.json, by id, the one answer that it gets: "refused: CODE", "opens, then refused: CODE", "safe", or "unsafe: RULES" with
+      the rules of all errors
       rss_mib, seconds: optional bounds instead of the general ones
     """
 

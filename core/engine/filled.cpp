@@ -1,0 +1,231 @@
+#include "engine/filled.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "model/coverage.h"
+
+namespace shardscope {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kSchema = "shardscope.filled/1";
+constexpr size_t kMostBoxes = 100'000;  // of all tensors; beyond it they are only named
+constexpr uint64_t kMostBytes = uint64_t{64} << 20;
+
+std::string encode(const FilledElements& filled) {
+    json tensors = json::array();
+    for (const auto& [name, tensor] : filled.tensors) {
+        json boxes = nullptr;
+        if (tensor.boxes) {
+            boxes = json::array();
+            for (const Box& box : *tensor.boxes)
+                boxes.push_back({{"offsets", box.offsets}, {"lengths", box.lengths}});
+        }
+        tensors.push_back({{"name", name}, {"shape", tensor.shape}, {"boxes", std::move(boxes)}});
+    }
+    const json document{{"schema", kSchema},
+                        {"fill", filled.fill == FillGaps::zero ? "zero" : "nan"},
+                        {"tensors", std::move(tensors)}};
+    return document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::optional<Dims> dimsOf(const json& parent, const char* key) {
+    const auto it = parent.find(key);
+    if (it == parent.end() || !it->is_array() || it->size() > kMaxRank) return std::nullopt;
+    Dims dims;
+    for (const json& value : *it) {
+        if (!value.is_number_integer()) return std::nullopt;
+        const auto number = value.get<int64_t>();
+        if (number < 0 || number > kMaxDim) return std::nullopt;
+        dims.push_back(number);
+    }
+    return dims;
+}
+
+std::optional<FilledElements> decode(const std::string& text) {
+    const json document = json::parse(text, nullptr, false);
+    if (!document.is_object() || document.value("schema", json()) != kSchema) return std::nullopt;
+    FilledElements filled;
+    const json fill = document.value("fill", json());
+    if (fill != "nan" && fill != "zero") return std::nullopt;
+    filled.fill = fill == "zero" ? FillGaps::zero : FillGaps::nan;
+    const json tensors = document.value("tensors", json());
+    if (!tensors.is_array()) return std::nullopt;
+    for (const json& entry : tensors) {
+        if (!entry.is_object() || !entry.value("name", json()).is_string()) return std::nullopt;
+        FilledElements::Tensor tensor;
+        const auto shape = dimsOf(entry, "shape");
+        if (!shape) return std::nullopt;
+        tensor.shape = *shape;
+        const json boxes = entry.value("boxes", json());
+        if (boxes.is_array()) {
+            tensor.boxes.emplace();
+            for (const json& box : boxes) {
+                if (!box.is_object()) return std::nullopt;
+                const auto offsets = dimsOf(box, "offsets"), lengths = dimsOf(box, "lengths");
+                if (!offsets || !lengths || offsets->size() != shape->size() ||
+                    lengths->size() != shape->size() || !boxInside(*offsets, *lengths, *shape))
+                    return std::nullopt;
+                tensor.boxes->push_back({*offsets, *lengths});
+            }
+        } else if (!boxes.is_null()) {
+            return std::nullopt;
+        }
+        filled.tensors.emplace(entry["name"].get<std::string>(), std::move(tensor));
+    }
+    return filled;
+}
+
+class RecordedLayout final : public TargetLayout {
+  public:
+    RecordedLayout(std::unique_ptr<TargetLayout> inner, std::string record)
+        : inner_(std::move(inner)), record_(std::move(record)) {
+        files = inner_->files;
+        chunkFile = inner_->chunkFile;
+        chunkOffset = inner_->chunkOffset;
+        changed = inner_->changed;
+        needsCrc = inner_->needsCrc;
+        recordFile_ = static_cast<FileId>(files.size());
+        files.push_back({std::string(kFilledName), record_.size(), true});
+    }
+    Status chunkLiterals(ChunkId chunk, uint32_t crc32, const LiteralSink& sink) const override {
+        return inner_->chunkLiterals(chunk, crc32, sink);
+    }
+    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
+                        const LiteralSink& sink) const override {
+        if (file == recordFile_) return sink(file, 0, std::as_bytes(std::span(record_)));
+        return inner_->fileLiterals(file, chunkCrcs, sink);
+    }
+
+  private:
+    std::unique_ptr<TargetLayout> inner_;
+    const std::string record_;
+    FileId recordFile_ = kNone;
+};
+
+Result<std::optional<FilledElements>> readRecord(const Directory& directory, const std::string& name) {
+    const auto there = directory.stat(name);
+    if (!there.ok() && there.error().code == ErrorCode::notFound) return std::optional<FilledElements>();
+    SHARDSCOPE_ASSIGN(const auto file, directory.openFile(name));
+    if (file->size() > kMostBytes) {
+        return makeError(ErrorCode::limit, fmt::format("a record of filled elements has {} bytes, more than "
+                                                       "the {} that are read",
+                                                       file->size(), kMostBytes))
+            .inFile(file->path());
+    }
+    std::string text(static_cast<size_t>(file->size()), '\0');
+    SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(text))));
+    auto filled = decode(text);
+    if (!filled) return damaged("this is no record of filled elements").inFile(file->path());
+    return std::optional(std::move(*filled));
+}
+
+std::string besideName(const std::string& file) {
+    return file + ".filled.json";
+}
+
+}  // namespace
+
+FilledElements filledBy(const Catalog& source, const Wish& wish, FillGaps fill) {
+    FilledElements filled;
+    filled.fill = fill;
+    if (fill == FillGaps::refuse) return filled;
+    std::map<TensorId, CoverageResult> coverage;
+    const auto gapsOf = [&](TensorId t) -> const CoverageResult& {
+        const auto [it, isNew] = coverage.try_emplace(t);
+        if (isNew) it->second = checkCoverage(source, t, 1, kMostBoxes);
+        return it->second;
+    };
+    size_t boxes = 0;
+    for (TensorId w = 0; w < wish.wanted.tensorCount(); ++w) {
+        if (wish.wanted.aliasOf(w) != kNone) continue;
+        const TensorSource& from = wish.sources[w];
+        bool gaps = false;
+        for (const TensorId t : from.tensors())
+            gaps = gaps || gapsOf(t).gapElements > 0;
+        if (!gaps) continue;
+        FilledElements::Tensor tensor;
+        const DimSpan shape = wish.wanted.shape(w);
+        tensor.shape.assign(shape.begin(), shape.end());
+        if (!from.view) {
+            const CoverageResult& found = gapsOf(from.source);
+            uint64_t listed = 0;
+            for (const Box& box : found.gaps)
+                listed += static_cast<uint64_t>(elementCount(box.lengths));
+            // Where a step has made the tensor of others, or too many boxes were needed, it is named without
+            // them.
+            if (listed == found.gapElements && boxes + found.gaps.size() <= kMostBoxes) {
+                tensor.boxes = found.gaps;
+                boxes += found.gaps.size();
+            }
+        }
+        filled.tensors.emplace(wish.wanted.name(w), std::move(tensor));
+    }
+    return filled;
+}
+
+std::unique_ptr<TargetLayout> withRecord(std::unique_ptr<TargetLayout> layout, const FilledElements& filled) {
+    return std::make_unique<RecordedLayout>(std::move(layout), encode(filled));
+}
+
+Status putRecordBeside(const std::string& destination, const FilledElements& filled) {
+    const auto fileSystem = systemFileSystem();
+    const auto [parent, file] = splitPath(destination);
+    const std::string name = besideName(file);
+    SHARDSCOPE_ASSIGN(const auto directory, fileSystem->openDirectory(parent));
+    // Only a record is ever replaced.
+    const auto before = readRecord(*directory, name);
+    if (before.ok() && *before) SHARDSCOPE_TRY(directory->removeFile(name));
+    if (filled.tensors.empty()) return {};
+    if (!before.ok()) return before.error();
+    const std::string bytes = encode(filled);
+    const std::string partial = fmt::format(".{}.{}.partial", name, getpid());
+    const auto write = [&]() -> Status {
+        SHARDSCOPE_ASSIGN(const auto out, directory->createFile(partial));
+        SHARDSCOPE_TRY(out->allocate(bytes.size()));
+        SHARDSCOPE_TRY(out->writeAt(0, std::as_bytes(std::span(bytes))));
+        SHARDSCOPE_TRY(out->sync());
+        return fileSystem->rename(parent + "/" + partial, parent + "/" + name);
+    };
+    const Status written = write();
+    if (!written.ok()) (void)directory->removeFile(partial);
+    return written;
+}
+
+Result<FilledElements> readFilled(const Checkpoint& checkpoint) {
+    auto source = sourceFor(checkpoint.path);
+    if (!source.ok()) return FilledElements{};  // an opened checkpoint without a place in the file system
+    std::vector<std::string> names;
+    if (!source->entry.empty()) names.push_back(besideName(source->entry));
+    names.emplace_back(kFilledName);
+    for (const std::string& name : names) {
+        SHARDSCOPE_ASSIGN(auto found, readRecord(*source->directory, name));
+        if (found) return std::move(*found);
+    }
+    return FilledElements{};
+}
+
+Result<ValidationReport> validateCheckpoint(const Checkpoint& checkpoint, const ValidateOptions& options,
+                                            const Resources& resources) {
+    ValidateOptions all = options;
+    FilledElements filled;
+    std::string unread;
+    if (options.level == ValidateLevel::values && !options.filled) {
+        auto record = readFilled(checkpoint);
+        if (record.ok())
+            filled = std::move(record).value();
+        else
+            unread = "what a conversion filled in: " + describe(record.error());
+        all.filled = &filled;
+    }
+    SHARDSCOPE_ASSIGN(ValidationReport report, validateCheckpoint(*checkpoint.reader, all, resources));
+    if (!unread.empty()) report.notChecked.push_back(std::move(unread));
+    return report;
+}
+
+}  // namespace shardscope

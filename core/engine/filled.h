@@ -1,0 +1,26 @@
+// What --fill-gaps put in place of elements that the source did not hold, written down beside them: their
+// values alone do not tell a filled element from a genuine one.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace shardscope {
+
+// Which elements of the wanted tensors no chunk of the source covers; no tensors when there are none or gaps
+// are refused.
+FilledElements filledBy(const Catalog& source, const Wish& wish, FillGaps fill);
+
+// A layout that writes the record as one more file of the destination, kFilledName.
+std::unique_ptr<TargetLayout> withRecord(std::unique_ptr<TargetLayout> layout, const FilledElements& filled);
+
+// For a destination that is a single file, once it is in place: writes the record beside it, as
+// "NAME.filled.json", or removes that of an earlier file where nothing was filled.
+Status putRecordBeside(const std::string& destination, const FilledElements& filled);
+
+// The record of a checkpoint; without tensors when it has none. Errors: damaged, limit, io.
+Result<FilledElements> readFilled(const Checkpoint& checkpoint);
+
+}  // namespace shardscope
