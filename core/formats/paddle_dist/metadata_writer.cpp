@@ -155,7 +155,8 @@ class Writer {
 
     void path(TensorId t) {
         const Path parts = catalog_.path(t);
-        if (parts.size() <= 1) {
+        // Keys that are joined to one name, such as 0 and "0", are apart by their names alone.
+        if (parts.size() <= 1 || pathName(parts) != catalog_.name(t)) {
             name(t);
             return w_.tuple1();
         }

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "model/coverage.h"
+
 namespace shardscope::paddle_nlp {
 
 Result<FusedChoice> FusedChoice::parse(const std::string& variant) {
@@ -38,10 +40,48 @@ bool FusedChoice::wants(std::string_view name) const {
     return automatic_ || names(name);
 }
 
+namespace {
+
+// A stretch of the flattened [a_r | b_r]: in each of the boxes that it is made of, each part's columns are a
+// box of the array at the rank's own strides.
+std::vector<Draft> splitFlat(const Draft& draft, const Layout& layout, size_t axis) {
+    const int64_t width = draft.lengths[axis] / layout.fusedParts;
+    const int64_t before = draft.offsets[axis] / layout.fusedParts;
+    const Dims strides = rowMajorStrides(draft.lengths);
+    const Dims origin(draft.lengths.size(), 0);
+    std::vector<Draft> out;
+    for (const Box& box : flatRangeBoxes(origin, draft.lengths, *draft.flat)) {
+        for (int64_t part = 0; part < layout.fusedParts; ++part) {
+            Dims columns = origin, lengths = draft.lengths;
+            columns[axis] = part * width;
+            lengths[axis] = width;
+            const auto mine = intersect(box.offsets, box.lengths, columns, lengths);
+            if (!mine || boxIsEmpty(mine->lengths)) continue;
+            Draft d = draft;
+            d.flat.reset();
+            d.lengths = mine->lengths;
+            d.first = draft.first - draft.flat->start;
+            for (size_t k = 0; k < d.lengths.size(); ++k) {
+                d.first += mine->offsets[k] * strides[k];
+                d.offsets[k] = draft.offsets[k] + mine->offsets[k];
+            }
+            d.offsets[axis] = part * (layout.global[axis] / layout.fusedParts) + before +
+                              mine->offsets[axis] - part * width;
+            d.arrayStrides = strides;
+            if (!out.empty()) d.padding.clear();  // looked at once
+            out.push_back(std::move(d));
+        }
+    }
+    if (out.empty()) return {draft};
+    return out;
+}
+
+}  // namespace
+
 std::vector<Draft> splitFused(const Draft& draft, const Layout& layout) {
     const auto axis = static_cast<size_t>(std::max(layout.axis, 0));
-    if (layout.fusedParts < 2 || layout.axis < 0 || draft.flat || draft.lengths == layout.global)
-        return {draft};
+    if (layout.fusedParts < 2 || layout.axis < 0 || draft.lengths == layout.global) return {draft};
+    if (draft.flat) return splitFlat(draft, layout, axis);
     const int64_t width = draft.lengths[axis] / layout.fusedParts;
     const int64_t before = draft.offsets[axis] / layout.fusedParts;
     std::vector<Draft> out;

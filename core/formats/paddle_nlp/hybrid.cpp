@@ -208,17 +208,15 @@ class Opener {
         int parts = rule ? rule->parts : 1;
         if (fused_.names(p.name) && parts == 1) parts = p.name.find("qkv") != std::string::npos ? 3 : 2;
         if (parts > 1 && axis + 1 == layout.local.size() && layout.local[axis] % parts == 0) {
-            const bool flat = flattened(p, layout.local.size());
-            if (fused_.wants(p.name) && !flat) {
+            if (fused_.wants(p.name)) {
                 layout.fusedParts = parts;
                 return;
             }
             const std::string why = fmt::format(
                 "by its name it holds {} projections, of which each rank has its part one behind the other "
-                "({}). Laid one after the other along dim {} the ranks' pieces give {}{}",
+                "({}). Laid one after the other along dim {} the ranks' pieces give {}",
                 parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
-                parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]",
-                fused_.wants(p.name) ? ". It is stored flattened, in slices that cannot be taken apart" : "");
+                parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]");
             note("layout.fused", Severity::error, why, {}, p.name);
             // Its states lie the same way; what refuses one refuses the others.
             for (const State& state : p.states) {
@@ -231,16 +229,6 @@ class Opener {
                  "carried so",
                  {}, p.name);
         }
-    }
-
-    static bool flattened(const Parameter& p, size_t dimensions) {
-        for (const State& state : p.states) {
-            for (const Held& held : state.held) {
-                if (dimensions > 1 && held.entry->shape.size() == 1 && !state.name.ends_with("pow_acc"))
-                    return true;
-            }
-        }
-        return false;
     }
 
     // A parameter none of whose states is here, where a file that may have held them is not.
@@ -423,7 +411,7 @@ class Opener {
                 all.insert(all.end(), std::make_move_iterator(pieces.drafts.begin()),
                            std::make_move_iterator(pieces.drafts.end()));
             }
-            if (!first) {
+            if (!first && !axes_.owned.contains(p.name)) {
                 note("meta.inconsistent", Severity::error,
                      fmt::format("no file of tp {} holds it, those of other ranks do", t), {},
                      p.name + (state.name.empty() ? "" : "." + state.name));
@@ -495,6 +483,7 @@ class Opener {
             place.stretch = draft.flat.has_value();
             place.offsets = draft.arrayOffsets;
             place.lengths = draft.arrayLengths;
+            place.strides = draft.arrayStrides;
             place.padding = draft.padding;
             if (draft.cast && info.dtype != draft.array->dtype) place.storedAs = draft.array->dtype;
             chunk.offset = draft.array->offset;

@@ -52,6 +52,29 @@ Result<TpQuestion::Content> compareRanks(const Source& source, uint32_t degree, 
     return constant ? Content::sameConstant : Content::same;
 }
 
+// Experts over the tensor-parallel group are numbered through, and each is on one rank. Only where no file is
+// missing, and every rank has experts of its own.
+std::set<std::string> expertsOfRanks(const HybridFiles& files, const std::vector<Parameter>& parameters) {
+    const auto lost = [](const RankFile& file) {
+        return file.state == RankFile::State::missing || file.state == RankFile::State::broken;
+    };
+    if (std::any_of(files.files.begin(), files.files.end(), lost)) return {};
+    std::set<std::string> owned;
+    std::set<uint32_t> ranks;
+    for (const Parameter& p : parameters) {
+        if (p.name.find(".experts.") == std::string::npos || p.whole) continue;
+        std::set<uint32_t> holders;
+        for (const State& state : p.states) {
+            for (const Held& held : state.held)
+                holders.insert(held.tp);
+        }
+        if (holders.size() != 1) return {};
+        ranks.insert(*holders.begin());
+        owned.insert(p.name);
+    }
+    return ranks.size() == files.tp ? owned : std::set<std::string>{};
+}
+
 }  // namespace
 
 Result<std::string> sampleOf(const Source& source, const Held& held) {
@@ -73,11 +96,17 @@ Result<ParameterAxes> concludeParameterAxes(const Source& source, const HybridFi
     out.axis.assign(parameters.size(), TpAnswer::kReplicated);
     out.rules.assign(parameters.size(), nullptr);
     if (files.tp < 2) return out;
+    out.owned = expertsOfRanks(files, parameters);
+    if (!out.owned.empty()) {
+        out.evidence.push_back(
+            fmt::format("tp={}: {} experts, each whole on the one rank that holds it, such as {}", files.tp,
+                        out.owned.size(), *out.owned.begin()));
+    }
     std::vector<TpQuestion> questions;
     std::vector<size_t> asked;
     for (size_t i = 0; i < parameters.size(); ++i) {
         const Parameter& p = parameters[i];
-        if (p.local.empty() || disagreeing.contains(p.name)) continue;
+        if (p.local.empty() || disagreeing.contains(p.name) || out.owned.contains(p.name)) continue;
         TpQuestion q;
         q.name = p.name;
         q.local = p.local.begin()->second;

@@ -16,6 +16,9 @@ namespace shardscope::paddle_nlp {
 struct ParameterAxes {
     std::vector<int> axis;  // TpAnswer::kReplicated where it is not cut
     std::vector<const FamilyRule*> rules;
+    // Experts that one tensor-parallel rank holds whole and the others lack: those ranks are the group of
+    // experts.
+    std::set<std::string> owned;
     std::vector<std::string> evidence;  // sentences for the mesh
 };
 

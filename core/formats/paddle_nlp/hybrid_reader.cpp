@@ -31,7 +31,7 @@ class HybridReader final : public Reader {
 
     Result<Extent> locate(ChunkId id) const override {
         if (id >= places_.size()) return makeError(ErrorCode::internal, "no such chunk");
-        auto extent = extentOf(places_[id]);
+        auto extent = extentOf(places_[id], catalog_.chunk(id).lengths);
         if (!extent.ok()) return std::move(extent).error().ofTensor(catalog_.name(catalog_.tensorOf(id)));
         return extent;
     }
@@ -65,7 +65,7 @@ class HybridReader final : public Reader {
         return place;
     }
 
-    Result<Extent> extentOf(const ChunkPlace& from) const {
+    Result<Extent> extentOf(const ChunkPlace& from, DimSpan lengths) const {
         if (!from.present) {
             if (from.file != kNone && files_[from.file].why) return Error(*files_[from.file].why);
             return makeError(ErrorCode::notFound, "the file that should hold it is missing")
@@ -80,7 +80,17 @@ class HybridReader final : public Reader {
         extent.length = static_cast<uint64_t>(elementCount(array.shape)) * width;
         extent.swapBytes = array.bigEndian && dtypeSwapUnit(array.dtype) > 1;
         extent.storedAs = from.storedAs;
-        if (from.stretch) {
+        if (!from.strides.empty()) {
+            int64_t last = from.first;
+            for (size_t d = 0; d < lengths.size(); ++d)
+                last += (lengths[d] - 1) * from.strides[d];
+            if (from.first < 0 || last >= elementCount(array.shape))
+                return makeError(ErrorCode::internal, "a piece of a fused projection outside of its slice");
+            extent.offset += static_cast<uint64_t>(from.first) * width;
+            extent.length = static_cast<uint64_t>(last - from.first + 1) * width;
+            // What is whole in all but the first dimension lies together.
+            if (!std::ranges::equal(rowMajorStrides(lengths), from.strides)) extent.strides = from.strides;
+        } else if (from.stretch) {
             extent.offset += static_cast<uint64_t>(from.first) * width;
             extent.length -= static_cast<uint64_t>(from.first) * width;
         } else if (extent.length > 0 && (array.columnMajor || !from.lengths.empty())) {

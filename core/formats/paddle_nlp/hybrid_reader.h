@@ -26,6 +26,7 @@ struct ChunkPlace {
     int64_t first = 0;  // the chunk's first element in the array, for a stretch of it
     bool stretch = false;
     Dims offsets, lengths;  // or a box in the array; empty = all of it
+    Dims strides;           // or the chunk's elements from `first` at these strides in the array
     std::optional<DType> storedAs;
     std::vector<Padding> padding;
 };

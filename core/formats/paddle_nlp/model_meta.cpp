@@ -213,6 +213,7 @@ Result<ModelConfig> parseModelConfig(std::string_view text) {
     };
     take({"hidden_size", "n_embd", "d_model"}, config.hidden);
     take({"intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim"}, config.intermediate);
+    take({"moe_intermediate_size"}, config.expert);
     take({"vocab_size", "padded_vocab_size"}, config.vocabulary);
     take({"num_attention_heads", "n_head"}, config.heads);
     take({"num_key_value_heads", "multi_query_group_num"}, config.keyValueHeads);

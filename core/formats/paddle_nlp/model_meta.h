@@ -56,7 +56,7 @@ struct ModelConfig {
     bool present = false;
     std::string architecture;
     int64_t hidden = 0, intermediate = 0, vocabulary = 0, heads = 0, keyValueHeads = 0, headSize = 0;
-    int64_t positions = 0;
+    int64_t positions = 0, expert = 0;  // expert: the width of one of a mixture
 };
 // Errors: damaged.
 Result<ModelConfig> parseModelConfig(std::string_view json);

@@ -40,6 +40,7 @@ struct Draft {
     std::optional<FlatRange> flat;
     int64_t first = 0;                // of the array, for a flat range
     Dims arrayOffsets, arrayLengths;  // a box in the array; empty = all of it
+    Dims arrayStrides;                // or the chunk's elements from `first` at these strides
     bool cast = false;
     std::vector<Padding> padding;
 };

@@ -44,6 +44,10 @@ std::string layerName(std::string_view name) {
     return out;
 }
 
+bool isExpert(std::string_view name) {
+    return name.find(".experts.") != std::string_view::npos;
+}
+
 class Conclusion {
   public:
     Conclusion(const std::vector<TpQuestion>& questions, uint32_t degree, const ModelConfig& config,
@@ -127,6 +131,13 @@ class Conclusion {
             answer(i, TpAnswer::kReplicated, "equal on all ranks");
             return {};
         }
+        // One of a mixture is cut in some setups; in others each rank has experts of its own, under the same
+        // names. Only sizes tell.
+        if (isExpert(q.name)) {
+            if (const int axis = axisOfConfig(q); axis >= 0 && !wholeByConfig(q))
+                answer(i, axis, "an expert, and by the sizes in config.json");
+            return {};
+        }
         if (rule) {
             const int axis = axisOfRule(*rule, q);
             if (axis != TpAnswer::kUnknown && (axis != TpAnswer::kReplicated || !cut)) {
@@ -190,12 +201,11 @@ class Conclusion {
         return last;
     }
 
-    // The only dimension by which all sizes of the whole are such as config.json knows.
-    int axisOfConfig(const TpQuestion& q) const {
-        if (!config_.present) return TpAnswer::kUnknown;
+    // Sizes of whole dimensions.
+    std::set<int64_t> sizesOfConfig() const {
         std::set<int64_t> sizes;
         for (int64_t size : {config_.hidden, config_.intermediate, config_.vocabulary, config_.positions,
-                             config_.intermediate * 2}) {
+                             config_.intermediate * 2, config_.expert, config_.expert * 2}) {
             if (size > 0) sizes.insert(size);
         }
         if (config_.headSize > 0 && config_.heads > 0 && config_.heads < (1 << 20) &&
@@ -207,6 +217,20 @@ class Conclusion {
             sizes.insert(keyValue * config_.headSize);
             sizes.insert((config_.heads + 2 * keyValue) * config_.headSize);
         }
+        return sizes;
+    }
+
+    // Whether what each rank holds may be a whole already.
+    bool wholeByConfig(const TpQuestion& q) const {
+        const std::set<int64_t> sizes = sizesOfConfig();
+        return std::all_of(q.local.begin(), q.local.end(),
+                           [&](int64_t size) { return sizes.contains(size); });
+    }
+
+    // The only dimension by which all sizes of the whole are such as config.json knows.
+    int axisOfConfig(const TpQuestion& q) const {
+        if (!config_.present) return TpAnswer::kUnknown;
+        const std::set<int64_t> sizes = sizesOfConfig();
         int found = TpAnswer::kUnknown;
         for (size_t cut = 0; cut < q.local.size(); ++cut) {
             bool known = true;
@@ -262,12 +286,17 @@ class Conclusion {
             names += fmt::format("{}'{}' {}", k ? ", " : "", q.name, formatDims(q.local));
         }
         if (open.size() > kListed) names += fmt::format(" and {} more", open.size() - kListed);
+        const bool experts =
+            std::any_of(open.begin(), open.end(), [&](size_t i) { return isExpert(questions_[i].name); });
         return makeError(
                    ErrorCode::impossible,
                    fmt::format(
                        "along which dimension {} tensor-parallel ranks cut {} {} (shape on each rank: {}) "
-                       "is neither in these files nor to be concluded from them",
-                       degree_, open.size(), open.size() == 1 ? "tensor" : "tensors", names))
+                       "is neither in these files nor to be concluded from them{}",
+                       degree_, open.size(), open.size() == 1 ? "tensor" : "tensors", names,
+                       experts ? "; experts may as well be others on each rank, under the same names, which "
+                                 "cannot be converted"
+                               : ""))
             .ofTensor(questions_[open[0]].name)
             .withHint(
                 fmt::format("state it: --tp-dim '{}=0' (or =1, or =none where each rank holds the whole)",

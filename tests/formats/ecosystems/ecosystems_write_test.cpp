@@ -188,6 +188,38 @@ class EcosystemsWriteTest : public QObject {
         QVERIFY(readFile(from + "/state.safetensors") == readFile(place + "/model.safetensors"));
     }
 
+    // 0 and "0" are joined to one name: they stay two tensors, and with formats that keep keys, two places.
+    void olmoKeysOfOneName() {
+        QTemporaryDir dir;
+        const std::string from = genuinePath("olmo", "crazy_keys");
+        for (const char* format : {"olmo", "torch", "dcp", "paddle", "safetensors"}) {
+            const std::string there = dir.filePath(format).toStdString();
+            const Converted done = convert(from, there, to(format));
+            QVERIFY2(done.ok, (format + done.error).c_str());
+            std::vector<std::string> places{there};
+            if (format == std::string("olmo") || format == std::string("torch")) {
+                places.push_back(dir.filePath(QString("back-") + format).toStdString());
+                const Converted back = convert(there, places.back(), to("olmo"));
+                QVERIFY2(back.ok && back.leftOut.empty(), (format + back.error).c_str());
+                QCOMPARE(difference(from, places.back()), std::string());
+            }
+            for (const std::string& place : places) {
+                const auto opened = openCheckpoint(place);
+                QVERIFY(opened.ok());
+                const Catalog& catalog = opened->catalog();
+                const TensorId number = catalog.find("b.0.x"), text = catalog.find("b.0.x~2");
+                QVERIFY2(number != kNone && text != kNone, place.c_str());
+                QCOMPARE(static_cast<int>(catalog.dtype(number)), static_cast<int>(DType::bfloat16));
+                QCOMPARE(static_cast<int>(catalog.dtype(text)), static_cast<int>(DType::float64));
+            }
+        }
+        // DCP writes every key as text. A target that nests them has room for one, and the other is named.
+        const Converted nested =
+            convert(dir.filePath("dcp").toStdString(), dir.filePath("nested").toStdString(), to("torch"));
+        QVERIFY2(nested.ok, nested.error.c_str());
+        QCOMPARE(nested.leftOut, std::vector<std::string>{"b.0.x~2"});
+    }
+
     void olmoShardedToKeys() {
         for (const char* name : {"local_w2", "local_w4_root", "torch_legacy_w2"}) {
             QTemporaryDir dir;
