@@ -89,6 +89,43 @@ constexpr std::array kData{
     Pair{"torch._tensor", "_rebuild_from_type"},
     Pair{"torch", "layout"},
     Pair{"torch", "memory_format"},
+    Pair{"torch._utils", "_rebuild_sparse_csr_tensor"},  // torch 1.13 and older
+};
+// Records of torch's own that say how a tensor is cut: plain fields, or what torch itself adds to the safe
+// globals of torch.load (torch/distributed/tensor/__init__.py, torch/nested/_internal/nested_tensor.py).
+constexpr std::array kTorchRecords{
+    Pair{"torch.distributed.fsdp.flat_param", "_ShardParamInfo"},
+    Pair{"torch.distributed.fsdp._flat_param", "_ShardParamInfo"},
+    Pair{"torch.distributed._shard.metadata", "ShardMetadata"},
+    Pair{"torch.distributed._shard.sharded_tensor.metadata", "ShardedTensorMetadata"},
+    Pair{"torch.distributed._shard.sharded_tensor.metadata", "TensorProperties"},
+    Pair{"torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"},
+    Pair{"torch.distributed._shard.sharded_tensor.shard", "Shard"},
+    Pair{"torch.distributed._shard.sharding_spec.api", "EnumerableShardingSpec"},
+    Pair{"torch.distributed._shard.sharding_spec.chunk_sharding_spec", "ChunkShardingSpec"},
+    Pair{"torch.distributed.remote_device", "_remote_device"},
+    Pair{"torch.distributed._mesh_layout", "_FlatLayout"},
+    Pair{"torch.distributed._mesh_layout", "_MeshLayout"},
+    Pair{"torch.distributed.device_mesh", "DeviceMesh"},
+    Pair{"torch.nested._internal.nested_tensor", "NestedTensor"},
+    Pair{"torch.nested._internal.nested_tensor", "_rebuild_njt"},
+};
+// The same of DTensor, which moved from torch.distributed._tensor in torch 2.5.
+constexpr std::array kDTensorRecords{
+    Pair{"", "DTensor"},
+    Pair{".api", "DTensor"},
+    Pair{"._api", "DTensor"},
+    Pair{".placement_types", "Shard"},
+    Pair{".placement_types", "Replicate"},
+    Pair{".placement_types", "Partial"},
+    Pair{".placement_types", "_Partial"},
+    Pair{".placement_types", "_StridedShard"},
+    Pair{".placement_types", "TensorMeta"},
+    Pair{".placement_types", "DTensorSpec"},
+    Pair{"._dtensor_spec", "DTensorSpec"},
+    Pair{"._dtensor_spec", "TensorMeta"},
+    Pair{"._dtensor_spec", "ShardOrderEntry"},
+    Pair{".device_mesh", "DeviceMesh"},
 };
 
 // Modules, with all below them, whose functions run commands, code or files of the machine.
@@ -157,6 +194,13 @@ bool holds(const Table& table, std::string_view module, std::string_view name) {
                        [&](const Pair& p) { return p.module == module && p.name == name; });
 }
 
+bool isDTensorRecord(std::string_view module, std::string_view name) {
+    for (std::string_view home : {"torch.distributed.tensor", "torch.distributed._tensor"}) {
+        if (module.starts_with(home) && holds(kDTensorRecords, module.substr(home.size()), name)) return true;
+    }
+    return false;
+}
+
 bool isInModule(std::string_view module, std::string_view parent) {
     return module == parent ||
            (module.size() > parent.size() && module.starts_with(parent) && module[parent.size()] == '.');
@@ -177,7 +221,8 @@ GlobalKind classifyGlobal(std::string_view module, std::string_view name) {
     if (module == "torch._utils" && std::find(kRebuild.begin(), kRebuild.end(), name) != kRebuild.end()) {
         return GlobalKind::weights;
     }
-    if (holds(kData, module, name)) return GlobalKind::data;
+    if (holds(kData, module, name) || holds(kTorchRecords, module, name) || isDTensorRecord(module, name))
+        return GlobalKind::data;
     if (module.starts_with("pathlib") && name.ends_with("Path") && name.find('.') == name.npos)
         return GlobalKind::data;
     if (module == "builtins" &&

@@ -55,7 +55,7 @@ std::string torchDtype(const ValueGraph& g, NodeId node) {
 
 Result<Special> sparse(const ValueGraph& g, std::span<const NodeId> args) {
     if (args.size() != 2 || g.kind(args[1]) != ValueKind::tuple)
-        return bad("_rebuild_sparse_tensor has other arguments than (layout, data)");
+        return bad("a sparse tensor is made of other arguments than (layout, data)");
     Special special;
     special.about.kind = layoutName(g, args[0]);
     const std::span<const NodeId> data = g.items(args[1]);
@@ -309,7 +309,9 @@ Result<Special> asSpecial(const ValueGraph& g, NodeId node) {
     }
     const Call call = callOf(g, node);
     if (call.module == "torch._tensor") return fromType(g, call.args);
-    if (call.name == "_rebuild_sparse_tensor") return sparse(g, call.args);
+    // torch 1.13 and older have a function of their own for CSR, of the same arguments.
+    if (call.name == "_rebuild_sparse_tensor" || call.name == "_rebuild_sparse_csr_tensor")
+        return sparse(g, call.args);
     if (call.name == "_rebuild_qtensor") return quantized(g, call.args);
     if (call.name == "_rebuild_nested_tensor") {
         if (call.args.size() != 4) return bad("_rebuild_nested_tensor has other arguments than it takes");

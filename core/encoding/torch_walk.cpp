@@ -1,5 +1,6 @@
 #include "encoding/torch_walk.h"
 
+#include <array>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -94,9 +95,8 @@ class Walker : private ContainerWalk<Child> {
                 children.push_back({{kind, {}, index++}, item});
         } else {
             if (!inModule) addObject(node);
-            const NodeId attributes = attributesOf(g_, node);
-            if (attributes == kNoNode || !holdsTensor(attributes)) return {};
-            attributeChildren(attributes, children);
+            objectChildren(node, children);
+            if (children.empty()) return {};
         }
         SHARDSCOPE_TRY(spend(children.size()));
         for (const Child& child : children)
@@ -172,6 +172,39 @@ class Walker : private ContainerWalk<Child> {
         }
     }
 
+    // Of an object that is nothing known, whatever holds tensors: attributes, and what it was made of (fields
+    // of a named tuple), filled with (a deque, a list of a class of its own) or given as another kind of
+    // state.
+    void objectChildren(NodeId node, std::vector<Child>& children) {
+        if (g_.kind(node) != ValueKind::object || g_.isMapping(node)) return;
+        const ValueObject& object = g_.object(node);
+        const NodeId attributes = attributesOf(g_, node);
+        if (attributes != kNoNode) attributeChildren(attributes, children);
+        const bool filled = object.appended != kNoNode || object.pairs != kNoNode;
+        if (object.appended != kNoNode) itemChildren(object.appended, "", children);
+        if (object.arguments != kNoNode) itemChildren(object.arguments, filled ? "arguments." : "", children);
+        for (const auto& [name, part] : {std::pair("keywords", object.keywords), {"items", object.pairs}}) {
+            if (part != kNoNode && holdsTensor(part))
+                children.push_back({{PathPart::Kind::attribute, name, 0}, part});
+        }
+        if (attributes == kNoNode && object.state != kNoNode &&
+            (isTensorLike(g_, object.state) || holdsTensor(object.state))) {
+            children.push_back({{PathPart::Kind::attribute, "state", 0}, object.state});
+        }
+        dropRepeatedKeys(children);
+    }
+
+    void itemChildren(NodeId items, const char* before, std::vector<Child>& children) {
+        if (g_.kind(items) != ValueKind::tuple && g_.kind(items) != ValueKind::list) return;
+        int64_t index = 0;
+        for (NodeId item : g_.items(items)) {
+            if (isTensorLike(g_, item) || holdsTensor(item)) {
+                children.push_back({{PathPart::Kind::attribute, before + std::to_string(index), 0}, item});
+            }
+            ++index;
+        }
+    }
+
     void attributeChildren(NodeId attributes, std::vector<Child>& children) {
         const std::span<const NodeId> pairs = g_.pairs(attributes);
         for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
@@ -182,26 +215,34 @@ class Walker : private ContainerWalk<Child> {
         }
     }
 
-    // Whether a tensor lies anywhere in lists, tuples, mappings and attributes below the node.
+    // Child `next` of the node, for holdsTensor; none after the last.
+    std::optional<NodeId> childOf(NodeId node, size_t next) const {
+        std::span<const NodeId> items;
+        if (g_.isMapping(node)) {
+            items = g_.pairs(node);
+            next = 2 * next + 1;
+        } else if (g_.kind(node) == ValueKind::list || g_.kind(node) == ValueKind::tuple) {
+            items = g_.items(node);
+        } else if (g_.kind(node) == ValueKind::object) {
+            const ValueObject& object = g_.object(node);
+            const std::array parts{object.state, object.arguments, object.keywords, object.appended,
+                                   object.pairs};
+            if (next >= parts.size()) return std::nullopt;
+            return parts[next];
+        }
+        if (next >= items.size()) return std::nullopt;
+        return items[next];
+    }
+
+    // Whether a tensor lies anywhere in lists, tuples, mappings and objects below the node.
     bool holdsTensor(NodeId root) {
         if (holds_[root] != Holds::unknown) return holds_[root] == Holds::yes;
         std::vector<std::pair<NodeId, size_t>> stack{{root, 0}};
         holds_[root] = Holds::visiting;
         while (!stack.empty()) {
             auto& [node, next] = stack.back();
-            std::span<const NodeId> items;
-            size_t step = 1;
-            if (g_.isMapping(node)) {
-                items = g_.pairs(node);
-                step = 2;
-            } else if (g_.kind(node) == ValueKind::list || g_.kind(node) == ValueKind::tuple) {
-                items = g_.items(node);
-            } else if (const NodeId attributes = attributesOf(g_, node); attributes != kNoNode) {
-                items = g_.pairs(attributes);
-                step = 2;
-            }
-            const size_t at = next * step + (step - 1);
-            if (holds_[node] == Holds::yes || at >= items.size()) {
+            const std::optional<NodeId> child = childOf(node, next);
+            if (holds_[node] == Holds::yes || !child) {
                 const bool yes = holds_[node] == Holds::yes;
                 if (!yes) holds_[node] = Holds::no;
                 stack.pop_back();
@@ -209,12 +250,12 @@ class Walker : private ContainerWalk<Child> {
                 continue;
             }
             ++next;
-            const NodeId child = items[at];
-            if (holds_[child] == Holds::yes || isTensorLike(g_, child)) {
+            if (*child == kNoNode) continue;
+            if (holds_[*child] == Holds::yes || isTensorLike(g_, *child)) {
                 holds_[node] = Holds::yes;
-            } else if (holds_[child] == Holds::unknown) {
-                holds_[child] = Holds::visiting;
-                stack.emplace_back(child, 0);
+            } else if (holds_[*child] == Holds::unknown) {
+                holds_[*child] = Holds::visiting;
+                stack.emplace_back(*child, 0);
             }
         }
         return holds_[root] == Holds::yes;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "encoding/pickle.h"
+#include "encoding/pickle_globals.h"
 #include "encoding/torch_tensor.h"
 #include "encoding/zip.h"
 #include "extent_bytes.h"
@@ -299,6 +300,21 @@ class TorchSaveReadTest : public QObject {
         QVERIFY(catalog.find("w") != kNone);
         QVERIFY(hasNote(catalog, "security.global", Severity::error, "os.system"));
         QVERIFY(hasNote(catalog, "security.global", Severity::warning, "mylib.Thing"));
+    }
+
+    // torch's own records of how a tensor is cut are data; what looks like one is not.
+    void recordsOfTorch() {
+        for (const auto& [module, name] : {std::pair{"torch.distributed.fsdp.flat_param", "_ShardParamInfo"},
+                                           {"torch.distributed._shard.metadata", "ShardMetadata"},
+                                           {"torch.distributed.tensor", "DTensor"},
+                                           {"torch.distributed.tensor._dtensor_spec", "DTensorSpec"},
+                                           {"torch.distributed._tensor.placement_types", "_StridedShard"},
+                                           {"torch.distributed.device_mesh", "DeviceMesh"}}) {
+            QVERIFY2(classifyGlobal(module, name) == GlobalKind::data, module);
+        }
+        QVERIFY(classifyGlobal("torch.distributed.tensorx", "DTensor") == GlobalKind::foreign);
+        QVERIFY(classifyGlobal("torch.distributed.tensor", "DTensor.from_local") == GlobalKind::foreign);
+        QVERIFY(classifyGlobal("torch.distributed.tensor.api", "exec") == GlobalKind::foreign);
     }
 
     void refused_data() {
