@@ -49,7 +49,8 @@ Result<int> diff(const Context& context, const Options& options) {
                                       {"different", v.different},
                                       {"max_abs", number(v.maxAbs)},
                                       {"max_rel", number(v.maxRelative)},
-                                      {"max_ulp", v.maxUlp}});
+                                      {"max_ulp", v.maxUlp},
+                                      {"cosine", number(v.cosine)}});
         }
         json["values_compared"] = report.valuesCompared;
         printJson(json);
@@ -67,9 +68,9 @@ Result<int> diff(const Context& context, const Options& options) {
     for (const DiffEntry& e : report.placement)
         fmt::print("{} {}: {} -> {}\n", style.dim("placement:"), printable(e.name), e.a, e.b);
     for (const ValueDiff& v : report.values) {
-        fmt::print("{} {}: {} elements differ, at most {:g} absolute, {:g} relative, {} ulp\n",
+        fmt::print("{} {}: {} elements differ, at most {:g} absolute, {:g} relative, {} ulp; cosine {:.9g}\n",
                    style.yellow("values:"), printable(v.name), countText(v.different), v.maxAbs,
-                   v.maxRelative, v.maxUlp);
+                   v.maxRelative, v.maxUlp, v.cosine);
     }
     if (!report.equal()) return 1;
     fmt::print("equal: same names, shapes{} dtypes{}\n", report.valuesCompared ? "," : " and",

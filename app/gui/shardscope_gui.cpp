@@ -75,7 +75,18 @@ int main(int argc, char** argv) {
         QStringLiteral("variant"),
         QCoreApplication::translate("main", "Which of several checkpoints, or how it is read."),
         QStringLiteral("key=value"));
-    parser.addOptions({format, variant});
+    const QCommandLineOption tpDim(
+        QStringLiteral("tp-dim"),
+        QCoreApplication::translate(
+            "main",
+            "Dimension that tensor-parallel ranks cut these tensors along, or none (PaddleNLP; "
+            "repeatable)."),
+        QStringLiteral("glob=dim"));
+    const QCommandLineOption masterWeights(
+        QStringLiteral("master-weights"),
+        QCoreApplication::translate("main", "Weights from their fp32 masters: use or ignore (PaddleNLP)."),
+        QStringLiteral("how"));
+    parser.addOptions({format, variant, tpDim, masterWeights});
     parser.addPositionalArgument(
         QStringLiteral("path"),
         QCoreApplication::translate("main", "Checkpoints to open: directories or files."),
@@ -92,6 +103,8 @@ int main(int argc, char** argv) {
         SourceOptions options;
         options.format = parser.value(format);
         options.variant = parser.value(variant);
+        options.tpDim = parser.values(tpDim);
+        options.masterWeights = parser.value(masterWeights);
         for (const QString& path : paths)
             windows.open(path, nullptr, options);
         code = QApplication::exec();

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -85,11 +86,16 @@ Result<ValueDiff> compareValues(const Checkpoint& a, TensorId ta, const Checkpoi
     diff.name = ca.name(ta);
     const DType dtype = ca.dtype(ta);
     const unsigned item = dtypeBytes(dtype);
+    double product = 0, squareA = 0, squareB = 0;
     SHARDSCOPE_TRY(forEachSlab(ca.shape(ta), item, [&](const Box& box) -> Status {
         SHARDSCOPE_TRY(resources.stop.poll());
         SHARDSCOPE_ASSIGN(const auto x, readRegion(*a.reader, ta, box, 2 * kSlabBytes, resources));
         SHARDSCOPE_ASSIGN(const auto y, readRegion(*b.reader, tb, box, 2 * kSlabBytes, resources));
         for (size_t i = 0; i + item <= x.size() && i + item <= y.size(); i += item) {
+            const double valueA = elementValue(dtype, &x[i]), valueB = elementValue(dtype, &y[i]);
+            product += valueA * valueB;
+            squareA += valueA * valueA;
+            squareB += valueB * valueB;
             if (std::memcmp(&x[i], &y[i], item) == 0) continue;
             ++diff.different;
             const ElementDistance distance = elementDistance(dtype, &x[i], &y[i]);
@@ -99,6 +105,10 @@ Result<ValueDiff> compareValues(const Checkpoint& a, TensorId ta, const Checkpoi
         }
         return {};
     }));
+    // Magnitudes of complex elements say nothing about an angle; 0/0 is NaN.
+    diff.cosine = dtypeIsComplex(dtype) ? std::numeric_limits<double>::quiet_NaN()
+                                        : product / (std::sqrt(squareA) * std::sqrt(squareB));
+    if (std::isfinite(diff.cosine)) diff.cosine = std::clamp(diff.cosine, -1.0, 1.0);
     return diff;
 }
 

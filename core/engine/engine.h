@@ -43,13 +43,14 @@ struct Checkpoint {
 };
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
 
-// Formats that a place can be read as, likeliest first: those that are certain, or, when none is, those that
-// are possible. Errors: those of sourceFor().
+// What else lies in the place of an open checkpoint: formats that fit files which it does not consist of. A
+// format that only sees its files in a more general way (safetensors in an OLMo directory) does not count.
+// Errors: those of sourceFor().
 struct FormatMatch {
     const Format* format = nullptr;
-    std::string reason;  // "has .metadata and __0_0.distcp"
+    std::string file;  // one of those files
 };
-Result<std::vector<FormatMatch>> matchingFormats(const std::string& path, IoMode io = IoMode::automatic);
+Result<std::vector<FormatMatch>> otherFormats(const Checkpoint& checkpoint);
 
 // Writes the portable index of a checkpoint (formats/index/index.h), whole or not at all; says how many bytes
 // it has. Errors: exists unless `overwrite`; usage when it would lie inside the checkpoint; cancelled; those
@@ -132,6 +133,7 @@ struct ValueDiff {
     uint64_t different = 0;  // elements
     double maxAbs = 0, maxRelative = 0;
     uint64_t maxUlp = 0;
+    double cosine = 0;  // of the angle between all of A and all of B; NaN where it means nothing
 };
 struct DiffReport {
     std::vector<std::string> onlyA, onlyB;

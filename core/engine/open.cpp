@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -161,16 +162,31 @@ class CountingDirectory final : public Directory {
 
 }  // namespace
 
-Result<std::vector<FormatMatch>> matchingFormats(const std::string& path, IoMode io) {
-    SHARDSCOPE_ASSIGN(const Source source, sourceFor(path, io));
-    std::vector<FormatMatch> certain, possible;
-    for (const Format* format : builtinFormats()) {
-        if (!format->info().reads) continue;
-        Probe probe = format->probe(source);
-        if (probe.match == Probe::Match::certain) certain.push_back({format, std::move(probe.reason)});
-        if (probe.match == Probe::Match::possible) possible.push_back({format, std::move(probe.reason)});
+Result<std::vector<FormatMatch>> otherFormats(const Checkpoint& checkpoint) {
+    constexpr size_t kMostLooks = 64;  // files that are looked into for one format
+    std::vector<FormatMatch> others;
+    if (!checkpoint.reader->dataElsewhere().empty()) return others;
+    SHARDSCOPE_ASSIGN(const Source source, sourceFor(checkpoint.path));
+    if (!source.entry.empty()) return others;
+    std::set<std::string, std::less<>> known;
+    for (const FileInfo& file : checkpoint.catalog().files()) {
+        if (file.referenced || file.metadata) known.insert(file.path);
     }
-    return certain.empty() ? possible : certain;
+    for (const Format* format : builtinFormats()) {
+        if (!format->info().reads || format == checkpoint.format) continue;
+        if (format->probe(source).match == Probe::Match::no) continue;
+        size_t looks = 0;
+        for (const DirectoryEntry& entry : source.entries) {
+            if (entry.kind != DirectoryEntry::Kind::file || known.contains(entry.name)) continue;
+            if (++looks > kMostLooks) break;
+            Source one = source;
+            one.entry = entry.name;
+            if (format->probe(one).match == Probe::Match::no) continue;
+            others.push_back({format, entry.name});
+            break;
+        }
+    }
+    return others;
 }
 
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options) {

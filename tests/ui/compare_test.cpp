@@ -301,6 +301,10 @@ void CompareTest::valuesOnDemand() {
     QCOMPARE(table(*page)->model()->rowCount(), 1);
     const QString different = table(*page)->model()->index(0, CompareModel::different).data().toString();
     QVERIFY2(different == "2" || different == "1", qPrintable(different));
+    bool measured = false;
+    const double cosine =
+        table(*page)->model()->index(0, CompareModel::cosine).data().toString().toDouble(&measured);
+    QVERIFY(measured && cosine >= -1 && cosine <= 1);
     QVERIFY(!values->isEnabled());
     QVERIFY(page->command().endsWith("--values"));
     picture(*page, "compare-values");

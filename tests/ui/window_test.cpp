@@ -2,10 +2,12 @@
 #include <QClipboard>
 #include <QComboBox>
 #include <QDockWidget>
+#include <QLineF>
 #include <QListWidget>
 #include <QMenuBar>
 #include <QMimeData>
 #include <QProcess>
+#include <QToolButton>
 
 #include "support/accessibility.h"
 #include "support/gui_test.h"
@@ -14,9 +16,11 @@
 #include "ui/pages/details_panel.h"
 #include "ui/pages/findings_panel.h"
 #include "ui/pages/jobs_panel.h"
+#include "ui/pages/overview_rows.h"
 #include "ui/pages/start_page.h"
 #include "ui/pages/tree_panel.h"
 #include "ui/widgets/banner.h"
+#include "ui/widgets/placement_map.h"
 #include "ui/window/breadcrumb.h"
 #include "ui/window/locator.h"
 #include "ui/window/main_window.h"
@@ -194,6 +198,11 @@ class WindowTest : public QObject {
         const auto* details = window_->findChild<DetailsPanel*>();
         QVERIFY(details->lines().contains("Dtype: " +
                                           QString::fromStdString(std::string(dtypeName(catalog.dtype(t))))));
+        // What lies along each axis of the mesh.
+        for (const MeshAxis& axis : window_->session().facts()->mesh->axes) {
+            const QString begin = QStringLiteral("Along %1: ").arg(toQString(axis.name));
+            QVERIFY2(!details->lines().filter(begin).isEmpty(), qPrintable(details->lines().join('\n')));
+        }
         const auto* breadcrumb = window_->findChild<Breadcrumb*>();
         QVERIFY(breadcrumb->text().startsWith("dcp-fsdp2-tp"));
         // From the tree by keyboard.
@@ -207,6 +216,47 @@ class WindowTest : public QObject {
         QCOMPARE(QApplication::clipboard()->text(), toQString(catalog.name(t)));
         actionOf(*window_, "Copy command that shows this")->trigger();
         QVERIFY(QApplication::clipboard()->text().startsWith("shardscope show "));
+    }
+
+    void contextParallelRanksHoldCopies() {
+        Mesh mesh{{{"dp", 2}, {"cp", 4}, {"tp", 2}}, Mesh::Source::declared, {}};
+        QVERIFY(contextParallelText(mesh).startsWith("cp = 4 cuts sequences, not weights"));
+        mesh.axes[1].size = 1;
+        QVERIFY(contextParallelText(mesh).isEmpty());
+        QVERIFY(contextParallelText(std::nullopt).isEmpty());
+        CatalogBuilder builder("dcp", "", "synthetic");
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            FileInfo file;
+            file.path = "rank" + std::to_string(rank);
+            file.rank = rank;
+            file.size = 32;
+            builder.addFile(file);
+        }
+        TensorInfo info;
+        info.name = "w";
+        info.dtype = DType::float32;
+        info.shape = {4, 4};
+        QVERIFY(builder.addTensor(info).ok());
+        for (uint32_t rank = 0; rank < 4; ++rank) {
+            const Dims offsets{rank % 2 * 2, 0}, lengths{2, 4};
+            QVERIFY(builder.addChunk({rank, rank, 0, 32, offsets, lengths, std::nullopt}).ok());
+        }
+        builder.setMesh(Mesh{{{"cp", 2}, {"tp", 2}}, Mesh::Source::declared, {}});
+        builder.setRankCount(4);
+        auto engine = std::make_shared<ScriptedEngine>();
+        engine->catalog = std::make_shared<const Catalog>(std::move(builder).finish());
+        windows_ = std::make_unique<Windows>(engine);
+        open(QStringLiteral("context-parallel"));
+        QVERIFY(shownText(window_->tabs()).contains("cp = 2 cuts sequences"));
+        picture(*window_, "context-overview");
+        window_->session().selection().setPage(Page::placement);
+        QVERIFY(shownText(window_->tabs()).contains("cp = 2 cuts sequences"));
+        QTest::qWait(100);
+        picture(*window_, "context-placement");
+        window_->session().selection().selectTensor(0);
+        const auto* details = window_->findChild<DetailsPanel*>();
+        QVERIFY(details->lines().contains("Along cp: copies"));
+        QVERIFY(details->lines().contains("Along tp: cuts dim 0"));
     }
 
     void filterWithoutHit() {
@@ -644,6 +694,42 @@ class WindowTest : public QObject {
         QVERIFY(!window_->session().canGoOn());
     }
 
+    // Back and forward bring the zoom of the map along; zooming is no step of its own.
+    void zoomGoesWithTheHistory() {
+        open(sampleCheckpoint());
+        Selection& selection = window_->session().selection();
+        selection.setPage(Page::placement);
+        auto* map = window_->findChild<PlacementMap*>();
+        QVERIFY(map);
+        QTRY_VERIFY(map->matrix());
+        const double fitted = map->zoom();
+        selection.selectTensor(1);
+        for (int i = 0; i < 6; ++i)
+            map->zoomIn();
+        const double zoomed = map->zoom();
+        const QRectF view = map->view();
+        QVERIFY(zoomed > fitted);
+        selection.selectTensor(2);
+        map->fit();
+        map->zoomBy(0, {});
+        QVERIFY(map->zoom() < zoomed);
+        selection.back();
+        QCOMPARE(selection.current().tensor, TensorId{1});
+        QCOMPARE(map->zoom(), zoomed);
+        QVERIFY(QLineF(map->view().topLeft(), view.topLeft()).length() < 0.02);
+        selection.forward();
+        QVERIFY(map->zoom() < zoomed);
+        // With another filter the map is another one first.
+        selection.back();
+        selection.setFilter(QStringLiteral("weight"));
+        QTRY_VERIFY(window_->session().filtered());
+        QTRY_VERIFY(window_->findChild<QToolButton*>(QStringLiteral("clearFilter")));
+        QTRY_VERIFY(map->matrix()->rowCount() > 0 && map->zoom() < zoomed);
+        selection.back();
+        QTRY_VERIFY(!window_->session().filtered());
+        QTRY_COMPARE(map->zoom(), zoomed);
+    }
+
     // Where two formats fit, the window asks once, without getting in the way.
     void severalFormatsFit() {
         const QString path = copyCheckpoint(sampleCheckpoint());
@@ -812,11 +898,14 @@ class WindowTest : public QObject {
 
     void everyControlHasAName() {
         open(sampleCheckpoint());
+        window_->session().selection().selectTensor(0);  // a page without one has little on it
         for (int i = 0; i < window_->tabs().count(); ++i) {
             window_->tabs().setCurrentIndex(i);
             QTest::qWait(30);
             const QStringList nameless = namelessControls(*window_);
-            QVERIFY(accessibleControls(*window_).size() > 20);
+            const QStringList controls = accessibleControls(*window_);
+            QVERIFY2(controls.size() > 20,
+                     qPrintable(window_->tabs().tabText(i) + ":\n" + controls.join('\n')));
             QVERIFY2(nameless.isEmpty(), qPrintable(window_->tabs().tabText(i) + ": " + nameless.join(", ")));
         }
     }

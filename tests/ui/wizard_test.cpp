@@ -293,6 +293,11 @@ class WizardTest : public QObject {
         QCOMPARE(model->index(0, 0, group).data(PlanModel::NameRole).toString(),
                  QString::fromStdString(name));
         QVERIFY(model->index(0, 1, group).data().toString().contains(QString::fromStdString(name)));
+        // What is read of each file of the source comes to what the plan reads in all.
+        const QModelIndex reads = model->groupIndex(PlanModel::Group::reads);
+        QVERIFY(reads.isValid());
+        QVERIFY(model->rowCount(reads) > 1);
+        QVERIFY(model->index(0, 0, reads).data().toString().endsWith(QStringLiteral(".safetensors")));
         tree->expand(group);
         QCoreApplication::processEvents();
         shoot(wizard, QStringLiteral("wizard-made"));

@@ -5,6 +5,7 @@
 #include "base/memory_budget.h"
 #include "base/thread_pool.h"
 #include "engine/element.h"
+#include "model/coverage.h"
 
 namespace shardscope::ui {
 
@@ -36,6 +37,29 @@ uint64_t buffers(const Checkpoint&) {
     return kMemory / 2;
 }
 
+// What the tensors of a wish lie in: each source tensor once, replicas once.
+Result<std::vector<PlanFile>> readsOf(const Catalog& source, const Wish& wish, const StopToken& stop) {
+    std::vector<bool> wanted(source.tensorCount());
+    for (const TensorSource& from : wish.sources) {
+        for (const TensorId t : from.tensors())
+            wanted[t] = true;
+    }
+    std::vector<uint64_t> bytes(source.files().size());
+    for (TensorId t = 0; t < source.tensorCount(); ++t) {
+        if (!wanted[t]) continue;
+        SHARDSCOPE_TRY(stop.poll());
+        for (const ChunkId c : coveringChunks(source, t)) {
+            const ChunkInfo chunk = source.chunk(t, c);
+            if (chunk.file != kNone) bytes[chunk.file] += chunk.length;
+        }
+    }
+    std::vector<PlanFile> reads;
+    for (FileId f = 0; f < bytes.size(); ++f) {
+        if (bytes[f] > 0) reads.push_back({source.files()[f].path, bytes[f]});
+    }
+    return reads;
+}
+
 class LocalEngine final : public EngineService {
   public:
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
@@ -46,8 +70,9 @@ class LocalEngine final : public EngineService {
         return CheckpointPtr(std::make_shared<Checkpoint>(std::move(checkpoint)));
     }
 
-    Result<std::vector<FormatMatch>> formats(const std::string& path, const TaskContext&) override {
-        return matchingFormats(path);
+    Result<std::vector<FormatMatch>> otherFormats(const CheckpointPtr& checkpoint,
+                                                  const TaskContext&) override {
+        return shardscope::otherFormats(*checkpoint);
     }
 
     Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file, bool overwrite,
@@ -74,7 +99,9 @@ class LocalEngine final : public EngineService {
         SHARDSCOPE_ASSIGN(PreparedConversion prepared,
                           prepareConversion(*source, destination, settings, context.stop));
         const std::shared_ptr<Wish> wish = std::move(prepared.wish);
-        return Preview{std::move(prepared.plan), std::shared_ptr<const Catalog>(wish, &wish->wanted)};
+        SHARDSCOPE_ASSIGN(auto reads, readsOf(source->catalog(), *wish, context.stop));
+        return Preview{std::move(prepared.plan), std::shared_ptr<const Catalog>(wish, &wish->wanted),
+                       std::move(reads)};
     }
 
     Result<TensorStatistics> statistics(const CheckpointPtr& checkpoint, TensorId tensor, size_t bins,

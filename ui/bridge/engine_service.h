@@ -31,6 +31,7 @@ struct SliceValues {
 struct Preview {
     Plan plan;
     std::shared_ptr<const Catalog> wanted;
+    std::vector<PlanFile> reads;  // files of the source that tensor data comes from, and how much of each
 };
 
 class EngineService {
@@ -38,10 +39,8 @@ class EngineService {
     virtual ~EngineService() = default;
     virtual Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                        const TaskContext& context) = 0;
-    // What else a place can be read as, likeliest first. Answers nothing where no file system is asked.
-    virtual Result<std::vector<FormatMatch>> formats(const std::string&, const TaskContext&) {
-        return std::vector<FormatMatch>();
-    }
+    virtual Result<std::vector<FormatMatch>> otherFormats(const CheckpointPtr& checkpoint,
+                                                          const TaskContext& context) = 0;
     // Bytes of the index file that was written; it must not be there yet unless `overwrite`.
     virtual Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file,
                                        bool overwrite, const TaskContext& context) = 0;

@@ -106,6 +106,10 @@ void Selection::setPage(Page page) {
     set(std::move(next));
 }
 
+void Selection::keepMapView(const QRectF& view) {
+    current_.mapView = history_[at_].mapView = view;
+}
+
 void Selection::clear() {
     history_ = {Selected{}};
     at_ = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <QObject>
+#include <QRectF>
 #include <QString>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct Selected {
     QString filter;
     Page page = Page::overview;
     ObjectId object = kNone;  // a non-tensor entry; then no tensor and no module
+    // Of the placement map: centre as a share of the whole, width and height of a cell; null = all in view.
+    QRectF mapView;
     bool operator==(const Selected&) const = default;
 };
 
@@ -40,6 +43,8 @@ class Selection : public QObject {
     void selectFile(FileId file);
     void setFilter(const QString& text);
     void setPage(Page page);
+    // Goes with where one is, and is no step of its own.
+    void keepMapView(const QRectF& view);
     void clear();
 
     bool canGoBack() const { return at_ > 0; }

@@ -2,6 +2,7 @@
 
 #include <QCoreApplication>
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <unordered_map>
 
@@ -281,6 +282,9 @@ bool CompareModel::less(const Comparison& comparison, int column, uint32_t x, ui
             return va->maxAbs < vb->maxAbs;
         case maxRelative:
             return va->maxRelative < vb->maxRelative;
+        case cosine:
+            // What has none comes first.
+            return std::isnan(va->cosine) ? !std::isnan(vb->cosine) : va->cosine < vb->cosine;
         default:
             return va->maxUlp < vb->maxUlp;
     }
@@ -314,6 +318,8 @@ QString CompareModel::text(const Comparison::Row& row, int column) const {
             return measure(values->maxRelative);
         case maxUlp:
             return numberText(values->maxUlp);
+        case cosine:
+            return std::isnan(values->cosine) ? QStringLiteral("–") : QString::number(values->cosine, 'g', 9);
         default:
             return {};
     }
@@ -368,6 +374,8 @@ QVariant CompareModel::headerData(int section, Qt::Orientation orientation, int 
             return tr("Max relative");
         case maxUlp:
             return tr("Max ULP");
+        case cosine:
+            return tr("Cosine");
     }
     return {};
 }

@@ -43,7 +43,18 @@ struct Comparison {
 class CompareModel : public QAbstractTableModel {
     Q_OBJECT
   public:
-    enum Column { difference, name, sideA, sideB, different, maxAbs, maxRelative, maxUlp, columnCountValue };
+    enum Column {
+        difference,
+        name,
+        sideA,
+        sideB,
+        different,
+        maxAbs,
+        maxRelative,
+        maxUlp,
+        cosine,
+        columnCountValue
+    };
     enum Roles { RowRole = Qt::UserRole + 1 };
 
     explicit CompareModel(Tasks& tasks, QObject* parent = nullptr);

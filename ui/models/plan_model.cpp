@@ -9,7 +9,7 @@ namespace {
 constexpr PlanModel::Group kGroups[] = {PlanModel::Group::impossible, PlanModel::Group::leftOut,
                                         PlanModel::Group::changed,    PlanModel::Group::made,
                                         PlanModel::Group::renamed,    PlanModel::Group::excluded,
-                                        PlanModel::Group::files};
+                                        PlanModel::Group::reads,      PlanModel::Group::files};
 
 QString groupText(PlanModel::Group group, size_t entries) {
     const auto n = static_cast<int>(entries);
@@ -26,6 +26,8 @@ QString groupText(PlanModel::Group group, size_t entries) {
             return PlanModel::tr("Renamed (%n)", nullptr, n);
         case PlanModel::Group::excluded:
             return PlanModel::tr("Left behind, as asked (%n)", nullptr, n);
+        case PlanModel::Group::reads:
+            return PlanModel::tr("Files that tensors are read from (%n)", nullptr, n);
         case PlanModel::Group::files:
             return PlanModel::tr("Files to be written (%n)", nullptr, n);
     }
@@ -34,9 +36,10 @@ QString groupText(PlanModel::Group group, size_t entries) {
 
 }  // namespace
 
-void PlanModel::setPlan(std::shared_ptr<const Plan> plan) {
+void PlanModel::setPlan(std::shared_ptr<const Plan> plan, std::vector<PlanFile> reads) {
     beginResetModel();
     plan_ = std::move(plan);
+    reads_ = std::move(reads);
     groups_.clear();
     for (const Group group : kGroups) {
         if (plan_ && entries(group) > 0) groups_.push_back(group);
@@ -58,6 +61,8 @@ size_t PlanModel::entries(Group group) const {
             return plan_->renamed.size();
         case Group::excluded:
             return plan_->excluded.size();
+        case Group::reads:
+            return reads_.size();
         case Group::files:
             return plan_->files.size();
     }
@@ -124,8 +129,9 @@ QVariant PlanModel::data(const QModelIndex& index, int role) const {
     // Tool tips show what a narrow column cuts; escaped, for Qt takes what looks like markup for rich text.
     if (role == Qt::ToolTipRole) return data(index, Qt::DisplayRole).toString().toHtmlEscaped();
     if (role != Qt::DisplayRole && role != NameRole) return {};
-    if (group == Group::files) {
-        const PlanFile& file = plan_->files[static_cast<size_t>(index.row())];
+    if (group == Group::files || group == Group::reads) {
+        const PlanFile& file =
+            (group == Group::files ? plan_->files : reads_)[static_cast<size_t>(index.row())];
         if (role == NameRole) return QString::fromStdString(file.path);
         return index.column() == 0 ? toQString(file.path) : sizeText(file.size);
     }

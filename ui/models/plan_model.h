@@ -13,7 +13,7 @@ namespace shardscope::ui {
 class PlanModel : public QAbstractItemModel {
     Q_OBJECT
   public:
-    enum class Group : uint8_t { impossible, leftOut, changed, made, renamed, excluded, files };
+    enum class Group : uint8_t { impossible, leftOut, changed, made, renamed, excluded, reads, files };
     enum Roles {
         GroupRole = Qt::UserRole + 1,
         NameRole
@@ -22,7 +22,7 @@ class PlanModel : public QAbstractItemModel {
     using QAbstractItemModel::QAbstractItemModel;
 
     // Shown until another one comes; null shows nothing.
-    void setPlan(std::shared_ptr<const Plan> plan);
+    void setPlan(std::shared_ptr<const Plan> plan, std::vector<PlanFile> reads = {});
     const std::shared_ptr<const Plan>& plan() const { return plan_; }
     QModelIndex groupIndex(Group group) const;  // invalid when it has no entries
 
@@ -41,6 +41,7 @@ class PlanModel : public QAbstractItemModel {
     Group groupOf(const QModelIndex& index) const;
 
     std::shared_ptr<const Plan> plan_;
+    std::vector<PlanFile> reads_;
     std::vector<Group> groups_;
 };
 

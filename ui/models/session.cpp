@@ -82,12 +82,9 @@ void Session::open(const QString& path, const SourceOptions& options) {
             auto kept = ScanStore::load(*opened.checkpoint, asText(options), context.stop);
             opened.scan = std::move(kept.scan);
             opened.scanKey = std::move(kept.key);
-            if (options.format.isEmpty() && opened.checkpoint->reader->dataElsewhere().empty()) {
-                if (auto matches = engine->formats(path, context); matches.ok())
-                    opened.others = std::move(matches).value();
-                std::erase_if(opened.others, [&](const FormatMatch& match) {
-                    return match.format == opened.checkpoint->format;
-                });
+            if (options.format.isEmpty()) {
+                if (auto others = engine->otherFormats(opened.checkpoint, context); others.ok())
+                    opened.others = std::move(others).value();
             }
             return opened;
         },

@@ -36,7 +36,7 @@ class Session : public QObject {
     State state() const { return state_; }
     // While it opens: "Listing the directory", "Reading metadata: 12 of 1 000 files", ...
     QString openingStage() const;
-    // Other formats that the same place can be read as; empty when a format was asked for.
+    // Other formats that fit what lies in the same place; empty when a format was asked for.
     const std::vector<FormatMatch>& otherFormats() const { return otherFormats_; }
     const QString& path() const { return path_; }
     const SourceOptions& options() const { return options_; }

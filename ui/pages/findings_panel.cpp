@@ -121,11 +121,11 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     view_->setAlternatingRowColors(true);
     view_->setSelectionMode(QAbstractItemView::ExtendedSelection);
     view_->setContextMenuPolicy(Qt::CustomContextMenu);
-    view_->header()->resizeSection(FindingsModel::severity, 110);
-    view_->header()->resizeSection(FindingsModel::rule, 140);
+    view_->header()->resizeSection(FindingsModel::severity, 95);
+    view_->header()->resizeSection(FindingsModel::rule, 125);
     view_->header()->resizeSection(FindingsModel::what, 360);
-    view_->header()->resizeSection(FindingsModel::where, 220);
-    view_->header()->resizeSection(FindingsModel::count, 70);
+    view_->header()->resizeSection(FindingsModel::where, 170);
+    view_->header()->resizeSection(FindingsModel::count, 60);
     view_->header()->setStretchLastSection(false);
     view_->header()->setSectionResizeMode(FindingsModel::what, QHeaderView::Stretch);
     enableRowCopy(*view_);
@@ -307,6 +307,8 @@ void FindingsPanel::update() {
                                                   : tr("Not checked: %1").arg(notChecked.join("; ")));
     }
     const bool rows = model_->rowCount() > 0;
+    // The first one is explained without being asked for.
+    if (rows && !view_->currentIndex().isValid()) view_->setCurrentIndex(model_->index(0, 0));
     view_->setVisible(rows);
     empty_->setVisible(!rows);
     explanation_->parentWidget()->setVisible(rows);

@@ -140,7 +140,17 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
         fillAxisOrders();
         invalidate();
     });
-    connect(&session.selection(), &Selection::changed, this, [this](const Selected& now) { follow(now); });
+    connect(&session.selection(), &Selection::changed, this,
+            [this](const Selected& now, const Selected& before) {
+                // Back and forward bring the view along; another filter makes another map first.
+                const bool other = now.mapView != before.mapView;
+                if (other) wantedView_ = now.mapView;
+                follow(now);
+                if (other && now.filter == before.filter) takeView();
+            });
+    connect(map_, &PlacementMap::viewChanged, this, [this] {
+        if (!wantedView_) session_.selection().keepMapView(map_->view());
+    });
     later_.setSingleShot(true);
     later_.setInterval(0);
     connect(&later_, &QTimer::timeout, this, &PlacementPage::build);
@@ -391,9 +401,16 @@ void PlacementPage::showMatrix(std::shared_ptr<const PlacementMatrix> matrix) {
     tableTicket_.drop();
     map_->setMatrix(std::move(matrix));
     follow(session_.selection().current());
+    if (map_->matrix()) takeView();
     showState();
     describeCell();
     if (asTable_->isChecked()) fillTable();
+}
+
+void PlacementPage::takeView() {
+    if (!wantedView_) return;
+    map_->setView(*wantedView_);
+    wantedView_.reset();
 }
 
 void PlacementPage::showState() {

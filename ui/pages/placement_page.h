@@ -4,6 +4,7 @@
 #include <QTimer>
 #include <QWidget>
 #include <memory>
+#include <optional>
 
 #include "ui/models/placement_matrix.h"
 #include "ui/models/session.h"
@@ -45,6 +46,7 @@ class PlacementPage : public QWidget {
     void build();
     void showMatrix(std::shared_ptr<const PlacementMatrix> matrix);
     void showState();
+    void takeView();
     void follow(const Selected& now);
     void cellTaken(uint32_t row, uint32_t column);
     void openCell(uint32_t row, uint32_t column);
@@ -70,6 +72,7 @@ class PlacementPage : public QWidget {
     QToolButton* foldColumns_;
     QToolButton* asTable_;
     QLabel *cellLabel_, *context_;
+    std::optional<QRectF> wantedView_;  // to be shown once its map is there
     QLabel* emptyLabel_;
     QPushButton* clearFilter_;
     QWidget* tablePane_;

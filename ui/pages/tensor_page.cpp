@@ -210,7 +210,7 @@ QWidget* TensorPage::makeControls() {
     ghostRule_->setPlaceholderText(QStringLiteral("tp=0"));
     ghostMesh_->setMaximumWidth(130);
     ghostRule_->setMaximumWidth(110);
-    add(tr("&Target mesh"), ghostMesh_, tr("Target mesh"),
+    add(tr("&Target"), ghostMesh_, tr("Target mesh"),
         tr("Mesh of a target sharding to draw over the box, such as dp=2,tp=4"));
     add(tr("c&ut"), ghostRule_, tr("Target cut"),
         tr("Axis of the target mesh and the dimension that it cuts, such as tp=0; several with commas"));

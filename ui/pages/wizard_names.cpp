@@ -106,9 +106,13 @@ NamesStep::NamesStep(WizardState& state)
     table_->setTextElideMode(Qt::ElideMiddle);
     table_->setAccessibleName(tr("Names and dtypes before and after"));
     const int em = fontMetrics().averageCharWidth();
-    const int widths[] = {33, 33, 12, 14};
-    for (int c = 0; c < 4; ++c)
+    // Names take what the others leave.
+    const int widths[] = {33, 33, 11, 12, 30};
+    for (int c = 0; c < 5; ++c)
         table_->setColumnWidth(c, widths[c] * em);
+    table_->header()->setStretchLastSection(false);
+    for (const int c : {0, 1})
+        table_->header()->setSectionResizeMode(c, QHeaderView::Stretch);
     enableRowCopy(*table_);
     table_->setContextMenuPolicy(Qt::CustomContextMenu);
     connect(table_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {

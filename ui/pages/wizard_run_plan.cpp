@@ -227,7 +227,7 @@ void PlanStep::showOutlook() {
     if (state_.working() || !outlook) return verdict_->setText(tr("The plan is being worked out…"));
     verdict_->setText(obstacle.isEmpty() ? tr("✓ This can run.")
                                          : tr("✕ This cannot be started: %1").arg(obstacle));
-    plan_->setPlan(outlook->plan);
+    plan_->setPlan(outlook->plan, outlook->reads);
     if (!outlook->plan) {
         summary_->clear();
         return;

@@ -113,6 +113,7 @@ void WizardState::look() {
                               placementEffect(*source, *preview->wanted, settings.request, context.stop));
             SHARDSCOPE_ASSIGN(outlook->names,
                               nameChanges(source, preview->wanted, preview->plan, context.stop));
+            outlook->reads = std::move(preview->reads);
             outlook->plan = std::make_shared<const Plan>(std::move(preview->plan));
             lookAtDestination(destination, *outlook);
             return Answer(outlook);

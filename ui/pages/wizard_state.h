@@ -18,6 +18,7 @@ namespace shardscope::ui {
 // One look ahead. Without a plan there is an error.
 struct Outlook {
     std::shared_ptr<const Plan> plan;
+    std::vector<PlanFile> reads;  // of the source, see Preview
     std::optional<Error> error;
     PlacementEffect effect;
     std::shared_ptr<const NameChanges> names;

@@ -220,6 +220,23 @@ void PlacementMap::centerOn(const QPointF& share) {
         static_cast<int>(share.y() * matrix_->rowCount() * cellHeight_ - grid.height() / 2.0));
 }
 
+QRectF PlacementMap::view() const {
+    if (fitted_ || !matrix_) return {};
+    return {visibleShare().center(), QSizeF(cellWidth_, cellHeight_)};
+}
+
+void PlacementMap::setView(const QRectF& view) {
+    if (!matrix_ || view == this->view()) return;
+    if (view.isNull()) {
+        fit();
+    } else {
+        fitted_ = false;
+        setCellSize(view.width(), view.height());
+        centerOn(view.topLeft());
+    }
+    viewMoved();
+}
+
 void PlacementMap::updateScrollBars() {
     const QRect grid = gridRect();
     const auto set = [](QScrollBar* bar, double content, int room, double cell) {

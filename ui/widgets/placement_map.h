@@ -66,6 +66,9 @@ class PlacementMap : public QAbstractScrollArea {
     // The part in view as shares of the whole, and moving it.
     QRectF visibleShare() const;
     void centerOn(const QPointF& share);
+    // Zoom and place as Selected::mapView has them, to come back to.
+    QRectF view() const;
+    void setView(const QRectF& view);
     int headerHeight() const;
 
   signals:

@@ -21,8 +21,9 @@ class ScriptedEngine : public EngineService {
 
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                const TaskContext& context) override;
-    Result<std::vector<FormatMatch>> formats(const std::string& path, const TaskContext& context) override {
-        return catalog ? std::vector<FormatMatch>() : real_->formats(path, context);
+    Result<std::vector<FormatMatch>> otherFormats(const CheckpointPtr& checkpoint,
+                                                  const TaskContext& context) override {
+        return catalog ? std::vector<FormatMatch>() : real_->otherFormats(checkpoint, context);
     }
     Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file, bool overwrite,
                                const TaskContext& context) override;
