@@ -20,6 +20,8 @@ WRITTEN = [
     ("two rows", ["--mesh", "x=2", "--shard", "*:x=0", "--split", "paddle"]),
     ("grid", ["--mesh", "dp=2,tp=3", "--shard", "*weight*:tp=0,dp=1", "--shard", "*:dp=0", "--split", "paddle"]),
 ]
+# The default of load_state_dict, and another. Over gloo its pairs of sends and receives wait for each other for ever
+# where more than two processes take part.
 METHODS = ["broadcast", "send_recv"]
 # Paddle makes no tensors of these on the processor.
 PARTS = ("float32", "float64", "int32", "int64", "uint8", "bool")  # nor cuts it others there
@@ -54,7 +56,7 @@ def rank_main(jobs, seconds):
     mesh = dist.ProcessMesh(list(range(world)), dim_names=["x"])
     compared = 0
     for title, path, tensors, digests in jobs:
-        for method in METHODS:
+        for method in METHODS if world == 2 else METHODS[:1]:
             whole = {}
             for place in (None, 0, 1):
                 state = {name: target(t["shape"], t["dtype"], mesh, place) for name, t in tensors.items()}
@@ -78,7 +80,7 @@ def rank_main(jobs, seconds):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--seconds", type=int, default=240)
+    parser.add_argument("--seconds", type=int, default=600)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         jobs = []
