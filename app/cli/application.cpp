@@ -88,8 +88,16 @@ int run(int argc, char** argv) {
         for (int i = 1; i < argc; ++i)
             context.json = context.json || std::string_view(argv[i]) == "--json";
         std::string hint = "see 'shardscope --help'";
-        if (argc > 1 && argv[1][0] != '-') hint = fmt::format("see 'shardscope {} --help'", argv[1]);
-        Error usage = makeError(ErrorCode::usage, error.what());
+        std::string message = error.what();
+        if (argc > 1 && argv[1][0] != '-') {
+            const auto named = [&](const CLI::App* verb) { return verb->get_name() == argv[1]; };
+            if (!app->get_subcommands(named).empty()) {
+                hint = fmt::format("see 'shardscope {} --help'", argv[1]);
+            } else {
+                message = fmt::format("'{}' is not a verb", argv[1]);
+            }
+        }
+        Error usage = makeError(ErrorCode::usage, std::move(message));
         usage.hint = hint;
         return reportError(context, usage);
     }
@@ -99,6 +107,11 @@ int run(int argc, char** argv) {
         if (!result.ok()) return reportError(context, result.error());
         if (std::fflush(stdout) != 0)
             return reportError(context, systemError(errno, "write the answer", "standard output"));
+        // What was flushed on the way may have failed before.
+        if (std::ferror(stdout)) {
+            return reportError(
+                context, makeError(ErrorCode::io, "cannot write the whole answer").inFile("standard output"));
+        }
         return *result;
     } catch (const std::bad_alloc&) {
         return reportError(context, makeError(ErrorCode::limit, "out of memory"));

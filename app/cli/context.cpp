@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/json.h"
+#include "cli/one_of.h"
 #include "cli/progress.h"
 #include "cli/text.h"
 
@@ -61,12 +62,12 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
                     "Weights of PaddleNLP sources: use (cast from their fp32 masters) or ignore (as stored "
                     "or not at all); "
                     "without it the masters are used where no weight is stored")
-        ->transform(CLI::CheckedTransformer(masters).description(""))
+        ->transform(oneOf(masters))
         ->type_name("HOW");
     static const std::map<std::string, ColorMode> colors{
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
     verb.add_option("--color", context.color, "Colours: auto, always or never (NO_COLOR is respected)")
-        ->transform(CLI::CheckedTransformer(colors).description(""))
+        ->transform(oneOf(colors))
         ->type_name("WHEN");
     verb.add_option_function<std::string>(
             "--memory",
@@ -79,22 +80,22 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
             "Most memory that the whole process may take")
         ->type_name("SIZE")
         ->default_str("512MiB");
-    if (!longRunning) return;
     static const std::map<std::string, ProgressMode> modes{{"auto", ProgressMode::automatic},
                                                            {"bar", ProgressMode::bar},
                                                            {"json", ProgressMode::json},
                                                            {"none", ProgressMode::none}};
     verb.add_option("--progress", context.progress,
                     "Progress on stderr: auto (a bar on a terminal), bar, json or none")
-        ->transform(CLI::CheckedTransformer(modes).description(""))
+        ->transform(oneOf(modes))
         ->type_name("MODE");
+    if (!longRunning) return;
     verb.add_option("--threads", context.threads, "Worker threads (0 = chosen for this machine)")
         ->check(CLI::Range(0, 1024).description(""))
         ->type_name("N");
     static const std::map<std::string, IoMode> ios{
         {"auto", IoMode::automatic}, {"direct", IoMode::direct}, {"buffered", IoMode::buffered}};
     verb.add_option("--io", context.io, "Reads and writes: auto, direct (past the page cache) or buffered")
-        ->transform(CLI::CheckedTransformer(ios).description(""))
+        ->transform(oneOf(ios))
         ->type_name("MODE");
 }
 

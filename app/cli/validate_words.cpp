@@ -1,5 +1,7 @@
 #include "cli/validate_words.h"
 
+#include "cli/one_of.h"
+
 namespace shardscope::cli {
 
 void addValidateWords(CLI::App& verb, ValidateWords& words) {
@@ -10,7 +12,7 @@ void addValidateWords(CLI::App& verb, ValidateWords& words) {
     verb.add_option("--level", words.level,
                     "metadata (no data file is opened), files (their headers too; the default) or values "
                     "(every byte)")
-        ->transform(CLI::CheckedTransformer(levels).description(""))
+        ->transform(oneOf(levels))
         ->type_name("LEVEL");
     verb.add_option("--expect", words.expect, "Names, shapes and dtypes must be those of this checkpoint")
         ->type_name("OTHER");

@@ -10,6 +10,7 @@
 
 #include "cli/application.h"
 #include "cli/json.h"
+#include "cli/one_of.h"
 #include "cli/progress.h"
 #include "cli/text.h"
 #include "cluster/worker.h"
@@ -124,8 +125,7 @@ std::vector<std::string> workerWords(const std::vector<std::string>& words) {
         const std::string_view word = words[i];
         if (word == "--json" || word == "--resume") continue;
         bool own = false;
-        for (const std::string_view option :
-             {"--on", "--remote-program", "--progress", "--report", "--objects"}) {
+        for (const std::string_view option : {"--on", "--remote-program", "--progress", "--report"}) {
             if (word == option) ++i;
             own = own || word == option ||
                   (word.starts_with(option) && word.substr(option.size()).starts_with('='));
@@ -151,6 +151,13 @@ Result<int> convert(const Context& context, const Options& options) {
     settings.memory = context.memory;
     settings.threads = context.threads;
     settings.io = context.io;
+    if (const auto parent = std::filesystem::path(options.report).parent_path(); !parent.empty()) {
+        std::error_code error;
+        if (!std::filesystem::is_directory(parent, error)) {
+            return makeError(ErrorCode::io, "the directory of the file for --report does not exist")
+                .inFile(options.report);
+        }
+    }
     // Whoever watches may go away; the job goes on.
     std::signal(SIGPIPE, SIG_IGN);
     SHARDSCOPE_ASSIGN(const Checkpoint source, context.open(options.source));
@@ -334,7 +341,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
     static const std::map<std::string, FillGaps> fills{{"nan", FillGaps::nan}, {"zero", FillGaps::zero}};
     verb->add_option("--fill-gaps", request.fillGaps,
                      "Fill elements that no chunk holds with nan or zero (otherwise an error)")
-        ->transform(CLI::CheckedTransformer(fills).description(""))
+        ->transform(oneOf(fills))
         ->type_name("VALUE")
         ->group(what);
 
@@ -372,7 +379,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
         {"torch", SplitRule::torch}, {"even", SplitRule::even}, {"paddle", SplitRule::paddle}};
     verb->add_option("--split", request.split,
                      "Rule for sizes that do not divide: torch (default), even or paddle")
-        ->transform(CLI::CheckedTransformer(splits).description(""))
+        ->transform(oneOf(splits))
         ->type_name("RULE")
         ->group(where);
 
@@ -382,7 +389,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             {"digest", Verify::digest}, {"full", Verify::full}, {"none", Verify::none}};
         verb->add_option("--verify", how.verify,
                          "digest (re-read the destination; default), full (the source again too) or none")
-            ->transform(CLI::CheckedTransformer(verifies).description(""))
+            ->transform(oneOf(verifies))
             ->type_name("HOW")
             ->group(run);
         verb->add_flag("--resume", how.resume, "Go on with an interrupted job")->group(run);

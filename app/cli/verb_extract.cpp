@@ -80,7 +80,12 @@ Status writeRaw(const Checkpoint& checkpoint, TensorId t, const std::string& hea
     }
     const std::string partial = path + ".partial";
     std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-    if (!out) return systemError(errno, "create", partial);
+    if (!out) {
+        Error error = systemError(errno, "create", partial);
+        // It is not the source that is missing.
+        if (error.code == ErrorCode::notFound) error.code = ErrorCode::io;
+        return error;
+    }
     out.write(header.data(), static_cast<std::streamsize>(header.size()));
     ScanOptions ordered;
     ordered.ordered = true;

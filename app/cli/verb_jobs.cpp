@@ -9,6 +9,7 @@
 
 #include "cli/application.h"
 #include "cli/json.h"
+#include "cli/one_of.h"
 #include "cli/text.h"
 #include "cluster/farm.h"
 #include "jobs/jobs.h"
@@ -245,7 +246,7 @@ void addJobs(CLI::App& app, Context& context) {
                                                                    {"json", ProgressMode::json},
                                                                    {"none", ProgressMode::none}};
             sub->add_option("--progress", context.progress, "Progress on stderr: auto, bar, json or none")
-                ->transform(CLI::CheckedTransformer(modes).description(""))
+                ->transform(oneOf(modes))
                 ->type_name("MODE");
         }
         return sub;

@@ -265,7 +265,7 @@ void addLs(CLI::App& app, Context& context) {
     verb->add_flag("--files", options->files, "The files, with size and bytes in use");
     verb->add_flag("--objects", options->objects, "The non-tensor entries, with their values");
     verb->add_option("--rank", options->rank, "Only what this rank holds")
-        ->check(CLI::NonNegativeNumber.description(""))
+        ->check(CLI::Range(int64_t{0}, int64_t{UINT32_MAX} - 1).description(""))
         ->type_name("N");
     verb->add_option("--sort", options->sort, "position (as stored), name, bytes, dtype or chunks")
         ->check(CLI::IsMember({"position", "name", "bytes", "dtype", "chunks"}).description(""))

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
+#include "cli/one_of.h"
 #include "cli/text.h"
 #include "cli/validate_words.h"
 #include "engine/report.h"
@@ -51,7 +52,7 @@ void addReport(CLI::App& app, Context& context) {
     static const std::map<std::string, Form> forms{
         {"html", Form::html}, {"json", Form::json}, {"junit", Form::junit}};
     verb->add_option("--as", options->form, "html (default), json or junit")
-        ->transform(CLI::CheckedTransformer(forms).description(""))
+        ->transform(oneOf(forms))
         ->type_name("FORM");
     addCommon(*verb, context, true);
     verb->callback(

@@ -2,6 +2,7 @@
 
 #include "cli/application.h"
 #include "cli/json.h"
+#include "cli/one_of.h"
 #include "cli/text.h"
 #include "cli/validate_words.h"
 #include "engine/report.h"
@@ -85,7 +86,7 @@ void addValidate(CLI::App& app, Context& context) {
         {"error", Severity::error}, {"warning", Severity::warning}, {"info", Severity::info}};
     verb->add_option("--fail-on", options->failOn,
                      "Least severity that makes the exit code 1: error (default) or warning")
-        ->transform(CLI::CheckedTransformer(severities).description(""))
+        ->transform(oneOf(severities))
         ->type_name("SEVERITY");
     addCommon(*verb, context, true);
     verb->callback(

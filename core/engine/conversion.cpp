@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -249,13 +250,48 @@ std::optional<Mesh> meshOf(const Catalog& catalog) {
 Result<uint64_t> bufferBudget(uint64_t memory, uint64_t held) {
     const uint64_t taken = kProcessBytes + held;
     if (memory < taken + kLeastBuffers) {
-        return makeError(ErrorCode::limit, fmt::format("--memory {} MiB is too little: metadata and program "
-                                                       "need {} MiB, buffers at least {} MiB",
-                                                       memory >> 20, taken >> 20, kLeastBuffers >> 20))
+        return makeError(ErrorCode::impossible,
+                         fmt::format("--memory {} MiB is too little: metadata and program "
+                                     "need {} MiB, buffers at least {} MiB",
+                                     memory >> 20, taken >> 20, kLeastBuffers >> 20))
             .withHint(fmt::format("give --memory {}MiB or more", ((taken + kLeastBuffers) >> 20) + 1));
     }
     return memory - taken;
 }
+
+namespace {
+
+// Of the objects that stay out, with their values: those that a torch.save file can hold (--objects), and why
+// it cannot hold the others.
+struct Beside {
+    std::vector<ObjectInfo> kept;
+    std::unordered_map<std::string, std::string> refused;
+};
+
+Result<Beside> objectsBeside(const Checkpoint& source, const std::vector<PlanLeftOut>& leftOut) {
+    const std::vector<ObjectInfo>& objects = source.catalog().objects();
+    std::unordered_map<std::string_view, ObjectId> byName;
+    for (ObjectId o = 0; o < objects.size(); ++o)
+        byName.emplace(objects[o].name, o);
+    CatalogBuilder builder("torch", "", "shardscope");
+    for (const PlanLeftOut& left : leftOut) {
+        const auto it = byName.find(left.name);
+        if (it == byName.end()) continue;
+        ObjectInfo object = objects[it->second];
+        SHARDSCOPE_ASSIGN(object.value, source.reader->objectValue(it->second));
+        builder.addObject(std::move(object));
+    }
+    const Catalog wanted = std::move(builder).finish();
+    Beside beside;
+    for (const LeftOut& left : findFormat("torch")->cannotHold(wanted, {}))
+        beside.refused.emplace(left.name, left.why);
+    for (const ObjectInfo& object : wanted.objects()) {
+        if (!beside.refused.contains(object.name)) beside.kept.push_back(object);
+    }
+    return beside;
+}
+
+}  // namespace
 
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConvertSettings& settings, const StopToken& stop) {
@@ -351,11 +387,27 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     SHARDSCOPE_TRY(checkComplete(catalog, source.path, !request.weightsOnly));
     SHARDSCOPE_TRY(checkFiles(catalog, *p.wish, source.path));
 
+    std::set<std::string, std::less<>> kept;
+    if (!settings.objectsFile.empty()) {
+        SHARDSCOPE_ASSIGN(const Beside beside, objectsBeside(source, p.wish->leftOut));
+        for (const ObjectInfo& object : beside.kept)
+            kept.insert(object.name);
+        for (PlanLeftOut& left : p.wish->leftOut) {
+            if (kept.contains(left.name)) {
+                left.why += "; kept in " + settings.objectsFile;
+            } else if (const auto it = beside.refused.find(left.name); it != beside.refused.end()) {
+                left.why += fmt::format("; not kept in {}: {}", settings.objectsFile, it->second);
+            }
+        }
+    }
+
     std::vector<PlanLeftOut> impossible = p.wish->impossible;
     findImpossible(catalog, *p.wish, request, impossible);
     if (request.strict) {
-        for (const PlanLeftOut& entry : p.wish->leftOut)
+        for (const PlanLeftOut& entry : p.wish->leftOut) {
+            if (kept.contains(entry.name)) continue;
             impossible.push_back({entry.name, entry.why + " (--strict leaves nothing out)"});
+        }
     }
     auto layout = p.format->layout(p.wish->wanted, p.writeOptions);
     if (!layout.ok()) {
@@ -375,19 +427,11 @@ namespace {
 // --objects: what the target cannot hold is kept beside, as a torch.save file of its own.
 Status writeObjectsFile(const PreparedConversion& p, const ConvertSettings& settings,
                         const Resources& resources) {
+    SHARDSCOPE_ASSIGN(const Beside beside, objectsBeside(p.source, p.wish->leftOut));
+    if (beside.kept.empty()) return {};
     CatalogBuilder builder("torch", "", "shardscope");
-    const Catalog& source = p.source.catalog();
-    size_t count = 0;
-    for (const PlanLeftOut& left : p.wish->leftOut) {
-        for (ObjectId o = 0; o < source.objects().size(); ++o) {
-            if (source.objects()[o].name != left.name) continue;
-            ObjectInfo object = source.objects()[o];
-            SHARDSCOPE_ASSIGN(object.value, p.source.reader->objectValue(o));
-            builder.addObject(std::move(object));
-            ++count;
-        }
-    }
-    if (count == 0) return {};
+    for (const ObjectInfo& object : beside.kept)
+        builder.addObject(object);
     Wish wish;
     wish.wanted = std::move(builder).finish();
     const Format* torch = findFormat("torch");
@@ -412,6 +456,22 @@ Status writeObjectsFile(const PreparedConversion& p, const ConvertSettings& sett
     };
     auto report = runConversion(job, resources);
     if (!report.ok()) return std::move(report).error();
+    return {};
+}
+
+// Said before the conversion begins rather than after it.
+Status checkObjectsFile(const ConvertSettings& settings) {
+    const std::filesystem::path file = settings.objectsFile;
+    std::error_code error;
+    if (std::filesystem::exists(file, error) && !settings.options.overwrite) {
+        return makeError(ErrorCode::exists, "the file for --objects exists already")
+            .inFile(settings.objectsFile)
+            .withHint("choose another file, or --overwrite");
+    }
+    if (!file.parent_path().empty() && !std::filesystem::is_directory(file.parent_path(), error)) {
+        return makeError(ErrorCode::io, "the directory of the file for --objects does not exist")
+            .inFile(settings.objectsFile);
+    }
     return {};
 }
 
@@ -464,6 +524,7 @@ Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSett
     resources.progress = progress;
     resources.stop = stop;
 
+    if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(settings));
     auto report = runConversion(conversionJob(p, settings), resources);
     if (!report.ok()) return report;
     if (p.singleFile) SHARDSCOPE_TRY(putRecordBeside(p.destination, p.filled));

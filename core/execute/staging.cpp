@@ -129,6 +129,11 @@ Status Staging::begin() {
         return makeError(ErrorCode::internal, "a single-file destination with several files");
     }
     Status made = system_.makeDirectory(path_);
+    if (!made.ok() && made.error().code == ErrorCode::notFound) {
+        Error error = made.error();
+        error.code = ErrorCode::io;  // it is not the source that is missing
+        return std::move(error).withHint("the directory that is to hold the destination must exist");
+    }
     if (!made.ok() && made.error().code != ErrorCode::exists) return made;
     if (!made.ok()) {
         SHARDSCOPE_TRY(takeOver());

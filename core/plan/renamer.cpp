@@ -5,6 +5,12 @@
 #include "plan/plan.h"
 
 namespace shardscope {
+namespace {
+
+// The standard library's expressions recurse along the text, so overlong names stay as they are.
+constexpr size_t kLongestName = 4096;
+
+}  // namespace
 
 Result<Renamer> Renamer::make(const std::vector<RenameRule>& rules) {
     Renamer renamer;
@@ -21,8 +27,10 @@ Result<Renamer> Renamer::make(const std::vector<RenameRule>& rules) {
 
 std::string Renamer::operator()(std::string_view name) const {
     std::string out(name);
-    for (const auto& [from, to] : rules_)
+    for (const auto& [from, to] : rules_) {
+        if (out.size() > kLongestName) break;
         out = std::regex_replace(out, *static_cast<const std::regex*>(from.get()), to);
+    }
     return out;
 }
 

@@ -117,6 +117,7 @@ class WishMaker {
         for (ObjectId o = 0; o < source_.objects().size(); ++o) {
             if (comesAlong(source_.objects()[o])) state.objects.push_back({source_.objects()[o].name, o});
         }
+        checkSelect();
         SHARDSCOPE_TRY(applySteps(source_, request_.steps, state));
         for (StepTensor& tensor : state.tensors)
             SHARDSCOPE_TRY(addTensor(std::move(tensor)));
@@ -138,6 +139,19 @@ class WishMaker {
     }
 
   private:
+    // A pattern with a slip in it would otherwise make an empty checkpoint.
+    void checkSelect() {
+        if (select_.empty()) return;
+        for (TensorId t = 0; t < source_.tensorCount(); ++t) {
+            if (anyMatches(select_, source_.name(t))) return;
+        }
+        for (const ObjectInfo& object : source_.objects()) {
+            if (anyMatches(select_, object.name)) return;
+        }
+        wish_.impossible.push_back(
+            {fmt::format("{}", fmt::join(request_.select, " ")), "no tensor and no object matches --select"});
+    }
+
     Status preparePlacement() {
         if (input_.like) {
             builder_.setRankCount(input_.like->rankCount());

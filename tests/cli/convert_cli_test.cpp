@@ -348,6 +348,46 @@ class ConvertCliTest : public QObject {
         }
     }
 
+    // What is kept beside is not left out; what would stop that is said before the job.
+    void objectsKeptBeside() {
+        QTemporaryDir directory;
+        const QString source = genuine("dcp", "t2.15.0-objects"), beside = directory.filePath("objects.pt");
+        const QStringList words{"convert", source, directory.filePath("all"), "--to", "safetensors"};
+        QCOMPARE(runShardscope(words + QStringList{"--strict", "--objects", beside}).exitCode, 5);
+        const QStringList plain =
+            words + QStringList{"--strict",  "--objects",     beside,      "--exclude", "obj.enum",
+                                "--exclude", "obj.dataclass", "--exclude", "obj.np*",   "--exclude",
+                                "obj.dt",    "--exclude",     "obj.td",    "--exclude", "obj.ns"};
+        const Outcome done = runShardscope(plain + QStringList{"--json"});
+        QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+        const json left = done.json()["left_out"];
+        QVERIFY(!left.empty());
+        for (const json& entry : left)
+            QVERIFY2(entry["why"].get<std::string>().ends_with("kept in " + beside.toStdString()),
+                     entry.dump().c_str());
+        const json there = runShardscope({"ls", beside, "--json"}).json();
+        QVERIFY(there["objects"].size() > 5);
+
+        QStringList again = words;
+        again[2] = directory.filePath("again");
+        QCOMPARE(runShardscope(again + QStringList{"--objects", beside}).exitCode, 4);
+        QCOMPARE(runShardscope(again + QStringList{"--objects", directory.filePath("no/o.pt")}).exitCode, 4);
+        QCOMPARE(runShardscope(again + QStringList{"--report", directory.filePath("no/r.json")}).exitCode, 4);
+        QVERIFY(!QFile::exists(directory.filePath("again")));
+        again[2] = directory.filePath("no/again");
+        QCOMPARE(runShardscope(again).exitCode, 4);
+    }
+
+    void nothingSelected() {
+        QTemporaryDir directory;
+        const QString out = directory.filePath("out");
+        const Outcome none = runShardscope({"convert", genuine("dcp", "t2.15.0-no-dist"), out, "--to",
+                                            "torch", "--select", "nothing.like.that*"});
+        QCOMPARE(none.exitCode, 5);
+        QVERIFY2(none.err.find("--select") != std::string::npos, none.err.c_str());
+        QVERIFY(!QFile::exists(out));
+    }
+
     void likeTakesOverThePlacement() {
         QTemporaryDir directory;
         const QString whole = directory.filePath("whole.pt");

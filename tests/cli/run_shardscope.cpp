@@ -3,9 +3,9 @@
 #include <QProcess>
 
 namespace shardscope::test {
+namespace {
 
-Outcome runShardscope(const QStringList& arguments, int timeoutMs) {
-    QProcess process;
+Outcome run(QProcess& process, const QStringList& arguments, int timeoutMs) {
     process.start(SHARDSCOPE_PROGRAM, arguments);
     Outcome outcome;
     if (!process.waitForStarted()) return outcome;
@@ -20,6 +20,19 @@ Outcome runShardscope(const QStringList& arguments, int timeoutMs) {
     outcome.err = process.readAllStandardError().toStdString();
     if (process.exitStatus() == QProcess::NormalExit) outcome.exitCode = process.exitCode();
     return outcome;
+}
+
+}  // namespace
+
+Outcome runShardscope(const QStringList& arguments, int timeoutMs) {
+    QProcess process;
+    return run(process, arguments, timeoutMs);
+}
+
+Outcome runShardscopeInto(const QString& file, const QStringList& arguments) {
+    QProcess process;
+    process.setStandardOutputFile(file);
+    return run(process, arguments, 120'000);
 }
 
 }  // namespace shardscope::test

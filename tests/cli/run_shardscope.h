@@ -15,6 +15,8 @@ struct Outcome {
 };
 
 Outcome runShardscope(const QStringList& arguments, int timeoutMs = 120'000);
+// With stdout going to this file.
+Outcome runShardscopeInto(const QString& file, const QStringList& arguments);
 
 }  // namespace shardscope::test
 

@@ -111,6 +111,40 @@ class UsageCliTest : public QObject {
         QTest::newRow("empty") << QByteArray() << "empty";
         QTest::newRow("zeros") << QByteArray(4096, '\0') << "zero";
     }
+    // The message of a wrong word names the right ones.
+    void wrongWordsAreNamed_data() {
+        QTest::addColumn<QStringList>("words");
+        QTest::addColumn<QString>("says");
+        QTest::newRow("verb") << QStringList{"frobnicate"} << "'frobnicate' is not a verb";
+        QTest::newRow("level") << QStringList{"validate", "x", "--level", "all"}
+                               << "all not in {files,metadata,values}";
+        QTest::newRow("io") << QStringList{"digest", "x", "--io", "fast"}
+                            << "fast not in {auto,buffered,direct}";
+        QTest::newRow("verify") << QStringList{"convert", "x", "y", "--verify", "yes"}
+                                << "yes not in {digest,full,none}";
+        QTest::newRow("rank") << QStringList{"ls", "x", "--rank", "-1"} << "-1 not in range 0 to 4294967294";
+    }
+    void wrongWordsAreNamed() {
+        QFETCH(QStringList, words);
+        QFETCH(QString, says);
+        const Outcome error = runShardscope(words);
+        QCOMPARE(error.exitCode, 2);
+        QVERIFY2(error.err.find(says.toStdString()) != std::string::npos, error.err.c_str());
+    }
+
+    void everyVerbThatOpensTakesProgress() {
+        for (const char* verb : {"info", "ls", "map"})
+            QCOMPARE(runShardscope({verb, dcp("t2.15.0-no-dist"), "--progress", "none"}).exitCode, 0);
+    }
+
+    // An answer that did not arrive is a failure, also when it was flushed on the way.
+    void fullOutput() {
+        for (const QStringList& words : {QStringList{"ls"}, {"ls", "--json"}, {"info", "--json"}}) {
+            const QStringList all = QStringList{words[0], dcp("t2.15.0-no-dist")} + words.mid(1);
+            QCOMPARE(runShardscopeInto("/dev/full", all).exitCode, 4);
+        }
+    }
+
     void notACheckpoint() {
         QFETCH(QByteArray, content);
         QFETCH(QString, says);

@@ -1,0 +1,29 @@
+// Options whose value is one of some words.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace shardscope::cli {
+
+// The option takes one of these words. (CLI11's own transformer names the enumerators' numbers in its
+// errors.)
+template <class T>
+CLI::Validator oneOf(const std::map<std::string, T>& words) {
+    return CLI::Validator(
+        [words](std::string& input) -> std::string {
+            if (const auto it = words.find(input); it != words.end()) {
+                input = CLI::detail::value_string(it->second);
+                return {};
+            }
+            std::string all;
+            for (const auto& [word, value] : words)
+                all += (all.empty() ? "" : ",") + word;
+            return input + " not in {" + all + "}";
+        },
+        "");
+}
+
+}  // namespace shardscope::cli
