@@ -92,11 +92,13 @@ Result<ValueDiff> compareValues(const Checkpoint& a, TensorId ta, const Checkpoi
         SHARDSCOPE_ASSIGN(const auto x, readRegion(*a.reader, ta, box, 2 * kSlabBytes, resources));
         SHARDSCOPE_ASSIGN(const auto y, readRegion(*b.reader, tb, box, 2 * kSlabBytes, resources));
         for (size_t i = 0; i + item <= x.size() && i + item <= y.size(); i += item) {
-            const double valueA = elementValue(dtype, &x[i]), valueB = elementValue(dtype, &y[i]);
+            const bool same = std::memcmp(&x[i], &y[i], item) == 0;
+            const double valueA = elementValue(dtype, &x[i]);
+            const double valueB = same ? valueA : elementValue(dtype, &y[i]);
             product += valueA * valueB;
             squareA += valueA * valueA;
             squareB += valueB * valueB;
-            if (std::memcmp(&x[i], &y[i], item) == 0) continue;
+            if (same) continue;
             ++diff.different;
             const ElementDistance distance = elementDistance(dtype, &x[i], &y[i]);
             diff.maxAbs = std::max(diff.maxAbs, distance.absolute);

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "base/checked.h"
+#include "engine/whole_file.h"
 #include "model/coverage.h"
 
 namespace shardscope {
@@ -183,18 +183,7 @@ Status putRecordBeside(const std::string& destination, const FilledElements& fil
     if (before.ok() && *before) SHARDSCOPE_TRY(directory->removeFile(name));
     if (filled.tensors.empty()) return {};
     if (!before.ok()) return before.error();
-    const std::string bytes = encode(filled);
-    const std::string partial = fmt::format(".{}.{}.partial", name, getpid());
-    const auto write = [&]() -> Status {
-        SHARDSCOPE_ASSIGN(const auto out, directory->createFile(partial));
-        SHARDSCOPE_TRY(out->allocate(bytes.size()));
-        SHARDSCOPE_TRY(out->writeAt(0, std::as_bytes(std::span(bytes))));
-        SHARDSCOPE_TRY(out->sync());
-        return fileSystem->rename(parent + "/" + partial, parent + "/" + name);
-    };
-    const Status written = write();
-    if (!written.ok()) (void)directory->removeFile(partial);
-    return written;
+    return putWholeFile(*fileSystem, parent + "/" + name, encode(filled), false);
 }
 
 Result<FilledElements> readFilled(const Checkpoint& checkpoint) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "engine/whole_file.h"
 #include "formats/index/index.h"
 
 namespace shardscope {
@@ -47,22 +48,7 @@ Result<uint64_t> writeIndex(const Checkpoint& checkpoint, const std::string& fil
     const bool there = fileSystem->stat(file).ok();
     if (there && !overwrite) return makeError(ErrorCode::exists, "the file is already there").inFile(file);
     SHARDSCOPE_ASSIGN(const std::string bytes, encodeIndex(*checkpoint.reader, originOf(checkpoint), stop));
-
-    const auto [parent, name] = splitPath(file);
-    const std::string partial = fmt::format(".{}.{}.partial", name, getpid());
-    SHARDSCOPE_ASSIGN(const auto directory, fileSystem->openDirectory(parent));
-    const auto write = [&]() -> Status {
-        SHARDSCOPE_ASSIGN(const auto out, directory->createFile(partial));
-        SHARDSCOPE_TRY(out->allocate(bytes.size()));
-        SHARDSCOPE_TRY(out->writeAt(0, std::as_bytes(std::span(bytes))));
-        SHARDSCOPE_TRY(out->sync());
-        if (there) return fileSystem->exchange(parent + "/" + partial, file);
-        return fileSystem->rename(parent + "/" + partial, file);
-    };
-    const Status written = write();
-    // What is left under the name is what could not be put in place, or the index that was replaced.
-    if (there || !written.ok()) (void)directory->removeFile(partial);
-    if (!written.ok()) return written.error();
+    SHARDSCOPE_TRY(putWholeFile(*fileSystem, file, bytes, there));
     return uint64_t{bytes.size()};
 }
 
