@@ -133,16 +133,19 @@ void Table::print(std::FILE* out, const Style& style) const {
 }
 
 void Table::printCsv(std::FILE* out) const {
+    // Exact for programs; a terminal gets nothing that it would obey.
+    const bool terminal = isatty(fileno(out));
     const auto line = [&](const std::vector<std::string>& cells) {
         std::string text;
         for (size_t i = 0; i < cells.size(); ++i) {
             if (i) text += ',';
-            if (cells[i].find_first_of(",\"\n") == std::string::npos) {
-                text += cells[i];
+            const std::string cell = terminal ? printable(cells[i]) : cells[i];
+            if (cell.find_first_of(",\"\n\r") == std::string::npos) {
+                text += cell;
                 continue;
             }
             text += '"';
-            for (char c : cells[i])
+            for (char c : cell)
                 text += c == '"' ? std::string("\"\"") : std::string(1, c);
             text += '"';
         }

@@ -2,7 +2,6 @@
 #include <csignal>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "cli/application.h"
 #include "cli/json.h"
 #include "cli/one_of.h"
+#include "cli/output_file.h"
 #include "cli/progress.h"
 #include "cli/text.h"
 #include "cluster/worker.h"
@@ -151,13 +151,7 @@ Result<int> convert(const Context& context, const Options& options) {
     settings.memory = context.memory;
     settings.threads = context.threads;
     settings.io = context.io;
-    if (const auto parent = std::filesystem::path(options.report).parent_path(); !parent.empty()) {
-        std::error_code error;
-        if (!std::filesystem::is_directory(parent, error)) {
-            return makeError(ErrorCode::io, "the directory of the file for --report does not exist")
-                .inFile(options.report);
-        }
-    }
+    if (!options.report.empty()) SHARDSCOPE_TRY(checkOutputFile(options.report, options.source));
     // Whoever watches may go away; the job goes on.
     std::signal(SIGPIPE, SIG_IGN);
     SHARDSCOPE_ASSIGN(const Checkpoint source, context.open(options.source));
@@ -198,9 +192,8 @@ Result<int> convert(const Context& context, const Options& options) {
                                              verifyNames[static_cast<int>(settings.options.verify)])
                                 : Json();
     if (!options.report.empty()) {
-        std::ofstream out(options.report);
-        out << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
-        if (!out.flush()) return systemError(errno, "write the report", options.report);
+        SHARDSCOPE_TRY(
+            writeOutputFile(options.report, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
     }
     if (context.progress == ProgressMode::json) {
         for (const Json& finding : json["findings"])

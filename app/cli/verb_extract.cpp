@@ -5,6 +5,7 @@
 
 #include "cli/application.h"
 #include "cli/json.h"
+#include "cli/output_file.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
@@ -80,12 +81,7 @@ Status writeRaw(const Checkpoint& checkpoint, TensorId t, const std::string& hea
     }
     const std::string partial = path + ".partial";
     std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-    if (!out) {
-        Error error = systemError(errno, "create", partial);
-        // It is not the source that is missing.
-        if (error.code == ErrorCode::notFound) error.code = ErrorCode::io;
-        return error;
-    }
+    if (!out) return systemError(errno, "create", partial);
     out.write(header.data(), static_cast<std::streamsize>(header.size()));
     ScanOptions ordered;
     ordered.ordered = true;
@@ -118,6 +114,7 @@ std::string exactly(std::string_view name) {
 }
 
 Result<int> extract(const Context& context, const Options& options) {
+    SHARDSCOPE_TRY(checkOutputFile(options.file, options.path));
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     const TensorId t = catalog.find(options.tensor);

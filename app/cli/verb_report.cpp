@@ -1,10 +1,10 @@
-#include <cerrno>
 #include <cstdio>
 
 #include <fmt/format.h>
 
 #include "cli/application.h"
 #include "cli/one_of.h"
+#include "cli/output_file.h"
 #include "cli/text.h"
 #include "cli/validate_words.h"
 #include "engine/report.h"
@@ -21,6 +21,7 @@ struct Options {
 };
 
 Result<int> report(const Context& context, const Options& options) {
+    if (!options.output.empty()) SHARDSCOPE_TRY(checkOutputFile(options.output, options.what.path));
     SHARDSCOPE_ASSIGN(const Validated done, openAndValidate(context, options.what));
     const std::string text = options.form == Form::html   ? validationHtml(done.checkpoint, done.report)
                              : options.form == Form::json ? validationJson(done.report) + "\n"
@@ -29,12 +30,7 @@ Result<int> report(const Context& context, const Options& options) {
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
     }
-    std::FILE* out = std::fopen(options.output.c_str(), "wb");
-    if (!out) return systemError(errno, "write the report", options.output);
-    const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
-    const int reason = errno;
-    if (std::fclose(out) != 0 || !written)
-        return systemError(written ? errno : reason, "write the report", options.output);
+    SHARDSCOPE_TRY(writeOutputFile(options.output, text));
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/filled.h"
 #include "engine/recipe.h"
+#include "engine/whole_file.h"
 #include "execute/view_reader.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
@@ -460,7 +461,7 @@ Status writeObjectsFile(const PreparedConversion& p, const ConvertSettings& sett
 }
 
 // Said before the conversion begins rather than after it.
-Status checkObjectsFile(const ConvertSettings& settings) {
+Status checkObjectsFile(const ConvertSettings& settings, const std::string& source) {
     const std::filesystem::path file = settings.objectsFile;
     std::error_code error;
     if (std::filesystem::exists(file, error) && !settings.options.overwrite) {
@@ -472,7 +473,7 @@ Status checkObjectsFile(const ConvertSettings& settings) {
         return makeError(ErrorCode::io, "the directory of the file for --objects does not exist")
             .inFile(settings.objectsFile);
     }
-    return {};
+    return checkOutside(settings.objectsFile, source);
 }
 
 }  // namespace
@@ -524,7 +525,7 @@ Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSett
     resources.progress = progress;
     resources.stop = stop;
 
-    if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(settings));
+    if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(settings, p.source.path));
     auto report = runConversion(conversionJob(p, settings), resources);
     if (!report.ok()) return report;
     if (p.singleFile) SHARDSCOPE_TRY(putRecordBeside(p.destination, p.filled));

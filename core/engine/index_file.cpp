@@ -12,17 +12,6 @@
 namespace shardscope {
 namespace {
 
-// Nothing is ever written into a checkpoint.
-bool liesInside(const std::string& file, const std::string& checkpoint) {
-    std::error_code error;
-    auto from = std::filesystem::weakly_canonical(checkpoint, error);
-    if (error) return false;
-    const auto to = std::filesystem::weakly_canonical(file, error);
-    if (error) return false;
-    if (!std::filesystem::is_directory(from, error)) return from == to;
-    return std::mismatch(from.begin(), from.end(), to.begin(), to.end()).first == from.end();
-}
-
 IndexOrigin originOf(const Checkpoint& checkpoint) {
     IndexOrigin origin;
     char host[HOST_NAME_MAX + 1] = {};
@@ -38,12 +27,7 @@ IndexOrigin originOf(const Checkpoint& checkpoint) {
 
 Result<uint64_t> writeIndex(const Checkpoint& checkpoint, const std::string& file, bool overwrite,
                             const StopToken& stop) {
-    if (liesInside(file, checkpoint.path)) {
-        return makeError(ErrorCode::usage,
-                         "the index would lie inside the checkpoint, which is never written into")
-            .inFile(file)
-            .withHint("name a file outside of it");
-    }
+    SHARDSCOPE_TRY(checkOutside(file, checkpoint.path));
     const auto fileSystem = systemFileSystem();
     const bool there = fileSystem->stat(file).ok();
     if (there && !overwrite) return makeError(ErrorCode::exists, "the file is already there").inFile(file);

@@ -1,7 +1,9 @@
 // The manners of the program: help, exit codes, JSON errors, what it says about things that are no
 // checkpoints.
+#include <QDir>
 #include <QFile>
 #include <QFileInfo>
+#include <QProcess>
 #include <QTemporaryDir>
 #include <QTest>
 
@@ -143,6 +145,31 @@ class UsageCliTest : public QObject {
             const QStringList all = QStringList{words[0], dcp("t2.15.0-no-dist")} + words.mid(1);
             QCOMPARE(runShardscopeInto("/dev/full", all).exitCode, 4);
         }
+    }
+
+    // Files beside the answer: never inside the checkpoint, and a missing directory is the output's fault.
+    void outputsBesideTheAnswer() {
+        QTemporaryDir directory;
+        const QString source = directory.filePath("source"), destination = directory.filePath("out");
+        QVERIFY(QProcess::execute("cp", {"-r", dcp("t2.15.0-no-dist"), source}) == 0);
+        const std::string first = runShardscope({"ls", source, "--json"}).json()["tensors"][0]["name"];
+        const QString tensor = QString::fromStdString(first);
+        const QStringList before = QDir(source).entryList(QDir::Files | QDir::Hidden);
+        const auto words = [&](const QString& where) {
+            return std::vector<QStringList>{
+                {"report", source, "--output", where},
+                {"index", source, "-o", where},
+                {"extract", source, tensor, where},
+                {"convert", source, destination, "--to", "safetensors", "--report", where},
+                {"convert", source, destination, "--to", "safetensors", "--objects", where + ".pt"}};
+        };
+        for (const QStringList& inside : words(source + "/x"))
+            QCOMPARE(runShardscope(inside).exitCode, 2);
+        for (const QStringList& nowhere : words(directory.filePath("missing/x")))
+            QCOMPARE(runShardscope(nowhere).exitCode, 4);
+        QCOMPARE(QDir(source).entryList(QDir::Files | QDir::Hidden), before);
+        QVERIFY(!QFileInfo::exists(destination));
+        QCOMPARE(runShardscope({"report", source, "--output", "/dev/null"}).exitCode, 0);
     }
 
     void notACheckpoint() {

@@ -259,7 +259,13 @@ bool Builder::sameBytes(const MetaTensor& a, const MetaTensor& b) const {
         if (xRow == kNone || yRow == kNone) return false;
         const MetaStored& p = m.stored[xRow];
         const MetaStored& q = m.stored[yRow];
-        if (p.path != q.path || p.offset != q.offset || p.length != q.length) return false;
+        if (p.path != q.path || p.offset != q.offset || p.length != q.length || p.transforms != q.transforms)
+            return false;
+        // An archive is longer than its elements. What is not has the place of a whole file of tensors
+        // (SerializationFormat.SAFETENSORS), which all of them share.
+        const int64_t elements = elementCount(m.dimsOf(x.lengths, x.rank));
+        const auto raw = dtypeByteCount(a.dtype, static_cast<uint64_t>(elements));
+        if (p.transforms == 0 && raw && p.length <= *raw) return false;
     }
     return true;
 }

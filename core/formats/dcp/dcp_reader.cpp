@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "encoding/torch_tensor.h"
+#include "encoding/torch_walk.h"
 #include "encoding/zip.h"
 #include "formats/dcp/dcp_catalog.h"
 #include "formats/dcp/metadata.h"
@@ -61,9 +62,33 @@ class DcpReader final : public Reader {
     const StoredEntries entries_;
 };
 
-// A slice that was never written reads as zeros: that says more than what a zip reader makes of it.
+// Whether a safetensors file begins here: the length of its header, then the header, which is JSON.
+bool beginsSafetensors(const EntrySlice& slice) {
+    std::array<std::byte, 10> head{};
+    const uint64_t size = slice.file->size();
+    if (size < head.size() || slice.offset > size - head.size()) return false;
+    if (!slice.file->readAt(slice.offset, head).ok()) return false;
+    uint64_t length = 0;
+    for (size_t i = 8; i-- > 0;)
+        length = length << 8 | std::to_integer<uint64_t>(head[i]);
+    return length >= 2 && length <= size - slice.offset - 8 && head[8] == std::byte{'{'} &&
+           head[9] == std::byte{'"'};
+}
+
+// What the slice is says more than what a zip reader makes of it: the zeros of one that was never written, or
+// a safetensors file.
 Error DcpReader::explain(Error error, const EntrySlice& slice) const {
     if (error.code != ErrorCode::damaged) return error;
+    if (beginsSafetensors(slice)) {
+        return damaged(
+                   "the save was made with SerializationFormat.SAFETENSORS and the ordinary writer, whose "
+                   "metadata does not say where each tensor lies",
+                   slice.offset)
+            .byRule("meta.inconsistent")
+            .withHint(
+                "torch cannot load it either; save again with torch's HuggingFaceStorageWriter, or without "
+                "that option");
+    }
     std::vector<std::byte> buffer(size_t{64} << 10);
     const uint64_t probed = std::min(slice.length, kZeroProbe);
     for (uint64_t done = 0; done < probed;) {
@@ -112,8 +137,17 @@ Result<Extent> DcpReader::locateInside(const ChunkInfo& chunk) const {
     auto archive = openTorchArchive(slice.file, slice.offset, slice.length, limits);
     if (!archive.ok()) return explain(std::move(archive).error(), slice);
     SHARDSCOPE_ASSIGN(const auto tensor, asTorchTensor(archive->pickle.graph, archive->pickle.root));
-    if (!tensor)
+    if (!tensor) {
+        const ValueGraph& graph = archive->pickle.graph;
+        const NodeId root = archive->pickle.root;
+        const auto special = torch_save::asSpecial(graph, root);
+        if (torch_save::isTensorLike(graph, root) && special.ok() && special->warning.empty()) {
+            return unsupported(fmt::format("the entry holds a tensor of kind {}, which is not a plain array",
+                                           special->about.kind))
+                .withHint("leave it out (--exclude), or save its parts as tensors of their own");
+        }
         return damaged("the entry holds something else than a plain tensor").byRule("meta.inconsistent");
+    }
     if (tensor->dtype != dtype) {
         return damaged(fmt::format("the data file holds {}, the metadata says {}", dtypeName(tensor->dtype),
                                    dtypeName(dtype)))

@@ -34,6 +34,14 @@ def write(corpus):
 
     both = {"__0_0.distcp": PART, "__1_0.distcp": PART}
     one("D00-good", expect="ok")
+    # SerializationFormat.SAFETENSORS with the ordinary writer: every tensor is said to lie where the file begins.
+    header = b'{"v":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[24,48]}}'
+    one("D00-serialized-as-safetensors", text="SerializationFormat.SAFETENSORS", tensors={n: dcp_tensor((2, 3), HALVES[:1]) for n in "vw"},
+        entries=[(dcp_index(n, (0, 0), 0), dcp_info("__0_0.distcp", 0, 24)) for n in "vw"],
+        files={"__0_0.distcp": struct.pack("<Q", len(header)) + header + bytes(48)})
+    quantized = call(name("torch._utils", "_rebuild_qtensor"), storage(kind="QInt8Storage", numel=6), integer(0), numbers((2, 3)), numbers((3, 1)), tuple_of(name("torch", "per_tensor_affine"), integer(1), integer(0)), FALSE, DICT)
+    part = torch_file(PROTO2 + quantized + STOP, {"0": bytes(6)})
+    one("D00-quantized", expect="warn", rule="meta.inconsistent", text="kind quantized", size=(2, 3), chunks=HALVES[:1], dtype="qint8", infos=[dcp_info("__0_0.distcp", 0, len(part))], files={"__0_0.distcp": part})
     corpus.tree("D01-no-metadata", both, "error", BAD, text="metadata")
     corpus.tree("D01-only-tmp", {**both, ".metadata.tmp": b"x"}, "error", BAD, text=".metadata.tmp")
     for label, data in {"empty": b"", "lfs": LFS_POINTER, "html": HTML_PAGE, "zeros": bytes(1000), "zip": PART, "none": PROTO2 + NONE + STOP, "dict": PROTO2 + DICT + STOP, "state-dict": GOOD,
