@@ -416,7 +416,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         impossible.push_back({layout.error().place.tensor, layout.error().message});
     } else {
         p.layout = std::move(layout).value();
-        p.filled = filledBy(catalog, *p.wish, request.fillGaps);
+        SHARDSCOPE_ASSIGN(const FilledElements before, readFilled(source));
+        p.filled = filledBy(catalog, *p.wish, request.fillGaps, before);
         if (!p.singleFile && !p.filled.tensors.empty()) p.layout = withRecord(std::move(p.layout), p.filled);
     }
     p.plan = makePlan(p, settings, impossible);

@@ -1,5 +1,7 @@
 #include "engine/filled.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -131,15 +133,22 @@ std::string besideName(const std::string& file) {
 
 }  // namespace
 
-FilledElements filledBy(const Catalog& source, const Wish& wish, FillGaps fill) {
+FilledElements filledBy(const Catalog& source, const Wish& wish, FillGaps fill,
+                        const FilledElements& before) {
     FilledElements filled;
-    filled.fill = fill;
-    if (fill == FillGaps::refuse) return filled;
+    filled.fill = fill == FillGaps::refuse ? before.fill : fill;
+    if (fill == FillGaps::refuse && before.tensors.empty()) return filled;
     std::map<TensorId, CoverageResult> coverage;
     const auto gapsOf = [&](TensorId t) -> const CoverageResult& {
         const auto [it, isNew] = coverage.try_emplace(t);
-        if (isNew) it->second = checkCoverage(source, t, 1, kMostBoxes);
+        if (isNew && fill != FillGaps::refuse) it->second = checkCoverage(source, t, 1, kMostBoxes);
         return it->second;
+    };
+    const auto filledBefore = [&](TensorId t) -> const FilledElements::Tensor* {
+        const auto found = before.tensors.find(std::string(source.name(t)));
+        if (found == before.tensors.end() || !std::ranges::equal(found->second.shape, source.shape(t)))
+            return nullptr;
+        return &found->second;
     };
     size_t boxes = 0;
     for (TensorId w = 0; w < wish.wanted.tensorCount(); ++w) {
@@ -147,21 +156,27 @@ FilledElements filledBy(const Catalog& source, const Wish& wish, FillGaps fill) 
         const TensorSource& from = wish.sources[w];
         bool gaps = false;
         for (const TensorId t : from.tensors())
-            gaps = gaps || gapsOf(t).gapElements > 0;
+            gaps = gaps || gapsOf(t).gapElements > 0 || filledBefore(t);
         if (!gaps) continue;
         FilledElements::Tensor tensor;
         const DimSpan shape = wish.wanted.shape(w);
         tensor.shape.assign(shape.begin(), shape.end());
         if (!from.view) {
             const CoverageResult& found = gapsOf(from.source);
+            std::vector<Box> all = found.gaps;
             uint64_t listed = 0;
             for (const Box& box : found.gaps)
                 listed += static_cast<uint64_t>(elementCount(box.lengths));
-            // Where a step has made the tensor of others, or too many boxes were needed, it is named without
-            // them.
-            if (listed == found.gapElements && boxes + found.gaps.size() <= kMostBoxes) {
-                tensor.boxes = found.gaps;
-                boxes += found.gaps.size();
+            bool known = listed == found.gapElements;
+            if (const FilledElements::Tensor* earlier = filledBefore(from.source)) {
+                known = known && earlier->boxes && before.fill == filled.fill;
+                if (known) all.insert(all.end(), earlier->boxes->begin(), earlier->boxes->end());
+            }
+            // Where a step has made the tensor of others, too many boxes were needed, or it was filled with
+            // one thing and with another, it is named without them.
+            if (known && boxes + all.size() <= kMostBoxes) {
+                boxes += all.size();
+                tensor.boxes = std::move(all);
             }
         }
         filled.tensors.emplace(wish.wanted.name(w), std::move(tensor));

@@ -220,6 +220,21 @@ class ConvertCliTest : public QObject {
             COMPARE_JSON(example["offsets"], (json{2, 0}));
             COMPARE_JSON(example["lengths"], (json{2, 4}));
         }
+        // It goes along into the next conversion, under the new names.
+        const QString next = directory.filePath("next"), last = directory.filePath("last.pt");
+        for (const QStringList& words :
+             {QStringList{directory.filePath("safetensors"), next, "--to", "dcp", "--rename", "^=moved."},
+              {next, last, "--to", "torch"}}) {
+            QCOMPARE(runShardscope(QStringList{"convert"} + words).exitCode, 0);
+            const json fill = findings({words[1]}).at("value.fill");
+            const json& example = fill["examples"][0];
+            QVERIFY(example["tensor"].get<std::string>().starts_with("moved."));
+            COMPARE_JSON(example["lengths"], (json{2, 4}));
+        }
+        QFile broken(next + "/shardscope.filled.json");
+        QVERIFY(broken.open(QIODevice::WriteOnly) && broken.write("{") == 1);
+        broken.close();
+        QCOMPARE(runShardscope({"convert", next, directory.filePath("never"), "--to", "torch"}).exitCode, 3);
         // Without the record the checkpoint that it was made of tells the same.
         const QString dcp = directory.filePath("dcp");
         QVERIFY(QFile::remove(dcp + "/shardscope.filled.json"));
