@@ -4,45 +4,11 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
+#include "cli/documents.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
 namespace {
-
-struct Module {
-    std::string name;
-    uint64_t tensors = 0, bytes = 0;
-};
-
-// Bytes by the first components of the names: as deep as it takes to get beyond a single common prefix.
-std::vector<Module> biggestModules(const Catalog& catalog) {
-    for (int depth = 1; depth <= 4; ++depth) {
-        std::map<std::string, Module, std::less<>> modules;
-        for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-            std::string_view name = catalog.name(t);
-            size_t end = 0;
-            for (int i = 0; i < depth && end != std::string_view::npos; ++i)
-                end = name.find('.', end + (i ? 1 : 0));
-            const std::string_view prefix = name.substr(0, end);
-            auto it = modules.find(prefix);
-            if (it == modules.end())
-                it = modules.emplace(std::string(prefix), Module{std::string(prefix), 0, 0}).first;
-            ++it->second.tensors;
-            if (catalog.aliasOf(t) == kNone) it->second.bytes += catalog.bytes(t);
-        }
-        if (modules.size() > 4 || depth == 4 || modules.size() == catalog.tensorCount()) {
-            std::vector<Module> list;
-            for (auto& [name, module] : modules)
-                list.push_back(std::move(module));
-            std::stable_sort(list.begin(), list.end(),
-                             [](const Module& a, const Module& b) { return a.bytes > b.bytes; });
-            if (list.size() > 8) list.resize(8);
-            return list;
-        }
-    }
-    return {};
-}
 
 Result<int> info(const Context& context, const std::string& path) {
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(path));
@@ -50,56 +16,9 @@ Result<int> info(const Context& context, const std::string& path) {
     const std::string elsewhere = checkpoint.reader->dataElsewhere();
     const std::optional<Mesh> mesh = meshOf(catalog);
 
-    struct Share {
-        uint64_t tensors = 0, bytes = 0;
-    };
-    std::map<std::string, Share> dtypes;
-    uint64_t optimizerBytes = 0;
-    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-        Share& share = dtypes[std::string(dtypeName(catalog.dtype(t)))];
-        ++share.tensors;
-        if (catalog.aliasOf(t) != kNone) continue;
-        share.bytes += catalog.bytes(t);
-        if (catalog.role(t) == Role::optimizer) optimizerBytes += catalog.bytes(t);
-    }
-    const std::vector<Module> modules = biggestModules(catalog);
-    uint64_t fileBytes = 0;
-    for (const FileInfo& file : catalog.files())
-        fileBytes += file.size;
-
+    const Summary summary = summaryOf(catalog);
     if (context.json) {
-        Json json;
-        json["schema"] = "shardscope.info/1";
-        json["path"] = path;
-        json["format"] = catalog.format();
-        json["variant"] = catalog.variant();
-        json["writer"] = catalog.writer();
-        if (!elsewhere.empty()) json["data_elsewhere"] = elsewhere;
-        json["totals"] = {{"tensors", catalog.tensorCount()},    {"parameters", catalog.totalParameters()},
-                          {"bytes", catalog.totalBytes()},       {"chunks", catalog.chunkCount()},
-                          {"objects", catalog.objects().size()}, {"files", catalog.files().size()},
-                          {"ranks", catalog.rankCount()}};
-        json["dtypes"] = Json::object();
-        for (const auto& [name, share] : dtypes)
-            json["dtypes"][name] = {{"tensors", share.tensors}, {"bytes", share.bytes}};
-        json["mesh"] = meshJson(mesh);
-        json["modules"] = Json::array();
-        for (const Module& module : modules)
-            json["modules"].push_back(
-                {{"name", module.name}, {"tensors", module.tensors}, {"bytes", module.bytes}});
-        json["specials"] = Json::array();
-        for (const SpecialTensor& special : catalog.specials()) {
-            json["specials"].push_back({{"name", special.name},
-                                        {"kind", special.kind},
-                                        {"dtype", special.dtype},
-                                        {"shape", dimsJson(special.shape)}});
-        }
-        json["notes"] = Json::array();
-        for (const Note& note : catalog.notes()) {
-            json["notes"].push_back(
-                {{"rule", note.rule}, {"severity", severityName(note.severity)}, {"message", note.message}});
-        }
-        printJson(json);
+        printJson(infoJson(checkpoint, path, summary));
         return 0;
     }
 
@@ -114,10 +33,12 @@ Result<int> info(const Context& context, const std::string& path) {
                countText(catalog.chunkCount()), countText(catalog.objects().size()));
     fmt::print("  elements    {}\n", countText(catalog.totalParameters()));
     fmt::print("  data        {}{}\n", bytesText(catalog.totalBytes()),
-               optimizerBytes ? fmt::format(" ({} of it optimizer state)", bytesText(optimizerBytes)) : "");
+               summary.optimizerBytes
+                   ? fmt::format(" ({} of it optimizer state)", bytesText(summary.optimizerBytes))
+                   : "");
     fmt::print("  files       {} of {} ranks, {}\n", countText(catalog.files().size()),
-               countText(catalog.rankCount()), bytesText(fileBytes));
-    for (const auto& [name, share] : dtypes) {
+               countText(catalog.rankCount()), bytesText(summary.fileBytes));
+    for (const auto& [name, share] : summary.dtypes) {
         fmt::print("  {:<11} {} in {} tensors\n", name, bytesText(share.bytes), countText(share.tensors));
     }
     if (mesh) {
@@ -126,12 +47,12 @@ Result<int> info(const Context& context, const std::string& path) {
         for (const std::string& line : mesh->evidence)
             fmt::print("  {}\n", printable(line));
     }
-    if (!modules.empty()) {
+    if (!summary.modules.empty()) {
         fmt::print("\n{}\n", style.bold("biggest modules"));
         Table table({{"module", Table::Align::left},
                      {"tensors", Table::Align::right},
                      {"bytes", Table::Align::right}});
-        for (const Module& module : modules)
+        for (const Summary::Module& module : summary.modules)
             table.add({printable(module.name), countText(module.tensors), bytesText(module.bytes)});
         table.print(stdout, style);
     }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/application.h"
+#include "cli/documents.h"
 #include "cli/json.h"
 #include "cli/one_of.h"
 #include "cli/text.h"
@@ -26,24 +27,6 @@ double numberIn(const nlohmann::json& json, const char* key) {
     if (!json.is_object()) return 0;
     const auto it = json.find(key);
     return it != json.end() && it->is_number() ? it->get<double>() : 0.0;
-}
-
-Json jobJson(const JobRecord& job) {
-    Json json{{"id", job.id},
-              {"title", job.title},
-              {"state", jobStateName(job.state)},
-              {"source", job.source},
-              {"destination", job.destination},
-              {"arguments", job.arguments},
-              {"host", job.host},
-              {"created", job.created},
-              {"started", job.started},
-              {"attempts", job.attempts}};
-    json["exit_code"] = job.exitCode >= 0 ? Json(job.exitCode) : Json();
-    json["progress"] = job.progress;
-    json["workers"] = job.workers;
-    json["result"] = job.result;
-    return json;
 }
 
 // One line: how far it is, or how it ended.

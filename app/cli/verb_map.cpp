@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
+#include "cli/documents.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
@@ -16,18 +16,9 @@ struct Options {
     bool ascii = false;
 };
 
-// How much of a tensor one rank holds, as one cell: nothing, up to an eighth, a quarter, a half, nearly all,
-// all.
+// The digits of placementCells() as one character each.
 constexpr const char* kBlocks[] = {"·", "▁", "▂", "▄", "▆", "█"};
 constexpr const char* kAscii[] = {".", "1", "2", "4", "6", "#"};
-
-int cellOf(double share) {
-    if (share <= 0) return 0;
-    if (share >= 1) return 5;
-    if (share <= 0.125) return 1;
-    if (share <= 0.25) return 2;
-    return share <= 0.5 ? 3 : 4;
-}
 
 // "model.layers.12.w" -> "model.layers.*.w", so that layers with one placement fold into a row.
 std::string foldedName(std::string_view name) {
@@ -59,20 +50,9 @@ Result<int> map(const Context& context, const Options& options) {
 
     std::vector<Row> rows;
     std::map<std::tuple<std::string, std::string, std::string>, size_t> index;
-    std::vector<double> shares(ranks);
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         if (!pattern.matches(catalog.name(t))) continue;
-        std::fill(shares.begin(), shares.end(), 0.0);
-        const auto total = static_cast<double>(std::max<int64_t>(1, catalog.elements(t)));
-        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
-            const ChunkInfo chunk = catalog.chunk(t, c);
-            const uint32_t r = chunk.rank == kNone ? 0 : chunk.rank;
-            if (r < ranks)
-                shares[r] += catalog.elements(t) == 0 ? 1.0 : static_cast<double>(chunk.elements()) / total;
-        }
-        Row row{std::string(catalog.name(t)), 1, formatDims(catalog.shape(t)), {}};
-        for (double share : shares)
-            row.cells += static_cast<char>('0' + cellOf(share));
+        Row row{std::string(catalog.name(t)), 1, formatDims(catalog.shape(t)), placementCells(catalog, t)};
         const auto [it, fresh] =
             index.emplace(std::tuple{foldedName(row.name), row.shape, row.cells}, rows.size());
         if (fresh) {

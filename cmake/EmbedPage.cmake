@@ -1,0 +1,10 @@
+# cmake -DOUTPUT=FILE.cpp -DFILES=A.html;B.js -P EmbedPage.cmake: the files of the browser page as text of the program.
+set(text "// Made from resources/serve.\n#include \"serve/page_files.h\"\n\nnamespace shardscope::cli {\n\n")
+string(APPEND text "const std::vector<PageFile>& pageFiles() {\n    static const std::vector<PageFile> files{\n")
+foreach(file ${FILES})
+    get_filename_component(name "${file}" NAME)
+    file(READ "${file}" content)
+    string(APPEND text "        {\"${name}\", R\"page(${content})page\"},\n")
+endforeach()
+string(APPEND text "    };\n    return files;\n}\n\n}  // namespace shardscope::cli\n")
+file(WRITE "${OUTPUT}" "${text}")
