@@ -309,6 +309,16 @@ void PlacementPage::fillLegend() {
                        [tile](QPainter& painter, const QRectF& rect) {
                            tile(painter, rect, {0.25, 0, 0.25, 1});
                        }});
+    entries.push_back({tr("dotted: a copy of what a column before it holds"),
+                       [tile](QPainter& painter, const QRectF& rect) {
+                           tile(painter, rect.adjusted(1, 1, -1, -1), {0.25, 0, 0.25, 1});
+                           painter.setPen(QPen(healthColor(Health::ok), 1));
+                           painter.drawRect(rect.adjusted(1.5, 1.5, -1.5, -1.5));
+                           QPen dots(outlineColor(), 1);
+                           dots.setDashPattern({1, 2});
+                           painter.setPen(dots);
+                           painter.drawRect(rect.adjusted(1.5, 1.5, -1.5, -1.5));
+                       }});
     entries.push_back({tr("small to whole share, zoomed out"), [](QPainter& painter, const QRectF& rect) {
                            for (int x = 0; x < static_cast<int>(rect.width()); ++x)
                                painter.fillRect(QRectF(rect.left() + x, rect.top(), 1, rect.height()),
@@ -514,6 +524,9 @@ void PlacementPage::describeCell() {
             tr("Tensors: %1, rows: %2, ranks: %3, columns: %4. Click a cell, or use the arrow keys.")
                 .arg(numberText(session_.visible().size()), numberText(matrix.rowCount()),
                      numberText(session_.catalog().rankCount()), numberText(matrix.columnCount()));
+        if (!matrix.lanes().empty())
+            about += countedText(matrix.lanes().size(), tr(" 1 lane of an expert."),
+                                 tr(" %1 lanes of experts, named at the left edge."));
         if (matrix.columnCount() == 1)
             about += tr(" All is on one rank; the Files page shows which file holds what.");
         cellLabel_->setText(about);
