@@ -318,7 +318,7 @@ void FindingsPanel::update() {
         empty_->setText(tr("The validation failed. %1").arg(errorSentence(*session_.validationError())));
     else if (!session_.report() && !writing.isEmpty())
         empty_->setText(tr("Still being written: %1 What a validation finds now would not hold. Look again "
-                           "(F5) when the save is done, or say that it is finished.")
+                           "when the save is done, or say that it is finished.")
                             .arg(writing));
     else if (!session_.report() && session_.canGoOn())
         empty_->setText(tr("An earlier reading of all values got through %1 of them. The files are still the "

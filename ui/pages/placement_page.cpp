@@ -265,7 +265,7 @@ QWidget* PlacementPage::makeTable() {
     table_->verticalHeader()->hide();
     table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 6);
     table_->horizontalHeader()->setHighlightSections(false);
-    const int widths[] = {260, 60, 110, 190, 90, 150, 170, 80};
+    const int widths[] = {260, 56, 110, 170, 84, 150, 150, 80};
     for (int c = 0; c < ChunkTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c]);
     table_->setContextMenuPolicy(Qt::CustomContextMenu);
@@ -305,12 +305,11 @@ void PlacementPage::fillLegend() {
         painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
     };
     std::vector<Legend::Entry> entries;
-    entries.push_back({tr("the slice that the rank holds, at its place in the tensor"),
-                       [tile](QPainter& painter, const QRectF& rect) {
-                           tile(painter, rect, {0.25, 0, 0.25, 1});
-                       }});
-    entries.push_back({tr("dotted: a copy of what a column before it holds"),
-                       [tile](QPainter& painter, const QRectF& rect) {
+    entries.push_back(
+        {tr("slice of the rank, at its place in the tensor"), [tile](QPainter& painter, const QRectF& rect) {
+             tile(painter, rect, {0.25, 0, 0.25, 1});
+         }});
+    entries.push_back({tr("dotted: copy of an earlier one"), [tile](QPainter& painter, const QRectF& rect) {
                            tile(painter, rect.adjusted(1, 1, -1, -1), {0.25, 0, 0.25, 1});
                            painter.setPen(QPen(healthColor(Health::ok), 1));
                            painter.drawRect(rect.adjusted(1.5, 1.5, -1.5, -1.5));
@@ -319,7 +318,7 @@ void PlacementPage::fillLegend() {
                            painter.setPen(dots);
                            painter.drawRect(rect.adjusted(1.5, 1.5, -1.5, -1.5));
                        }});
-    entries.push_back({tr("small to whole share, zoomed out"), [](QPainter& painter, const QRectF& rect) {
+    entries.push_back({tr("zoomed out: share held"), [](QPainter& painter, const QRectF& rect) {
                            for (int x = 0; x < static_cast<int>(rect.width()); ++x)
                                painter.fillRect(QRectF(rect.left() + x, rect.top(), 1, rect.height()),
                                                 holdColor(x / rect.width()));

@@ -342,11 +342,7 @@ void StartPage::showFailure() {
     }
     again_->setText(unfinished ? tr("Look again") : tr("Try again"));
     failureTitle_->setText(title);
-    failureText_->setText(
-        errorSentence(error) +
-        (error.place.offset && !error.place.file.empty()
-             ? tr("\nFile %1, byte %2.").arg(toQString(error.place.file)).arg(*error.place.offset)
-             : QString()));
+    failureText_->setText(errorSentence(error));
     failureHint_->setText(hint);
     failureHint_->setVisible(!hint.isEmpty());
     found_->setText(found);

@@ -6,10 +6,12 @@
 #include <QProgressBar>
 #include <QPushButton>
 #include <QRegularExpression>
+#include <algorithm>
 #include <array>
 
 #include "ui/models/suppressions.h"
 #include "ui/models/texts.h"
+#include "ui/pages/overview_rows.h"
 #include "ui/widgets/painting.h"
 #include "ui/widgets/theme.h"
 
@@ -249,6 +251,10 @@ void VerdictStrip::showUnvalidated() {
                 tr("Metadata shows no damage: chunks cover every tensor and every file is long enough. "
                    "Not checked: what the files hold, values, checksums.");
         }
+    }
+    if (const LeftOut left = leftOut(session_.catalog()); left.first) {
+        tone = std::max(tone, Tone::care);
+        details.prepend(leftOutText(left) + QStringLiteral(".\n"));
     }
     if (const QString writing = session_.beingWritten(); !writing.isEmpty())
         return say(tone == Tone::bad ? tone : Tone::care, tr("Still being written: not validated"),

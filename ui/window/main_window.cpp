@@ -20,7 +20,6 @@
 #include <QTreeView>
 #include <QVBoxLayout>
 #include <functional>
-#include <set>
 
 #include "ui/models/texts.h"
 #include "ui/pages/compare_page.h"
@@ -32,6 +31,7 @@
 #include "ui/pages/log_panel.h"
 #include "ui/pages/objects_page.h"
 #include "ui/pages/overview_page.h"
+#include "ui/pages/overview_rows.h"
 #include "ui/pages/placement_page.h"
 #include "ui/pages/start_page.h"
 #include "ui/pages/tensor_page.h"
@@ -487,23 +487,12 @@ void MainWindow::stateChanged() {
     showStatus();
 }
 
-// Tensors that a reader speaks of and could not take over: a dtype that is not known, say.
 void MainWindow::showLeftOut() {
-    const Catalog& catalog = session_->catalog();
-    std::set<std::string_view> names;
-    const Note* first = nullptr;
-    for (const Note& note : catalog.notes()) {
-        if (note.severity == Severity::info || note.tensor.empty() || catalog.find(note.tensor) != kNone)
-            continue;
-        if (!first) first = &note;
-        names.insert(note.tensor);
-    }
-    if (!first) return;
+    const LeftOut left = leftOut(session_->catalog());
+    if (!left.first) return;
     banner_->show(BannerKind::warning,
                   tr("%1. %2: %3.")
-                      .arg(countedText(names.size(), tr("1 tensor could not be taken over"),
-                                       tr("%1 tensors could not be taken over")),
-                           toQString(first->tensor), toQString(first->message)),
+                      .arg(leftOutText(left), toQString(left.first->tensor), toQString(left.first->message)),
                   {{tr("Show what was noticed"), [this] { session_->selection().setPage(Page::overview); }}},
                   QStringLiteral("left out"));
 }
