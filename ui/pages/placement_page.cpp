@@ -305,11 +305,10 @@ void PlacementPage::fillLegend() {
         painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
     };
     std::vector<Legend::Entry> entries;
-    entries.push_back(
-        {tr("slice of the rank, at its place in the tensor"), [tile](QPainter& painter, const QRectF& rect) {
-             tile(painter, rect, {0.25, 0, 0.25, 1});
-         }});
-    entries.push_back({tr("dotted: copy of an earlier one"), [tile](QPainter& painter, const QRectF& rect) {
+    entries.push_back({tr("slice of the rank, at its place"), [tile](QPainter& painter, const QRectF& rect) {
+                           tile(painter, rect, {0.25, 0, 0.25, 1});
+                       }});
+    entries.push_back({tr("dotted: a copy"), [tile](QPainter& painter, const QRectF& rect) {
                            tile(painter, rect.adjusted(1, 1, -1, -1), {0.25, 0, 0.25, 1});
                            painter.setPen(QPen(healthColor(Health::ok), 1));
                            painter.drawRect(rect.adjusted(1.5, 1.5, -1.5, -1.5));

@@ -217,7 +217,7 @@ QWidget* StartPage::makeFailed() {
     failureHint_ = plainLabel(page);
     found_ = plainLabel(page);
     auto* buttons = new QHBoxLayout;
-    again_ = new QPushButton(page);
+    again_ = new QPushButton(tr("Try again"), page);
     connect(again_, &QPushButton::clicked, &session_, &Session::reload);
     auto* copy = new QPushButton(tr("Copy the message"), page);
     connect(copy, &QPushButton::clicked, this, [this] {

@@ -488,9 +488,10 @@ void PlacementMap::paintLanes(QPainter& painter, Span rows, const QRect& clip) {
         const MatrixLane& lane = matrix_->lanes()[static_cast<size_t>(i)];
         const double top = rowTop(static_cast<int>(lane.rowBegin));
         const QRectF whole(0, top, laneWidth_, rowTop(static_cast<int>(lane.rowEnd)) - top);
-        const double rim = whole.height() >= 4 ? 0.5 : 0;
         // Too thin to be told apart, they are one band.
-        const int tone = whole.height() < 2 ? 40 : lane.expert % 2 ? 52 : 26;
+        const bool thin = whole.height() < kOutlined;
+        const double rim = thin ? 0 : 0.5;
+        const int tone = thin ? 40 : lane.expert % 2 ? 52 : 26;
         painter.fillRect(whole.adjusted(1, rim, -1, -rim), faded(outlineColor(), tone));
         // The name stays in view while a part of its band is.
         const QRectF seen = whole.intersected(QRectF(clip));
@@ -593,7 +594,11 @@ void PlacementMap::paintRankRow(QPainter& painter, const QRectF& line) {
         QString text = textOf(c);
         if (column.fileMissing && every == 1 && metrics.horizontalAdvance(text + " /") + 4 <= box.width())
             text += QStringLiteral(" /");
-        if (column.fileMissing && every > 1) continue;
+        // The mark of a missing file has the room of the number beside it.
+        bool marked = false;
+        for (int i = c; every > 1 && i < std::min(c + every, static_cast<int>(matrix_->columnCount())); ++i)
+            marked = marked || matrix_->column(static_cast<uint32_t>(i)).fileMissing;
+        if (marked) continue;
         painter.setPen(every == 1 ? palette().color(QPalette::Text) : faintTextColor());
         painter.drawText(box.adjusted(every == 1 ? 0 : 3, 0, 0, 0),
                          every == 1 ? Qt::AlignCenter : Qt::AlignVCenter | Qt::AlignLeft, text);
