@@ -81,6 +81,14 @@ class Validation {
         } else {
             report.notChecked.emplace_back("values, stored checksums and replicas (--level values)");
         }
+        // Of these there is nothing to check: the catalog has them not.
+        std::set<std::string_view> left;
+        for (const Note& note : catalog_.notes()) {
+            if (!note.tensor.empty() && catalog_.find(note.tensor) == kNone) left.insert(note.tensor);
+        }
+        if (!left.empty())
+            report.notChecked.push_back(fmt::format("{} tensor{} that could not be taken over, such as {}",
+                                                    left.size(), left.size() == 1 ? "" : "s", *left.begin()));
         if (!options_.expect)
             report.notChecked.emplace_back("names, shapes and dtypes against another checkpoint (--expect)");
 

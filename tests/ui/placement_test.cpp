@@ -13,6 +13,7 @@
 #include <ctime>
 
 #include "support/gui_test.h"
+#include "ui/models/layer_name.h"
 #include "ui/models/placement_matrix.h"
 #include "ui/pages/placement_page.h"
 #include "ui/widgets/minimap.h"
@@ -36,6 +37,47 @@ QToolButton* button(QWidget& page, const char* name) {
         if (candidate->accessibleName() == QLatin1String(name)) return candidate;
     }
     return nullptr;
+}
+
+// Four layers with experts, which are spread over ep; dp holds copies of everything. Norms lie on the first
+// place of ep alone.
+std::shared_ptr<const Catalog> mixtureOfExperts(int experts = 8) {
+    constexpr int64_t kSide = 1024;
+    CatalogBuilder builder("dcp", "", "synthetic");
+    std::vector<FileId> files;
+    for (uint32_t r = 0; r < 8; ++r) {
+        FileInfo info;
+        info.path = "__" + std::to_string(r) + "_0.distcp";
+        info.rank = r;
+        info.size = uint64_t{1} << 40;
+        files.push_back(builder.addFile(info));
+    }
+    const auto add = [&](const std::string& name, const std::vector<uint32_t>& ranks, bool cut) {
+        TensorInfo info;
+        info.name = name;
+        info.dtype = DType::bfloat16;
+        info.shape = {kSide, kSide};
+        QVERIFY(builder.addTensor(info).ok());
+        for (const uint32_t rank : ranks) {
+            const int64_t rows = cut ? kSide / 4 : kSide;
+            const Dims offsets{cut ? rank % 4 * rows : 0, 0}, lengths{rows, kSide};
+            QVERIFY(builder.addChunk({rank, files[rank], 0, 1024, offsets, lengths, std::nullopt}).ok());
+        }
+    };
+    for (int layer = 0; layer < 4; ++layer) {
+        const std::string prefix = "model.layers." + std::to_string(layer) + '.';
+        add(prefix + "attn.qkv.weight", {0, 1, 2, 3, 4, 5, 6, 7}, true);
+        for (int e = 0; e < experts; ++e) {
+            const auto place = static_cast<uint32_t>(e * 4 / experts);
+            for (const char* part : {"w1", "w2", "w3"})
+                add(prefix + "mlp.experts." + std::to_string(e) + '.' + part + ".weight", {place, place + 4},
+                    false);
+        }
+        add(prefix + "norm.weight", {0, 4}, false);
+    }
+    builder.setMesh(Mesh{{{"dp", 2}, {"ep", 4}}, Mesh::Source::declared, {}});
+    builder.setRankCount(8);
+    return std::make_shared<const Catalog>(std::move(builder).finish());
 }
 
 // A page on the screen with its map built.
@@ -537,6 +579,62 @@ class PlacementTest : public QObject {
         QVERIFY(!page->map().matrix());
     }
 
+    void expertsHaveLanes() {
+        QCOMPARE(splitExpert("model.layers.3.mlp.experts.12.w1").number, int64_t{12});
+        QCOMPARE(splitExpert("model.layers.3.mlp.experts.12.w1").group,
+                 std::string_view("model.layers.3.mlp.experts."));
+        QCOMPARE(splitExpert("decoder.mlp.local_experts.0.fc1").number, int64_t{0});
+        for (const char* none : {"", "experts.", "model.shared_experts.w1", "myexperts.3.w", "experts.3x.w",
+                                 "experts.99999999999999999999.w", "model.layers.3.w"})
+            QCOMPARE(splitExpert(none).number, int64_t{-1});
+
+        const auto session = openSynthetic(mixtureOfExperts());
+        const auto folded = matrixOf(*session);
+        QCOMPARE(folded->rowCount(), 1U + 8 * 3 + 1);
+        QCOMPARE(folded->lanes().size(), size_t{8});
+        for (size_t i = 0; i < 8; ++i) {
+            const MatrixLane& lane = folded->lanes()[i];
+            QCOMPARE(lane.expert, int64_t(i));
+            QCOMPARE(lane.rowEnd - lane.rowBegin, 3U);
+            QCOMPARE(lane.groupBegin, i == 0);
+        }
+        QCOMPARE(folded->laneText(2), QString("expert 2 of model.layers.0.mlp.experts"));
+        const auto all = matrixOf(*session, {{}, false, false});
+        QCOMPARE(all->lanes().size(), size_t{4 * 8});
+        QCOMPARE(std::count_if(all->lanes().begin(), all->lanes().end(),
+                               [](const MatrixLane& lane) { return lane.groupBegin; }),
+                 4);
+        QVERIFY(matrixOf(*openSynthetic(syntheticModel({})))->lanes().empty());
+        const auto page = showPage(*session);
+        bool said = false;
+        for (const QLabel* label : page->findChildren<QLabel*>())
+            said = said || label->text().contains("8 lanes of experts");
+        QVERIFY(said);
+    }
+
+    // Of ranks that hold the same slice, all but the first are outlined with dots.
+    void copiesAreKnown() {
+        const auto session = openSynthetic(mixtureOfExperts());
+        const auto matrix = matrixOf(*session);
+        const uint32_t expert =
+            matrix->rowOf(tensorNamed(*session, "model.layers.1.mlp.experts.2.w1.weight"));
+        const RowDetail row = matrix->detail(expert);
+        QCOMPARE(row.cells.size(), size_t{2});
+        QCOMPARE(row.cells[0].copyOf, kNone);
+        QCOMPARE(row.cells[1].copyOf, row.cells[0].column);
+        QVERIFY(matrix->cellText(expert, row.cells[1].column).contains("a copy of what rank 1 holds"));
+        QVERIFY(!matrix->cellText(expert, row.cells[0].column).contains("copy"));
+        const uint32_t attention = matrix->rowOf(tensorNamed(*session, "model.layers.0.attn.qkv.weight"));
+        for (const MatrixCell& cell : matrix->detail(attention).cells)
+            QCOMPARE(cell.copyOf, cell.column < 4 ? kNone : cell.column - 4);
+        // Folded, none is left.
+        const auto folded = matrixOf(*session, {{}, true, true});
+        for (uint32_t r = 0; r < folded->rowCount(); ++r) {
+            for (const MatrixCell& cell : folded->detail(r).cells)
+                QCOMPARE(cell.copyOf, kNone);
+        }
+    }
+
     void emptyStates() {
         Session none(localEngine());
         PlacementPage page(none);
@@ -616,7 +714,7 @@ class PlacementTest : public QObject {
         QTest::addColumn<bool>("dark");
         for (const bool dark : {false, true}) {
             for (const char* kind : {"sample", "synthetic64", "damaged", "gap", "large", "folded", "narrow",
-                                     "pipeline", "hsdp", "whole"})
+                                     "pipeline", "hsdp", "whole", "experts", "experts-many"})
                 QTest::addRow("%s-%s", kind, dark ? "dark" : "light") << QString(kind) << dark;
         }
     }
@@ -632,6 +730,8 @@ class PlacementTest : public QObject {
         if (kind == "pipeline") session = openSession(genuineCheckpoint("dcp/t2.15.0-pipeline"));
         if (kind == "hsdp") session = openSession(genuineCheckpoint("dcp/t2.15.0-hsdp"));
         if (kind == "whole") session = openSession(genuineCheckpoint("safetensors/hf-sharded"));
+        if (kind == "experts") session = openSynthetic(mixtureOfExperts());
+        if (kind == "experts-many") session = openSynthetic(mixtureOfExperts(128));
         if (kind == "gap") session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-gap"));
         if (kind == "large") {
             options.pp = 8;

@@ -23,6 +23,7 @@
 #include "plan/request_text.h"
 #include "support/gui_test.h"
 #include "ui/models/job_store.h"
+#include "ui/models/model_config.h"
 #include "ui/models/plan_model.h"
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/wizard_parts.h"
@@ -543,6 +544,53 @@ class WizardTest : public QObject {
         QCOMPARE(wizard.spec().shard.size(), 1);
         type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("tp="));
         QTRY_VERIFY_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✕")), kPatience);
+    }
+
+    // A mesh on which attention heads cannot be shared out is legal for bytes, but not for a training run.
+    void headsThatDoNotDivide() {
+        const QString source = copyCheckpoint(sampleCheckpoint());
+        const auto config = [&](const QByteArray& text) {
+            QFile file(source + "/config.json");
+            QVERIFY(file.open(QIODevice::WriteOnly));
+            file.write(text);
+        };
+        config(R"({"num_attention_heads": 12, "num_key_value_heads": 4})");
+        auto session = openSession(source);
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        spec.mesh = QStringLiteral("tp=8");
+        spec.shard = QStringList{QStringLiteral("*.weight:tp=0")};
+        wizard.setSpec(spec);
+        wizard.show();
+        wizard.showPage(placement);
+        waitUntilReady(wizard);
+        auto* legality = named<QLabel>(wizard, "legality");
+        QVERIFY2(
+            legality->text().contains("12 attention heads (num_attention_heads in config.json) cannot be "
+                                      "shared out over tp=8"),
+            qPrintable(legality->text()));
+        QVERIFY2(legality->text().contains("4 key/value heads (num_key_value_heads in config.json) are fewer "
+                                           "than tp=8"),
+                 qPrintable(legality->text()));
+        QVERIFY(legality->text().contains("2 ranks a copy of each"));
+        picture(wizard, QStringLiteral("wizard-heads"));
+        type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("dp=3,tp=4"));
+        QTRY_VERIFY_WITH_TIMEOUT(!legality->text().contains("heads"), kPatience);
+        // A configuration that says nothing of use is no obstacle.
+        for (const char* text : {R"({"num_attention_heads": "many", "n_kv_heads": -3})", "[1, 2", "",
+                                 R"({"num_attention_heads": 1e300, "num_key_value_heads": 0.5})"}) {
+            config(text);
+            QVERIFY(!headCounts(source.toStdString()));
+        }
+        config(R"({"text_config": {"n_head": 6, "num_kv_heads": 3}})");
+        const auto counts = headCounts((source + "/.metadata").toStdString());
+        QVERIFY(counts && counts->heads == 6 && counts->keyValueHeads == 3);
+        const auto mesh = parseMesh("dp=4,mp=2");
+        QVERIFY(mesh.ok());
+        QCOMPARE(headNotes(*counts, *mesh).size(), 1);
+        QVERIFY(headNotes(*counts, *mesh)[0].startsWith("3 key/value heads"));
     }
 
     void wholeAndLike() {

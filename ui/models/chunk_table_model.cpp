@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "ui/models/facts.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -109,7 +110,7 @@ QString ChunkTableModel::text(int row, int column) const {
         case box:
             return toQString(chunkText(info));
         case bytes:
-            return sizeText(info.length);
+            return sizeText(elementBytes(catalog, info));
         case file:
             return info.file == kNone ? QString() : toQString(catalog.files()[info.file].path);
         case range:
@@ -192,7 +193,7 @@ void ChunkTableModel::sort(int column, Qt::SortOrder order) {
                 key = info.rank;
                 break;
             case bytes:
-                key = info.length;
+                key = elementBytes(catalog, info);
                 break;
             case file:
                 key = info.file;

@@ -21,10 +21,6 @@ void raise(Health& health, Health to) {
     health = std::max(health, to);
 }
 
-uint64_t bytesOf(const Catalog& catalog, TensorId t, const ChunkInfo& chunk) {
-    return (static_cast<uint64_t>(chunk.elements()) * dtypeBits(catalog.dtype(t)) + 7) / 8;
-}
-
 // Chunks whose bytes are not there, going by sizes alone.
 Health storedHealth(const Catalog& catalog, const ChunkInfo& chunk) {
     if (chunk.file == kNone) return Health::ok;
@@ -72,7 +68,7 @@ void addUpRanks(const Catalog& catalog, const StopToken& stop, Facts& facts) {
             if (rank >= facts.ranks.size()) continue;
             RankFacts& r = facts.ranks[rank];
             ++r.chunks;
-            r.bytes += bytesOf(catalog, t, chunk);
+            r.bytes += elementBytes(catalog, chunk);
             if (last[rank] != t) {
                 last[rank] = t;
                 ++r.tensors;
@@ -296,6 +292,10 @@ std::string chunkText(const ChunkInfo& chunk) {
     std::string text = formatBox(chunk.offsets, chunk.lengths);
     if (chunk.flat) text += fmt::format(" flat {}..{}", chunk.flat->start, chunk.flat->stop);
     return text;
+}
+
+uint64_t elementBytes(const Catalog& catalog, const ChunkInfo& chunk) {
+    return (static_cast<uint64_t>(chunk.elements()) * dtypeBits(catalog.dtype(chunk.tensor)) + 7) / 8;
 }
 
 }  // namespace shardscope::ui

@@ -94,4 +94,7 @@ std::string cutText(const Catalog& catalog, TensorId tensor);
 // One chunk's box and flat range: "[0:512, 0:1024]", "[0:512] flat 0..100".
 std::string chunkText(const ChunkInfo& chunk);
 
+// Bytes of a chunk's elements; the stored entry (ChunkInfo::length) may be wrapped or compressed.
+uint64_t elementBytes(const Catalog& catalog, const ChunkInfo& chunk);
+
 }  // namespace shardscope::ui

@@ -13,4 +13,11 @@ struct LayerName {
 };
 LayerName splitLayer(std::string_view name);
 
+// The expert that a name speaks of: "model.layers.17.mlp.experts.", 3.
+struct ExpertName {
+    std::string_view group;
+    int64_t number = -1;  // negative = none
+};
+ExpertName splitExpert(std::string_view name);
+
 }  // namespace shardscope::ui

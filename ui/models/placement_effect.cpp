@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "plan/request_text.h"
+#include "ui/models/facts.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -17,11 +18,10 @@ std::vector<uint64_t> bytesByRank(const Catalog& catalog) {
     std::vector<uint64_t> bytes(std::max<uint32_t>(1, catalog.rankCount()), 0);
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         if (catalog.aliasOf(t) != kNone) continue;
-        const uint64_t bits = dtypeBits(catalog.dtype(t));
         for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
             const ChunkInfo chunk = catalog.chunk(t, c);
             const uint32_t rank = chunk.rank == kNone ? 0 : chunk.rank;
-            if (rank < bytes.size()) bytes[rank] += (static_cast<uint64_t>(chunk.elements()) * bits + 7) / 8;
+            if (rank < bytes.size()) bytes[rank] += elementBytes(catalog, chunk);
         }
     }
     return bytes;

@@ -282,7 +282,25 @@ bool PlacementMatrix::makeRows(const MatrixOptions& options, const StopToken& st
         }
         rows_.push_back(row);
     }
+    makeLanes();
     return true;
+}
+
+void PlacementMatrix::makeLanes() {
+    std::string_view group;
+    for (uint32_t r = 0; r < rowCount(); ++r) {
+        const ExpertName name = splitExpert(catalog().name(rows_[r].tensor));
+        if (name.number < 0) {
+            group = {};
+            continue;
+        }
+        const bool sameGroup = name.group == group;
+        group = name.group;
+        if (sameGroup && lanes_.back().expert == name.number)
+            lanes_.back().rowEnd = r + 1;
+        else
+            lanes_.push_back({name.number, r, r + 1, !sameGroup});
+    }
 }
 
 bool PlacementMatrix::fillPyramid(const StopToken& stop) {
@@ -314,7 +332,8 @@ bool PlacementMatrix::fillPyramid(const StopToken& stop) {
 // ------------------------------------------------------------------ asking
 
 size_t PlacementMatrix::bytes() const {
-    return pyramid_.bytes() + gapPyramid_.bytes() + rows_.capacity() * sizeof(MatrixRow) +
+    return lanes_.capacity() * sizeof(MatrixLane) + pyramid_.bytes() + gapPyramid_.bytes() +
+           rows_.capacity() * sizeof(MatrixRow) +
            (members_.capacity() + rowOf_.capacity() + ranks_.capacity() + columnOfRank_.capacity()) * 4 +
            columns_.size() * (sizeof(MatrixColumn) + 4 + axes_.size() * 8);
 }
@@ -390,9 +409,40 @@ RowDetail PlacementMatrix::detail(uint32_t r) const {
         ++cell.slices;
         detail.slices.push_back({left, top, right, bottom});
     };
-    for (const auto& [column, id] : chunks) {
+    // Of each cell where its chunks begin in `chunks`, and cells by what they hold, to find copies.
+    std::vector<size_t> begins;
+    std::unordered_multimap<uint64_t, size_t> held;
+    uint64_t hash = 0;
+    const auto sameChunks = [&](size_t a, size_t b) {
+        const size_t count = detail.cells[a].chunks;
+        if (detail.cells[b].chunks != count) return false;
+        for (size_t i = 0; i < count; ++i) {
+            const ChunkInfo x = c.chunk(t, chunks[begins[a] + i].second);
+            const ChunkInfo y = c.chunk(t, chunks[begins[b] + i].second);
+            if (!std::ranges::equal(x.offsets, y.offsets) || !std::ranges::equal(x.lengths, y.lengths) ||
+                x.flat != y.flat)
+                return false;
+        }
+        return true;
+    };
+    const auto endCell = [&] {
+        if (detail.cells.empty() || detail.cells.back().share <= 0) return;
+        const size_t at = detail.cells.size() - 1;
+        const auto [from, to] = held.equal_range(hash);
+        const auto same =
+            std::find_if(from, to, [&](const auto& entry) { return sameChunks(entry.second, at); });
+        if (same != to)
+            detail.cells[at].copyOf = detail.cells[same->second].column;
+        else
+            held.emplace(hash, at);
+    };
+    for (size_t i = 0; i < chunks.size(); ++i) {
+        const auto [column, id] = chunks[i];
         const ChunkInfo chunk = c.chunk(t, id);
         if (detail.cells.empty() || detail.cells.back().column != column) {
+            endCell();
+            hash = 0;
+            begins.push_back(i);
             MatrixCell cell;
             cell.column = column;
             cell.chunk = id;
@@ -401,9 +451,15 @@ RowDetail PlacementMatrix::detail(uint32_t r) const {
         }
         MatrixCell& cell = detail.cells.back();
         ++cell.chunks;
-        cell.bytes += (static_cast<uint64_t>(chunk.elements()) * dtypeBits(c.dtype(t)) + 7) / 8;
+        cell.bytes += elementBytes(c, chunk);
         cell.share += static_cast<double>(chunk.elements()) / elements;
         cell.health = std::max(cell.health, chunkHealth(id));
+        for (size_t d = 0; d < chunk.offsets.size(); ++d)
+            hash = mix(mix(hash, static_cast<uint64_t>(chunk.offsets[d])),
+                       static_cast<uint64_t>(chunk.lengths[d]));
+        if (chunk.flat)
+            hash = mix(mix(hash, static_cast<uint64_t>(chunk.flat->start)),
+                       static_cast<uint64_t>(chunk.flat->stop));
         if (chunk.flat) {
             for (const Box& box : flatRangeBoxes(chunk.offsets, chunk.lengths, *chunk.flat))
                 addSlice(box.offsets, box.lengths);
@@ -411,6 +467,7 @@ RowDetail PlacementMatrix::detail(uint32_t r) const {
             addSlice(chunk.offsets, chunk.lengths);
         }
     }
+    endCell();
     return detail;
 }
 

@@ -32,6 +32,13 @@ struct MatrixRow {
     Health health = Health::ok;           // gap: elements of it that no rank holds
 };
 
+// Rows of one expert of a mixture of experts, which follow one another.
+struct MatrixLane {
+    int64_t expert = 0;
+    uint32_t rowBegin = 0, rowEnd = 0;
+    bool groupBegin = false;  // the first expert of its layer
+};
+
 struct MatrixColumn {
     uint32_t rank = 0;            // the first of them
     std::vector<uint32_t> ranks;  // all that are folded here, ascending
@@ -49,6 +56,7 @@ struct MatrixCell {
     uint32_t firstSlice = 0, slices = 0;  // see RowDetail::slices
     uint64_t bytes = 0;                   // of the elements
     double share = 0;                     // of the tensor's elements
+    uint32_t copyOf = kNone;              // the first column that holds exactly the same; kNone = none before
     Health health = Health::ok;
 };
 
@@ -94,6 +102,9 @@ class PlacementMatrix {
     // columnCount().
     bool hasGaps() const { return hasGaps_; }
 
+    // In the order of rows; none without experts that are tensors of their own.
+    const std::vector<MatrixLane>& lanes() const { return lanes_; }
+    QString laneText(uint32_t lane) const;  // "expert 3 of model.layers.0.mlp.experts"
     // "model.layers.0–16,18–95.mlp.w1"
     QString rowLabel(uint32_t r) const;
     // Axes that head the columns, in the chosen order; none without a mesh that fits.
@@ -124,6 +135,7 @@ class PlacementMatrix {
     PlacementMatrix() = default;
     bool makeColumns(const MatrixOptions& options, const StopToken& stop);
     bool makeRows(const MatrixOptions& options, const StopToken& stop);
+    void makeLanes();
     bool fillPyramid(const StopToken& stop);
     Health chunkHealth(ChunkId c) const { return facts_ ? facts_->chunkHealth[c] : Health::ok; }
     Health tensorHealth(TensorId t) const { return facts_ ? facts_->tensorHealth[t] : Health::ok; }
@@ -138,6 +150,7 @@ class PlacementMatrix {
     std::shared_ptr<const ModuleTree> tree_;
     std::shared_ptr<const Facts> facts_;
     std::vector<MatrixRow> rows_;
+    std::vector<MatrixLane> lanes_;
     std::vector<TensorId> members_;
     std::vector<uint32_t> rowOf_;  // by tensor
     std::vector<MatrixColumn> columns_;

@@ -76,6 +76,27 @@ LayerName splitLayer(std::string_view name) {
     return {name, {}, -1};
 }
 
+ExpertName splitExpert(std::string_view name) {
+    constexpr std::string_view kExperts = "experts.";
+    for (size_t at = name.find(kExperts); at != std::string_view::npos; at = name.find(kExperts, at + 1)) {
+        // "experts" and "local_experts", but not "sharedexperts".
+        if (at > 0 && name[at - 1] != '.' && name[at - 1] != '_') continue;
+        const size_t begin = at + kExperts.size(), end = std::min(name.find('.', begin), name.size());
+        int64_t number = -1;
+        const auto [stop, error] = std::from_chars(name.data() + begin, name.data() + end, number);
+        if (error == std::errc() && stop == name.data() + end && number >= 0)
+            return {name.substr(0, begin), number};
+    }
+    return {};
+}
+
+QString PlacementMatrix::laneText(uint32_t lane) const {
+    const MatrixLane& of = lanes_[lane];
+    return QCoreApplication::translate("PlacementMatrix", "expert %1 of %2")
+        .arg(of.expert)
+        .arg(toQString(splitExpert(catalog().name(rows_[of.rowBegin].tensor)).group).chopped(1));
+}
+
 QString PlacementMatrix::rowLabel(uint32_t r) const {
     const std::string_view name = catalog().name(rows_[r].tensor);
     if (rows_[r].count == 1) return toQString(name);
@@ -155,7 +176,7 @@ QString PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
     forEachChunk(r, [&](uint32_t at, const ChunkInfo& chunk) {
         if (at != column) return;
         chunks.push_back(chunk);
-        bytes += (static_cast<uint64_t>(chunk.elements()) * dtypeBits(c.dtype(row.tensor)) + 7) / 8;
+        bytes += elementBytes(c, chunk);
         health = std::max(health, chunkHealth(chunk.id));
     });
     if (chunks.empty()) return QCoreApplication::translate("PlacementMatrix", "%1: nothing").arg(head);
@@ -173,6 +194,10 @@ QString PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
                     .arg(first.flat->stop - 1);
     if (chunks.size() > 1) what += QStringLiteral(", …");
     QString text = QStringLiteral("%1: %2, %3").arg(head, what, sizeText(bytes));
+    const RowDetail drawn = detail(r);
+    if (const MatrixCell* cell = drawn.at(column); cell && cell->copyOf != kNone)
+        text += QCoreApplication::translate("PlacementMatrix", ", a copy of what rank %1 holds")
+                    .arg(columns_[cell->copyOf].rank);
     if (first.file != kNone) text += QStringLiteral(", ") + toQString(c.files()[first.file].path);
     if (health != Health::ok) text += QStringLiteral(" – ") + healthWords(health);
     return text;

@@ -1,10 +1,12 @@
 #include "ui/models/session.h"
 
+#include <QDir>
 #include <QFileInfo>
 #include <QLocale>
 #include <filesystem>
 #include <numeric>
 
+#include "execute/executor.h"
 #include "ui/models/filter.h"
 #include "ui/models/scan_store.h"
 #include "ui/models/texts.h"
@@ -13,7 +15,8 @@ namespace shardscope::ui {
 
 namespace {
 constexpr int kFilterDelay = 80;       // milliseconds after the last key
-constexpr int kStampInterval = 5000;   // milliseconds
+constexpr int kFirstStamp = 1000;      // milliseconds from opening to the first look at the files
+constexpr int kStampInterval = 5000;   // milliseconds from one look to the next
 constexpr int kKeepInterval = 30'000;  // milliseconds between two writings of how far values were read
 constexpr size_t kMostStamps = 10'000;
 
@@ -44,7 +47,6 @@ Session::Session(std::shared_ptr<EngineService> engine, QObject* parent)
     filterTimer_.setSingleShot(true);
     filterTimer_.setInterval(kFilterDelay);
     connect(&filterTimer_, &QTimer::timeout, this, &Session::startFilter);
-    stampTimer_.setInterval(kStampInterval);
     connect(&stampTimer_, &QTimer::timeout, this, &Session::checkForChanges);
     keepTimer_.setInterval(kKeepInterval);
     connect(&keepTimer_, &QTimer::timeout, this, &Session::keepScan);
@@ -82,10 +84,6 @@ void Session::open(const QString& path, const SourceOptions& options) {
             auto kept = ScanStore::load(*opened.checkpoint, asText(options), context.stop);
             opened.scan = std::move(kept.scan);
             opened.scanKey = std::move(kept.key);
-            if (options.format.isEmpty()) {
-                if (auto others = engine->otherFormats(opened.checkpoint, context); others.ok())
-                    opened.others = std::move(others).value();
-            }
             return opened;
         },
         [this, otherOptions, optionsBefore](Result<Opened> answer) {
@@ -130,14 +128,18 @@ void Session::opened(Opened opened) {
     filterTicket_.drop();
     validateTicket_.drop();
     stampTicket_.drop();
+    othersTicket_.drop();
     facts_.reset();
     keepTimer_.stop();
     report_.reset();
     scan_ = std::move(opened.scan);
     scanKey_ = scan_ ? std::make_shared<std::string>(std::move(opened.scanKey)) : nullptr;
-    otherFormats_ = std::move(opened.others);
+    otherFormats_.clear();
     validationError_.reset();
     changedFiles_.clear();
+    settling_ = settling_ && again;
+    growth_ = settling_ ? tr("Its files grew a moment ago; a look at them comes right away.") : QString();
+    finished_ = false;
     checkpoint_ = std::move(opened.checkpoint);
     wholeTree_ = visibleTree_ = std::move(opened.tree);
     stamps_ = std::move(opened.stamps);
@@ -163,7 +165,7 @@ void Session::opened(Opened opened) {
             selection_.selectObject(static_cast<ObjectId>(same - objects.begin()));
     }
     startFacts();
-    stampTimer_.start();
+    stampTimer_.start(kFirstStamp);
 }
 
 void Session::startFacts() {
@@ -180,6 +182,22 @@ void Session::startFacts() {
             if (report_) facts_ = withFindings(*facts_, catalog(), *report_);
             emit factsChanged();
             if (selection_.current().filter.contains("status:")) startFilter();
+            lookForOtherFormats();
+        });
+}
+
+// Reads what each format asks for, so that it comes after all that is shown.
+void Session::lookForOtherFormats() {
+    if (!options_.format.isEmpty()) return;
+    othersTicket_ = tasks_.run<std::vector<FormatMatch>>(
+        tr("Looking for other formats"),
+        [engine = engine_, checkpoint = checkpoint_](const TaskContext& context) {
+            return engine->otherFormats(checkpoint, context);
+        },
+        [this](Result<std::vector<FormatMatch>> answer) {
+            if (!answer.ok() || answer->empty()) return;
+            otherFormats_ = std::move(answer).value();
+            emit otherFormatsFound();
         });
 }
 
@@ -236,7 +254,8 @@ void Session::cancel() {
 }
 
 void Session::close() {
-    for (Ticket* ticket : {&openTicket_, &factsTicket_, &filterTicket_, &validateTicket_, &stampTicket_})
+    for (Ticket* ticket :
+         {&openTicket_, &factsTicket_, &filterTicket_, &validateTicket_, &stampTicket_, &othersTicket_})
         ticket->drop();
     stampTimer_.stop();
     keepTimer_.stop();
@@ -253,6 +272,8 @@ void Session::close() {
     validationError_.reset();
     error_.reset();
     changedFiles_.clear();
+    growth_.clear();
+    settling_ = finished_ = false;
     path_.clear();
     state_ = State::empty;
     selection_.clear();
@@ -288,11 +309,11 @@ bool Session::canGoOn() const {
 }
 
 void Session::goOn() {
-    if (canGoOn()) startValidation(ValidateLevel::values, expectPath_);
+    if (canGoOn() && beingWritten().isEmpty()) startValidation(ValidateLevel::values, expectPath_);
 }
 
 void Session::validate(ValidateLevel level, const QString& expectPath) {
-    if (!checkpoint_) return;
+    if (!checkpoint_ || !beingWritten().isEmpty()) return;
     // A lesser check leaves alone what can be gone on with.
     if (level == ValidateLevel::values || !canGoOn()) {
         scan_ = level == ValidateLevel::values ? std::make_shared<ValueScan>() : nullptr;
@@ -417,22 +438,81 @@ void Session::checkForChanges() {
             return stampFiles(*checkpoint, context.stop);
         },
         [this](Result<std::vector<Stamp>> answer) {
-            if (!answer.ok()) return;
-            size_t changed = 0;
-            QString first;
-            for (size_t i = 0; i < answer->size() && i < stamps_.size(); ++i) {
-                const Stamp& now = (*answer)[i];
-                if (now.size == stamps_[i].size && now.modified == stamps_[i].modified) continue;
-                if (changed++ == 0) first = QString::fromStdString(now.path);
-            }
-            if (changed == 0) return;
-            stamps_ = std::move(answer).value();
-            const QString time = QLocale().toString(QTime::currentTime(), QLocale::ShortFormat);
-            changedFiles_ =
-                changed == 1 ? tr("'%1' changed at %2.").arg(first, time)
-                             : tr("%1 files changed at %2, '%3' among them.").arg(changed).arg(time, first);
-            emit filesChanged();
+            if (answer.ok()) compareStamps(std::move(answer).value());
         });
+}
+
+// A file that grew since the last look is being written. Once all stand still, what changed is said.
+void Session::compareStamps(std::vector<Stamp> now) {
+    stampTimer_.setInterval(kStampInterval);
+    size_t changed = 0, grown = 0;
+    QString first, firstGrown;
+    uint64_t firstSize = 0;
+    for (size_t i = 0; i < now.size() && i < stamps_.size(); ++i) {
+        if (now[i].size == stamps_[i].size && now[i].modified == stamps_[i].modified) continue;
+        if (changed++ == 0) first = toQString(now[i].path);
+        if (now[i].size > stamps_[i].size && grown++ == 0) {
+            firstGrown = toQString(now[i].path);
+            firstSize = static_cast<uint64_t>(now[i].size);
+        }
+    }
+    if (changed == 0) {
+        settling_ = false;
+        if (growth_.isEmpty()) return;
+        growth_.clear();
+        emit filesChanged();
+        return;
+    }
+    stamps_ = std::move(now);
+    const QString time = QLocale().toString(QTime::currentTime(), QLocale::ShortFormat);
+    changedFiles_ = changed == 1
+                        ? tr("'%1' changed at %2.").arg(first, time)
+                        : tr("%1 files changed at %2, '%3' among them.").arg(changed).arg(time, first);
+    growth_ = grown == 0   ? QString()
+              : grown == 1 ? tr("'%1' has grown to %2.").arg(firstGrown, sizeText(firstSize))
+                           : tr("%1 files grow, '%2' among them.").arg(numberText(grown), firstGrown);
+    settling_ = grown > 0;
+    emit filesChanged();
+}
+
+QString Session::beingWritten() const {
+    if (!checkpoint_ || finished_) return {};
+    if (!growth_.isEmpty()) return growth_;
+    const auto& notes = catalog().notes();
+    const auto trace =
+        std::find_if(notes.begin(), notes.end(), [](const Note& note) { return note.rule == "file.lock"; });
+    if (trace != notes.end()) {
+        return trace->file.empty()
+                   ? tr("Traces of a save that is not finished are here.")
+                   : tr("'%1' is what a save leaves here until it is finished.").arg(toQString(trace->file));
+    }
+    if (const QString result = resultOfStaging(path_); !result.isEmpty())
+        return tr("A conversion puts '%1' together here.").arg(result);
+    return {};
+}
+
+void Session::lookAgain() {
+    settling_ = !growth_.isEmpty();
+    reload();
+}
+
+void Session::takeAsFinished() {
+    finished_ = true;
+    emit filesChanged();
+}
+
+QString resultOfStaging(const QString& path) {
+    for (QString at = QDir::cleanPath(path);;) {
+        const QFileInfo info(at);
+        const QString name = info.fileName();
+        static const QString kEnd = QStringLiteral(".shardscope-partial");
+        if (name.startsWith('.') && name.endsWith(kEnd) && name.size() > kEnd.size() + 1) {
+            const QString result = info.path() + '/' + name.mid(1, name.size() - kEnd.size() - 1);
+            if (toQString(stagingPath(result.toStdString())) == at) return result;
+        }
+        if (name.isEmpty() || info.path() == at) return {};
+        at = info.path();
+    }
 }
 
 }  // namespace shardscope::ui

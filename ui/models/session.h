@@ -36,7 +36,8 @@ class Session : public QObject {
     State state() const { return state_; }
     // While it opens: "Listing the directory", "Reading metadata: 12 of 1 000 files", ...
     QString openingStage() const;
-    // Other formats that fit what lies in the same place; empty when a format was asked for.
+    // Other formats that fit what lies in the same place; looked for once the facts are there, and empty when
+    // a format was asked for.
     const std::vector<FormatMatch>& otherFormats() const { return otherFormats_; }
     const QString& path() const { return path_; }
     const SourceOptions& options() const { return options_; }
@@ -55,6 +56,15 @@ class Session : public QObject {
     bool filtered() const { return filtered_; }
     const std::shared_ptr<const ModuleTree>& visibleTree() const { return visibleTree_; }
     const QString& filterError() const { return filterError_; }
+
+    // Why the checkpoint seems to be written still, as a sentence: its files grow, or traces of an unfinished
+    // save or conversion are there. Empty otherwise. While it is not, nothing is validated: what a check
+    // finds would not hold.
+    QString beingWritten() const;
+    // Opens the checkpoint anew; it counts as being written until its files were seen to stand still.
+    void lookAgain();
+    // The user knows that nobody writes there any more; holds until it is opened anew.
+    void takeAsFinished();
 
     // Validation. Findings that the user has suppressed stay in the report; see suppressions.h.
     void validate(ValidateLevel level, const QString& expectPath = {});
@@ -89,7 +99,8 @@ class Session : public QObject {
     void visibleChanged();
     void reportChanged();  // a validation began, ended or failed
     void progressed();     // ten times a second while something runs
-    void filesChanged();   // changedFiles() is new
+    void filesChanged();   // changedFiles() or beingWritten() is new
+    void otherFormatsFound();
     void openingRefused(const shardscope::Error& error);
     void scanNotKept(const shardscope::Error& error);  // how far values were read could not be written
 
@@ -102,7 +113,6 @@ class Session : public QObject {
         CheckpointPtr checkpoint;
         std::shared_ptr<const ModuleTree> tree;
         std::vector<Stamp> stamps;
-        std::vector<FormatMatch> others;
         // Of an earlier run of the program.
         std::shared_ptr<ValueScan> scan;
         std::string scanKey;
@@ -114,6 +124,8 @@ class Session : public QObject {
     static std::vector<Stamp> stampFiles(const Checkpoint& checkpoint, const StopToken& stop);
     void opened(Opened opened);
     void startFacts();
+    void lookForOtherFormats();
+    void compareStamps(std::vector<Stamp> now);
     void startFilter();
     void startValidation(ValidateLevel level, const QString& expectPath);
     void keepScan();
@@ -138,12 +150,20 @@ class Session : public QObject {
     std::shared_ptr<OpenProgress> openProgress_;
     std::vector<FormatMatch> otherFormats_;
     QString expectPath_;
-    Ticket openTicket_, factsTicket_, filterTicket_, validateTicket_, stampTicket_, keepTicket_;
+    Ticket openTicket_, factsTicket_, filterTicket_, validateTicket_, stampTicket_, keepTicket_,
+        othersTicket_;
     QTimer filterTimer_, stampTimer_, keepTimer_;
     std::vector<Stamp> stamps_;
     QString changedFiles_;
+    QString growth_;         // which files grow; empty = none
+    bool settling_ = false;  // opened anew because they grew, and not looked at since
+    bool finished_ = false;  // the user says so
     QDateTime openedAt_;
 };
+
+// Where a path lies in the directory in which a conversion puts its result together, the result's path; else
+// empty.
+QString resultOfStaging(const QString& path);
 
 // One line: "file at byte N: message", and the hint apart.
 QString errorSentence(const Error& error);

@@ -41,6 +41,12 @@ QString rankList(const std::vector<uint32_t>& ranks) {
     return parts.join(", ");
 }
 
+// What the stored entries take, beside the bytes of their elements.
+QString entryText(uint64_t entries, uint64_t elements) {
+    return entries < elements ? DetailsPanel::tr("%1, compressed").arg(sizeText(entries))
+                              : DetailsPanel::tr("%1 with the wrapping").arg(sizeText(entries));
+}
+
 // What lies along one axis of the mesh, by the first two chunks that differ in their place on it alone.
 QString alongAxis(const Catalog& catalog, TensorId t, const Mesh& mesh, size_t axis) {
     std::map<std::vector<uint32_t>, ChunkId> first;  // by the other coordinates
@@ -235,17 +241,19 @@ void DetailsPanel::showTensor(TensorId t) {
         const SpecialTensor& special = catalog.specials()[catalog.special(t)];
         line(tr("Part of"), tr("%1 (%2)").arg(toQString(special.name), toQString(special.kind)));
     }
-    uint64_t stored = 0;
+    uint64_t stored = 0, entries = 0;
     std::vector<uint32_t> ranks;
     for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
         const ChunkInfo chunk = catalog.chunk(t, c);
-        stored += chunk.length;
+        stored += elementBytes(catalog, chunk);
+        entries += chunk.length;
         if (chunk.rank != kNone) ranks.push_back(chunk.rank);
     }
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     line(tr("On ranks"), rankList(ranks));
     line(tr("Stored"), sizeText(stored));
+    if (entries != stored) line(tr("In files"), entryText(entries, stored));
     if (session_.hasFacts() && session_.facts()->mesh &&
         catalog.endChunk(t) - catalog.firstChunk(t) <= kMostPlaced) {
         const Mesh& mesh = *session_.facts()->mesh;
@@ -255,7 +263,8 @@ void DetailsPanel::showTensor(TensorId t) {
     if (session_.hasFacts()) {
         uint64_t there = 0;
         for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
-            if (session_.facts()->chunkHealth[c] != Health::missing) there += catalog.chunk(t, c).length;
+            if (session_.facts()->chunkHealth[c] != Health::missing)
+                there += elementBytes(catalog, catalog.chunk(t, c));
         }
         if (there != stored) line(tr("Found whole"), tr("%1 of %2").arg(sizeText(there), sizeText(stored)));
         const Health health = session_.facts()->tensorHealth[t];
@@ -305,7 +314,9 @@ void DetailsPanel::showChunk(ChunkId c) {
         copy_->menu()->addAction(tr("File path"), this, [full] { copyText(full); });
         copy_->menu()->addAction(tr("Byte range"), this, [full, range] { copyText(full + ':' + range); });
     }
-    line(tr("Size"), sizeText(chunk.length));
+    const uint64_t bytes = elementBytes(catalog, chunk);
+    line(tr("Size"), sizeText(bytes));
+    if (chunk.length != bytes) line(tr("In the file"), entryText(chunk.length, bytes));
     if (session_.hasFacts()) line(tr("State"), toQString(healthName(session_.facts()->chunkHealth[c])));
 }
 

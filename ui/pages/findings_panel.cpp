@@ -70,6 +70,9 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     cancel_->setAccessibleName(tr("Cancel the validation"));
     goOn_ = new QPushButton(tr("Go on"), this);
     goOn_->setAccessibleName(tr("Go on reading values where it was stopped"));
+    finished_ = new QPushButton(tr("It is finished"), this);
+    finished_->setAccessibleName(tr("It is finished: let it be validated"));
+    finished_->setToolTip(tr("Nobody writes there any more; let it be validated as it is"));
     progress_ = new QProgressBar(this);
     progress_->setAccessibleName(tr("Progress of the validation"));
     progress_->setMaximumWidth(180);
@@ -100,6 +103,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     bar->addWidget(level_);
     bar->addWidget(run_);
     bar->addWidget(goOn_);
+    bar->addWidget(finished_);
     bar->addWidget(cancel_);
     bar->addWidget(progress_);
     bar->addWidget(progressText_);
@@ -197,6 +201,8 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     connect(run_, &QPushButton::clicked, this, &FindingsPanel::validate);
     connect(cancel_, &QPushButton::clicked, &session_, &Session::cancel);
     connect(goOn_, &QPushButton::clicked, &session_, &Session::goOn);
+    connect(finished_, &QPushButton::clicked, &session_, &Session::takeAsFinished);
+    connect(&session_, &Session::filesChanged, this, &FindingsPanel::update);
     connect(level_, &QComboBox::currentIndexChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::reportChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::stateChanged, this, [this] {
@@ -212,17 +218,6 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     });
     update();
 }
-
-namespace {
-
-// Traces of a save that is not finished: what is checked now may be right or wrong a moment later.
-bool beingWritten(const Session& session) {
-    if (!session.checkpoint()) return false;
-    const auto& notes = session.catalog().notes();
-    return std::any_of(notes.begin(), notes.end(), [](const Note& note) { return note.rule == "file.lock"; });
-}
-
-}  // namespace
 
 QString FindingsPanel::costText(ValidateLevel level) const {
     if (!session_.checkpoint()) return {};
@@ -267,18 +262,21 @@ void FindingsPanel::update() {
     const bool busy = session_.validating();
     const auto level = static_cast<ValidateLevel>(level_->currentData().toInt());
     const bool reachable = level == ValidateLevel::metadata || session_.dataElsewhere().isEmpty();
-    run_->setEnabled(open && !busy && reachable);
-    run_->setText(beingWritten(session_) ? tr("Validate anyway") : tr("Validate"));
+    const QString writing = session_.beingWritten();
+    run_->setEnabled(open && !busy && reachable && writing.isEmpty());
+    run_->setToolTip(writing.isEmpty() ? QString() : tr("It is still being written."));
     run_->setVisible(!busy);
-    goOn_->setVisible(session_.canGoOn());
+    goOn_->setVisible(session_.canGoOn() && writing.isEmpty());
+    finished_->setVisible(!busy && !writing.isEmpty());
     cancel_->setText(level == ValidateLevel::values && busy ? tr("Stop") : tr("Cancel"));
     level_->setEnabled(!busy);
     cancel_->setVisible(busy);
     progress_->setVisible(busy);
     progressText_->setVisible(busy);
     cost_->setVisible(!busy);
-    cost_->setText(reachable ? costText(level)
-                             : tr("needs the data; this is %1").arg(session_.dataElsewhere()));
+    cost_->setText(!writing.isEmpty() ? tr("not while it is being written")
+                   : reachable        ? costText(level)
+                                      : tr("needs the data; this is %1").arg(session_.dataElsewhere()));
     if (busy) {
         const TaskStatus status = session_.validationStatus();
         progress_->setRange(0, status.total ? 1000 : 0);
@@ -318,10 +316,10 @@ void FindingsPanel::update() {
         empty_->setText(tr("Validating…"));
     else if (session_.validationError())
         empty_->setText(tr("The validation failed. %1").arg(errorSentence(*session_.validationError())));
-    else if (!session_.report() && beingWritten(session_))
-        empty_->setText(
-            tr("This checkpoint may still be being written. Reload it (F5) when the save is done; what a "
-               "validation finds now may not hold then."));
+    else if (!session_.report() && !writing.isEmpty())
+        empty_->setText(tr("Still being written: %1 What a validation finds now would not hold. Look again "
+                           "when the save is done, or say that it is finished.")
+                            .arg(writing));
     else if (!session_.report() && session_.canGoOn())
         empty_->setText(tr("An earlier reading of all values got through %1 of them. The files are still the "
                            "same: “Go on” "

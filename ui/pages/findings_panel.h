@@ -49,6 +49,7 @@ class FindingsPanel : public QWidget {
     QPushButton* run_;
     QPushButton* cancel_;
     QPushButton* goOn_;
+    QPushButton* finished_;  // takes a checkpoint that seems to be written as finished
     QProgressBar* progress_;
     QLabel* progressText_;
     QLabel* verdict_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "ui/models/texts.h"
 
@@ -253,6 +254,24 @@ TextTableModel::Content noteRows(const CheckpointPtr& checkpoint) {
         return static_cast<int>(checkpoint->catalog().notes()[static_cast<size_t>(row)].severity);
     };
     return content;
+}
+
+LeftOut leftOut(const Catalog& catalog) {
+    LeftOut left;
+    std::set<std::string_view> names;
+    for (const Note& note : catalog.notes()) {
+        if (note.severity == Severity::info || note.tensor.empty() || catalog.find(note.tensor) != kNone)
+            continue;
+        if (!left.first) left.first = &note;
+        names.insert(note.tensor);
+    }
+    left.tensors = names.size();
+    return left;
+}
+
+QString leftOutText(const LeftOut& left) {
+    return countedText(left.tensors, tr("1 tensor could not be taken over"),
+                       tr("%1 tensors could not be taken over"));
 }
 
 }  // namespace shardscope::ui

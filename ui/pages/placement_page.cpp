@@ -265,7 +265,7 @@ QWidget* PlacementPage::makeTable() {
     table_->verticalHeader()->hide();
     table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 6);
     table_->horizontalHeader()->setHighlightSections(false);
-    const int widths[] = {260, 60, 110, 190, 90, 150, 170, 80};
+    const int widths[] = {260, 56, 110, 170, 84, 150, 150, 80};
     for (int c = 0; c < ChunkTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c]);
     table_->setContextMenuPolicy(Qt::CustomContextMenu);
@@ -305,11 +305,19 @@ void PlacementPage::fillLegend() {
         painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
     };
     std::vector<Legend::Entry> entries;
-    entries.push_back({tr("the slice that the rank holds, at its place in the tensor"),
-                       [tile](QPainter& painter, const QRectF& rect) {
+    entries.push_back({tr("slice of the rank, at its place"), [tile](QPainter& painter, const QRectF& rect) {
                            tile(painter, rect, {0.25, 0, 0.25, 1});
                        }});
-    entries.push_back({tr("small to whole share, zoomed out"), [](QPainter& painter, const QRectF& rect) {
+    entries.push_back({tr("dotted: a copy"), [tile](QPainter& painter, const QRectF& rect) {
+                           tile(painter, rect.adjusted(1, 1, -1, -1), {0.25, 0, 0.25, 1});
+                           painter.setPen(QPen(healthColor(Health::ok), 1));
+                           painter.drawRect(rect.adjusted(1.5, 1.5, -1.5, -1.5));
+                           QPen dots(outlineColor(), 1);
+                           dots.setDashPattern({1, 2});
+                           painter.setPen(dots);
+                           painter.drawRect(rect.adjusted(1.5, 1.5, -1.5, -1.5));
+                       }});
+    entries.push_back({tr("zoomed out: share held"), [](QPainter& painter, const QRectF& rect) {
                            for (int x = 0; x < static_cast<int>(rect.width()); ++x)
                                painter.fillRect(QRectF(rect.left() + x, rect.top(), 1, rect.height()),
                                                 holdColor(x / rect.width()));
@@ -514,6 +522,9 @@ void PlacementPage::describeCell() {
             tr("Tensors: %1, rows: %2, ranks: %3, columns: %4. Click a cell, or use the arrow keys.")
                 .arg(numberText(session_.visible().size()), numberText(matrix.rowCount()),
                      numberText(session_.catalog().rankCount()), numberText(matrix.columnCount()));
+        if (!matrix.lanes().empty())
+            about += countedText(matrix.lanes().size(), tr(" 1 lane of an expert."),
+                                 tr(" %1 lanes of experts, named at the left edge."));
         if (matrix.columnCount() == 1)
             about += tr(" All is on one rank; the Files page shows which file holds what.");
         cellLabel_->setText(about);

@@ -217,8 +217,8 @@ QWidget* StartPage::makeFailed() {
     failureHint_ = plainLabel(page);
     found_ = plainLabel(page);
     auto* buttons = new QHBoxLayout;
-    auto* again = new QPushButton(tr("Try again"), page);
-    connect(again, &QPushButton::clicked, &session_, &Session::reload);
+    again_ = new QPushButton(tr("Try again"), page);
+    connect(again_, &QPushButton::clicked, &session_, &Session::reload);
     auto* copy = new QPushButton(tr("Copy the message"), page);
     connect(copy, &QPushButton::clicked, this, [this] {
         if (session_.error()) copyText(toQString(describe(*session_.error())));
@@ -229,7 +229,7 @@ QWidget* StartPage::makeFailed() {
     connect(options, &QPushButton::clicked, this, &StartPage::openWithOptionsRequested);
     auto* back = new QPushButton(tr("Back to the start"), page);
     connect(back, &QPushButton::clicked, &session_, &Session::close);
-    for (QPushButton* button : {again, copy, options, other, back})
+    for (QPushButton* button : {again_, copy, options, other, back})
         buttons->addWidget(button);
     buttons->addStretch(1);
     choices_ = new QVBoxLayout;
@@ -290,9 +290,13 @@ void StartPage::showFailure() {
     QString title = tr("This could not be opened");
     QString hint = errorHint(error);
     QString found;
+    bool unfinished = false;
+    const QString staged = resultOfStaging(path);
     switch (error.code) {
         case ErrorCode::notFound:
-            title = tr("There is nothing at this path");
+            title =
+                info.exists() ? tr("This checkpoint is not finished") : tr("There is nothing at this path");
+            unfinished = info.exists();
             break;
         case ErrorCode::permission:
             title = tr("Access was refused");
@@ -329,12 +333,16 @@ void StartPage::showFailure() {
         default:
             break;
     }
+    if (!staged.isEmpty()) {
+        unfinished = true;
+        title = tr("A conversion is at work here, or was interrupted");
+        hint = tr("Its result will be '%1'. The jobs (Ctrl+J) say how far it is, and resume one that was "
+                  "interrupted.")
+                   .arg(toQString(staged.toStdString()));
+    }
+    again_->setText(unfinished ? tr("Look again") : tr("Try again"));
     failureTitle_->setText(title);
-    failureText_->setText(
-        errorSentence(error) +
-        (error.place.offset && !error.place.file.empty()
-             ? tr("\nFile %1, byte %2.").arg(toQString(error.place.file)).arg(*error.place.offset)
-             : QString()));
+    failureText_->setText(errorSentence(error));
     failureHint_->setText(hint);
     failureHint_->setVisible(!hint.isEmpty());
     found_->setText(found);

@@ -51,6 +51,7 @@ class StartPage : public QWidget {
     QLabel* failureText_;
     QLabel* failureHint_;
     QLabel* found_;
+    QPushButton* again_;
     QVBoxLayout* choices_;
 };
 

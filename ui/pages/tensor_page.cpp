@@ -250,7 +250,7 @@ QWidget* TensorPage::makeTable() {
     table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 6);
     table_->horizontalHeader()->setHighlightSections(false);
     table_->setColumnHidden(ChunkTableModel::tensor, true);
-    const int widths[] = {0, 60, 110, 230, 90, 170, 170, 80};
+    const int widths[] = {0, 56, 110, 150, 84, 130, 140, 80};
     for (int c = 1; c < ChunkTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c]);
     table_->setContextMenuPolicy(Qt::CustomContextMenu);

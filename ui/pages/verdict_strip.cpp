@@ -6,10 +6,12 @@
 #include <QProgressBar>
 #include <QPushButton>
 #include <QRegularExpression>
+#include <algorithm>
 #include <array>
 
 #include "ui/models/suppressions.h"
 #include "ui/models/texts.h"
+#include "ui/pages/overview_rows.h"
 #include "ui/widgets/painting.h"
 #include "ui/widgets/theme.h"
 
@@ -105,6 +107,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     connect(&session_, &Session::stateChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::factsChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::reportChanged, this, &VerdictStrip::refresh);
+    connect(&session_, &Session::filesChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::progressed, this, [this] {
         if (session_.validating()) showProgress();
     });
@@ -155,7 +158,8 @@ void VerdictStrip::refresh() {
     progress_->setVisible(validating);
     cancel_->setVisible(validating);
     validate_->setVisible(!validating);
-    validate_->setEnabled(open);
+    validate_->setEnabled(open && session_.beingWritten().isEmpty());
+    validate_->setToolTip(session_.beingWritten().isEmpty() ? QString() : tr("It is still being written."));
     convert_->setEnabled(open);
     damaged_->setVisible(session_.hasFacts() && session_.facts()->worst() > Health::unread && !validating);
     validate_->setText(session_.report() ? tr("Validate again…") : tr("Validate…"));
@@ -248,6 +252,13 @@ void VerdictStrip::showUnvalidated() {
                    "Not checked: what the files hold, values, checksums.");
         }
     }
+    if (const LeftOut left = leftOut(session_.catalog()); left.first) {
+        tone = std::max(tone, Tone::care);
+        details.prepend(leftOutText(left) + QStringLiteral(".\n"));
+    }
+    if (const QString writing = session_.beingWritten(); !writing.isEmpty())
+        return say(tone == Tone::bad ? tone : Tone::care, tr("Still being written: not validated"),
+                   writing + '\n' + details);
     say(tone, tr("Not validated yet: metadata only"), details);
 }
 

@@ -165,6 +165,7 @@ SourceStep::SourceStep(WizardState& state)
     });
     connect(&state_.session(), &Session::factsChanged, this, &SourceStep::showSpec);
     connect(&state_.session(), &Session::reportChanged, this, &SourceStep::showSpec);
+    connect(&state_.session(), &Session::filesChanged, this, &SourceStep::showSpec);
     follow();
 }
 
@@ -224,8 +225,13 @@ void SourceStep::showSpec() {
                     : tr("⚠ Tensors that need a look: %1.").arg(parts.join(QStringLiteral(", "))));
         }
     }
-    validate_->setEnabled(!session.validating());
-    if (session.validating()) {
+    const QString writing = session.beingWritten();
+    validate_->setEnabled(!session.validating() && writing.isEmpty());
+    if (!writing.isEmpty()) {
+        validation_->setText(
+            tr("⚠ Still being written: %1 A conversion now would take what is there at the moment.")
+                .arg(writing));
+    } else if (session.validating()) {
         validation_->setText(tr("Validation runs…"));
     } else if (session.validationError()) {
         validation_->setText(tr("⚠ Validation failed: %1").arg(errorSentence(*session.validationError())));

@@ -238,6 +238,7 @@ void PlacementStep::preset(const QString& axis, const QString& pattern) {
 bool PlacementStep::attention() const {
     const auto& outlook = state_.outlook();
     if (!outlook) return false;
+    if (!outlook->headNotes.isEmpty()) return true;
     for (const auto* list : {&outlook->effect.shards, &outlook->effect.stages}) {
         for (const RuleEffect& rule : *list) {
             if (!rule.notes.isEmpty()) return true;
@@ -292,6 +293,8 @@ void PlacementStep::showOutlook() {
                 lines += tr("   ⚠ %1").arg(note);
         }
     };
+    for (const QString& note : outlook->headNotes)
+        lines += tr("⚠ %1").arg(note);
     rules(effect.shards, shard_);
     rules(effect.stages, stage_);
     const Mode now = mode();

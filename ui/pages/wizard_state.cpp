@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "execute/executor.h"
+#include "ui/models/model_config.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -113,6 +114,10 @@ void WizardState::look() {
                               placementEffect(*source, *preview->wanted, settings.request, context.stop));
             SHARDSCOPE_ASSIGN(outlook->names,
                               nameChanges(source, preview->wanted, preview->plan, context.stop));
+            if (settings.request.mesh && checkpoint->reader->dataElsewhere().empty()) {
+                if (const auto heads = headCounts(checkpoint->path))
+                    outlook->headNotes = headNotes(*heads, *settings.request.mesh);
+            }
             outlook->reads = std::move(preview->reads);
             outlook->plan = std::make_shared<const Plan>(std::move(preview->plan));
             lookAtDestination(destination, *outlook);

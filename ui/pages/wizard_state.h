@@ -21,6 +21,7 @@ struct Outlook {
     std::vector<PlanFile> reads;  // of the source, see Preview
     std::optional<Error> error;
     PlacementEffect effect;
+    QStringList headNotes;  // why attention heads do not fit the mesh, see model_config.h
     std::shared_ptr<const NameChanges> names;
     uint64_t freeBytes = 0;  // where the destination goes; 0 = not known
     bool destinationExists = false;

@@ -51,7 +51,10 @@ void Banner::show(BannerKind kind, const QString& text, std::vector<Action> acti
     ++generation_;
     label_->setText(text);
     while (QLayoutItem* item = buttons_->takeAt(0)) {
-        delete item->widget();
+        // It may be the one whose click led here.
+        item->widget()->hide();
+        item->widget()->setParent(nullptr);
+        item->widget()->deleteLater();
         delete item;
     }
     for (Action& action : actions) {
@@ -91,8 +94,9 @@ void Banner::restyle() {
     back =
         QColor(mix(back.red(), mark.red()), mix(back.green(), mark.green()), mix(back.blue(), mark.blue()));
     // A style sheet changes the palette, which comes back here.
-    const QString sheet = QStringLiteral("#banner { background: %1; border: none; border-left: 4px solid %2; }")
-                              .arg(back.name(), mark.name());
+    const QString sheet =
+        QStringLiteral("#banner { background: %1; border: none; border-left: 4px solid %2; }")
+            .arg(back.name(), mark.name());
     if (sheet != styleSheet()) setStyleSheet(sheet);
     icon_->setText(kind_ == BannerKind::info ? QStringLiteral("ℹ") : QStringLiteral("⚠"));
 }

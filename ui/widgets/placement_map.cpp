@@ -189,9 +189,12 @@ PlacementMap::Cell PlacementMap::cellNear(const QPointF& position) const {
 }
 
 void PlacementMap::measureLabels() {
-    labelWidth_ = 0;
+    labelWidth_ = laneWidth_ = 0;
     if (!matrix_) return;
     const QFontMetrics metrics = fontMetrics();
+    for (const MatrixLane& lane : matrix_->lanes())
+        laneWidth_ = std::max(laneWidth_, metrics.horizontalAdvance(QStringLiteral("e%1").arg(lane.expert)));
+    if (laneWidth_ > 0) laneWidth_ += 8;
     int widest = metrics.horizontalAdvance(tr("rank"));
     const uint32_t step = std::max(1U, matrix_->rowCount() / kMeasuredLabels);
     for (uint32_t r = 0; r < matrix_->rowCount(); r += step) {
@@ -200,7 +203,8 @@ void PlacementMap::measureLabels() {
             width += metrics.horizontalAdvance(QStringLiteral("  ×%1").arg(matrix_->row(r).count));
         widest = std::max(widest, width);
     }
-    labelWidth_ = std::min({widest + 44, kLongestLabel, std::max(100, viewport()->width() * 2 / 5)});
+    labelWidth_ = std::min(
+        {widest + 44 + laneWidth_, kLongestLabel + laneWidth_, std::max(100, viewport()->width() * 2 / 5)});
 }
 
 QRectF PlacementMap::visibleShare() const {

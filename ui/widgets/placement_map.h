@@ -133,11 +133,15 @@ class PlacementMap : public QAbstractScrollArea {
     void describe();
 
     const RowDetail& detail(uint32_t row);
-    const QPixmap& tileOf(Health health, const QSize& size);
+    const QPixmap& tileOf(Health health, bool copy, const QSize& size);
     void paintRaster(QPainter& painter);
     void paintPinned(QPainter& painter);
     void paintTiles(QPainter& painter, Span rows);
     void paintTile(QPainter& painter, const QRectF& rect, const RowDetail& row, const MatrixCell& cell);
+    Span visibleLanes(Span rows) const;
+    void paintLanes(QPainter& painter);
+    void paintLanes(QPainter& painter, Span rows, const QRect& clip);
+    void paintLaneEdges(QPainter& painter, Span rows);
     void paintTicks(QPainter& painter, const QRectF& rect, const RowDetail& row);
     void paintMarks(QPainter& painter);
     void paintGapColumn(QPainter& painter);
@@ -151,11 +155,12 @@ class PlacementMap : public QAbstractScrollArea {
     double cellWidth_ = 1, cellHeight_ = 1;
     bool fitted_ = true;
     int labelWidth_ = 0;
+    int laneWidth_ = 0;  // of the band that names experts; 0 = there are none
     Cell current_, hover_, regionAnchor_;
     QRect region_;
     std::vector<bool> selectedColumns_;
-    std::unordered_map<uint32_t, RowDetail> details_;     // of rows in view
-    std::map<std::tuple<int, int, int>, QPixmap> tiles_;  // by state, width, height
+    std::unordered_map<uint32_t, RowDetail> details_;           // of rows in view
+    std::map<std::tuple<int, bool, int, int>, QPixmap> tiles_;  // by state, copy, width, height
     QImage raster_;
     bool rasterOld_ = true;
     Drag drag_ = Drag::none;

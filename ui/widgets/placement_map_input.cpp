@@ -35,6 +35,9 @@ QString PlacementMap::tooltipAt(const QPoint& position) const {
     const int row = static_cast<int>(rowAt(position.y()));
     if (position.y() >= grid.top() && row >= 0 && row < static_cast<int>(matrix_->rowCount())) {
         const MatrixRow& of = matrix_->row(static_cast<uint32_t>(row));
+        if (const Span lanes = visibleLanes({row, row + 1});
+            position.x() < laneWidth_ && lanes.begin < lanes.end)
+            return matrix_->laneText(static_cast<uint32_t>(lanes.begin));
         QString text = matrix_->rowLabel(static_cast<uint32_t>(row));
         if (of.count > 1) text += tr(", %1 tensors placed alike").arg(of.count);
         text += QStringLiteral("\n") + toQString(dtypeName(matrix_->catalog().dtype(of.tensor))) +

@@ -66,8 +66,8 @@ const RowDetail& PlacementMap::detail(uint32_t row) {
 }
 
 // Outlines and hatches are slow: a tile of each size and state is painted once.
-const QPixmap& PlacementMap::tileOf(Health health, const QSize& size) {
-    const std::tuple key(static_cast<int>(health), size.width(), size.height());
+const QPixmap& PlacementMap::tileOf(Health health, bool copy, const QSize& size) {
+    const std::tuple key(static_cast<int>(health), copy, size.width(), size.height());
     if (const auto known = tiles_.find(key); known != tiles_.end()) return known->second;
     constexpr size_t kMostTiles = 64;
     if (tiles_.size() >= kMostTiles) tiles_.clear();
@@ -80,7 +80,9 @@ const QPixmap& PlacementMap::tileOf(Health health, const QSize& size) {
     const QRectF rect(QPointF(), size);
     if (health == Health::ok) {
         painter.fillRect(rect, faded(healthColor(Health::ok), 120));
-        painter.setPen(faded(outlineColor(), 150));
+        QPen pen(copy ? palette().color(QPalette::Text) : faded(outlineColor(), 150));
+        if (copy) pen.setDashPattern({1, 2});
+        painter.setPen(pen);
         painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
     } else {
         paintHealth(painter, rect, health);
@@ -100,10 +102,12 @@ void PlacementMap::paintEvent(QPaintEvent*) {
             paintTiles(painter, visibleRowsBelowPins());
         else
             paintRaster(painter);
+        paintLaneEdges(painter, visibleRowsBelowPins());
         if (pinnedRows() > 0) paintPinned(painter);
         paintMarks(painter);
         painter.restore();
         paintGapColumn(painter);
+        paintLanes(painter);
         paintLabels(painter);
         paintHeader(painter);
         const QRect grid = gridRect();
@@ -210,7 +214,7 @@ void PlacementMap::paintTiles(QPainter& painter, Span rows) {
 void PlacementMap::paintTile(QPainter& painter, const QRectF& rect, const RowDetail& row,
                              const MatrixCell& cell) {
     const bool damaged = cell.health > Health::unread;
-    painter.drawPixmap(rect.topLeft(), tileOf(cell.health, rect.size().toSize()));
+    painter.drawPixmap(rect.topLeft(), tileOf(cell.health, cell.copyOf != kNone, rect.size().toSize()));
     const QRectF inside = rect.adjusted(1, 1, -1, -1);
     for (uint32_t i = 0; i < cell.slices; ++i) {
         const RowDetail::Slice& slice = row.slices[cell.firstSlice + i];
@@ -402,11 +406,14 @@ void PlacementMap::paintLabels(QPainter& painter, Span rows, const QRect& clip) 
         // A name that the header would cut moves down as long as it stays beside its row.
         const double top =
             std::max(center - line / 2, std::min<double>(clip.top(), rowTop(r) + cellHeight_ - line / 2));
-        const QRectF box(6, top, grid.left() - 14, line);
+        const double left = laneWidth_ + 6;
+        const QRectF box(left, top, grid.left() - 8 - left, line);
         if (r < rows.begin || rowTop(r) + cellHeight_ <= clip.top() || top < freeFrom) continue;
         freeFrom = top + line - 2;
         const bool here = current_.valid() && current_.row == index;
-        if (here) painter.fillRect(QRectF(0, box.top(), grid.left(), line), faded(accentColor(), 40));
+        if (here)
+            painter.fillRect(QRectF(laneWidth_, box.top(), grid.left() - laneWidth_, line),
+                             faded(accentColor(), 40));
         double right = box.right();
         if (row.health != Health::ok && all) {
             const QRectF mark(right - 12, center - 6, 12, 12);
@@ -427,6 +434,72 @@ void PlacementMap::paintLabels(QPainter& painter, Span rows, const QRect& clip) 
         painter.drawText(QRectF(box.left(), box.top(), right - box.left(), line),
                          Qt::AlignLeft | Qt::AlignVCenter, name);
         if (!all) painter.drawLine(QPointF(grid.left() - 6, center), QPointF(grid.left() - 2, center));
+    }
+    painter.restore();
+}
+
+// Lanes that have rows among these.
+PlacementMap::Span PlacementMap::visibleLanes(Span rows) const {
+    const std::vector<MatrixLane>& lanes = matrix_->lanes();
+    const auto begin = std::partition_point(lanes.begin(), lanes.end(), [&](const MatrixLane& lane) {
+        return static_cast<int>(lane.rowEnd) <= rows.begin;
+    });
+    const auto end = std::partition_point(begin, lanes.end(), [&](const MatrixLane& lane) {
+        return static_cast<int>(lane.rowBegin) < rows.end;
+    });
+    return {static_cast<int>(begin - lanes.begin()), static_cast<int>(end - lanes.begin())};
+}
+
+// Where one expert ends and the next begins; stronger around all experts of a layer.
+void PlacementMap::paintLaneEdges(QPainter& painter, Span rows) {
+    const QRect grid = gridRect();
+    const Span lanes = visibleLanes(rows);
+    for (int i = lanes.begin; i < lanes.end; ++i) {
+        const MatrixLane& lane = matrix_->lanes()[static_cast<size_t>(i)];
+        if ((lane.rowEnd - lane.rowBegin) * cellHeight_ < kOutlined) continue;
+        const auto edge = [&](uint32_t row, bool strong) {
+            const double y = std::floor(rowTop(static_cast<int>(row))) + 0.5;
+            painter.setPen(strong ? faded(outlineColor(), 200) : faded(outlineColor(), 90));
+            painter.drawLine(QPointF(grid.left(), y), QPointF(grid.right(), y));
+        };
+        edge(lane.rowBegin, lane.groupBegin);
+        const auto next = static_cast<size_t>(i) + 1;
+        if (next == matrix_->lanes().size() || matrix_->lanes()[next].rowBegin != lane.rowEnd)
+            edge(lane.rowEnd, true);
+    }
+}
+
+void PlacementMap::paintLanes(QPainter& painter) {
+    if (laneWidth_ == 0) return;
+    const QRect grid = gridRect();
+    const int pins = pinnedRect().height();
+    paintLanes(painter, visibleRowsBelowPins(), {0, grid.top() + pins, laneWidth_, grid.height() - pins});
+    if (pins > 0) paintLanes(painter, {0, pinnedRows()}, {0, grid.top(), laneWidth_, pins});
+}
+
+// A band for each expert, as the axes of the mesh have them above the columns.
+void PlacementMap::paintLanes(QPainter& painter, Span rows, const QRect& clip) {
+    painter.save();
+    painter.setClipRect(clip);
+    const double line = fontMetrics().height();
+    double freeFrom = -1e9;
+    const Span lanes = visibleLanes(rows);
+    for (int i = lanes.begin; i < lanes.end; ++i) {
+        const MatrixLane& lane = matrix_->lanes()[static_cast<size_t>(i)];
+        const double top = rowTop(static_cast<int>(lane.rowBegin));
+        const QRectF whole(0, top, laneWidth_, rowTop(static_cast<int>(lane.rowEnd)) - top);
+        // Too thin to be told apart, they are one band.
+        const bool thin = whole.height() < kOutlined;
+        const double rim = thin ? 0 : 0.5;
+        const int tone = thin ? 40 : lane.expert % 2 ? 52 : 26;
+        painter.fillRect(whole.adjusted(1, rim, -1, -rim), faded(outlineColor(), tone));
+        // The name stays in view while a part of its band is.
+        const QRectF seen = whole.intersected(QRectF(clip));
+        QRectF text(0, seen.center().y() - line / 2, laneWidth_, line);
+        if (text.top() < freeFrom || seen.height() < std::min(line, whole.height())) continue;
+        freeFrom = text.bottom();
+        painter.setPen(palette().color(QPalette::Text));
+        painter.drawText(text, Qt::AlignCenter, QStringLiteral("e%1").arg(lane.expert));
     }
     painter.restore();
 }
@@ -521,7 +594,11 @@ void PlacementMap::paintRankRow(QPainter& painter, const QRectF& line) {
         QString text = textOf(c);
         if (column.fileMissing && every == 1 && metrics.horizontalAdvance(text + " /") + 4 <= box.width())
             text += QStringLiteral(" /");
-        if (column.fileMissing && every > 1) continue;
+        // The mark of a missing file has the room of the number beside it.
+        bool marked = false;
+        for (int i = c; every > 1 && i < std::min(c + every, static_cast<int>(matrix_->columnCount())); ++i)
+            marked = marked || matrix_->column(static_cast<uint32_t>(i)).fileMissing;
+        if (marked) continue;
         painter.setPen(every == 1 ? palette().color(QPalette::Text) : faintTextColor());
         painter.drawText(box.adjusted(every == 1 ? 0 : 3, 0, 0, 0),
                          every == 1 ? Qt::AlignCenter : Qt::AlignVCenter | Qt::AlignLeft, text);

@@ -31,6 +31,7 @@
 #include "ui/pages/log_panel.h"
 #include "ui/pages/objects_page.h"
 #include "ui/pages/overview_page.h"
+#include "ui/pages/overview_rows.h"
 #include "ui/pages/placement_page.h"
 #include "ui/pages/start_page.h"
 #include "ui/pages/tensor_page.h"
@@ -410,10 +411,9 @@ void MainWindow::follow() {
     });
     connect(session_.get(), &Session::scanNotKept, this,
             [this](const Error& error) { log(Severity::warning, errorSentence(error)); });
-    connect(session_.get(), &Session::filesChanged, this, [this] {
-        log(Severity::warning, session_->changedFiles());
-        banner_->show(BannerKind::warning, tr("The checkpoint changed. %1").arg(session_->changedFiles()),
-                      {{tr("Reload"), [this] { session_->reload(); }}}, QStringLiteral("changed"));
+    connect(session_.get(), &Session::filesChanged, this, &MainWindow::filesChanged);
+    connect(session_.get(), &Session::otherFormatsFound, this, [this] {
+        if (!banner_->isVisible()) offerOtherFormats();
     });
     connect(&session_->selection(), &Selection::changed, this, [this](const Selected& now, const Selected&) {
         if (tabs_->currentIndex() != static_cast<int>(now.page))
@@ -459,8 +459,6 @@ void MainWindow::stateChanged() {
                 missing += file.referenced && file.state == FileInfo::State::missing;
             for (const Note& note : catalog.notes())
                 log(note.severity, toQString(note.message));
-            const bool dying = std::any_of(catalog.notes().begin(), catalog.notes().end(),
-                                           [](const Note& note) { return note.rule == "file.lock"; });
             if (const QString elsewhere = session_->dataElsewhere(); !elsewhere.isEmpty())
                 banner_->show(BannerKind::info,
                               tr("This is %1. What the metadata says is shown; values, deeper checks and "
@@ -474,14 +472,10 @@ void MainWindow::stateChanged() {
                                                    tr("%1 files that the metadata names are missing"))),
                               {{tr("Show files"), [this] { session_->selection().setPage(Page::files); }}},
                               QStringLiteral("partial"));
-            else if (dying)
-                banner_->show(BannerKind::warning,
-                              tr("This checkpoint may still be being written, or its save died: traces of an "
-                                 "unfinished "
-                                 "save are here."),
-                              {{tr("Reload"), [this] { session_->reload(); }}}, QStringLiteral("writing"));
+            else if (!session_->beingWritten().isEmpty())
+                showBeingWritten();
             else
-                offerOtherFormats();
+                showLeftOut();
             break;
         }
         case Session::State::failed:
@@ -491,6 +485,39 @@ void MainWindow::stateChanged() {
             break;
     }
     showStatus();
+}
+
+void MainWindow::showLeftOut() {
+    const LeftOut left = leftOut(session_->catalog());
+    if (!left.first) return;
+    banner_->show(BannerKind::warning,
+                  tr("%1. %2: %3.")
+                      .arg(leftOutText(left), toQString(left.first->tensor), toQString(left.first->message)),
+                  {{tr("Show what was noticed"), [this] { session_->selection().setPage(Page::overview); }}},
+                  QStringLiteral("left out"));
+}
+
+void MainWindow::showBeingWritten() {
+    const QString why = session_->beingWritten();
+    log(Severity::warning, tr("Still being written: %1").arg(why));
+    banner_->show(BannerKind::warning,
+                  tr("This checkpoint is still being written, or its save died. %1 Nothing is validated "
+                     "meanwhile.")
+                      .arg(why),
+                  {{tr("Look again"), [this] { session_->lookAgain(); }},
+                   {tr("It is finished"), [this] { session_->takeAsFinished(); }}},
+                  QStringLiteral("writing"));
+}
+
+void MainWindow::filesChanged() {
+    banner_->clear(QStringLiteral("writing"));
+    if (!session_->beingWritten().isEmpty()) {
+        showBeingWritten();
+    } else if (!session_->changedFiles().isEmpty()) {
+        log(Severity::warning, session_->changedFiles());
+        banner_->show(BannerKind::warning, tr("The checkpoint changed. %1").arg(session_->changedFiles()),
+                      {{tr("Reload"), [this] { session_->reload(); }}}, QStringLiteral("changed"));
+    }
 }
 
 void MainWindow::reportChanged() {

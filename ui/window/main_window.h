@@ -70,6 +70,9 @@ class MainWindow : public QMainWindow {
     void makeStatusBar();
     void follow();
     void stateChanged();
+    void showBeingWritten();
+    void showLeftOut();
+    void filesChanged();
     void offerOtherFormats();
     void reportChanged();
     void showStatus();

@@ -1,0 +1,427 @@
+// The states in which there is nothing, too little or something wrong to show: each with its text and with
+// what can be done about it, reached as a user reaches it.
+#include <QAction>
+#include <QClipboard>
+#include <QDir>
+#include <QLabel>
+#include <QListWidget>
+#include <QPushButton>
+#include <QRegularExpression>
+#include <QSettings>
+
+#include <unistd.h>
+
+#include "support/gui_test.h"
+#include "ui/models/texts.h"
+#include "ui/pages/convert_wizard.h"
+#include "ui/pages/findings_panel.h"
+#include "ui/pages/jobs_panel.h"
+#include "ui/pages/placement_page.h"
+#include "ui/pages/start_page.h"
+#include "ui/pages/tree_panel.h"
+#include "ui/widgets/banner.h"
+#include "ui/widgets/placement_map.h"
+#include "ui/window/main_window.h"
+#include "ui/window/windows.h"
+
+using namespace shardscope;
+using namespace shardscope::ui;
+
+namespace {
+
+constexpr int kPatience = 20'000;  // milliseconds
+
+// All text that a widget and its visible children show.
+QString shownText(const QWidget& widget) {
+    QString text;
+    for (const auto* label : widget.findChildren<QLabel*>()) {
+        if (label->isVisible()) text += label->text() + '\n';
+    }
+    return text;
+}
+
+QPushButton* shownButton(const QWidget& widget, const QString& text) {
+    for (QPushButton* button : widget.findChildren<QPushButton*>()) {
+        QString shown = button->text();
+        if (button->isVisible() && shown.remove('&') == text) return button;
+    }
+    return nullptr;
+}
+
+void write(const QString& path, const QByteArray& bytes) {
+    QFile file(path);
+    QVERIFY(file.open(QIODevice::WriteOnly));
+    QCOMPARE(file.write(bytes), bytes.size());
+}
+
+QByteArray contents(const QString& path) {
+    QFile file(path);
+    return file.open(QIODevice::ReadOnly) ? file.readAll() : QByteArray();
+}
+
+QStringList dataFiles(const QString& directory) {
+    QStringList paths;
+    for (const QString& name : QDir(directory).entryList({"*.distcp"}, QDir::Files))
+        paths += directory + '/' + name;
+    return paths;
+}
+
+// Says of each conversion that it needs more room than any disk has.
+class HugeEngine : public ScriptedEngine {
+  public:
+    Result<Preview> preview(const CheckpointPtr& source, const std::string& destination,
+                            const ConvertSettings& settings, const TaskContext& context) override {
+        auto preview = ScriptedEngine::preview(source, destination, settings, context);
+        if (preview.ok()) preview->plan.bytesWritten = uint64_t{1} << 60;
+        return preview;
+    }
+};
+
+}  // namespace
+
+class StatesTest : public QObject {
+    Q_OBJECT
+
+    std::unique_ptr<Windows> windows_;
+    QPointer<MainWindow> window_;
+
+    void open(const QString& path) {
+        window_ = windows_->open(path);
+        window_->resize(1280, 720);
+        QVERIFY(QTest::qWaitForWindowExposed(window_));
+        QTRY_VERIFY_WITH_TIMEOUT(
+            window_->session().hasFacts() || window_->session().state() == Session::State::failed, kPatience);
+    }
+    void click(const QWidget& in, const QString& text) {
+        QPushButton* button = shownButton(in, text);
+        QVERIFY2(button && button->isEnabled(), qPrintable(text));
+        QTest::mouseClick(button, Qt::LeftButton);
+    }
+    Session& session() { return window_->session(); }
+    Banner& banner() { return window_->banner(); }
+
+  private slots:
+    void init() {
+        QSettings().clear();
+        windows_ = std::make_unique<Windows>();
+        windows_->jobs().setProgram(QStringLiteral(SHARDSCOPE_PROGRAM));
+    }
+    void cleanup() {
+        windows_.reset();
+        Tasks::waitForAll();
+        QCoreApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
+    }
+
+    void nothingOpen() {
+        window_ = windows_->newWindow();
+        window_->resize(1280, 720);
+        window_->show();
+        QVERIFY(QTest::qWaitForWindowExposed(window_));
+        QVERIFY(shownText(window_->startPage()).contains("Drop a directory or a file here"));
+        QVERIFY(shownButton(window_->startPage(), "Open directory…"));
+        click(window_->startPage(), "Open sample checkpoint");
+        QTRY_VERIFY_WITH_TIMEOUT(session().hasFacts(), kPatience);
+        // It is in the list the next time.
+        session().close();
+        QTRY_VERIFY(window_->startPage().isVisible());
+        QCOMPARE(window_->startPage().findChild<QListWidget*>("recents")->count(), 1);
+    }
+
+    void notACheckpoint() {
+        QTemporaryDir dir;
+        write(dir.filePath("notes.txt"), "hello");
+        write(dir.filePath("b.ckpt"), "no checkpoint either");
+        open(dir.path());
+        QCOMPARE(session().state(), Session::State::failed);
+        const QString text = shownText(window_->startPage());
+        QVERIFY2(text.contains("This is not a checkpoint that is known here"), qPrintable(text));
+        QVERIFY2(text.contains("Looked for .metadata, *.index.json"), qPrintable(text));
+        QVERIFY2(text.contains("1 .txt file") && text.contains("1 .ckpt file"), qPrintable(text));
+        click(window_->startPage(), "Open “b.ckpt” alone");
+        QTRY_VERIFY(session().path().endsWith("b.ckpt"));
+        QTRY_COMPARE(session().state(), Session::State::failed);
+        click(window_->startPage(), "Back to the start");
+        QTRY_COMPARE(session().state(), Session::State::empty);
+    }
+
+    void aFileIsMissing() {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        QVERIFY(QFile::remove(dataFiles(copy)[1]));
+        open(copy);
+        QCOMPARE(session().state(), Session::State::open);
+        QVERIFY2(banner().text().startsWith("1 file that the metadata names is missing"),
+                 qPrintable(banner().text()));
+        session().selection().setPage(Page::placement);
+        auto* map = window_->findChild<PlacementMap*>();
+        QTRY_VERIFY_WITH_TIMEOUT(map->matrix() && map->matrix()->facts() == session().facts(), kPatience);
+        QCOMPARE(map->matrix()->columnCount(), 4U);
+        QVERIFY(map->matrix()->column(1).fileMissing);
+        picture(*window_, "state-missing-file");
+        click(banner(), "Show files");
+        QCOMPARE(session().selection().current().page, Page::files);
+    }
+
+    void metadataIsMissing() {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        QVERIFY(QFile::rename(copy + "/.metadata", copy + "/.metadata.tmp"));
+        open(copy);
+        QCOMPARE(session().state(), Session::State::failed);
+        const QString text = shownText(window_->startPage());
+        QVERIFY2(text.contains("This checkpoint is not finished"), qPrintable(text));
+        QVERIFY2(text.contains(".metadata.tmp"), qPrintable(text));
+        picture(*window_, "state-not-finished");
+        // The save ends.
+        QVERIFY(QFile::rename(copy + "/.metadata.tmp", copy + "/.metadata"));
+        click(window_->startPage(), "Look again");
+        QTRY_VERIFY_WITH_TIMEOUT(session().hasFacts(), kPatience);
+        QVERIFY(session().beingWritten().isEmpty());
+    }
+
+    void metadataIsUnreadable() {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        QByteArray metadata = contents(copy + "/.metadata");
+        // No pickle has this opcode.
+        metadata[metadata.size() / 2] = static_cast<char>(0xff);
+        for (qsizetype i = metadata.size() / 2; i < metadata.size() / 2 + 64; ++i)
+            metadata[i] = static_cast<char>(0xff);
+        write(copy + "/.metadata", metadata);
+        open(copy);
+        QCOMPARE(session().state(), Session::State::failed);
+        const QString text = shownText(window_->startPage());
+        QVERIFY2(text.contains("The metadata is damaged"), qPrintable(text));
+        QVERIFY2(text.contains(".metadata"), qPrintable(text));
+        QVERIFY2(text.contains(QRegularExpression("byte [0-9]+")), qPrintable(text));
+        QVERIFY2(text.contains("byte 0xff is no pickle opcode"), qPrintable(text));
+        picture(*window_, "state-unreadable");
+        click(window_->startPage(), "Copy the message");
+        QVERIFY2(QApplication::clipboard()->text().contains("0xff", Qt::CaseInsensitive),
+                 qPrintable(QApplication::clipboard()->text()));
+    }
+
+    void permissionDenied() {
+        auto engine = std::make_shared<ScriptedEngine>();
+        bool refused = true;
+        engine->before = [&](const std::string& call, const TaskContext&) -> Status {
+            if (call != "open" || !refused) return {};
+            return systemError(EACCES, "open the file", "/secret/.metadata");
+        };
+        windows_ = std::make_unique<Windows>(engine);
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        open(copy);
+        const QString text = shownText(window_->startPage());
+        QVERIFY2(text.contains("Access was refused") && text.contains("/secret/.metadata"), qPrintable(text));
+        QVERIFY2(text.contains(QString("You are user %1, group %2").arg(::getuid()).arg(::getgid())),
+                 qPrintable(text));
+        QVERIFY2(text.contains("chmod -R a+rX"), qPrintable(text));
+        refused = false;
+        click(window_->startPage(), "Try again");
+        QTRY_VERIFY_WITH_TIMEOUT(session().hasFacts(), kPatience);
+    }
+
+    // What has a dtype that nobody knows is named, and said not to have been checked.
+    void unknownDtype() {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        QByteArray metadata = contents(copy + "/.metadata");
+        const qsizetype at = metadata.indexOf("float32");
+        QVERIFY(at > 0);
+        metadata.replace(at, 7, "float33");
+        write(copy + "/.metadata", metadata);
+        open(copy);
+        QCOMPARE(session().state(), Session::State::open);
+        QVERIFY2(banner().text().contains("could not be taken over") && banner().text().contains("float33"),
+                 qPrintable(banner().text()));
+        picture(*window_, "state-unknown-dtype");
+        click(banner(), "Show what was noticed");
+        QCOMPARE(session().selection().current().page, Page::overview);
+        window_->findings().setLevel(ValidateLevel::values);
+        window_->findings().validate();
+        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
+        QStringList notChecked;
+        for (const std::string& item : session().report()->notChecked)
+            notChecked += toQString(item);
+        QVERIFY2(notChecked.join('\n').contains("could not be taken over"),
+                 qPrintable(notChecked.join('\n')));
+        QVERIFY(session().report()->verdict != Verdict::safe);
+        QVERIFY(shownText(*window_).contains("could not be taken over"));
+    }
+
+    void emptyFilter() {
+        open(sampleCheckpoint());
+        session().selection().setFilter("nothing-like-this");
+        QTRY_COMPARE(session().visible().size(), size_t{0});
+        QTRY_VERIFY(shownText(window_->tree()).contains("0 of 18 tensors match “nothing-like-this”"));
+        click(window_->tree(), "Clear the filter");
+        QTRY_COMPARE(session().visible().size(), size_t{18});
+    }
+
+    void changedUnderneath() {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        open(copy);
+        QVERIFY(QFile::resize(dataFiles(copy)[0], 5));
+        session().checkForChanges();
+        QTRY_VERIFY_WITH_TIMEOUT(
+            banner().text().contains("The checkpoint changed. '__0_0.distcp' changed at"), kPatience);
+        QVERIFY(session().beingWritten().isEmpty());
+        click(banner(), "Reload");
+        QTRY_VERIFY_WITH_TIMEOUT(session().hasFacts() && session().facts()->damagedTensors > 0, kPatience);
+    }
+
+    // Growing files: nothing is validated until they stand still.
+    void beingWritten() {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        const QString last = dataFiles(copy).last();
+        const QByteArray whole = contents(last);
+        QVERIFY(QFile::resize(last, whole.size() / 2));
+        open(copy);
+        QVERIFY(session().beingWritten().isEmpty());
+        write(last, whole.left(whole.size() * 3 / 4));
+        session().checkForChanges();
+        QTRY_VERIFY_WITH_TIMEOUT(banner().text().contains("still being written"), kPatience);
+        QVERIFY2(banner().text().contains("'" + QFileInfo(last).fileName() + "' has grown to"),
+                 qPrintable(banner().text()));
+        auto* validate = shownButton(window_->findings(), "Validate");
+        QVERIFY(validate && !validate->isEnabled());
+        QVERIFY(shownText(window_->findings()).contains("Still being written"));
+        QVERIFY(shownText(*window_->tabs().currentWidget()).contains("Still being written: not validated"));
+        auto* strip = shownButton(*window_->tabs().currentWidget(), "Validate…");
+        QVERIFY(strip && !strip->isEnabled());
+        window_->findings().validate();
+        QVERIFY(!session().validating());
+        picture(*window_, "state-being-written");
+        // The save ends while one looks again: the banner goes by itself.
+        write(last, whole);
+        bool doubted = false;
+        connect(&session(), &Session::stateChanged, window_, [&] {
+            if (session().state() == Session::State::open) doubted = !session().beingWritten().isEmpty();
+        });
+        click(banner(), "Look again");
+        QTRY_VERIFY_WITH_TIMEOUT(session().hasFacts() && session().facts()->damagedTensors == 0, kPatience);
+        QVERIFY(doubted);
+        session().checkForChanges();
+        QTRY_VERIFY_WITH_TIMEOUT(session().beingWritten().isEmpty(), kPatience);
+        QTRY_VERIFY(!banner().isVisible());
+        QVERIFY(validate->isEnabled());
+        window_->findings().validate();
+        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
+        QCOMPARE(session().report()->verdict, Verdict::safe);
+    }
+
+    // They stand still without anybody having looked again: what is shown is old.
+    void writtenMeanwhile() {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        const QString last = dataFiles(copy).last();
+        const QByteArray whole = contents(last);
+        QVERIFY(QFile::resize(last, 100));
+        open(copy);
+        write(last, whole);
+        session().checkForChanges();
+        QTRY_VERIFY_WITH_TIMEOUT(!session().beingWritten().isEmpty(), kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT((session().checkForChanges(), session().beingWritten().isEmpty()),
+                                 kPatience);
+        QTRY_VERIFY(banner().text().contains("The checkpoint changed"));
+        QVERIFY(shownButton(banner(), "Reload"));
+    }
+
+    // Traces of a save: it may have died, which only the user can know.
+    void tracesOfASave() {
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        write(copy + "/.metadata.tmp", "half of a pickle");
+        open(copy);
+        QVERIFY2(banner().text().contains("still being written, or its save died. '.metadata.tmp'"),
+                 qPrintable(banner().text()));
+        QVERIFY(!shownButton(window_->findings(), "Validate")->isEnabled());
+        click(banner(), "It is finished");
+        QTRY_VERIFY(!banner().isVisible());
+        QTRY_VERIFY(shownButton(window_->findings(), "Validate")->isEnabled());
+        // The same from the dock; it does not outlast a reload.
+        session().reload();
+        QTRY_VERIFY_WITH_TIMEOUT(session().hasFacts() && !session().beingWritten().isEmpty(), kPatience);
+        click(window_->findings(), "It is finished");
+        QTRY_VERIFY(session().beingWritten().isEmpty());
+        window_->findings().validate();
+        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
+    }
+
+    void stagingOfAConversion() {
+        QTemporaryDir dir;
+        const QString staging = dir.filePath(".result.shardscope-partial");
+        QVERIFY(QDir().mkpath(staging + "/data"));
+        write(staging + "/lock", "");
+        QCOMPARE(resultOfStaging(staging + "/data/"), dir.filePath("result"));
+        QVERIFY(resultOfStaging(dir.path()).isEmpty());
+        QVERIFY(resultOfStaging("/").isEmpty());
+        QVERIFY(resultOfStaging("").isEmpty());
+        QVERIFY(resultOfStaging(dir.filePath(".shardscope-partial")).isEmpty());
+        open(staging);
+        QCOMPARE(session().state(), Session::State::failed);
+        QString text = shownText(window_->startPage());
+        QVERIFY2(text.contains("A conversion is at work here, or was interrupted"), qPrintable(text));
+        QVERIFY2(text.contains("'" + dir.filePath("result") + "'"), qPrintable(text));
+        QVERIFY(shownButton(window_->startPage(), "Look again"));
+        // What it has written so far can be looked at.
+        for (const QFileInfo& file : QDir(sampleCheckpoint()).entryInfoList(QDir::Files | QDir::Hidden))
+            QVERIFY(QFile::copy(file.filePath(), staging + "/data/" + file.fileName()));
+        open(staging + "/data");
+        QCOMPARE(session().state(), Session::State::open);
+        QVERIFY2(banner().text().contains("A conversion puts '" + dir.filePath("result") + "' together here"),
+                 qPrintable(banner().text()));
+        QVERIFY(!shownButton(window_->findings(), "Validate")->isEnabled());
+    }
+
+    void outOfSpaceBeforeTheStart() {
+        windows_ = std::make_unique<Windows>(std::make_shared<HugeEngine>());
+        open(sampleCheckpoint());
+        ConvertWizard* wizard = window_->convert();
+        QVERIFY(wizard);
+        ConversionSpec spec;
+        QTemporaryDir dir;
+        spec.destination = dir.filePath("out");
+        wizard->setSpec(spec);
+        const auto said = [&] { return shownText(*wizard); };
+        QTRY_VERIFY2_WITH_TIMEOUT(
+            said().contains("The result needs 1.00 EiB, but only") && said().contains("are free there"),
+            qPrintable(said()), kPatience);
+        QVERIFY(shownButton(*wizard, "Start") && !shownButton(*wizard, "Start")->isEnabled());
+        picture(*wizard, "state-no-space");
+        wizard->close();
+    }
+
+    // The job says so and keeps what it has; with room again it goes on.
+    void outOfSpaceDuringAJob() {
+        QTemporaryDir dir;
+        const QString program = dir.filePath("fills-the-disk");
+        write(program,
+              "#!/bin/sh\n"
+              "for word in \"$@\"; do [ \"$word\" = --resume ] && exec '" +
+                  QByteArray(SHARDSCOPE_PROGRAM) +
+                  "' \"$@\"; done\n"
+                  "echo '{\"schema\":\"shardscope.error/1\",\"code\":\"no-space\",\"message\":\"there is no "
+                  "space left on the disk\",\"file\":\"model.safetensors\",\"hint\":\"free some space and "
+                  "resume\"}'\nexit 4\n");
+        QVERIFY(QFile::setPermissions(program, QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner));
+        JobStore store(nullptr, dir.filePath("jobs"));
+        store.setProgram(program);
+        JobsPanel panel(store);
+        panel.resize(1000, 360);
+        panel.show();
+        QVERIFY(QTest::qWaitForWindowExposed(&panel));
+        ConversionSpec spec;
+        spec.source = sampleCheckpoint();
+        spec.destination = dir.filePath("out");
+        spec.format = QStringLiteral("safetensors");
+        const auto id = store.start(spec, QStringLiteral("sample to safetensors"));
+        QVERIFY(id.ok());
+        panel.selectJob(*id);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(*id) && store.find(*id)->state == JobState::failed, kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(shownText(panel).contains("no space left", Qt::CaseInsensitive), kPatience);
+        QVERIFY2(shownText(panel).contains("free some space", Qt::CaseInsensitive),
+                 qPrintable(shownText(panel)));
+        picture(panel, "state-no-space-job");
+        click(panel, "Resume");
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(*id)->state, JobState::done, kPatience);
+        QVERIFY(QFileInfo::exists(spec.destination));
+    }
+};
+
+SHARDSCOPE_GUI_TEST_MAIN(StatesTest)
+#include "states_test.moc"
