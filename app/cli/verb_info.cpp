@@ -70,7 +70,7 @@ Result<int> info(const Context& context, const std::string& path) {
     if (context.json) {
         Json json;
         json["schema"] = "shardscope.info/1";
-        json["path"] = path;
+        json["path"] = context.shown(path);
         json["format"] = catalog.format();
         json["variant"] = catalog.variant();
         json["writer"] = catalog.writer();
@@ -104,7 +104,7 @@ Result<int> info(const Context& context, const std::string& path) {
     }
 
     const Style style{context.colored()};
-    fmt::print("{}\n", style.bold(printable(path)));
+    fmt::print("{}\n", style.bold(printable(context.shown(path))));
     std::string format = checkpoint.format->info().title;
     if (!catalog.variant().empty()) format += ", " + catalog.variant();
     fmt::print("  format      {}\n", format);

@@ -5,6 +5,7 @@
 
 #include "cli/application.h"
 #include "cli/one_of.h"
+#include "cli/remote.h"
 #include "cli/text.h"
 #include "cli/validate_words.h"
 #include "engine/report.h"
@@ -21,24 +22,31 @@ struct Options {
 };
 
 Result<int> report(const Context& context, const Options& options) {
-    SHARDSCOPE_ASSIGN(const Validated done, openAndValidate(context, options.what));
-    const std::string text = options.form == Form::html   ? validationHtml(done.checkpoint, done.report)
-                             : options.form == Form::json ? validationJson(done.report) + "\n"
-                                                          : validationJunit(options.what.path, done.report);
-    if (options.output.empty()) {
+    SHARDSCOPE_ASSIGN(Validated done, openAndValidate(context, options.what));
+    done.checkpoint.path = context.shown(done.checkpoint.path);
+    const std::string text = options.form == Form::html ? validationHtml(done.checkpoint, done.report)
+                             : options.form == Form::json
+                                 ? validationJson(done.report) + "\n"
+                                 : validationJunit(done.checkpoint.path, done.report);
+    if (options.output.empty() || context.away()) {
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
     }
-    std::FILE* out = std::fopen(options.output.c_str(), "wb");
-    if (!out) return systemError(errno, "write the report", options.output);
-    const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
-    const int reason = errno;
-    if (std::fclose(out) != 0 || !written)
-        return systemError(written ? errno : reason, "write the report", options.output);
+    SHARDSCOPE_TRY(writeReport(options.output, text));
     return 0;
 }
 
 }  // namespace
+
+Status writeReport(const std::string& file, std::string_view text) {
+    std::FILE* out = std::fopen(file.c_str(), "wb");
+    if (!out) return systemError(errno, "write the report", file);
+    const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
+    const int reason = errno;
+    if (std::fclose(out) != 0 || !written)
+        return systemError(written ? errno : reason, "write the report", file);
+    return {};
+}
 
 void addReport(CLI::App& app, Context& context) {
     CLI::App* verb =
