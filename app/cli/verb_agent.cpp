@@ -60,7 +60,7 @@ Result<int> agent() {
     const std::string say = textOf(wanted, "say", 40);
     if (say == "files") {
         FileService service(*channel, systemFileSystem());
-        SHARDSCOPE_TRY(service.serve());
+        SHARDSCOPE_TRY(service.serve(endSoon));
         return 0;
     }
     if (say == "run") return serveRemote(*channel, first);

@@ -64,7 +64,7 @@ void addIndex(CLI::App& app, Context& context) {
         "An index holds no tensor data: info, ls, show, map, validate --level metadata, diff and plan read "
         "it.");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+    verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");
     verb->add_option("-o,--output", options->output,

@@ -167,7 +167,9 @@ void addInfo(CLI::App& app, Context& context) {
         app.add_subcommand("info", "What a checkpoint is and holds: format, totals, dtypes, mesh, modules");
     verb->footer("Example:\n  shardscope info /checkpoints/step-1000");
     auto path = std::make_shared<std::string>();
-    verb->add_option("path", *path, "Checkpoint: a directory or a file")->required()->type_name("PATH");
+    verb->add_option("path", *path, "Checkpoint: a directory, a file, or ssh://host/path")
+        ->required()
+        ->type_name("PATH");
     addCommon(*verb, context, false);
     verb->callback([&context, path] { context.verb = [&context, path] { return info(context, *path); }; });
 }

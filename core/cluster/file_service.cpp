@@ -33,7 +33,7 @@ FileService::FileService(Channel& channel, std::shared_ptr<FileSystem> files)
 
 FileService::~FileService() = default;
 
-Status FileService::serve() {
+Status FileService::serve(const std::function<void()>& onEnd) {
     std::vector<std::thread> threads;
     threads.emplace_back([this] { beats(); });
     for (unsigned i = 0; i < kWorkers; ++i)
@@ -72,6 +72,7 @@ Status FileService::serve() {
         changed_.notify_all();
     }
     channel_.close();
+    if (onEnd) onEnd();
     for (std::thread& thread : threads)
         thread.join();
     return status;
@@ -124,8 +125,9 @@ void FileService::answer(const Request& request) {
     Json json = result.ok() ? Json::parse(result->text) : Json{{"error", errorJson(result.error())}};
     json["say"] = result.ok() ? say : "error";
     json["id"] = id.value_or(0);
-    // When it cannot be sent the stream is at its end, which serve() sees.
-    (void)channel_.send(message(json, result.ok() ? std::move(result->body) : std::string()));
+    // After half a message nothing can follow.
+    if (!channel_.send(message(json, result.ok() ? std::move(result->body) : std::string())).ok())
+        channel_.close();
 }
 
 Result<std::pair<std::string, std::string>> FileService::place(const Request& request) const {
@@ -223,7 +225,19 @@ Result<Frame> FileService::open(const Request& request) {
     const uint64_t size = file->size();
     std::string first(std::min(size, kFirstBytes), '\0');
     // What cannot be read is told to whoever reads it.
-    if (!file->readAt(0, std::as_writable_bytes(std::span(first))).ok()) first.clear();
+    const auto fill = [&](size_t from) {
+        const auto rest = std::as_writable_bytes(std::span(first)).subspan(from);
+        if (!file->readAt(from, rest).ok()) first.clear();
+    };
+    fill(0);
+    uint64_t header = 0;
+    if (first.size() == kFirstBytes && first[sizeof header] == '{') {
+        std::memcpy(&header, first.data(), sizeof header);
+        if (header > kFirstBytes && header <= std::min(size, kMostFirst) - sizeof header) {
+            first.resize(sizeof header + header);
+            fill(kFirstBytes);
+        }
+    }
     uint64_t number = 0;
     {
         std::lock_guard lock(mutex_);

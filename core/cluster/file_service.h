@@ -19,6 +19,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,7 +34,10 @@ namespace shardscope {
 class FileService {
   public:
     static constexpr uint64_t kBlock = uint64_t{1} << 20;
-    static constexpr uint64_t kPage = uint64_t{256} << 10;      // of a listing; one entry more at most
+    static constexpr uint64_t kPage = uint64_t{256} << 10;  // of a listing; one entry more at most
+    // As many first bytes of a file come with its opening; of one that begins with the length of its header,
+    // as safetensors files do, the whole header if it has at most kMostFirst.
+    static constexpr uint64_t kMostFirst = uint64_t{256} << 10;
     static constexpr uint64_t kFirstBytes = uint64_t{4} << 10;  // of a file, with its opening
     static constexpr size_t kMostFiles = 16384;                 // open at a time
     static constexpr size_t kMostRequests = 64;                 // read and not yet answered
@@ -41,8 +45,9 @@ class FileService {
     FileService(Channel& channel, std::shared_ptr<FileSystem> files);
     ~FileService();
 
-    // Answers until the stream ends. Errors: damaged (what comes is none of this protocol).
-    Status serve();
+    // Answers until the stream ends; then `onEnd` is called, before reads under way are waited for. Errors:
+    // damaged (what comes is none of this protocol).
+    Status serve(const std::function<void()>& onEnd = {});
 
   private:
     struct Request {

@@ -138,12 +138,12 @@ class RemoteFile final : public ReadFile {
     };
     Result<Found> openIn(RemoteSession& session) const {
         SHARDSCOPE_ASSIGN(Answer answer,
-                          session.ask("open", where_.request(), where_.body(), FileService::kFirstBytes));
+                          session.ask("open", where_.request(), where_.body(), FileService::kMostFirst));
         const auto number = numberOf(answer.json, "file"), size = numberOf(answer.json, "size"),
                    length = numberOf(answer.json, "length");
         const auto print = printOf(answer.json);
         if (!number || !size || *size > kMostSize || !print || !length ||
-            *length > std::min(*size, FileService::kFirstBytes))
+            *length > std::min(*size, FileService::kMostFirst))
             return wrongAnswer("a file that cannot be");
         auto first = unpack(std::move(answer.body), flagOf(answer.json, "packed"), *length);
         if (!first.ok()) return wrongAnswer(first.error().message);

@@ -51,6 +51,8 @@ class Incoming {
             }
             if (status.ok()) continue;
             std::lock_guard lock(mutex_);
+            // What came before the stream's end counts; what came before nonsense may be nonsense too.
+            if (status.error().code == ErrorCode::damaged) frames_.clear();
             ended_ = std::move(status).error();
             changed_.notify_all();
             return;

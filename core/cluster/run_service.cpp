@@ -49,6 +49,7 @@ Result<RunOrder> runOrderFrom(const Frame& frame) {
     }
     if (order.words.size() != *words) return damaged("another number of words than was said");
     order.place = textOf(json, "place", 1000);
+    if (order.place.empty()) return damaged("an order to run something from nowhere");
     order.width = static_cast<unsigned>(*width);
     order.color = json.value("color", Json()) == true;
     order.progress = json.value("progress", Json()) == true;
@@ -59,7 +60,7 @@ RunService::RunService(Channel& channel, StopSource& stop) : channel_(channel), 
 
 RunService::~RunService() = default;
 
-Status RunService::serve(const std::function<int()>& verb) {
+Status RunService::serve(const std::function<int()>& verb, const std::function<void()>& onEnd) {
     std::array<int, 2> out{-1, -1}, err{-1, -1};
     if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0)
         return systemError(errno, "make a pipe", "");
@@ -70,17 +71,16 @@ Status RunService::serve(const std::function<int()>& verb) {
     ::close(out[1]);
     ::close(err[1]);
 
-    std::thread listener([this] { listen(); });
+    std::thread listener([&] { listen(onEnd); });
     std::thread pumping([&] { pump(out[0], err[0]); });
-    bool ending = false;
     std::thread beating([&] {
         std::unique_lock lock(mutex_);
-        while (!ending) {
+        while (!done_) {
             lock.unlock();
             const bool sent = channel_.send(message({{"say", "beat"}})).ok();
             lock.lock();
             if (!sent) return;
-            changed_.wait_for(lock, kBeat, [&] { return ending; });
+            changed_.wait_for(lock, kBeat, [&] { return done_; });
         }
     });
 
@@ -96,7 +96,7 @@ Status RunService::serve(const std::function<int()>& verb) {
     ::close(err[0]);
     {
         std::lock_guard lock(mutex_);
-        ending = true;
+        done_ = true;
         changed_.notify_all();
     }
     beating.join();
@@ -106,7 +106,7 @@ Status RunService::serve(const std::function<int()>& verb) {
     return {};
 }
 
-void RunService::listen() {
+void RunService::listen(const std::function<void()>& onEnd) {
     for (;;) {
         auto frame = channel_.receive(Channel::Clock::now() + std::chrono::minutes(1));
         if (frame.ok() && !*frame) continue;
@@ -129,6 +129,7 @@ void RunService::listen() {
         std::lock_guard lock(mutex_);
         gone_ = true;
         changed_.notify_all();
+        if (onEnd && !done_) onEnd();
         return;
     }
 }
@@ -168,7 +169,9 @@ void RunService::forward(const char* say, std::string bytes) {
     const uint64_t size = bytes.size();
     bool packed = false;
     std::string body = pack(std::move(bytes), packed);
-    (void)channel_.send(message({{"say", say}, {"size", size}, {"packed", packed}}, std::move(body)));
+    // After half a message nothing can follow.
+    if (!channel_.send(message({{"say", say}, {"size", size}, {"packed", packed}}, std::move(body))).ok())
+        channel_.close();
 }
 
 void RunService::showProgress(const Progress& progress) {

@@ -45,11 +45,12 @@ class RunService {
     // Calls `verb` with standard output and error of this process led to the other side, and tells it the
     // exit code. Afterwards both lead nowhere. Errors: those of making pipes; a lost connection is none, the
     // verb was cancelled.
-    Status serve(const std::function<int()>& verb);
+    // `onEnd` is called when the stream ends before the verb does.
+    Status serve(const std::function<int()>& verb, const std::function<void()>& onEnd = {});
     void showProgress(const Progress& progress);  // thread-safe
 
   private:
-    void listen();
+    void listen(const std::function<void()>& onEnd);
     void pump(int out, int err);
     void forward(const char* say, std::string bytes);
 
@@ -58,7 +59,7 @@ class RunService {
     std::mutex mutex_;  // below
     std::condition_variable changed_;
     uint64_t untaken_ = 0;
-    bool gone_ = false;
+    bool gone_ = false, done_ = false;
 };
 
 }  // namespace shardscope
