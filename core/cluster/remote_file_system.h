@@ -2,8 +2,8 @@
 // decoders work on them unchanged, and what they read is as untrusted as any file; so is what the agent
 // answers.
 //
-// Paths are shown as "ssh://host/path". Only reading: every writing operation is refused with `impossible`,
-// but for scratch files, which are made on this machine.
+// The program must ignore SIGPIPE. Paths are shown as "ssh://host/path". Only reading: every writing
+// operation is refused with `impossible`, but for scratch files, which are made on this machine.
 #pragma once
 
 #include <functional>

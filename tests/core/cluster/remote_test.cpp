@@ -23,6 +23,7 @@
 #include "cluster/remote_run.h"
 #include "engine/engine.h"
 #include "engine/report.h"
+#include "formats/index/index.h"
 #include "support/genuine.h"
 
 using namespace shardscope;
@@ -133,14 +134,23 @@ std::string everythingOf(const std::string& path, const CheckpointOptions& optio
         ids.push_back(t);
     const auto digests = digestTensors(*checkpoint->reader, ids, {}, resources);
     if (!digests.ok())
-        text += "\ndigests: " + describe(digests.error());
+        text +=
+            "\ndigests: " + std::string(errorCodeName(digests.error().code));  // whichever thread was first
     else
         for (const TensorDigest& d : *digests)
             text += "\n" + d.digest.hex();
+    bool readable = true;
     for (ObjectId o = 0; o < checkpoint->catalog().objects().size(); ++o) {
         const auto value = checkpoint->reader->objectValue(o);
         text += "\n" + (value.ok() ? valueRepr(*value) : describe(value.error()));
+        readable = readable && value.ok();
     }
+    // All that the metadata says. Why an object cannot be read is kept in it with the path, which differs.
+    const auto index = encodeIndex(*checkpoint->reader, IndexOrigin{});
+    if (!index.ok())
+        text += "\nindex: " + describe(index.error());
+    else if (readable)
+        text += "\n" + *index;
     return withoutHost(text);
 }
 
