@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/json.h"
+#include "cli/remote.h"
 
 namespace shardscope::cli {
 namespace {
@@ -80,22 +81,33 @@ int run(int argc, char** argv) {
     std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f is an error like any other
 
     context.words.assign(argv + 1, argv + argc);
+    return runWords(context, {}, [&](const CLI::App& app) -> Result<std::optional<int>> {
+        SHARDSCOPE_ASSIGN(const auto call, remoteCall(app, context));
+        if (!call) return std::optional<int>();
+        SHARDSCOPE_ASSIGN(const int code, runRemote(context, app, *call));
+        return std::optional(code);
+    });
+}
+
+int runWords(Context& context, const std::function<Status(const CLI::App&)>& accept,
+             const std::function<Result<std::optional<int>>(const CLI::App&)>& instead) {
+    const std::vector<std::string>& words = context.words;
     const auto app = makeApp(context);
     try {
-        app->parse(argc, argv);
+        app->parse(std::vector<std::string>(words.rbegin(), words.rend()));
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app->exit(error);  // --help, --version
         // Errors of usage, in JSON too when it was asked for.
-        for (int i = 1; i < argc; ++i)
-            context.json = context.json || std::string_view(argv[i]) == "--json";
+        for (const std::string& word : words)
+            context.json = context.json || word == "--json";
         std::string hint = "see 'shardscope --help'";
         std::string message = error.what();
-        if (argc > 1 && argv[1][0] != '-') {
-            const auto named = [&](const CLI::App* verb) { return verb->get_name() == argv[1]; };
+        if (!words.empty() && !words[0].starts_with('-')) {
+            const auto named = [&](const CLI::App* verb) { return verb->get_name() == words[0]; };
             if (!app->get_subcommands(named).empty()) {
-                hint = fmt::format("see 'shardscope {} --help'", argv[1]);
+                hint = fmt::format("see 'shardscope {} --help'", words[0]);
             } else {
-                message = fmt::format("'{}' is not a verb", argv[1]);
+                message = fmt::format("'{}' is not a verb", words[0]);
             }
         }
         Error usage = makeError(ErrorCode::usage, std::move(message));
@@ -104,6 +116,14 @@ int run(int argc, char** argv) {
     }
 
     try {
+        if (accept) {
+            if (const Status status = accept(*app); !status.ok()) return reportError(context, status.error());
+        }
+        if (instead) {
+            const auto code = instead(*app);
+            if (!code.ok()) return reportError(context, code.error());
+            if (*code) return **code;
+        }
         Result<int> result = context.verb();
         if (!result.ok()) return reportError(context, result.error());
         if (std::fflush(stdout) != 0)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -12,6 +13,11 @@ namespace shardscope::cli {
 
 // Parses, runs the verb and returns the exit code of docs/cli.md.
 int run(int argc, char** argv);
+
+// The same for one set of words, context.words, with errors reported. `accept` may refuse what was parsed,
+// and `instead` may take over from the verb.
+int runWords(Context& context, const std::function<Status(const CLI::App&)>& accept,
+             const std::function<Result<std::optional<int>>(const CLI::App&)>& instead = {});
 
 // What each exit code means, as --help, the manual and docs/cli.md say it.
 struct ExitStatus {

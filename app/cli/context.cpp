@@ -40,6 +40,10 @@ Result<Checkpoint> Context::open(const std::string& path) const {
     return openCheckpoint(path, openOptions());
 }
 
+std::string Context::shown(const std::string& path) const {
+    return away() && path.starts_with('/') ? place + path : path;
+}
+
 void addCommon(CLI::App& verb, Context& context, bool longRunning) {
     verb.add_flag("--json", context.json, "One JSON document on stdout, errors included");
     verb.add_option("--format", context.format, "Take the source as this format instead of detecting it")
@@ -88,6 +92,12 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
                     "Progress on stderr: auto (a bar on a terminal), bar, json or none")
         ->transform(oneOf(modes))
         ->type_name("MODE");
+    // Conversions have it among who works.
+    if (!verb.get_option_no_throw("--remote-program")) {
+        verb.add_option("--remote-program", context.remoteProgram,
+                        "shardscope on the host of an ssh:// path (default: this one is copied there once)")
+            ->type_name("PATH");
+    }
     if (!longRunning) return;
     verb.add_option("--threads", context.threads, "Worker threads (0 = chosen for this machine)")
         ->check(CLI::Range(0, 1024).description(""))
@@ -114,7 +124,9 @@ Status Work::start() {
     return {};
 }
 
-int reportError(const Context& context, const Error& error) {
+int reportError(const Context& context, const Error& where) {
+    Error error = where;
+    error.place.file = context.shown(error.place.file);
     if (context.progress == ProgressMode::json) {
         printLine(stderr, nlohmann::ordered_json{{"event", "error"}, {"error", errorJson(error)}});
     }

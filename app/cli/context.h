@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/progress.h"
 #include "base/stop.h"
 #include "engine/engine.h"
 
@@ -34,11 +35,21 @@ struct Context {
     uint64_t memory = uint64_t{512} << 20;
     StopSource stop;
 
-    std::vector<std::string> words;   // of this command line, without the program's name
-    WorkerSession* worker = nullptr;  // not null: the conversion is another process's, this one does parts of it
+    std::vector<std::string> words;  // of this command line, without the program's name
+    WorkerSession* worker =
+        nullptr;  // not null: the conversion is another process's, this one does parts of it
     // Of a conversion: that others can take part, and what it reads and writes.
     bool joins = false;
     std::string jobSource, jobDestination;
+
+    // Set where this command line runs for one on another machine (cli/remote.h): what this host is called
+    // there, and who is shown the progress. Then nothing is written into files here.
+    std::string place;
+    std::function<void(const Progress&)> onProgress;
+    bool away() const { return !place.empty(); }
+    // A path as whoever gave the command knows it.
+    std::string shown(const std::string& path) const;
+    std::string remoteProgram;  // --remote-program
 
     // What the chosen verb does; set by its callback. Returns the exit code or an error.
     std::function<Result<int>()> verb;

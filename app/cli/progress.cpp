@@ -15,7 +15,7 @@ ProgressPrinter::ProgressPrinter(const Context& context, const Progress& progres
       json_(context.progress == ProgressMode::json),
       start_(std::chrono::steady_clock::now()),
       phaseStart_(start_) {
-    if (bar_ || json_) thread_ = std::thread([this] { run(); });
+    if (bar_ || json_ || context_.onProgress) thread_ = std::thread([this] { run(); });
 }
 
 ProgressPrinter::~ProgressPrinter() {
@@ -26,7 +26,7 @@ ProgressPrinter::~ProgressPrinter() {
     }
     wake_.notify_all();
     thread_.join();
-    if (json_) show(true);
+    if (json_ || context_.onProgress) show(true);
     if (drawn_) {
         std::fputs("\r\x1b[K", stderr);
         std::fflush(stderr);
@@ -37,11 +37,14 @@ void ProgressPrinter::run() {
     std::unique_lock lock(mutex_);
     while (!wake_.wait_for(lock, std::chrono::milliseconds(100), [this] { return ending_; })) {
         // A bar for what takes less than a second would only flicker.
-        if (json_ || std::chrono::steady_clock::now() - start_ > std::chrono::milliseconds(500)) show(false);
+        if (json_ || context_.onProgress ||
+            std::chrono::steady_clock::now() - start_ > std::chrono::milliseconds(500))
+            show(false);
     }
 }
 
 void ProgressPrinter::show(bool last) {
+    if (context_.onProgress) return context_.onProgress(progress_);
     const auto now = std::chrono::steady_clock::now();
     if (progress_.phase() != phase_) {
         phase_ = progress_.phase();

@@ -5,7 +5,9 @@
 namespace shardscope::cli {
 
 void addValidateWords(CLI::App& verb, ValidateWords& words) {
-    verb.add_option("path", words.path, "Checkpoint: a directory or a file")->required()->type_name("PATH");
+    verb.add_option("path", words.path, "Checkpoint: a directory, a file, or ssh://host/path")
+        ->required()
+        ->type_name("PATH");
     static const std::map<std::string, ValidateLevel> levels{{"metadata", ValidateLevel::metadata},
                                                              {"files", ValidateLevel::files},
                                                              {"values", ValidateLevel::values}};

@@ -7,24 +7,18 @@
 #include <unistd.h>
 
 #include "cli/application.h"
+#include "cli/remote.h"
+#include "cluster/file_service.h"
+#include "cluster/messages.h"
 #include "cluster/worker.h"
 
 namespace shardscope::cli {
 namespace {
 
-// The channel takes the descriptors of standard input and output; what anything else prints goes nowhere.
-Result<int> agent() {
-    std::signal(SIGPIPE, SIG_IGN);
-    std::signal(SIGHUP, SIG_IGN);  // the stream's end says the same
-    const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
-    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (in < 0 || out < 0 || nothing < 0) return systemError(errno, "use the standard streams", "");
-    dup2(nothing, STDIN_FILENO);
-    dup2(nothing, STDOUT_FILENO);
-    close(nothing);
-
-    WorkerSession session(in, out);
-    SHARDSCOPE_TRY(session.begin(SHARDSCOPE_VERSION));
+// Does parts of a conversion for the program that coordinates it.
+Result<int> work(std::unique_ptr<Channel> channel, const Frame& first) {
+    WorkerSession session(std::move(channel));
+    SHARDSCOPE_TRY(session.begin(first));
     const auto refuse = [&](Error error) -> Error {
         session.refuse(error);
         return error;
@@ -47,6 +41,30 @@ Result<int> agent() {
     // What went wrong before the conversion was joined; said twice it does no harm.
     if (!result.ok() && result.error().code != ErrorCode::cancelled) session.refuse(result.error());
     return result;
+}
+
+// The channel takes the descriptors of standard input and output; what anything else prints goes nowhere.
+Result<int> agent() {
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGHUP, SIG_IGN);  // the stream's end says the same
+    const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (in < 0 || out < 0 || nothing < 0) return systemError(errno, "use the standard streams", "");
+    dup2(nothing, STDIN_FILENO);
+    dup2(nothing, STDOUT_FILENO);
+    close(nothing);
+
+    auto channel = std::make_unique<Channel>(in, out);
+    SHARDSCOPE_ASSIGN(const Frame first, introduceAgent(*channel, SHARDSCOPE_VERSION));
+    SHARDSCOPE_ASSIGN(const auto wanted, parseMessage(first));
+    const std::string say = textOf(wanted, "say", 40);
+    if (say == "files") {
+        FileService service(*channel, systemFileSystem());
+        SHARDSCOPE_TRY(service.serve(endSoon));
+        return 0;
+    }
+    if (say == "run") return serveRemote(*channel, first);
+    return work(std::move(channel), first);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 
 struct Options {
     std::string source, destination, report;
-    std::string on, remoteProgram;
+    std::string on;
     bool dryRun = false;
     ConvertSettings settings;
 };
@@ -87,7 +87,9 @@ Json reportJson(const Plan& plan, const ConvertReport& report, std::chrono::syst
     return json;
 }
 
-int showPlan(const Context& context, const Plan& plan) {
+int showPlan(const Context& context, Plan plan) {
+    plan.sourcePath = context.shown(plan.sourcePath);
+    plan.targetPath = context.shown(plan.targetPath);
     if (context.json) {
         printJson(planJson(plan));
     } else {
@@ -142,7 +144,7 @@ Result<std::unique_ptr<Farm>> makeFarm(const Context& context, const Options& op
     farm.directory = std::filesystem::current_path().string();
     farm.version = SHARDSCOPE_VERSION;
     farm.program = std::filesystem::read_symlink("/proc/self/exe").string();
-    farm.remoteProgram = options.remoteProgram;
+    farm.remoteProgram = context.remoteProgram;
     return std::make_unique<Farm>(std::move(farm));
 }
 
@@ -402,7 +404,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
                          "lie on a file system that all share (default: this process alone)")
             ->type_name("WHERE")
             ->group(who);
-        verb->add_option("--remote-program", options->remoteProgram,
+        verb->add_option("--remote-program", context.remoteProgram,
                          "shardscope on the other hosts (default: this one is copied there once)")
             ->type_name("PATH")
             ->group(who);

@@ -98,7 +98,7 @@ void addDigest(CLI::App& app, Context& context) {
         "sha256 and crc32 are those of the tensor's row-major little-endian bytes; tile (XXH3-128 over 1 MiB "
         "cells) is the fastest.");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+    verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");
     verb->add_option("glob", options->pattern, "Only names that match")->type_name("GLOB");

@@ -4,6 +4,7 @@
 
 #include "cli/application.h"
 #include "cli/json.h"
+#include "cli/remote.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
@@ -14,8 +15,21 @@ struct Options {
     bool overwrite = false;
 };
 
-// "step-1000.ssidx" for "/checkpoints/step-1000/", in the current directory.
-std::string defaultName(const std::string& path) {
+Result<int> index(const Context& context, const Options& options) {
+    SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
+    if (context.away()) {
+        SHARDSCOPE_ASSIGN(const std::string bytes, indexBytes(checkpoint, context.stop));
+        std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+        return 0;
+    }
+    const std::string file = options.output.empty() ? indexName(options.path) : options.output;
+    SHARDSCOPE_ASSIGN(const uint64_t bytes, writeIndex(checkpoint, file, options.overwrite, context.stop));
+    return printIndexed(context, options.path, file, bytes, checkpoint.catalog());
+}
+
+}  // namespace
+
+std::string indexName(const std::string& path) {
     std::error_code error;
     std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
     if (error) whole = path;
@@ -23,14 +37,11 @@ std::string defaultName(const std::string& path) {
     return (name.empty() ? "checkpoint" : name) + ".ssidx";
 }
 
-Result<int> index(const Context& context, const Options& options) {
-    SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
-    const std::string file = options.output.empty() ? defaultName(options.path) : options.output;
-    SHARDSCOPE_ASSIGN(const uint64_t bytes, writeIndex(checkpoint, file, options.overwrite, context.stop));
-    const Catalog& catalog = checkpoint.catalog();
+int printIndexed(const Context& context, const std::string& path, const std::string& file, uint64_t bytes,
+                 const Catalog& catalog) {
     if (context.json) {
         printJson(Json{{"schema", "shardscope.index/1"},
-                       {"path", options.path},
+                       {"path", path},
                        {"file", file},
                        {"bytes", bytes},
                        {"tensors", catalog.tensorCount()},
@@ -44,8 +55,6 @@ Result<int> index(const Context& context, const Options& options) {
     return 0;
 }
 
-}  // namespace
-
 void addIndex(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand(
         "index", "Write what the metadata says into one small file that opens like the checkpoint, anywhere");
@@ -55,7 +64,7 @@ void addIndex(CLI::App& app, Context& context) {
         "An index holds no tensor data: info, ls, show, map, validate --level metadata, diff and plan read "
         "it.");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+    verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");
     verb->add_option("-o,--output", options->output,

@@ -18,12 +18,12 @@ Result<int> info(const Context& context, const std::string& path) {
 
     const Summary summary = summaryOf(catalog);
     if (context.json) {
-        printJson(infoJson(checkpoint, path, summary));
+        printJson(infoJson(checkpoint, context.shown(path), summary));
         return 0;
     }
 
     const Style style{context.colored()};
-    fmt::print("{}\n", style.bold(printable(path)));
+    fmt::print("{}\n", style.bold(printable(context.shown(path))));
     std::string format = checkpoint.format->info().title;
     if (!catalog.variant().empty()) format += ", " + catalog.variant();
     fmt::print("  format      {}\n", format);
@@ -88,7 +88,9 @@ void addInfo(CLI::App& app, Context& context) {
         app.add_subcommand("info", "What a checkpoint is and holds: format, totals, dtypes, mesh, modules");
     verb->footer("Example:\n  shardscope info /checkpoints/step-1000");
     auto path = std::make_shared<std::string>();
-    verb->add_option("path", *path, "Checkpoint: a directory or a file")->required()->type_name("PATH");
+    verb->add_option("path", *path, "Checkpoint: a directory, a file, or ssh://host/path")
+        ->required()
+        ->type_name("PATH");
     addCommon(*verb, context, false);
     verb->callback([&context, path] { context.verb = [&context, path] { return info(context, *path); }; });
 }

@@ -255,7 +255,7 @@ void addLs(CLI::App& app, Context& context) {
         "Examples:\n  shardscope ls /checkpoints/step-1000 '*.attn.*' --sort bytes\n  shardscope ls "
         "/checkpoints/step-1000 --chunks --rank 3");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+    verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");
     verb->add_option("glob", options->pattern,

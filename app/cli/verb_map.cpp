@@ -138,7 +138,7 @@ void addMap(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand("map", "Placement map: which rank holds how much of which tensor");
     verb->footer("Example:\n  shardscope map /checkpoints/step-1000 'model.layers.*'");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+    verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");
     verb->add_option("glob", options->pattern, "Only names that match")->type_name("GLOB");

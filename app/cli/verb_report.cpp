@@ -21,12 +21,15 @@ struct Options {
 };
 
 Result<int> report(const Context& context, const Options& options) {
-    if (!options.output.empty()) SHARDSCOPE_TRY(checkOutputFile(options.output, options.what.path));
-    SHARDSCOPE_ASSIGN(const Validated done, openAndValidate(context, options.what));
-    const std::string text = options.form == Form::html   ? validationHtml(done.checkpoint, done.report)
-                             : options.form == Form::json ? validationJson(done.report) + "\n"
-                                                          : validationJunit(options.what.path, done.report);
-    if (options.output.empty()) {
+    if (!options.output.empty() && !context.away())
+        SHARDSCOPE_TRY(checkOutputFile(options.output, options.what.path));
+    SHARDSCOPE_ASSIGN(Validated done, openAndValidate(context, options.what));
+    done.checkpoint.path = context.shown(done.checkpoint.path);
+    const std::string text = options.form == Form::html ? validationHtml(done.checkpoint, done.report)
+                             : options.form == Form::json
+                                 ? validationJson(done.report) + "\n"
+                                 : validationJunit(done.checkpoint.path, done.report);
+    if (options.output.empty() || context.away()) {
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
     }

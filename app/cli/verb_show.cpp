@@ -149,7 +149,7 @@ void addShow(CLI::App& app, Context& context) {
         "show", "One tensor: its placement over the mesh, every chunk, and with --values its statistics");
     verb->footer("Example:\n  shardscope show /checkpoints/step-1000 model.embed.weight --values");
     auto options = std::make_shared<Options>();
-    verb->add_option("path", options->path, "Checkpoint: a directory or a file")
+    verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");
     verb->add_option("tensor", options->tensor, "Full name of the tensor")->required()->type_name("TENSOR");

@@ -120,6 +120,8 @@ Status Channel::fill(Clock::time_point deadline, bool& more) {
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
     if (got <= 0) return gone();
     have_.append(bytes.data(), static_cast<size_t>(got));
+    received_ += static_cast<uint64_t>(got);
+    heard_ = Clock::now();
     more = true;
     return {};
 }
@@ -141,6 +143,7 @@ Status Channel::send(const Frame& frame) {
         const ssize_t sent = ::write(out_, bytes.data() + at, bytes.size() - at);
         if (sent > 0) {
             at += static_cast<size_t>(sent);
+            sent_ += static_cast<uint64_t>(sent);
             deadline = Clock::now() + kPatience;
             continue;
         }

@@ -6,6 +6,7 @@
 // JSON, body is bytes; together at most kMaxFrame. What comes is untrusted.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -43,6 +44,11 @@ class Channel {
     // end is gone), damaged (lengths that cannot be).
     Result<std::optional<Frame>> receive(Clock::time_point deadline);
 
+    // When bytes last came, and how many have come and gone in all. Thread-safe.
+    Clock::time_point heard() const { return heard_.load(); }
+    uint64_t bytesReceived() const { return received_.load(); }
+    uint64_t bytesSent() const { return sent_.load(); }
+
     // Wakes whoever waits here, with the error that the other end is gone. Thread-safe.
     void close();
 
@@ -55,6 +61,8 @@ class Channel {
     int wakeRead_ = -1, wakeWrite_ = -1;
     std::mutex sending_;
     std::string have_;  // received and not yet taken
+    std::atomic<Clock::time_point> heard_{Clock::now()};
+    std::atomic<uint64_t> received_{0}, sent_{0};
 };
 
 // What can be shown of bytes from elsewhere: one line, control characters as spaces, at most `most` bytes.

@@ -50,7 +50,7 @@ Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text) {
             for (std::string_view hosts = part.substr(4); !hosts.empty();) {
                 const size_t comma = std::min(hosts.find(','), hosts.size());
                 SHARDSCOPE_TRY(checkHost(hosts.substr(0, comma)));
-                places.push_back({std::string(hosts.substr(0, comma))});
+                places.push_back({std::string(hosts.substr(0, comma)), 0});
                 hosts.remove_prefix(std::min(hosts.size(), comma + 1));
             }
         } else {
@@ -300,8 +300,8 @@ class FarmRun {
         }
     }
 
-    // One that failed before goes alone, so that it takes no other with it, and to somebody else while there is
-    // somebody; under mutex_.
+    // One that failed before goes alone, so that it takes no other with it, and to somebody else while there
+    // is somebody; under mutex_.
     bool suits(const Mine& mine, size_t unit) const {
         const Attempts& attempts = attempts_[unit];
         if (attempts.count == 0) return true;

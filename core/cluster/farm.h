@@ -15,7 +15,8 @@
 namespace shardscope {
 
 struct WorkerPlace {
-    std::string host;  // empty = this machine
+    std::string host;   // empty = this machine; with "user@" where that is wanted
+    uint16_t port = 0;  // 0 = as ssh is configured
 };
 // "local:4", "ssh:HOST[,HOST...]"; several joined by '+'. Errors: usage.
 Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text);

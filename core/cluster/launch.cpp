@@ -1,6 +1,7 @@
 #include "cluster/launch.h"
 
 #include <array>
+#include <charconv>
 #include <cstdlib>
 
 #include <fcntl.h>
@@ -17,6 +18,7 @@ namespace {
 constexpr std::chrono::seconds kLocalAnswer{10};
 constexpr std::chrono::seconds kRemoteAnswer{30};
 constexpr std::chrono::minutes kCopy{10};
+constexpr std::string_view kScheme = "ssh://";
 constexpr std::string_view kMissing = "SHARDSCOPE-MISSING ";
 
 std::string quoted(std::string_view word) {
@@ -26,36 +28,21 @@ std::string quoted(std::string_view word) {
     return text + "'";
 }
 
-std::vector<std::string> sshWords(const std::string& host, const std::string& command) {
+std::vector<std::string> sshWords(const WorkerPlace& place, const std::string& command) {
     const char* other = std::getenv("SHARDSCOPE_SSH");
-    return {other && *other ? other : "ssh",
-            "-T",
-            "-o",
-            "BatchMode=yes",
-            "-o",
-            "ConnectTimeout=5",
-            "-o",
-            "ServerAliveInterval=1",
-            "-o",
-            "ServerAliveCountMax=3",
-            "--",
-            host,
-            command};
-}
-
-Error failed(const std::string& who, Error error, Process& process) {
-    // What ssh or the program said on its way out tells more than that the stream ended.
-    process.waitFor(std::chrono::milliseconds(500));
-    const std::string said = shownNoise(process.said(), 600);
-    const std::string ending = process.ending();
-    Error full =
-        makeError(ErrorCode::remote, fmt::format("{}: {}", who, said.empty() ? error.message : said));
-    if (process.exitCode() >= 0 || ending.starts_with("killed")) full.message += fmt::format(" ({})", ending);
-    if (said.find("Host key verification failed") != said.npos)
-        full.hint = fmt::format("connect once by hand, 'ssh {}', and check its key", who);
-    else if (said.find("Permission denied") != said.npos)
-        full.hint = fmt::format("'ssh -o BatchMode=yes {} true' must work without a question", who);
-    return full;
+    std::vector<std::string> words{other && *other ? other : "ssh",
+                                   "-T",
+                                   "-o",
+                                   "BatchMode=yes",
+                                   "-o",
+                                   "ConnectTimeout=5",
+                                   "-o",
+                                   "ServerAliveInterval=1",
+                                   "-o",
+                                   "ServerAliveCountMax=3"};
+    if (place.port) words.insert(words.end(), {"-p", std::to_string(place.port)});
+    words.insert(words.end(), {"--", place.host, command});
+    return words;
 }
 
 Result<Launched> launch(const std::string& who, const std::vector<std::string>& words,
@@ -66,7 +53,7 @@ Result<Launched> launch(const std::string& who, const std::vector<std::string>& 
     launched.channel = std::make_unique<Channel>(output, launched.process->takeInput());
     Status status = launched.channel->greet(Channel::Clock::now() + patience);
     if (status.ok()) return launched;
-    Error error = failed(who, std::move(status).error(), *launched.process);
+    Error error = endOf(who, std::move(status).error(), *launched.process);
     if (said) *said = launched.process->said();
     return error;
 }
@@ -95,7 +82,7 @@ Result<OwnProgram> describeProgram(const std::string& program) {
 }
 
 // Puts a copy of the program where later jobs find it too; it appears whole or not at all.
-Status install(const std::string& host, const std::string& directory, const std::string& program,
+Status install(const WorkerPlace& place, const std::string& directory, const std::string& program,
                const OwnProgram& own) {
     const int file = ::open(program.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) return systemError(errno, "read the program", program);
@@ -103,18 +90,20 @@ Status install(const std::string& host, const std::string& directory, const std:
         "umask 077; d=\"$HOME\"/{0}; mkdir -p \"$d\" && t=\"$d/.new.$$\" && cat > \"$t\" && "
         "echo \"{1}  $t\" | sha256sum -c - > /dev/null && chmod 700 \"$t\" && mv -f \"$t\" \"$d/shardscope\"",
         directory, own.sha256);
-    auto process = Process::start(sshWords(host, command), file);
+    auto process = Process::start(sshWords(place, command), file);
     ::close(file);
     if (!process.ok()) return std::move(process).error();
     if (!(*process)->waitFor(kCopy) || (*process)->exitCode() != 0)
-        return failed(host, makeError(ErrorCode::remote, "the program could not be copied there"), **process);
+        return endOf(place.host, makeError(ErrorCode::remote, "the program could not be copied there"),
+                     **process);
     return {};
 }
 
-Result<Launched> launchRemote(const std::string& host, const FarmOptions& options) {
+Result<Launched> launchRemote(const WorkerPlace& place, const FarmOptions& options) {
+    const std::string& host = place.host;
     SHARDSCOPE_TRY(checkHost(host));
     if (!options.remoteProgram.empty()) {
-        return launch(host, sshWords(host, "exec " + quoted(options.remoteProgram) + " agent --stdio"),
+        return launch(host, sshWords(place, "exec " + quoted(options.remoteProgram) + " agent --stdio"),
                       kRemoteAnswer);
     }
     SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(options.program));
@@ -125,7 +114,7 @@ Result<Launched> launchRemote(const std::string& host, const FarmOptions& option
         "echo \"{}$(uname -s) $(uname -m)\" >&2; exit 127",
         directory, kMissing);
     std::string said;
-    auto first = launch(host, sshWords(host, command), kRemoteAnswer, &said);
+    auto first = launch(host, sshWords(place, command), kRemoteAnswer, &said);
     const size_t at = said.rfind(kMissing);
     if (first.ok() || at == std::string::npos) return first;
     const std::string there = shownNoise(std::string_view(said).substr(at + kMissing.size()), 100);
@@ -134,11 +123,26 @@ Result<Launched> launchRemote(const std::string& host, const FarmOptions& option
                          fmt::format("{} is {}, this program is for {}", host, there, own.system))
             .withHint("install shardscope there and name it with --remote-program");
     }
-    SHARDSCOPE_TRY(install(host, directory, options.program, own));
-    return launch(host, sshWords(host, command), kRemoteAnswer);
+    SHARDSCOPE_TRY(install(place, directory, options.program, own));
+    return launch(host, sshWords(place, command), kRemoteAnswer);
 }
 
 }  // namespace
+
+Error endOf(const std::string& who, Error error, Process& process) {
+    // What ssh or the program said on its way out tells more than that the stream ended.
+    process.waitFor(std::chrono::milliseconds(500));
+    const std::string said = shownNoise(process.said(), 600);
+    const std::string ending = process.ending();
+    Error full =
+        makeError(ErrorCode::remote, fmt::format("{}: {}", who, said.empty() ? error.message : said));
+    if (process.exitCode() >= 0 || ending.starts_with("killed")) full.message += fmt::format(" ({})", ending);
+    if (said.find("Host key verification failed") != said.npos)
+        full.hint = fmt::format("connect once by hand, 'ssh {}', and check its key", who);
+    else if (said.find("Permission denied") != said.npos)
+        full.hint = fmt::format("'ssh -o BatchMode=yes {} true' must work without a question", who);
+    return full;
+}
 
 Status checkHost(std::string_view host) {
     const auto good = [](char c) {
@@ -150,8 +154,64 @@ Status checkHost(std::string_view host) {
     return {};
 }
 
+bool isSshPath(std::string_view text) {
+    return text.starts_with(kScheme);
+}
+
+Result<SshPath> parseSshPath(std::string_view text) {
+    const auto wrong = [&](std::string_view why) {
+        return makeError(ErrorCode::usage, fmt::format("'{}' {}", shownNoise(text, 200), why))
+            .withHint("a checkpoint on another host is ssh://[user@]host[:port]/absolute/path");
+    };
+    if (!isSshPath(text)) return wrong("does not begin with ssh://");
+    const std::string_view rest = text.substr(kScheme.size());
+    const size_t slash = rest.find('/');
+    if (slash == std::string_view::npos) return wrong("names no path");
+    if (rest.find('\0') != std::string_view::npos) return wrong("holds a zero byte");
+    SshPath found;
+    found.path = rest.substr(slash);
+    std::string_view host = rest.substr(0, slash);
+    std::string user;
+    if (const size_t at = host.rfind('@'); at != std::string_view::npos) {
+        user = host.substr(0, at + 1);
+        host = host.substr(at + 1);
+    }
+    // An IPv6 address stands in brackets, which ssh does not want.
+    std::string_view port;
+    if (host.starts_with('[')) {
+        const size_t end = host.find(']');
+        if (end == std::string_view::npos) return wrong("names no host");
+        port = host.substr(end + 1);
+        host = host.substr(1, end - 1);
+    } else if (const size_t colon = host.find(':'); colon != std::string_view::npos) {
+        port = host.substr(colon);
+        host = host.substr(0, colon);
+    }
+    if (!port.empty()) {
+        const char* end = port.data() + port.size();
+        const auto [stopped, error] = std::from_chars(port.data() + 1, end, found.place.port);
+        if (port.front() != ':' || error != std::errc{} || stopped != end || found.place.port == 0)
+            return wrong("has a port that is none");
+    }
+    if (host.empty() || host.front() == '-' || host.find('@') != std::string_view::npos)
+        return wrong("names no host");
+    found.place.host = user + std::string(host);
+    if (!checkHost(found.place.host).ok() || user == "@") return wrong("names no host");
+    return found;
+}
+
+std::string placeText(const WorkerPlace& place) {
+    const size_t at = place.host.rfind('@');
+    const std::string user = at == std::string::npos ? "" : place.host.substr(0, at + 1);
+    std::string host = place.host.substr(user.size());
+    if (host.find(':') != std::string::npos) host = "[" + host + "]";
+    std::string text = std::string(kScheme) + user + host;
+    if (place.port) text += fmt::format(":{}", place.port);
+    return text;
+}
+
 Result<Launched> launchWorker(const WorkerPlace& place, const FarmOptions& options) {
-    if (!place.host.empty()) return launchRemote(place.host, options);
+    if (!place.host.empty()) return launchRemote(place, options);
     return launch("a worker on this machine", {options.program, "agent", "--stdio"}, kLocalAnswer);
 }
 

@@ -14,10 +14,24 @@ struct Launched {
     std::unique_ptr<Channel> channel;  // greeted
 };
 
+// "ssh://[user@]host[:port]/absolute/path", as it is; nothing in it is decoded. Errors: usage.
+struct SshPath {
+    WorkerPlace place;
+    std::string path;
+};
+bool isSshPath(std::string_view text);
+Result<SshPath> parseSshPath(std::string_view text);
+std::string placeText(const WorkerPlace& place);  // "ssh://user@host:port", without a path
+
 // A host as ssh takes it. Errors: usage (it begins with '-', or holds what no host name has).
 Status checkHost(std::string_view host);
 
-// Errors: notFound, remote with what ssh or the host said.
+// Starts an agent. Errors: notFound, remote with what ssh or the host said. Of `options` only version,
+// program and remoteProgram count.
 Result<Launched> launchWorker(const WorkerPlace& place, const FarmOptions& options);
+
+// The error of a connection that failed or ended, with what ssh or the program said on its way out; waits for
+// that, at most half a second. `who` begins the sentence.
+Error endOf(const std::string& who, Error error, Process& process);
 
 }  // namespace shardscope

@@ -2,22 +2,14 @@
 
 #include <charconv>
 
+#include <fmt/format.h>
+#include <unistd.h>
+#include <zstd.h>
+
 namespace shardscope {
 namespace {
 
 using Json = nlohmann::json;
-
-std::optional<uint64_t> numberOf(const Json& json, const char* key) {
-    const auto it = json.find(key);
-    if (it == json.end() || !it->is_number_unsigned()) return std::nullopt;
-    return it->get<uint64_t>();
-}
-
-std::string textOf(const Json& json, const char* key, size_t most) {
-    const auto it = json.find(key);
-    if (it == json.end() || !it->is_string()) return {};
-    return shownNoise(it->get_ref<const std::string&>(), most);
-}
 
 std::optional<Digest128> digestOf(const Json& json, const char* key) {
     const auto it = json.find(key);
@@ -40,7 +32,22 @@ std::optional<ErrorCode> errorCodeFrom(std::string_view name) {
     return std::nullopt;
 }
 
+// Long enough for a host that starts the program from a slow disk.
+constexpr std::chrono::seconds kStart{60};
+
 }  // namespace
+
+std::optional<uint64_t> numberOf(const Json& json, const char* key) {
+    const auto it = json.find(key);
+    if (it == json.end() || !it->is_number_unsigned()) return std::nullopt;
+    return it->get<uint64_t>();
+}
+
+std::string textOf(const Json& json, const char* key, size_t most) {
+    const auto it = json.find(key);
+    if (it == json.end() || !it->is_string()) return {};
+    return shownNoise(it->get_ref<const std::string&>(), most);
+}
 
 Result<Json> parseMessage(const Frame& frame) {
     Json json = Json::parse(frame.text, nullptr, false);
@@ -51,6 +58,59 @@ Result<Json> parseMessage(const Frame& frame) {
 
 Frame message(const Json& json, std::string body) {
     return {json.dump(-1, ' ', false, Json::error_handler_t::replace), std::move(body)};
+}
+
+Result<Frame> introduceAgent(Channel& channel, const std::string& version) {
+    SHARDSCOPE_TRY(channel.greet(Channel::Clock::now() + kStart));
+    char host[256] = {};
+    gethostname(host, sizeof host - 1);
+    SHARDSCOPE_TRY(channel.send(message({{"say", "hello"},
+                                         {"version", version},
+                                         {"protocol", kProtocol},
+                                         {"host", host},
+                                         {"pid", getpid()}})));
+    SHARDSCOPE_ASSIGN(auto frame, channel.receive(Channel::Clock::now() + kStart));
+    if (!frame) return makeError(ErrorCode::remote, "nobody says what is to be done");
+    return std::move(*frame);
+}
+
+Status meetAgent(Channel& channel, const std::string& version) {
+    SHARDSCOPE_ASSIGN(const auto frame, channel.receive(Channel::Clock::now() + kStart));
+    if (!frame) return makeError(ErrorCode::remote, "shardscope there says nothing");
+    if (frame->text.size() > kMostText) return damaged("a message that is none of this protocol");
+    SHARDSCOPE_ASSIGN(const Json hello, parseMessage(*frame));
+    if (hello["say"] != "hello") return damaged("a message that is none of this protocol");
+    if (numberOf(hello, "protocol") == uint64_t{kProtocol}) return {};
+    const std::string theirs = textOf(hello, "version", 40);
+    return makeError(ErrorCode::remote,
+                     fmt::format("shardscope there is version {} and talks in another way than this one, {}",
+                                 theirs.empty() ? "unknown" : theirs, version))
+        .withHint("install this version there, or leave out --remote-program: then it is copied");
+}
+
+std::string pack(std::string bytes, bool& packed) {
+    packed = false;
+    constexpr size_t kWorthIt = 256;
+    if (bytes.size() < kWorthIt) return bytes;
+    std::string less(ZSTD_compressBound(bytes.size()), '\0');
+    const size_t size = ZSTD_compress(less.data(), less.size(), bytes.data(), bytes.size(), 1);
+    if (ZSTD_isError(size) || size > bytes.size() - bytes.size() / 16) return bytes;
+    less.resize(size);
+    packed = true;
+    return less;
+}
+
+Result<std::string> unpack(std::string body, bool packed, uint64_t size) {
+    if (size > Channel::kMaxFrame) return damaged(fmt::format("a message of {} bytes", size));
+    if (packed) {
+        std::string bytes(size, '\0');
+        if (ZSTD_decompress(bytes.data(), bytes.size(), body.data(), body.size()) != size)
+            return damaged("a message whose compressed bytes are damaged");
+        return bytes;
+    }
+    if (body.size() != size)
+        return damaged(fmt::format("a message with {} bytes instead of {}", body.size(), size));
+    return body;
 }
 
 Json identityJson(const JobIdentity& identity) {

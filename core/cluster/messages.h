@@ -1,5 +1,9 @@
-// What coordinator and worker say to each other. Each message is one frame whose text is a JSON object with
-// "say".
+// What an agent and the program that started it say to each other. Each message is one frame whose text is a
+// JSON object with "say".
+//
+// The agent says hello {version, protocol, host, pid} first, unasked. The first message to it says what it is
+// for: "start" makes it a worker (below), "files" lets it read files (file_service.h), "run" has it run one
+// verb (run_service.h). From then on it says beat every second; it ends when the stream does.
 //
 //   worker      hello   {version, protocol, host, pid}                       first, unasked
 //   coordinator start   {words, directory, threads, identity}                the words of `convert`, and
@@ -19,13 +23,28 @@
 
 namespace shardscope {
 
-constexpr int kProtocol = 1;
+constexpr int kProtocol = 2;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
+constexpr size_t kMostText = size_t{64} << 10;  // of a message's text, where nothing longer is expected
 
 // The object of a frame; errors: damaged.
 Result<nlohmann::json> parseMessage(const Frame& frame);
 Frame message(const nlohmann::json& json, std::string body = {});
+
+// A field of what somebody said; nothing when it is absent or of another kind. Texts come as shownNoise().
+std::optional<uint64_t> numberOf(const nlohmann::json& json, const char* key);
+std::string textOf(const nlohmann::json& json, const char* key, size_t most);
+
+// The agent's end: greets, says hello, and waits for what it is for. Errors: remote, damaged.
+Result<Frame> introduceAgent(Channel& channel, const std::string& version);
+// The other end: takes the hello and checks it. Errors: remote, with both versions.
+Status meetAgent(Channel& channel, const std::string& version);
+
+// Bytes for a body, compressed when that is worth it; `packed` says whether. And back: `size` is what they
+// must come to. Errors: damaged.
+std::string pack(std::string bytes, bool& packed);
+Result<std::string> unpack(std::string body, bool packed, uint64_t size);
 
 nlohmann::json identityJson(const JobIdentity& identity);
 Result<JobIdentity> identityFrom(const nlohmann::json& json);

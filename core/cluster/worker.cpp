@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <unistd.h>
-
 #include "cluster/messages.h"
 
 namespace shardscope {
@@ -12,34 +10,23 @@ namespace {
 using Json = nlohmann::json;
 using Clock = Channel::Clock;
 
-constexpr std::chrono::seconds kStart{60};
 // Finished units wait for each other to be brought to disk together, as long as there is work.
 constexpr std::chrono::seconds kSyncAfter{2};
 constexpr uint64_t kSyncBytes = uint64_t{1} << 30;
 
 }  // namespace
 
-WorkerSession::WorkerSession(int in, int out) : channel_(in, out) {}
+WorkerSession::WorkerSession(std::unique_ptr<Channel> channel) : channel_(std::move(channel)) {}
 
 WorkerSession::~WorkerSession() {
     ending_ = true;
-    channel_.close();
+    channel_->close();
     if (beats_.joinable()) beats_.join();
     if (listener_.joinable()) listener_.join();
 }
 
-Status WorkerSession::begin(const std::string& version) {
-    SHARDSCOPE_TRY(channel_.greet(Clock::now() + kStart));
-    char host[256] = {};
-    gethostname(host, sizeof host - 1);
-    SHARDSCOPE_TRY(channel_.send(message({{"say", "hello"},
-                                          {"version", version},
-                                          {"protocol", kProtocol},
-                                          {"host", host},
-                                          {"pid", getpid()}})));
-    SHARDSCOPE_ASSIGN(const auto frame, channel_.receive(Clock::now() + kStart));
-    if (!frame) return makeError(ErrorCode::remote, "the coordinator gives no job");
-    SHARDSCOPE_ASSIGN(const Json start, parseMessage(*frame));
+Status WorkerSession::begin(const Frame& first) {
+    SHARDSCOPE_ASSIGN(const Json start, parseMessage(first));
     if (start["say"] != "start" || !start.contains("words") || !start["words"].is_array() ||
         !start.contains("directory") || !start["directory"].is_string())
         return damaged("the coordinator gives no job");
@@ -60,7 +47,7 @@ void WorkerSession::beats() {
     while (!ending_) {
         if (Clock::now() >= next) {
             next += kBeat;
-            if (!channel_.send(message({{"say", "beat"}, {"bytes", progress_.bytesDone()}})).ok()) {
+            if (!channel_->send(message({{"say", "beat"}, {"bytes", progress_.bytesDone()}})).ok()) {
                 stop_.requestStop();
                 return;
             }
@@ -77,7 +64,7 @@ void WorkerSession::listen() {
         changed_.notify_all();
     };
     for (;;) {
-        auto frame = channel_.receive(Clock::now() + std::chrono::minutes(1));
+        auto frame = channel_->receive(Clock::now() + std::chrono::minutes(1));
         if (!frame.ok()) return end();
         if (!*frame) continue;
         auto said = parseMessage(**frame);
@@ -91,7 +78,7 @@ void WorkerSession::listen() {
 }
 
 void WorkerSession::refuse(const Error& error) {
-    (void)channel_.send(message({{"say", "failed"}, {"error", errorJson(error)}}));
+    (void)channel_->send(message({{"say", "failed"}, {"error", errorJson(error)}}));
 }
 
 Status WorkerSession::serve(const ConvertJob& job, Resources resources) {
@@ -102,7 +89,7 @@ Status WorkerSession::serve(const ConvertJob& job, Resources resources) {
         refuse(worker.error());
         return std::move(worker).error();
     }
-    SHARDSCOPE_TRY(channel_.send(message({{"say", "ready"}})));
+    SHARDSCOPE_TRY(channel_->send(message({{"say", "ready"}})));
     return runUnits(**worker);
 }
 
@@ -118,8 +105,8 @@ Status WorkerSession::runUnits(UnitWorker& worker) {
         SHARDSCOPE_TRY(worker.sync());
         for (Done& done : finished)
             SHARDSCOPE_TRY(
-                channel_.send(message({{"say", "done"}, {"id", done.id}, {"read", done.result.bytesRead}},
-                                      std::move(done.result.tiles))));
+                channel_->send(message({{"say", "done"}, {"id", done.id}, {"read", done.result.bytesRead}},
+                                       std::move(done.result.tiles))));
         finished.clear();
         bytes = 0;
         synced = Clock::now();
@@ -144,7 +131,7 @@ Status WorkerSession::runUnits(UnitWorker& worker) {
         auto result = worker.run(unit->second);
         if (!result.ok()) {
             if (result.error().code == ErrorCode::cancelled) return {};
-            SHARDSCOPE_TRY(channel_.send(
+            SHARDSCOPE_TRY(channel_->send(
                 message({{"say", "failed"}, {"id", unit->first}, {"error", errorJson(result.error())}})));
             continue;
         }

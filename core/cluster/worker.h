@@ -18,12 +18,11 @@ namespace shardscope {
 
 class WorkerSession {
   public:
-    // `in` and `out` are taken over.
-    WorkerSession(int in, int out);
+    explicit WorkerSession(std::unique_ptr<Channel> channel);
     ~WorkerSession();
 
-    // Greets, introduces itself and waits for the job. Heartbeats begin. Errors: remote, damaged.
-    Status begin(const std::string& version);
+    // Takes the job from the message that the agent was started with. Heartbeats begin. Errors: damaged.
+    Status begin(const Frame& first);
     const std::vector<std::string>& words() const { return words_; }
     const std::string& directory() const { return directory_; }
     unsigned neighbours() const { return neighbours_; }  // workers on this machine, this one included
@@ -40,7 +39,7 @@ class WorkerSession {
     void listen();
     Status runUnits(UnitWorker& worker);
 
-    Channel channel_;
+    std::unique_ptr<Channel> channel_;
     std::vector<std::string> words_;
     std::string directory_;
     unsigned neighbours_ = 1;

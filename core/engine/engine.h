@@ -34,11 +34,15 @@ struct CheckpointOptions {
     OpenOptions open;
     IoMode io = IoMode::automatic;
     std::shared_ptr<OpenProgress> progress;  // told how far it is; may be null
+    // Whose files the path means, such as those of another host (cluster/remote_file_system.h); null = this
+    // machine's. `io` counts only here.
+    std::shared_ptr<FileSystem> fileSystem;
 };
 struct Checkpoint {
     std::string path;
     const Format* format = nullptr;
     std::shared_ptr<const Reader> reader;
+    std::shared_ptr<FileSystem> fileSystem;  // as in CheckpointOptions
     const Catalog& catalog() const { return reader->catalog(); }
 };
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
@@ -57,6 +61,8 @@ Result<std::vector<FormatMatch>> otherFormats(const Checkpoint& checkpoint);
 // of writing.
 Result<uint64_t> writeIndex(const Checkpoint& checkpoint, const std::string& file, bool overwrite,
                             const StopToken& stop = {});
+// What it would write.
+Result<std::string> indexBytes(const Checkpoint& checkpoint, const StopToken& stop = {});
 
 // As validateCheckpoint() of a reader, with what a conversion recorded to have filled in.
 Result<ValidationReport> validateCheckpoint(const Checkpoint& checkpoint, const ValidateOptions& options,
@@ -68,7 +74,8 @@ Status needData(const Checkpoint& checkpoint, std::string_view what);
 
 // A path as formats see it: its directory, listed, and the file in it that was meant. Errors: notFound,
 // unsafe, permission.
-Result<Source> sourceFor(const std::string& path, IoMode io = IoMode::automatic);
+Result<Source> sourceFor(const std::string& path, IoMode io = IoMode::automatic,
+                         std::shared_ptr<FileSystem> fileSystem = nullptr);
 
 // The mesh as the checkpoint declares it, else as its chunks suggest.
 std::optional<Mesh> meshOf(const Catalog& catalog);

@@ -202,7 +202,7 @@ Status putRecordBeside(const std::string& destination, const FilledElements& fil
 }
 
 Result<FilledElements> readFilled(const Checkpoint& checkpoint) {
-    auto source = sourceFor(checkpoint.path);
+    auto source = sourceFor(checkpoint.path, IoMode::automatic, checkpoint.fileSystem);
     if (!source.ok()) return FilledElements{};  // an opened checkpoint without a place in the file system
     std::vector<std::string> names;
     if (!source->entry.empty()) names.push_back(besideName(source->entry));

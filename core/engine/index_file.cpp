@@ -25,13 +25,17 @@ IndexOrigin originOf(const Checkpoint& checkpoint) {
 
 }  // namespace
 
+Result<std::string> indexBytes(const Checkpoint& checkpoint, const StopToken& stop) {
+    return encodeIndex(*checkpoint.reader, originOf(checkpoint), stop);
+}
+
 Result<uint64_t> writeIndex(const Checkpoint& checkpoint, const std::string& file, bool overwrite,
                             const StopToken& stop) {
     SHARDSCOPE_TRY(checkOutside(file, checkpoint.path));
     const auto fileSystem = systemFileSystem();
     const bool there = fileSystem->stat(file).ok();
     if (there && !overwrite) return makeError(ErrorCode::exists, "the file is already there").inFile(file);
-    SHARDSCOPE_ASSIGN(const std::string bytes, encodeIndex(*checkpoint.reader, originOf(checkpoint), stop));
+    SHARDSCOPE_ASSIGN(const std::string bytes, indexBytes(checkpoint, stop));
     SHARDSCOPE_TRY(putWholeFile(*fileSystem, file, bytes, there));
     return uint64_t{bytes.size()};
 }

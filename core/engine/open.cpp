@@ -58,9 +58,10 @@ std::string formatList() {
 
 }  // namespace
 
-Result<Source> sourceFor(const std::string& path, IoMode io) {
+Result<Source> sourceFor(const std::string& path, IoMode io, std::shared_ptr<FileSystem> fileSystem) {
     Source source;
-    source.fileSystem = systemFileSystem(io);
+    const bool here = !fileSystem;
+    source.fileSystem = here ? systemFileSystem(io) : std::move(fileSystem);
     source.display = path;
     auto entry = source.fileSystem->stat(path);
     if (!entry.ok()) return std::move(entry).error();
@@ -73,7 +74,7 @@ Result<Source> sourceFor(const std::string& path, IoMode io) {
         // really is. Index files are kept where they are seen, beside the files that they name.
         std::string target = path;
         std::error_code ignored;
-        if (!path.ends_with(".json") && std::filesystem::is_symlink(path, ignored)) {
+        if (here && !path.ends_with(".json") && std::filesystem::is_symlink(path, ignored)) {
             const auto real = std::filesystem::canonical(path, ignored);
             if (!ignored) target = real.string();
         }
@@ -166,7 +167,8 @@ Result<std::vector<FormatMatch>> otherFormats(const Checkpoint& checkpoint) {
     constexpr size_t kMostLooks = 64;  // files that are looked into for one format
     std::vector<FormatMatch> others;
     if (!checkpoint.reader->dataElsewhere().empty()) return others;
-    SHARDSCOPE_ASSIGN(const Source source, sourceFor(checkpoint.path));
+    SHARDSCOPE_ASSIGN(const Source source,
+                      sourceFor(checkpoint.path, IoMode::automatic, checkpoint.fileSystem));
     if (!source.entry.empty()) return others;
     std::set<std::string, std::less<>> known;
     for (const FileInfo& file : checkpoint.catalog().files()) {
@@ -190,13 +192,14 @@ Result<std::vector<FormatMatch>> otherFormats(const Checkpoint& checkpoint) {
 }
 
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options) {
-    SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io));
+    SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io, options.fileSystem));
     if (options.progress) {
         options.progress->files = CountingDirectory::fileCount(source.entries);
         options.progress->listed = true;
     }
     Checkpoint checkpoint;
     checkpoint.path = path;
+    checkpoint.fileSystem = options.fileSystem;
     if (!options.format.empty()) {
         checkpoint.format = findFormat(options.format);
         if (!checkpoint.format) {

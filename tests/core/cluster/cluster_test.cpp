@@ -96,7 +96,7 @@ QString writeWorker(const QTemporaryDir& directory, const QString& name, const Q
         file.write(
             "out.write(b'Welcome to this shell\\r\\n\\xf5\\xc9\\xb1'); out.flush()\n"
             "assert inp.read(3) == b'\\xf5\\xc9\\xb1'\n"
-            "say({'say': 'hello', 'version': 'v', 'protocol': 1, 'host': 'h', 'pid': os.getpid()})\n"
+            "say({'say': 'hello', 'version': 'v', 'protocol': 2, 'host': 'h', 'pid': os.getpid()})\n"
             "start = hear()\n");
         if (beats)
             file.write(

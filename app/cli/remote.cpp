@@ -1,0 +1,292 @@
+#include "cli/remote.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cli/output_file.h"
+#include "cli/progress.h"
+#include "cli/text.h"
+#include "cluster/messages.h"
+#include "cluster/remote_run.h"
+#include "engine/recipe.h"
+#include "engine/whole_file.h"
+
+namespace shardscope::cli {
+namespace {
+
+constexpr size_t kMostFile = size_t{512} << 20;  // that a verb there may have written here
+constexpr size_t kMostLine = size_t{64} << 10;
+
+// Verbs that only read; of conversions only their plan.
+constexpr std::array<std::string_view, 12> kVerbs{"info",  "ls",     "show", "map",  "validate", "report",
+                                                  "index", "digest", "diff", "plan", "convert",  "reshard"};
+
+// Arguments that name a checkpoint or another file of the host.
+constexpr std::array<const char*, 8> kPaths{"path",        "a",        "b",      "source",
+                                            "destination", "--expect", "--like", "--map"};
+
+std::string sayable(std::string_view word) {
+    return printable(word.substr(0, 300));
+}
+
+// One line: control characters escaped but for our own colours.
+std::string harmless(std::string_view line) {
+    std::string text;
+    for (size_t at = 0; at < line.size();) {
+        const size_t escape = std::min(line.find("\x1b[", at), line.size());
+        text += printable(line.substr(at, escape - at));
+        at = escape;
+        if (at == line.size()) break;
+        size_t end = at + 2;
+        while (end < line.size() && end - at < 8 &&
+               (line[end] == ';' || (line[end] >= '0' && line[end] <= '9')))
+            ++end;
+        const bool color = end < line.size() && line[end] == 'm';
+        end = color ? end + 1 : at + 1;
+        const std::string_view sequence = line.substr(at, end - at);
+        text += color ? std::string(sequence) : printable(sequence);
+        at = end;
+    }
+    return text;
+}
+
+const CLI::App* chosen(const CLI::App& app) {
+    const auto verbs = app.get_subcommands();
+    return verbs.empty() ? nullptr : verbs[0];
+}
+
+std::string valueOf(const CLI::App& verb, const char* name) {
+    const CLI::Option* option = verb.get_option_no_throw(name);
+    return option && option->count() ? option->results().back() : std::string();
+}
+
+bool isBuiltinRecipe(const std::string& name) {
+    const auto& all = builtinRecipes();
+    return std::any_of(all.begin(), all.end(), [&](const BuiltinRecipe& r) { return r.name == name; });
+}
+
+// The word's path on the host, when it is one: "ssh://host/x", "--expect=ssh://host/x".
+size_t pathAt(std::string_view word) {
+    if (isSshPath(word)) return 0;
+    const size_t equals = word.find('=');
+    if (word.starts_with("--") && equals != std::string_view::npos && isSshPath(word.substr(equals + 1)))
+        return equals + 1;
+    return std::string_view::npos;
+}
+
+Error needsHost(std::string_view option, const std::string& value, const std::string& place) {
+    return makeError(ErrorCode::usage,
+                     fmt::format("{} '{}' is a path of this machine, and the verb runs on the host", option,
+                                 sayable(value)))
+        .withHint(fmt::format("name a path there: {}/...", place));
+}
+
+Error cannotConvert(const std::string& verb, const RemoteCall& call, bool both) {
+    const std::string host = call.place.host;
+    return makeError(ErrorCode::impossible,
+                     "a conversion runs where its files are, not through an ssh:// path")
+        .withHint(
+            both ? fmt::format(
+                       "with the path that the hosts share: shardscope jobs run --on ssh:{} {} SRC DST, or "
+                       "ssh {} shardscope {} SRC DST; {} --dry-run takes ssh:// paths",
+                       host, verb, host, verb, verb)
+                 : "copy one side to where the other is; --dry-run takes ssh:// paths of one host");
+}
+
+// Where what a verb there writes goes: a terminal, or bytes as they are.
+class Output {
+  public:
+    explicit Output(std::FILE* file) : file_(file), terminal_(isatty(fileno(file))) {}
+    Status put(std::string_view bytes) {
+        const std::string text = terminal_ ? harmless_.take(bytes) : std::string();
+        const std::string_view shown = terminal_ ? std::string_view(text) : bytes;
+        if (std::fwrite(shown.data(), 1, shown.size(), file_) == shown.size() && std::fflush(file_) == 0)
+            return {};
+        if (errno == EPIPE) {  // as any program that writes into a pipe which nobody reads
+            std::signal(SIGPIPE, SIG_DFL);
+            std::raise(SIGPIPE);
+        }
+        return systemError(errno, "write the answer", "standard output");
+    }
+    void flush() {
+        const std::string text = harmless_.flush();
+        std::fwrite(text.data(), 1, text.size(), file_);
+        std::fflush(file_);
+    }
+
+  private:
+    std::FILE* const file_;
+    const bool terminal_;
+    TerminalText harmless_;
+};
+
+std::string ownProgram() {
+    std::array<char, 4096> path{};
+    const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
+    return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : "shardscope";
+}
+
+// Puts what `index` made there into a file here, and opens it: it is as untrusted as any.
+Result<int> takeIndex(const Context& context, const CLI::App& verb, const std::string& bytes) {
+    const std::string path = valueOf(verb, "path");
+    const std::string named = valueOf(verb, "--output");
+    SHARDSCOPE_ASSIGN(const SshPath there, parseSshPath(path));
+    const std::string file = named.empty() ? indexName(there.path) : named;
+    const bool overwrite = verb.get_option("--overwrite")->count() > 0;
+    const auto fileSystem = systemFileSystem();
+    const bool exists = fileSystem->stat(file).ok();
+    if (exists && !overwrite) return makeError(ErrorCode::exists, "the file is already there").inFile(file);
+    SHARDSCOPE_TRY(putWholeFile(*fileSystem, file, bytes, exists));
+    CheckpointOptions options;
+    options.format = "index";
+    SHARDSCOPE_ASSIGN(const Checkpoint index, openCheckpoint(file, options));
+    return printIndexed(context, path, file, bytes.size(), index.catalog());
+}
+
+}  // namespace
+
+std::string TerminalText::take(std::string_view bytes) {
+    unfinished_ += bytes;
+    std::string text;
+    size_t begin = 0;
+    for (size_t end = 0; (end = unfinished_.find('\n', begin)) != std::string::npos; begin = end + 1)
+        text += harmless(std::string_view(unfinished_).substr(begin, end - begin)) + "\n";
+    unfinished_.erase(0, begin);
+    if (unfinished_.size() > kMostLine) text += flush();
+    return text;
+}
+
+std::string TerminalText::flush() {
+    return harmless(std::exchange(unfinished_, {}));
+}
+
+Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context& context) {
+    RemoteCall call;
+    std::string place;
+    size_t paths = 0;
+    bool several = false;
+    for (const std::string& word : context.words) {
+        const size_t at = pathAt(word);
+        if (at == std::string_view::npos) {
+            call.words.push_back(word);
+            continue;
+        }
+        SHARDSCOPE_ASSIGN(const SshPath path, parseSshPath(std::string_view(word).substr(at)));
+        const std::string other = placeText(path.place);
+        several = several || (!place.empty() && other != place);
+        if (place.empty()) call.place = path.place;
+        place = other;
+        ++paths;
+        call.words.push_back(word.substr(0, at) + path.path);
+    }
+    if (paths == 0) return std::optional<RemoteCall>();
+
+    const CLI::App* verb = chosen(app);
+    const std::string name = verb ? verb->get_name() : "";
+    if (std::find(kVerbs.begin(), kVerbs.end(), name) == kVerbs.end()) {
+        return makeError(ErrorCode::usage, fmt::format("'{}' does not take ssh:// paths", name))
+            .withHint(fmt::format("run it there: ssh {} shardscope {} ...", call.place.host, name));
+    }
+    if (context.joins) return cannotConvert(name, call, paths == 2 && !several);
+    if (several) {
+        return makeError(ErrorCode::impossible, "the paths are on different hosts, and a verb runs on one")
+            .withHint("'shardscope index' makes of each a small file; these can be compared here");
+    }
+    for (const char* option : kPaths) {
+        const std::string value = valueOf(*verb, option);
+        if (value.empty() || isSshPath(value)) continue;
+        if (std::string_view(option) == "--map" && isBuiltinRecipe(value)) continue;
+        return needsHost(option[0] == '-' ? option : verb->get_option(option)->get_type_name(), value, place);
+    }
+    return std::optional(std::move(call));
+}
+
+Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteCall& call) {
+    const CLI::App& verb = *chosen(app);
+    const std::string name = verb.get_name();
+    const std::string reportFile = name == "report" ? valueOf(verb, "--output") : std::string();
+    const bool toFile = name == "index" || !reportFile.empty();
+
+    FarmOptions program;
+    program.version = SHARDSCOPE_VERSION;
+    program.program = ownProgram();
+    program.remoteProgram = context.remoteProgram;
+    RunOrder order;
+    order.words = call.words;
+    order.place = placeText(call.place);
+    order.color = context.colored();
+    order.width = terminalWidth();
+    order.progress = context.progressBar() || context.progress == ProgressMode::json;
+
+    std::signal(SIGPIPE, SIG_IGN);  // of the connection; see Output for our own
+    Output out(stdout), err(stderr);
+    std::string bytes;
+    Progress progress;
+    RunSinks sinks;
+    sinks.progress = &progress;
+    sinks.err = [&](std::string_view text) { return err.put(text); };
+    sinks.out = [&](std::string_view text) -> Status {
+        if (!toFile) return out.put(text);
+        if (bytes.size() + text.size() > kMostFile)
+            return makeError(ErrorCode::limit,
+                             fmt::format("{} wants to write more than 512 MiB here", order.place));
+        bytes += text;
+        return {};
+    };
+    Result<int> code = [&]() -> Result<int> {
+        const ProgressPrinter printer(context, progress);
+        return runThere([&] { return launchWorker(call.place, program); }, SHARDSCOPE_VERSION, order, sinks,
+                        context.stop);
+    }();
+    out.flush();
+    err.flush();
+    if (!code.ok()) return code;
+    if (toFile && *code != 0) SHARDSCOPE_TRY(out.put(bytes));  // the error, in JSON
+    if (!toFile || *code != 0) return code;
+    if (name == "index") return takeIndex(context, verb, bytes);
+    SHARDSCOPE_TRY(writeOutputFile(reportFile, bytes));
+    return code;
+}
+
+void endSoon() {
+    // What hangs on a dead disk is not waited for; it only read.
+    std::signal(SIGALRM, SIG_DFL);
+    alarm(10);
+}
+
+Result<int> serveRemote(Channel& channel, const Frame& first) {
+    SHARDSCOPE_ASSIGN(const RunOrder order, runOrderFrom(first));
+    Context context;
+    RunService service(channel, context.stop);
+    context.place = order.place;
+    context.words = order.words;
+    if (order.progress)
+        context.onProgress = [&](const Progress& progress) { service.showProgress(progress); };
+    setenv("COLUMNS", std::to_string(order.width).c_str(), 1);
+    unsetenv("NO_COLOR");
+    int code = 0;
+    SHARDSCOPE_TRY(service.serve(
+        [&] {
+            code = runWords(context, [&](const CLI::App& app) -> Status {
+                // These are the other side's to decide.
+                context.color = order.color ? ColorMode::always : ColorMode::never;
+                const CLI::App* verb = chosen(app);
+                if (!verb || std::find(kVerbs.begin(), kVerbs.end(), verb->get_name()) == kVerbs.end() ||
+                    context.joins)
+                    return makeError(ErrorCode::usage, "an agent only runs verbs that read");
+                return {};
+            });
+            return code;
+        },
+        endSoon));
+    return code;
+}
+
+}  // namespace shardscope::cli

@@ -1,0 +1,277 @@
+#include "cluster/file_service.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "cluster/messages.h"
+
+namespace shardscope {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr unsigned kWorkers = 4;
+constexpr size_t kMostDirectories = 64;
+constexpr size_t kMostPath = 8192;  // a path and a name
+
+Json printJson(const Fingerprint& print) {
+    return Json::array({print.device, print.inode, print.size, print.modifiedNs, print.changedNs});
+}
+
+template <class T>
+void put(std::string& bytes, T value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+}  // namespace
+
+FileService::FileService(Channel& channel, std::shared_ptr<FileSystem> files)
+    : channel_(channel), files_(std::move(files)) {}
+
+FileService::~FileService() = default;
+
+Status FileService::serve(const std::function<void()>& onEnd) {
+    std::vector<std::thread> threads;
+    threads.emplace_back([this] { beats(); });
+    for (unsigned i = 0; i < kWorkers; ++i)
+        threads.emplace_back([this] { work(); });
+    Status status;
+    for (;;) {
+        auto frame = channel_.receive(Channel::Clock::now() + std::chrono::minutes(1));
+        if (!frame.ok()) {
+            if (frame.error().code != ErrorCode::remote) status = std::move(frame).error();
+            break;  // the stream's end is the ordinary end
+        }
+        if (!*frame) continue;
+        if ((*frame)->text.size() > kMostText || (*frame)->body.size() > kMostPath) {
+            status = damaged("a request that is too long");
+            break;
+        }
+        auto json = parseMessage(**frame);
+        if (!json.ok()) {
+            status = std::move(json).error();
+            break;
+        }
+        std::unique_lock lock(mutex_);
+        if ((*json)["say"] == "close") {
+            if (const auto file = numberOf(*json, "file")) open_.erase(*file);
+            continue;
+        }
+        // Who asks for more than is answered waits; what is held for it stays bounded.
+        changed_.wait(lock, [&] { return underWay_ < kMostRequests || ending_; });
+        ++underWay_;
+        requests_.push_back({std::move(*json), std::move((*frame)->body)});
+        changed_.notify_all();
+    }
+    {
+        std::lock_guard lock(mutex_);
+        ending_ = true;
+        changed_.notify_all();
+    }
+    channel_.close();
+    if (onEnd) onEnd();
+    for (std::thread& thread : threads)
+        thread.join();
+    return status;
+}
+
+void FileService::beats() {
+    std::unique_lock lock(mutex_);
+    while (!ending_) {
+        lock.unlock();
+        const bool sent = channel_.send(message({{"say", "beat"}})).ok();
+        lock.lock();
+        if (!sent) return;
+        changed_.wait_for(lock, kBeat, [&] { return ending_; });
+    }
+}
+
+void FileService::work() {
+    for (;;) {
+        Request request;
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [&] { return !requests_.empty() || ending_; });
+            if (ending_) return;
+            request = std::move(requests_.front());
+            requests_.pop_front();
+        }
+        answer(request);
+        std::lock_guard lock(mutex_);
+        --underWay_;
+        changed_.notify_all();
+    }
+}
+
+void FileService::answer(const Request& request) {
+    const std::string say = textOf(request.json, "say", 40);
+    const auto id = numberOf(request.json, "id");
+    Result<Frame> result = [&]() -> Result<Frame> {
+        try {
+            if (!id) return damaged("a request without a number");
+            if (say == "stat") return stat(request);
+            if (say == "list") return list(request);
+            if (say == "open") return open(request);
+            if (say == "read") return read(request);
+            if (say == "print") return print(request);
+            return unsupported(fmt::format("an agent that reads files does not know '{}'", say));
+        } catch (const std::bad_alloc&) {
+            return makeError(ErrorCode::limit, "out of memory");
+        }
+    }();
+    Json json = result.ok() ? Json::parse(result->text) : Json{{"error", errorJson(result.error())}};
+    json["say"] = result.ok() ? say : "error";
+    json["id"] = id.value_or(0);
+    // After half a message nothing can follow.
+    if (!channel_.send(message(json, result.ok() ? std::move(result->body) : std::string())).ok())
+        channel_.close();
+}
+
+Result<std::pair<std::string, std::string>> FileService::place(const Request& request) const {
+    const auto length = numberOf(request.json, "path");
+    if (!length || *length == 0 || *length > request.body.size() || request.body.front() != '/' ||
+        request.body.find('\0') != std::string::npos)
+        return damaged("a request without an absolute path");
+    return std::pair(request.body.substr(0, *length), request.body.substr(*length));
+}
+
+Result<std::shared_ptr<Directory>> FileService::directory(const std::string& path, bool fresh) {
+    if (!fresh) {
+        std::lock_guard lock(mutex_);
+        if (const auto found = directories_.find(path); found != directories_.end()) return found->second;
+    }
+    SHARDSCOPE_ASSIGN(auto opened, files_->openDirectory(path));
+    std::lock_guard lock(mutex_);
+    if (directories_.size() >= kMostDirectories) directories_.clear();
+    directories_[path] = opened;
+    return opened;
+}
+
+Result<std::shared_ptr<const ReadFile>> FileService::file(const Request& request) {
+    const auto number = numberOf(request.json, "file");
+    std::lock_guard lock(mutex_);
+    const auto found = number ? open_.find(*number) : open_.end();
+    if (found == open_.end()) return damaged("a request for a file that is not open");
+    return found->second;
+}
+
+Result<Frame> FileService::stat(const Request& request) {
+    SHARDSCOPE_ASSIGN(const auto where, place(request));
+    DirectoryEntry entry;
+    if (where.second.empty()) {
+        SHARDSCOPE_ASSIGN(entry, files_->stat(where.first));
+    } else {
+        SHARDSCOPE_ASSIGN(const auto opened, directory(where.first, false));
+        SHARDSCOPE_ASSIGN(entry, opened->stat(where.second));
+    }
+    return message({{"kind", static_cast<int>(entry.kind)}, {"size", entry.size}});
+}
+
+Result<Frame> FileService::list(const Request& request) {
+    SHARDSCOPE_ASSIGN(auto where, place(request));
+    const uint64_t length = numberOf(request.json, "after").value_or(0);
+    if (length > where.second.size()) return damaged("a request for a listing that is none");
+    const std::string after = where.second.substr(where.second.size() - length);
+    where.second.resize(where.second.size() - length);
+    std::shared_ptr<const Listing> listing;
+    if (!after.empty()) {
+        std::lock_guard lock(mutex_);
+        if (listing_ && listing_->path == where.first && listing_->name == where.second) listing = listing_;
+    }
+    if (!listing) {
+        const auto fresh = request.json.find("fresh");
+        SHARDSCOPE_ASSIGN(const auto opened,
+                          directory(where.first, fresh != request.json.end() && *fresh == true));
+        SHARDSCOPE_ASSIGN(auto entries, opened->list(where.second));
+        std::sort(entries.begin(), entries.end(),
+                  [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.name < b.name; });
+        listing = std::make_shared<Listing>(Listing{where.first, where.second, std::move(entries)});
+    }
+    std::string bytes;
+    auto next =
+        std::upper_bound(listing->entries.begin(), listing->entries.end(), after,
+                         [](const std::string& name, const DirectoryEntry& e) { return name < e.name; });
+    for (; next != listing->entries.end() && bytes.size() < kPage; ++next) {
+        put(bytes, static_cast<uint8_t>(next->kind));
+        put(bytes, next->size);
+        put(bytes, static_cast<uint16_t>(next->name.size()));
+        bytes += next->name;
+    }
+    const bool more = next != listing->entries.end();
+    {
+        // Kept for as long as there are pages of it to come.
+        std::lock_guard lock(mutex_);
+        listing_ = more ? listing : nullptr;
+    }
+    const uint64_t size = bytes.size();
+    bool packed = false;
+    std::string body = pack(std::move(bytes), packed);
+    return message({{"more", more}, {"size", size}, {"packed", packed}}, std::move(body));
+}
+
+Result<Frame> FileService::open(const Request& request) {
+    SHARDSCOPE_ASSIGN(const auto where, place(request));
+    {
+        std::lock_guard lock(mutex_);
+        if (open_.size() >= kMostFiles)
+            return makeError(ErrorCode::limit, fmt::format("more than {} files are open there", kMostFiles));
+    }
+    SHARDSCOPE_ASSIGN(const auto opened, directory(where.first, false));
+    SHARDSCOPE_ASSIGN(auto file, opened->openFile(where.second));
+    SHARDSCOPE_ASSIGN(const Fingerprint print, file->fingerprint());
+    const uint64_t size = file->size();
+    std::string first(std::min(size, kFirstBytes), '\0');
+    // What cannot be read is told to whoever reads it.
+    const auto fill = [&](size_t from) {
+        const auto rest = std::as_writable_bytes(std::span(first)).subspan(from);
+        if (!file->readAt(from, rest).ok()) first.clear();
+    };
+    fill(0);
+    uint64_t header = 0;
+    if (first.size() == kFirstBytes && first[sizeof header] == '{') {
+        std::memcpy(&header, first.data(), sizeof header);
+        if (header > kFirstBytes && header <= std::min(size, kMostFirst) - sizeof header) {
+            first.resize(sizeof header + header);
+            fill(kFirstBytes);
+        }
+    }
+    uint64_t number = 0;
+    {
+        std::lock_guard lock(mutex_);
+        number = ++lastFile_;
+        open_.emplace(number, std::move(file));
+    }
+    const uint64_t length = first.size();
+    bool packed = false;
+    std::string body = pack(std::move(first), packed);
+    return message({{"file", number},
+                    {"size", size},
+                    {"print", printJson(print)},
+                    {"length", length},
+                    {"packed", packed}},
+                   std::move(body));
+}
+
+Result<Frame> FileService::read(const Request& request) {
+    SHARDSCOPE_ASSIGN(const auto opened, file(request));
+    const auto offset = numberOf(request.json, "offset"), length = numberOf(request.json, "length");
+    if (!offset || !length || *length > kBlock) return damaged("a request for bytes that are none");
+    if (*offset > opened->size() || *length > opened->size() - *offset)
+        return damaged("a request for bytes beyond the end of the file").inFile(opened->path());
+    std::string bytes(*length, '\0');
+    SHARDSCOPE_TRY(opened->readAt(*offset, std::as_writable_bytes(std::span(bytes))));
+    bool packed = false;
+    std::string body = pack(std::move(bytes), packed);
+    return message({{"packed", packed}}, std::move(body));
+}
+
+Result<Frame> FileService::print(const Request& request) {
+    SHARDSCOPE_ASSIGN(const auto opened, file(request));
+    SHARDSCOPE_ASSIGN(const Fingerprint now, opened->fingerprint());
+    return message({{"print", printJson(now)}});
+}
+
+}  // namespace shardscope

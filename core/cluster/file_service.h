@@ -1,0 +1,87 @@
+// The agent's end of remote files: reads what the other side asks for, and nothing else. It writes nothing.
+//
+// Requests after "files" {}; each has an id that its answer repeats, and several may be under way. Paths are
+// in the body, as they are no text; `path` says how many bytes of it are the path (absolute), the rest is a
+// name inside that directory, checked as any name from metadata (storage/file_system.h).
+//
+//   stat  {path} + path, name            -> stat  {kind, size}          the path itself when there is no name
+//   list  {path, after, fresh} + path, name, after -> list {more, size, packed} + entries beyond the name
+//   `after`
+//                                           (a length, as `path`), sorted: u8 kind, u64 size, u16 length,
+//                                           name; `fresh` opens the directory anew. A page has at least kPage
+//                                           bytes when there are more.
+//   open  {path} + path, name            -> open  {file, size, print, length, packed} + its first bytes
+//   read  {file, offset, length}         -> read  {packed} + bytes      at most kBlock
+//   print {file}                         -> print {print}               its fingerprint now
+//   close {file}                            no answer
+//   any of them may be answered by        error {error}
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include <nlohmann/json.hpp>
+
+#include "cluster/channel.h"
+#include "storage/file_system.h"
+
+namespace shardscope {
+
+class FileService {
+  public:
+    static constexpr uint64_t kBlock = uint64_t{1} << 20;
+    static constexpr uint64_t kPage = uint64_t{256} << 10;  // of a listing; one entry more at most
+    // As many first bytes of a file come with its opening; of one that begins with the length of its header,
+    // as safetensors files do, the whole header if it has at most kMostFirst.
+    static constexpr uint64_t kMostFirst = uint64_t{256} << 10;
+    static constexpr uint64_t kFirstBytes = uint64_t{4} << 10;  // of a file, with its opening
+    static constexpr size_t kMostFiles = 16384;                 // open at a time
+    static constexpr size_t kMostRequests = 64;                 // read and not yet answered
+
+    FileService(Channel& channel, std::shared_ptr<FileSystem> files);
+    ~FileService();
+
+    // Answers until the stream ends; then `onEnd` is called, before reads under way are waited for. Errors:
+    // damaged (what comes is none of this protocol).
+    Status serve(const std::function<void()>& onEnd = {});
+
+  private:
+    struct Request {
+        nlohmann::json json;
+        std::string body;
+    };
+    struct Listing {
+        std::string path, name;  // where
+        std::vector<DirectoryEntry> entries;
+    };
+
+    void work();
+    void beats();
+    void answer(const Request& request);
+    Result<Frame> stat(const Request& request);
+    Result<Frame> list(const Request& request);
+    Result<Frame> open(const Request& request);
+    Result<Frame> read(const Request& request);
+    Result<Frame> print(const Request& request);
+    Result<std::pair<std::string, std::string>> place(const Request& request) const;
+    Result<std::shared_ptr<Directory>> directory(const std::string& path, bool fresh);
+    Result<std::shared_ptr<const ReadFile>> file(const Request& request);
+
+    Channel& channel_;
+    const std::shared_ptr<FileSystem> files_;
+    std::mutex mutex_;  // below
+    std::condition_variable changed_;
+    std::deque<Request> requests_;
+    size_t underWay_ = 0;
+    bool ending_ = false;
+    std::map<std::string, std::shared_ptr<Directory>> directories_;
+    std::map<uint64_t, std::shared_ptr<const ReadFile>> open_;
+    uint64_t lastFile_ = 0;
+    std::shared_ptr<const Listing> listing_;
+};
+
+}  // namespace shardscope

@@ -1,0 +1,434 @@
+#include "cluster/remote_file_system.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "cluster/file_service.h"
+#include "cluster/messages.h"
+#include "cluster/remote_session.h"
+
+namespace shardscope {
+namespace {
+
+using Json = nlohmann::json;
+using Answer = RemoteSession::Answer;
+
+constexpr uint64_t kMostSize = std::numeric_limits<int64_t>::max();  // of a file
+// A page has one entry more than fills it, and whatever compression adds.
+constexpr uint64_t kMostPage = FileService::kPage + 4096;
+constexpr uint64_t kMostListing = uint64_t{256} << 20;  // bytes of all pages
+constexpr uint64_t kMostAhead = uint64_t{256} << 10;
+constexpr uint64_t kLeastRead = 512;
+constexpr size_t kBlocksUnderWay = 8;
+
+Error refused(const std::string& name) {
+    return makeError(ErrorCode::impossible, "files of another host are only read")
+        .inFile(name)
+        .withHint("do there what writes, for example with 'shardscope jobs run --on ssh:HOST'");
+}
+
+Error wrongAnswer(std::string_view what) {
+    return makeError(ErrorCode::remote, fmt::format("the host answers with {}", what));
+}
+
+bool flagOf(const Json& json, const char* key) {
+    const auto it = json.find(key);
+    return it != json.end() && *it == true;
+}
+
+std::optional<Fingerprint> printOf(const Json& json) {
+    const auto it = json.find("print");
+    if (it == json.end() || !it->is_array() || it->size() != 5) return std::nullopt;
+    for (const Json& number : *it) {
+        if (!number.is_number_integer()) return std::nullopt;
+    }
+    const Json& p = *it;
+    return Fingerprint{p[0].get<uint64_t>(), p[1].get<uint64_t>(), p[2].get<uint64_t>(), p[3].get<int64_t>(),
+                       p[4].get<int64_t>()};
+}
+
+Result<DirectoryEntry> entryOf(const Json& json, std::string_view name) {
+    const auto kind = numberOf(json, "kind"), size = numberOf(json, "size");
+    if (!kind || *kind > static_cast<int>(DirectoryEntry::Kind::other) || !size || *size > kMostSize)
+        return wrongAnswer("a file that cannot be");
+    return DirectoryEntry{std::string(name), static_cast<DirectoryEntry::Kind>(*kind), *size};
+}
+
+// Where something is: the host, a directory on it, a name in that, and how people see it.
+struct Where {
+    std::shared_ptr<RemoteHost> host;
+    std::string path, name, shown;
+
+    Json request() const { return {{"path", path.size()}}; }
+    std::string body() const { return path + name; }
+    // The agent names files as they are there.
+    Error seen(Error error) const {
+        error.place.file = shown;
+        return error;
+    }
+};
+
+// ------------------------------------------------------------------ a file
+
+class RemoteFile final : public ReadFile {
+  public:
+    static Result<std::shared_ptr<const ReadFile>> open(Where where) {
+        auto file = std::shared_ptr<RemoteFile>(new RemoteFile(std::move(where)));
+        if (Status status = file->openFirst(); !status.ok())
+            return file->where_.seen(std::move(status).error());
+        return std::shared_ptr<const ReadFile>(std::move(file));
+    }
+    ~RemoteFile() override {
+        if (session_) session_->tell("close", {{"file", number_}});
+    }
+
+    const std::string& path() const override { return where_.shown; }
+    uint64_t size() const override { return size_; }
+
+    Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
+        if (buffer.empty()) return {};
+        if (offset > size_ || buffer.size() > size_ - offset) {
+            return makeError(ErrorCode::changed, fmt::format("the file has {} bytes; more are wanted", size_))
+                .inFile(where_.shown)
+                .at(offset);
+        }
+        const Wanted wanted = fromWindow(offset, buffer);
+        if (wanted.missing.empty()) return {};
+        Status status = fetch(wanted);
+        if (!status.ok()) return where_.seen(std::move(status).error()).at(offset);
+        return {};
+    }
+
+    Result<Fingerprint> fingerprint() const override {
+        const auto now = [&]() -> Result<Fingerprint> {
+            SHARDSCOPE_ASSIGN(const auto open, opened());
+            SHARDSCOPE_ASSIGN(const Answer answer,
+                              open.session->ask("print", {{"file", open.number}}, {}, 0));
+            const auto print = printOf(answer.json);
+            if (!print) return wrongAnswer("a fingerprint that is none");
+            return *print;
+        }();
+        if (!now.ok()) return where_.seen(now.error());
+        return now;
+    }
+
+  private:
+    struct Opened {
+        std::shared_ptr<RemoteSession> session;
+        uint64_t number = 0;
+    };
+    // What a read needs beyond what is here: `missing` is the rest of the caller's buffer, `ahead` how many
+    // bytes beyond it are worth having.
+    struct Wanted {
+        uint64_t offset = 0;
+        std::span<std::byte> missing;
+        uint64_t ahead = 0;
+    };
+
+    explicit RemoteFile(Where where) : where_(std::move(where)) {}
+
+    struct Found {
+        uint64_t number = 0, size = 0;
+        Fingerprint print;
+        std::string first;
+    };
+    Result<Found> openIn(RemoteSession& session) const {
+        SHARDSCOPE_ASSIGN(Answer answer,
+                          session.ask("open", where_.request(), where_.body(), FileService::kMostFirst));
+        const auto number = numberOf(answer.json, "file"), size = numberOf(answer.json, "size"),
+                   length = numberOf(answer.json, "length");
+        const auto print = printOf(answer.json);
+        if (!number || !size || *size > kMostSize || !print || !length ||
+            *length > std::min(*size, FileService::kMostFirst))
+            return wrongAnswer("a file that cannot be");
+        auto first = unpack(std::move(answer.body), flagOf(answer.json, "packed"), *length);
+        if (!first.ok()) return wrongAnswer(first.error().message);
+        return Found{*number, *size, *print, std::move(*first)};
+    }
+
+    Status openFirst() {
+        SHARDSCOPE_ASSIGN(const auto session, where_.host->session());
+        SHARDSCOPE_ASSIGN(Found found, openIn(*session));
+        session_ = session;
+        number_ = found.number;
+        size_ = found.size;
+        print_ = found.print;
+        window_ = std::move(found.first);
+        return {};
+    }
+
+    // The file in the connection that stands; after a new one it is opened again and must be the same.
+    Result<Opened> opened() const {
+        SHARDSCOPE_ASSIGN(const auto session, where_.host->session());
+        std::lock_guard one(opening_);
+        {
+            std::lock_guard lock(mutex_);
+            if (session_ == session) return Opened{session_, number_};
+        }
+        SHARDSCOPE_ASSIGN(const Found found, openIn(*session));
+        if (found.print != print_ || found.size != size_) {
+            session->tell("close", {{"file", found.number}});
+            return makeError(ErrorCode::changed, "the file changed while the connection was lost")
+                .withHint("open the checkpoint again");
+        }
+        std::lock_guard lock(mutex_);
+        session_ = session;
+        number_ = found.number;
+        return Opened{session_, number_};
+    }
+
+    // Small reads that follow each other are answered from what was read ahead; more is read ahead the longer
+    // they do. Reads here and there take what they want and hardly more.
+    Wanted fromWindow(uint64_t offset, std::span<std::byte> buffer) const {
+        std::lock_guard lock(mutex_);
+        Wanted wanted{offset, buffer, 0};
+        const uint64_t end = windowAt_ + window_.size();
+        if (offset >= windowAt_ && offset < end) {
+            const size_t have = std::min<uint64_t>(buffer.size(), end - offset);
+            std::memcpy(buffer.data(), window_.data() + (offset - windowAt_), have);
+            wanted.offset += have;
+            wanted.missing = buffer.subspan(have);
+        }
+        if (wanted.missing.empty() || buffer.size() > kMostAhead) return wanted;
+        // The first bytes came with the opening: that a reader goes on beyond them does not yet show a habit.
+        const bool follows = wanted.offset == end && windowAt_ > 0;
+        ahead_ = follows ? std::clamp<uint64_t>(ahead_ * 2, uint64_t{8} << 10, kMostAhead) : 0;
+        const uint64_t least = wanted.missing.size() < kLeastRead ? kLeastRead - wanted.missing.size() : 0;
+        wanted.ahead = std::min(std::max(ahead_, least), size_ - wanted.offset - wanted.missing.size());
+        return wanted;
+    }
+
+    Status fetch(const Wanted& wanted) const {
+        SHARDSCOPE_ASSIGN(const auto open, opened());
+        const uint64_t total = wanted.missing.size() + wanted.ahead;
+        struct Block {
+            uint64_t id, at, length;
+        };
+        std::deque<Block> blocks;
+        std::string window;
+        Status status;
+        for (uint64_t asked = 0; asked < total || !blocks.empty();) {
+            if (status.ok() && asked < total && blocks.size() < kBlocksUnderWay) {
+                const uint64_t length = std::min(total - asked, FileService::kBlock);
+                auto id = open.session->post(
+                    "read", {{"file", open.number}, {"offset", wanted.offset + asked}, {"length", length}},
+                    {}, length);
+                if (id.ok())
+                    blocks.push_back({*id, asked, length});
+                else
+                    status = std::move(id).error();
+                asked += length;
+                continue;
+            }
+            if (blocks.empty()) break;
+            // What was asked is waited for even after an error: its answer comes all the same.
+            const Block block = blocks.front();
+            blocks.pop_front();
+            auto answer = open.session->wait(block.id);
+            if (!status.ok()) continue;
+            if (!answer.ok()) {
+                status = std::move(answer).error();
+                continue;
+            }
+            auto bytes = unpack(std::move(answer->body), flagOf(answer->json, "packed"), block.length);
+            if (!bytes.ok()) {
+                status = wrongAnswer(bytes.error().message);
+                continue;
+            }
+            const uint64_t own = block.at < wanted.missing.size()
+                                     ? std::min<uint64_t>(block.length, wanted.missing.size() - block.at)
+                                     : 0;
+            if (own) std::memcpy(wanted.missing.data() + block.at, bytes->data(), own);
+            if (wanted.missing.size() <= kMostAhead) window += *bytes;
+        }
+        if (status.ok() && !window.empty()) {
+            std::lock_guard lock(mutex_);
+            windowAt_ = wanted.offset;
+            window_ = std::move(window);
+        }
+        return status;
+    }
+
+    const Where where_;
+    uint64_t size_ = 0;
+    Fingerprint print_;
+    mutable std::mutex opening_;
+    mutable std::mutex mutex_;  // below
+    mutable std::shared_ptr<RemoteSession> session_;
+    mutable uint64_t number_ = 0;
+    mutable uint64_t windowAt_ = 0;
+    mutable std::string window_;
+    mutable uint64_t ahead_ = 0;
+};
+
+// ------------------------------------------------------------------ a directory
+
+// Takes the entries of one page; names must go on where the last page ended.
+Status takePage(std::string_view bytes, std::vector<DirectoryEntry>& entries) {
+    for (size_t at = 0; at < bytes.size();) {
+        uint8_t kind = 0;
+        uint64_t size = 0;
+        uint16_t length = 0;
+        constexpr size_t kFixed = sizeof kind + sizeof size + sizeof length;
+        if (bytes.size() - at < kFixed) return wrongAnswer("a listing that breaks off");
+        std::memcpy(&kind, bytes.data() + at, sizeof kind);
+        std::memcpy(&size, bytes.data() + at + sizeof kind, sizeof size);
+        std::memcpy(&length, bytes.data() + at + sizeof kind + sizeof size, sizeof length);
+        at += kFixed;
+        if (bytes.size() - at < length) return wrongAnswer("a listing that breaks off");
+        const std::string_view name = bytes.substr(at, length);
+        at += length;
+        if (kind > static_cast<int>(DirectoryEntry::Kind::other) || size > kMostSize)
+            return wrongAnswer("a file that cannot be");
+        if (!checkRelativeName(name).ok() || name.find('/') != std::string_view::npos)
+            return wrongAnswer("a file name that cannot be");
+        if (!entries.empty() && name <= entries.back().name) return wrongAnswer("a listing in disorder");
+        entries.push_back({std::string(name), static_cast<DirectoryEntry::Kind>(kind), size});
+    }
+    return {};
+}
+
+Result<std::vector<DirectoryEntry>> listAll(const Where& where, bool fresh) {
+    const auto all = [&]() -> Result<std::vector<DirectoryEntry>> {
+        SHARDSCOPE_ASSIGN(const auto session, where.host->session());
+        std::vector<DirectoryEntry> entries;
+        uint64_t total = 0;
+        for (bool more = true; more;) {
+            const std::string after = entries.empty() ? "" : entries.back().name;
+            Json request = where.request();
+            request["after"] = after.size();
+            request["fresh"] = fresh && after.empty();
+            SHARDSCOPE_ASSIGN(Answer answer,
+                              session->ask("list", std::move(request), where.body() + after, kMostPage));
+            more = flagOf(answer.json, "more");
+            const auto size = numberOf(answer.json, "size");
+            if (!size || *size > kMostPage || (more && *size < FileService::kPage))
+                return wrongAnswer("a listing that cannot be");
+            total += *size;
+            if (total > kMostListing)
+                return makeError(ErrorCode::limit, "the directory holds more than is read from another host");
+            auto bytes = unpack(std::move(answer.body), flagOf(answer.json, "packed"), *size);
+            if (!bytes.ok()) return wrongAnswer(bytes.error().message);
+            SHARDSCOPE_TRY(takePage(*bytes, entries));
+        }
+        return entries;
+    }();
+    if (!all.ok()) return where.seen(all.error());
+    return all;
+}
+
+class RemoteDirectory final : public Directory {
+  public:
+    RemoteDirectory(Where where, std::vector<DirectoryEntry> first)
+        : where_(std::move(where)), first_(std::move(first)) {}
+
+    const std::string& path() const override { return where_.shown; }
+    Result<std::vector<DirectoryEntry>> list(std::string_view subdirectory) const override {
+        if (subdirectory.empty()) {
+            // The listing that the opening brought is as good as one made now, once.
+            std::lock_guard lock(mutex_);
+            if (first_) {
+                auto entries = std::move(*first_);
+                first_.reset();
+                return entries;
+            }
+        } else {
+            SHARDSCOPE_TRY(checkRelativeName(subdirectory));
+        }
+        return listAll(in(subdirectory), false);
+    }
+    Result<std::shared_ptr<const ReadFile>> openFile(std::string_view name) const override {
+        SHARDSCOPE_TRY(checkRelativeName(name));
+        return RemoteFile::open(in(name));
+    }
+    Result<DirectoryEntry> stat(std::string_view name) const override {
+        SHARDSCOPE_TRY(checkRelativeName(name));
+        const Where where = in(name);
+        const auto entry = [&]() -> Result<DirectoryEntry> {
+            SHARDSCOPE_ASSIGN(const auto session, where.host->session());
+            SHARDSCOPE_ASSIGN(const Answer answer, session->ask("stat", where.request(), where.body(), 0));
+            return entryOf(answer.json, name);
+        }();
+        if (!entry.ok()) return where.seen(entry.error());
+        return entry;
+    }
+
+    Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool) override {
+        return refused(in(name).shown);
+    }
+    Status removeFile(std::string_view name) override { return refused(in(name).shown); }
+    Status sync() override { return refused(where_.shown); }
+
+  private:
+    Where in(std::string_view name) const {
+        Where where = where_;
+        where.name = name;
+        if (!name.empty()) where.shown += (where.shown.ends_with('/') ? "" : "/") + where.name;
+        return where;
+    }
+
+    const Where where_;
+    mutable std::mutex mutex_;
+    mutable std::optional<std::vector<DirectoryEntry>> first_;
+};
+
+// ------------------------------------------------------------------ all of it
+
+class RemoteFileSystem final : public FileSystem {
+  public:
+    explicit RemoteFileSystem(std::shared_ptr<RemoteHost> host) : host_(std::move(host)) {}
+
+    Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) override {
+        SHARDSCOPE_ASSIGN(const Where where, at(path));
+        SHARDSCOPE_ASSIGN(auto entries, listAll(where, true));
+        return std::shared_ptr<Directory>(std::make_shared<RemoteDirectory>(where, std::move(entries)));
+    }
+    Result<DirectoryEntry> stat(const std::string& path) override {
+        SHARDSCOPE_ASSIGN(const Where where, at(path));
+        const auto entry = [&]() -> Result<DirectoryEntry> {
+            SHARDSCOPE_ASSIGN(const auto session, host_->session());
+            SHARDSCOPE_ASSIGN(const Answer answer, session->ask("stat", where.request(), where.body(), 0));
+            return entryOf(answer.json, splitPath(where.path).second);
+        }();
+        if (!entry.ok()) return where.seen(entry.error());
+        return entry;
+    }
+
+    Status makeDirectory(const std::string& path) override { return refused(path); }
+    Status rename(const std::string& from, const std::string&) override { return refused(from); }
+    Status exchange(const std::string& a, const std::string&) override { return refused(a); }
+    Status removeTree(const std::string& path) override { return refused(path); }
+    Status syncDirectory(const std::string& path) override { return refused(path); }
+    Result<uint64_t> freeBytes(const std::string& path) override { return refused(path); }
+    Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) override {
+        return here_->createScratch(directory);
+    }
+    Result<std::shared_ptr<const ReadFile>> reopen(const std::shared_ptr<WriteFile>& file) override {
+        return here_->reopen(file);
+    }
+
+  private:
+    Result<Where> at(const std::string& path) const {
+        std::string there = path;
+        if (path.starts_with(host_->name() + "/")) there = path.substr(host_->name().size());
+        if (!there.starts_with('/') || there.find('\0') != std::string::npos)
+            return makeError(ErrorCode::notFound, "this is no absolute path on " + host_->name())
+                .inFile(path);
+        return Where{host_, there, {}, host_->name() + there};
+    }
+
+    const std::shared_ptr<RemoteHost> host_;
+    const std::shared_ptr<FileSystem> here_ = systemFileSystem();
+};
+
+}  // namespace
+
+std::shared_ptr<FileSystem> remoteFileSystem(std::shared_ptr<RemoteHost> host) {
+    return std::make_shared<RemoteFileSystem>(std::move(host));
+}
+
+}  // namespace shardscope

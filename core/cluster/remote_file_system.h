@@ -1,0 +1,69 @@
+// The files of another host, read through an agent there (file_service.h) that the user's own ssh starts. All
+// decoders work on them unchanged, and what they read is as untrusted as any file; so is what the agent
+// answers.
+//
+// The program must ignore SIGPIPE. Paths are shown as "ssh://host/path". Only reading: every writing
+// operation is refused with `impossible`, but for scratch files, which are made on this machine.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "cluster/launch.h"
+#include "storage/file_system.h"
+
+namespace shardscope {
+
+class RemoteSession;
+
+// A host and the connection to it, which is opened when first needed and again after it was lost.
+// Thread-safe.
+class RemoteHost {
+  public:
+    using Connect = std::function<Result<Launched>()>;  // a greeted channel to an agent
+
+    // `name` as in "ssh://node7". `version` is this program's.
+    RemoteHost(std::string name, std::string version, Connect connect);
+    ~RemoteHost();
+
+    const std::string& name() const { return name_; }
+    // Makes sure that a connection stands; what else asks for files does so by itself. Errors: remote, with
+    // the host's name and what ssh said; cancelled after close().
+    Status connect();
+    // Gives up the connection, or a close(), and makes a new one. Files that are open stay usable: each is
+    // opened again when it is next read, and is an error (`changed`) if it is no longer the same.
+    Status reconnect();
+    bool connected() const;
+    // Ends the connection; whoever waits for an answer, and who asks later, is told `cancelled`.
+    void close();
+
+    // Bytes that came and went over all connections.
+    struct Traffic {
+        uint64_t received = 0, sent = 0;
+    };
+    Traffic traffic() const;
+
+    // Private to this room: the standing connection, or a new one.
+    Result<std::shared_ptr<RemoteSession>> session();
+
+  private:
+    const std::string name_, version_;
+    const Connect connect_;
+    std::mutex connecting_;     // one connects, the others wait for what comes of it
+    mutable std::mutex mutex_;  // below
+    std::shared_ptr<RemoteSession> session_;
+    Traffic before_;  // of connections that ended
+    bool closed_ = false;
+    std::optional<Error> failed_;
+    Channel::Clock::time_point failedAt_;
+};
+
+// Through ssh. Nothing is connected yet. Errors: usage (the host is none).
+Result<std::shared_ptr<RemoteHost>> remoteHost(const WorkerPlace& place, const FarmOptions& program);
+
+// Takes paths with and without the host's name: "/data/x" and "ssh://host/data/x" are the same.
+std::shared_ptr<FileSystem> remoteFileSystem(std::shared_ptr<RemoteHost> host);
+
+}  // namespace shardscope

@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+
+#include "cluster/remote_file_system.h"
+#include "cluster/remote_session.h"
+
+namespace shardscope {
+namespace {
+
+// Many threads that ask at once are told of one failed attempt, and do not each make another.
+constexpr std::chrono::milliseconds kSameAttempt{500};
+
+}  // namespace
+
+RemoteHost::RemoteHost(std::string name, std::string version, Connect connect)
+    : name_(std::move(name)), version_(std::move(version)), connect_(std::move(connect)) {}
+
+RemoteHost::~RemoteHost() = default;
+
+Result<std::shared_ptr<RemoteSession>> RemoteHost::session() {
+    const auto standing = [&]() -> Result<std::shared_ptr<RemoteSession>> {
+        std::lock_guard lock(mutex_);
+        if (closed_) return makeError(ErrorCode::cancelled, name_ + ": the connection was closed");
+        if (session_ && !session_->over()) return session_;
+        if (failed_ && Channel::Clock::now() - failedAt_ < kSameAttempt) return *failed_;
+        return std::shared_ptr<RemoteSession>();
+    };
+    SHARDSCOPE_ASSIGN(auto session, standing());
+    if (session) return session;
+    std::lock_guard one(connecting_);
+    SHARDSCOPE_ASSIGN(session, standing());
+    if (session) return session;
+
+    Status status;
+    if (auto launched = connect_(); launched.ok()) {
+        session = std::make_shared<RemoteSession>(name_, std::move(launched).value());
+        status = session->begin(version_);
+    } else {
+        status = std::move(launched).error();
+    }
+    std::shared_ptr<RemoteSession> former;  // its thread is waited for without the lock
+    std::lock_guard lock(mutex_);
+    if (!status.ok()) {
+        failed_ = status.error();
+        failedAt_ = Channel::Clock::now();
+        return std::move(status).error();
+    }
+    failed_.reset();
+    former = std::exchange(session_, session);
+    if (former) {
+        before_.received += former->bytesReceived();
+        before_.sent += former->bytesSent();
+    }
+    if (closed_) {
+        session->close();
+        return makeError(ErrorCode::cancelled, name_ + ": the connection was closed");
+    }
+    return session;
+}
+
+Status RemoteHost::connect() {
+    SHARDSCOPE_ASSIGN(const auto session, session());
+    (void)session;
+    return {};
+}
+
+Status RemoteHost::reconnect() {
+    close();
+    {
+        std::lock_guard lock(mutex_);
+        closed_ = false;
+        failed_.reset();
+    }
+    // The closed one counts as over only once its thread has seen it.
+    std::shared_ptr<RemoteSession> former;
+    {
+        std::lock_guard lock(mutex_);
+        former = std::exchange(session_, nullptr);
+        if (former) {
+            before_.received += former->bytesReceived();
+            before_.sent += former->bytesSent();
+        }
+    }
+    return connect();
+}
+
+bool RemoteHost::connected() const {
+    std::lock_guard lock(mutex_);
+    return session_ && !session_->over();
+}
+
+void RemoteHost::close() {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    if (session_) session_->close();
+}
+
+RemoteHost::Traffic RemoteHost::traffic() const {
+    std::lock_guard lock(mutex_);
+    Traffic all = before_;
+    if (session_) {
+        all.received += session_->bytesReceived();
+        all.sent += session_->bytesSent();
+    }
+    return all;
+}
+
+Result<std::shared_ptr<RemoteHost>> remoteHost(const WorkerPlace& place, const FarmOptions& program) {
+    SHARDSCOPE_TRY(checkHost(place.host));
+    return std::make_shared<RemoteHost>(placeText(place), program.version,
+                                        [place, program] { return launchWorker(place, program); });
+}
+
+}  // namespace shardscope

@@ -1,0 +1,26 @@
+// One verb of the command line, run by an agent on another host, beside the data. What comes is untrusted: it
+// is bounded, but not made fit for a terminal here.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "cluster/remote_file_system.h"
+#include "cluster/run_service.h"
+
+namespace shardscope {
+
+struct RunSinks {
+    // What the verb writes, as it comes, in the caller's thread; they may take their time. An error ends it.
+    std::function<Status(std::string_view)> out, err;
+    Progress* progress = nullptr;  // kept up to date; may be null
+};
+
+// Waits for the verb's end and returns its exit code. `order.place` names the host in errors. Raising `stop`
+// cancels the verb there, whose exit code is then 130; it is waited for some seconds. Errors: remote (no
+// connection, or it ended, or was silent for three heartbeats), cancelled, those of the sinks.
+Result<int> runThere(const RemoteHost::Connect& connect, const std::string& version, const RunOrder& order,
+                     const RunSinks& sinks, const StopToken& stop);
+
+}  // namespace shardscope

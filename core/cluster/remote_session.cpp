@@ -1,0 +1,153 @@
+#include "cluster/remote_session.h"
+
+#include <fmt/format.h>
+
+#include "cluster/messages.h"
+
+namespace shardscope {
+namespace {
+
+using Json = nlohmann::json;
+using Clock = Channel::Clock;
+
+// A message that comes in drops is as good as none; on the slowest line worth having a block takes seconds.
+constexpr std::chrono::seconds kWholeMessage{60};
+
+}  // namespace
+
+RemoteSession::RemoteSession(std::string name, Launched launched)
+    : name_(std::move(name)), launched_(std::move(launched)) {}
+
+RemoteSession::~RemoteSession() {
+    close();
+    if (listener_.joinable()) listener_.join();
+}
+
+Status RemoteSession::begin(const std::string& version) {
+    Status status = meetAgent(*launched_.channel, version);
+    if (status.ok()) status = launched_.channel->send(message({{"say", "files"}}));
+    if (!status.ok()) {
+        Error error = std::move(status).error();
+        if (launched_.process) return endOf(name_, std::move(error), *launched_.process);
+        error.message = name_ + ": " + error.message;
+        return error;
+    }
+    listener_ = std::thread([this] { listen(); });
+    return {};
+}
+
+void RemoteSession::listen() {
+    Channel& channel = *launched_.channel;
+    auto whole = Clock::now();  // when a whole message last came
+    for (;;) {
+        auto frame = channel.receive(channel.heard() + kLease);
+        if (!frame.ok()) return end(std::move(frame).error(), true);
+        if (*frame) {
+            whole = Clock::now();
+            if (Status status = take(std::move(**frame)); !status.ok())
+                return end(std::move(status).error(), false);
+            continue;
+        }
+        const auto now = Clock::now();
+        if (now - channel.heard() >= kLease || now - whole >= kWholeMessage) {
+            return end(makeError(ErrorCode::remote, fmt::format("it has been silent for {} seconds",
+                                                                kLease / std::chrono::seconds(1))),
+                       false);
+        }
+    }
+}
+
+Status RemoteSession::take(Frame frame) {
+    if (frame.text.size() > kMostText)
+        return damaged(fmt::format("a message of {} bytes, more than was asked for", frame.text.size()));
+    SHARDSCOPE_ASSIGN(Json json, parseMessage(frame));
+    const std::string say = textOf(json, "say", 40);
+    if (say == "beat") {
+        if (!frame.body.empty()) return damaged("a heartbeat with a body");
+        return {};
+    }
+    const auto id = numberOf(json, "id");
+    std::lock_guard lock(mutex_);
+    const auto found = id ? pending_.find(*id) : pending_.end();
+    if (found == pending_.end() || found->second.answer) return damaged("an answer that nobody asked for");
+    Pending& pending = found->second;
+    if (say == "error") {
+        const auto error = json.find("error");
+        pending.answer = errorFrom(error == json.end() ? Json() : *error);
+    } else if (say != pending.say || frame.body.size() > pending.mostBody) {
+        return damaged("an answer to something else than was asked");
+    } else {
+        pending.answer = Answer{std::move(json), std::move(frame.body)};
+    }
+    changed_.notify_all();
+    return {};
+}
+
+void RemoteSession::end(Error error, bool ended) {
+    // Whatever was wrong with what came, what it means here is that the host cannot be asked.
+    const std::string what =
+        error.code == ErrorCode::damaged ? "it answers with " + error.message : error.message;
+    Error full = makeError(ErrorCode::remote, fmt::format("{}: {}", name_, what));
+    if (launched_.process && ended && error.code == ErrorCode::remote)
+        full = endOf(name_, std::move(error), *launched_.process);
+    if (full.hint.empty()) full.hint = "what is asked next connects again";
+    {
+        std::lock_guard lock(mutex_);
+        if (closed_) full = makeError(ErrorCode::cancelled, name_ + ": the connection was closed");
+        over_ = std::move(full);
+        changed_.notify_all();
+    }
+    launched_.channel->close();  // whoever is sending ends too
+    if (launched_.process) launched_.process->kill();
+}
+
+Result<uint64_t> RemoteSession::post(const char* say, Json request, std::string body, uint64_t mostBody) {
+    uint64_t id = 0;
+    {
+        std::lock_guard lock(mutex_);
+        if (over_) return *over_;
+        id = ++last_;
+        pending_.emplace(id, Pending{say, mostBody, {}});
+    }
+    request["say"] = say;
+    request["id"] = id;
+    // After half a message nothing can follow. wait() says why.
+    if (!launched_.channel->send(message(request, std::move(body))).ok()) launched_.channel->close();
+    return id;
+}
+
+Result<RemoteSession::Answer> RemoteSession::wait(uint64_t id) {
+    std::unique_lock lock(mutex_);
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) return makeError(ErrorCode::internal, "waiting for what was not asked");
+    changed_.wait(lock, [&] { return found->second.answer || over_; });
+    Result<Answer> answer = found->second.answer ? std::move(*found->second.answer) : Result<Answer>(*over_);
+    pending_.erase(found);
+    return answer;
+}
+
+Result<RemoteSession::Answer> RemoteSession::ask(const char* say, Json request, std::string body,
+                                                 uint64_t mostBody) {
+    SHARDSCOPE_ASSIGN(const uint64_t id, post(say, std::move(request), std::move(body), mostBody));
+    return wait(id);
+}
+
+void RemoteSession::tell(const char* say, Json request) {
+    request["say"] = say;
+    if (!over()) (void)launched_.channel->send(message(request));
+}
+
+bool RemoteSession::over() const {
+    std::lock_guard lock(mutex_);
+    return over_.has_value();
+}
+
+void RemoteSession::close() {
+    {
+        std::lock_guard lock(mutex_);
+        closed_ = true;
+    }
+    launched_.channel->close();
+}
+
+}  // namespace shardscope

@@ -1,0 +1,71 @@
+// One connection to an agent that reads files for this side: requests with numbers, answers matched by them,
+// several under way at a time. Private to this room; remote_file_system.h is what others use.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "cluster/launch.h"
+
+namespace shardscope {
+
+class RemoteSession {
+  public:
+    // `name` begins the sentences of its errors: "ssh://node7".
+    RemoteSession(std::string name, Launched launched);
+    ~RemoteSession();
+    RemoteSession(const RemoteSession&) = delete;
+    RemoteSession& operator=(const RemoteSession&) = delete;
+
+    // Checks who is there and begins. Errors: remote, damaged.
+    Status begin(const std::string& version);
+
+    struct Answer {
+        nlohmann::json json;
+        std::string body;
+    };
+    // Sends a request; `say` is also what the answer must say. At most `mostBody` bytes may come back.
+    Result<uint64_t> post(const char* say, nlohmann::json request, std::string body, uint64_t mostBody);
+    // Waits for its answer. Errors: what the agent says went wrong; remote when the connection ended or was
+    // silent for three heartbeats; cancelled after close().
+    Result<Answer> wait(uint64_t id);
+    Result<Answer> ask(const char* say, nlohmann::json request, std::string body, uint64_t mostBody);
+    // What needs no answer.
+    void tell(const char* say, nlohmann::json request);
+
+    bool over() const;
+    // Ends it; whoever waits is told that it was cancelled. Thread-safe.
+    void close();
+    uint64_t bytesReceived() const { return launched_.channel->bytesReceived(); }
+    uint64_t bytesSent() const { return launched_.channel->bytesSent(); }
+
+  private:
+    struct Pending {
+        std::string say;
+        uint64_t mostBody = 0;
+        std::optional<Result<Answer>> answer;
+    };
+
+    void listen();
+    Status take(Frame frame);
+    // `ended`: the stream did, so that ssh may have said why.
+    void end(Error error, bool ended);
+
+    const std::string name_;
+    Launched launched_;
+    std::thread listener_;
+    mutable std::mutex mutex_;  // below
+    std::condition_variable changed_;
+    std::map<uint64_t, Pending> pending_;
+    uint64_t last_ = 0;
+    bool closed_ = false;
+    std::optional<Error> over_;
+};
+
+}  // namespace shardscope
