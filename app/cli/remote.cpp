@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/output_file.h"
+#include "cli/own_program.h"
 #include "cli/progress.h"
 #include "cli/text.h"
 #include "cluster/messages.h"
@@ -126,12 +127,6 @@ class Output {
     const bool terminal_;
     TerminalText harmless_;
 };
-
-std::string ownProgram() {
-    std::array<char, 4096> path{};
-    const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
-    return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : "shardscope";
-}
 
 // Puts what `index` made there into a file here, and opens it: it is as untrusted as any.
 Result<int> takeIndex(const Context& context, const CLI::App& verb, const std::string& bytes) {

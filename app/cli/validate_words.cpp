@@ -4,18 +4,20 @@
 
 namespace shardscope::cli {
 
+void addLevel(CLI::App& verb, ValidateLevel& level, const std::string& description) {
+    static const std::map<std::string, ValidateLevel> levels{{"metadata", ValidateLevel::metadata},
+                                                             {"files", ValidateLevel::files},
+                                                             {"values", ValidateLevel::values}};
+    verb.add_option("--level", level, description)->transform(oneOf(levels))->type_name("LEVEL");
+}
+
 void addValidateWords(CLI::App& verb, ValidateWords& words) {
     verb.add_option("path", words.path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");
-    static const std::map<std::string, ValidateLevel> levels{{"metadata", ValidateLevel::metadata},
-                                                             {"files", ValidateLevel::files},
-                                                             {"values", ValidateLevel::values}};
-    verb.add_option("--level", words.level,
-                    "metadata (no data file is opened), files (their headers too; the default) or values "
-                    "(every byte)")
-        ->transform(oneOf(levels))
-        ->type_name("LEVEL");
+    addLevel(
+        verb, words.level,
+        "metadata (no data file is opened), files (their headers too; the default) or values (every byte)");
     verb.add_option("--expect", words.expect, "Names, shapes and dtypes must be those of this checkpoint")
         ->type_name("OTHER");
     verb.add_option("--examples", words.examples, "Most examples listed for a finding")->type_name("N");

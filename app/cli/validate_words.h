@@ -16,6 +16,8 @@ struct ValidateWords {
     size_t examples = 100;  // most that are listed for a finding
 };
 
+// --level. It is kept by reference.
+void addLevel(CLI::App& verb, ValidateLevel& level, const std::string& description);
 // The options are kept by reference: `words` must live as long as the verb.
 void addValidateWords(CLI::App& verb, ValidateWords& words);
 

@@ -11,6 +11,7 @@
 #include "cli/json.h"
 #include "cli/one_of.h"
 #include "cli/output_file.h"
+#include "cli/own_program.h"
 #include "cli/progress.h"
 #include "cli/text.h"
 #include "cluster/worker.h"
@@ -143,7 +144,7 @@ Result<std::unique_ptr<Farm>> makeFarm(const Context& context, const Options& op
     farm.words = workerWords(context.words);
     farm.directory = std::filesystem::current_path().string();
     farm.version = SHARDSCOPE_VERSION;
-    farm.program = std::filesystem::read_symlink("/proc/self/exe").string();
+    farm.program = ownProgram();
     farm.remoteProgram = context.remoteProgram;
     return std::make_unique<Farm>(std::move(farm));
 }

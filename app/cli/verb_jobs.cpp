@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -11,6 +10,7 @@
 #include "cli/documents.h"
 #include "cli/json.h"
 #include "cli/one_of.h"
+#include "cli/own_program.h"
 #include "cli/text.h"
 #include "cluster/farm.h"
 #include "jobs/jobs.h"
@@ -55,12 +55,6 @@ struct Options {
     std::string on, remoteProgram, recipe;
     bool wait = false, follow = false;
 };
-
-std::string ownProgram() {
-    std::array<char, 4096> path{};
-    const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
-    return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : "shardscope";
-}
 
 // Shows a job until it ends, with its exit code; Ctrl-C leaves it alone.
 Result<int> attach(const Context& context, const JobDirectory& jobs, const std::string& id) {

@@ -8,7 +8,7 @@
 
 #include "cli/application.h"
 #include "cli/documents.h"
-#include "cli/one_of.h"
+#include "cli/validate_words.h"
 #include "engine/report.h"
 #include "model/name_pattern.h"
 #include "serve/page_server.h"
@@ -179,13 +179,8 @@ void addServe(CLI::App& app, Context& context) {
         ->check(CLI::Range(0, 100000).description(""))
         ->default_str("30")
         ->type_name("MINUTES");
-    static const std::map<std::string, ValidateLevel> levels{{"metadata", ValidateLevel::metadata},
-                                                             {"files", ValidateLevel::files},
-                                                             {"values", ValidateLevel::values}};
-    verb->add_option("--level", options->level,
-                     "How deep it validates: metadata, files (default) or values (reads every byte)")
-        ->transform(oneOf(levels))
-        ->type_name("LEVEL");
+    addLevel(*verb, options->level,
+             "How deep it validates: metadata, files (default) or values (reads every byte)");
     addCommon(*verb, context, true);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return serve(context, *options); }; });

@@ -49,6 +49,9 @@ class RemoteHost {
     Result<std::shared_ptr<RemoteSession>> session();
 
   private:
+    // Under mutex_; the former one, which is to go without it.
+    std::shared_ptr<RemoteSession> replaceSession(std::shared_ptr<RemoteSession> next);
+
     const std::string name_, version_;
     const Connect connect_;
     std::mutex connecting_;     // one connects, the others wait for what comes of it

@@ -45,16 +45,21 @@ Result<std::shared_ptr<RemoteSession>> RemoteHost::session() {
         return std::move(status).error();
     }
     failed_.reset();
-    former = std::exchange(session_, session);
-    if (former) {
-        before_.received += former->bytesReceived();
-        before_.sent += former->bytesSent();
-    }
+    former = replaceSession(session);
     if (closed_) {
         session->close();
         return makeError(ErrorCode::cancelled, name_ + ": the connection was closed");
     }
     return session;
+}
+
+std::shared_ptr<RemoteSession> RemoteHost::replaceSession(std::shared_ptr<RemoteSession> next) {
+    std::shared_ptr<RemoteSession> former = std::exchange(session_, std::move(next));
+    if (former) {
+        before_.received += former->bytesReceived();
+        before_.sent += former->bytesSent();
+    }
+    return former;
 }
 
 Status RemoteHost::connect() {
@@ -65,20 +70,13 @@ Status RemoteHost::connect() {
 
 Status RemoteHost::reconnect() {
     close();
+    std::shared_ptr<RemoteSession> former;  // as above
     {
         std::lock_guard lock(mutex_);
         closed_ = false;
         failed_.reset();
-    }
-    // The closed one counts as over only once its thread has seen it.
-    std::shared_ptr<RemoteSession> former;
-    {
-        std::lock_guard lock(mutex_);
-        former = std::exchange(session_, nullptr);
-        if (former) {
-            before_.received += former->bytesReceived();
-            before_.sent += former->bytesSent();
-        }
+        // The closed one counts as over only once its thread has seen it.
+        former = replaceSession(nullptr);
     }
     return connect();
 }

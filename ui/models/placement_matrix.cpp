@@ -25,6 +25,17 @@ uint64_t mix(uint64_t hash, uint64_t value) {
     return hash ^ (hash >> 33);
 }
 
+// With the part of its tensor that the chunk holds.
+uint64_t mixPlace(uint64_t hash, const ChunkInfo& chunk) {
+    for (size_t d = 0; d < chunk.offsets.size(); ++d)
+        hash =
+            mix(mix(hash, static_cast<uint64_t>(chunk.offsets[d])), static_cast<uint64_t>(chunk.lengths[d]));
+    if (chunk.flat)
+        hash =
+            mix(mix(hash, static_cast<uint64_t>(chunk.flat->start)), static_cast<uint64_t>(chunk.flat->stop));
+    return hash;
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------ bytes of cells
@@ -122,12 +133,7 @@ bool PlacementMatrix::makeColumns(const MatrixOptions& options, const StopToken&
             for (ChunkId i = c.firstChunk(t); i < c.endChunk(t); ++i) {
                 const ChunkInfo chunk = c.chunk(t, i);
                 uint64_t hash = mix(t + 1, static_cast<uint64_t>(chunkHealth(i)));
-                for (size_t d = 0; d < chunk.offsets.size(); ++d)
-                    hash = mix(mix(hash, static_cast<uint64_t>(chunk.offsets[d])),
-                               static_cast<uint64_t>(chunk.lengths[d]));
-                if (chunk.flat)
-                    hash = mix(mix(hash, static_cast<uint64_t>(chunk.flat->start)),
-                               static_cast<uint64_t>(chunk.flat->stop));
+                hash = mixPlace(hash, chunk);
                 auto& sum = held[columnOfChunk(chunk)];
                 sum.first += hash;
                 sum.second += mix(hash, 0x5bd1e995);
@@ -454,12 +460,7 @@ RowDetail PlacementMatrix::detail(uint32_t r) const {
         cell.bytes += elementBytes(c, chunk);
         cell.share += static_cast<double>(chunk.elements()) / elements;
         cell.health = std::max(cell.health, chunkHealth(id));
-        for (size_t d = 0; d < chunk.offsets.size(); ++d)
-            hash = mix(mix(hash, static_cast<uint64_t>(chunk.offsets[d])),
-                       static_cast<uint64_t>(chunk.lengths[d]));
-        if (chunk.flat)
-            hash = mix(mix(hash, static_cast<uint64_t>(chunk.flat->start)),
-                       static_cast<uint64_t>(chunk.flat->stop));
+        hash = mixPlace(hash, chunk);
         if (chunk.flat) {
             for (const Box& box : flatRangeBoxes(chunk.offsets, chunk.lengths, *chunk.flat))
                 addSlice(box.offsets, box.lengths);

@@ -1,0 +1,15 @@
+#include "cli/own_program.h"
+
+#include <array>
+
+#include <unistd.h>
+
+namespace shardscope::cli {
+
+std::string ownProgram() {
+    std::array<char, 4096> path{};
+    const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
+    return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : "shardscope";
+}
+
+}  // namespace shardscope::cli
