@@ -7,6 +7,34 @@
 #include "execute/view_reader.h"
 
 namespace shardscope {
+namespace {
+
+// A tensor of which others have done every tile, so that nothing of it is read here.
+class GatheredElements final : public ElementReader {
+  public:
+    GatheredElements(DType dtype, int64_t elements) {
+        dtype_ = dtype;
+        elements_ = elements;
+    }
+    uint64_t goodTileBytes(uint64_t preferred, uint64_t) const override { return preferred; }
+    size_t readBufferBytes(int64_t, int64_t) const override { return 0; }
+    size_t goodPhase(int64_t, int64_t) const override { return 0; }
+    Status readTile(int64_t, int64_t, std::span<std::byte>, std::span<std::byte>) const override {
+        return makeError(ErrorCode::internal, "a tile that others have done is missing");
+    }
+};
+
+// Whether the tiles that others have done are all of them.
+bool allGathered(const ConvertState& state, TensorId wanted, DType from) {
+    if (!state.gathered || state.tiles.preferred != state.tiles.largest) return false;
+    const TileGrid grid =
+        tileGrid(state.wanted().elements(wanted), from, state.wanted().dtype(wanted), state.tiles.preferred);
+    const auto found = state.reusable.find(wanted);
+    return grid.tiles() == 0 ||
+           (found != state.reusable.end() && static_cast<int64_t>(found->second.size()) >= grid.tiles());
+}
+
+}  // namespace
 
 LiteralSink ConvertState::literals() {
     return [this](FileId file, uint64_t offset, std::span<const std::byte> bytes) -> Status {
@@ -64,7 +92,12 @@ Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state
             .ofTensor(catalog.name(wanted));
     }
     if (state.resources.progress) state.resources.progress->setTensor(catalog.name(wanted));
-    SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> source, elementReader(context, from, dtype, kept));
+    std::unique_ptr<ElementReader> source;
+    if (allGathered(state, wanted, dtype)) {
+        source = std::make_unique<GatheredElements>(dtype, catalog.elements(wanted));
+    } else {
+        SHARDSCOPE_ASSIGN(source, elementReader(context, from, dtype, kept));
+    }
     std::unique_ptr<DestinationWork> work(new DestinationWork(state, std::move(source), wanted));
     if (!state.staging) return std::unique_ptr<TensorWork>(std::move(work));
 
@@ -182,7 +215,8 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     const size_t readPhase = source_->goodPhase(a, b);
     const std::span<std::byte> read =
         memory.tile.span(casts ? readPhase : phase.value_or(readPhase), fromBytes);
-    SHARDSCOPE_TRY(source_->readTile(a, b, read, memory.read.span()));
+    const auto readTile = [&] { return source_->readTile(a, b, read, memory.read.span()); };
+    SHARDSCOPE_TRY(state_.exchange ? state_.exchange->read(readTile) : readTile());
     std::span<std::byte> ready = read;
     if (casts) ready = memory.cast.span(phase.value_or(0), bytes);
 
@@ -209,7 +243,10 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     for (const TargetPiece& p : pieces)
         SHARDSCOPE_TRY(writePiece(p, a, ready, memory.write, done.crcs));
     const std::vector<uint32_t> crcs = done.crcs;
-    if (state_.staging) SHARDSCOPE_TRY(state_.staging->finished(std::move(done), bytes));
+    if (state_.exchange)
+        SHARDSCOPE_TRY(state_.exchange->finished(std::move(done)));
+    else if (state_.staging)
+        SHARDSCOPE_TRY(state_.staging->finished(std::move(done), bytes));
     if (state_.resources.progress) state_.resources.progress->add(bytes);
     for (size_t i = 0; i < pieces.size(); ++i)
         SHARDSCOPE_TRY(pieceDone(pieces[i], crcs, i));
@@ -234,7 +271,9 @@ Status DestinationWork::writePiece(const TargetPiece& p, int64_t tileBegin, std:
     }
     if (needsCrc_) crcs.push_back(crc32Of(out));
     state_.bytesWritten += bytes;
-    Status status = state_.staging->write(layout.chunkFile[p.target->id], offset, out, true);
+    const FileId file = layout.chunkFile[p.target->id];
+    Status status = state_.exchange ? state_.exchange->write(file, offset, out)
+                                    : state_.staging->write(file, offset, out, true);
     if (!status.ok()) return std::move(status).error().ofTensor(state_.wanted().name(wanted_));
     return {};
 }

@@ -15,6 +15,16 @@
 
 namespace shardscope {
 
+// Tiles of which parts come from or go to other processes (group.cpp).
+class TileExchange {
+  public:
+    virtual ~TileExchange() = default;
+    // Runs `read`, more than once when bytes must come first.
+    virtual Status read(const std::function<Status()>& read) = 0;
+    virtual Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) = 0;
+    virtual Status finished(JournalTile tile) = 0;
+};
+
 // What all tensors of one conversion share.
 struct ConvertState {
     const ConvertJob& job;
@@ -30,8 +40,9 @@ struct ConvertState {
     std::vector<std::optional<Digest128>> digests;  // by wanted tensor
     std::map<TensorId, ValueCounts> counts;         // those with NaN or infinity
 
-    bool joined = false;    // into another's job: what is no tensor data is the other's to write
-    bool gathered = false;  // the tiles in `reusable` are counted already
+    bool joined = false;               // into another's job: what is no tensor data is the other's to write
+    bool gathered = false;             // the tiles in `reusable` are counted already
+    TileExchange* exchange = nullptr;  // instead of the staging directory; may be null
 
     const Catalog& wanted() const { return job.wish->wanted; }
     // A sink for the bytes that are no tensor data.

@@ -1,0 +1,638 @@
+#include "execute/group.h"
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "execute/destination.h"
+#include "execute/group_files.h"
+#include "execute/identity.h"
+#include "execute/packed.h"
+#include "execute/staging.h"
+
+namespace shardscope {
+namespace {
+
+using Json = nlohmann::json;
+
+// Finished units wait for each other to be brought to disk together.
+constexpr double kSyncSeconds = 2;
+constexpr uint64_t kSyncBytes = uint64_t{1} << 30;
+constexpr uint64_t kMostText = uint64_t{1} << 31;
+
+std::span<std::byte> bytesOf(std::string& text) {
+    return std::as_writable_bytes(std::span(text));
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------ small talk
+
+Status shareText(RankGroup& group, size_t lane, std::string& text, int root) {
+    uint64_t size = text.size();
+    SHARDSCOPE_TRY(group.broadcast(lane, std::as_writable_bytes(std::span(&size, 1)), root));
+    if (size > kMostText) return makeError(ErrorCode::remote, "another rank says what cannot be read");
+    text.resize(size);
+    return size == 0 ? Status() : group.broadcast(lane, bytesOf(text), root);
+}
+
+Result<std::vector<std::string>> gatherTexts(RankGroup& group, size_t lane, const std::string& text) {
+    const auto ranks = static_cast<size_t>(group.size());
+    const std::vector<uint64_t> each(ranks, sizeof(uint64_t)), mine(ranks, text.size());
+    std::vector<uint64_t> sizes(ranks);
+    SHARDSCOPE_TRY(group.allToAll(lane, std::as_bytes(std::span(mine)), each,
+                                  std::as_writable_bytes(std::span(sizes)), each));
+    uint64_t total = 0;
+    for (const uint64_t size : sizes) {
+        total += size;
+        if (size > kMostText || total > kMostText)
+            return makeError(ErrorCode::remote, "another rank says what cannot be read");
+    }
+    std::string send, received(total, '\0');
+    for (size_t r = 0; r < ranks; ++r)
+        send += text;
+    if (total > 0 || !send.empty())
+        SHARDSCOPE_TRY(group.allToAll(lane, bytesOf(send), mine, bytesOf(received), sizes));
+    std::vector<std::string> texts;
+    uint64_t at = 0;
+    for (const uint64_t size : sizes) {
+        texts.push_back(received.substr(at, size));
+        at += size;
+    }
+    return texts;
+}
+
+namespace {
+
+Json errorJson(const Error& error) {
+    Json json{{"code", static_cast<int>(error.code)}, {"message", error.message}, {"file", error.place.file},
+              {"tensor", error.place.tensor},         {"rule", error.place.rule}, {"hint", error.hint}};
+    if (error.place.offset) json["offset"] = *error.place.offset;
+    return json;
+}
+
+Error errorFrom(const Json& json, const std::string& rank) {
+    const auto text = [&](const char* key) { return json.value(key, std::string()); };
+    const int code = json.value("code", static_cast<int>(ErrorCode::remote));
+    const bool known = code >= 0 && code <= static_cast<int>(ErrorCode::internal);
+    Error error = makeError(known ? static_cast<ErrorCode>(code) : ErrorCode::remote,
+                            fmt::format("{}: {}", rank, text("message")));
+    error.place.file = text("file");
+    error.place.tensor = text("tensor");
+    error.place.rule = text("rule");
+    if (json.contains("offset") && json["offset"].is_number_unsigned())
+        error.place.offset = json["offset"].get<uint64_t>();
+    error.hint = text("hint");
+    return error;
+}
+
+// Of what each rank says of itself, the error that tells most: one that is not only about another rank.
+Status firstError(RankGroup& group, const std::vector<Json>& said, const Status& mine) {
+    std::optional<Error> found;
+    for (int r = 0; r < group.size(); ++r) {
+        const Json& each = said[static_cast<size_t>(r)];
+        if (!each.contains("error")) continue;
+        Error error =
+            r == group.rank() && !mine.ok() ? mine.error() : errorFrom(each["error"], group.name(r));
+        if (!found || (found->code == ErrorCode::remote && error.code != ErrorCode::remote))
+            found = std::move(error);
+    }
+    if (found) return std::move(*found);
+    return {};
+}
+
+// What each rank has to say, with whether all is well there.
+Result<std::vector<Json>> gatherSaid(RankGroup& group, size_t lane, Json mine, const Status& status) {
+    if (!status.ok()) mine["error"] = errorJson(status.error());
+    SHARDSCOPE_ASSIGN(const std::vector<std::string> texts, gatherTexts(group, lane, packed(mine)));
+    std::vector<Json> said;
+    for (const std::string& text : texts) {
+        SHARDSCOPE_ASSIGN(Json json, unpacked(text));
+        if (!json.is_object()) return makeError(ErrorCode::remote, "another rank says what cannot be read");
+        said.push_back(std::move(json));
+    }
+    SHARDSCOPE_TRY(firstError(group, said, status));
+    return said;
+}
+
+}  // namespace
+
+Status agree(RankGroup& group, size_t lane, const Status& mine) {
+    SHARDSCOPE_ASSIGN(const auto said, gatherSaid(group, lane, Json::object(), mine));
+    (void)said;
+    return {};
+}
+
+std::string_view groupModeName(GroupMode mode) {
+    switch (mode) {
+        case GroupMode::direct:
+            return "direct";
+        case GroupMode::broadcast:
+            return "broadcast";
+        case GroupMode::exchange:
+            return "exchange";
+    }
+    return "";
+}
+
+// ------------------------------------------------------------------ the work of one rank on one lane
+
+namespace {
+
+// A tile, and the rank that reads, casts and scans it.
+struct GroupTile {
+    TensorId tensor = kNone;
+    int64_t tile = 0;
+    int home = 0;
+};
+
+class GroupLane final : public TileExchange {
+  public:
+    GroupLane(const GroupConversion& conversion, Staging& staging, const JobIdentity& identity, size_t lane,
+              const std::vector<int>& fileRanks)
+        : group_(*conversion.ranks),
+          files_(*conversion.files),
+          staging_(staging),
+          lane_(lane),
+          fileRanks_(fileRanks),
+          sends_(conversion.mode == GroupMode::broadcast),
+          resources_(conversion.resources),
+          state_{*conversion.job,
+                 resources_,
+                 &staging,
+                 {identity.tileBytes, identity.largestTileBytes},
+                 {},
+                 {},
+                 {},
+                 {},
+                 {},
+                 {},
+                 {}},
+          context_(*conversion.job->source, resources_, conversion.job->options.fillGaps,
+                   conversion.job->fileSystem),
+          memory_(*resources_.memory) {
+        state_.joined = true;
+        state_.exchange = this;
+        state_.chunkCrcs.resize(state_.wanted().chunkCount());
+        state_.digests.resize(state_.wanted().tensorCount());
+    }
+
+    // Does this rank's part of the tiles; called by all ranks in step. What it returns counts on rank 0.
+    Result<UnitResult> run(const std::vector<GroupTile>& tiles) {
+        std::vector<std::vector<const GroupTile*>> queues(static_cast<size_t>(group_.size()));
+        size_t rounds = 0;
+        for (const GroupTile& tile : tiles) {
+            auto& queue = queues[static_cast<size_t>(tile.home)];
+            queue.push_back(&tile);
+            rounds = std::max(rounds, queue.size());
+        }
+        const auto& mine = queues[static_cast<size_t>(group_.rank())];
+        Status status;
+        for (size_t round = 0; round < rounds; ++round) {
+            Status step = doTile(status.ok() && round < mine.size() ? mine[round] : nullptr);
+            if (sends_) {
+                SHARDSCOPE_ASSIGN(Status delivered, deliver());
+                if (step.ok()) step = std::move(delivered);
+            }
+            files_.forget(lane_);
+            if (status.ok()) status = std::move(step);
+            if (!status.ok() && group_.size() == 1) break;
+        }
+        work_.reset();
+        tensor_ = kNone;
+        return conclude(std::move(status));
+    }
+
+    Status read(const std::function<Status()>& read) override {
+        hasRead_ = true;
+        return files_.read(lane_, GroupFiles::Before::zeros, read);
+    }
+
+    Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) override {
+        const int rank = sends_ ? fileRanks_[file] : group_.rank();
+        if (rank == group_.rank()) return staging_.write(file, offset, bytes, true);
+        std::vector<std::byte>& to = outgoing_[static_cast<size_t>(rank)];
+        const Piece head{file, offset, bytes.size()};
+        const auto headBytes = std::as_bytes(std::span(&head, 1));
+        to.insert(to.end(), headBytes.begin(), headBytes.end());
+        to.insert(to.end(), bytes.begin(), bytes.end());
+        return {};
+    }
+
+    Status finished(JournalTile tile) override {
+        done_.push_back(std::move(tile));
+        return {};
+    }
+
+  private:
+    // Before the bytes of each piece that another rank is to write.
+    struct Piece {
+        uint64_t file, offset, length;
+    };
+
+    // The steps of a round up to where bytes leave for others; a rank without a tile takes part in them.
+    Status doTile(const GroupTile* tile) {
+        Status status = resources_.stop.poll();
+        std::function<Status()> prepare;
+        if (tile && status.ok() && tile->tensor != tensor_) {
+            work_.reset();
+            prepare = [&]() -> Status {
+                work_.reset();
+                SHARDSCOPE_ASSIGN(work_, DestinationWork::prepare(state_, context_, tile->tensor, memory_));
+                return {};
+            };
+        }
+        Status prepared = files_.read(lane_, GroupFiles::Before::error, prepare);
+        if (status.ok()) status = std::move(prepared);
+        if (tile) tensor_ = status.ok() ? tile->tensor : kNone;
+        if (tile && status.ok() && tile->tile >= work_->tileCount())
+            status = makeError(ErrorCode::usage, "the unit names tiles that do not exist");
+        hasRead_ = false;
+        if (tile && status.ok()) status = work_->runTile(tile->tile, memory_);
+        if (!hasRead_) {
+            Status others = files_.read(lane_, GroupFiles::Before::zeros, {});
+            if (status.ok()) status = std::move(others);
+        }
+        return status;
+    }
+
+    // Sends pieces to the ranks that write them. The inner status is this rank's own; the outer the group's.
+    Result<Status> deliver() {
+        const auto ranks = static_cast<size_t>(group_.size());
+        outgoing_.resize(ranks);
+        std::vector<uint64_t> sizes, coming(ranks);
+        send_.clear();
+        for (std::vector<std::byte>& each : outgoing_) {
+            sizes.push_back(each.size());
+            send_.insert(send_.end(), each.begin(), each.end());
+            each.clear();
+        }
+        // Only rank 0 sends.
+        std::vector<uint64_t> all = sizes;
+        SHARDSCOPE_TRY(group_.broadcast(lane_, std::as_writable_bytes(std::span(all)), 0));
+        coming[0] = group_.rank() == 0 ? 0 : all[static_cast<size_t>(group_.rank())];
+        if (coming[0] > receive_.size()) receive_.resize(coming[0]);
+        const std::span<std::byte> received(receive_.data(), coming[0]);
+        SHARDSCOPE_TRY(group_.allToAll(lane_, send_, sizes, received, coming));
+        return writeReceived(received);
+    }
+
+    Status writeReceived(std::span<const std::byte> bytes) {
+        while (!bytes.empty()) {
+            Piece piece{};
+            if (bytes.size() < sizeof piece) return makeError(ErrorCode::remote, "a piece came torn");
+            std::memcpy(&piece, bytes.data(), sizeof piece);
+            bytes = bytes.subspan(sizeof piece);
+            if (piece.length > bytes.size() || piece.file >= fileRanks_.size())
+                return makeError(ErrorCode::remote, "a piece came torn");
+            SHARDSCOPE_TRY(staging_.write(static_cast<FileId>(piece.file), piece.offset,
+                                          bytes.first(piece.length), true));
+            bytes = bytes.subspan(piece.length);
+        }
+        return {};
+    }
+
+    // All ranks' tiles come to rank 0, with the first error.
+    Result<UnitResult> conclude(Status status) {
+        const std::string tiles = encodeTiles(std::exchange(done_, {}));
+        SHARDSCOPE_ASSIGN(
+            const std::vector<Json> said,
+            gatherSaid(group_, lane_, {{"tiles", packedText(tiles)}, {"read", files_.takeServed(lane_)}},
+                       status));
+        if (group_.rank() != 0) return UnitResult{};
+        std::vector<JournalTile> all;
+        UnitResult result;
+        for (const Json& each : said) {
+            if (!each.contains("tiles") || !each["tiles"].is_binary() || !each["read"].is_number_unsigned())
+                return makeError(ErrorCode::remote, "another rank says what cannot be read");
+            const auto& bytes = each["tiles"].get_binary();
+            SHARDSCOPE_ASSIGN(
+                std::vector<JournalTile> theirs,
+                decodeTiles(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
+            std::ranges::move(theirs, std::back_inserter(all));
+            result.bytesRead += each["read"].get<uint64_t>();
+        }
+        result.tiles = encodeTiles(all);
+        return result;
+    }
+
+    RankGroup& group_;
+    GroupFiles& files_;
+    Staging& staging_;
+    const size_t lane_;
+    const std::vector<int>& fileRanks_;
+    const bool sends_;
+    Resources resources_;
+    ConvertState state_;
+    SourceContext context_;
+    WorkerMemory memory_;
+    std::unique_ptr<TensorWork> work_;
+    TensorId tensor_ = kNone;  // of work_
+    bool hasRead_ = false;
+    std::vector<std::vector<std::byte>> outgoing_{static_cast<size_t>(group_.size())};
+    std::vector<std::byte> send_, receive_;
+    std::vector<JournalTile> done_;
+};
+
+// ------------------------------------------------------------------ what all ranks share
+
+Json identityJson(const JobIdentity& identity) {
+    return {{"plan", {identity.plan.low, identity.plan.high}},
+            {"tile", identity.tileBytes},
+            {"largest", identity.largestTileBytes},
+            {"token", identity.token}};
+}
+
+Json tilesJson(const std::vector<GroupTile>& tiles) {
+    Json json = Json::array();
+    for (const GroupTile& tile : tiles)
+        json.push_back({tile.tensor, tile.tile, tile.home});
+    return json;
+}
+
+Result<std::vector<GroupTile>> tilesFrom(const Json& json, const Catalog& wanted, int ranks) {
+    std::vector<GroupTile> tiles;
+    for (const Json& each : json) {
+        GroupTile tile{each.at(0).get<TensorId>(), each.at(1).get<int64_t>(), each.at(2).get<int>()};
+        if (tile.tensor >= wanted.tensorCount() || tile.tile < 0 || tile.home < 0 || tile.home >= ranks)
+            return makeError(ErrorCode::remote, "rank 0 names tiles that do not exist");
+        tiles.push_back(tile);
+    }
+    return tiles;
+}
+
+// A conversion that this rank has joined.
+class Joined {
+  public:
+    // Called by all ranks.
+    static Result<std::unique_ptr<Joined>> join(const GroupConversion& conversion,
+                                                const JobIdentity& identity) {
+        auto joined = std::make_unique<Joined>();
+        SHARDSCOPE_TRY(agree(*conversion.ranks, 0, joined->open(conversion, identity)));
+        return joined;
+    }
+
+    Staging& staging() { return *staging_; }
+    GroupLane& lane(size_t lane) { return *lanes_[lane]; }
+
+  private:
+    Status open(const GroupConversion& conversion, const JobIdentity& identity) {
+        const ConvertJob& job = *conversion.job;
+        SHARDSCOPE_TRY(checkJob(job));
+        if (!(planFingerprint(job) == identity.plan))
+            return makeError(ErrorCode::changed, "the same words give another plan here than at rank 0")
+                .withHint("all ranks must run the same version of shardscope with the same words");
+        SHARDSCOPE_ASSIGN(staging_, Staging::join(job, identity.token));
+        // As evenly as the order of files allows, neighbours together: as ranks lie on nodes.
+        const TargetLayout& layout = *job.layout;
+        std::vector<bool> used(layout.files.size(), false);
+        for (const FileId file : layout.chunkFile)
+            used[file] = true;
+        const auto count = static_cast<size_t>(std::count(used.begin(), used.end(), true));
+        fileRanks_.resize(layout.files.size(), 0);
+        size_t index = 0;
+        for (size_t f = 0; f < used.size(); ++f) {
+            if (used[f])
+                fileRanks_[f] =
+                    static_cast<int>(index++ * static_cast<size_t>(conversion.ranks->size()) / count);
+        }
+        for (size_t i = 0; i < conversion.ranks->lanes(); ++i)
+            lanes_.push_back(std::make_unique<GroupLane>(conversion, *staging_, identity, i, fileRanks_));
+        return {};
+    }
+
+    std::unique_ptr<Staging> staging_;
+    std::vector<int> fileRanks_;
+    std::vector<std::unique_ptr<GroupLane>> lanes_;
+};
+
+// The rank that holds most of what a tile is made of.
+int nearestRank(const GroupConversion& conversion, TensorId t, const TileGrid& grid, int64_t tile) {
+    const Catalog& have = conversion.job->source->catalog();
+    const TensorSource& from = conversion.job->wish->sources[t];
+    const int ranks = conversion.ranks->size();
+    std::vector<int64_t> elements(static_cast<size_t>(ranks), 0);
+    if (!from.view && from.source < have.tensorCount()) {
+        const DimSpan shape = have.shape(from.source);
+        for (ChunkId c = have.firstChunk(from.source); c < have.endChunk(from.source); ++c) {
+            const ChunkInfo info = have.chunk(from.source, c);
+            const ChunkShape chunk = ChunkShape::of(info);
+            if (chunk.elements() <= 0 || !boxInside(chunk.offsets, chunk.lengths, shape)) continue;
+            const ChunkShape::Piece piece = chunk.pieceIn(grid.begin(tile), grid.end(tile), shape);
+            const int owner =
+                info.file == kNone ? 0 : conversion.files->ownerOf(have.files()[info.file].path);
+            if (!piece.empty()) elements[static_cast<size_t>(owner)] += piece.hi - piece.lo;
+        }
+    }
+    const auto most = std::max_element(elements.begin(), elements.end());
+    if (*most > 0) return static_cast<int>(most - elements.begin());
+    return static_cast<int>((t + static_cast<uint64_t>(tile)) % static_cast<uint64_t>(ranks));
+}
+
+// ------------------------------------------------------------------ rank 0
+
+class FarmRun {
+  public:
+    FarmRun(const GroupConversion& conversion, Joined& joined, const JobIdentity& identity,
+            const std::vector<Unit>& units, const std::function<Status(size_t, UnitResult)>& done,
+            Progress* progress, const StopToken& stop)
+        : conversion_(conversion),
+          joined_(joined),
+          identity_(identity),
+          units_(units),
+          done_(done),
+          progress_(progress),
+          stop_(stop) {}
+
+    Status go() {
+        std::vector<std::thread> threads;
+        for (size_t i = 1; i < conversion_.ranks->lanes(); ++i)
+            threads.emplace_back([this, i] { work(i); });
+        work(0);
+        for (std::thread& thread : threads)
+            thread.join();
+        if (error_) return std::move(*error_);
+        return {};
+    }
+
+  private:
+    struct Held {
+        size_t unit;
+        UnitResult result;
+    };
+
+    void work(size_t lane) {
+        Status status;
+        for (;;) {
+            size_t unit;
+            {
+                std::lock_guard lock(mutex_);
+                if (!error_ && stop_.stopRequested()) error_ = makeError(ErrorCode::cancelled, "cancelled");
+                if (error_ || next_ == units_.size()) break;
+                unit = next_++;
+            }
+            status = doUnit(lane, unit);
+            if (status.ok()) status = bringToDisk(lane, false);
+            if (!status.ok()) break;
+        }
+        // What was done is kept, also when another unit failed.
+        if (status.ok()) status = bringToDisk(lane, true);
+        if (!conversion_.ranks->broken()) {
+            std::string end = packed({{"say", "end"}});
+            Status told = shareText(*conversion_.ranks, lane, end, 0);
+            if (status.ok()) status = std::move(told);
+        }
+        std::lock_guard lock(mutex_);
+        if (!status.ok() && !error_) error_ = std::move(status).error();
+    }
+
+    Status doUnit(size_t lane, size_t u) {
+        std::vector<GroupTile> tiles;
+        const ConvertJob& job = *conversion_.job;
+        for (const TileSpan& span : units_[u].spans) {
+            const Catalog& have = job.source->catalog();
+            const DType to = job.wish->wanted.dtype(span.tensor);
+            DType from = to;
+            for (const TensorId source : job.wish->sources[span.tensor].tensors()) {
+                if (source < have.tensorCount()) from = have.dtype(source);
+            }
+            const TileGrid grid =
+                tileGrid(job.wish->wanted.elements(span.tensor), from, to, identity_.tileBytes);
+            for (int64_t i = span.first; i < span.first + span.count; ++i) {
+                int home = 0;
+                if (conversion_.mode == GroupMode::direct)
+                    home = static_cast<int>(tiles.size() % static_cast<size_t>(conversion_.ranks->size()));
+                else if (conversion_.mode == GroupMode::exchange)
+                    home = nearestRank(conversion_, span.tensor, grid, i);
+                tiles.push_back({span.tensor, i, home});
+            }
+        }
+        std::string order = packed({{"say", "unit"}, {"tiles", tilesJson(tiles)}});
+        SHARDSCOPE_TRY(shareText(*conversion_.ranks, lane, order, 0));
+        SHARDSCOPE_ASSIGN(UnitResult result, joined_.lane(lane).run(tiles));
+        if (progress_) progress_->add(units_[u].bytes);
+        std::lock_guard lock(mutex_);
+        heldBytes_ += units_[u].bytes;
+        held_.push_back({u, std::move(result)});
+        return {};
+    }
+
+    // Books finished units once every rank has what it wrote for them on disk.
+    Status bringToDisk(size_t lane, bool always) {
+        std::vector<Held> held;
+        {
+            std::lock_guard lock(mutex_);
+            if (held_.empty() ||
+                (!always && heldBytes_ < kSyncBytes && steadySeconds() - lastSync_ < kSyncSeconds))
+                return {};
+            held = std::exchange(held_, {});
+            heldBytes_ = 0;
+            lastSync_ = steadySeconds();
+        }
+        std::string order = packed({{"say", "sync"}});
+        SHARDSCOPE_TRY(shareText(*conversion_.ranks, lane, order, 0));
+        SHARDSCOPE_TRY(agree(*conversion_.ranks, lane, joined_.staging().syncData()));
+        std::lock_guard lock(booking_);
+        for (Held& each : held)
+            SHARDSCOPE_TRY(done_(each.unit, std::move(each.result)));
+        return {};
+    }
+
+    const GroupConversion& conversion_;
+    Joined& joined_;
+    const JobIdentity& identity_;
+    const std::vector<Unit>& units_;
+    const std::function<Status(size_t, UnitResult)>& done_;
+    Progress* const progress_;
+    const StopToken stop_;
+    std::mutex booking_;  // calls of done_
+    std::mutex mutex_;    // below
+    size_t next_ = 0;
+    std::vector<Held> held_;
+    uint64_t heldBytes_ = 0;
+    double lastSync_ = steadySeconds();
+    std::optional<Error> error_;
+};
+
+}  // namespace
+
+GroupFarm::GroupFarm(GroupConversion conversion) : conversion_(std::move(conversion)) {}
+
+GroupFarm::~GroupFarm() {
+    if (ended_ || conversion_.ranks->broken()) return;
+    std::string end = packed({{"say", "end"}});
+    (void)shareText(*conversion_.ranks, 0, end, 0);
+}
+
+Status GroupFarm::run(const JobIdentity& identity, const std::vector<Unit>& units,
+                      const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
+                      const StopToken& stop) {
+    ended_ = true;
+    std::string order = packed({{"say", "begin"}, {"identity", identityJson(identity)}});
+    SHARDSCOPE_TRY(shareText(*conversion_.ranks, 0, order, 0));
+    SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion_, identity));
+    Status status = FarmRun(conversion_, *joined, identity, units, done, progress, stop).go();
+    if (conversion_.ranks->broken()) return status;
+    if (status.ok()) status = conversion_.files->checkUnchanged();
+    return agree(*conversion_.ranks, 0, status);
+}
+
+// ------------------------------------------------------------------ the other ranks
+
+namespace {
+
+Status serveLane(const GroupConversion& conversion, Joined& joined, size_t lane) {
+    for (;;) {
+        std::string text;
+        SHARDSCOPE_TRY(shareText(*conversion.ranks, lane, text, 0));
+        SHARDSCOPE_ASSIGN(const Json order, unpacked(text));
+        const std::string say = order.value("say", "");
+        Status status;
+        if (say == "end") return {};
+        if (say == "sync") {
+            status = agree(*conversion.ranks, lane, joined.staging().syncData());
+        } else if (say == "unit") {
+            SHARDSCOPE_ASSIGN(
+                const std::vector<GroupTile> tiles,
+                tilesFrom(order.at("tiles"), conversion.job->wish->wanted, conversion.ranks->size()));
+            auto result = joined.lane(lane).run(tiles);
+            if (!result.ok()) status = std::move(result).error();
+        } else {
+            return makeError(ErrorCode::remote, "rank 0 says what cannot be understood");
+        }
+        // Rank 0 has heard of any error, and ends the lane; unless nobody hears anybody any more.
+        if (conversion.ranks->broken()) return status;
+    }
+}
+
+}  // namespace
+
+Status serveGroup(const GroupConversion& conversion) {
+    std::string text;
+    SHARDSCOPE_TRY(shareText(*conversion.ranks, 0, text, 0));
+    SHARDSCOPE_ASSIGN(const Json order, unpacked(text));
+    if (order.value("say", "") != "begin") return {};
+    const Json& from = order.at("identity");
+    JobIdentity identity;
+    identity.plan = {from.at("plan").at(0).get<uint64_t>(), from.at("plan").at(1).get<uint64_t>()};
+    identity.tileBytes = from.at("tile").get<uint64_t>();
+    identity.largestTileBytes = from.at("largest").get<uint64_t>();
+    identity.token = from.at("token").get<std::string>();
+    SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion, identity));
+    std::vector<Status> ends(conversion.ranks->lanes());
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < ends.size(); ++i)
+        threads.emplace_back([&, i] { ends[i] = serveLane(conversion, *joined, i); });
+    ends[0] = serveLane(conversion, *joined, 0);
+    for (std::thread& thread : threads)
+        thread.join();
+    for (Status& end : ends)
+        SHARDSCOPE_TRY(std::move(end));
+    return agree(*conversion.ranks, 0, conversion.files->checkUnchanged());
+}
+
+}  // namespace shardscope

@@ -1,0 +1,79 @@
+// A conversion that several processes, its ranks, do in step: one reads what another needs, and each byte of
+// the source is read once. Rank 0 runs runConversion() with a GroupFarm; the others call serveGroup(). How
+// bytes go from rank to rank is a RankGroup's (core/accelerator has one over Gloo and NCCL).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "execute/units.h"
+
+namespace shardscope {
+
+// The ranks of a group. Every rank makes the same calls in the same order on a lane; lanes are independent of
+// each other, and one thread at a time uses one. Errors: remote, with which rank is gone; every later call
+// then fails too.
+class RankGroup {
+  public:
+    virtual ~RankGroup() = default;
+    virtual int rank() const = 0;
+    virtual int size() const = 0;
+    virtual size_t lanes() const = 0;
+    // What is in `root`'s bytes comes into everyone's.
+    virtual Status broadcast(size_t lane, std::span<std::byte> bytes, int root) = 0;
+    // `send` holds a part for each rank one after the other, sendBytes[rank] long; so does `receive` from
+    // each.
+    virtual Status allToAll(size_t lane, std::span<const std::byte> send,
+                            const std::vector<uint64_t>& sendBytes, std::span<std::byte> receive,
+                            const std::vector<uint64_t>& receiveBytes) = 0;
+    virtual bool broken() const = 0;               // a call has failed
+    virtual std::string name(int rank) const = 0;  // for people: "rank 2 on node7"
+};
+
+// A text of `root`'s comes to everyone; one of each rank comes to everyone, in the order of ranks.
+Status shareText(RankGroup& group, size_t lane, std::string& text, int root);
+Result<std::vector<std::string>> gatherTexts(RankGroup& group, size_t lane, const std::string& text);
+// Good when it is good everywhere, else the error of the lowest rank that has one, with the rank's name.
+Status agree(RankGroup& group, size_t lane, const Status& mine);
+
+enum class GroupMode : uint8_t {
+    direct,     // each rank reads what it writes; all see the source
+    broadcast,  // rank 0 reads, and each rank is sent what it keeps
+    exchange,   // each file is read by the rank that has it, which sends the others what they need
+};
+std::string_view groupModeName(GroupMode mode);
+
+class GroupFiles;  // group_files.h
+
+struct GroupConversion {
+    RankGroup* ranks = nullptr;
+    GroupFiles* files = nullptr;  // that job.source was opened with
+    GroupMode mode = GroupMode::direct;
+    const ConvertJob* job = nullptr;
+    Resources resources;
+};
+
+// Rank 0's end. The others are told to end when it goes, if not before.
+class GroupFarm final : public UnitFarm {
+  public:
+    explicit GroupFarm(GroupConversion conversion);
+    ~GroupFarm() override;
+    size_t workerCount() const override { return static_cast<size_t>(conversion_.ranks->size()); }
+    Status run(const JobIdentity& identity, const std::vector<Unit>& units,
+               const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
+               const StopToken& stop) override;
+
+  private:
+    GroupConversion conversion_;
+    bool ended_ = false;
+};
+
+// Another rank's end: does its part until rank 0 ends it. Errors: those of UnitWorker::join() and of reading
+// and writing, of any rank; remote.
+Status serveGroup(const GroupConversion& conversion);
+
+}  // namespace shardscope

@@ -1,0 +1,670 @@
+#include "execute/group_files.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "execute/packed.h"
+
+namespace shardscope {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kOpening = 0;  // the lane of all that comes before the work
+constexpr size_t kMostDepth = 16;
+constexpr uint64_t kFirstAhead = uint64_t{64} << 10, kMostAhead = uint64_t{16} << 20;
+constexpr uint64_t kAskedAtOnce = uint64_t{16} << 20;
+
+std::span<std::byte> bytesOf(std::string& text) {
+    return std::as_writable_bytes(std::span(text));
+}
+
+Error readOnly() {
+    return makeError(ErrorCode::impossible, "the files of a group of ranks are only read");
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------ known bytes
+
+void KnownBytes::add(uint64_t offset, std::span<const std::byte> bytes) {
+    const char* data = reinterpret_cast<const char*>(bytes.data());
+    uint64_t at = offset;
+    const uint64_t end = offset + bytes.size();
+    while (at < end) {
+        auto next = parts_.upper_bound(at);
+        if (next != parts_.begin()) {
+            const auto before = std::prev(next);
+            const uint64_t known = before->first + before->second.size();
+            if (known > at) {
+                at = known;
+                continue;
+            }
+        }
+        const uint64_t stop = next == parts_.end() ? end : std::min(end, next->first);
+        parts_.emplace(at, std::string(data + (at - offset), stop - at));
+        bytes_ += stop - at;
+        at = stop;
+    }
+}
+
+bool KnownBytes::read(uint64_t offset, std::span<std::byte> buffer) const {
+    size_t done = 0;
+    while (done < buffer.size()) {
+        const uint64_t at = offset + done;
+        auto part = parts_.upper_bound(at);
+        if (part == parts_.begin()) return false;
+        --part;
+        const uint64_t within = at - part->first;
+        if (within >= part->second.size()) return false;
+        const size_t n = std::min<uint64_t>(part->second.size() - within, buffer.size() - done);
+        std::memcpy(buffer.data() + done, part->second.data() + within, n);
+        done += n;
+    }
+    return true;
+}
+
+// ------------------------------------------------------------------ files and directories
+
+class GroupFile final : public ReadFile {
+  public:
+    GroupFile(std::shared_ptr<GroupFiles> files, std::string name, std::string path,
+              const GroupFiles::Entry& entry, std::shared_ptr<const ReadFile> own)
+        : files_(std::move(files)),
+          name_(std::move(name)),
+          path_(std::move(path)),
+          size_(own ? own->size() : entry.size),
+          modified_(entry.modified),
+          own_(std::move(own)) {}
+
+    const std::string& path() const override { return path_; }
+    uint64_t size() const override { return size_; }
+    Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
+        return files_->readAt(name_, own_.get(), offset, buffer, false);
+    }
+    Status readBulk(uint64_t offset, std::span<std::byte> buffer) const override {
+        return files_->readAt(name_, own_.get(), offset, buffer, true);
+    }
+    Result<Fingerprint> fingerprint() const override {
+        if (own_) return own_->fingerprint();
+        Fingerprint print;
+        print.size = size_;
+        print.modifiedNs = modified_;
+        return print;
+    }
+
+  private:
+    const std::shared_ptr<GroupFiles> files_;
+    const std::string name_, path_;
+    const uint64_t size_;
+    const int64_t modified_;
+    const std::shared_ptr<const ReadFile> own_;
+};
+
+class GroupDirectory final : public Directory {
+  public:
+    GroupDirectory(std::shared_ptr<GroupFiles> files, std::string prefix, std::string path)
+        : files_(std::move(files)), prefix_(std::move(prefix)), path_(std::move(path)) {}
+
+    const std::string& path() const override { return path_; }
+
+    Result<std::vector<DirectoryEntry>> list(std::string_view subdirectory) const override {
+        if (!subdirectory.empty()) SHARDSCOPE_TRY(checkRelativeName(subdirectory));
+        const std::string before = subdirectory.empty() ? prefix_ : prefix_ + std::string(subdirectory) + "/";
+        std::vector<DirectoryEntry> found;
+        for (auto it = files_->entries_.lower_bound(before);
+             it != files_->entries_.end() && it->first.starts_with(before); ++it) {
+            const std::string_view rest = std::string_view(it->first).substr(before.size());
+            const size_t slash = rest.find('/');
+            if (slash == std::string_view::npos) {
+                found.push_back({std::string(rest), DirectoryEntry::Kind::file, it->second.size});
+            } else if (const auto name = rest.substr(0, slash); found.empty() || found.back().name != name) {
+                found.push_back({std::string(name), DirectoryEntry::Kind::directory, 0});
+            }
+        }
+        if (found.empty() && !before.empty())
+            return makeError(ErrorCode::notFound, "no rank has this directory").inFile(shown(subdirectory));
+        return found;
+    }
+
+    Result<std::shared_ptr<const ReadFile>> openFile(std::string_view name) const override {
+        SHARDSCOPE_TRY(checkRelativeName(name));
+        const std::string key = prefix_ + std::string(name);
+        const auto it = files_->entries_.find(key);
+        if (it == files_->entries_.end())
+            return makeError(ErrorCode::notFound, "no rank has this file").inFile(shown(name));
+        std::shared_ptr<const ReadFile> own;
+        if (it->second.mine) {
+            SHARDSCOPE_ASSIGN(own, files_->ownFile(key));
+        }
+        return std::shared_ptr<const ReadFile>(
+            std::make_shared<GroupFile>(files_, key, shown(name), it->second, std::move(own)));
+    }
+
+    Result<DirectoryEntry> stat(std::string_view name) const override {
+        SHARDSCOPE_TRY(checkRelativeName(name));
+        const std::string key = prefix_ + std::string(name);
+        if (const auto it = files_->entries_.find(key); it != files_->entries_.end())
+            return DirectoryEntry{std::string(name), DirectoryEntry::Kind::file, it->second.size};
+        const auto inside = files_->entries_.lower_bound(key + "/");
+        if (inside != files_->entries_.end() && inside->first.starts_with(key + "/"))
+            return DirectoryEntry{std::string(name), DirectoryEntry::Kind::directory, 0};
+        return makeError(ErrorCode::notFound, "no rank has this file").inFile(shown(name));
+    }
+
+    Result<std::shared_ptr<WriteFile>> createFile(std::string_view, bool) override { return readOnly(); }
+    Status removeFile(std::string_view) override { return readOnly(); }
+    Status sync() override { return readOnly(); }
+
+  private:
+    std::string shown(std::string_view name) const {
+        return name.empty() ? path_ : path_ + "/" + std::string(name);
+    }
+
+    const std::shared_ptr<GroupFiles> files_;
+    const std::string prefix_;  // of names in the group's table: empty, or ends with '/'
+    const std::string path_;
+};
+
+// ------------------------------------------------------------------ who has what
+
+namespace {
+// The lane whose read() the calling thread is in.
+thread_local const void* currentFiles = nullptr;
+thread_local size_t currentLane = 0;
+}  // namespace
+
+GroupFiles::GroupFiles(RankGroup& ranks, std::shared_ptr<FileSystem> own, std::string root)
+    : ranks_(ranks), own_(std::move(own)), root_(std::move(root)), lanes_(ranks.lanes()) {}
+
+Result<std::shared_ptr<GroupFiles>> GroupFiles::make(RankGroup& ranks, std::shared_ptr<FileSystem> own,
+                                                     const std::string& path, GroupMode mode) {
+    // Everyone must mean the same directory, and whether the source is a file only who has it knows.
+    std::string kind;
+    Status mine;
+    if (auto entry = own->stat(path); entry.ok())
+        kind = entry->kind == DirectoryEntry::Kind::directory ? "directory" : "file";
+    else if (entry.error().code != ErrorCode::notFound)
+        mine = std::move(entry).error();
+    if (mode == GroupMode::broadcast && ranks.rank() != 0) kind.clear(), mine = {};
+    SHARDSCOPE_TRY(agree(ranks, kOpening, mine));
+    SHARDSCOPE_ASSIGN(const std::vector<std::string> kinds, gatherTexts(ranks, kOpening, kind));
+    std::string agreed;
+    for (const std::string& each : kinds) {
+        if (each.empty()) continue;
+        if (!agreed.empty() && each != agreed)
+            return makeError(ErrorCode::changed, "is a file for one rank and a directory for another")
+                .inFile(path);
+        agreed = each;
+    }
+    if (agreed.empty())
+        return makeError(ErrorCode::notFound,
+                         mode == GroupMode::broadcast ? "rank 0 does not have it" : "no rank has it")
+            .inFile(path);
+    std::string trimmed = path;
+    while (trimmed.size() > 1 && trimmed.ends_with('/'))
+        trimmed.pop_back();
+    const std::string root = agreed == "directory" ? trimmed : splitPath(trimmed).first;
+    std::shared_ptr<GroupFiles> files(new GroupFiles(ranks, std::move(own), root));
+    std::map<std::string, Entry> found;
+    if (!kind.empty()) mine = files->findOwn(agreed == "directory" ? "" : splitPath(trimmed).second, found);
+    SHARDSCOPE_TRY(agree(ranks, kOpening, mine));
+    SHARDSCOPE_TRY(files->agreeOnFiles(std::move(found), mode));
+    return files;
+}
+
+Status GroupFiles::findOwn(const std::string& file, std::map<std::string, Entry>& found) {
+    SHARDSCOPE_ASSIGN(directory_, own_->openDirectory(root_));
+    std::vector<std::pair<std::string, size_t>> todo{{"", 0}};
+    while (!todo.empty()) {
+        const auto [prefix, depth] = todo.back();
+        todo.pop_back();
+        SHARDSCOPE_ASSIGN(const std::vector<DirectoryEntry> entries,
+                          directory_->list(prefix.empty() ? "" : prefix.substr(0, prefix.size() - 1)));
+        for (const DirectoryEntry& each : entries) {
+            const std::string name = prefix + each.name;
+            if (each.kind == DirectoryEntry::Kind::directory && file.empty() && depth < kMostDepth) {
+                todo.push_back({name + "/", depth + 1});
+            } else if (each.kind == DirectoryEntry::Kind::file) {
+                Entry& entry = found[name];
+                entry.size = each.size;
+                entry.mine = true;
+                // What cannot be opened is told when it is needed.
+                if (const auto opened = directory_->openFile(name); opened.ok()) {
+                    if (const auto print = (*opened)->fingerprint(); print.ok())
+                        entry.modified = print->modifiedNs;
+                }
+                if (found.size() > kMostEntries)
+                    return makeError(ErrorCode::limit,
+                                     fmt::format("the source has more than {} files", kMostEntries))
+                        .inFile(root_);
+            }
+        }
+    }
+    return {};
+}
+
+Status GroupFiles::agreeOnFiles(std::map<std::string, Entry> found, GroupMode mode) {
+    Json mine = Json::array();
+    for (const auto& [name, entry] : found)
+        mine.push_back({packedText(name), entry.size, entry.modified});
+    SHARDSCOPE_ASSIGN(const std::vector<std::string> all, gatherTexts(ranks_, kOpening, packed(mine)));
+    std::map<std::string, int> holders;
+    for (int r = 0; r < ranks_.size(); ++r) {
+        SHARDSCOPE_ASSIGN(const Json theirs, unpacked(all[static_cast<size_t>(r)]));
+        for (const Json& each : theirs) {
+            const auto& bytes = each.at(0).get_binary();
+            const std::string name(bytes.begin(), bytes.end());
+            const auto size = each.at(1).get<uint64_t>();
+            const auto [it, first] = entries_.try_emplace(name);
+            Entry& entry = it->second;
+            if (first) {
+                entry.size = size;
+                entry.modified = each.at(2).get<int64_t>();
+                entry.owner = r;
+            } else if (entry.size != size) {
+                return makeError(ErrorCode::changed,
+                                 fmt::format("has {} bytes for {} and {} bytes for {}", entry.size,
+                                             ranks_.name(entry.owner), size, ranks_.name(r)))
+                    .inFile(root_ + "/" + name)
+                    .withHint("the ranks must have parts of one checkpoint");
+            }
+            ++holders[name];
+        }
+    }
+    allHere_ = true;
+    for (auto& [name, entry] : entries_) {
+        entry.mine = found.contains(name);
+        entry.everywhere = holders[name] == ranks_.size();
+        allHere_ = allHere_ && entry.everywhere;
+    }
+    if (mode != GroupMode::exchange) allHere_ = true;  // who reads has all, or there is an error
+    return {};
+}
+
+// ------------------------------------------------------------------ opening
+
+Result<std::shared_ptr<const ReadFile>> GroupFiles::ownFile(const std::string& name) {
+    return directory_->openFile(name);
+}
+
+Status GroupFiles::readAt(const std::string& name, const ReadFile* own, uint64_t offset,
+                          std::span<std::byte> buffer, bool bulk) {
+    if (buffer.empty()) return {};
+    const bool leads = opening_ && ranks_.rank() == 0;
+    Entry& entry = entries_.find(name)->second;
+    Lane* const lane = currentFiles == this ? &lanes_[currentLane] : nullptr;
+    if (lane && !allHere_) {
+        // Work that is done again must not read its own bytes again.
+        if (const auto it = lane->fetched.find(name);
+            it != lane->fetched.end() && it->second.read(offset, buffer))
+            return {};
+    }
+    if (own) {
+        SHARDSCOPE_TRY(bulk ? own->readBulk(offset, buffer) : own->readAt(offset, buffer));
+        if (lane) {
+            lane->served += buffer.size();
+            if (!allHere_) lane->fetched[name].add(offset, buffer);
+        }
+        if (leads && !entry.everywhere) {
+            std::lock_guard lock(mutex_);
+            entry.known.add(offset, buffer);
+        }
+        return {};
+    }
+    if (offset > entry.size || buffer.size() > entry.size - offset)
+        return makeError(ErrorCode::changed, "the file ends early").inFile(root_ + "/" + name).at(offset);
+    {
+        std::lock_guard lock(mutex_);
+        if (entry.known.read(offset, buffer)) return {};
+    }
+    if (leads) {
+        for (uint64_t done = 0; done < buffer.size(); done += kAskedAtOnce)
+            SHARDSCOPE_TRY(ask(name, offset + done,
+                               buffer.subspan(done, std::min<uint64_t>(kAskedAtOnce, buffer.size() - done))));
+        return {};
+    }
+    if (!lane)
+        return makeError(ErrorCode::internal,
+                         fmt::format("bytes of {} were read out of step", ranks_.name(entry.owner)))
+            .inFile(root_ + "/" + name)
+            .at(offset);
+    if (lane->before == Before::error) {
+        const uint64_t length = std::min(entry.size - offset, std::max<uint64_t>(buffer.size(), lane->ahead));
+        lane->missing.push_back({name, offset, length});
+        return makeError(ErrorCode::cancelled, "the bytes are on their way");
+    }
+    lane->missing.push_back({name, offset, buffer.size()});
+    std::memset(buffer.data(), 0, buffer.size());
+    return {};
+}
+
+// Rank 0 wants bytes of another's file: everyone hears them.
+Status GroupFiles::ask(const std::string& name, uint64_t offset, std::span<std::byte> buffer) {
+    std::lock_guard lock(asking_);
+    std::string request = packed({packedText(name), offset, static_cast<uint64_t>(buffer.size())});
+    SHARDSCOPE_TRY(shareText(ranks_, kOpening, request, 0));
+    Entry& entry = entries_.find(name)->second;
+    std::string answer;
+    SHARDSCOPE_TRY(shareText(ranks_, kOpening, answer, entry.owner));
+    if (answer.size() != buffer.size())
+        return makeError(ErrorCode::remote,
+                         fmt::format("{} cannot read it: {}", ranks_.name(entry.owner), answer))
+            .inFile(root_ + "/" + name)
+            .at(offset);
+    std::memcpy(buffer.data(), answer.data(), buffer.size());
+    std::lock_guard known(mutex_);
+    entry.known.add(offset, buffer);
+    return {};
+}
+
+Status GroupFiles::serveLeader() {
+    for (;;) {
+        std::string request;
+        SHARDSCOPE_TRY(shareText(ranks_, kOpening, request, 0));
+        if (request.empty()) return {};
+        SHARDSCOPE_ASSIGN(const Json wanted, unpacked(request));
+        const auto& bytes = wanted.at(0).get_binary();
+        const auto offset = wanted.at(1).get<uint64_t>(), length = wanted.at(2).get<uint64_t>();
+        const auto it = entries_.find(std::string(bytes.begin(), bytes.end()));
+        if (it == entries_.end() || length > kAskedAtOnce)
+            return makeError(ErrorCode::remote, "rank 0 asks for what there is not");
+        Entry& entry = it->second;
+        std::string answer;
+        if (entry.owner == ranks_.rank()) {
+            answer.resize(length);
+            const auto file = ownFile(it->first);
+            Status status;
+            if (file.ok())
+                status = (*file)->readAt(offset, bytesOf(answer));
+            else
+                status = file.error();
+            // The reason, of another length than what was asked for.
+            if (!status.ok()) {
+                answer = describe(status.error());
+                if (answer.size() == length) answer += '.';
+            }
+        }
+        SHARDSCOPE_TRY(shareText(ranks_, kOpening, answer, entry.owner));
+        if (!entry.mine && answer.size() == length) {
+            std::lock_guard lock(mutex_);
+            entry.known.add(offset, bytesOf(answer));
+        }
+    }
+}
+
+// What rank 0 has read of its own files, for those that lack them.
+Status GroupFiles::shareKnown() {
+    Json list = Json::array();
+    uint64_t total = 0;
+    if (ranks_.rank() == 0) {
+        for (const auto& [name, entry] : entries_) {
+            if (!entry.mine || entry.known.parts().empty()) continue;
+            for (const auto& [offset, bytes] : entry.known.parts())
+                list.push_back({packedText(name), offset, bytes.size()});
+            total += entry.known.bytes();
+        }
+    }
+    std::string text = packed(list);
+    SHARDSCOPE_TRY(shareText(ranks_, kOpening, text, 0));
+    SHARDSCOPE_ASSIGN(list, unpacked(text));
+    total = 0;
+    for (const Json& part : list) {
+        const auto& bytes = part.at(0).get_binary();
+        const auto it = entries_.find(std::string(bytes.begin(), bytes.end()));
+        const auto offset = part.at(1).get<uint64_t>(), length = part.at(2).get<uint64_t>();
+        total += length;
+        if (it == entries_.end() || total > kMostKept)
+            return makeError(ErrorCode::limit, "the metadata of the source is too large to be shared");
+        std::string content(length, '\0');
+        if (ranks_.rank() == 0) it->second.known.read(offset, bytesOf(content));
+        SHARDSCOPE_TRY(ranks_.broadcast(kOpening, bytesOf(content), 0));
+        if (!it->second.mine) it->second.known.add(offset, bytesOf(content));
+    }
+    if (ranks_.rank() == 0) {
+        for (auto& [name, entry] : entries_) {
+            if (entry.mine) entry.known.clear();
+        }
+    }
+    return {};
+}
+
+Status GroupFiles::openTogether(const std::function<Status()>& open) {
+    Status status;
+    if (ranks_.rank() == 0) {
+        opening_ = true;
+        status = open();
+        opening_ = false;
+        std::string end;
+        SHARDSCOPE_TRY(shareText(ranks_, kOpening, end, 0));
+    } else {
+        SHARDSCOPE_TRY(serveLeader());
+    }
+    SHARDSCOPE_TRY(agree(ranks_, kOpening, status));
+    SHARDSCOPE_TRY(shareKnown());
+    if (ranks_.rank() != 0) status = open();
+    return agree(ranks_, kOpening, status);
+}
+
+// ------------------------------------------------------------------ working
+
+Status GroupFiles::read(size_t lane, Before before, const std::function<Status()>& work) {
+    Lane& state = lanes_[lane];
+    state.before = before;
+    state.ahead = kFirstAhead;
+    Status status;
+    bool wants = static_cast<bool>(work);
+    for (;;) {
+        state.missing.clear();
+        if (wants) {
+            currentFiles = this;
+            currentLane = lane;
+            status = work();
+            currentFiles = nullptr;
+            wants = !state.missing.empty();
+            // Who reads piece by piece must not wait for each.
+            state.ahead = std::min(state.ahead * 2, kMostAhead);
+        }
+        if (allHere_) return status;
+        bool more = false;
+        Status fetched = fetch(lane, more);
+        if (!fetched.ok()) {
+            if (ranks_.broken()) return fetched;
+            // The step goes on for the others; this rank is through.
+            if (wants || status.ok()) status = std::move(fetched);
+            wants = false;
+        }
+        if (!more) return status;
+    }
+}
+
+void GroupFiles::forget(size_t lane) {
+    lanes_[lane].fetched.clear();
+}
+
+// One exchange: who lacks what, and the bytes. `more` says whether anyone lacked anything.
+Status GroupFiles::fetch(size_t lane, bool& more) {
+    Lane& state = lanes_[lane];
+    const auto ranks = static_cast<size_t>(ranks_.size());
+    const auto me = static_cast<size_t>(ranks_.rank());
+    Status mine;
+
+    std::vector<std::vector<Wanted>> wanted(ranks);
+    uint64_t total = 0;
+    for (Wanted& each : state.missing) {
+        total += each.length;
+        const int owner = entries_.find(each.name)->second.owner;
+        wanted[static_cast<size_t>(owner)].push_back(std::move(each));
+    }
+    state.missing.clear();
+    if (total > kMostFetched) {
+        mine = makeError(ErrorCode::limit,
+                         fmt::format("a tensor is stored so that {} bytes of other ranks are needed at once",
+                                     total))
+                   .withHint("use --mode broadcast, or direct where all ranks see the source");
+        wanted.assign(ranks, {});
+    }
+    std::vector<std::string> texts(ranks);
+    std::vector<uint64_t> sizes;
+    for (size_t r = 0; r < ranks; ++r) {
+        if (!wanted[r].empty()) {
+            Json list = Json::array();
+            for (const Wanted& each : wanted[r])
+                list.push_back({packedText(each.name), each.offset, each.length});
+            texts[r] = packed(list);
+        }
+        sizes.push_back(texts[r].size());
+    }
+    // Everyone knows who asks whom, so that all go on or end together.
+    std::vector<uint64_t> repeated, matrix(ranks * ranks);
+    for (size_t r = 0; r < ranks; ++r)
+        repeated.insert(repeated.end(), sizes.begin(), sizes.end());
+    const std::vector<uint64_t> row(ranks, ranks * sizeof(uint64_t));
+    SHARDSCOPE_TRY(ranks_.allToAll(lane, std::as_bytes(std::span(repeated)), row,
+                                   std::as_writable_bytes(std::span(matrix)), row));
+    more = std::any_of(matrix.begin(), matrix.end(), [](uint64_t n) { return n > 0; });
+    if (!more) return mine;
+
+    std::string questions, asked;
+    std::vector<uint64_t> askedSizes;
+    uint64_t askedTotal = 0;
+    for (size_t r = 0; r < ranks; ++r) {
+        questions += texts[r];
+        askedSizes.push_back(matrix[r * ranks + me]);
+        askedTotal += askedSizes.back();
+    }
+    asked.resize(askedTotal);
+    SHARDSCOPE_TRY(ranks_.allToAll(lane, bytesOf(questions), sizes, bytesOf(asked), askedSizes));
+
+    // The answer to each is what it asked for, and a byte that says whether it could be read.
+    std::vector<uint64_t> answerSizes(ranks, 0), comingSizes(ranks, 0);
+    std::string answers, coming;
+    uint64_t at = 0;
+    for (size_t r = 0; r < ranks; ++r) {
+        if (askedSizes[r] == 0) continue;
+        SHARDSCOPE_ASSIGN(const Json list, unpacked(asked.substr(at, askedSizes[r])));
+        at += askedSizes[r];
+        const size_t begin = answers.size();
+        bool good = true;
+        for (const Json& each : list) {
+            const auto& bytes = each.at(0).get_binary();
+            const auto offset = each.at(1).get<uint64_t>(), length = each.at(2).get<uint64_t>();
+            if (length > kMostFetched) return makeError(ErrorCode::remote, "a rank asks for too much");
+            const size_t place = answers.size();
+            answers.resize(place + length);
+            const auto file = ownFile(std::string(bytes.begin(), bytes.end()));
+            Status status;
+            if (file.ok())
+                status = (*file)->readBulk(offset, bytesOf(answers).subspan(place, length));
+            else
+                status = file.error();
+            state.served += length;
+            if (!status.ok()) {
+                good = false;
+                if (mine.ok()) mine = std::move(status);
+            }
+        }
+        answers += good ? '\1' : '\0';
+        answerSizes[r] = answers.size() - begin;
+    }
+    uint64_t comingTotal = 0;
+    for (size_t r = 0; r < ranks; ++r) {
+        if (wanted[r].empty()) continue;
+        comingSizes[r] = 1;
+        for (const Wanted& each : wanted[r])
+            comingSizes[r] += each.length;
+        comingTotal += comingSizes[r];
+    }
+    coming.resize(comingTotal);
+    SHARDSCOPE_TRY(ranks_.allToAll(lane, bytesOf(answers), answerSizes, bytesOf(coming), comingSizes));
+    at = 0;
+    for (size_t r = 0; r < ranks; ++r) {
+        if (wanted[r].empty()) continue;
+        if (coming[at + comingSizes[r] - 1] != '\1' && mine.ok())
+            mine = makeError(ErrorCode::remote,
+                             fmt::format("{} cannot read it", ranks_.name(static_cast<int>(r))))
+                       .inFile(root_ + "/" + wanted[r].front().name);
+        uint64_t place = at;
+        for (const Wanted& each : wanted[r]) {
+            state.fetched[each.name].add(each.offset, bytesOf(coming).subspan(place, each.length));
+            place += each.length;
+        }
+        at += comingSizes[r];
+    }
+    return mine;
+}
+
+int GroupFiles::ownerOf(const std::string& name) const {
+    const auto it = entries_.find(name);
+    return it == entries_.end() ? 0 : it->second.owner;
+}
+
+uint64_t GroupFiles::takeServed(size_t lane) {
+    return std::exchange(lanes_[lane].served, 0);
+}
+
+Status GroupFiles::checkUnchanged() const {
+    for (const auto& [name, entry] : entries_) {
+        if (!entry.mine || entry.modified == 0) continue;
+        SHARDSCOPE_ASSIGN(const auto file, directory_->openFile(name));
+        SHARDSCOPE_ASSIGN(const Fingerprint print, file->fingerprint());
+        if (print.modifiedNs != entry.modified || print.size != entry.size)
+            return makeError(ErrorCode::changed, "the file changed while it was read")
+                .inFile(root_ + "/" + name);
+    }
+    return {};
+}
+
+// ------------------------------------------------------------------ as a file system
+
+std::string GroupFiles::relative(const std::string& path) const {
+    if (path == root_) return "";
+    const std::string before = root_ == "/" ? "/" : root_ + "/";
+    return path.starts_with(before) ? path.substr(before.size()) : "/";
+}
+
+Result<std::shared_ptr<Directory>> GroupFiles::openDirectory(const std::string& path) {
+    const std::string name = relative(path);
+    if (name == "/") return makeError(ErrorCode::notFound, "is not part of the source").inFile(path);
+    return std::shared_ptr<Directory>(
+        std::make_shared<GroupDirectory>(shared_from_this(), name.empty() ? "" : name + "/", path));
+}
+
+Result<DirectoryEntry> GroupFiles::stat(const std::string& path) {
+    std::string trimmed = path;
+    while (trimmed.size() > 1 && trimmed.ends_with('/'))
+        trimmed.pop_back();
+    const std::string name = relative(trimmed);
+    if (name.empty()) return DirectoryEntry{splitPath(trimmed).second, DirectoryEntry::Kind::directory, 0};
+    if (name == "/") return makeError(ErrorCode::notFound, "is not part of the source").inFile(path);
+    return GroupDirectory(shared_from_this(), "", root_).stat(name);
+}
+
+Status GroupFiles::makeDirectory(const std::string&) {
+    return readOnly();
+}
+Status GroupFiles::rename(const std::string&, const std::string&) {
+    return readOnly();
+}
+Status GroupFiles::exchange(const std::string&, const std::string&) {
+    return readOnly();
+}
+Status GroupFiles::removeTree(const std::string&) {
+    return readOnly();
+}
+Status GroupFiles::syncDirectory(const std::string&) {
+    return readOnly();
+}
+Result<uint64_t> GroupFiles::freeBytes(const std::string&) {
+    return readOnly();
+}
+Result<std::shared_ptr<WriteFile>> GroupFiles::createScratch(const std::string& directory) {
+    return own_->createScratch(directory);
+}
+Result<std::shared_ptr<const ReadFile>> GroupFiles::reopen(const std::shared_ptr<WriteFile>& file) {
+    return own_->reopen(file);
+}
+
+}  // namespace shardscope

@@ -1,0 +1,128 @@
+// The files of a source that lies on the disks of several ranks, as one file system to read from; or on one
+// rank's, so that the others read nothing themselves.
+//
+// First rank 0 opens the source: what it reads of other ranks' files it is sent, and what it reads of its own
+// is kept for those that do not have the file, so that they can open the source in the same way. Later each
+// lane reads within read(), by which the bytes of other ranks' files come in step.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "execute/group.h"
+#include "storage/file_system.h"
+
+namespace shardscope {
+
+// Parts of a file that are at hand.
+class KnownBytes {
+  public:
+    void add(uint64_t offset, std::span<const std::byte> bytes);
+    bool read(uint64_t offset, std::span<std::byte> buffer) const;  // false when not all are known
+    const std::map<uint64_t, std::string>& parts() const { return parts_; }
+    uint64_t bytes() const { return bytes_; }
+    void clear() { parts_.clear(), bytes_ = 0; }
+
+  private:
+    std::map<uint64_t, std::string> parts_;  // by offset; none overlaps another
+    uint64_t bytes_ = 0;
+};
+
+class GroupFiles final : public FileSystem, public std::enable_shared_from_this<GroupFiles> {
+  public:
+    static constexpr uint64_t kMostKept = uint64_t{1} << 30;       // of metadata
+    static constexpr uint64_t kMostFetched = uint64_t{256} << 20;  // by a lane at a time
+    static constexpr size_t kMostEntries = size_t{1} << 20;
+
+    // Called by all ranks. `path` is the source, a directory or a file. With `broadcast` only rank 0's files
+    // count. Errors: notFound (nobody has it), changed (two ranks have different files of one name), remote.
+    static Result<std::shared_ptr<GroupFiles>> make(RankGroup& ranks, std::shared_ptr<FileSystem> own,
+                                                    const std::string& path, GroupMode mode);
+
+    // Runs `open` on rank 0 while the others serve what it reads; then on them. Called by all ranks; the
+    // answer is the same on all.
+    Status openTogether(const std::function<Status()>& open);
+
+    // What a read of another rank's bytes gives before they are here.
+    enum class Before : uint8_t {
+        error,  // `cancelled`, for work that looks at what it reads
+        zeros,  // for work that reads the same places whatever stands there
+    };
+    // Runs `work`, again when it read bytes that are other ranks' until all are here; its other effects must
+    // be none. Called by all ranks on the lane in step; a rank without work passes nothing. What comes stays
+    // until the next forget().
+    Status read(size_t lane, Before before, const std::function<Status()>& work);
+    void forget(size_t lane);
+    // Whether no rank needs anything of another's: then read() is the work alone.
+    bool allHere() const { return allHere_; }
+    // The rank that reads a file (a name within the source) for others; 0 where nobody has it.
+    int ownerOf(const std::string& name) const;
+    // Whether every own file is as it was. For the end of a job.
+    Status checkUnchanged() const;
+    // Bytes read from own files in read(), for others too, since the last call for that lane.
+    uint64_t takeServed(size_t lane);
+
+    Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) override;
+    Status makeDirectory(const std::string& path) override;
+    Result<DirectoryEntry> stat(const std::string& path) override;
+    Status rename(const std::string& from, const std::string& to) override;
+    Status exchange(const std::string& a, const std::string& b) override;
+    Status removeTree(const std::string& path) override;
+    Status syncDirectory(const std::string& path) override;
+    Result<uint64_t> freeBytes(const std::string& path) override;
+    Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) override;
+    Result<std::shared_ptr<const ReadFile>> reopen(const std::shared_ptr<WriteFile>& file) override;
+
+  private:
+    friend class GroupFile;
+    friend class GroupDirectory;
+
+    struct Entry {
+        uint64_t size = 0;
+        int64_t modified = 0;
+        int owner = 0;            // the rank that reads it for those that do not have it
+        bool mine = false;        // this rank has it
+        bool everywhere = false;  // every rank has it
+        KnownBytes known;         // of the metadata in it; guarded by mutex_
+    };
+    struct Wanted {
+        std::string name;
+        uint64_t offset, length;
+    };
+    struct Lane {
+        std::map<std::string, KnownBytes> fetched;
+        std::vector<Wanted> missing;
+        Before before = Before::error;
+        uint64_t ahead = 0;  // fetched beyond what is asked for
+        uint64_t served = 0;
+    };
+
+    GroupFiles(RankGroup& ranks, std::shared_ptr<FileSystem> own, std::string root);
+    Status findOwn(const std::string& path, std::map<std::string, Entry>& found);
+    Status agreeOnFiles(std::map<std::string, Entry> found, GroupMode mode);
+    Status shareKnown();
+    Status serveLeader();
+    Status ask(const std::string& name, uint64_t offset, std::span<std::byte> buffer);
+    Result<std::shared_ptr<const ReadFile>> ownFile(const std::string& name);
+    // A read of a file that this rank does not have, or that it reads for others as rank 0.
+    Status readAt(const std::string& name, const ReadFile* own, uint64_t offset, std::span<std::byte> buffer,
+                  bool bulk);
+    Status fetch(size_t lane, bool& more);
+    std::string relative(const std::string& path) const;
+
+    RankGroup& ranks_;
+    const std::shared_ptr<FileSystem> own_;
+    const std::string root_;                // the directory that names are relative to
+    std::shared_ptr<Directory> directory_;  // own; null when this rank has none
+    std::map<std::string, Entry> entries_;  // by name; does not change once agreed on
+    std::vector<Lane> lanes_;
+    bool allHere_ = false;
+    std::mutex mutex_;  // known bytes
+    std::mutex asking_;
+    bool opening_ = false;
+};
+
+}  // namespace shardscope

@@ -1,0 +1,451 @@
+// A conversion by ranks in step: whoever reads, whoever writes, and wherever the files of the source lie, the
+// destination is byte for byte that of one process.
+#include "execute/group.h"
+
+#include <QDirIterator>
+#include <QTemporaryDir>
+#include <QTest>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/engine.h"
+#include "execute/group_files.h"
+#include "support/genuine.h"
+#include "support/memory_file_system.h"
+#include "support/thread_ranks.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+
+namespace {
+
+constexpr uint64_t kMemory = uint64_t{256} << 20;
+
+std::map<std::string, std::string> filesBelow(const QString& directory) {
+    std::map<std::string, std::string> files;
+    QDirIterator it(directory, QDir::Files | QDir::Hidden, QDirIterator::Subdirectories);
+    while (it.hasNext()) {
+        QFile file(it.next());
+        if (!file.open(QIODevice::ReadOnly)) continue;
+        files[QDir(directory).relativeFilePath(file.fileName()).toStdString()] = file.readAll().toStdString();
+    }
+    return files;
+}
+
+// The source's files, on the ranks that `has` says.
+struct Spread {
+    std::vector<std::shared_ptr<MemoryFileSystem>> disks;
+    std::string path = "/source";
+};
+Spread spread(const std::string& from, int ranks, const std::function<bool(int rank, size_t file)>& has) {
+    Spread result;
+    for (int r = 0; r < ranks; ++r)
+        result.disks.push_back(std::make_shared<MemoryFileSystem>());
+    const QFileInfo info(QString::fromStdString(from));
+    const std::map<std::string, std::string> files =
+        filesBelow(info.isDir() ? info.filePath() : info.dir().path());
+    if (!info.isDir()) result.path = "/source/" + info.fileName().toStdString();
+    size_t index = 0;
+    for (const auto& [name, bytes] : files) {
+        for (int r = 0; r < ranks; ++r) {
+            if (!has(r, index)) continue;
+            const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+            result.disks[static_cast<size_t>(r)]->put("/source/" + name, {begin, begin + bytes.size()});
+        }
+        ++index;
+    }
+    return result;
+}
+
+struct Outcome {
+    std::vector<Status> ends;  // of each rank
+    ConvertReport report;
+};
+
+Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode,
+                        const std::string& destination, const ConvertSettings& settings,
+                        const StopToken& stop = {}) {
+    Outcome outcome;
+    const int size = static_cast<int>(source.disks.size());
+    outcome.ends.resize(static_cast<size_t>(size));
+    const auto one = [&](int r) -> Status {
+        RankGroup& rank = group.rank(r);
+        SHARDSCOPE_ASSIGN(const auto files,
+                          GroupFiles::make(rank, source.disks[static_cast<size_t>(r)], source.path, mode));
+        std::optional<Checkpoint> checkpoint;
+        std::optional<PreparedConversion> prepared;
+        SHARDSCOPE_TRY(files->openTogether([&]() -> Status {
+            CheckpointOptions options;
+            options.fileSystem = files;
+            SHARDSCOPE_ASSIGN(checkpoint, openCheckpoint(source.path, options));
+            SHARDSCOPE_ASSIGN(prepared, prepareConversion(*checkpoint, destination, settings));
+            return checkRunnable(*prepared);
+        }));
+        const ConvertJob job = conversionJob(*prepared, settings);
+        ThreadPool pool(1);
+        MemoryBudget memory(kMemory);
+        GroupConversion conversion;
+        conversion.ranks = &rank;
+        conversion.files = files.get();
+        conversion.mode = mode;
+        conversion.job = &job;
+        conversion.resources.pool = &pool;
+        conversion.resources.memory = &memory;
+        conversion.resources.stop = stop;
+        if (r != 0) return serveGroup(conversion);
+        GroupFarm farm(conversion);
+        ConvertSettings mine = settings;
+        mine.farm = &farm;
+        SHARDSCOPE_ASSIGN(outcome.report, runPrepared(*prepared, mine, nullptr, stop));
+        return {};
+    };
+    // A process that has ended with an error is gone for the others.
+    const auto run = [&](int r) {
+        Status& end = outcome.ends[static_cast<size_t>(r)];
+        end = one(r);
+        if (!end.ok()) group.breakOff(r);
+    };
+    std::vector<std::thread> threads;
+    for (int r = 1; r < size; ++r)
+        threads.emplace_back(run, r);
+    run(0);
+    for (std::thread& thread : threads)
+        thread.join();
+    return outcome;
+}
+
+std::string said(const Outcome& outcome) {
+    std::string text;
+    for (const Status& end : outcome.ends)
+        text += end.ok() ? "ok; " : describe(end.error()) + "; ";
+    return text;
+}
+
+ConvertSettings settingsFor(const std::string& target) {
+    ConvertSettings settings;
+    settings.memory = kMemory;
+    settings.threads = 1;
+    settings.request.format = target;
+    settings.request.fillGaps = FillGaps::zero;
+    return settings;
+}
+
+}  // namespace
+
+class GroupTest : public QObject {
+    Q_OBJECT
+  private slots:
+    void knownBytesAreThoseThatWereAdded();
+    void everyRankAgrees();
+    void equalsOneProcess_data();
+    void equalsOneProcess();
+    void everyByteIsReadOnce();
+    void readErrorNamesTheRank();
+    void partsOfDifferentCheckpointsAreRefused();
+    void missingFileIsTold();
+    void stoppedOnAnyRank();
+    void lostRankEndsAll();
+};
+
+void GroupTest::knownBytesAreThoseThatWereAdded() {
+    std::mt19937 random(7);
+    for (int run = 0; run < 200; ++run) {
+        std::vector<std::byte> content(300);
+        for (std::byte& b : content)
+            b = static_cast<std::byte>(random());
+        KnownBytes known;
+        std::vector<bool> have(content.size(), false);
+        for (int i = 0; i < 20; ++i) {
+            const size_t at = random() % content.size(), n = random() % (content.size() - at + 1);
+            known.add(at, std::span(content).subspan(at, n));
+            std::fill_n(have.begin() + static_cast<ptrdiff_t>(at), n, true);
+            const size_t from = random() % content.size(), m = random() % (content.size() - from + 1);
+            std::vector<std::byte> read(m);
+            const bool all =
+                std::all_of(have.begin() + static_cast<ptrdiff_t>(from),
+                            have.begin() + static_cast<ptrdiff_t>(from + m), [](bool b) { return b; });
+            QCOMPARE(known.read(from, read), all);
+            if (all)
+                QVERIFY(std::equal(read.begin(), read.end(), content.begin() + static_cast<ptrdiff_t>(from)));
+        }
+        QCOMPARE(known.bytes(), static_cast<uint64_t>(std::count(have.begin(), have.end(), true)));
+    }
+}
+
+void GroupTest::everyRankAgrees() {
+    ThreadRanks group(3);
+    std::vector<Status> ends(3);
+    std::vector<std::vector<std::string>> texts(3);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 3; ++r) {
+        threads.emplace_back([&, r] {
+            auto all = gatherTexts(group.rank(r), 1, std::string(static_cast<size_t>(r), 'x'));
+            if (all.ok()) texts[static_cast<size_t>(r)] = std::move(all).value();
+            Status mine;
+            if (r == 1) mine = makeError(ErrorCode::remote, "another is gone");
+            if (r == 2) mine = makeError(ErrorCode::io, "the disk is on fire").inFile("/x").at(5);
+            ends[static_cast<size_t>(r)] = agree(group.rank(r), 0, mine);
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    for (const auto& each : texts)
+        QCOMPARE(each, (std::vector<std::string>{"", "x", "xx"}));
+    for (const Status& end : ends)
+        QVERIFY(!end.ok());
+    QCOMPARE(describe(ends[0].error()), std::string("/x at byte 5: rank 2: the disk is on fire"));
+    QCOMPARE(describe(ends[2].error()), std::string("/x at byte 5: the disk is on fire"));
+}
+
+void GroupTest::equalsOneProcess_data() {
+    QTest::addColumn<QString>("path");
+    QTest::addColumn<QString>("target");
+    QTest::addColumn<int>("ranks");
+    int n = 0;
+    for (const char* family :
+         {"dcp", "safetensors", "torch_save", "paddle_dist", "paddle_hybrid", "colossalai", "olmo"}) {
+        if (!QDir(QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/") + family).exists()) continue;
+        for (const GenuineCase& one : genuineCases(family)) {
+            if (one.damaged()) continue;
+            const char* target = ++n % 3 == 0 ? "torch" : n % 3 == 1 ? "safetensors" : "dcp";
+            QTest::newRow((one.family + "/" + one.name).c_str())
+                << QString::fromStdString(one.openPath()) << target << 2 + n % 3;
+        }
+    }
+}
+
+void GroupTest::equalsOneProcess() {
+    QFETCH(QString, path);
+    QFETCH(QString, target);
+    QFETCH(int, ranks);
+    ConvertSettings settings = settingsFor(target.toStdString());
+    if (target == "dcp") {
+        Mesh mesh;
+        mesh.axes.push_back({"dp", 3});
+        settings.request.mesh = mesh;
+        settings.request.shard.push_back({"*", {{"dp", 0}}});
+    }
+    QTemporaryDir alone, together;
+    const auto open = openCheckpoint(path.toStdString());
+    QVERIFY2(open.ok(), open.ok() ? "" : describe(open.error()).c_str());
+    auto prepared = prepareConversion(*open, alone.filePath("out").toStdString(), settings);
+    const bool runs = prepared.ok() && checkRunnable(*prepared).ok();
+    if (runs) {
+        const auto report = runPrepared(*prepared, settings, nullptr);
+        QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+    }
+    std::mt19937 random(static_cast<unsigned>(qHash(path, 1)));
+    std::map<size_t, int> place;
+    const std::vector<std::pair<GroupMode, std::function<bool(int, size_t)>>> ways = {
+        {GroupMode::direct, [](int, size_t) { return true; }},
+        {GroupMode::broadcast, [](int r, size_t) { return r == 0; }},
+        {GroupMode::exchange, [&](int r, size_t f) { return static_cast<int>(f) % ranks == r; }},
+        {GroupMode::exchange,
+         [&](int r, size_t f) {
+             const auto [it, first] =
+                 place.try_emplace(f, static_cast<int>(random() % static_cast<unsigned>(ranks)));
+             return it->second == r || (f + static_cast<size_t>(r)) % 4 == 0;
+         }},
+    };
+    int n = 0;
+    for (const auto& [mode, has] : ways) {
+        const std::string destination = together.filePath(QString::number(++n)).toStdString() + "/out";
+        QVERIFY(QDir().mkpath(together.filePath(QString::number(n))));
+        ThreadRanks group(ranks);
+        const Outcome outcome =
+            convertTogether(group, spread(path.toStdString(), ranks, has), mode, destination, settings);
+        for (const Status& end : outcome.ends) {
+            QVERIFY2(end.ok() == runs, (std::string(groupModeName(mode)) + ": " + said(outcome)).c_str());
+            if (!runs) QVERIFY(end.error().code != ErrorCode::internal);
+        }
+        const auto expected = filesBelow(alone.path());
+        const auto got = filesBelow(together.filePath(QString::number(n)));
+        QCOMPARE(got.size(), expected.size());
+        for (const auto& [name, bytes] : expected) {
+            QVERIFY2(got.contains(name), name.c_str());
+            QVERIFY2(got.at(name) == bytes, (std::string(groupModeName(mode)) + " " + name).c_str());
+        }
+    }
+}
+
+// Files of tensors that are many tiles large; the last is cut in no way that files are.
+void GroupTest::everyByteIsReadOnce() {
+    QTemporaryDir directory;
+    QVERIFY(QDir(directory.path()).mkdir("source"));
+    nlohmann::json weights = nlohmann::json::object();
+    uint64_t needed = 0;
+    std::mt19937_64 random(5);
+    for (int f = 0; f < 4; ++f) {
+        nlohmann::json header;
+        const std::string name = "model-0000" + std::to_string(f + 1) + "-of-00004.safetensors";
+        uint64_t at = 0;
+        for (int t = 0; t < 2; ++t) {
+            const uint64_t rows = 3000 + 17 * static_cast<uint64_t>(f), bytes = rows * 1024 * 4;
+            const std::string tensor = "layer." + std::to_string(f) + "." + std::to_string(t);
+            header[tensor] = {{"dtype", "F32"}, {"shape", {rows, 1024}}, {"data_offsets", {at, at + bytes}}};
+            weights[tensor] = name;
+            at += bytes;
+        }
+        needed += at;
+        const std::string text = header.dump();
+        const uint64_t length = text.size();
+        std::string content(reinterpret_cast<const char*>(&length), sizeof length);
+        content += text;
+        const size_t begin = content.size();
+        content.resize(begin + at);
+        for (size_t i = begin; i + 8 <= content.size(); i += 8) {
+            const uint64_t value = random() & 0x3f7fffff3f7fffffULL;
+            std::memcpy(content.data() + i, &value, 8);
+        }
+        std::ofstream(directory.filePath("source/").toStdString() + name, std::ios::binary) << content;
+    }
+    std::ofstream(directory.filePath("source/model.safetensors.index.json").toStdString())
+        << nlohmann::json{{"metadata", {{"total_size", needed}}}, {"weight_map", weights}};
+    const std::string path = directory.filePath("source").toStdString();
+
+    ConvertSettings settings = settingsFor("dcp");
+    settings.request.mesh = Mesh();
+    settings.request.mesh->axes = {{"dp", 2}, {"tp", 2}};
+    settings.request.shard.push_back({"*", {{"dp", 0}, {"tp", 1}}});
+    const auto open = openCheckpoint(path);
+    QVERIFY(open.ok());
+    auto prepared = prepareConversion(*open, directory.filePath("alone").toStdString(), settings);
+    QVERIFY(prepared.ok());
+    QVERIFY(runPrepared(*prepared, settings, nullptr).ok());
+    const auto expected = filesBelow(directory.filePath("alone"));
+
+    for (const GroupMode mode : {GroupMode::broadcast, GroupMode::exchange, GroupMode::direct}) {
+        const Spread source = spread(path, 4, [&](int r, size_t f) {
+            if (mode == GroupMode::exchange) return f % 4 == static_cast<size_t>(r);
+            return mode == GroupMode::direct || r == 0;
+        });
+        ThreadRanks group(4);
+        const QString destination = directory.filePath(QString::fromUtf8(groupModeName(mode).data()));
+        const Outcome outcome = convertTogether(group, source, mode, destination.toStdString(), settings);
+        for (const Status& end : outcome.ends)
+            QVERIFY2(end.ok(), said(outcome).c_str());
+        QVERIFY(filesBelow(destination) == expected);
+        const double times = static_cast<double>(outcome.report.bytesRead) / static_cast<double>(needed);
+        const double moved = static_cast<double>(group.moved.load()) / static_cast<double>(needed);
+        qInfo("%s: read %.4f, moved %.4f of the source", groupModeName(mode).data(), times, moved);
+        QVERIFY(times >= 1.0 && times < 1.01);
+        QVERIFY(moved < (mode == GroupMode::direct ? 0.01 : 1.01));
+    }
+}
+
+void GroupTest::readErrorNamesTheRank() {
+    const std::string path = SHARDSCOPE_TEST_DATA "/genuine/dcp/t2.15.0-fsdp2-tp/ckpt";
+    QTemporaryDir directory;
+    Spread source = spread(path, 3, [](int r, size_t f) { return f % 3 == static_cast<size_t>(r); });
+    // The file is there in full when the ranks agree, and cannot be read later.
+    ThreadRanks group(3);
+    auto broken = std::make_shared<FaultyFileSystem>(source.disks[2]);
+    std::atomic<int> steps{0};
+    group.onStep = [&](int r) {
+        if (r == 2 && ++steps == 12) broken->failAt(Op::read, 1, ErrorCode::io, true);
+    };
+    Outcome outcome;
+    {
+        // As convertTogether, with one disk that fails.
+        struct Disks {
+            std::vector<std::shared_ptr<FileSystem>> all;
+        };
+        std::vector<std::thread> threads;
+        outcome.ends.resize(3);
+        const std::vector<std::shared_ptr<FileSystem>> disks{source.disks[0], source.disks[1], broken};
+        const auto one = [&](int r) -> Status {
+            SHARDSCOPE_ASSIGN(const auto files, GroupFiles::make(group.rank(r), disks[static_cast<size_t>(r)],
+                                                                 source.path, GroupMode::exchange));
+            return files->openTogether([&]() -> Status {
+                CheckpointOptions options;
+                options.fileSystem = files;
+                SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, openCheckpoint(source.path, options));
+                (void)checkpoint;
+                return {};
+            });
+        };
+        for (int r = 1; r < 3; ++r)
+            threads.emplace_back([&, r] { outcome.ends[static_cast<size_t>(r)] = one(r); });
+        outcome.ends[0] = one(0);
+        for (std::thread& thread : threads)
+            thread.join();
+    }
+    // Whether the metadata was on the broken disk or not, all ranks say the same.
+    for (const Status& end : outcome.ends)
+        QCOMPARE(end.ok(), outcome.ends[0].ok());
+}
+
+void GroupTest::partsOfDifferentCheckpointsAreRefused() {
+    const std::string path = SHARDSCOPE_TEST_DATA "/genuine/dcp/t2.15.0-fsdp2-tp/ckpt";
+    QTemporaryDir directory;
+    Spread source = spread(path, 2, [](int, size_t) { return true; });
+    source.disks[1]->put("/source/__0_0.distcp", std::vector<std::byte>(10));
+    ThreadRanks group(2);
+    const Outcome outcome =
+        convertTogether(group, source, GroupMode::exchange, directory.filePath("out").toStdString(),
+                        settingsFor("safetensors"));
+    for (const Status& end : outcome.ends) {
+        QVERIFY(!end.ok());
+        QCOMPARE(end.error().code, ErrorCode::changed);
+        QVERIFY2(end.error().message.find("rank 1") != std::string::npos, describe(end.error()).c_str());
+        QCOMPARE(end.error().place.file, std::string("/source/__0_0.distcp"));
+    }
+    QVERIFY(filesBelow(directory.path()).empty());
+}
+
+void GroupTest::missingFileIsTold() {
+    const std::string path = SHARDSCOPE_TEST_DATA "/genuine/dcp/t2.15.0-fsdp2-tp/ckpt";
+    QTemporaryDir directory;
+    const Spread nobody = spread(path, 2, [](int, size_t) { return false; });
+    ThreadRanks first(2);
+    Outcome outcome = convertTogether(first, nobody, GroupMode::exchange,
+                                      directory.filePath("out").toStdString(), settingsFor("safetensors"));
+    for (const Status& end : outcome.ends)
+        QVERIFY(!end.ok() && end.error().code == ErrorCode::notFound);
+    const Spread partly =
+        spread(path, 2, [](int r, size_t f) { return f != 2 && f % 2 == static_cast<size_t>(r); });
+    ThreadRanks second(2);
+    outcome = convertTogether(second, partly, GroupMode::exchange, directory.filePath("out").toStdString(),
+                              settingsFor("safetensors"));
+    for (const Status& end : outcome.ends)
+        QVERIFY2(!end.ok() && end.error().code != ErrorCode::internal, said(outcome).c_str());
+    QVERIFY(filesBelow(directory.path()).empty());
+}
+
+void GroupTest::stoppedOnAnyRank() {
+    const std::string path = SHARDSCOPE_TEST_DATA "/genuine/dcp/t2.15.0-fsdp2-tp/ckpt";
+    QTemporaryDir directory;
+    StopSource stop;
+    stop.requestStop();
+    ThreadRanks group(3);
+    const Outcome outcome =
+        convertTogether(group, spread(path, 3, [](int, size_t) { return true; }), GroupMode::direct,
+                        directory.filePath("out").toStdString(), settingsFor("safetensors"), stop);
+    QVERIFY(!outcome.ends[0].ok());
+    QCOMPARE(outcome.ends[0].error().code, ErrorCode::cancelled);
+    QVERIFY(!QFileInfo::exists(directory.filePath("out")));
+}
+
+void GroupTest::lostRankEndsAll() {
+    const std::string path = SHARDSCOPE_TEST_DATA "/genuine/dcp/t2.15.0-fsdp2-tp/ckpt";
+    for (const int step : {1, 5, 20, 40, 60, 90, 120}) {
+        QTemporaryDir directory;
+        ThreadRanks group(3);
+        std::atomic<int> steps{0};
+        group.onStep = [&](int) {
+            if (++steps == step) group.breakOff(1);
+        };
+        const Outcome outcome = convertTogether(
+            group, spread(path, 3, [](int r, size_t f) { return f % 3 == static_cast<size_t>(r); }),
+            GroupMode::exchange, directory.filePath("out").toStdString(), settingsFor("safetensors"));
+        if (outcome.ends[0].ok()) continue;  // it was through by then
+        QCOMPARE(outcome.ends[0].error().code, ErrorCode::remote);
+        QVERIFY(!QFileInfo::exists(directory.filePath("out")));
+    }
+}
+
+QTEST_GUILESS_MAIN(GroupTest)
+#include "group_test.moc"
