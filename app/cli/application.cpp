@@ -70,15 +70,19 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     return app;
 }
 
-int run(int argc, char** argv) {
-    Context context;
+void stopOnInterrupt(Context& context) {
     interruptible = &context.stop;
     struct sigaction action {};
     action.sa_handler = onInterrupt;
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
-    std::signal(SIGPIPE, SIG_DFL);
     std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f is an error like any other
+}
+
+int run(int argc, char** argv) {
+    Context context;
+    stopOnInterrupt(context);
+    std::signal(SIGPIPE, SIG_DFL);
 
     context.words.assign(argv + 1, argv + argc);
     return runWords(context, {}, [&](const CLI::App& app) -> Result<std::optional<int>> {

@@ -14,7 +14,10 @@ namespace shardscope::cli {
 // Parses, runs the verb and returns the exit code of docs/cli.md.
 int run(int argc, char** argv);
 
-// The same for one set of words, context.words, with errors reported. `accept` may refuse what was parsed,
+// From now on Ctrl-C stops what this context does; a second one ends the program.
+void stopOnInterrupt(Context& context);
+
+// The same as run() for one set of words, context.words, with errors reported. `accept` may refuse what was parsed,
 // and `instead` may take over from the verb.
 int runWords(Context& context, const std::function<Status(const CLI::App&)>& accept,
              const std::function<Result<std::optional<int>>(const CLI::App&)>& instead = {});

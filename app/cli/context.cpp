@@ -36,8 +36,10 @@ CheckpointOptions Context::openOptions() const {
     return options;
 }
 
-Result<Checkpoint> Context::open(const std::string& path) const {
-    return openCheckpoint(path, openOptions());
+Result<Checkpoint> Context::open(const std::string& path, std::shared_ptr<FileSystem> fileSystem) const {
+    CheckpointOptions options = openOptions();
+    options.fileSystem = std::move(fileSystem);
+    return openCheckpoint(path, options);
 }
 
 std::string Context::shown(const std::string& path) const {

@@ -15,6 +15,8 @@
 
 namespace shardscope {
 class WorkerSession;  // cluster/worker.h
+class RankGroup;      // execute/group.h
+enum class GroupMode : uint8_t;
 }
 
 namespace shardscope::cli {
@@ -38,6 +40,10 @@ struct Context {
     std::vector<std::string> words;  // of this command line, without the program's name
     WorkerSession* worker =
         nullptr;  // not null: the conversion is another process's, this one does parts of it
+    // Not null: the ranks that do the conversion together, of which this process is one.
+    RankGroup* ranks = nullptr;
+    GroupMode groupMode{};
+    std::string groupBackend;
     // Of a conversion: that others can take part, and what it reads and writes.
     bool joins = false;
     std::string jobSource, jobDestination;
@@ -57,7 +63,7 @@ struct Context {
     bool colored() const;      // of stdout
     bool progressBar() const;  // on stderr
     CheckpointOptions openOptions() const;
-    Result<Checkpoint> open(const std::string& path) const;
+    Result<Checkpoint> open(const std::string& path, std::shared_ptr<FileSystem> fileSystem = nullptr) const;
 };
 
 // Adds --json, --format, --color, --memory (and --progress, --threads, --io where work is long) to a verb.

@@ -15,6 +15,8 @@
 #include "cli/progress.h"
 #include "cli/text.h"
 #include "cluster/worker.h"
+#include "execute/group.h"
+#include "execute/group_files.h"
 #include "plan/request_text.h"
 
 namespace shardscope::cli {
@@ -106,18 +108,26 @@ int showPlan(const Context& context, Plan plan) {
     return plan.runnable() ? 0 : exitCode(ErrorCode::impossible);
 }
 
+// Memory and threads of one that works on another's conversion.
+struct WorkerResources {
+    WorkerResources(const ConvertSettings& settings, uint64_t buffers)
+        : pool(settings.threads), memory(buffers) {
+        resources.pool = &pool;
+        resources.memory = &memory;
+    }
+    ThreadPool pool;
+    MemoryBudget memory;
+    Resources resources;
+};
+
 // Does parts of the conversion for the process that coordinates it.
 Result<int> work(const Context& context, const PreparedConversion& prepared,
                  const ConvertSettings& settings) {
     SHARDSCOPE_TRY(checkRunnable(prepared));
     SHARDSCOPE_ASSIGN(const uint64_t buffers, conversionBuffers(prepared, settings));
-    ThreadPool pool(settings.threads);
-    MemoryBudget memory(buffers);
-    Resources resources;
-    resources.pool = &pool;
-    resources.memory = &memory;
+    WorkerResources own(settings, buffers);
     const ConvertJob job = conversionJob(prepared, settings);
-    SHARDSCOPE_TRY(context.worker->serve(job, resources));
+    SHARDSCOPE_TRY(context.worker->serve(job, own.resources));
     return 0;
 }
 
@@ -157,12 +167,41 @@ Result<int> convert(const Context& context, const Options& options) {
     if (!options.report.empty()) SHARDSCOPE_TRY(checkOutputFile(options.report, options.source));
     // Whoever watches may go away; the job goes on.
     std::signal(SIGPIPE, SIG_IGN);
-    SHARDSCOPE_ASSIGN(const Checkpoint source, context.open(options.source));
-    SHARDSCOPE_ASSIGN(const PreparedConversion prepared,
-                      prepareConversion(source, options.destination, settings, context.stop));
+    std::shared_ptr<GroupFiles> files;  // of all ranks, where there are some
+    std::optional<PreparedConversion> made;
+    const auto open = [&]() -> Status {
+        SHARDSCOPE_ASSIGN(const Checkpoint source, context.open(options.source, files));
+        SHARDSCOPE_ASSIGN(made, prepareConversion(source, options.destination, settings, context.stop));
+        return {};
+    };
+    if (context.ranks) {
+        SHARDSCOPE_ASSIGN(files, GroupFiles::make(*context.ranks, systemFileSystem(settings.io),
+                                                  options.source, context.groupMode));
+        SHARDSCOPE_TRY(files->openTogether(open));
+    } else {
+        SHARDSCOPE_TRY(open());
+    }
+    const PreparedConversion& prepared = *made;
     if (context.worker) return work(context, prepared, settings);
-    if (options.dryRun) return showPlan(context, prepared.plan);
+    if (options.dryRun)
+        return context.ranks && context.ranks->rank() != 0 ? 0 : showPlan(context, prepared.plan);
     std::unique_ptr<Farm> farm;
+    std::unique_ptr<WorkerResources> own;
+    std::unique_ptr<GroupFarm> group;
+    const ConvertJob together = conversionJob(prepared, settings);
+    if (context.ranks) {
+        SHARDSCOPE_TRY(agree(*context.ranks, 0, checkRunnable(prepared)));
+        SHARDSCOPE_ASSIGN(const uint64_t buffers, conversionBuffers(prepared, settings));
+        own = std::make_unique<WorkerResources>(settings, buffers);
+        own->resources.stop = context.stop;
+        const GroupConversion conversion{context.ranks, files.get(), &together, own->resources};
+        if (context.ranks->rank() != 0) {
+            SHARDSCOPE_TRY(serveGroup(conversion));
+            return 0;
+        }
+        group = std::make_unique<GroupFarm>(conversion);
+        settings.farm = group.get();
+    }
     if (!options.on.empty()) {
         SHARDSCOPE_ASSIGN(farm, makeFarm(context, options));
         settings.farm = farm.get();
@@ -191,9 +230,15 @@ Result<int> convert(const Context& context, const Options& options) {
 
     constexpr const char* verifyNames[] = {"digest", "full", "none"};
     const bool wantsJson = context.json || context.progress == ProgressMode::json || !options.report.empty();
-    const Json json = wantsJson ? reportJson(prepared.plan, report, started,
-                                             verifyNames[static_cast<int>(settings.options.verify)])
-                                : Json();
+    Json json = wantsJson ? reportJson(prepared.plan, report, started,
+                                       verifyNames[static_cast<int>(settings.options.verify)])
+                          : Json();
+    if (group && wantsJson) {
+        json["group"] = {{"ranks", context.ranks->size()},
+                         {"mode", groupModeName(files->mode())},
+                         {"backend", context.groupBackend},
+                         {"bytes_moved", group->bytesMoved()}};
+    }
     if (!options.report.empty()) {
         SHARDSCOPE_TRY(
             writeOutputFile(options.report, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
@@ -215,6 +260,9 @@ Result<int> convert(const Context& context, const Options& options) {
                bytesText(report.seconds > 0 ? static_cast<uint64_t>(static_cast<double>(report.bytesWritten) /
                                                                     report.seconds)
                                             : 0));
+    if (group)
+        fmt::print("  {} ranks over {}, {}: {} moved between them\n", context.ranks->size(),
+                   context.groupBackend, groupModeName(files->mode()), bytesText(group->bytesMoved()));
     if (report.bytesReused)
         fmt::print("  {} were already done and taken over\n", bytesText(report.bytesReused));
     if (settings.options.verify == Verify::none) {

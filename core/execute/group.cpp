@@ -129,6 +129,8 @@ Status agree(RankGroup& group, size_t lane, const Status& mine) {
 
 std::string_view groupModeName(GroupMode mode) {
     switch (mode) {
+        case GroupMode::automatic:
+            return "auto";
         case GroupMode::direct:
             return "direct";
         case GroupMode::broadcast:
@@ -159,7 +161,7 @@ class GroupLane final : public TileExchange {
           staging_(staging),
           lane_(lane),
           fileRanks_(fileRanks),
-          sends_(conversion.mode == GroupMode::broadcast),
+          sends_(conversion.files->mode() == GroupMode::broadcast),
           resources_(conversion.resources),
           state_{*conversion.job,
                  resources_,
@@ -206,6 +208,8 @@ class GroupLane final : public TileExchange {
         tensor_ = kNone;
         return conclude(std::move(status));
     }
+
+    uint64_t sent() const { return sent_; }  // by all ranks up to the last unit, on rank 0
 
     Status read(const std::function<Status()>& read) override {
         hasRead_ = true;
@@ -301,11 +305,15 @@ class GroupLane final : public TileExchange {
         const std::string tiles = encodeTiles(std::exchange(done_, {}));
         SHARDSCOPE_ASSIGN(
             const std::vector<Json> said,
-            gatherSaid(group_, lane_, {{"tiles", packedText(tiles)}, {"read", files_.takeServed(lane_)}},
+            gatherSaid(group_, lane_,
+                       {{"tiles", packedText(tiles)},
+                        {"read", files_.takeServed(lane_)},
+                        {"sent", group_.bytesSent()}},
                        status));
         if (group_.rank() != 0) return UnitResult{};
         std::vector<JournalTile> all;
         UnitResult result;
+        uint64_t sent = 0;
         for (const Json& each : said) {
             if (!each.contains("tiles") || !each["tiles"].is_binary() || !each["read"].is_number_unsigned())
                 return makeError(ErrorCode::remote, "another rank says what cannot be read");
@@ -315,7 +323,9 @@ class GroupLane final : public TileExchange {
                 decodeTiles(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
             std::ranges::move(theirs, std::back_inserter(all));
             result.bytesRead += each["read"].get<uint64_t>();
+            sent += each.value("sent", uint64_t{0});
         }
+        sent_ = sent;
         result.tiles = encodeTiles(all);
         return result;
     }
@@ -333,6 +343,7 @@ class GroupLane final : public TileExchange {
     std::unique_ptr<TensorWork> work_;
     TensorId tensor_ = kNone;  // of work_
     bool hasRead_ = false;
+    uint64_t sent_ = 0;
     std::vector<std::vector<std::byte>> outgoing_{static_cast<size_t>(group_.size())};
     std::vector<std::byte> send_, receive_;
     std::vector<JournalTile> done_;
@@ -504,9 +515,9 @@ class FarmRun {
                 tileGrid(job.wish->wanted.elements(span.tensor), from, to, identity_.tileBytes);
             for (int64_t i = span.first; i < span.first + span.count; ++i) {
                 int home = 0;
-                if (conversion_.mode == GroupMode::direct)
+                if (conversion_.files->mode() == GroupMode::direct)
                     home = static_cast<int>(tiles.size() % static_cast<size_t>(conversion_.ranks->size()));
-                else if (conversion_.mode == GroupMode::exchange)
+                else if (conversion_.files->mode() == GroupMode::exchange)
                     home = nearestRank(conversion_, span.tensor, grid, i);
                 tiles.push_back({span.tensor, i, home});
             }
@@ -576,6 +587,8 @@ Status GroupFarm::run(const JobIdentity& identity, const std::vector<Unit>& unit
     SHARDSCOPE_TRY(shareText(*conversion_.ranks, 0, order, 0));
     SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion_, identity));
     Status status = FarmRun(conversion_, *joined, identity, units, done, progress, stop).go();
+    for (size_t lane = 0; lane < conversion_.ranks->lanes(); ++lane)
+        bytesMoved_ = std::max(bytesMoved_, joined->lane(lane).sent());
     if (conversion_.ranks->broken()) return status;
     if (status.ok()) status = conversion_.files->checkUnchanged();
     return agree(*conversion_.ranks, 0, status);

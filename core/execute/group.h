@@ -31,6 +31,7 @@ class RankGroup {
                             const std::vector<uint64_t>& sendBytes, std::span<std::byte> receive,
                             const std::vector<uint64_t>& receiveBytes) = 0;
     virtual bool broken() const = 0;               // a call has failed
+    virtual uint64_t bytesSent() const = 0;        // by this rank to others, so far
     virtual std::string name(int rank) const = 0;  // for people: "rank 2 on node7"
 };
 
@@ -41,6 +42,8 @@ Result<std::vector<std::string>> gatherTexts(RankGroup& group, size_t lane, cons
 Status agree(RankGroup& group, size_t lane, const Status& mine);
 
 enum class GroupMode : uint8_t {
+    automatic,  // as the source lies: direct where all ranks see it, broadcast where rank 0 does, else
+                // exchange
     direct,     // each rank reads what it writes; all see the source
     broadcast,  // rank 0 reads, and each rank is sent what it keeps
     exchange,   // each file is read by the rank that has it, which sends the others what they need
@@ -52,7 +55,6 @@ class GroupFiles;  // group_files.h
 struct GroupConversion {
     RankGroup* ranks = nullptr;
     GroupFiles* files = nullptr;  // that job.source was opened with
-    GroupMode mode = GroupMode::direct;
     const ConvertJob* job = nullptr;
     Resources resources;
 };
@@ -66,9 +68,11 @@ class GroupFarm final : public UnitFarm {
     Status run(const JobIdentity& identity, const std::vector<Unit>& units,
                const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
                const StopToken& stop) override;
+    uint64_t bytesMoved() const { return bytesMoved_; }  // between ranks, for the units that are done
 
   private:
     GroupConversion conversion_;
+    uint64_t bytesMoved_ = 0;
     bool ended_ = false;
 };
 

@@ -274,13 +274,28 @@ Status GroupFiles::agreeOnFiles(std::map<std::string, Entry> found, GroupMode mo
             ++holders[name];
         }
     }
-    allHere_ = true;
-    for (auto& [name, entry] : entries_) {
-        entry.mine = found.contains(name);
-        entry.everywhere = holders[name] == ranks_.size();
-        allHere_ = allHere_ && entry.everywhere;
+    bool whole = true, first = true;
+    for (const auto& [name, entry] : entries_) {
+        whole = whole && holders[name] == ranks_.size();
+        first = first && entry.owner == 0;
     }
-    if (mode != GroupMode::exchange) allHere_ = true;  // who reads has all, or there is an error
+    mode_ = mode != GroupMode::automatic ? mode
+            : whole                      ? GroupMode::direct
+            : first                      ? GroupMode::broadcast
+                                         : GroupMode::exchange;
+    for (auto& [name, entry] : entries_) {
+        entry.everywhere = holders[name] == ranks_.size() && mode_ != GroupMode::broadcast;
+        entry.mine = found.contains(name) && (mode_ != GroupMode::broadcast || ranks_.rank() == 0);
+    }
+    if (mode_ == GroupMode::direct && !whole) {
+        for (const auto& [name, entry] : entries_) {
+            if (holders[name] != ranks_.size())
+                return makeError(ErrorCode::impossible, "not every rank sees the whole source")
+                    .inFile(root_ + "/" + name)
+                    .withHint("use --mode exchange, or broadcast where rank 0 has all of it");
+        }
+    }
+    allHere_ = mode_ != GroupMode::exchange || whole;  // who reads has all
     return {};
 }
 
@@ -619,8 +634,10 @@ Status GroupFiles::checkUnchanged() const {
 
 // ------------------------------------------------------------------ as a file system
 
+// Of the name in the group's table; "/" for what is not below the source's directory.
 std::string GroupFiles::relative(const std::string& path) const {
     if (path == root_) return "";
+    if (root_ == ".") return path.starts_with('/') ? "/" : path;
     const std::string before = root_ == "/" ? "/" : root_ + "/";
     return path.starts_with(before) ? path.substr(before.size()) : "/";
 }

@@ -37,10 +37,13 @@ class GroupFiles final : public FileSystem, public std::enable_shared_from_this<
     static constexpr uint64_t kMostFetched = uint64_t{256} << 20;  // by a lane at a time
     static constexpr size_t kMostEntries = size_t{1} << 20;
 
-    // Called by all ranks. `path` is the source, a directory or a file. With `broadcast` only rank 0's files
-    // count. Errors: notFound (nobody has it), changed (two ranks have different files of one name), remote.
+    // Called by all ranks. `path` is the source, a directory or a file. With
+    // `broadcast` only rank 0's files count. Errors: notFound (nobody has it), changed (two ranks have
+    // different files of one name), remote.
     static Result<std::shared_ptr<GroupFiles>> make(RankGroup& ranks, std::shared_ptr<FileSystem> own,
                                                     const std::string& path, GroupMode mode);
+
+    GroupMode mode() const { return mode_; }  // never automatic
 
     // Runs `open` on rank 0 while the others serve what it reads; then on them. Called by all ranks; the
     // answer is the same on all.
@@ -119,6 +122,7 @@ class GroupFiles final : public FileSystem, public std::enable_shared_from_this<
     std::shared_ptr<Directory> directory_;  // own; null when this rank has none
     std::map<std::string, Entry> entries_;  // by name; does not change once agreed on
     std::vector<Lane> lanes_;
+    GroupMode mode_ = GroupMode::direct;
     bool allHere_ = false;
     std::mutex mutex_;  // known bytes
     std::mutex asking_;

@@ -54,6 +54,7 @@ class ThreadRanks {
         int rank() const override { return rank_; }
         int size() const override { return all_.size_; }
         size_t lanes() const override { return all_.lanes_.size(); }
+        uint64_t bytesSent() const override { return sent_; }
         bool broken() const override { return all_.lost_ >= 0; }
         std::string name(int rank) const override { return "rank " + std::to_string(rank); }
 
@@ -88,7 +89,10 @@ class ThreadRanks {
                     break;
                 }
                 if (n > 0) std::memcpy(receive.data() + at, from.bytes + begin, n);
-                if (static_cast<int>(r) != rank_) all_.moved += n;
+                if (static_cast<int>(r) != rank_) {
+                    all_.moved += n;
+                    sent_ += sendBytes[r];
+                }
                 at += n;
             }
             (void)all_.meet(lane, true);
@@ -107,6 +111,7 @@ class ThreadRanks {
 
         ThreadRanks& all_;
         const int rank_;
+        std::atomic<uint64_t> sent_{0};
     };
 
     // `begun`: everybody is in the step, and comes here, gone or not; until then their bytes are looked at.

@@ -90,7 +90,6 @@ Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode
         GroupConversion conversion;
         conversion.ranks = &rank;
         conversion.files = files.get();
-        conversion.mode = mode;
         conversion.job = &job;
         conversion.resources.pool = &pool;
         conversion.resources.memory = &memory;
@@ -240,7 +239,7 @@ void GroupTest::equalsOneProcess() {
     std::mt19937 random(static_cast<unsigned>(qHash(path, 1)));
     std::map<size_t, int> place;
     const std::vector<std::pair<GroupMode, std::function<bool(int, size_t)>>> ways = {
-        {GroupMode::direct, [](int, size_t) { return true; }},
+        {ranks % 2 ? GroupMode::direct : GroupMode::automatic, [](int, size_t) { return true; }},
         {GroupMode::broadcast, [](int r, size_t) { return r == 0; }},
         {GroupMode::exchange, [&](int r, size_t f) { return static_cast<int>(f) % ranks == r; }},
         {GroupMode::exchange,

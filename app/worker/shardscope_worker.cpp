@@ -1,0 +1,197 @@
+// shardscope-worker: a conversion by several ranks in step, started by torchrun, mpirun, srun or itself. The
+// words of the conversion are those of `shardscope convert`; only this program links libtorch.
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "accelerator/c10d_group.h"
+#include "cli/application.h"
+#include "cli/one_of.h"
+#include "cli/own_program.h"
+#include "cluster/process.h"
+#include "execute/group.h"
+
+namespace shardscope::cli {
+namespace {
+
+struct Options {
+    int ranks = 0;
+    GroupMode mode = GroupMode::automatic;
+    std::string backend = "gloo";
+    std::string master, address;
+    int patience = 120;
+    unsigned lanes = 2;
+    std::vector<std::string> words;
+};
+
+// The ranks beside this one that it has started itself; they end with it.
+class OwnRanks {
+  public:
+    Status start(const Options& options, const RankPlace& place, uint16_t port,
+                 const std::vector<std::string>& words) {
+        for (int r = 1; r < options.ranks; ++r) {
+            std::vector<std::string> line{"env",
+                                          fmt::format("SHARDSCOPE_RANK={}", r),
+                                          fmt::format("SHARDSCOPE_WORLD_SIZE={}", options.ranks),
+                                          fmt::format("SHARDSCOPE_LOCAL_RANK={}", r),
+                                          fmt::format("SHARDSCOPE_GROUP={}", place.group),
+                                          "SHARDSCOPE_MASTER_ADDR=127.0.0.1",
+                                          fmt::format("SHARDSCOPE_MASTER_PORT={}", port),
+                                          ownProgram()};
+            line.insert(line.end(), words.begin(), words.end());
+            SHARDSCOPE_ASSIGN(auto process, Process::start(line));
+            processes_.push_back(std::move(process));
+        }
+        return {};
+    }
+    // Those that have not ended by themselves in that time are killed.
+    void end(std::chrono::seconds patience) {
+        for (const auto& process : processes_)
+            process->waitFor(patience);
+        processes_.clear();
+    }
+
+  private:
+    std::vector<std::unique_ptr<Process>> processes_;
+};
+
+Result<RankPlace> placeOf(const Options& options) {
+    SHARDSCOPE_ASSIGN(RankPlace place, rankPlace());
+    if (options.ranks > 0 && place.launcher != "shardscope") {
+        if (place.size > 1)
+            return makeError(ErrorCode::usage,
+                             fmt::format("--ranks starts ranks, but {} has started {} already",
+                                         place.launcher, place.size));
+        place.size = options.ranks;
+        place.host = "127.0.0.1";
+        std::random_device random;
+        place.group = fmt::format("{:08x}{:08x}", random(), random());
+    }
+    if (!options.master.empty()) {
+        const size_t colon = options.master.rfind(':');
+        const std::string port = colon == std::string::npos ? "" : options.master.substr(colon + 1);
+        const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), place.port);
+        if (port.empty() || error != std::errc{} || end != port.data() + port.size() || colon == 0)
+            return makeError(ErrorCode::usage, "--master wants HOST:PORT");
+        place.host = options.master.substr(0, colon);
+    }
+    return place;
+}
+
+int work(const Options& options, const std::vector<std::string>& all) {
+    Context context;
+    stopOnInterrupt(context);
+    std::signal(SIGPIPE, SIG_IGN);
+    context.words = options.words;
+    // Whatever is wrong before the group stands; `--json` counts for that too.
+    for (const std::string& word : options.words)
+        context.json = context.json || word == "--json";
+    const auto place = placeOf(options);
+    if (!place.ok()) return reportError(context, place.error());
+    // Ranks that rank 0 has started do not outlive it.
+    if (place->launcher == "shardscope") prctl(PR_SET_PDEATHSIG, SIGKILL);
+
+    GroupOptions group;
+    group.place = *place;
+    group.backend = options.backend == "nccl" ? GroupBackend::nccl : GroupBackend::gloo;
+    group.address = options.address;
+    group.patience = std::chrono::seconds(options.patience);
+    group.lanes = options.lanes;
+    OwnRanks own;
+    const bool starts = options.ranks > 1 && place->launcher != "shardscope";
+    auto ranks = makeGroup(group, [&](uint16_t port) -> Status {
+        return starts ? own.start(options, *place, port, all) : Status();
+    });
+    const auto end = [&](int code, std::chrono::seconds patience) {
+        own.end(patience);
+        std::fflush(nullptr);
+        return code;
+    };
+    using std::chrono::seconds;
+    // What waits for a lost rank would wait for ever.
+    if (!ranks.ok()) _exit(end(reportError(context, ranks.error()), seconds(0)));
+
+    context.json = false;
+    context.ranks = ranks->get();
+    context.groupMode = options.mode;
+    context.groupBackend = groupBackendName(group.backend);
+    if (place->rank != 0) {
+        // Rank 0 speaks for all; the others say what went wrong with them, and where.
+        std::erase(context.words, "--json");
+        context.words.insert(context.words.end(), {"--progress", "none"});
+        if (!freopen("/dev/null", "w", stdout)) return end(exitCode(ErrorCode::io), seconds(0));
+    }
+    const int code = runWords(context, [&](const CLI::App&) -> Status {
+        if (context.joins) return {};
+        return makeError(ErrorCode::usage,
+                         "ranks do 'plan', 'convert' and 'reshard'; everything else is for shardscope");
+    });
+    if ((*ranks)->broken()) _exit(end(code, seconds(0)));
+    ranks->reset();
+    return end(code, seconds(5));
+}
+
+}  // namespace
+}  // namespace shardscope::cli
+
+int main(int argc, char** argv) {
+    using namespace shardscope;
+    using namespace shardscope::cli;
+    Options options;
+    CLI::App app("Does a conversion with several ranks in step: each byte of the source is read once.",
+                 "shardscope-worker");
+    app.set_version_flag(
+        "--version", fmt::format("shardscope-worker {} (libtorch {})", SHARDSCOPE_VERSION, torchVersion()));
+    app.add_option("--ranks", options.ranks,
+                   "Start this many ranks on this machine (without torchrun, mpirun or srun)")
+        ->check(CLI::Range(1, 1024).description(""))
+        ->type_name("N");
+    static const std::map<std::string, GroupMode> modes{{"auto", GroupMode::automatic},
+                                                        {"direct", GroupMode::direct},
+                                                        {"broadcast", GroupMode::broadcast},
+                                                        {"exchange", GroupMode::exchange}};
+    app.add_option("--mode", options.mode,
+                   "direct (each rank reads what it writes), broadcast (rank 0 reads for all), exchange "
+                   "(each rank reads "
+                   "the files that it has) or auto (as the source lies; the default)")
+        ->transform(oneOf(modes))
+        ->type_name("MODE");
+    app.add_option("--backend", options.backend,
+                   "How bytes go between ranks: gloo (TCP) or nccl (between GPUs)")
+        ->check(CLI::IsMember({"gloo", "nccl"}).description(""))
+        ->capture_default_str()
+        ->type_name("NAME");
+    app.add_option("--master", options.master, "Where rank 0 is, if the launcher does not say")
+        ->type_name("HOST:PORT");
+    app.add_option("--address", options.address,
+                   "Address of this rank for the others (default: towards rank 0)")
+        ->type_name("ADDRESS");
+    app.add_option("--join-timeout", options.patience, "Seconds to wait for all ranks")
+        ->check(CLI::Range(1, 86400).description(""))
+        ->capture_default_str()
+        ->type_name("SECONDS");
+    app.add_option("--lanes", options.lanes, "Tiles under way at a time in each rank")
+        ->check(CLI::Range(1, 16).description(""))
+        ->capture_default_str()
+        ->type_name("N");
+    app.prefix_command();
+    app.footer(
+        "What follows the options are the words of 'shardscope convert', 'reshard' or 'plan'.\n\n"
+        "Examples:\n  shardscope-worker --ranks 4 convert model.pt model-dcp --to dcp --mesh tp=4 --shard "
+        "'*:tp=0'\n"
+        "  torchrun --no-python --nproc-per-node 8 shardscope-worker --mode exchange convert "
+        "/local/step-1000 "
+        "/shared/model --to safetensors\n  srun -N 4 shardscope-worker --mode broadcast reshard "
+        "/node0/step-1000 "
+        "/shared/step-1000-tp8 --mesh tp=8 --shard '*:tp=0'");
+    CLI11_PARSE(app, argc, argv);
+    options.words = app.remaining();
+    return work(options, {argv + 1, argv + argc});
+}

@@ -1,0 +1,481 @@
+#include "accelerator/c10d_group.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include <ATen/ops/from_blob.h>
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/headeronly/version.h>
+#include <unistd.h>
+
+#include "accelerator/lane_transport.h"
+
+// The headers in gloo_headers/ say of Gloo what this version of libtorch needs.
+static_assert(
+    TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15,
+    "gloo_headers/ was made for libtorch 2.15: compare it with ProcessGroupGloo.hpp before going on");
+
+namespace shardscope {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// Added to a rank's count of heartbeats by one that goes in order.
+constexpr int64_t kGone = int64_t{1} << 40;
+
+std::string firstLine(const char* text) {
+    std::string line(text);
+    line.resize(std::min({line.size(), line.find('\n'), size_t{300}}));
+    return line;
+}
+
+at::Tensor bytesTensor(const void* bytes, size_t size) {
+    static std::byte nothing;
+    void* place = size == 0 ? &nothing : const_cast<void*>(bytes);
+    return at::from_blob(place, {static_cast<int64_t>(size)}, at::TensorOptions(at::kByte));
+}
+
+// ------------------------------------------------------------------ Gloo
+
+class GlooLane final : public LaneTransport {
+  public:
+    GlooLane(const StorePtr& store, int rank, int size, const std::string& address,
+             std::chrono::seconds patience) {
+        auto options = c10d::ProcessGroupGloo::Options::create();
+        options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+        options->threads = 1;
+        options->timeout = patience;
+        group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+        // A step takes as long as its slowest disk; heartbeats tell who is lost.
+        group_->setTimeout(std::chrono::hours(24));
+    }
+
+    WorkPtr broadcast(std::span<std::byte> bytes, int root) override {
+        std::vector<at::Tensor> tensors{bytesTensor(bytes.data(), bytes.size())};
+        c10d::BroadcastOptions options;
+        options.rootRank = root;
+        return group_->broadcast(tensors, options);
+    }
+
+    WorkPtr allToAll(std::span<const std::byte> send, const std::vector<int64_t>& sendBytes,
+                     std::span<std::byte> receive, const std::vector<int64_t>& receiveBytes) override {
+        at::Tensor in = bytesTensor(send.data(), send.size()),
+                   out = bytesTensor(receive.data(), receive.size());
+        // The call takes the counts for itself.
+        std::vector<int64_t> inCounts = sendBytes, outCounts = receiveBytes;
+        return group_->all_to_all_single(out, in, outCounts, inCounts);
+    }
+
+    void finish() override {}
+
+  private:
+    c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+
+// ------------------------------------------------------------------ where ranks meet
+
+// The address that this machine reaches `host` from.
+Result<std::string> addressTowards(const std::string& host, uint16_t port) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_DGRAM;
+    addrinfo* found = nullptr;
+    if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0)
+        return makeError(ErrorCode::remote, fmt::format("the host of rank 0, '{}', is not known here: {}",
+                                                        host, gai_strerror(error)));
+    std::string address;
+    for (const addrinfo* each = found; each && address.empty(); each = each->ai_next) {
+        const int probe = socket(each->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (probe < 0) continue;
+        sockaddr_storage own{};
+        socklen_t length = sizeof own;
+        std::array<char, NI_MAXHOST> text{};
+        // Sends nothing: a route is chosen.
+        if (connect(probe, each->ai_addr, each->ai_addrlen) == 0 &&
+            getsockname(probe, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+            getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0,
+                        NI_NUMERICHOST) == 0)
+            address = text.data();
+        close(probe);
+    }
+    freeaddrinfo(found);
+    if (address.empty())
+        return makeError(ErrorCode::remote, fmt::format("there is no way from here to '{}'", host));
+    return address;
+}
+
+// A socket that listens at this address alone.
+Result<int> listenAt(const std::string& address, uint16_t port) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE;
+    addrinfo* found = nullptr;
+    if (const int error = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+        error != 0)
+        return makeError(ErrorCode::remote,
+                         fmt::format("'{}' is no address of this machine: {}", address, gai_strerror(error)));
+    int listener = -1, failed = 0;
+    for (const addrinfo* each = found; each && listener < 0; each = each->ai_next) {
+        listener = socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int yes = 1;
+        if (listener >= 0 && setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+            bind(listener, each->ai_addr, each->ai_addrlen) == 0 && listen(listener, 1024) == 0)
+            break;
+        failed = errno;
+        if (listener >= 0) close(listener);
+        listener = -1;
+    }
+    freeaddrinfo(found);
+    if (listener < 0)
+        return systemError(failed, fmt::format("listen at {} port {} as rank 0", address, port), "")
+            .withHint("another job may have the port: give this one its own by MASTER_PORT or --master");
+    return listener;
+}
+
+// ------------------------------------------------------------------ heartbeats
+
+// Tells the others that this rank lives, and notices who does not. Rank 0 looks at all; the others at rank 0,
+// which tells them whom it misses.
+class Pulse {
+  public:
+    Pulse(StorePtr store, int rank, int size, std::chrono::milliseconds beat)
+        : store_(std::move(store)), rank_(rank), size_(size), beat_(beat) {
+        heard_.assign(static_cast<size_t>(size), Clock::now());
+        counts_.assign(static_cast<size_t>(size), 0);
+        beats_ = std::thread([this] { run(); });
+        watch_ = std::thread([this] { watchZero(); });
+    }
+    ~Pulse() {
+        stop();
+        try {
+            store_->add(key(rank_), kGone);
+        } catch (const std::exception&) {
+            // Nobody is left to be told.
+        }
+    }
+    void stop() {
+        {
+            std::lock_guard lock(mutex_);
+            stopping_ = true;
+            changed_.notify_all();
+        }
+        if (beats_.joinable()) beats_.join();
+        if (watch_.joinable()) watch_.join();
+    }
+    int lost() const { return lost_; }  // -1 = nobody
+    int waitForLost(std::chrono::milliseconds most) {
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, most, [&] { return lost_ >= 0 || stopping_; });
+        return lost_;
+    }
+    // On rank 0: until all others have gone in order, or some time has passed.
+    void waitForAll(std::chrono::milliseconds most) {
+        const auto end = Clock::now() + most;
+        std::unique_lock lock(mutex_);
+        while (Clock::now() < end && lost_ < 0 &&
+               std::any_of(counts_.begin() + 1, counts_.end(), [](int64_t n) { return n < kGone; }))
+            changed_.wait_for(lock, std::chrono::milliseconds(20));
+        quick_ = false;
+    }
+    void hurry() { quick_ = true; }
+
+  private:
+    static std::string key(int rank) { return fmt::format("beat/{}", rank); }
+
+    void run() {
+        std::unique_lock lock(mutex_);
+        while (!stopping_) {
+            lock.unlock();
+            try {
+                const int64_t mine = store_->add(key(rank_), 1);
+                (void)mine;
+                if (rank_ == 0)
+                    lookAtAll();
+                else if (const int64_t who = store_->add("lost", 0); who > 0)
+                    lose(static_cast<int>(who));
+                lock.lock();
+                heard_[0] = Clock::now();
+            } catch (const std::exception&) {
+                lock.lock();  // rank 0 does not answer; how long that may last watchZero() decides
+            }
+            changed_.wait_for(lock, quick_ ? std::chrono::milliseconds(20) : beat_,
+                              [&] { return stopping_; });
+        }
+    }
+
+    void lookAtAll() {
+        for (int r = 1; r < size_; ++r) {
+            const int64_t count = store_->add(key(r), 0);
+            const auto index = static_cast<size_t>(r);
+            std::unique_lock lock(mutex_);
+            if (count != counts_[index]) {
+                counts_[index] = count;
+                heard_[index] = Clock::now();
+            } else if (count < kGone && Clock::now() - heard_[index] > 3 * beat_ && lost_ < 0) {
+                lock.unlock();
+                store_->add("lost", r);
+                lose(r);
+                return;
+            }
+        }
+    }
+
+    // A stopped rank 0 leaves run() waiting for an answer, so another thread looks at the clock.
+    void watchZero() {
+        std::unique_lock lock(mutex_);
+        while (!stopping_) {
+            changed_.wait_for(lock, beat_ / 4, [&] { return stopping_; });
+            if (rank_ != 0 && lost_ < 0 && Clock::now() - heard_[0] > 3 * beat_) {
+                lost_ = 0;
+                changed_.notify_all();
+            }
+        }
+    }
+
+    void lose(int rank) {
+        std::lock_guard lock(mutex_);
+        if (lost_ < 0) lost_ = rank;
+        changed_.notify_all();
+    }
+
+    const StorePtr store_;
+    const int rank_, size_;
+    const std::chrono::milliseconds beat_;
+    std::mutex mutex_;  // below, but for the atomics
+    std::condition_variable changed_;
+    bool stopping_ = false;
+    std::atomic<bool> quick_{false};
+    std::atomic<int> lost_{-1};
+    std::vector<Clock::time_point> heard_;
+    std::vector<int64_t> counts_;
+    std::thread beats_, watch_;
+};
+
+// ------------------------------------------------------------------ the group
+
+class C10dGroup final : public RankGroup {
+  public:
+    explicit C10dGroup(const GroupOptions& options) : options_(options) {}
+
+    ~C10dGroup() override {
+        if (broken_) {
+            // What waits for a rank that does not answer cannot be taken down. The program is about to end.
+            (void)pulse_.release();
+            for (auto& lane : lanes_)
+                (void)lane.release();
+            return;
+        }
+        if (!pulse_) return;
+        if (rank() == 0) {
+            // The others end a moment after the last step; their store must outlive that.
+            pulse_->hurry();
+            pulse_->waitForAll(3 * options_.beat);
+        }
+        pulse_->stop();
+        lanes_.clear();
+        pulse_.reset();
+    }
+
+    Status open(const std::function<Status(uint16_t)>& ready) {
+        try {
+            Status status = join(ready);
+            broken_ = !status.ok();
+            return status;
+        } catch (const std::exception& error) {
+            broken_ = true;
+            return makeError(ErrorCode::remote,
+                             fmt::format("the {} ranks of the group did not come together: {}", size(),
+                                         firstLine(error.what())))
+                .withHint("all ranks must run, and reach the host and port of rank 0");
+        }
+    }
+
+    int rank() const override { return options_.place.rank; }
+    int size() const override { return options_.place.size; }
+    size_t lanes() const override { return lanes_.size(); }
+    bool broken() const override { return broken_; }
+    uint64_t bytesSent() const override { return sent_; }
+    std::string name(int r) const override {
+        const std::string& host = hosts_[static_cast<size_t>(r)];
+        return host.empty() ? fmt::format("rank {}", r) : fmt::format("rank {} on {}", r, host);
+    }
+
+    Status broadcast(size_t lane, std::span<std::byte> bytes, int root) override {
+        if (root == rank()) sent_ += bytes.size() * static_cast<uint64_t>(size() - 1);
+        return step(lane, [&](LaneTransport& transport) { return transport.broadcast(bytes, root); });
+    }
+
+    Status allToAll(size_t lane, std::span<const std::byte> send, const std::vector<uint64_t>& sendBytes,
+                    std::span<std::byte> receive, const std::vector<uint64_t>& receiveBytes) override {
+        for (int r = 0; r < size(); ++r)
+            sent_ += r == rank() ? 0 : sendBytes[static_cast<size_t>(r)];
+        const std::vector<int64_t> out(sendBytes.begin(), sendBytes.end()),
+            in(receiveBytes.begin(), receiveBytes.end());
+        return step(lane,
+                    [&](LaneTransport& transport) { return transport.allToAll(send, out, receive, in); });
+    }
+
+  private:
+    Status join(const std::function<Status(uint16_t)>& ready) {
+        const RankPlace& place = options_.place;
+        const std::string host = place.host.empty() ? "127.0.0.1" : place.host;
+        std::string address = options_.address;
+        if (address.empty()) {
+            SHARDSCOPE_ASSIGN(address, addressTowards(host, place.port));
+        }
+        c10d::TCPStoreOptions storeOptions;
+        storeOptions.port = place.port;
+        storeOptions.isServer = place.rank == 0;
+        storeOptions.waitWorkers = false;
+        storeOptions.timeout = options_.patience;
+        if (place.rank == 0) {
+            SHARDSCOPE_ASSIGN(const int listener, listenAt(host, place.port));
+            storeOptions.masterListenFd = listener;
+            sockaddr_storage own{};
+            socklen_t length = sizeof own;
+            getsockname(listener, reinterpret_cast<sockaddr*>(&own), &length);
+            storeOptions.port =
+                ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&own)->sin6_port
+                                                : reinterpret_cast<sockaddr_in*>(&own)->sin_port);
+        }
+        const auto server = c10::make_intrusive<c10d::TCPStore>(host, storeOptions);
+        // Whoever does not know the group's name finds nothing under its keys.
+        const std::string prefix = fmt::format("shardscope/{}", place.group);
+        store_ = c10::make_intrusive<c10d::PrefixStore>(prefix, server);
+        if (place.rank == 0 && ready) SHARDSCOPE_TRY(ready(storeOptions.port));
+
+        std::array<char, 256> hostName{};
+        gethostname(hostName.data(), hostName.size() - 1);
+        store_->set(fmt::format("host/{}", place.rank), std::string(hostName.data()));
+        for (int r = 0; r < place.size; ++r) {
+            const std::vector<uint8_t> text = store_->get(fmt::format("host/{}", r));
+            hosts_.emplace_back(text.begin(), text.end());
+        }
+        pulse_ = std::make_unique<Pulse>(store_->clone(), place.rank, place.size, options_.beat);
+        if (options_.backend == GroupBackend::nccl) return openNccl();
+        for (size_t lane = 0; lane < options_.lanes; ++lane) {
+            lanes_.push_back(std::make_unique<GlooLane>(
+                c10::make_intrusive<c10d::PrefixStore>(fmt::format("lane/{}", lane), store_->clone()),
+                place.rank, place.size, address, options_.patience));
+        }
+        return {};
+    }
+
+    // One lane: communicators that share a GPU must not wait for each other.
+    Status openNccl() {
+        const RankPlace& place = options_.place;
+        void* module = dlopen(NcclModule::kFile, RTLD_NOW | RTLD_LOCAL);
+        if (!module)
+            return unsupported(fmt::format("NCCL cannot be used here: {}", firstLine(dlerror())))
+                .withHint("install the CUDA build of libtorch with its NCCL, or use --backend gloo");
+        const auto devices = reinterpret_cast<NcclModule::Devices*>(dlsym(module, "shardscope_devices"));
+        const auto identity = reinterpret_cast<NcclModule::Identity*>(dlsym(module, "shardscope_identity"));
+        const auto make = reinterpret_cast<NcclModule::Make*>(dlsym(module, "shardscope_make_lane"));
+        if (!devices || !identity || !make) return unsupported("the NCCL module is not of this program");
+        const int count = devices();
+        std::string mine;
+        const int device = count <= 0 ? -1 : place.localRank % count;
+        if (count > 0) {
+            std::array<char, 128> uuid{};
+            identity(device, uuid.data(), uuid.size());
+            mine = uuid.data();
+        }
+        // Everyone hears of everyone's GPU, so that all end with the same sentence.
+        store_->set(fmt::format("gpu/{}", place.rank), mine.empty() ? "none" : mine);
+        std::map<std::string, int> owners;
+        for (int r = 0; r < place.size; ++r) {
+            const std::string gpu = store_->get_to_str(fmt::format("gpu/{}", r));
+            if (gpu == "none")
+                return unsupported(fmt::format("{} has no GPU that can be used", name(r)))
+                    .withHint("use --backend gloo, or start ranks only where GPUs are");
+            const auto [it, first] = owners.emplace(gpu, r);
+            if (!first)
+                return makeError(ErrorCode::usage, fmt::format("{} and {} have the same GPU ({})",
+                                                               name(it->second), name(r), gpu))
+                    .withHint("start one rank for each GPU");
+        }
+        lanes_.emplace_back(make(c10::make_intrusive<c10d::PrefixStore>("nccl", store_->clone()), place.rank,
+                                 place.size, device));
+        return {};
+    }
+
+    template <class Start>
+    Status step(size_t lane, Start&& start) {
+        if (broken_) return lostError("");
+        try {
+            LaneTransport& transport = *lanes_[lane];
+            const auto work = start(transport);
+            auto pause = std::chrono::microseconds(20);
+            while (!work->isCompleted()) {
+                if (pulse_->lost() >= 0 || broken_) {
+                    broken_ = true;
+                    std::lock_guard lock(unfinishedMutex_);
+                    unfinished_.push_back(work);
+                    return lostError("");
+                }
+                std::this_thread::sleep_for(pause);
+                pause = std::min(pause * 2, std::chrono::microseconds(1000));
+            }
+            work->wait();
+            transport.finish();
+            return {};
+        } catch (const std::exception& error) {
+            broken_ = true;
+            return lostError(firstLine(error.what()));
+        }
+    }
+
+    Error lostError(const std::string& said) {
+        // A connection that breaks does not say whose it was; the heartbeats will.
+        const int who = pulse_->waitForLost(3 * options_.beat + options_.beat / 2);
+        if (who >= 0)
+            return makeError(ErrorCode::remote, fmt::format("{} is gone or does not answer", name(who)))
+                .withHint("what is done is kept: --resume goes on with it");
+        return makeError(ErrorCode::remote, said.empty() ? "the group of ranks has broken up"
+                                                         : "the group of ranks has broken up: " + said)
+            .withHint("what is done is kept: --resume goes on with it");
+    }
+
+    const GroupOptions options_;
+    StorePtr store_;
+    std::vector<std::string> hosts_;
+    std::unique_ptr<Pulse> pulse_;
+    std::vector<std::unique_ptr<LaneTransport>> lanes_;
+    std::atomic<bool> broken_{false};
+    std::atomic<uint64_t> sent_{0};
+    std::mutex unfinishedMutex_;
+    std::vector<LaneTransport::WorkPtr> unfinished_;  // whose memory may still be written to
+};
+
+}  // namespace
+
+std::string_view groupBackendName(GroupBackend backend) {
+    return backend == GroupBackend::gloo ? "gloo" : "nccl";
+}
+
+Result<std::unique_ptr<RankGroup>> makeGroup(const GroupOptions& options,
+                                             const std::function<Status(uint16_t port)>& ready) {
+    auto group = std::make_unique<C10dGroup>(options);
+    SHARDSCOPE_TRY(group->open(ready));
+    return std::unique_ptr<RankGroup>(std::move(group));
+}
+
+std::string torchVersion() {
+    return fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
+}
+
+}  // namespace shardscope

@@ -1,0 +1,34 @@
+// Ranks that talk through libtorch's c10d: over Gloo (TCP), or NCCL between GPUs. The only room that knows
+// libtorch; linked by shardscope-worker alone.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "accelerator/ranks.h"
+#include "execute/group.h"
+
+namespace shardscope {
+
+enum class GroupBackend : uint8_t { gloo, nccl };
+std::string_view groupBackendName(GroupBackend backend);
+
+struct GroupOptions {
+    RankPlace place;
+    GroupBackend backend = GroupBackend::gloo;
+    std::string address;  // that this rank's peers reach it at; empty = as it reaches rank 0
+    size_t lanes = 2;
+    std::chrono::milliseconds beat{1000};  // a rank that is silent for three of them is lost
+    std::chrono::seconds patience{120};    // for all ranks to come
+};
+
+// Waits for all ranks. `ready` is called on rank 0 once the others can come, with the port that they find it
+// at. Errors: remote (a rank did not come, or cannot be reached), unsupported (no NCCL or GPU here).
+Result<std::unique_ptr<RankGroup>> makeGroup(const GroupOptions& options,
+                                             const std::function<Status(uint16_t port)>& ready = {});
+
+// What is linked: "2.15.0".
+std::string torchVersion();
+
+}  // namespace shardscope

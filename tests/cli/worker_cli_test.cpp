@@ -1,0 +1,331 @@
+// Conversions by ranks of real processes over libtorch's Gloo: the same bytes as by one process, started by
+// ourselves, by torchrun and by mpirun; a rank that dies or hangs ends the job with a sentence.
+#include <QDir>
+#include <QElapsedTimer>
+#include <QFile>
+#include <QFileInfo>
+#include <QStandardPaths>
+#include <QTemporaryDir>
+#include <QTest>
+#include <csignal>
+#include <map>
+
+#include <unistd.h>
+
+#include "accelerator/ranks.h"
+#include "cli/measured_process.h"
+
+using namespace shardscope::test;
+using nlohmann::json;
+
+namespace {
+
+constexpr int kTensors = 12;
+
+// The processes of ranks that the first one has started.
+std::vector<pid_t> childrenOf(pid_t parent) {
+    QFile file(QString("/proc/%1/task/%1/children").arg(parent));
+    std::vector<pid_t> children;
+    if (!file.open(QIODevice::ReadOnly)) return children;
+    for (const QByteArray& word : file.readAll().split(' ')) {
+        if (const pid_t child = word.trimmed().toInt(); child > 0) children.push_back(child);
+    }
+    return children;
+}
+
+bool runs(pid_t process) {
+    QFile file(QString("/proc/%1/stat").arg(process));
+    if (!file.open(QIODevice::ReadOnly)) return false;
+    const QByteArray text = file.readAll();
+    return text.mid(text.lastIndexOf(')') + 2, 1) != "Z";
+}
+
+}  // namespace
+
+class WorkerCliTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir sources_;
+    QString source_;
+    json expected_;
+
+    std::vector<std::string> words(const QString& target, const std::vector<std::string>& before = {}) const {
+        std::vector<std::string> all = before;
+        for (const char* word : {"convert", "SRC", "DST", "--to", "dcp", "--mesh", "dp=2,tp=2", "--shard",
+                                 "*:dp=0,tp=1", "--json"})
+            all.emplace_back(word);
+        *std::find(all.begin(), all.end(), "SRC") = source_.toStdString();
+        *std::find(all.begin(), all.end(), "DST") = target.toStdString();
+        return all;
+    }
+    static Measured run(const std::vector<std::string>& words, MeasuredOptions options = {}) {
+        if (options.program.empty()) options.program = SHARDSCOPE_WORKER_PROGRAM;
+        return runMeasured(words, options);
+    }
+
+  private slots:
+    void initTestCase() {
+        source_ = sources_.filePath("source.safetensors");
+        QVERIFY(writeRandomSource(source_.toStdString(), kTensors, 2043, 2039,
+                                  11));  // 16.7 MB each, cut unevenly
+        expected_ = digestsOf(source_.toStdString());
+        QCOMPARE(expected_.size(), size_t{kTensors});
+    }
+
+    void asByOne_data() {
+        QTest::addColumn<QString>("mode");
+        QTest::addColumn<int>("ranks");
+        for (const char* mode : {"auto", "direct", "broadcast", "exchange"}) {
+            for (const int ranks : {1, 2, 4})
+                QTest::addRow("%s, %d", mode, ranks) << mode << ranks;
+        }
+    }
+    void asByOne() {
+        QFETCH(QString, mode);
+        QFETCH(int, ranks);
+        const QTemporaryDir directory;
+        const QString target = directory.filePath("out");
+        const Measured done =
+            run(words(target, {"--ranks", std::to_string(ranks), "--mode", mode.toStdString()}));
+        QVERIFY2(done.exitCode == 0, done.describe().c_str());
+        const json report = done.json();
+        QVERIFY2(report["verified"] == json(true), done.describe().c_str());
+        const auto needed = report["plan"]["bytes_read"].get<double>(),
+                   read = report["bytes_read"].get<double>();
+        QVERIFY2(read >= needed && read < needed * 1.01,
+                 qPrintable(QString("%1 of %2").arg(read).arg(needed)));
+        QVERIFY(done.peakBytes < uint64_t{512} << 20);
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
+        QCOMPARE(report["group"]["ranks"].get<int>(), ranks);
+        const auto moved = report["group"]["bytes_moved"].get<double>();
+        if (mode == "broadcast") QVERIFY(moved <= needed * 1.01 && (ranks == 1 || moved > needed * 0.45));
+        if (mode == "direct") QVERIFY(moved < needed * 0.01);
+        QCOMPARE(QDir(directory.path()).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot),
+                 QStringList{"out"});
+    }
+
+    void byTorchrun() {
+        const std::string torchrun = SHARDSCOPE_PEERS "/torch-new/bin/torchrun";
+        if (!QFileInfo::exists(QString::fromStdString(torchrun)))
+            QSKIP("no torchrun (packaging/peers installs torch)");
+        const QTemporaryDir directory;
+        const QString target = directory.filePath("out");
+        MeasuredOptions options;
+        options.program = torchrun;
+        options.timeoutSeconds = 180;
+        const Measured done =
+            run(words(target, {"--no-python", "--nproc-per-node", "3", "--rdzv-backend", "c10d",
+                               "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1",
+                               SHARDSCOPE_WORKER_PROGRAM, "--mode", "broadcast"}),
+                options);
+        QVERIFY2(done.exitCode == 0, done.describe().c_str());
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
+    }
+
+    void byMpirun() {
+        const QString mpirun = QStandardPaths::findExecutable("mpirun");
+        if (mpirun.isEmpty()) QSKIP("no mpirun (package openmpi-bin)");
+        const QTemporaryDir directory;
+        const QString target = directory.filePath("out");
+        MeasuredOptions options;
+        options.program = mpirun.toStdString();
+        options.timeoutSeconds = 180;
+        const Measured done = run(words(target, {"--allow-run-as-root", "--oversubscribe", "-np", "3",
+                                                 SHARDSCOPE_WORKER_PROGRAM, "--mode", "exchange"}),
+                                  options);
+        QVERIFY2(done.exitCode == 0, done.describe().c_str());
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
+    }
+
+    void lostRank_data() {
+        QTest::addColumn<int>("signal");
+        QTest::addColumn<double>("after");
+        for (const double after : {0.05, 0.6, 0.9, 1.2}) {
+            QTest::addRow("killed after %.2f s", after) << SIGKILL << after;
+            QTest::addRow("stopped after %.2f s", after) << SIGSTOP << after;
+        }
+    }
+    // Whatever the moment: the destination whole and verified, or an error in time and nothing published.
+    void lostRank() {
+        QFETCH(int, signal);
+        QFETCH(double, after);
+        const QTemporaryDir directory;
+        const QString target = directory.filePath("out");
+        std::vector<pid_t> ranks;
+        double when = 0;
+        MeasuredOptions options;
+        options.watch = [&](pid_t process, double elapsed) {
+            if (ranks.size() < 2) ranks = childrenOf(process);
+            if (elapsed < after || ranks.size() < 2) return true;
+            kill(ranks[1], signal);
+            when = elapsed;
+            return false;
+        };
+        const Measured done =
+            run(words(target, {"--ranks", "3", "--mode", "broadcast", "--join-timeout", "5"}), options);
+        QVERIFY2(!done.timedOut, done.describe().c_str());
+        if (done.exitCode == 0) {
+            QVERIFY(digestsOf(target.toStdString()) == expected_);
+        } else {
+            QVERIFY2(done.exitCode == 4, done.describe().c_str());
+            QVERIFY2(done.json()["code"] == json("remote"), done.describe().c_str());
+            QVERIFY(!QFileInfo::exists(target));
+            // Three heartbeats of a second, and what the end of the program takes; before the group stands,
+            // the time for joining.
+            QVERIFY2(done.wallSeconds - when < 12, done.describe().c_str());
+            if (after > 0.5)
+                QVERIFY2(done.json()["message"].get<std::string>().find("rank") != std::string::npos,
+                         done.describe().c_str());
+            // What was done is gone on with.
+            std::vector<std::string> again = words(target, {"--ranks", "3"});
+            again.emplace_back("--resume");
+            const Measured second = run(again);
+            QVERIFY2(second.exitCode == 0, second.describe().c_str());
+            QVERIFY(digestsOf(target.toStdString()) == expected_);
+        }
+        for (const pid_t rank : ranks)
+            QTRY_VERIFY_WITH_TIMEOUT(!runs(rank), 10000);
+    }
+
+    // The others notice that rank 0 is gone, and end.
+    void lostFirstRank_data() {
+        QTest::addColumn<int>("signal");
+        QTest::newRow("killed") << SIGKILL;
+        QTest::newRow("stopped") << SIGSTOP;
+    }
+    void lostFirstRank() {
+        QFETCH(int, signal);
+        const QTemporaryDir directory;
+        const QString target = directory.filePath("out");
+        std::vector<pid_t> ranks;
+        bool all = false;
+        MeasuredOptions options;
+        options.watch = [&](pid_t process, double elapsed) {
+            if (ranks.size() < 2) ranks = childrenOf(process);
+            if (elapsed < 1.0 || ranks.size() < 2) return true;
+            kill(process, signal);
+            if (signal == SIGSTOP) {
+                QElapsedTimer timer;
+                timer.start();
+                do {
+                    all = std::none_of(ranks.begin(), ranks.end(), runs);
+                    QTest::qSleep(50);
+                } while (!all && timer.elapsed() < 8000);
+                kill(process, SIGKILL);
+            }
+            return false;
+        };
+        const Measured done = run(words(target, {"--ranks", "3", "--mode", "broadcast"}), options);
+        QVERIFY(!done.timedOut);
+        if (done.exitCode == 0) return;
+        QVERIFY(!QFileInfo::exists(target));
+        if (signal == SIGSTOP) QVERIFY(all);
+        for (const pid_t rank : ranks)
+            QTRY_VERIFY_WITH_TIMEOUT(!runs(rank), 10000);
+    }
+
+    void wrongWords_data() {
+        QTest::addColumn<QStringList>("line");
+        QTest::addColumn<int>("code");
+        QTest::addColumn<QString>("says");
+        QTest::newRow("no conversion")
+            << QStringList{"--ranks", "2", "info", source_} << 2 << "everything else is for shardscope";
+        QTest::newRow("no source")
+            << QStringList{"--ranks", "2", "convert", "/no/such", sources_.filePath("x"), "--to", "dcp"} << 3
+            << "no rank has it";
+        QTest::newRow("destination is there")
+            << QStringList{"--ranks", "2", "convert", source_, source_, "--to", "safetensors"} << -1 << "";
+        QTest::newRow("unknown option")
+            << QStringList{"--ranks", "2", "convert", source_, sources_.filePath("x"), "--wrong"} << 2
+            << "--wrong";
+    }
+    void wrongWords() {
+        QFETCH(QStringList, line);
+        QFETCH(int, code);
+        QFETCH(QString, says);
+        std::vector<std::string> all;
+        for (const QString& word : line)
+            all.push_back(word.toStdString());
+        const Measured done = run(all);
+        QVERIFY2(code < 0 ? done.exitCode > 0 : done.exitCode == code, done.describe().c_str());
+        QVERIFY2(done.err.find(says.toStdString()) != std::string::npos, done.describe().c_str());
+        QVERIFY(done.wallSeconds < 20);
+    }
+
+    void ncclWithoutGpu() {
+#ifdef SHARDSCOPE_WITH_NCCL
+        if (QFileInfo::exists("/dev/nvidia0")) QSKIP("this machine has a GPU");
+        const QTemporaryDir directory;
+        const Measured done = run(words(directory.filePath("out"), {"--ranks", "2", "--backend", "nccl"}));
+        QVERIFY2(done.exitCode == 3, done.describe().c_str());
+        QVERIFY2(done.out.find("has no GPU that can be used") != std::string::npos, done.describe().c_str());
+#else
+        QSKIP("no NCCL headers were found beside libtorch");
+#endif
+    }
+
+    void placeFromTheEnvironment_data() {
+        QTest::addColumn<QString>("variables");
+        QTest::addColumn<QString>("expected");
+        QTest::newRow("nothing") << ""
+                                 << "alone 0/1 0 : ";
+        QTest::newRow("torchrun")
+            << "RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=node1 MASTER_PORT=29400 TORCHELASTIC_RUN_ID=x"
+            << "torchrun 3/8 1 node1:29401 x";
+        QTest::newRow("torchrun in srun") << "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=1 "
+                                             "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0"
+                                          << "torchrun 1/2 0 a:2 ";
+        QTest::newRow("mpirun on one host")
+            << "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=2 "
+               "OMPI_COMM_WORLD_LOCAL_SIZE=4"
+            << "mpirun 2/4 2 127.0.0.1:29500 ";
+        QTest::newRow("mpirun on several")
+            << "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2"
+            << "error: nobody says where rank 0 is";
+        QTest::newRow("srun")
+            << "SLURM_PROCID=5 SLURM_NTASKS=6 SLURM_LOCALID=1 SLURM_JOB_ID=77 SLURM_STEP_ID=2 "
+               "SLURM_JOB_NODELIST=n[1-3]"
+            << "srun 5/6 1 first-of-n[1-3]:20077 77.2";
+        QTest::newRow("ours before all")
+            << "SHARDSCOPE_RANK=1 SHARDSCOPE_WORLD_SIZE=2 SHARDSCOPE_MASTER_ADDR=h "
+               "SHARDSCOPE_MASTER_PORT=9 RANK=0 WORLD_SIZE=1 MASTER_ADDR=z"
+            << "shardscope 1/2 0 h:9 ";
+        QTest::newRow("no number") << "RANK=x WORLD_SIZE=2"
+                                   << "error: RANK is 'x'";
+        QTest::newRow("outside") << "RANK=2 WORLD_SIZE=2"
+                                 << "error: RANK is 2, but WORLD_SIZE is 2";
+        QTest::newRow("port") << "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=70000"
+                              << "error: the port of rank 0 is '70000'";
+    }
+    void placeFromTheEnvironment() {
+        QFETCH(QString, variables);
+        QFETCH(QString, expected);
+        std::map<std::string, std::string> environment;
+        for (const QString& pair : variables.split(' ', Qt::SkipEmptyParts))
+            environment[pair.section('=', 0, 0).toStdString()] = pair.section('=', 1).toStdString();
+        const auto place = shardscope::rankPlace(
+            [&](const char* name) -> std::optional<std::string> {
+                const auto it = environment.find(name);
+                return it == environment.end() ? std::nullopt : std::optional(it->second);
+            },
+            [](const std::string& list) -> shardscope::Result<std::string> { return "first-of-" + list; });
+        if (expected.startsWith("error: ")) {
+            QVERIFY(!place.ok());
+            QVERIFY2(place.error().message.find(expected.mid(7).toStdString()) != std::string::npos,
+                     place.error().message.c_str());
+            return;
+        }
+        QVERIFY2(place.ok(), place.ok() ? "" : place.error().message.c_str());
+        const QString port = place->port ? QString::number(place->port) : QString();
+        QCOMPARE(QString("%1 %2/%3 %4 %5:%6 %7")
+                     .arg(QString::fromStdString(place->launcher))
+                     .arg(place->rank)
+                     .arg(place->size)
+                     .arg(place->localRank)
+                     .arg(QString::fromStdString(place->host), port, QString::fromStdString(place->group)),
+                 expected);
+    }
+};
+
+QTEST_GUILESS_MAIN(WorkerCliTest)
+#include "worker_cli_test.moc"
