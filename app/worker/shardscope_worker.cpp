@@ -42,6 +42,7 @@ class OwnRanks {
                                           fmt::format("SHARDSCOPE_WORLD_SIZE={}", options.ranks),
                                           fmt::format("SHARDSCOPE_LOCAL_RANK={}", r),
                                           fmt::format("SHARDSCOPE_GROUP={}", place.group),
+                                          fmt::format("SHARDSCOPE_STARTED_BY={}", getpid()),
                                           "SHARDSCOPE_MASTER_ADDR=127.0.0.1",
                                           fmt::format("SHARDSCOPE_MASTER_PORT={}", port),
                                           ownProgram()};
@@ -96,7 +97,11 @@ int work(const Options& options, const std::vector<std::string>& all) {
     const auto place = placeOf(options);
     if (!place.ok()) return reportError(context, place.error());
     // Ranks that rank 0 has started do not outlive it.
-    if (place->launcher == "shardscope") prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (const char* parent = std::getenv("SHARDSCOPE_STARTED_BY");
+        parent && place->launcher == "shardscope") {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (std::to_string(getppid()) != parent) _exit(exitCode(ErrorCode::remote));
+    }
 
     GroupOptions group;
     group.place = *place;

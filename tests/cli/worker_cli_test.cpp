@@ -210,12 +210,14 @@ class WorkerCliTest : public QObject {
                 do {
                     all = std::none_of(ranks.begin(), ranks.end(), runs);
                     QTest::qSleep(50);
-                } while (!all && timer.elapsed() < 8000);
+                } while (!all && timer.elapsed() < 12000);
                 kill(process, SIGKILL);
             }
             return false;
         };
-        const Measured done = run(words(target, {"--ranks", "3", "--mode", "broadcast"}), options);
+        // Before the group stands the time for joining counts.
+        const Measured done =
+            run(words(target, {"--ranks", "3", "--mode", "broadcast", "--join-timeout", "5"}), options);
         QVERIFY(!done.timedOut);
         if (done.exitCode == 0) return;
         QVERIFY(!QFileInfo::exists(target));
