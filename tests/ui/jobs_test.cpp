@@ -607,7 +607,7 @@ class JobsTest : public QObject {
         }
         QVERIFY(lanes && lanes->accessibleDescription().contains(QStringLiteral("local 2")));
         QVERIFY(workers->topLevelItem(1)->text(1).contains(QStringLiteral("Ended")));
-        shoot(panel, QStringLiteral("jobs-workers"));
+        picture(panel, QStringLiteral("jobs-workers"));
     }
 
     void panel() {

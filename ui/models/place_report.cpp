@@ -27,6 +27,10 @@ void sayError(const QString& what, const Error& error, std::vector<PlaceLine>& l
     if (!what.isEmpty()) sentences.prepend(what);
     for (qsizetype i = 0; i < sentences.size(); ++i) {
         const QString text = sentences[i].endsWith('.') ? sentences[i] : sentences[i] + '.';
+        if (i > 0 && text.startsWith('(')) {
+            lines.back().text += ' ' + text;
+            continue;
+        }
         lines.push_back({i == 0 ? Kind::bad : Kind::unknown, text});
     }
     if (const QString hint = errorHint(error); !hint.isEmpty())
