@@ -387,6 +387,31 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         QVERIFY(QFileInfo::exists(spec.destination));
     }
 
+    // A path that only the host has: nothing is started here that could not run.
+    void aSourceThatIsNotSeenHere() {
+        if (!missing_.isEmpty()) QSKIP(qPrintable(missing_));
+        const QString copy = copyCheckpoint(sampleCheckpoint());
+        open(QStringLiteral("ssh://node1") + copy);
+        QCOMPARE(session().state(), Session::State::open);
+        QTRY_VERIFY_WITH_TIMEOUT(session().tasks().running().empty(), kPatience);
+        // The host is this machine, so what it alone had is gone for both.
+        QVERIFY(QDir().rename(copy, copy + "-away"));
+        ConvertWizard* wizard = window_->convert();
+        wizard->showPage(kWizardPageWhere);
+        auto* where = named<QComboBox>(*wizard, "where");
+        where->setCurrentIndex(where->findText("One process on this machine"));
+        emit where->activated(where->currentIndex());
+        QVERIFY(wizard->spec().host.isEmpty());
+        const auto status = [&] { return named<QLabel>(*wizard, "wizardStatus")->text(); };
+        QTRY_VERIFY2_WITH_TIMEOUT(status().contains("This machine does not see what node1 has"),
+                                  qPrintable(status()), kPatience);
+        QVERIFY(!named<QPushButton>(*wizard, "start")->isEnabled());
+        auto* places = named<QTreeWidget>(*wizard, "places");
+        click(*wizard, "Check");
+        QTRY_VERIFY2_WITH_TIMEOUT(treeText(*places).contains("is not seen there"),
+                                  qPrintable(treeText(*places)), kPatience);
+    }
+
     void placesAreChecked() {
         if (!missing_.isEmpty()) QSKIP(qPrintable(missing_));
         QTemporaryDir out;
