@@ -5,6 +5,7 @@
 #include <QFontDatabase>
 #include <QIcon>
 #include <QSettings>
+#include <csignal>
 
 #include "ui/bridge/tasks.h"
 #include "ui/widgets/theme.h"
@@ -48,6 +49,8 @@ class Application : public QApplication {
 
 int main(int argc, char** argv) {
     using namespace shardscope::ui;
+    // A connection whose other end is gone is an error of whoever writes into it.
+    std::signal(SIGPIPE, SIG_IGN);
     Application application(argc, argv);
     QCoreApplication::setOrganizationName(QStringLiteral("shardscope"));
     QCoreApplication::setApplicationName(QStringLiteral("shardscope"));
@@ -89,7 +92,8 @@ int main(int argc, char** argv) {
     parser.addOptions({format, variant, tpDim, masterWeights});
     parser.addPositionalArgument(
         QStringLiteral("path"),
-        QCoreApplication::translate("main", "Checkpoints to open: directories or files."),
+        QCoreApplication::translate(
+            "main", "Checkpoints to open: directories or files, also of another host (ssh://host/path)."),
         QStringLiteral("[path...]"));
     parser.process(application);
 

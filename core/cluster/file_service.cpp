@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cluster/messages.h"
+#include "cluster/remote_file_system.h"
 
 namespace shardscope {
 namespace {
@@ -117,6 +118,7 @@ void FileService::answer(const Request& request) {
             if (say == "open") return open(request);
             if (say == "read") return read(request);
             if (say == "print") return print(request);
+            if (say == "space") return space(request);
             return unsupported(fmt::format("an agent that reads files does not know '{}'", say));
         } catch (const std::bad_alloc&) {
             return makeError(ErrorCode::limit, "out of memory");
@@ -272,6 +274,12 @@ Result<Frame> FileService::print(const Request& request) {
     SHARDSCOPE_ASSIGN(const auto opened, file(request));
     SHARDSCOPE_ASSIGN(const Fingerprint now, opened->fingerprint());
     return message({{"print", printJson(now)}});
+}
+
+Result<Frame> FileService::space(const Request& request) {
+    SHARDSCOPE_ASSIGN(const auto where, place(request));
+    SHARDSCOPE_ASSIGN(const Room room, roomHere(where.first));
+    return message({{"free", room.freeBytes}, {"writable", room.writable}});
 }
 
 }  // namespace shardscope

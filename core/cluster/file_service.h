@@ -13,6 +13,7 @@
 //   open  {path} + path, name            -> open  {file, size, print, length, packed} + its first bytes
 //   read  {file, offset, length}         -> read  {packed} + bytes      at most kBlock
 //   print {file}                         -> print {print}               its fingerprint now
+//   space {path} + path                  -> space {free, writable}      of a directory
 //   close {file}                            no answer
 //   any of them may be answered by        error {error}
 #pragma once
@@ -67,6 +68,7 @@ class FileService {
     Result<Frame> open(const Request& request);
     Result<Frame> read(const Request& request);
     Result<Frame> print(const Request& request);
+    Result<Frame> space(const Request& request);
     Result<std::pair<std::string, std::string>> place(const Request& request) const;
     Result<std::shared_ptr<Directory>> directory(const std::string& path, bool fresh);
     Result<std::shared_ptr<const ReadFile>> file(const Request& request);

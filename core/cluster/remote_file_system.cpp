@@ -6,6 +6,7 @@
 #include <limits>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "cluster/file_service.h"
 #include "cluster/messages.h"
@@ -403,7 +404,11 @@ class RemoteFileSystem final : public FileSystem {
     Status exchange(const std::string& a, const std::string&) override { return refused(a); }
     Status removeTree(const std::string& path) override { return refused(path); }
     Status syncDirectory(const std::string& path) override { return refused(path); }
-    Result<uint64_t> freeBytes(const std::string& path) override { return refused(path); }
+    Result<uint64_t> freeBytes(const std::string& path) override {
+        SHARDSCOPE_ASSIGN(const Where where, at(path));
+        SHARDSCOPE_ASSIGN(const Room room, roomThere(*host_, where.path));
+        return room.freeBytes;
+    }
     Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) override {
         return here_->createScratch(directory);
     }
@@ -426,6 +431,28 @@ class RemoteFileSystem final : public FileSystem {
 };
 
 }  // namespace
+
+Result<Room> roomHere(const std::string& directory) {
+    const auto files = systemFileSystem();
+    SHARDSCOPE_ASSIGN(const DirectoryEntry entry, files->stat(directory));
+    if (entry.kind != DirectoryEntry::Kind::directory)
+        return makeError(ErrorCode::notFound, "is no directory").inFile(directory);
+    SHARDSCOPE_ASSIGN(const uint64_t free, files->freeBytes(directory));
+    return Room{::access(directory.c_str(), W_OK | X_OK) == 0, free};
+}
+
+Result<Room> roomThere(RemoteHost& host, const std::string& directory) {
+    Where where{nullptr, directory, {}, host.name() + directory};
+    const auto room = [&]() -> Result<Room> {
+        SHARDSCOPE_ASSIGN(const auto session, host.session());
+        SHARDSCOPE_ASSIGN(const Answer answer, session->ask("space", where.request(), where.body(), 0));
+        const auto free = numberOf(answer.json, "free");
+        if (!free) return wrongAnswer("room that cannot be");
+        return Room{flagOf(answer.json, "writable"), *free};
+    }();
+    if (!room.ok()) return where.seen(room.error());
+    return room;
+}
 
 std::shared_ptr<FileSystem> remoteFileSystem(std::shared_ptr<RemoteHost> host) {
     return std::make_shared<RemoteFileSystem>(std::move(host));

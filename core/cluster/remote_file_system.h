@@ -3,7 +3,8 @@
 // answers.
 //
 // The program must ignore SIGPIPE. Paths are shown as "ssh://host/path". Only reading: every writing
-// operation is refused with `impossible`, but for scratch files, which are made on this machine.
+// operation is refused with `impossible`, but for scratch files, which are made on this machine. freeBytes()
+// answers for the host.
 #pragma once
 
 #include <functional>
@@ -68,5 +69,14 @@ Result<std::shared_ptr<RemoteHost>> remoteHost(const WorkerPlace& place, const F
 
 // Takes paths with and without the host's name: "/data/x" and "ssh://host/data/x" are the same.
 std::shared_ptr<FileSystem> remoteFileSystem(std::shared_ptr<RemoteHost> host);
+
+// What a directory has to offer to whoever wants to write in it. Errors: notFound (also when it is no
+// directory), permission; those of the connection.
+struct Room {
+    bool writable = false;
+    uint64_t freeBytes = 0;
+};
+Result<Room> roomHere(const std::string& directory);
+Result<Room> roomThere(RemoteHost& host, const std::string& directory);
 
 }  // namespace shardscope

@@ -161,7 +161,10 @@ class JobsTest : public QObject {
         shell.start(QStringLiteral("/bin/sh"),
                     {"-c", "shardscope() { printf '%s\\n' \"$@\"; }\n" + spec.commandLine()});
         QVERIFY(shell.waitForFinished());
-        QCOMPARE(QString::fromUtf8(shell.readAllStandardOutput()).trimmed().split('\n'), spec.arguments());
+        ConversionSpec words = spec;
+        words.where.clear();
+        QCOMPARE(QString::fromUtf8(shell.readAllStandardOutput()).trimmed().split('\n'),
+                 (QStringList{"jobs", "run", "--on", "local:2"} + words.arguments()));
     }
 
     void defaultsSayNothing() {
@@ -586,10 +589,25 @@ class JobsTest : public QObject {
         QVERIFY(workers);
         QTRY_COMPARE(workers->topLevelItemCount(), 2);
         auto* tabs = panel.findChild<QTabWidget*>();
-        tabs->setCurrentWidget(workers);
+        tabs->setCurrentWidget(workers->parentWidget());
         QVERIFY(workers->isVisible());
+        // One lane for each, which together hold what was written.
+        uint64_t written = 0;
+        double inLanes = 0;
+        for (const JobWorker& worker : job->workers) {
+            written += worker.bytes;
+            for (const double bytes : worker.written)
+                inLanes += bytes;
+        }
+        QVERIFY(written > 0);
+        QCOMPARE(inLanes, double(written));
+        const Lanes* lanes = nullptr;
+        for (const Lanes* each : panel.findChildren<Lanes*>()) {
+            if (each->isVisible()) lanes = each;
+        }
+        QVERIFY(lanes && lanes->accessibleDescription().contains(QStringLiteral("local 2")));
         QVERIFY(workers->topLevelItem(1)->text(1).contains(QStringLiteral("Ended")));
-        shoot(panel, QStringLiteral("jobs-workers"));
+        picture(panel, QStringLiteral("jobs-workers"));
     }
 
     void panel() {
@@ -654,8 +672,51 @@ class JobsTest : public QObject {
         QTRY_COMPARE_WITH_TIMEOUT(store.jobs().size(), size_t{1}, kPatience);
     }
 
+    // The window shows what `shardscope jobs run` started, as it goes on, and can end it.
+    void jobsOfTheCommandLine() {
+        JobStore store;
+        JobsPanel panel(store);
+        panel.resize(1200, 360);
+        panel.show();
+        QTRY_VERIFY(store.ready());
+        const size_t before = store.jobs().size();
+        const Run run = runShardscope({"jobs", "run", "--on", "local:2", "convert", sampleCheckpoint(),
+                                       fresh() + "/out", "--to", "torch"});
+        QVERIFY2(run.code == 0, run.err);
+        const QString id = QString::fromUtf8(run.out).trimmed();
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id), kPatience);
+        QCOMPARE(store.jobs().size(), before + 1);
+        panel.selectJob(id);
+        QTRY_COMPARE(panel.selectedJob(), id);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->state == JobState::done, kPatience);
+        QCOMPARE(store.find(id)->workers.size(), size_t{2});
+        QVERIFY(store.find(id)->report && store.find(id)->report->verified);
+        QVERIFY(store.remove(id).ok());
+        QTRY_VERIFY(!store.find(id));
+        QVERIFY(!QString::fromUtf8(runShardscope({"jobs", "list"}).out).contains(id));
+    }
+
+    // The same from the beginning of a job that takes a while.
+    void jobsOfTheCommandLineAreLive() {
+        JobStore store;
+        const QString id = QString::fromStdString(JobDirectory::newId());
+        JobDirectory::Start start;
+        start.id = id.toStdString();
+        start.title = "patient";
+        start.source = "/a";
+        start.destination = "/b";
+        start.program = patientProgram().toStdString();
+        start.arguments = {"convert", "/a", "/b", "--on", "local:2"};
+        QVERIFY(JobDirectory().start(start).ok());
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id) && store.find(id)->state == JobState::running, kPatience);
+        QTRY_COMPARE(store.find(id)->bytesDone, uint64_t{1} << 20);
+        QVERIFY(store.cancel(id).ok());
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->state == JobState::cancelled, kPatience);
+        QVERIFY(store.remove(id).ok());
+    }
+
     void lanes() {
-        Lanes lanes;
+        Lanes lanes(QStringLiteral("Bytes"));
         lanes.resize(480, 160);
         shoot(lanes, QStringLiteral("lanes-empty"));
         std::vector<JobRate> rates;

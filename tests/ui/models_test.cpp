@@ -4,6 +4,7 @@
 #include "ui/models/chunk_table_model.h"
 #include "ui/models/filter.h"
 #include "ui/models/findings_model.h"
+#include "ui/models/placement_matrix.h"
 #include "ui/models/recents.h"
 #include "ui/models/tensor_tree_model.h"
 #include "ui/models/texts.h"
@@ -138,6 +139,7 @@ class ModelsTest : public QObject {
         FindingExample example;
         example.tensor = "model.layers.0.mlp.w0.weight";
         example.rank = 2;
+        example.detail = "3 of 4096 elements are NaN";
         finding.examples.push_back(example);
         report.findings.push_back(finding);
         const auto changed = withFindings(*facts, *catalog, report);
@@ -148,6 +150,23 @@ class ModelsTest : public QObject {
             marked += changed->chunkHealth[c] == Health::nonFinite;
         QCOMPARE(marked, size_t{1});
         QCOMPARE(facts->tensorHealth[t], Health::ok);
+        // Tooltips say how many.
+        QCOMPARE(QString::fromStdString(changed->notesOf(*catalog, t)),
+                 QStringLiteral("rank 2: 3 of 4096 elements are NaN"));
+        // Copies that differ have a mark of their own, and count as damage.
+        report.findings[0].rule = "replica.differs";
+        report.findings[0].examples[0].detail = "differs from the copy of rank 0";
+        const auto differing = withFindings(*facts, *catalog, report);
+        QCOMPARE(differing->tensorHealth[t], Health::differs);
+        QCOMPARE(differing->damagedTensors, facts->damagedTensors + 1);
+        QCOMPARE(PlacementMatrix::healthOfByte(PlacementMatrix::cellByte(Health::differs, 0)),
+                 Health::differs);
+        const auto filter = Filter::parse("status:differs");
+        QVERIFY(filter.ok());
+        QCOMPARE(filter->apply(*catalog, differing.get(), {}), std::vector<TensorId>{t});
+        for (const Health health :
+             {Health::nonFinite, Health::differs, Health::overlap, Health::missing, Health::gap})
+            QVERIFY(PlacementMatrix::healthOfByte(PlacementMatrix::cellByte(health, 0)) == health);
     }
 
     // What a file calls a name or a key is never a part of the code that is offered for copying.
@@ -164,16 +183,16 @@ class ModelsTest : public QObject {
         info.path = {{PathPart::Kind::otherKey, "(1, 2.5)", 0}, {PathPart::Kind::index, {}, 3}};
         QVERIFY(builder.addTensor(info).ok());
         const Catalog torch = std::move(builder).finish();
-        QVERIFY(pythonSnippet("/c", torch, 0).contains("['w\\'] + evil()"));
-        QVERIFY(!pythonSnippet("/c", torch, 1).contains("__import__"));
-        QVERIFY(pythonSnippet("/c", torch, 2).contains("[(1, 2.5)][3]"));
+        QVERIFY(pythonSnippet("/c", "/c", torch, 0).contains("['w\\'] + evil()"));
+        QVERIFY(!pythonSnippet("/c", "/c", torch, 1).contains("__import__"));
+        QVERIFY(pythonSnippet("/c", "/c", torch, 2).contains("[(1, 2.5)][3]"));
 
         CatalogBuilder other("olmo", "", "");
         info.name = "w\nimport os";
         info.path = {};
         QVERIFY(other.addTensor(info).ok());
         const Catalog olmo = std::move(other).finish();
-        for (const QString& line : pythonSnippet("/c", olmo, 0).split('\n'))
+        for (const QString& line : pythonSnippet("/c", "/c", olmo, 0).split('\n'))
             QVERIFY2(!line.startsWith("import os"), qPrintable(line));
     }
 
@@ -319,7 +338,8 @@ class ModelsTest : public QObject {
                  QStringLiteral("shardscope show '/a b' 'it'\\''s' ''"));
         QCOMPARE(ratioText(0.125), QStringLiteral("13 %"));
         const auto catalog = syntheticModel();
-        QVERIFY(pythonSnippet("/c", *catalog, 0).contains("torch.empty([4096, 4096], dtype=torch.bfloat16)"));
+        QVERIFY(pythonSnippet("/c", "/c", *catalog, 0)
+                    .contains("torch.empty([4096, 4096], dtype=torch.bfloat16)"));
     }
 };
 

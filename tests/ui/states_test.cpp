@@ -1,5 +1,6 @@
 // The states in which there is nothing, too little or something wrong to show: each with its text and with
 // what can be done about it, reached as a user reaches it.
+#include <QAbstractItemModelTester>
 #include <QAction>
 #include <QClipboard>
 #include <QDir>
@@ -8,10 +9,12 @@
 #include <QPushButton>
 #include <QRegularExpression>
 #include <QSettings>
+#include <QTreeView>
 
 #include <unistd.h>
 
-#include "support/gui_test.h"
+#include "support/window_fixture.h"
+#include "ui/models/tensor_tree_model.h"
 #include "ui/models/texts.h"
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/findings_panel.h"
@@ -21,8 +24,6 @@
 #include "ui/pages/tree_panel.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/placement_map.h"
-#include "ui/window/main_window.h"
-#include "ui/window/windows.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
@@ -30,23 +31,6 @@ using namespace shardscope::ui;
 namespace {
 
 constexpr int kPatience = 20'000;  // milliseconds
-
-// All text that a widget and its visible children show.
-QString shownText(const QWidget& widget) {
-    QString text;
-    for (const auto* label : widget.findChildren<QLabel*>()) {
-        if (label->isVisible()) text += label->text() + '\n';
-    }
-    return text;
-}
-
-QPushButton* shownButton(const QWidget& widget, const QString& text) {
-    for (QPushButton* button : widget.findChildren<QPushButton*>()) {
-        QString shown = button->text();
-        if (button->isVisible() && shown.remove('&') == text) return button;
-    }
-    return nullptr;
-}
 
 void write(const QString& path, const QByteArray& bytes) {
     QFile file(path);
@@ -79,38 +63,14 @@ class HugeEngine : public ScriptedEngine {
 
 }  // namespace
 
-class StatesTest : public QObject {
+class StatesTest : public QObject, protected WindowFixture {
     Q_OBJECT
 
-    std::unique_ptr<Windows> windows_;
-    QPointer<MainWindow> window_;
-
-    void open(const QString& path) {
-        window_ = windows_->open(path);
-        window_->resize(1280, 720);
-        QVERIFY(QTest::qWaitForWindowExposed(window_));
-        QTRY_VERIFY_WITH_TIMEOUT(
-            window_->session().hasFacts() || window_->session().state() == Session::State::failed, kPatience);
-    }
-    void click(const QWidget& in, const QString& text) {
-        QPushButton* button = shownButton(in, text);
-        QVERIFY2(button && button->isEnabled(), qPrintable(text));
-        QTest::mouseClick(button, Qt::LeftButton);
-    }
-    Session& session() { return window_->session(); }
-    Banner& banner() { return window_->banner(); }
+    void open(const QString& path) { WindowFixture::open(path, {1280, 720}); }
 
   private slots:
-    void init() {
-        QSettings().clear();
-        windows_ = std::make_unique<Windows>();
-        windows_->jobs().setProgram(QStringLiteral(SHARDSCOPE_PROGRAM));
-    }
-    void cleanup() {
-        windows_.reset();
-        Tasks::waitForAll();
-        QCoreApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
-    }
+    void init() { start(); }
+    void cleanup() { end(); }
 
     void nothingOpen() {
         window_ = windows_->newWindow();
@@ -205,7 +165,7 @@ class StatesTest : public QObject {
             if (call != "open" || !refused) return {};
             return systemError(EACCES, "open the file", "/secret/.metadata");
         };
-        windows_ = std::make_unique<Windows>(engine);
+        start(engine);
         const QString copy = copyCheckpoint(sampleCheckpoint());
         open(copy);
         const QString text = shownText(window_->startPage());
@@ -230,6 +190,30 @@ class StatesTest : public QObject {
         QCOMPARE(session().state(), Session::State::open);
         QVERIFY2(banner().text().contains("could not be taken over") && banner().text().contains("float33"),
                  qPrintable(banner().text()));
+        // Its row stays.
+        TensorTreeModel model(session());
+        const QAbstractItemModelTester tester(&model, QAbstractItemModelTester::FailureReportingMode::QtTest);
+        QModelIndex group;
+        for (int row = 0; row < model.rowCount(); ++row) {
+            const QModelIndex index = model.index(row, 0);
+            if (model.notTaken(index)) group = index;
+        }
+        QVERIFY(group.isValid());
+        QCOMPARE(group.data().toString(), QStringLiteral("Not taken over"));
+        QVERIFY(model.rowCount(group) > 0);
+        const QModelIndex first = model.index(0, TensorTreeModel::shape, group);
+        QVERIFY2(first.data().toString().contains("'float33'") || first.data().toString().contains("float33"),
+                 qPrintable(first.data().toString()));
+        QVERIFY(banner().text().contains(model.fullName(first.siblingAtColumn(0))));
+        QCOMPARE(model.parent(first), group);
+        QCOMPARE(model.tensor(first), kNone);
+        auto* view = window_->tree().findChild<QTreeView*>();
+        view->expandAll();
+        const QModelIndex shown = view->model()->index(0, 0, view->model()->index(group.row(), 0));
+        QVERIFY(shown.isValid());
+        view->setCurrentIndex(shown);
+        QCOMPARE(view->currentIndex(), shown);
+        QVERIFY(session().selection().current().module.isEmpty());
         picture(*window_, "state-unknown-dtype");
         click(banner(), "Show what was noticed");
         QCOMPARE(session().selection().current().page, Page::overview);
@@ -369,7 +353,7 @@ class StatesTest : public QObject {
     }
 
     void outOfSpaceBeforeTheStart() {
-        windows_ = std::make_unique<Windows>(std::make_shared<HugeEngine>());
+        start(std::make_shared<HugeEngine>());
         open(sampleCheckpoint());
         ConvertWizard* wizard = window_->convert();
         QVERIFY(wizard);

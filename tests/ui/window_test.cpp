@@ -10,7 +10,8 @@
 #include <QToolButton>
 
 #include "support/accessibility.h"
-#include "support/gui_test.h"
+#include "support/window_fixture.h"
+#include "ui/models/report_export.h"
 #include "ui/models/texts.h"
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/details_panel.h"
@@ -23,24 +24,13 @@
 #include "ui/widgets/placement_map.h"
 #include "ui/window/breadcrumb.h"
 #include "ui/window/locator.h"
-#include "ui/window/main_window.h"
 #include "ui/window/open_dialog.h"
 #include "ui/window/shortcut_sheet.h"
-#include "ui/window/windows.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
 
 namespace {
-
-// All text that a widget and its visible children show.
-QString shownText(const QWidget& widget) {
-    QString text;
-    for (const auto* label : widget.findChildren<QLabel*>()) {
-        if (label->isVisibleTo(&widget)) text += label->text() + '\n';
-    }
-    return text;
-}
 
 QAction* actionOf(const MainWindow& window, const QString& text) {
     for (QAction* action : window.findChildren<QAction*>()) {
@@ -95,19 +85,9 @@ class PartialEngine : public ScriptedEngine {
 
 }  // namespace
 
-class WindowTest : public QObject {
+class WindowTest : public QObject, protected WindowFixture {
     Q_OBJECT
 
-    std::unique_ptr<Windows> windows_;
-    QPointer<MainWindow> window_;
-
-    void open(const QString& path) {
-        window_ = windows_->open(path);
-        window_->resize(1440, 900);
-        QVERIFY(QTest::qWaitForWindowExposed(window_));
-        QTRY_VERIFY_WITH_TIMEOUT(
-            window_->session().hasFacts() || window_->session().state() == Session::State::failed, 20'000);
-    }
     QString damagedSample(const QString& broken = {}) {
         const QString copy = copyCheckpoint(sampleCheckpoint());
         const QDir dir(copy);
@@ -118,16 +98,8 @@ class WindowTest : public QObject {
     }
 
   private slots:
-    void init() {
-        QSettings().clear();
-        windows_ = std::make_unique<Windows>();
-        windows_->jobs().setProgram(QStringLiteral(SHARDSCOPE_PROGRAM));
-    }
-    void cleanup() {
-        windows_.reset();
-        Tasks::waitForAll();
-        QCoreApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
-    }
+    void init() { start(); }
+    void cleanup() { end(); }
 
     void startPage() {
         MainWindow* window = windows_->newWindow();
@@ -339,6 +311,21 @@ class WindowTest : public QObject {
             shoot(*window_, QStringLiteral("damaged-%1").arg(i));
         }
         QCOMPARE(windows_->recents().list()[0].verdict, QStringLiteral("unsafe"));
+        // As a table for other programs: a line for each example.
+        QTemporaryDir out;
+        QCOMPARE(writeReport(window_->session(), windows_->suppressions(), ReportForm::csv,
+                             out.filePath("findings.csv")),
+                 QString());
+        QFile csv(out.filePath("findings.csv"));
+        QVERIFY(csv.open(QIODevice::ReadOnly));
+        const QList<QByteArray> lines = csv.readAll().trimmed().split('\n');
+        QVERIFY(lines[0].startsWith("rule,severity,count,message,cause,accepted,tensor,rank,file,"));
+        qsizetype examples = 0;
+        for (const Finding& finding : window_->session().report()->findings)
+            examples += std::max<qsizetype>(1, static_cast<qsizetype>(finding.examples.size()));
+        QCOMPARE(lines.size() - 1, examples);
+        QVERIFY(lines[1].startsWith(
+            QByteArray::fromStdString(window_->session().report()->findings[0].rule + ",")));
         // The filter finds the same ones.
         window_->session().selection().setFilter("status:bad");
         QTRY_COMPARE(window_->session().visible().size(), window_->session().facts()->damagedTensors);

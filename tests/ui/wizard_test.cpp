@@ -36,7 +36,7 @@ using namespace shardscope::ui;
 namespace {
 
 constexpr int kPatience = 30'000;  // milliseconds
-enum Pages { source, target, placement, names, run, plan };
+enum Pages { source, target, placement, names, workers, run, plan };
 
 template <class T>
 T* named(QWidget& widget, const char* name) {
@@ -406,7 +406,7 @@ class WizardTest : public QObject {
         ConversionSpec spec;
         spec.destination = fresh() + "/out";
         wizard.setSpec(spec);
-        wizard.showPage(run);
+        wizard.showPage(workers);
         auto* where = named<QComboBox>(wizard, "where");
         where->setFocus();
         QTest::keyClick(where, Qt::Key_Down);

@@ -1,6 +1,7 @@
 #include "ui/bridge/engine_service.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/memory_budget.h"
 #include "base/thread_pool.h"
@@ -62,10 +63,28 @@ Result<std::vector<PlanFile>> readsOf(const Catalog& source, const Wish& wish, c
 
 class LocalEngine final : public EngineService {
   public:
+    explicit LocalEngine(const QString& program) : hosts_(program) {}
+
+    Status connect(const std::string& path, bool anew, const TaskContext& context) override {
+        if (!isSshPath(path)) return {};
+        SHARDSCOPE_ASSIGN(const auto host, hosts_.hostFor(path));
+        return Hosts::connect(host, anew, context.stop);
+    }
+
+    bool connectionLost(const std::string& path) const override { return hosts_.lost(path); }
+
+    Result<PlaceFacts> lookAt(const WorkerPlace& place, const CheckpointPtr& checkpoint,
+                              const PlaceQuestion& question, const TaskContext& context) override;
+
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                const TaskContext& context) override {
         CheckpointOptions all = options;
         all.open.stop = context.stop;
+        if (isSshPath(path)) {
+            SHARDSCOPE_ASSIGN(const auto host, hosts_.hostFor(path));
+            SHARDSCOPE_TRY(Hosts::connect(host, false, context.stop));
+            all.fileSystem = remoteFileSystem(host);
+        }
         SHARDSCOPE_ASSIGN(Checkpoint checkpoint, openCheckpoint(path, all));
         return CheckpointPtr(std::make_shared<Checkpoint>(std::move(checkpoint)));
     }
@@ -116,7 +135,51 @@ class LocalEngine final : public EngineService {
     Result<Value> object(const CheckpointPtr& checkpoint, ObjectId object, const TaskContext&) override {
         return checkpoint->reader->objectValue(object);
     }
+
+  private:
+    Hosts hosts_;
 };
+
+Result<PlaceFacts> LocalEngine::lookAt(const WorkerPlace& place, const CheckpointPtr& checkpoint,
+                                       const PlaceQuestion& question, const TaskContext& context) {
+    const auto begin = std::chrono::steady_clock::now();
+    PlaceFacts facts;
+    facts.version = ownVersion();  // a host that runs another one does not connect
+    std::shared_ptr<FileSystem> files = systemFileSystem();
+    std::shared_ptr<RemoteHost> host;
+    if (!place.host.empty()) {
+        SHARDSCOPE_ASSIGN(host, hosts_.hostFor(place));
+        SHARDSCOPE_TRY(Hosts::connect(host, false, context.stop));
+        files = remoteFileSystem(host);
+        facts.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+
+    facts.source = [&]() -> Result<PlaceFacts::Source> {
+        SHARDSCOPE_ASSIGN(const DirectoryEntry entry, files->stat(question.source));
+        const std::string directory = entry.kind == DirectoryEntry::Kind::directory
+                                          ? question.source
+                                          : splitPath(question.source).first;
+        const Catalog& catalog = checkpoint->catalog();
+        SHARDSCOPE_ASSIGN(const auto sizes, sizesOfFiles(*files, directory, catalog, context.stop));
+        PlaceFacts::Source source;
+        for (size_t f = 0; f < sizes.size(); ++f) {
+            const FileInfo& file = catalog.files()[f];
+            if (file.state == FileInfo::State::missing) continue;
+            ++source.files;
+            source.missing += sizes[f] < 0;
+            source.different += sizes[f] >= 0 && static_cast<uint64_t>(sizes[f]) != file.size;
+        }
+        return source;
+    }();
+    SHARDSCOPE_TRY(context.stop.poll());
+    facts.parent = splitPath(question.destination).first;
+    facts.destination = [&]() -> Result<PlaceFacts::Parent> {
+        SHARDSCOPE_ASSIGN(const Room room, host ? roomThere(*host, facts.parent) : roomHere(facts.parent));
+        return PlaceFacts::Parent{room.writable, files->stat(question.destination).ok(), room.freeBytes};
+    }();
+    SHARDSCOPE_TRY(context.stop.poll());
+    return facts;
+}
 
 Result<SliceValues> LocalEngine::slice(const CheckpointPtr& checkpoint, const SliceRequest& request,
                                        const TaskContext& context) {
@@ -172,8 +235,8 @@ Result<SliceValues> LocalEngine::slice(const CheckpointPtr& checkpoint, const Sl
 
 }  // namespace
 
-std::shared_ptr<EngineService> localEngine() {
-    return std::make_shared<LocalEngine>();
+std::shared_ptr<EngineService> localEngine(const QString& program) {
+    return std::make_shared<LocalEngine>(program);
 }
 
 }  // namespace shardscope::ui

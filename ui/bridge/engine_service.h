@@ -6,8 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "cluster/farm.h"
 #include "engine/engine.h"
 #include "engine/statistics.h"
+#include "ui/bridge/hosts.h"
+#include "ui/bridge/place_check.h"
 #include "ui/bridge/tasks.h"
 
 namespace shardscope::ui {
@@ -37,6 +40,14 @@ struct Preview {
 class EngineService {
   public:
     virtual ~EngineService() = default;
+    // For a path on another host: makes sure that a connection to the host stands; `anew` makes one although
+    // there is one already. Paths of this machine need none. Errors: those of Hosts.
+    virtual Status connect(const std::string& path, bool anew, const TaskContext& context) = 0;
+    // Whether there was a connection to this path's host, and is none. Does not block.
+    virtual bool connectionLost(const std::string& path) const = 0;
+    // Goes to the place: connects, and looks for source and destination. Errors: those of Hosts.
+    virtual Result<PlaceFacts> lookAt(const WorkerPlace& place, const CheckpointPtr& checkpoint,
+                                      const PlaceQuestion& question, const TaskContext& context) = 0;
     virtual Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                        const TaskContext& context) = 0;
     virtual Result<std::vector<FormatMatch>> otherFormats(const CheckpointPtr& checkpoint,
@@ -58,7 +69,7 @@ class EngineService {
                                  const TaskContext& context) = 0;
 };
 
-// The engine of this process.
-std::shared_ptr<EngineService> localEngine();
+// The engine of this process. `program` is put on other hosts; empty = commandLineProgram().
+std::shared_ptr<EngineService> localEngine(const QString& program = {});
 
 }  // namespace shardscope::ui

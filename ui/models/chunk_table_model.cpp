@@ -129,8 +129,16 @@ QVariant ChunkTableModel::data(const QModelIndex& index, int role) const {
     if (!index.isValid() || !checkpoint_) return {};
     switch (role) {
         case Qt::DisplayRole:
-        case Qt::ToolTipRole:
             return text(index.row(), index.column());
+        case Qt::ToolTipRole: {
+            QString said = text(index.row(), index.column());
+            if (index.column() == health && session_.facts() && session_.checkpoint() == checkpoint_) {
+                const auto& notes = session_.facts()->chunkNotes;
+                const auto note = notes.find(rows_[static_cast<size_t>(index.row())]);
+                if (note != notes.end()) said += ": " + toQString(note->second);
+            }
+            return said;
+        }
         case Qt::TextAlignmentRole:
             if (index.column() == rank || index.column() == bytes || index.column() == range)
                 return QVariant(Qt::AlignRight | Qt::AlignVCenter);

@@ -8,9 +8,10 @@
 #include <functional>
 #include <utility>
 
-#include "engine/recipe.h"
 #include "cluster/farm.h"
+#include "engine/recipe.h"
 #include "plan/request_text.h"
+#include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -230,7 +231,14 @@ QStringList ConversionSpec::arguments() const {
 }
 
 QString ConversionSpec::commandLine() const {
-    return shellLine(QStringList{QStringLiteral("shardscope")} + arguments());
+    const QString program = QStringLiteral("shardscope");
+    if (!where.isEmpty()) {
+        ConversionSpec words = *this;
+        words.where.clear();
+        return shellLine(QStringList{program, "jobs", "run", "--on", where} + words.arguments());
+    }
+    const QString line = shellLine(QStringList{program} + arguments());
+    return host.isEmpty() ? line : shellLine(sshWords("ssh://" + host + '/') << line);
 }
 
 Result<ConvertSettings> ConversionSpec::toSettings() const {

@@ -38,7 +38,9 @@ struct ConversionSpec {
     FillGaps fillGaps = FillGaps::refuse;
     QString objectsFile;
     Verify verify = Verify::digest;
-    QString where;                          // who works: "local:4", "ssh:HOST,HOST"; empty = one process here
+    // Who works: "local:4", "ssh:HOST,HOST", "slurm:nodes=4"; empty = one process, on this machine or, when
+    // it is said, on the host ("me@node7:2222") on which the user runs the command.
+    QString where, host;
     unsigned threads = 0;                   // 0 = chosen for this machine
     uint64_t memory = uint64_t{512} << 20;  // bytes, of the whole process
     IoMode io = IoMode::automatic;
@@ -48,7 +50,7 @@ struct ConversionSpec {
 
     // The words after `shardscope`: "convert", source, destination and what differs from the defaults.
     QStringList arguments() const;
-    // The same as one line for a shell.
+    // The same as one line for a shell: by the work's own host, or as a job of several workers.
     QString commandLine() const;
     // The same for the engine of this process. Errors: usage, naming the rule that is malformed.
     Result<ConvertSettings> toSettings() const;

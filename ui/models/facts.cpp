@@ -4,6 +4,7 @@
 #include <charconv>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -187,7 +188,7 @@ void findLayers(const Catalog& catalog, const StopToken& stop, Facts& facts) {
 }  // namespace
 
 const char* healthName(Health health) {
-    constexpr const char* names[] = {"ok", "unread", "nan/inf", "overlap", "missing", "gap"};
+    constexpr const char* names[] = {"ok", "unread", "nan/inf", "differs", "overlap", "missing", "gap"};
     return names[static_cast<int>(health)];
 }
 
@@ -226,9 +227,10 @@ std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& cat
             health = Health::missing;
         else if (finding.rule == "coverage.gap" || finding.rule == "coverage.shrunk")
             health = Health::gap;
-        else if (finding.rule == "coverage.overlap" || finding.rule == "coverage.bounds" ||
-                 finding.rule == "replica.differs")
+        else if (finding.rule == "coverage.overlap" || finding.rule == "coverage.bounds")
             health = Health::overlap;
+        else if (finding.rule == "replica.differs")
+            health = Health::differs;
         if (health == Health::ok) continue;
         for (const FindingExample& example : finding.examples) {
             const TensorId t = example.tensor.empty() ? kNone : catalog.find(example.tensor);
@@ -244,6 +246,12 @@ std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& cat
                      intersect(example.box->offsets, example.box->lengths, chunk.offsets, chunk.lengths));
                 if (!meant || health == Health::gap) continue;
                 raise(changed->chunkHealth[c], health);
+                if ((health == Health::nonFinite || health == Health::differs) && !example.detail.empty() &&
+                    example.rank != kNone) {
+                    std::string& note = changed->chunkNotes[c];
+                    if (note.find(example.detail) == std::string::npos)
+                        note += (note.empty() ? "" : "; ") + example.detail;
+                }
                 if (chunk.rank < changed->ranks.size()) raise(changed->ranks[chunk.rank].health, health);
                 if (chunk.file != kNone) raise(changed->files[chunk.file].health, health);
             }
@@ -253,6 +261,31 @@ std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& cat
         static_cast<size_t>(std::count_if(changed->tensorHealth.begin(), changed->tensorHealth.end(),
                                           [](Health h) { return h > Health::nonFinite; }));
     return changed;
+}
+
+std::string Facts::notesOf(const Catalog& catalog, TensorId tensor) const {
+    constexpr int kMostLines = 4;
+    std::string text;
+    int lines = 0;
+    for (auto note = chunkNotes.lower_bound(catalog.firstChunk(tensor));
+         note != chunkNotes.end() && note->first < catalog.endChunk(tensor); ++note) {
+        if (++lines > kMostLines) return text + "\n…";
+        const uint32_t rank = catalog.chunk(tensor, note->first).rank;
+        text += (text.empty() ? "" : "\n") +
+                (rank == kNone ? std::string() : fmt::format("rank {}: ", rank)) + note->second;
+    }
+    return text;
+}
+
+std::vector<const Note*> notTakenOver(const Catalog& catalog) {
+    std::vector<const Note*> notes;
+    std::set<std::string_view> names;
+    for (const Note& note : catalog.notes()) {
+        if (note.severity == Severity::info || note.tensor.empty() || catalog.find(note.tensor) != kNone)
+            continue;
+        if (names.insert(note.tensor).second) notes.push_back(&note);
+    }
+    return notes;
 }
 
 std::string rankLabel(const std::optional<Mesh>& mesh, uint32_t rank) {

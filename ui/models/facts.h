@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,11 +23,12 @@ enum class Health : uint8_t {
     ok,
     unread,     // its checks could not run
     nonFinite,  // holds NaN or infinities
+    differs,    // copies of one chunk that hold different bytes
     overlap,    // elements that two different chunks claim
     missing,    // bytes that are not there: file missing, cut short, or of another kind
     gap,        // elements that no chunk holds
 };
-const char* healthName(Health health);  // "ok", "unread", "nan/inf", "overlap", "missing", "gap"
+const char* healthName(Health health);  // "ok", "unread", "nan/inf", "differs", "overlap", ...
 
 struct RankFacts {
     uint64_t bytes = 0;  // of tensor data
@@ -68,6 +70,8 @@ struct Facts {
     std::vector<ChunkId> fileChunks;  // by offset within a file
     std::optional<Mesh> mesh;         // declared or inferred
     std::vector<LayerFacts> layers;
+    // What a validation says of values, by chunk: "12 of 4096 elements are NaN".
+    std::map<ChunkId, std::string> chunkNotes;
     uint64_t medianRankBytes = 0;
     size_t damagedTensors = 0;  // worse than nonFinite
 
@@ -75,7 +79,13 @@ struct Facts {
         return std::span(fileChunks).subspan(fileFirst[file], fileFirst[file + 1] - fileFirst[file]);
     }
     Health worst() const;
+    // What is noted of a tensor's chunks, one a line, the first few.
+    std::string notesOf(const Catalog& catalog, TensorId tensor) const;
 };
+
+// One note for each tensor that the reader speaks of and could not take over, because of an unknown dtype
+// say.
+std::vector<const Note*> notTakenOver(const Catalog& catalog);
 
 // Null when stopped. The catalog must outlive the result.
 std::shared_ptr<const Facts> computeFacts(const Catalog& catalog, const StopToken& stop = {});

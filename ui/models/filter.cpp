@@ -151,15 +151,16 @@ Result<Filter::Term> Filter::parseToken(const std::string& full) {
     } else if (key == "status") {
         uint32_t wanted = 0;
         for (const std::string& part : split(lower(value), ',')) {
-            constexpr std::string_view names[] = {"ok", "unread", "nan", "overlap", "missing", "gap"};
+            constexpr std::string_view names[] = {"ok",      "unread",  "nan", "differs",
+                                                  "overlap", "missing", "gap"};
             const auto* found = std::find(std::begin(names), std::end(names), part);
             if (part == "bad")
                 wanted |= ~1U;
             else if (part == "inf")
                 wanted |= 1U << static_cast<int>(Health::nonFinite);
             else if (found == std::end(names))
-                return notUnderstood(full,
-                                     "one of ok, unread, nan, overlap, missing, gap or bad is expected");
+                return notUnderstood(
+                    full, "one of ok, unread, nan, differs, overlap, missing, gap or bad is expected");
             else
                 wanted |= 1U << (found - std::begin(names));
         }

@@ -5,7 +5,8 @@
 //   dtype:bf16,fp32        one of these
 //   rank:3  rank:0-7       a chunk of it lies on one of these ranks
 //   file:GLOB              a chunk of it lies in such a file
-//   status:gap             one of ok, unread, nan, overlap, missing, gap, bad (anything but ok)
+//   status:gap             one of ok, unread, nan, differs, overlap, missing, gap, bad (anything
+//                          but ok)
 //   size>1GiB size<4KB     bytes of the whole tensor
 //   role:optimizer         parameter, buffer, optimizer or other
 //   -TOKEN                 the opposite

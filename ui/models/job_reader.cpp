@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kMostMessages = 1000;
 constexpr size_t kMostRates = 600;
+constexpr size_t kMostWorkerRates = 64;  // workers
 constexpr size_t kMostEntries = 10'000;  // of a report's lists; the file has them all
 constexpr qint64 kBlock = qint64{1} << 20;
 
@@ -247,7 +248,18 @@ void JobReader::takeWorkers(const Json& event) {
     for (size_t i = 0; said && i < std::min(said->size(), kMostWorkers); ++i) {
         const Json& worker = (*said)[i];
         workers.push_back(
-            {text(worker, "name"), text(worker, "state"), count(worker, "bytes"), text(worker, "why")});
+            {text(worker, "name"), text(worker, "state"), count(worker, "bytes"), text(worker, "why"), {}});
+        JobWorker& now = workers.back();
+        if (i >= kMostWorkerRates) {
+        } else if (i < job_.workers.size() && job_.workers[i].name == now.name) {
+            now.written = std::move(job_.workers[i].written);
+            // One that is started anew counts from the beginning.
+            const uint64_t before = job_.workers[i].bytes;
+            const uint64_t fresh = now.bytes >= before ? now.bytes - before : now.bytes;
+            if (fresh) addTo(now.written, static_cast<double>(fresh));
+        } else if (now.bytes) {
+            addTo(now.written, static_cast<double>(now.bytes));
+        }
         if (workers.back().state == QLatin1String("lost") &&
             (i >= job_.workers.size() || job_.workers[i].state != workers.back().state))
             say(JobMessage::Kind::warning, QObject::tr("The worker '%1' was lost; others do its part. %2")
@@ -291,6 +303,13 @@ void JobReader::takeProgress(const QByteArray& line) {
     job_.tensor = text(json, "tensor");
 }
 
+// In the present stretch of time.
+void JobReader::addTo(std::vector<double>& amounts, double bytes) {
+    const size_t at = job_.rates.empty() ? 0 : job_.rates.size() - 1;
+    if (amounts.size() <= at) amounts.resize(at + 1);
+    amounts[at] += bytes;
+}
+
 void JobReader::addRate(double seconds, double read, double written) {
     auto at = static_cast<size_t>(seconds / job_.rateStep);
     while (at >= kMostRates) {
@@ -303,6 +322,13 @@ void JobReader::addRate(double seconds, double read, double written) {
             job_.rates[i] = both;
         }
         job_.rates.resize((job_.rates.size() + 1) / 2);
+        for (JobWorker& worker : job_.workers) {
+            std::vector<double>& amounts = worker.written;
+            for (size_t i = 0; i < amounts.size(); ++i)
+                amounts[i] = (2 * i < amounts.size() ? amounts[2 * i] : 0) +
+                             (2 * i + 1 < amounts.size() ? amounts[2 * i + 1] : 0);
+            amounts.resize((amounts.size() + 1) / 2);
+        }
         job_.rateStep *= 2;
         at = static_cast<size_t>(seconds / job_.rateStep);
     }

@@ -34,6 +34,9 @@ struct JobWorker {
     QString name, state;  // "node7"; "starting", "working", "idle", "lost", "ended"
     uint64_t bytes = 0;   // written
     QString why;          // it was lost
+    // Bytes written in each stretch of time, as in Job::rates; shorter when nothing came of late. Kept of the
+    // first workers only.
+    std::vector<double> written;
     bool operator==(const JobWorker&) const = default;
 };
 
@@ -102,6 +105,7 @@ class JobReader {
     void takeProgress(const QByteArray& line);
     void takeWorkers(const nlohmann::json& event);
     void addRate(double seconds, double read, double written);
+    void addTo(std::vector<double>& amounts, double bytes);
     void say(JobMessage::Kind kind, const QString& text, const QByteArray& raw = {});
     void takeOutcome(const JobRecord& record);
 

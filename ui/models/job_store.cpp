@@ -1,12 +1,11 @@
 #include "ui/models/job_store.h"
 
-#include <QCoreApplication>
 #include <QDir>
 #include <QFile>
 #include <QFileInfo>
-#include <QStandardPaths>
 #include <algorithm>
 
+#include "ui/bridge/hosts.h"
 #include "ui/models/session.h"
 
 namespace shardscope::ui {
@@ -50,13 +49,7 @@ Result<QString> JobStore::program() const {
         return makeError(ErrorCode::notFound, tr("'%1' is not a program").arg(program_).toStdString())
             .withHint(tr("choose the shardscope program that runs jobs").toStdString());
     }
-    const QString beside = QCoreApplication::applicationDirPath() + "/shardscope";
-    if (QFileInfo(beside).isFile() && QFileInfo(beside).isExecutable()) return beside;
-    const QString found = QStandardPaths::findExecutable(QStringLiteral("shardscope"));
-    if (!found.isEmpty()) return found;
-    return makeError(ErrorCode::notFound,
-                     tr("the program 'shardscope', which runs jobs, was not found").toStdString())
-        .withHint(tr("install it beside this program or in a directory of PATH").toStdString());
+    return commandLineProgram();
 }
 
 const Job* JobStore::find(const QString& id) const {

@@ -1,6 +1,6 @@
-// The conversions that were started from windows. Each is a child process of its own session, so that it
-// outlives the window; its directory under $XDG_STATE_HOME/shardscope/jobs says all that is known of it (see
-// core/jobs/jobs.h), and several windows may watch the same ones.
+// The conversions that were started from windows, and by `shardscope jobs run`. Each is a child process of
+// its own session, so that it outlives the window; its directory under $XDG_STATE_HOME/shardscope/jobs says
+// all that is known of it (see core/jobs/jobs.h), and several windows may watch the same ones.
 #pragma once
 
 #include <QObject>
@@ -23,8 +23,7 @@ class JobStore : public QObject {
     ~JobStore() override;  // jobs go on
 
     const QString& directory() const { return directory_; }
-    // The program that runs jobs: the one set here, else the shardscope beside this executable, else the one
-    // in PATH. Errors: notFound.
+    // The program that runs jobs: the one set here, else commandLineProgram(). Errors: notFound.
     void setProgram(const QString& path) { program_ = path; }
     Result<QString> program() const;
 

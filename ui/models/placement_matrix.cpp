@@ -41,7 +41,7 @@ uint64_t mixPlace(uint64_t hash, const ChunkInfo& chunk) {
 // ------------------------------------------------------------------ bytes of cells
 
 uint8_t PlacementMatrix::cellByte(Health health, double share) {
-    constexpr uint8_t severe[] = {0, 170, 180, 200, 220, 240};
+    constexpr uint8_t severe[] = {0, 170, 180, 190, 200, 220, 240};
     if (health != Health::ok) return severe[static_cast<int>(health)];
     const double scale = share > 0 ? std::clamp(1 + std::log2(share) / 14, 0.0, 1.0) : 0;
     return static_cast<uint8_t>(1 + std::lround(158 * scale));
@@ -50,7 +50,8 @@ uint8_t PlacementMatrix::cellByte(Health health, double share) {
 Health PlacementMatrix::healthOfByte(uint8_t value) {
     if (value < 165) return Health::ok;
     if (value < 175) return Health::unread;
-    if (value < 190) return Health::nonFinite;
+    if (value < 185) return Health::nonFinite;
+    if (value < 195) return Health::differs;
     if (value < 210) return Health::overlap;
     return value < 230 ? Health::missing : Health::gap;
 }

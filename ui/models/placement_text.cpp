@@ -52,6 +52,8 @@ QString healthWords(Health health) {
             return QCoreApplication::translate("PlacementMatrix", "not checked");
         case Health::nonFinite:
             return QCoreApplication::translate("PlacementMatrix", "holds NaN or infinities");
+        case Health::differs:
+            return QCoreApplication::translate("PlacementMatrix", "copies that are not equal");
         case Health::overlap:
             return QCoreApplication::translate("PlacementMatrix", "shares elements with another chunk");
         case Health::missing:
@@ -200,6 +202,14 @@ QString PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
                     .arg(columns_[cell->copyOf].rank);
     if (first.file != kNone) text += QStringLiteral(", ") + toQString(c.files()[first.file].path);
     if (health != Health::ok) text += QStringLiteral(" – ") + healthWords(health);
+    if (facts_) {
+        for (const ChunkInfo& chunk : chunks) {
+            const auto note = facts_->chunkNotes.find(chunk.id);
+            if (note == facts_->chunkNotes.end()) continue;
+            text += QStringLiteral(": ") + toQString(note->second);
+            break;
+        }
+    }
     return text;
 }
 

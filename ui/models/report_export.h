@@ -1,4 +1,4 @@
-// Writes what the findings panel shows: JSON, one HTML file, JUnit.
+// Writes what the findings panel shows: JSON, one HTML file, JUnit, CSV.
 #pragma once
 
 #include <QString>
@@ -8,7 +8,7 @@
 
 namespace shardscope::ui {
 
-enum class ReportForm { json, html, junit };
+enum class ReportForm { json, html, junit, csv };
 
 // An empty string means it worked; else the reason as a sentence. The session must have a report.
 QString writeReport(const Session& session, const Suppressions& suppressions, ReportForm form,

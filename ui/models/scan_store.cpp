@@ -33,7 +33,8 @@ std::string ScanStore::fileOf(const Checkpoint& checkpoint, const std::string& o
 std::string ScanStore::keyOf(const Checkpoint& checkpoint, const std::string& openedHow,
                              const StopToken& stop) {
     namespace fs = std::filesystem;
-    if (!checkpoint.reader->dataElsewhere().empty()) return {};
+    // Of files on another host sizes are known, which do not tell whether they changed.
+    if (!checkpoint.reader->dataElsewhere().empty() || checkpoint.fileSystem) return {};
     std::error_code error;
     fs::path directory(checkpoint.path);
     if (!fs::is_directory(directory, error)) directory = directory.parent_path();

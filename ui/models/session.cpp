@@ -17,6 +17,8 @@ namespace {
 constexpr int kFilterDelay = 80;       // milliseconds after the last key
 constexpr int kFirstStamp = 1000;      // milliseconds from opening to the first look at the files
 constexpr int kStampInterval = 5000;   // milliseconds from one look to the next
+constexpr int kStampThere = 30'000;    // the same on another host, where a look is a listing
+constexpr int kConnectionLook = 500;   // milliseconds from one look at the connection to the next
 constexpr int kKeepInterval = 30'000;  // milliseconds between two writings of how far values were read
 constexpr size_t kMostStamps = 10'000;
 
@@ -50,6 +52,8 @@ Session::Session(std::shared_ptr<EngineService> engine, QObject* parent)
     connect(&stampTimer_, &QTimer::timeout, this, &Session::checkForChanges);
     keepTimer_.setInterval(kKeepInterval);
     connect(&keepTimer_, &QTimer::timeout, this, &Session::keepScan);
+    connectionTimer_.setInterval(kConnectionLook);
+    connect(&connectionTimer_, &QTimer::timeout, this, &Session::lookAtConnection);
     connect(&tasks_, &Tasks::progressed, this, &Session::progressed);
     connect(&selection_, &Selection::changed, this, [this](const Selected& now, const Selected& before) {
         if (now.filter != before.filter) filterTimer_.start();
@@ -62,21 +66,24 @@ void Session::open(const QString& path, const SourceOptions& options) {
     openTicket_.drop();
     const QString pathBefore = path_;
     const SourceOptions optionsBefore = options_;
-    const QFileInfo info(path);
-    path_ = info.exists() ? info.absoluteFilePath() : path;
+    path_ = wholePath(path);
     options_ = options;
     error_.reset();
     state_ = State::opening;
     openProgress_ = std::make_shared<OpenProgress>();
+    connected_ = std::make_shared<std::atomic<bool>>(hostOf(path_).isEmpty());
     const bool otherOptions = checkpoint_ && path_ == pathBefore && !(options_ == optionsBefore);
     openTicket_ = tasks_.run<Opened>(
         tr("Opening %1").arg(path_),
-        [engine = engine_, path = path_.toStdString(), options,
-         progress = openProgress_](const TaskContext& context) -> Result<Opened> {
+        [engine = engine_, path = path_.toStdString(), options, progress = openProgress_,
+         connected = connected_](const TaskContext& context) -> Result<Opened> {
             Opened opened;
             SHARDSCOPE_ASSIGN(CheckpointOptions how, options.toEngine());
             how.progress = progress;
+            SHARDSCOPE_TRY(engine->connect(path, false, context));
+            *connected = true;
             SHARDSCOPE_ASSIGN(opened.checkpoint, engine->open(path, how, context));
+            opened.directory = QString::fromStdString(directoryOf(*opened.checkpoint));
             // Once the metadata is read, what is left is short: a cancel that comes now loses nothing.
             opened.tree =
                 std::make_shared<ModuleTree>(ModuleTree::buildAll(opened.checkpoint->catalog(), {}));
@@ -141,6 +148,13 @@ void Session::opened(Opened opened) {
     growth_ = settling_ ? tr("Its files grew a moment ago; a look at them comes right away.") : QString();
     finished_ = false;
     checkpoint_ = std::move(opened.checkpoint);
+    directory_ = std::move(opened.directory);
+    lost_ = false;
+    connectionError_.reset();
+    if (hostOf(path_).isEmpty())
+        connectionTimer_.stop();
+    else
+        connectionTimer_.start();
     wholeTree_ = visibleTree_ = std::move(opened.tree);
     stamps_ = std::move(opened.stamps);
     visible_.resize(catalog().tensorCount());
@@ -254,10 +268,14 @@ void Session::cancel() {
 }
 
 void Session::close() {
-    for (Ticket* ticket :
-         {&openTicket_, &factsTicket_, &filterTicket_, &validateTicket_, &stampTicket_, &othersTicket_})
+    for (Ticket* ticket : {&openTicket_, &factsTicket_, &filterTicket_, &validateTicket_, &stampTicket_,
+                           &othersTicket_, &reconnectTicket_})
         ticket->drop();
     stampTimer_.stop();
+    connectionTimer_.stop();
+    lost_ = false;
+    connectionError_.reset();
+    directory_.clear();
     keepTimer_.stop();
     otherFormats_.clear();
     scanKey_.reset();
@@ -282,7 +300,18 @@ void Session::close() {
 }
 
 QString Session::command(const QString& verb, const QStringList& arguments) const {
-    return shellLine(QStringList{QStringLiteral("shardscope"), verb, path_} + arguments + options_.words());
+    const auto line = [&](const QString& path) {
+        return shellLine(QStringList{QStringLiteral("shardscope"), verb, path} + arguments +
+                         options_.words());
+    };
+    // What writes a file runs beside the data.
+    if (verb == QLatin1String("extract") && !hostOf(path_).isEmpty())
+        return shellLine(sshWords(path_) << line(pathThere(path_)));
+    return line(path_);
+}
+
+QString Session::filePath(std::string_view relative) const {
+    return directory_ + '/' + toQString(relative);
 }
 
 QString Session::dataElsewhere() const {
@@ -292,6 +321,7 @@ QString Session::dataElsewhere() const {
 QString Session::openingStage() const {
     if (state_ != State::opening || !openProgress_) return {};
     const OpenProgress& now = *openProgress_;
+    if (!*connected_) return tr("Connecting to %1").arg(hostOf(path_));
     if (!now.listed) return tr("Listing the directory");
     const uint64_t files = now.files, opened = std::min<uint64_t>(now.opened, files);
     if (now.metadata)
@@ -409,6 +439,13 @@ std::vector<Session::Stamp> Session::stampFiles(const Checkpoint& checkpoint, co
     std::error_code error;
     fs::path directory(checkpoint.path);
     std::vector<Stamp> stamps;
+    if (checkpoint.fileSystem && checkpoint.reader->dataElsewhere().empty()) {
+        const auto sizes =
+            sizesOfFiles(*checkpoint.fileSystem, directoryOf(checkpoint), checkpoint.catalog(), stop);
+        for (size_t f = 0; sizes.ok() && f < sizes->size(); ++f)
+            stamps.push_back({checkpoint.catalog().files()[f].path, (*sizes)[f], 0});
+        return stamps;
+    }
     const auto stamp = [&](const std::string& name, const fs::path& path) {
         const auto status = fs::symlink_status(path, error);
         const bool regular = !error && fs::is_regular_file(status);
@@ -430,8 +467,39 @@ std::vector<Session::Stamp> Session::stampFiles(const Checkpoint& checkpoint, co
     return stamps;
 }
 
+void Session::lookAtConnection() {
+    const bool lost = checkpoint_ && engine_->connectionLost(checkpoint_->path);
+    if (lost == lost_) return;
+    lost_ = lost;
+    if (!lost) connectionError_.reset();
+    emit connectionChanged();
+}
+
+void Session::reconnect() {
+    if (!checkpoint_ || reconnecting()) return;
+    connectionError_.reset();
+    reconnectTicket_ = tasks_.run<bool>(
+        tr("Connecting to %1").arg(hostOf(path_)),
+        [engine = engine_, path = checkpoint_->path](const TaskContext& context) -> Result<bool> {
+            SHARDSCOPE_TRY(engine->connect(path, true, context));
+            return true;
+        },
+        [this](Result<bool> answer) {
+            reconnectTicket_ = {};
+            if (!answer.ok() && answer.error().code != ErrorCode::cancelled)
+                connectionError_ = std::move(answer).error();
+            lost_ = engine_->connectionLost(checkpoint_->path);
+            emit connectionChanged();
+            if (!lost_) checkForChanges();
+        });
+    emit connectionChanged();
+}
+
 void Session::checkForChanges() {
     if (!checkpoint_ || stampTicket_.running()) return;
+    // A look at the files would connect again, and nobody would have known.
+    if (connectionTimer_.isActive()) lookAtConnection();
+    if (lost_) return;
     stampTicket_ = tasks_.run<std::vector<Stamp>>(
         tr("Looking at the files"),
         [checkpoint = checkpoint_](const TaskContext& context) -> Result<std::vector<Stamp>> {
@@ -444,7 +512,7 @@ void Session::checkForChanges() {
 
 // A file that grew since the last look is being written. Once all stand still, what changed is said.
 void Session::compareStamps(std::vector<Stamp> now) {
-    stampTimer_.setInterval(kStampInterval);
+    stampTimer_.setInterval(hostOf(path_).isEmpty() ? kStampInterval : kStampThere);
     size_t changed = 0, grown = 0;
     QString first, firstGrown;
     uint64_t firstSize = 0;

@@ -6,6 +6,7 @@
 #include <QObject>
 #include <QString>
 #include <QTimer>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -43,6 +44,9 @@ class Session : public QObject {
     const SourceOptions& options() const { return options_; }
     // "shardscope VERB PATH arguments...", with the options that it was opened with, as one line for a shell.
     QString command(const QString& verb, const QStringList& arguments = {}) const;
+    // The directory that its files lie in, and one of its files as the user can open it.
+    const QString& directory() const { return directory_; }
+    QString filePath(std::string_view relative) const;
     // Empty, or where the data is when only an index is open: "an index of gpu07:/ckpt, made ...".
     QString dataElsewhere() const;
     const std::optional<Error>& error() const { return error_; }  // in state failed
@@ -90,8 +94,17 @@ class Session : public QObject {
     Selection& selection() { return selection_; }
     const Selection& selection() const { return selection_; }
 
-    // Looks at sizes and times of the files again; also done every few seconds.
+    // Looks at sizes and times of the files again; also done every few seconds. Of files on another host,
+    // at sizes, and less often.
     void checkForChanges();
+
+    // Of a checkpoint on another host. What is shown stays when the connection is lost; whatever asks for
+    // more connects again by itself, and reconnect() does so at once.
+    bool connectionLost() const { return lost_; }
+    bool reconnecting() const { return reconnectTicket_.running(); }
+    const std::optional<Error>& connectionError() const { return connectionError_; }  // of reconnect()
+    void reconnect();
+    void cancelReconnecting() { reconnectTicket_.cancel(); }
 
   signals:
     void stateChanged();
@@ -102,6 +115,7 @@ class Session : public QObject {
     void filesChanged();   // changedFiles() or beingWritten() is new
     void otherFormatsFound();
     void openingRefused(const shardscope::Error& error);
+    void connectionChanged();                          // lost, found again, or an attempt began or ended
     void scanNotKept(const shardscope::Error& error);  // how far values were read could not be written
 
   private:
@@ -112,6 +126,7 @@ class Session : public QObject {
     struct Opened {
         CheckpointPtr checkpoint;
         std::shared_ptr<const ModuleTree> tree;
+        QString directory;
         std::vector<Stamp> stamps;
         // Of an earlier run of the program.
         std::shared_ptr<ValueScan> scan;
@@ -129,13 +144,16 @@ class Session : public QObject {
     void startFilter();
     void startValidation(ValidateLevel level, const QString& expectPath);
     void keepScan();
+    void lookAtConnection();
 
     std::shared_ptr<EngineService> engine_;
     Tasks tasks_;
     Selection selection_;
     State state_ = State::empty;
-    QString path_;
+    QString path_, directory_;
     SourceOptions options_;
+    bool lost_ = false;
+    std::optional<Error> connectionError_;
     std::optional<Error> error_, validationError_;
     CheckpointPtr checkpoint_;
     std::shared_ptr<const Facts> facts_;
@@ -151,8 +169,10 @@ class Session : public QObject {
     std::vector<FormatMatch> otherFormats_;
     QString expectPath_;
     Ticket openTicket_, factsTicket_, filterTicket_, validateTicket_, stampTicket_, keepTicket_,
-        othersTicket_;
-    QTimer filterTimer_, stampTimer_, keepTimer_;
+        othersTicket_, reconnectTicket_;
+    // While it opens on another host: whether the host has answered.
+    std::shared_ptr<std::atomic<bool>> connected_;
+    QTimer filterTimer_, stampTimer_, keepTimer_, connectionTimer_;
     std::vector<Stamp> stamps_;
     QString changedFiles_;
     QString growth_;         // which files grow; empty = none

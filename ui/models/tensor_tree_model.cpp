@@ -54,18 +54,24 @@ void TensorTreeModel::rebuild() {
 // Words of the filter narrow objects as they do tensors; what its tokens ask for, objects do not have.
 void TensorTreeModel::chooseObjects() {
     objects_.clear();
+    notTaken_.clear();
     if (!checkpoint_ || !tree_) return;
     QStringList words;
     if (session_.filtered()) words = session_.selection().current().filter.split(' ', Qt::SkipEmptyParts);
     for (const QString& word : words) {
         if (word.startsWith('-') || word.contains(':') || word.contains('<') || word.contains('>')) return;
     }
+    const auto fits = [&](std::string_view full) {
+        const QString text = words.isEmpty() ? QString() : toQString(full);
+        return std::all_of(words.begin(), words.end(),
+                           [&](const QString& word) { return text.contains(word, Qt::CaseInsensitive); });
+    };
+    for (const Note* note : notTakenOver(checkpoint_->catalog())) {
+        if (fits(note->tensor) && notTaken_.size() < kMostObjects) notTaken_.push_back(note);
+    }
     const auto& objects = checkpoint_->catalog().objects();
     for (ObjectId o = 0; o < objects.size() && objects_.size() < kMostObjects; ++o) {
-        const QString full = words.isEmpty() ? QString() : toQString(objects[o].name);
-        if (std::all_of(words.begin(), words.end(),
-                        [&](const QString& word) { return full.contains(word, Qt::CaseInsensitive); }))
-            objects_.push_back(o);
+        if (fits(objects[o].name)) objects_.push_back(o);
     }
 }
 
@@ -75,9 +81,12 @@ ModuleTree::Node TensorTreeModel::node(const QModelIndex& index) const {
 
 QModelIndex TensorTreeModel::indexOfNode(ModuleTree::Node node, int column) const {
     if (node == ModuleTree::kRoot) return {};
-    const uint32_t row = isModuleNode(node)      ? tree_->row(node)
-                         : node == objectsNode() ? tree_->childCount(ModuleTree::kRoot)
-                                                 : node - objectsNode() - 1;
+    const uint32_t behind = tree_->childCount(ModuleTree::kRoot);
+    const uint32_t row = isModuleNode(node)       ? tree_->row(node)
+                         : node == notTakenNode() ? behind
+                         : node < objectsNode()   ? node - notTakenNode() - 1
+                         : node == objectsNode()  ? behind + (notTaken_.empty() ? 0 : 1)
+                                                  : node - objectsNode() - 1;
     return createIndex(static_cast<int>(row), column, quintptr(node) * kSpread);
 }
 
@@ -86,23 +95,33 @@ QModelIndex TensorTreeModel::index(int row, int column, const QModelIndex& paren
     if (row >= rowCount(parent)) return {};
     const ModuleTree::Node above = node(parent);
     const auto at = static_cast<uint32_t>(row);
-    if (above == objectsNode()) return indexOfNode(above + 1 + at, column);
-    if (at == tree_->childCount(above)) return indexOfNode(objectsNode(), column);
+    if (!isModuleNode(above)) return indexOfNode(above + 1 + at, column);
+    if (at >= tree_->childCount(above)) {
+        const bool first = at == tree_->childCount(above) && !notTaken_.empty();
+        return indexOfNode(first ? notTakenNode() : objectsNode(), column);
+    }
     return indexOfNode(tree_->child(above, at), column);
 }
 
 QModelIndex TensorTreeModel::parent(const QModelIndex& index) const {
     if (!index.isValid()) return {};
     const ModuleTree::Node n = node(index);
-    if (!isModuleNode(n)) return n == objectsNode() ? QModelIndex() : indexOfNode(objectsNode(), 0);
+    if (!isModuleNode(n)) {
+        if (n == notTakenNode() || n == objectsNode()) return {};
+        return indexOfNode(n < objectsNode() ? notTakenNode() : objectsNode(), 0);
+    }
     return indexOfNode(tree_->parent(n), 0);
 }
 
 int TensorTreeModel::rowCount(const QModelIndex& parent) const {
     if (!tree_ || tree_->size() == 0 || parent.column() > 0) return 0;
     const ModuleTree::Node n = node(parent);
-    if (!isModuleNode(n)) return n == objectsNode() ? static_cast<int>(objects_.size()) : 0;
-    return static_cast<int>(tree_->childCount(n)) + (n == ModuleTree::kRoot && !objects_.empty() ? 1 : 0);
+    if (!isModuleNode(n))
+        return static_cast<int>(n == objectsNode()    ? objects_.size()
+                                : n == notTakenNode() ? notTaken_.size()
+                                                      : 0);
+    const int behind = n == ModuleTree::kRoot ? !objects_.empty() + !notTaken_.empty() : 0;
+    return static_cast<int>(tree_->childCount(n)) + behind;
 }
 
 int TensorTreeModel::columnCount(const QModelIndex&) const {
@@ -135,6 +154,10 @@ QModelIndex TensorTreeModel::indexOfObject(ObjectId object) const {
     return indexOfNode(objectsNode() + 1 + static_cast<ModuleTree::Node>(at - objects_.begin()), 0);
 }
 
+bool TensorTreeModel::notTaken(const QModelIndex& index) const {
+    return index.isValid() && tree_ && !isModuleNode(node(index)) && node(index) < objectsNode();
+}
+
 bool TensorTreeModel::holdsObjects(const QModelIndex& index) const {
     return index.isValid() && tree_ && node(index) == objectsNode();
 }
@@ -143,6 +166,9 @@ QString TensorTreeModel::fullName(const QModelIndex& index) const {
     if (!index.isValid() || !tree_ || holdsObjects(index)) return {};
     if (const ObjectId o = object(index); o != kNone)
         return toQString(checkpoint_->catalog().objects()[o].name);
+    if (notTaken(index))
+        return node(index) == notTakenNode() ? QString()
+                                             : toQString(notTaken_[node(index) - notTakenNode() - 1]->tensor);
     return toQString(tree_->fullName(node(index)));
 }
 
@@ -161,6 +187,7 @@ Health TensorTreeModel::healthOf(ModuleTree::Node n) const {
 QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
     if (!index.isValid() || !tree_ || !checkpoint_) return {};
     const ModuleTree::Node n = node(index);
+    if (notTaken(index)) return notTakenData(n, index.column(), role);
     if (!isModuleNode(n)) return objectData(n, index.column(), role);
     const TensorId t = tree_->tensor(n);
     const Catalog& catalog = checkpoint_->catalog();
@@ -190,6 +217,10 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
             QString text = toQString(tree_->fullName(n));
             if (t != kNone && catalog.aliasOf(t) != kNone)
                 text += tr("\nthe same tensor as %1").arg(toQString(catalog.name(catalog.aliasOf(t))));
+            if (t != kNone && session_.hasFacts() && session_.checkpoint() == checkpoint_) {
+                const std::string notes = session_.facts()->notesOf(catalog, t);
+                if (!notes.empty()) text += '\n' + QString::fromStdString(notes);
+            }
             return text;
         }
         case Qt::TextAlignmentRole:
@@ -201,6 +232,32 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
             return toQString(tree_->fullName(n));
         case HealthRole:
             return static_cast<int>(healthOf(n));
+        default:
+            return {};
+    }
+}
+
+QVariant TensorTreeModel::notTakenData(ModuleTree::Node n, int column, int role) const {
+    if (role == TensorRole) return kNone;
+    if (role == HealthRole) return static_cast<int>(Health::unread);
+    const bool text = role == Qt::DisplayRole || role == Qt::AccessibleTextRole;
+    if (n == notTakenNode()) {
+        if (text && column == name) return tr("Not taken over");
+        if (text && column == shape) return countedText(notTaken_.size(), tr("1 tensor"), tr("%1 tensors"));
+        return {};
+    }
+    const Note& note = *notTaken_[n - notTakenNode() - 1];
+    if (role == Qt::ToolTipRole) return QString(toQString(note.tensor) + '\n' + toQString(note.message));
+    if (!text) return {};
+    switch (column) {
+        case name:
+            return toQString(note.tensor);
+        case dtype:
+            return QStringLiteral("?");
+        case shape:
+            return toQString(note.message);
+        case health:
+            return tr("not checked");
         default:
             return {};
     }

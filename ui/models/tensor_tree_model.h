@@ -1,6 +1,7 @@
-// Modules and tensors as a tree for views, over a ModuleTree, and behind them the objects, under a row of
-// their own. No object per row; the internal id of an index is its node's number spread over 64 bits, because
-// Qt's own hash of persistent indexes piles up small consecutive ids.
+// Modules and tensors as a tree for views, over a ModuleTree, and behind them, each under a row of their own,
+// the tensors that could not be taken over, and the objects. No object per row; the internal id of an index
+// is its node's number spread over 64 bits, because Qt's own hash of persistent indexes piles up small
+// consecutive ids.
 #pragma once
 
 #include <QAbstractItemModel>
@@ -36,6 +37,8 @@ class TensorTreeModel : public QAbstractItemModel {
     ObjectId object(const QModelIndex& index) const;
     QModelIndex indexOfObject(ObjectId object) const;
     bool holdsObjects(const QModelIndex& index) const;
+    // A tensor that could not be taken over, or the row above them.
+    bool notTaken(const QModelIndex& index) const;
 
   private:
     ModuleTree::Node node(const QModelIndex& index) const;
@@ -43,7 +46,12 @@ class TensorTreeModel : public QAbstractItemModel {
     Health healthOf(ModuleTree::Node node) const;
     QVariant objectData(ModuleTree::Node node, int column, int role) const;
     bool isModuleNode(ModuleTree::Node node) const { return node < tree_->size(); }
-    ModuleTree::Node objectsNode() const { return static_cast<ModuleTree::Node>(tree_->size()); }
+    QVariant notTakenData(ModuleTree::Node node, int column, int role) const;
+    // Nodes behind those of the tree: a row, and what lies under it.
+    ModuleTree::Node notTakenNode() const { return static_cast<ModuleTree::Node>(tree_->size()); }
+    ModuleTree::Node objectsNode() const {
+        return notTakenNode() + 1 + static_cast<ModuleTree::Node>(notTaken_.size());
+    }
     void chooseObjects();
     void rebuild();
 
@@ -51,9 +59,9 @@ class TensorTreeModel : public QAbstractItemModel {
     std::shared_ptr<const ModuleTree> tree_;
     CheckpointPtr checkpoint_;
     std::vector<Health> health_;  // by node, the worst below
-    // Those that the filter lets through. Node tree_->size() is the row above them, the nodes behind it are
-    // they.
+    // Those that the filter lets through.
     std::vector<ObjectId> objects_;
+    std::vector<const Note*> notTaken_;
 };
 
 }  // namespace shardscope::ui

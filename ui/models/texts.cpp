@@ -1,10 +1,10 @@
 #include "ui/models/texts.h"
 
-#include <QDir>
-#include <QFileInfo>
 #include <QRegularExpression>
 #include <QStringList>
 #include <algorithm>
+
+#include "ui/bridge/hosts.h"
 
 namespace shardscope::ui {
 
@@ -36,13 +36,11 @@ QString countedText(uint64_t count, const QString& one, const QString& many) {
     return count == 1 ? one : many.arg(numberText(count));
 }
 
-QString filePath(const QString& checkpoint, std::string_view relative) {
-    const QFileInfo info(checkpoint);
-    const QString directory = info.isDir() ? checkpoint : info.path();
-    return QDir(directory).filePath(toQString(relative));
-}
-
-QString pythonSnippet(const QString& checkpoint, const Catalog& catalog, TensorId t) {
+QString pythonSnippet(const QString& checkpoint, const QString& directory, const Catalog& catalog,
+                      TensorId t) {
+    if (const QString host = hostOf(checkpoint); !host.isEmpty())
+        return QStringLiteral("# on %1\n").arg(host) +
+               pythonSnippet(pathThere(checkpoint), pathThere(directory), catalog, t);
     const auto literal = [](QString text) {
         return "'" + text.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n") + "'";
     };
@@ -53,7 +51,7 @@ QString pythonSnippet(const QString& checkpoint, const Catalog& catalog, TensorI
         const ChunkId c = catalog.firstChunk(t);
         const QString file =
             c < catalog.endChunk(t) && catalog.chunk(t, c).file != kNone
-                ? literal(filePath(checkpoint, catalog.files()[catalog.chunk(t, c).file].path))
+                ? literal(directory + '/' + toQString(catalog.files()[catalog.chunk(t, c).file].path))
                 : path;
         return QStringLiteral(
                    "from safetensors import safe_open\n"
@@ -109,6 +107,11 @@ QString pythonSnippet(const QString& checkpoint, const Catalog& catalog, TensorI
                "tensor = numpy.load('tensor.npy')\n")
         // A comment ends with its line, so no name may bring a line of its own.
         .arg(shellQuoted(toQString(checkpoint.toStdString())), shellQuoted(toQString(catalog.name(t))));
+}
+
+QString csvField(QString text) {
+    if (!text.contains(',') && !text.contains('"') && !text.contains('\n')) return text;
+    return '"' + text.replace('"', "\"\"") + '"';
 }
 
 QString shellQuoted(const QString& word) {

@@ -24,11 +24,13 @@ QString ratioText(double share);  // "12.5 %"
 // `one` for 1, else `many` with %1 as the number: "1 tensor", "2,304 tensors".
 QString countedText(uint64_t count, const QString& one, const QString& many);
 
-// Path of a checkpoint's file as the user can open it.
-QString filePath(const QString& checkpoint, std::string_view relative);
+// Python that loads one tensor of this checkpoint with its own framework, on the host that it lies on;
+// `directory` holds its files.
+QString pythonSnippet(const QString& checkpoint, const QString& directory, const Catalog& catalog,
+                      TensorId tensor);
 
-// Python that loads one tensor of this checkpoint with its own framework.
-QString pythonSnippet(const QString& checkpoint, const Catalog& catalog, TensorId tensor);
+// A cell of a CSV table, quoted where it needs to be.
+QString csvField(QString text);
 
 // A word for a shell: quoted where it needs to be.
 QString shellQuoted(const QString& word);

@@ -10,6 +10,7 @@
 #include <QStackedWidget>
 #include <QVBoxLayout>
 
+#include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/banner.h"
@@ -19,7 +20,7 @@ namespace shardscope::ui {
 
 ConvertWizard::ConvertWizard(Session& session, JobStore& jobs, QWidget* parent)
     : QDialog(parent, Qt::Window), jobs_(jobs), state_(new WizardState(session, this)) {
-    setWindowTitle(tr("Convert %1").arg(QFileInfo(session.path()).fileName()));
+    setWindowTitle(tr("Convert %1").arg(titleOf(session.path())));
     setAccessibleName(tr("Convert a checkpoint"));
     setModal(false);
     resize(1000, 680);
@@ -60,7 +61,8 @@ ConvertWizard::~ConvertWizard() = default;
 
 void ConvertWizard::buildSteps() {
     pages_ = {new SourceStep(*state_), new TargetStep(*state_), new PlacementStep(*state_),
-              new NamesStep(*state_),  new RunStep(*state_),    new PlanStep(*state_)};
+              new NamesStep(*state_),  new WhereStep(*state_),  new RunStep(*state_),
+              new PlanStep(*state_)};
     for (WizardPage* page : pages_) {
         stack_->addWidget(page);
         auto* item = new QListWidgetItem(page->title(), steps_);

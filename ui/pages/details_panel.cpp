@@ -284,8 +284,9 @@ void DetailsPanel::showTensor(TensorId t) {
     const QString path = session_.path();
     QMenu* menu = copy_->menu();
     menu->addAction(tr("Name"), this, [name] { copyText(name); });
-    menu->addAction(tr("Python that loads it"), this,
-                    [this, t, path] { copyText(pythonSnippet(path, session_.catalog(), t)); });
+    menu->addAction(tr("Python that loads it"), this, [this, t, path] {
+        copyText(pythonSnippet(path, session_.directory(), session_.catalog(), t));
+    });
     menu->addAction(tr("Command that shows it"), this,
                     [this, name] { copyText(session_.command("show", {name})); });
     menu->addAction(tr("Command that extracts it"), this, [this, name] {
@@ -310,7 +311,7 @@ void DetailsPanel::showChunk(ChunkId c) {
         const QString range = QStringLiteral("%1–%2").arg(chunk.offset).arg(chunk.offset + chunk.length);
         line(tr("File"), relative);
         line(tr("Bytes in file"), range);
-        const QString full = filePath(session_.path(), catalog.files()[chunk.file].path);
+        const QString full = session_.filePath(catalog.files()[chunk.file].path);
         copy_->menu()->addAction(tr("File path"), this, [full] { copyText(full); });
         copy_->menu()->addAction(tr("Byte range"), this, [full, range] { copyText(full + ':' + range); });
     }
@@ -349,7 +350,7 @@ void DetailsPanel::showObject(ObjectId o) {
         const QString range = QStringLiteral("%1–%2").arg(object.offset).arg(object.offset + object.length);
         line(tr("File"), toQString(catalog.files()[object.file].path));
         if (object.length) line(tr("Bytes in file"), range);
-        const QString full = filePath(session_.path(), catalog.files()[object.file].path);
+        const QString full = session_.filePath(catalog.files()[object.file].path);
         copy_->menu()->addAction(tr("File path"), this, [full] { copyText(full); });
     }
     copy_->menu()->addAction(tr("Command that lists objects"), this,
@@ -372,7 +373,7 @@ void DetailsPanel::showFile(FileId f) {
         line(tr("Tensors"), numberText(facts.tensors));
         line(tr("Chunks"), numberText(facts.chunks));
     }
-    const QString full = filePath(session_.path(), info.path);
+    const QString full = session_.filePath(info.path);
     copy_->menu()->addAction(tr("File path"), this, [full] { copyText(full); });
 }
 

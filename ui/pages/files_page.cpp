@@ -183,12 +183,13 @@ void FilesPage::makeStrip() {
 void FilesPage::fillFileMenu(QMenu& menu) {
     if (!session_.checkpoint() || file_ == kNone) return;
     const FileInfo& info = session_.catalog().files()[file_];
-    const QString path = filePath(session_.path(), info.path);
+    const QString path = session_.filePath(info.path);
     menu.addAction(tr("Copy path"), this, [path] { copyText(path); });
     menu.addAction(tr("Copy name"), this, [name = toQString(info.path)] { copyText(name); });
     menu.addAction(tr("Show its tensors"), this, [this, name = QString::fromStdString(info.path)] {
         session_.selection().setFilter(QStringLiteral("file:") + name);
     });
+    if (!hostOf(path).isEmpty()) return;
     menu.addAction(tr("Open containing folder"), this, [this, path] {
         const QString folder = QFileInfo(path).absolutePath();
         if (!QDesktopServices::openUrl(QUrl::fromLocalFile(folder)))
@@ -369,7 +370,7 @@ std::vector<BytePiece> FilesPage::piecesOf(FileId f) const {
 QString FilesPage::rangeText(int piece) const {
     const BytePiece& p = strip_->pieces()[static_cast<size_t>(piece)];
     return QStringLiteral("%1:%2-%3")
-        .arg(filePath(session_.path(), session_.catalog().files()[file_].path))
+        .arg(session_.filePath(session_.catalog().files()[file_].path))
         .arg(p.offset)
         .arg(p.offset + p.length);
 }

@@ -98,6 +98,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     addExport(tr("Export as HTML report…"), "html");
     addExport(tr("Export as JSON…"), "json");
     addExport(tr("Export as JUnit XML…"), "xml");
+    addExport(tr("Export as CSV…"), "csv");
     more->setMenu(menu);
     bar->addWidget(levelLabel);
     bar->addWidget(level_);
@@ -464,6 +465,7 @@ void FindingsPanel::exportAs(const QString& form) {
     connect(dialog, &QFileDialog::fileSelected, this, [this, form](const QString& path) {
         const ReportForm kind = form == "html"   ? ReportForm::html
                                 : form == "json" ? ReportForm::json
+                                : form == "csv"  ? ReportForm::csv
                                                  : ReportForm::junit;
         const QString problem = session_.report() ? writeReport(session_, suppressions_, kind, path)
                                                   : tr("There is no validation to write yet.");

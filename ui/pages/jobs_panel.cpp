@@ -10,6 +10,7 @@
 #include <QMenu>
 #include <QPlainTextEdit>
 #include <QPushButton>
+#include <QScrollArea>
 #include <QScrollBar>
 #include <QSplitter>
 #include <QStackedWidget>
@@ -108,7 +109,8 @@ JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_
 
     auto* empty = new QLabel(
         tr("No jobs yet.\n\nOpen a checkpoint and choose Checkpoint > Convert… to change its format or "
-           "sharding.\nThe job then shows here, and goes on when this window is closed."),
+           "sharding.\nThe job then shows here, and goes on when this window is closed.\nSo do jobs that "
+           "“shardscope jobs run” started."),
         this);
     empty->setAlignment(Qt::AlignCenter);
     empty->setWordWrap(true);
@@ -192,7 +194,7 @@ QWidget* JobsPanel::buildDetails() {
     auto* rates = new QWidget(tabs_);
     auto* ratesLayout = new QVBoxLayout(rates);
     ratesLayout->setContentsMargins(6, 6, 6, 6);
-    lanes_ = new Lanes(rates);
+    lanes_ = new Lanes(tr("Bytes read and written over time"), rates);
     rateTable_ = new QTableView(rates);
     rateTable_->setModel(&rates_);
     rateTable_->setAccessibleName(tr("Bytes read and written over time, as a table"));
@@ -224,8 +226,23 @@ QWidget* JobsPanel::buildDetails() {
     workers_->setRootIsDecorated(false);
     workers_->setAlternatingRowColors(true);
     enableRowCopy(*workers_);
-    tabs_->addTab(workers_, tr("Workers"));
-    tabs_->setTabVisible(tabs_->indexOf(workers_), false);
+    // Above the table, what each of them wrote over time.
+    workerLanes_ = new Lanes(tr("Bytes that each worker wrote over time"), tabs_);
+    auto* scroll = new QScrollArea(tabs_);
+    scroll->setWidget(workerLanes_);
+    scroll->setWidgetResizable(true);
+    scroll->setFrameShape(QFrame::NoFrame);
+    scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+    scroll->setFocusPolicy(Qt::NoFocus);
+    auto* split = new QSplitter(Qt::Vertical, tabs_);
+    split->setChildrenCollapsible(false);
+    split->addWidget(scroll);
+    split->addWidget(workers_);
+    split->setSizes({140, 100});
+    split->setStretchFactor(0, 1);
+    workerTab_ = split;
+    tabs_->addTab(workerTab_, tr("Workers"));
+    tabs_->setTabVisible(tabs_->indexOf(workerTab_), false);
 
     auto* log = new QWidget(tabs_);
     auto* logLayout = new QVBoxLayout(log);
@@ -353,7 +370,13 @@ void JobsPanel::showList() {
 }
 
 void JobsPanel::showWorkers(const Job& job) {
-    tabs_->setTabVisible(tabs_->indexOf(workers_), !job.workers.empty());
+    tabs_->setTabVisible(tabs_->indexOf(workerTab_), !job.workers.empty());
+    std::vector<Lane> lanes;
+    for (const JobWorker& worker : job.workers) {
+        if (!worker.written.empty() || lanes.size() < 8)
+            lanes.push_back({worker.name, worker.written, worker.state == QLatin1String("lost")});
+    }
+    workerLanes_->setLanes(std::move(lanes), job.rateStep);
     const std::map<QString, QString> words{{QStringLiteral("starting"), tr("… Starting")},
                                            {QStringLiteral("working"), tr("▶ Working")},
                                            {QStringLiteral("idle"), tr("– Waiting")},

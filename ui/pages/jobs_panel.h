@@ -1,4 +1,5 @@
-// The jobs that were started from windows, and all that is known of the selected one. Fills a dock.
+// The jobs of this user, from windows and command lines, and all that is known of the selected one. Fills a
+// dock.
 #pragma once
 
 #include <QWidget>
@@ -57,7 +58,8 @@ class JobsPanel : public QWidget {
     QLabel* problem_;
     QTreeWidget* workers_;
     QTabWidget* tabs_;
-    Lanes* lanes_;
+    Lanes *lanes_, *workerLanes_;
+    QWidget* workerTab_;
     QTableView* rateTable_;
     QCheckBox* asTable_;
     QPlainTextEdit* log_;

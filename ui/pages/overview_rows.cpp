@@ -257,16 +257,8 @@ TextTableModel::Content noteRows(const CheckpointPtr& checkpoint) {
 }
 
 LeftOut leftOut(const Catalog& catalog) {
-    LeftOut left;
-    std::set<std::string_view> names;
-    for (const Note& note : catalog.notes()) {
-        if (note.severity == Severity::info || note.tensor.empty() || catalog.find(note.tensor) != kNone)
-            continue;
-        if (!left.first) left.first = &note;
-        names.insert(note.tensor);
-    }
-    left.tensors = names.size();
-    return left;
+    const std::vector<const Note*> notes = notTakenOver(catalog);
+    return {notes.size(), notes.empty() ? nullptr : notes.front()};
 }
 
 QString leftOutText(const LeftOut& left) {

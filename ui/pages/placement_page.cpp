@@ -325,6 +325,7 @@ void PlacementPage::fillLegend() {
     entries.push_back(Legend::state(Health::missing, tr("bytes missing")));
     entries.push_back(Legend::state(Health::gap, tr("no owner")));
     entries.push_back(Legend::state(Health::overlap, tr("claimed twice")));
+    entries.push_back(Legend::state(Health::differs, tr("copies differ")));
     entries.push_back(Legend::state(Health::nonFinite, tr("NaN or infinite")));
     legend_->setEntries(std::move(entries));
 }
@@ -619,7 +620,7 @@ void PlacementPage::showMenu(const QPoint& position) {
         if (const MatrixCell* held = detail.at(cell.column); held && held->chunk != kNone) {
             const ChunkInfo chunk = catalog.chunk(tensor, held->chunk);
             if (chunk.file != kNone) {
-                const QString path = filePath(session_.path(), catalog.files()[chunk.file].path);
+                const QString path = session_.filePath(catalog.files()[chunk.file].path);
                 menu->addAction(tr("Copy file path"), this, [path] { copyText(path); });
                 menu->addAction(tr("Copy byte range"), this, [chunk] {
                     copyText(QStringLiteral("%1-%2").arg(chunk.offset).arg(chunk.offset + chunk.length));

@@ -15,6 +15,7 @@
 
 #include <unistd.h>
 
+#include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/theme.h"
@@ -139,6 +140,7 @@ QWidget* StartPage::makeStart() {
     buttons->addStretch(1);
     button(tr("Open &directory…"), &StartPage::openDirectoryRequested)->setDefault(true);
     button(tr("Open &file…"), &StartPage::openFileRequested);
+    button(tr("Open on &host…"), &StartPage::openOnHostRequested);
     button(tr("Open &sample checkpoint"), &StartPage::openSampleRequested);
     buttons->addStretch(1);
     dropLayout->addWidget(title);
@@ -283,6 +285,7 @@ void StartPage::showFailure() {
     const Error& error = *session_.error();
     const QString path = session_.path();
     const QFileInfo info(path);
+    const QString host = hostOf(path);
     while (QLayoutItem* item = choices_->takeAt(0)) {
         delete item->widget();
         delete item;
@@ -300,6 +303,7 @@ void StartPage::showFailure() {
             break;
         case ErrorCode::permission:
             title = tr("Access was refused");
+            if (!host.isEmpty()) break;
             hint += (hint.isEmpty() ? "" : " ") +
                     tr("You are user %1, group %2; the owner is %3. Ask for read access, for example with "
                        "“chmod -R a+rX %4”.")
@@ -308,8 +312,8 @@ void StartPage::showFailure() {
                         .arg(info.owner(), shellQuoted(path));
             break;
         case ErrorCode::unsupported: {
-            title = info.isDir() ? tr("This is not a checkpoint that is known here")
-                                 : tr("This file is of another kind");
+            title = info.isDir() || !host.isEmpty() ? tr("This is not a checkpoint that is known here")
+                                                    : tr("This file is of another kind");
             QStringList files;
             if (info.isDir()) found = lookedForAndFound(path, &files);
             for (qsizetype i = 0; i < files.size() && i < 8; ++i) {
@@ -323,6 +327,9 @@ void StartPage::showFailure() {
         }
         case ErrorCode::damaged:
             title = tr("The metadata is damaged");
+            break;
+        case ErrorCode::remote:
+            title = tr("%1 could not be asked").arg(host);
             break;
         case ErrorCode::limit:
             title = tr("A limit was reached");

@@ -31,6 +31,7 @@ class StartPage : public QWidget {
     void openRequested(const QString& path);
     void openRecentRequested(const QString& path);
     void openWithOptionsRequested();
+    void openOnHostRequested();
 
   private:
     QWidget* makeStart();

@@ -110,6 +110,7 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     entries.push_back(Legend::state(Health::gap, tr("no chunk holds it")));
     entries.push_back(Legend::state(Health::overlap, tr("claimed twice")));
     entries.push_back(Legend::state(Health::missing, tr("bytes missing")));
+    entries.push_back(Legend::state(Health::differs, tr("copies differ")));
     entries.push_back(Legend::state(Health::nonFinite, tr("NaN or infinite")));
     entries.push_back({tr("target sharding"), [](QPainter& painter, const QRectF& rect) {
                            painter.setPen(QPen(accentColor(), 2, Qt::DashLine));
@@ -534,8 +535,9 @@ void TensorPage::showMenu(const QPoint& position) {
     const QString name =
         QString::fromUtf8(catalog.name(tensor_).data(), static_cast<qsizetype>(catalog.name(tensor_).size()));
     menu->addAction(tr("Copy tensor name"), this, [name] { copyText(name); });
-    menu->addAction(tr("Copy as Python"), this,
-                    [text = pythonSnippet(session_.path(), catalog, tensor_)] { copyText(text); });
+    menu->addAction(
+        tr("Copy as Python"), this,
+        [text = pythonSnippet(session_.path(), session_.directory(), catalog, tensor_)] { copyText(text); });
     const ChunkId selected = session_.selection().current().chunk;
     if (selected >= catalog.firstChunk(tensor_) && selected < catalog.endChunk(tensor_)) {
         const ChunkInfo chunk = catalog.chunk(tensor_, selected);
@@ -543,9 +545,8 @@ void TensorPage::showMenu(const QPoint& position) {
         menu->addAction(tr("Copy the chunk's place"), this,
                         [text = toQString(chunkText(chunk))] { copyText(text); });
         if (chunk.file != kNone) {
-            menu->addAction(
-                tr("Copy file path"), this,
-                [path = filePath(session_.path(), catalog.files()[chunk.file].path)] { copyText(path); });
+            menu->addAction(tr("Copy file path"), this,
+                            [path = session_.filePath(catalog.files()[chunk.file].path)] { copyText(path); });
             menu->addAction(tr("Copy byte range"), this, [chunk] {
                 copyText(QStringLiteral("%1-%2").arg(chunk.offset).arg(chunk.offset + chunk.length));
             });

@@ -34,7 +34,7 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     filter_->setToolTip(
         tr("Words must all occur in the name. Tokens:\n"
            "name:GLOB  name:~REGEX  dtype:bf16,fp32  rank:0-7  file:GLOB\n"
-           "status:ok|unread|nan|overlap|missing|gap|bad  size>1GiB  size<4KB  role:optimizer\n"
+           "status:ok|unread|nan|differs|overlap|missing|gap|bad  size>1GiB  size<4KB  role:optimizer\n"
            "-TOKEN means the opposite."));
     layout->addWidget(filter_);
     count_ = new QLabel(this);
@@ -105,6 +105,8 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
                     session_.selection().selectObject(o);
                 else if (t != kNone)
                     session_.selection().selectTensor(t);
+                else if (model_->notTaken(now))
+                    session_.selection().selectModule({});
                 else
                     session_.selection().selectModule(model_->fullName(now));
             });
@@ -224,7 +226,8 @@ void TreePanel::showSelection() {
                              view_->currentIndex().internalId() != wanted.internalId())) {
         view_->setCurrentIndex(wanted);
         view_->scrollTo(wanted);
-    } else if (!wanted.isValid() && !model_->holdsObjects(view_->currentIndex())) {
+    } else if (!wanted.isValid() && !model_->holdsObjects(view_->currentIndex()) &&
+               !model_->notTaken(view_->currentIndex())) {
         view_->setCurrentIndex({});
     }
     following_ = false;
@@ -246,18 +249,22 @@ void TreePanel::showMenu(const QPoint& at) {
                 if (o != kNone) session_.selection().selectObject(o);
                 session_.selection().setPage(Page::objects);
             });
+        } else if (model_->notTaken(index)) {
+            menu.addAction(tr("Show what was noticed"), this,
+                           [this] { session_.selection().setPage(Page::overview); });
         } else {
             menu.addAction(tr("Show only this module"), this,
                            [this, name] { session_.selection().setFilter("name:" + name + ".*"); });
         }
-        if (model_->object(index) == kNone && !model_->holdsObjects(index))
+        if (model_->object(index) == kNone && !model_->holdsObjects(index) && !model_->notTaken(index))
             menu.addAction(tr("Show in the placement map"), this,
                            [this] { session_.selection().setPage(Page::placement); });
         menu.addSeparator();
         if (!name.isEmpty()) menu.addAction(tr("Copy name"), this, [name] { copyText(name); });
         if (t != kNone) {
-            menu.addAction(tr("Copy Python that loads it"), this,
-                           [this, t] { copyText(pythonSnippet(session_.path(), session_.catalog(), t)); });
+            menu.addAction(tr("Copy Python that loads it"), this, [this, t] {
+                copyText(pythonSnippet(session_.path(), session_.directory(), session_.catalog(), t));
+            });
             menu.addAction(tr("Copy command that shows it"), this,
                            [this, name] { copyText(session_.command("show", {name})); });
         }

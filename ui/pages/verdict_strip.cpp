@@ -32,7 +32,7 @@ QLabel* plainLabel(QWidget* parent) {
 
 // "2 tensors have gaps, 1 tensor lacks bytes", by state.
 QString damageText(const Facts& facts) {
-    std::array<size_t, 6> counts{};
+    std::array<size_t, 7> counts{};
     for (const Health health : facts.tensorHealth)
         ++counts[static_cast<size_t>(health)];
     QStringList parts;
@@ -44,6 +44,8 @@ QString damageText(const Facts& facts) {
     say(Health::missing, VerdictStrip::tr("1 tensor lacks bytes"), VerdictStrip::tr("%1 tensors lack bytes"));
     say(Health::overlap, VerdictStrip::tr("1 tensor has chunks that overlap or leave it"),
         VerdictStrip::tr("%1 tensors have chunks that overlap or leave them"));
+    say(Health::differs, VerdictStrip::tr("1 tensor has copies that differ"),
+        VerdictStrip::tr("%1 tensors have copies that differ"));
     say(Health::nonFinite, VerdictStrip::tr("1 tensor holds NaN or infinities"),
         VerdictStrip::tr("%1 tensors hold NaN or infinities"));
     return parts.join(QStringLiteral(", "));

@@ -207,7 +207,7 @@ void SourceStep::showSpec() {
         if (facts.worst() <= Health::unread) {
             health_->setText(tr("✓ By its metadata every element of every tensor is there."));
         } else {
-            size_t count[6] = {};
+            size_t count[7] = {};
             for (const Health health : facts.tensorHealth)
                 ++count[static_cast<size_t>(health)];
             QStringList parts;
@@ -218,6 +218,7 @@ void SourceStep::showSpec() {
             part(Health::gap, tr("with gaps"));
             part(Health::missing, tr("with missing bytes"));
             part(Health::overlap, tr("with overlaps"));
+            part(Health::differs, tr("with copies that differ"));
             part(Health::nonFinite, tr("with NaN or infinities"));
             health_->setText(
                 parts.isEmpty()

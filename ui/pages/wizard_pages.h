@@ -1,6 +1,7 @@
 // The pages of the conversion wizard. Each shows a part of the spec, edits it, and says what that comes to.
 #pragma once
 
+#include "ui/models/place_report.h"
 #include "ui/pages/wizard_parts.h"
 #include "ui/pages/wizard_state.h"
 
@@ -132,6 +133,48 @@ class NamesStep : public WizardPage {
     NameChangeModel changes_;
 };
 
+// Who works, and whether the places are fit for it: looked at when the user asks, one row for each.
+class WhereStep : public WizardPage {
+    Q_OBJECT
+  public:
+    explicit WhereStep(WizardState& state);
+    ~WhereStep() override;
+    bool attention() const override;
+
+  protected:
+    void showSpec() override;
+    void showOutlook() override { sync(); }
+
+  private:
+    // One way to work. What it needs to know stands in `field`; `words` starts what is said of it in
+    // ConversionSpec::where.
+    struct Kind {
+        QString words, note;
+        QWidget* field = nullptr;
+        bool there = false;  // by the user, on the host of the checkpoint
+    };
+    void add(const QString& label, Kind kind);
+    size_t kindOfSpec() const;
+    void take();
+    QLayout* buildCheck();
+    void check();
+    void ask(const QString& name, const WorkerPlace& place);
+    void show(const PlaceReport& report);
+    void forget();
+    void sync();
+
+    std::vector<Kind> kinds_;
+    QComboBox* where_;
+    QSpinBox* processes_;
+    QLineEdit *hosts_, *slurm_;
+    QLabel *note_, *checkNote_;
+    QPushButton *check_, *cancel_;
+    QTreeWidget* places_;
+    std::vector<Ticket> tickets_;
+    QStringList asked_;  // what the spec said when the places were asked
+    bool bad_ = false;
+};
+
 class RunStep : public WizardPage {
     Q_OBJECT
   public:
@@ -143,12 +186,10 @@ class RunStep : public WizardPage {
     void showOutlook() override;
 
   private:
-    void takeWhere();
-
-    QComboBox *where_, *verify_, *io_;
-    QLineEdit *hosts_, *memory_;
-    QLabel *whereNote_, *memoryNote_, *existing_;
-    QSpinBox *processes_, *threads_;
+    QComboBox *verify_, *io_;
+    QLineEdit* memory_;
+    QLabel *memoryNote_, *existing_;
+    QSpinBox* threads_;
     QCheckBox *overwrite_, *resume_, *strict_;
     PathEdit* objects_;
 };

@@ -4,12 +4,10 @@
 #include <QLabel>
 #include <QLineEdit>
 #include <QMenu>
-#include <QSignalBlocker>
 #include <QSpinBox>
 #include <QTreeView>
 #include <QVBoxLayout>
 
-#include "cluster/farm.h"
 #include "ui/models/plan_model.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
@@ -23,28 +21,6 @@ RunStep::RunStep(WizardState& state)
     : WizardPage(state, tr("Run options"),
                  tr("How the job runs. The destination appears whole or not at all.")) {
     auto* form = new FormGrid;
-    auto* whereRow = new QHBoxLayout;
-    where_ = new QComboBox(this);
-    where_->setObjectName(QStringLiteral("where"));
-    where_->setAccessibleName(tr("Who works"));
-    where_->addItem(tr("One process on this machine"), QString());
-    where_->addItem(tr("Several processes on this machine"), QStringLiteral("local:"));
-    where_->addItem(tr("Other hosts, through your ssh"), QStringLiteral("ssh:"));
-    processes_ = new QSpinBox(this);
-    processes_->setObjectName(QStringLiteral("processes"));
-    processes_->setAccessibleName(tr("Processes"));
-    processes_->setRange(2, 256);
-    hosts_ = new QLineEdit(this);
-    hosts_->setObjectName(QStringLiteral("hosts"));
-    hosts_->setAccessibleName(tr("Hosts"));
-    hosts_->setPlaceholderText(tr("node7,node8"));
-    whereRow->addWidget(where_);
-    whereRow->addWidget(processes_);
-    whereRow->addWidget(hosts_, 1);
-    whereRow->addStretch();
-    form->add(tr("&Where:"), whereRow, where_);
-    whereNote_ = wizardText({}, this);
-    form->add({}, whereNote_);
     verify_ = new QComboBox(this);
     verify_->setObjectName(QStringLiteral("verify"));
     verify_->setAccessibleName(tr("Verification"));
@@ -92,9 +68,6 @@ RunStep::RunStep(WizardState& state)
     layout_->addLayout(form);
     layout_->addStretch();
 
-    connect(where_, &QComboBox::activated, this, &RunStep::takeWhere);
-    connect(processes_, &QSpinBox::valueChanged, this, &RunStep::takeWhere);
-    connect(hosts_, &QLineEdit::textEdited, this, &RunStep::takeWhere);
     const auto combo = [this](QComboBox* box, auto set) {
         connect(box, &QComboBox::activated, this, [this, box, set] {
             state_.edit([&](ConversionSpec& spec) { set(spec, box->currentData().toInt()); });
@@ -123,14 +96,6 @@ RunStep::RunStep(WizardState& state)
     follow();
 }
 
-void RunStep::takeWhere() {
-    QString where = where_->currentData().toString();
-    if (where == QLatin1String("local:")) where += QString::number(processes_->value());
-    if (where == QLatin1String("ssh:")) where += hosts_->text().remove(' ');
-    // Hosts that are only begun are kept as they are, so that the job cannot start with fewer.
-    state_.edit([&](ConversionSpec& spec) { spec.where = where; });
-}
-
 bool RunStep::attention() const {
     const auto& outlook = state_.outlook();
     return outlook && ((outlook->destinationExists && !state_.spec().overwrite) ||
@@ -139,25 +104,6 @@ bool RunStep::attention() const {
 
 void RunStep::showSpec() {
     const ConversionSpec& spec = state_.spec();
-    const bool local = spec.where.startsWith(QLatin1String("local:"));
-    // What the page cannot show as it is, such as both kinds together, stands among the hosts.
-    const bool hosts = !local && !spec.where.isEmpty();
-    where_->setCurrentIndex(hosts ? 2 : local ? 1 : 0);
-    const QSignalBlocker quiet(processes_);
-    if (local) processes_->setValue(spec.where.mid(6).toInt());
-    if (hosts && hosts_->text().remove(' ') != spec.where.mid(4)) hosts_->setText(spec.where.mid(4));
-    processes_->setVisible(local);
-    hosts_->setVisible(hosts);
-    if (hosts && !parsePlaces(spec.where.toStdString()).ok())
-        whereNote_->setText(tr("⚠ Names of hosts as ssh takes them, with commas between them."));
-    else if (hosts)
-        whereNote_->setText(
-            tr("Source and destination must have the same paths on all of them, and each must let ssh in "
-               "without a question."));
-    else
-        whereNote_->setText(
-            local ? tr("They share the work and the cores; one that dies costs only what it was doing.")
-                  : tr("It goes on when the window is closed."));
     verify_->setCurrentIndex(verify_->findData(static_cast<int>(spec.verify)));
     io_->setCurrentIndex(io_->findData(static_cast<int>(spec.io)));
     if (parseBytes(memory_->text().trimmed().toStdString()) != spec.memory)

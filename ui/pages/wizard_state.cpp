@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "execute/executor.h"
+#include "storage/file_system.h"
+#include "ui/bridge/hosts.h"
 #include "ui/models/model_config.h"
 #include "ui/models/texts.h"
 
@@ -14,8 +16,32 @@ namespace {
 
 constexpr int kSettleMilliseconds = 250;
 
+// Whether a checkpoint of another host has the same files under the same path here: where hosts share a file
+// system.
+bool isHere(const Checkpoint& checkpoint, const StopToken& stop) {
+    if (!checkpoint.fileSystem) return true;
+    const std::string directory = pathThere(toQString(directoryOf(checkpoint))).toStdString();
+    const auto sizes = sizesOfFiles(*systemFileSystem(), directory, checkpoint.catalog(), stop);
+    if (!sizes.ok()) return false;
+    const auto& files = checkpoint.catalog().files();
+    for (size_t f = 0; f < files.size(); ++f) {
+        if (files[f].state != FileInfo::State::missing && (*sizes)[f] != static_cast<int64_t>(files[f].size))
+            return false;
+    }
+    return true;
+}
+
+// What the file system of another host says about the place where the result goes.
+void lookThere(FileSystem& files, const std::string& destination, Outlook& outlook) {
+    outlook.destinationExists = files.stat(destination).ok();
+    outlook.unfinished = files.stat(stagingPath(destination)).ok();
+    const auto free = files.freeBytes(splitPath(destination).first);
+    outlook.parentMissing = !free.ok() && free.error().code == ErrorCode::notFound;
+    outlook.freeBytes = free.ok() ? *free : 0;
+}
+
 // What the file system says about the place where the result goes.
-void lookAtDestination(const std::string& destination, Outlook& outlook) {
+void lookHere(const std::string& destination, Outlook& outlook) {
     namespace fs = std::filesystem;
     std::error_code error;
     outlook.destinationExists = fs::exists(destination, error);
@@ -31,14 +57,13 @@ void lookAtDestination(const std::string& destination, Outlook& outlook) {
 }  // namespace
 
 WizardState::WizardState(Session& session, QObject* parent) : QObject(parent), session_(session) {
-    spec_.source = session.path();
-    spec_.options = session.options();
+    takeSource();
+    spec_.host = hostOf(session_.path());
     timer_.setSingleShot(true);
     timer_.setInterval(kSettleMilliseconds);
     connect(&timer_, &QTimer::timeout, this, &WizardState::look);
     connect(&session_, &Session::stateChanged, this, [this] {
-        spec_.source = session_.path();
-        spec_.options = session_.options();
+        takeSource();
         schedule();
     });
     schedule();
@@ -56,12 +81,18 @@ void WizardState::setSpec(ConversionSpec spec) {
         options.masterWeights = spec.options.masterWeights;
     }
     const bool readAnew = !(options == session_.options());
-    spec.source = session_.path();
-    spec.options = session_.options();
+    spec.host = spec.where.isEmpty() ? spec_.host : QString();
     spec_ = std::move(spec);
+    takeSource();
     emit specReplaced();
     schedule();
     if (readAnew) session_.open(session_.path(), options);
+}
+
+// The path as it is where the work is done.
+void WizardState::takeSource() {
+    spec_.source = pathThere(session_.path());
+    spec_.options = session_.options();
 }
 
 void WizardState::edit(const std::function<void(ConversionSpec&)>& change) {
@@ -99,14 +130,21 @@ void WizardState::look() {
     using Answer = std::shared_ptr<const Outlook>;
     ticket_ = session_.tasks().run<Answer>(
         tr("Planning the conversion"),
-        [engine = session_.enginePtr(), checkpoint, destination,
+        [engine = session_.enginePtr(), checkpoint, destination, there = !spec_.host.isEmpty(),
          settings = std::move(settings).value()](const TaskContext& context) -> Result<Answer> {
             auto outlook = std::make_shared<Outlook>();
+            outlook->sourceHere = isHere(*checkpoint, context.stop);
+            const auto lookAtDestination = [&] {
+                if (there && checkpoint->fileSystem)
+                    lookThere(*checkpoint->fileSystem, destination, *outlook);
+                else
+                    lookHere(destination, *outlook);
+            };
             auto preview = engine->preview(checkpoint, destination, settings, context);
             SHARDSCOPE_TRY(context.stop.poll());
             if (!preview.ok()) {
                 outlook->error = std::move(preview).error();
-                lookAtDestination(destination, *outlook);
+                lookAtDestination();
                 return Answer(outlook);
             }
             const std::shared_ptr<const Catalog> source(checkpoint, &checkpoint->catalog());
@@ -114,13 +152,14 @@ void WizardState::look() {
                               placementEffect(*source, *preview->wanted, settings.request, context.stop));
             SHARDSCOPE_ASSIGN(outlook->names,
                               nameChanges(source, preview->wanted, preview->plan, context.stop));
-            if (settings.request.mesh && checkpoint->reader->dataElsewhere().empty()) {
+            if (settings.request.mesh && checkpoint->reader->dataElsewhere().empty() &&
+                !checkpoint->fileSystem) {
                 if (const auto heads = headCounts(checkpoint->path))
                     outlook->headNotes = headNotes(*heads, *settings.request.mesh);
             }
             outlook->reads = std::move(preview->reads);
             outlook->plan = std::make_shared<const Plan>(std::move(preview->plan));
-            lookAtDestination(destination, *outlook);
+            lookAtDestination();
             return Answer(outlook);
         },
         [this](Result<Answer> answer) {
@@ -166,6 +205,7 @@ QString WizardState::obstacle() const {
     if (const QString elsewhere = session_.dataElsewhere(); !elsewhere.isEmpty())
         return tr("The data is not here: this is %1. Copy the command and run it where the checkpoint lies.")
             .arg(elsewhere);
+    const QString host = hostOf(session_.path());
     if (spec_.destination.isEmpty()) return tr("Say on the page Target where the result goes.");
     if (working() || !outlook_) return tr("The plan is being worked out.");
     if (outlook_->error) {
@@ -173,6 +213,10 @@ QString WizardState::obstacle() const {
         return errorSentence(*outlook_->error) +
                (hint.isEmpty() ? QString() : QStringLiteral(" (%1)").arg(hint));
     }
+    if (!host.isEmpty() && spec_.host.isEmpty() && !outlook_->sourceHere)
+        return tr("This machine does not see what %1 has as '%2'. Choose on the page Where to run that it is "
+                  "started on %1.")
+            .arg(host, toQString(spec_.source.toStdString()));
     const Plan& plan = *outlook_->plan;
     if (!plan.runnable()) {
         const PlanLeftOut& first = plan.impossible.front();
@@ -195,6 +239,10 @@ QString WizardState::obstacle() const {
         return tr("The result needs %1, but only %2 are free there.")
             .arg(sizeText(plan.bytesWritten), sizeText(outlook_->freeBytes));
     }
+    if (!spec_.host.isEmpty())
+        return tr("The checkpoint lies on %1, and so the conversion runs there: choose Copy as command, and "
+                  "run that in a terminal.")
+            .arg(spec_.host);
     return {};
 }
 

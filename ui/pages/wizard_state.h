@@ -27,6 +27,7 @@ struct Outlook {
     bool destinationExists = false;
     bool unfinished = false;  // an interrupted job has left its work beside the destination
     bool parentMissing = false;
+    bool sourceHere = true;  // this machine sees the same files under the source's path
 };
 
 class WizardState : public QObject {
@@ -61,6 +62,7 @@ class WizardState : public QObject {
     void outlookChanged();  // also when working() changed
 
   private:
+    void takeSource();
     void schedule();
     void look();
 

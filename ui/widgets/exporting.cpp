@@ -15,6 +15,7 @@
 #include <QSvgGenerator>
 #include <algorithm>
 
+#include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
 
 namespace shardscope::ui {
@@ -23,11 +24,6 @@ namespace {
 
 QString failure(const QString& path, const QString& reason) {
     return QObject::tr("'%1' was not written: %2.").arg(path, reason);
-}
-
-QString csvField(QString text) {
-    if (!text.contains(',') && !text.contains('"') && !text.contains('\n')) return text;
-    return '"' + text.replace('"', "\"\"") + '"';
 }
 
 QString save(const QString& path, const std::function<bool(QSaveFile&)>& write) {

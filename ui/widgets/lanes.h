@@ -1,5 +1,5 @@
-// What was read and written over time, as two small area charts above one another with one time axis. Its
-// table twin is RateTableModel.
+// Amounts over time, as small area charts above one another with one time axis and one scale: what a job read
+// and wrote (its table twin is RateTableModel), or what each of its workers wrote.
 #pragma once
 
 #include <QWidget>
@@ -9,16 +9,24 @@
 
 namespace shardscope::ui {
 
+struct Lane {
+    QString name;
+    std::vector<double> bytes;  // in each stretch of time
+    bool ended = false;         // before its time: drawn faintly
+    bool operator==(const Lane&) const = default;
+};
+
 class Lanes : public QWidget {
     Q_OBJECT
   public:
-    explicit Lanes(QWidget* parent = nullptr);
+    explicit Lanes(const QString& name, QWidget* parent = nullptr);
 
-    // Bytes in each stretch of `step` seconds.
-    void setRates(std::vector<JobRate> rates, double step);
+    // Stretches of `step` seconds; a lane that has fewer than the others has nothing in the rest.
+    void setLanes(std::vector<Lane> lanes, double step);
+    void setRates(const std::vector<JobRate>& rates, double step);
 
-    QSize sizeHint() const override { return {420, 150}; }
-    QSize minimumSizeHint() const override { return {240, 110}; }
+    QSize sizeHint() const override { return {420, minimumSizeHint().height() + 40}; }
+    QSize minimumSizeHint() const override;
 
   protected:
     void paintEvent(QPaintEvent* event) override;
@@ -32,7 +40,10 @@ class Lanes : public QWidget {
     void point(int at);  // shows the values there; negative = none
     QString valueText(int at) const;
 
-    std::vector<JobRate> rates_;
+    double rate(size_t lane, size_t at) const;
+
+    std::vector<Lane> lanes_;
+    size_t stretches_ = 0;
     double step_ = 1;
     int at_ = -1;
 };

@@ -165,6 +165,8 @@ QColor healthColor(Health health) {
             return dark ? QColor(0x4d, 0x51, 0x58) : QColor(0xc4, 0xc9, 0xd0);
         case Health::nonFinite:
             return QColor(0xCC, 0x79, 0xA7);
+        case Health::differs:
+            return QColor(0x00, 0x72, 0xB2);
         case Health::overlap:
             return QColor(0xE6, 0x9F, 0x00);
         case Health::missing:
@@ -179,6 +181,8 @@ QChar healthGlyph(Health health) {
     switch (health) {
         case Health::nonFinite:
             return QLatin1Char('N');
+        case Health::differs:
+            return QChar(0x2260);  // not equal
         case Health::overlap:
             return QLatin1Char('2');  // claimed twice
         case Health::missing:
@@ -208,13 +212,15 @@ void paintHealth(QPainter& painter, const QRectF& rect, Health health) {
         case Health::nonFinite:
             painter.fillRect(rect, color);
             break;
+        case Health::differs:
         case Health::overlap:
         case Health::missing:
             painter.fillRect(rect, color);
             if (rect.width() >= 6 && rect.height() >= 6)
-                painter.fillRect(rect,
-                                 QBrush(QColor(0, 0, 0, 150),
-                                        health == Health::overlap ? Qt::BDiagPattern : Qt::FDiagPattern));
+                painter.fillRect(
+                    rect, QBrush(QColor(0, 0, 0, 150), health == Health::differs   ? Qt::HorPattern
+                                                       : health == Health::overlap ? Qt::BDiagPattern
+                                                                                   : Qt::FDiagPattern));
             break;
         case Health::gap:
             painter.fillRect(rect, dark ? QColor(0x1e, 0x1e, 0x1e) : QColor(Qt::white));

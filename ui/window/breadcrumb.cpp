@@ -1,6 +1,5 @@
 #include "ui/window/breadcrumb.h"
 
-#include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QToolButton>
@@ -60,8 +59,7 @@ void Breadcrumb::rebuild() {
     labels_.clear();
     if (session_.checkpoint()) {
         const QString path = session_.path();
-        step(toQString(QFileInfo(path).fileName().toStdString()), path,
-             [this] { session_.selection().selectModule({}); });
+        step(toQString(titleOf(path).toStdString()), path, [this] { session_.selection().selectModule({}); });
         const Selected& now = session_.selection().current();
         const QString name =
             now.tensor != kNone ? toQString(session_.catalog().name(now.tensor)) : now.module;

@@ -5,7 +5,6 @@
 #include <QApplication>
 #include <QCloseEvent>
 #include <QDockWidget>
-#include <QFileInfo>
 #include <QLabel>
 #include <QMenuBar>
 #include <QMessageBox>
@@ -21,6 +20,7 @@
 #include <QVBoxLayout>
 #include <functional>
 
+#include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 #include "ui/pages/compare_page.h"
 #include "ui/pages/convert_wizard.h"
@@ -138,6 +138,7 @@ void MainWindow::makePages() {
     connect(start_, &StartPage::openSampleRequested, this, &MainWindow::openSample);
     connect(start_, &StartPage::openRequested, this, [this](const QString& path) { openPath(path); });
     connect(start_, &StartPage::openWithOptionsRequested, this, &MainWindow::openWithOptions);
+    connect(start_, &StartPage::openOnHostRequested, this, &MainWindow::openOnHost);
     // As it was opened the last time.
     connect(start_, &StartPage::openRecentRequested, this,
             [this](const QString& path) { openPath(path, windows_.recents().optionsOf(path)); });
@@ -190,6 +191,7 @@ void MainWindow::makeActions() {
     add(file, tr("&Open directory…"), {QKeySequence::Open}, [this] { chooseDirectory(); });
     add(file, tr("Open &file…"), {QKeySequence("Ctrl+Shift+O")}, [this] { chooseFile(); });
     add(file, tr("Open &with options…"), {QKeySequence("Ctrl+Alt+O")}, [this] { openWithOptions(); });
+    add(file, tr("Open on &host…"), {QKeySequence("Ctrl+Shift+H")}, [this] { openOnHost(); });
     add(file, tr("Open &sample checkpoint"), {}, [this] { openSample(); });
     recentMenu_ = file->addMenu(tr("Open &recent"));
     file->addSeparator();
@@ -412,6 +414,7 @@ void MainWindow::follow() {
     connect(session_.get(), &Session::scanNotKept, this,
             [this](const Error& error) { log(Severity::warning, errorSentence(error)); });
     connect(session_.get(), &Session::filesChanged, this, &MainWindow::filesChanged);
+    connect(session_.get(), &Session::connectionChanged, this, &MainWindow::connectionChanged);
     connect(session_.get(), &Session::otherFormatsFound, this, [this] {
         if (!banner_->isVisible()) offerOtherFormats();
     });
@@ -438,10 +441,8 @@ void MainWindow::stateChanged() {
     forward_->setEnabled(session_->selection().canGoForward());
     treeDock_->setEnabled(open);
     const QString path = session_->path();
-    const QString name = QFileInfo(path).fileName();
-    setWindowTitle(path.isEmpty() ? tr("Shardscope")
-                                  : tr("%1 – Shardscope").arg(name.isEmpty() ? path : name));
-    setWindowFilePath(path);
+    setWindowTitle(path.isEmpty() ? tr("Shardscope") : tr("%1 – Shardscope").arg(titleOf(path)));
+    setWindowFilePath(hostOf(path).isEmpty() ? path : QString());
     switch (session_->state()) {
         case Session::State::open: {
             banner_->clear();
@@ -518,6 +519,28 @@ void MainWindow::filesChanged() {
         banner_->show(BannerKind::warning, tr("The checkpoint changed. %1").arg(session_->changedFiles()),
                       {{tr("Reload"), [this] { session_->reload(); }}}, QStringLiteral("changed"));
     }
+}
+
+void MainWindow::connectionChanged() {
+    const QString key = QStringLiteral("connection"), host = hostOf(session_->path());
+    if (session_->reconnecting()) {
+        banner_->show(BannerKind::info, tr("Connecting to %1…").arg(host),
+                      {{tr("Cancel"), [this] { session_->cancelReconnecting(); }}}, key);
+        return;
+    }
+    if (!session_->connectionLost()) {
+        banner_->clear(key);
+        log(Severity::info, tr("The connection to %1 stands again.").arg(host));
+        return;
+    }
+    const QString lost = tr("The connection to %1 was lost.").arg(host);
+    const auto& error = session_->connectionError();
+    const QString text =
+        error ? lost + ' ' + errorSentence(*error) + ' ' + errorHint(*error)
+              : lost + ' ' + tr("What was read is still shown; whatever else is asked for connects again.");
+    log(error ? Severity::error : Severity::warning, text.trimmed());
+    banner_->show(error ? BannerKind::error : BannerKind::warning, text.trimmed(),
+                  {{tr("Reconnect"), [this] { session_->reconnect(); }}}, key);
 }
 
 void MainWindow::reportChanged() {

@@ -49,6 +49,7 @@ class MainWindow : public QMainWindow {
     void openSample();
     void openPath(const QString& path, const SourceOptions& options = {});
     OpenDialog* openWithOptions();  // shows the dialog
+    OpenDialog* openOnHost();       // likewise
     void saveIndex();               // asks for the file
     void saveIndexAs(const QString& file);
     ConvertWizard* convert();  // shows the wizard for this checkpoint; null without one
@@ -73,6 +74,8 @@ class MainWindow : public QMainWindow {
     void showBeingWritten();
     void showLeftOut();
     void filesChanged();
+    void connectionChanged();
+    OpenDialog* showOpenDialog(bool onHost);
     void offerOtherFormats();
     void reportChanged();
     void showStatus();

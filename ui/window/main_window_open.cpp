@@ -5,6 +5,7 @@
 #include <QMimeData>
 #include <QUrl>
 
+#include "ui/bridge/hosts.h"
 #include "ui/models/recents.h"
 #include "ui/models/texts.h"
 #include "ui/pages/start_page.h"
@@ -47,10 +48,23 @@ void MainWindow::offerOtherFormats() {
 }
 
 OpenDialog* MainWindow::openWithOptions() {
-    auto* dialog = new OpenDialog(session_->path(), session_->options(), this);
+    return showOpenDialog(!hostOf(session_->path()).isEmpty());
+}
+
+OpenDialog* MainWindow::openOnHost() {
+    return showOpenDialog(true);
+}
+
+OpenDialog* MainWindow::showOpenDialog(bool onHost) {
+    QStringList hosts;
+    for (const Recent& recent : windows_.recents().list()) {
+        if (const QString host = hostOf(recent.path); !host.isEmpty() && !hosts.contains(host)) hosts += host;
+    }
+    auto* dialog = new OpenDialog(onHost ? OpenDialog::Where::otherHost : OpenDialog::Where::here,
+                                  session_->path(), session_->options(), hosts, this);
     connect(dialog, &OpenDialog::openRequested, this,
             [this](const QString& path, const SourceOptions& options) {
-                const QString absolute = QFileInfo(path).absoluteFilePath();
+                const QString absolute = wholePath(path);
                 // Here is the place to think again about what was once chosen.
                 if (!Recents::chosenFormat(absolute).isEmpty())
                     Recents::chooseFormat(absolute, options.format);
@@ -135,10 +149,11 @@ void MainWindow::dropEvent(QDropEvent* event) {
     }
     if (paths.isEmpty() && event->mimeData()->hasText()) {
         const QString text = event->mimeData()->text().trimmed();
-        if (QFileInfo::exists(text)) paths += text;
+        if (QFileInfo::exists(text) || !hostOf(text).isEmpty()) paths += text;
     }
     if (paths.isEmpty()) {
-        banner_->show(BannerKind::warning, tr("What was dropped is no file or directory of this machine."));
+        banner_->show(BannerKind::warning,
+                      tr("What was dropped is no file or directory of this machine, and no ssh:// path."));
         return;
     }
     event->acceptProposedAction();

@@ -6,7 +6,9 @@
 #include <QLineEdit>
 #include <QPushButton>
 #include <QVBoxLayout>
+#include <optional>
 
+#include "ui/bridge/hosts.h"
 #include "ui/models/session.h"
 #include "ui/models/texts.h"
 #include "ui/pages/paddle_options.h"
@@ -14,19 +16,35 @@
 
 namespace shardscope::ui {
 
-OpenDialog::OpenDialog(const QString& path, const SourceOptions& options, QWidget* parent) : QDialog(parent) {
+OpenDialog::OpenDialog(Where where, const QString& path, const SourceOptions& options,
+                       const QStringList& hosts, QWidget* parent)
+    : QDialog(parent) {
+    const bool other = where == Where::otherHost;
     setObjectName(QStringLiteral("openDialog"));
-    setWindowTitle(tr("Open with options"));
+    setWindowTitle(other ? tr("Open on host") : tr("Open with options"));
     setAttribute(Qt::WA_DeleteOnClose);
     setModal(false);
     auto* layout = new QVBoxLayout(this);
+    if (other) {
+        layout->addWidget(wizardText(
+            tr("The checkpoint stays where it is: metadata, and what you look at, come over your own ssh, "
+               "which must get in without a question. On first use this program is copied to "
+               "~/.cache/shardscope there."),
+            this));
+    }
     layout->addWidget(wizardText(
         tr("The format is found by content, so most checkpoints need none of this. It helps where several "
            "checkpoints lie in one directory, or where one can be read in more than one way."),
         this));
     auto* grid = new FormGrid;
-    path_ = new PathEdit(PathEdit::Kind::openDirectory, tr("Checkpoint to open"), {}, this);
-    path_->setPath(path);
+    if (other) {
+        addHost(*grid, path, hosts);
+    } else {
+        path_ = new PathEdit(PathEdit::Kind::openDirectory, tr("Checkpoint to open"), {}, this);
+        path_->setPath(path);
+        grid->add(tr("&Path:"), path_);
+        connect(path_, &PathEdit::edited, this, &OpenDialog::check);
+    }
     format_ = new QComboBox(this);
     format_->setAccessibleName(tr("Format"));
     format_->addItem(tr("Found by content"), QString());
@@ -41,7 +59,6 @@ OpenDialog::OpenDialog(const QString& path, const SourceOptions& options, QWidge
     further_ = new QLineEdit(options.further.join(' '), this);
     further_->setAccessibleName(tr("Further options"));
     further_->setPlaceholderText(tr("as on the command line: --name value"));
-    grid->add(tr("&Path:"), path_);
     grid->add(tr("&Format:"), format_);
     grid->add(tr("&Variant:"), variant_);
     grid->add(tr("F&urther options:"), further_);
@@ -68,7 +85,6 @@ OpenDialog::OpenDialog(const QString& path, const SourceOptions& options, QWidge
         emit openRequested(this->path(), this->options());
         close();
     });
-    connect(path_, &PathEdit::edited, this, &OpenDialog::check);
     connect(variant_, &QLineEdit::textChanged, this, &OpenDialog::check);
     connect(further_, &QLineEdit::textChanged, this, &OpenDialog::check);
     connect(paddle_, &PaddleOptions::edited, this, &OpenDialog::check);
@@ -76,8 +92,45 @@ OpenDialog::OpenDialog(const QString& path, const SourceOptions& options, QWidge
     check();
 }
 
+void OpenDialog::addHost(FormGrid& grid, const QString& path, const QStringList& hosts) {
+    host_ = new QComboBox(this);
+    host_->setObjectName(QStringLiteral("host"));
+    host_->setAccessibleName(tr("Host"));
+    host_->setEditable(true);
+    host_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
+    host_->setInsertPolicy(QComboBox::NoInsert);
+    host_->addItems(hosts);
+    host_->lineEdit()->setPlaceholderText(tr("node7 or me@node7:2222, as ssh knows it"));
+    host_->lineEdit()->setAccessibleName(tr("Host"));
+    there_ = new QLineEdit(this);
+    there_->setObjectName(QStringLiteral("pathThere"));
+    there_->setAccessibleName(tr("Path on the host"));
+    there_->setPlaceholderText(tr("/data/step-1000"));
+    grid.add(tr("&Host:"), host_);
+    grid.add(tr("&Path there:"), there_);
+    if (const QString host = hostOf(path); !host.isEmpty()) {
+        host_->setEditText(host);
+        there_->setText(pathThere(path));
+    } else if (hosts.isEmpty()) {
+        host_->clearEditText();
+    }
+    // A whole ssh:// path that is put into one of the fields belongs to both.
+    connect(host_, &QComboBox::editTextChanged, this, &OpenDialog::takeWholePath);
+    connect(there_, &QLineEdit::textChanged, this, &OpenDialog::takeWholePath);
+}
+
+void OpenDialog::takeWholePath(const QString& text) {
+    if (const QString whole = text.trimmed(); !hostOf(whole).isEmpty()) {
+        host_->setEditText(hostOf(whole));
+        there_->setText(pathThere(whole));
+    }
+    check();
+}
+
 QString OpenDialog::path() const {
-    return path_->path();
+    if (path_) return path_->path();
+    const QString host = host_->currentText().trimmed(), there = there_->text().trimmed();
+    return host.isEmpty() || there.isEmpty() ? QString() : QStringLiteral("ssh://") + host + there;
 }
 
 SourceOptions OpenDialog::options() const {
@@ -97,10 +150,17 @@ bool OpenDialog::takesPaddleOptions() const {
 void OpenDialog::check() {
     paddle_->setVisible(takesPaddleOptions());
     paddleHeading_->setVisible(takesPaddleOptions());
-    const auto engine = options().toEngine();
-    problem_->setText(engine.ok() ? QString()
-                                  : errorSentence(engine.error()) + ' ' + errorHint(engine.error()));
-    open_->setEnabled(engine.ok() && !path().isEmpty());
+    std::optional<Error> problem;
+    if (const auto engine = options().toEngine(); !engine.ok()) problem = engine.error();
+    if (host_ && !problem && !path().isEmpty()) {
+        const auto there = parseSshPath(path().toStdString());
+        if (!there_->text().trimmed().startsWith('/'))
+            problem = makeError(ErrorCode::usage, "a path on another host begins with '/'");
+        else if (!there.ok())
+            problem = there.error();
+    }
+    problem_->setText(problem ? errorSentence(*problem) + ' ' + errorHint(*problem) : QString());
+    open_->setEnabled(!problem && !path().isEmpty());
 }
 
 }  // namespace shardscope::ui

@@ -1,5 +1,5 @@
-// Opening with options: where the checkpoint lies, as what it is read, and which of several is meant. Blocks
-// nothing.
+// Opening with options: where the checkpoint lies, here or on another host, as what it is read, and which of
+// several is meant. Blocks nothing.
 #pragma once
 
 #include <QDialog>
@@ -13,13 +13,17 @@ class QPushButton;
 
 namespace shardscope::ui {
 
+class FormGrid;
 class PaddleOptions;
 class PathEdit;
 
 class OpenDialog : public QDialog {
     Q_OBJECT
   public:
-    explicit OpenDialog(const QString& path, const SourceOptions& options, QWidget* parent = nullptr);
+    enum class Where { here, otherHost };
+    // `hosts` are proposed.
+    OpenDialog(Where where, const QString& path, const SourceOptions& options, const QStringList& hosts = {},
+               QWidget* parent = nullptr);
 
     QString path() const;
     SourceOptions options() const;
@@ -30,8 +34,12 @@ class OpenDialog : public QDialog {
   private:
     void check();
     bool takesPaddleOptions() const;
+    void addHost(FormGrid& grid, const QString& path, const QStringList& hosts);
+    void takeWholePath(const QString& text);
 
-    PathEdit* path_;
+    PathEdit* path_ = nullptr;
+    QComboBox* host_ = nullptr;  // and the path there, for another host
+    QLineEdit* there_ = nullptr;
     QComboBox* format_;
     QLineEdit *variant_, *further_;
     PaddleOptions* paddle_;

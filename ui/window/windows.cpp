@@ -25,7 +25,7 @@ MainWindow* Windows::newWindow() {
 }
 
 MainWindow* Windows::open(const QString& path, MainWindow* preferred, const SourceOptions& wanted) {
-    const QString absolute = QFileInfo(path).exists() ? QFileInfo(path).absoluteFilePath() : path;
+    const QString absolute = wholePath(path);
     SourceOptions options = wanted;
     // Asked once, where several formats fit.
     if (options.format.isEmpty()) options.format = Recents::chosenFormat(absolute);

@@ -410,6 +410,15 @@ class RemoteTest : public QObject {
         QCOMPARE(files->rename(path, path + "2").error().code, ErrorCode::impossible);
         QCOMPARE(files->exchange(path, path + "2").error().code, ErrorCode::impossible);
         QCOMPARE(files->removeTree(path).error().code, ErrorCode::impossible);
+        // Whoever is to write there can be told what to expect.
+        const auto room = roomThere(*host, directory_.path().toStdString());
+        QVERIFY(room.ok());
+        QVERIFY(room->writable && room->freeBytes > 0);
+        QVERIFY(files->freeBytes(kHost + directory_.path().toStdString()).ok());
+        QCOMPARE(roomThere(*host, "/nowhere").error().code, ErrorCode::notFound);
+        QCOMPARE(roomThere(*host, writeFile(directory_, "file", "x")).error().code, ErrorCode::notFound);
+        QCOMPARE(QString::fromStdString(roomThere(*host, "/nowhere").error().place.file),
+                 QString::fromStdString(kHost + "/nowhere"));
         QVERIFY(files->createScratch("").ok());
         // Names from metadata are checked here and there.
         QCOMPARE((*directory)->openFile("../x").error().code, ErrorCode::unsafe);

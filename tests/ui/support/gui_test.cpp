@@ -5,6 +5,7 @@
 #include <QFile>
 #include <QFileInfo>
 #include <QStandardPaths>
+#include <csignal>
 
 namespace shardscope::ui {
 
@@ -20,6 +21,7 @@ class FixedEngine final : public ScriptedEngine {};
 }  // namespace
 
 void prepareGuiTest(int&, char**) {
+    std::signal(SIGPIPE, SIG_IGN);  // as the program does
     const QByteArray base = home().path().toLocal8Bit();
     for (const char* name :
          {"XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"})

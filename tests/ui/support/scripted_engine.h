@@ -2,6 +2,7 @@
 // go to the real engine.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -19,6 +20,20 @@ class ScriptedEngine : public EngineService {
     // Changes what a validation found, on its worker thread.
     std::function<void(ValidationReport& report)> afterValidate;
 
+    std::atomic<bool> lost{false};  // what connectionLost() says
+
+    Status connect(const std::string& path, bool anew, const TaskContext& context) override {
+        SHARDSCOPE_TRY(announce("connect", context));
+        return catalog ? Status() : real_->connect(path, anew, context);
+    }
+    bool connectionLost(const std::string& path) const override {
+        return lost || real_->connectionLost(path);
+    }
+    Result<PlaceFacts> lookAt(const WorkerPlace& place, const CheckpointPtr& checkpoint,
+                              const PlaceQuestion& question, const TaskContext& context) override {
+        SHARDSCOPE_TRY(announce("lookAt", context));
+        return real_->lookAt(place, checkpoint, question, context);
+    }
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                const TaskContext& context) override;
     Result<std::vector<FormatMatch>> otherFormats(const CheckpointPtr& checkpoint,

@@ -1,0 +1,58 @@
+#include "support/window_fixture.h"
+
+#include <QLabel>
+#include <QSettings>
+
+namespace shardscope::ui {
+
+namespace {
+constexpr int kPatience = 20'000;  // milliseconds
+}
+
+QString shownText(const QWidget& widget) {
+    QString text;
+    for (const auto* label : widget.findChildren<QLabel*>()) {
+        if (label->isVisibleTo(&widget)) text += label->text() + '\n';
+    }
+    return text;
+}
+
+QPushButton* shownButton(const QWidget& widget, const QString& text) {
+    for (QPushButton* button : widget.findChildren<QPushButton*>()) {
+        QString shown = button->text();
+        if (button->isVisible() && shown.remove('&') == text) return button;
+    }
+    return nullptr;
+}
+
+void WindowFixture::start(std::shared_ptr<EngineService> engine) {
+    QSettings().clear();
+    windows_ = std::make_unique<Windows>(std::move(engine));
+    windows_->jobs().setProgram(QStringLiteral(SHARDSCOPE_PROGRAM));
+}
+
+void WindowFixture::end() {
+    windows_.reset();
+    Tasks::waitForAll();
+    QCoreApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
+}
+
+void WindowFixture::open(const QString& path, QSize size) {
+    window_ = windows_->open(path);
+    window_->resize(size);
+    QVERIFY(QTest::qWaitForWindowExposed(window_));
+    waitUntilOpen();
+}
+
+void WindowFixture::waitUntilOpen() {
+    QTRY_VERIFY_WITH_TIMEOUT(
+        window_->session().hasFacts() || window_->session().state() == Session::State::failed, kPatience);
+}
+
+void WindowFixture::click(const QWidget& in, const QString& text) {
+    QPushButton* button = shownButton(in, text);
+    QVERIFY2(button && button->isEnabled(), qPrintable(text));
+    QTest::mouseClick(button, Qt::LeftButton);
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,37 @@
+// The windows of the program with one checkpoint open, for tests that drive the whole.
+#pragma once
+
+#include <QPointer>
+#include <QPushButton>
+#include <memory>
+
+#include "support/gui_test.h"
+#include "ui/window/main_window.h"
+#include "ui/window/windows.h"
+
+namespace shardscope::ui {
+
+// All text that the labels of a widget show.
+QString shownText(const QWidget& widget);
+// The visible button with this text, mnemonic aside; null when there is none.
+QPushButton* shownButton(const QWidget& widget, const QString& text);
+
+class WindowFixture {
+  protected:
+    // In init(): settings of a first start, and no window yet.
+    void start(std::shared_ptr<EngineService> engine = localEngine());
+    // In cleanup().
+    void end();
+
+    // Waits until its facts are worked out, or it could not be opened.
+    void open(const QString& path, QSize size = {1440, 900});
+    void waitUntilOpen();
+    static void click(const QWidget& in, const QString& text);
+    Session& session() { return window_->session(); }
+    Banner& banner() { return window_->banner(); }
+
+    std::unique_ptr<Windows> windows_;
+    QPointer<MainWindow> window_;
+};
+
+}  // namespace shardscope::ui

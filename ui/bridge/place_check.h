@@ -1,0 +1,41 @@
+// What is found at a place where a conversion is to work, before it is started there.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/stop.h"
+#include "engine/engine.h"
+
+namespace shardscope::ui {
+
+// Sizes of a catalog's files as they lie in `directory`, in its order, -1 where there is none; by one listing
+// of each of their directories. Errors: those of listing, cancelled.
+Result<std::vector<int64_t>> sizesOfFiles(FileSystem& files, const std::string& directory,
+                                          const Catalog& catalog, const StopToken& stop);
+// The directory that a checkpoint's files lie in; asks its file system.
+std::string directoryOf(const Checkpoint& checkpoint);
+
+struct PlaceQuestion {
+    std::string source;       // as the workers are told it
+    std::string destination;  // absolute
+};
+
+// Each answer is an Error where there is none.
+struct PlaceFacts {
+    double seconds = 0;   // until it answered; 0 = this machine
+    std::string version;  // of shardscope there
+    struct Source {
+        size_t files = 0, missing = 0, different = 0;  // of the checkpoint's files; in size
+    };
+    Result<Source> source = Source{};
+    std::string parent;  // where the destination is put
+    struct Parent {
+        bool writable = false, destinationExists = false;
+        uint64_t freeBytes = 0;
+    };
+    Result<Parent> destination = Parent{};
+};
+
+}  // namespace shardscope::ui

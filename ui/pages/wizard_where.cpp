@@ -1,0 +1,298 @@
+#include <QComboBox>
+#include <QDir>
+#include <QFileInfo>
+#include <QHeaderView>
+#include <QLabel>
+#include <QLineEdit>
+#include <QPushButton>
+#include <QSignalBlocker>
+#include <QSpinBox>
+#include <QTreeWidget>
+#include <QVBoxLayout>
+
+#include "cluster/farm.h"
+#include "ui/bridge/hosts.h"
+#include "ui/models/texts.h"
+#include "ui/pages/wizard_pages.h"
+#include "ui/widgets/exporting.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+const QString kLocal = QStringLiteral("local:"), kSsh = QStringLiteral("ssh:"),
+              kSlurm = QStringLiteral("slurm");  // ":" and options follow
+
+QString hereName() {
+    return WhereStep::tr("this machine");
+}
+
+}  // namespace
+
+WhereStep::WhereStep(WizardState& state)
+    : WizardPage(
+          state, tr("Where to run"),
+          tr("Who does the work. It is planned on this machine, and goes on when the window is closed.")) {
+    auto* form = new FormGrid;
+    where_ = new QComboBox(this);
+    where_->setObjectName(QStringLiteral("where"));
+    where_->setAccessibleName(tr("Who works"));
+    processes_ = new QSpinBox(this);
+    processes_->setObjectName(QStringLiteral("processes"));
+    processes_->setAccessibleName(tr("Processes"));
+    processes_->setRange(2, 256);
+    hosts_ = new QLineEdit(this);
+    hosts_->setObjectName(QStringLiteral("hosts"));
+    hosts_->setAccessibleName(tr("Hosts"));
+    hosts_->setPlaceholderText(tr("node7,node8"));
+    slurm_ = new QLineEdit(this);
+    slurm_->setObjectName(QStringLiteral("slurm"));
+    slurm_->setAccessibleName(tr("Options of Slurm"));
+    slurm_->setPlaceholderText(tr("nodes=4,partition=gpu,time=02:00:00,account=lab"));
+    if (const QString host = hostOf(state_.session().path()); !host.isEmpty()) {
+        add(tr("On %1 itself, as a command").arg(host),
+            {{},
+             tr("The checkpoint lies there. Copy the command, and run it in a terminal."),
+             nullptr,
+             true});
+        hosts_->setText(host.section(':', 0, 0));
+    }
+    add(tr("One process on this machine"), {{}, tr("It needs nothing else."), nullptr, false});
+    add(tr("Several processes on this machine"),
+        {kLocal, tr("They share the work and the cores; one that dies costs only what it was doing."),
+         processes_, false});
+    add(tr("Other hosts, through your ssh"), {kSsh,
+                                              tr("Source and destination must have the same paths on all of "
+                                                 "them and here, and each must let ssh in "
+                                                 "without a question."),
+                                              hosts_, false});
+    add(tr("Slurm"), {kSlurm, tr("Source and destination must have the same paths on its nodes and here."),
+                      slurm_, false});
+    auto* row = new QHBoxLayout;
+    row->addWidget(where_);
+    for (const Kind& kind : kinds_) {
+        if (kind.field) row->addWidget(kind.field, kind.field == processes_ ? 0 : 1);
+    }
+    row->addStretch();
+    form->add(tr("&Where:"), row, where_);
+    note_ = wizardText({}, this);
+    form->add({}, note_);
+    layout_->addLayout(form);
+    layout_->addSpacing(8);
+    layout_->addWidget(wizardHeading(tr("Check before the start"), this));
+    layout_->addLayout(buildCheck());
+    layout_->addWidget(places_, 1);
+
+    connect(where_, &QComboBox::activated, this, &WhereStep::take);
+    connect(processes_, &QSpinBox::valueChanged, this, &WhereStep::take);
+    connect(hosts_, &QLineEdit::textEdited, this, &WhereStep::take);
+    connect(slurm_, &QLineEdit::textEdited, this, &WhereStep::take);
+    follow();
+}
+
+WhereStep::~WhereStep() {
+    for (Ticket& ticket : tickets_)
+        ticket.drop();
+}
+
+void WhereStep::add(const QString& label, Kind kind) {
+    where_->addItem(label);
+    kinds_.push_back(std::move(kind));
+}
+
+QLayout* WhereStep::buildCheck() {
+    auto* row = new QHBoxLayout;
+    check_ = new QPushButton(tr("Check"), this);
+    check_->setObjectName(QStringLiteral("checkPlaces"));
+    check_->setAccessibleName(tr("Check the places"));
+    cancel_ = new QPushButton(tr("Cancel"), this);
+    cancel_->setObjectName(QStringLiteral("cancelCheck"));
+    cancel_->setAccessibleName(tr("Cancel the check"));
+    for (QPushButton* button : {check_, cancel_}) {
+        button->setAutoDefault(false);
+        row->addWidget(button);
+    }
+    checkNote_ = wizardHint({}, this);
+    row->addWidget(checkNote_, 1);
+    places_ = new QTreeWidget(this);
+    places_->setObjectName(QStringLiteral("places"));
+    places_->setAccessibleName(tr("What was found at each place"));
+    places_->setHeaderLabels({tr("Place"), tr("What was found")});
+    places_->header()->setSectionResizeMode(0, QHeaderView::ResizeToContents);
+    places_->setWordWrap(true);
+    places_->setUniformRowHeights(false);
+    places_->setAlternatingRowColors(true);
+    enableRowCopy(*places_);
+    connect(check_, &QPushButton::clicked, this, &WhereStep::check);
+    connect(cancel_, &QPushButton::clicked, this, [this] {
+        for (Ticket& ticket : tickets_)
+            ticket.cancel();
+    });
+    return row;
+}
+
+size_t WhereStep::kindOfSpec() const {
+    const ConversionSpec& spec = state_.spec();
+    size_t one = 0, other = 0;
+    for (size_t k = 0; k < kinds_.size(); ++k) {
+        const Kind& kind = kinds_[k];
+        if (kind.words.isEmpty() && kind.there == !spec.host.isEmpty()) one = k;
+        if (kind.words == kSsh) other = k;
+        if (!kind.words.isEmpty() && spec.where.startsWith(kind.words)) return k;
+    }
+    // What the page cannot show as it is, such as two kinds together, stands among the hosts.
+    return spec.where.isEmpty() ? one : other;
+}
+
+void WhereStep::take() {
+    const Kind& kind = kinds_[static_cast<size_t>(where_->currentIndex())];
+    QString where = kind.words;
+    if (kind.field == processes_) where += QString::number(processes_->value());
+    if (kind.field == hosts_) where += hosts_->text().remove(' ');
+    if (const QString options = slurm_->text().remove(' '); kind.field == slurm_ && !options.isEmpty())
+        where += ':' + options;
+    // Hosts that are only begun are kept as they are, so that the job cannot start with fewer.
+    state_.edit([&](ConversionSpec& spec) {
+        spec.where = where;
+        spec.host = kind.there ? hostOf(state_.session().path()) : QString();
+    });
+}
+
+bool WhereStep::attention() const {
+    return bad_;
+}
+
+void WhereStep::showSpec() {
+    const ConversionSpec& spec = state_.spec();
+    const size_t at = kindOfSpec();
+    const Kind& kind = kinds_[at];
+    where_->setCurrentIndex(static_cast<int>(at));
+    QString rest = spec.where.mid(kind.words.size());
+    if (kind.field == slurm_ && rest.startsWith(':')) rest.remove(0, 1);
+    if (kind.field == processes_) {
+        const QSignalBlocker quiet(processes_);
+        processes_->setValue(rest.toInt());
+    }
+    for (QLineEdit* edit : {hosts_, slurm_}) {
+        if (kind.field == edit && edit->text().remove(' ') != rest) edit->setText(rest);
+    }
+    for (const Kind& k : kinds_) {
+        if (k.field) k.field->setVisible(k.field == kind.field);
+    }
+    const auto places = spec.where.isEmpty() ? Result<std::vector<WorkerPlace>>(std::vector<WorkerPlace>())
+                                             : parsePlaces(spec.where.toStdString());
+    if (places.ok())
+        note_->setText(kind.note);
+    else if (kind.field == hosts_)
+        note_->setText(tr("⚠ Names of hosts as ssh takes them, with commas between them."));
+    else
+        note_->setText(tr("⚠ %1 %2").arg(errorSentence(places.error()), errorHint(places.error())).trimmed());
+    // What was found says nothing about other places.
+    const QStringList now{spec.where, spec.host, spec.source, spec.destination};
+    if (now != asked_ && !asked_.isEmpty()) forget();
+    sync();
+}
+
+void WhereStep::forget() {
+    for (Ticket& ticket : tickets_)
+        ticket.drop();
+    tickets_.clear();
+    asked_.clear();
+    places_->clear();
+    bad_ = false;
+}
+
+void WhereStep::sync() {
+    bool running = false;
+    for (const Ticket& ticket : tickets_)
+        running = running || ticket.running();
+    const ConversionSpec& spec = state_.spec();
+    const bool known =
+        spec.where.isEmpty() || spec.where.startsWith(kSlurm) || parsePlaces(spec.where.toStdString()).ok();
+    check_->setVisible(!running);
+    // What is needed there is what the plan says.
+    check_->setEnabled(known && !spec.destination.isEmpty() && state_.session().checkpoint() &&
+                       !state_.working());
+    cancel_->setVisible(running);
+    checkNote_->setText(
+        running ? tr("Looking…")
+        : !asked_.isEmpty()
+            ? QString()
+            : tr("Whether each place answers, runs the same version, sees the source, and has room "
+                 "for the destination."));
+}
+
+void WhereStep::check() {
+    forget();
+    const ConversionSpec& spec = state_.spec();
+    asked_ = QStringList{spec.where, spec.host, spec.source, spec.destination};
+    const auto places = parsePlaces(spec.where.toStdString());
+    if (!spec.host.isEmpty()) {
+        if (const auto there = parseSshPath(state_.session().path().toStdString()); there.ok())
+            ask(spec.host, there->place);
+    } else if (spec.where.isEmpty() || spec.where.startsWith(kSlurm) || !places.ok()) {
+        ask(spec.where.startsWith(kSlurm) ? QStringLiteral("Slurm") : hereName(), {});
+    } else {
+        // The one that plans is a place, too.
+        ask(hereName(), {});
+        QStringList names;
+        for (const WorkerPlace& place : *places) {
+            const QString name = toQString(place.host);
+            if (name.isEmpty() || names.contains(name)) continue;
+            names += name;
+            ask(name, place);
+        }
+    }
+    sync();
+    emit state_.outlookChanged();
+}
+
+void WhereStep::ask(const QString& name, const WorkerPlace& place) {
+    auto* row = new QTreeWidgetItem(places_, {QStringLiteral("… ") + name, tr("Looking…")});
+    row->setData(0, Qt::UserRole, name);
+    const ConversionSpec& spec = state_.spec();
+    PlaceNeeds needs;
+    needs.source = spec.source;
+    needs.destination = spec.destination.startsWith('/')
+                            ? spec.destination
+                            : QDir::cleanPath(QFileInfo(spec.destination).absoluteFilePath());
+    needs.overwrite = spec.overwrite || spec.resume;
+    if (state_.outlook() && state_.outlook()->plan) needs.bytes = state_.outlook()->plan->bytesWritten;
+    const bool slurm = spec.where.startsWith(kSlurm);
+    tickets_.push_back(state_.session().tasks().run<PlaceReport>(
+        tr("Looking at %1").arg(name),
+        [engine = state_.session().enginePtr(), checkpoint = state_.session().checkpoint(), name, place,
+         needs, slurm,
+         options = spec.where.mid(kSlurm.size() + 1)](const TaskContext& context) -> Result<PlaceReport> {
+            const auto facts = engine->lookAt(
+                place, checkpoint, {needs.source.toStdString(), needs.destination.toStdString()}, context);
+            auto report =
+                slurm ? slurmReport(options, facts, needs, context.stop) : placeReport(name, facts, needs);
+            SHARDSCOPE_TRY(context.stop.poll());
+            return report;
+        },
+        [this, name](Result<PlaceReport> answer) {
+            show(answer.ok()
+                     ? *answer
+                     : PlaceReport{name, {{PlaceLine::Kind::unknown, errorSentence(answer.error())}}});
+        }));
+}
+
+void WhereStep::show(const PlaceReport& report) {
+    for (int i = 0; i < places_->topLevelItemCount(); ++i) {
+        QTreeWidgetItem* row = places_->topLevelItem(i);
+        if (row->data(0, Qt::UserRole).toString() != report.place) continue;
+        row->setText(0, markOf(report.worst()) + ' ' + report.place);
+        row->setText(1, report.summary());
+        for (const PlaceLine& line : report.lines) {
+            auto* item = new QTreeWidgetItem(row, {QString(), markOf(line.kind) + ' ' + line.text});
+            item->setToolTip(1, line.text.toHtmlEscaped());
+        }
+        row->setExpanded(true);
+    }
+    bad_ = bad_ || report.worst() == PlaceLine::Kind::bad;
+    sync();
+    emit state_.outlookChanged();  // the list of steps shows what needs attention
+}
+
+}  // namespace shardscope::ui
