@@ -452,6 +452,88 @@ print(time.monotonic() - start)
     os.unlink(path)
 
 
+# ------------------------------------------------------------------ ranks in step
+PEER_LOADS = """
+import io, json, os, sys, time, torch
+rank, ranks, place = int(sys.argv[2]), 4, sys.argv[3]
+state = torch.load(sys.argv[1], weights_only=True)
+torch.save({k: v.narrow(0, rank * v.shape[0] // ranks, v.shape[0] // ranks).clone() for k, v in state.items()}, os.path.join(place, '%d.pt' % rank))
+with open('/proc/self/io') as f:
+    print(dict(line.split(': ') for line in f)['rchar'])
+"""
+
+
+def bench_group(work, size):
+    worker = BIN + "/shardscope-worker"
+    source = os.path.join(work, "group.pt")
+    python("""
+import sys, torch
+n = int(float(sys.argv[2]) * 2**30 / 4)
+torch.save({'w.%d' % i: torch.randn(n // 8 // 4096, 4096) for i in range(8)}, sys.argv[1])
+""", source, str(size))
+    total = os.path.getsize(source)
+    target, times = os.path.join(work, "out"), []
+    words = ["convert", source, target, "--to", "dcp", "--mesh", "tp=4", "--shard", "*:tp=0", "--verify", "none", "--json"]
+    for _ in range(3):
+        warm(source)
+        seconds, rss, out = child([worker, "--ranks", "4", "--mode", "broadcast", *words])
+        times.append((seconds, rss, json.loads(out)))
+        shutil.rmtree(target)
+    seconds, rss, report = min(times, key=lambda r: r[0])
+    peer = os.path.join(work, "peer")
+    os.mkdir(peer)
+    warm(source)
+    start = time.monotonic()
+    loads = [subprocess.Popen([sys.executable, "-c", PEER_LOADS, source, str(r), peer], stdout=subprocess.PIPE, text=True) for r in range(4)]
+    read = sum(int(p.communicate()[0]) for p in loads)
+    peer_seconds = time.monotonic() - start
+    shutil.rmtree(peer)
+    row("torch.save file of %g GiB to 4 ranks, broadcast over gloo" % size, "%.2f s, ranks at most %s" % (seconds, mib(rss)), "torch.load on each rank, narrow, save: %.2f s" % peer_seconds,
+        "%.1fx" % (peer_seconds / seconds), "> 1, <= 512 MiB")
+    row("  bytes read", gib(report["bytes_read"]), gib(read), "%.1fx" % (read / report["bytes_read"]), ">= 5x")
+    row("  bytes read against the source's; moved between ranks", "%.4f; %.2f" % (report["bytes_read"] / report["plan"]["bytes_read"], report["group"]["bytes_moved"] / total), "", "", "1.00")
+    for on in (["--ranks", "1"], ["--ranks", "4", "--mode", "direct"]):
+        warm(source)
+        seconds = min(child([worker, *on, *words])[0] + 0 * bool(shutil.rmtree(target)) for _ in range(3))
+        row("  the same, %s" % " ".join(on), "%.2f s" % seconds, "", "", "")
+    os.unlink(source)
+
+    # Each rank has one file of a checkpoint cut by columns: three quarters of every tile are elsewhere.
+    place = os.path.join(work, "disk")
+    whole = os.path.join(work, "whole.safetensors")
+    python("""
+import sys, torch
+from safetensors.torch import save_file
+n = int(float(sys.argv[2]) * 2**30 / 4)
+save_file({'w.%d' % i: torch.randn(n // 8 // 4096, 4096) for i in range(8)}, sys.argv[1])
+""", whole, str(size))
+    subprocess.run([BIN + "/shardscope", "convert", whole, place + ".cut", "--to", "dcp", "--mesh", "tp=4", "--shard", "*:tp=1", "--verify", "none"], check=True, stdout=subprocess.DEVNULL)
+    os.unlink(whole)
+    for r in range(4):
+        os.makedirs("%s.%d" % (place, r))
+        os.rename("%s.cut/__%d_0.distcp" % (place, r), "%s.%d/__%d_0.distcp" % (place, r, r))
+        warm("%s.%d" % (place, r))
+    os.rename(place + ".cut/.metadata", place + ".0/.metadata")
+    try:
+        reports = []
+        for _ in range(3):
+            out = child([os.path.join(TOP, "tests/cluster/node-local-ranks"), place, "4", worker, "convert", place, target, "--to", "safetensors", "--verify", "none", "--json"])[2]
+            reports.append(json.loads(out))
+            shutil.rmtree(target)
+        report = min(reports, key=lambda r: r["seconds"])
+        rate = report["group"]["bytes_moved"] / report["seconds"]
+        server = subprocess.Popen(["iperf3", "-s", "-1", "-p", "5299", "-B", "127.0.0.1"], stdout=subprocess.DEVNULL)
+        time.sleep(0.5)
+        found = json.loads(child(["iperf3", "-c", "127.0.0.1", "-p", "5299", "-t", "4", "-P", "4", "-J"])[2])
+        server.wait()
+        link = found["end"]["sum_received"]["bits_per_second"] / 8
+        row("exchange between 4 ranks' disks, %g GiB cut by columns" % size, "%.2f s, %.2f GB/s between ranks" % (report["seconds"], rate / 1e9), "iperf3, 4 streams: %.2f GB/s" % (link / 1e9),
+            "%.2f" % (rate / link), ">= 0.8")
+    finally:
+        for name in [".cut", ".0", ".1", ".2", ".3", ""]:
+            shutil.rmtree(place + name, ignore_errors=True)
+
+
 BEGIN, END = "<!-- tests/bench/run: begin -->\n", "<!-- tests/bench/run: end -->\n"
 
 
@@ -478,7 +560,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat")
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -501,7 +583,9 @@ def main():
         bench_paddle(options.work, 2)
     if "flat" in only:
         bench_flat(options.work, 2)
-    if len(only) == 9:
+    if "group" in only:
+        bench_group(options.work, 1)
+    if len(only) == 10:
         write_document()
     if not options.keep:
         shutil.rmtree(options.work)
