@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "cli/own_program.h"
 #include "cli/text.h"
 #include "cluster/farm.h"
+#include "cluster/slurm.h"
 #include "jobs/jobs.h"
 
 namespace shardscope::cli {
@@ -155,11 +157,25 @@ Result<int> list(const Context& context) {
     return 0;
 }
 
+// The Slurm jobs whose nodes its workers are on, from what it said itself.
+std::set<std::string> slurmJobs(const JobRecord& job) {
+    std::set<std::string> numbers;
+    for (const nlohmann::json& worker : job.workers) {
+        const std::string number = textIn(worker, "slurm_job");
+        if (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos)
+            numbers.insert(number);
+    }
+    return numbers;
+}
+
 Result<int> show(const Context& context, const std::string& id) {
     SHARDSCOPE_ASSIGN(const JobRecord job, JobDirectory().find(id));
     if (context.json) {
         Json json = jobJson(job);
         json["schema"] = "shardscope.job/1";
+        json["slurm"] = Json::array();
+        for (const std::string& number : slurmJobs(job))
+            json["slurm"].push_back({{"job", number}, {"state", slurmState(number)}});
         printJson(json);
         return 0;
     }
@@ -176,6 +192,10 @@ Result<int> show(const Context& context, const std::string& id) {
                        printable(textIn(worker, "state")),
                        bytesText(static_cast<uint64_t>(numberIn(worker, "bytes"))),
                        printable(textIn(worker, "why")));
+    }
+    for (const std::string& number : slurmJobs(job)) {
+        const std::string state = slurmState(number);
+        fmt::print("  slurm     job {}: {}\n", number, state.empty() ? "not known here any more" : state);
     }
     if (!job.active() && textIn(job.result, "hint").size() > 0)
         fmt::print("  hint      {}\n", printable(textIn(job.result, "hint")));
@@ -239,11 +259,12 @@ void addJobs(CLI::App& app, Context& context) {
     };
 
     CLI::App* run = verb("run", "Start a conversion as a job", true);
-    run->add_option("--on", options->on, "Who works: local:N processes, ssh:HOST,HOST; joined by '+'")
+    run->add_option("--on", options->on,
+                    "Who works: local:N processes, ssh:HOST,HOST, slurm:nodes=N,...; joined by '+'")
         ->default_val("local:1")
         ->type_name("WHERE");
     run->add_option("--remote-program", options->remoteProgram,
-                    "shardscope on the other hosts (default: this one is copied there once)")
+                    "shardscope on the other hosts (default: this one; ssh copies it there once)")
         ->type_name("PATH");
     run->add_flag("--wait", options->wait, "Wait until it ends, with its exit code");
     run->prefix_command();
