@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -29,6 +30,15 @@ std::vector<pid_t> agentsWith(const std::string& mark) {
             found.push_back(static_cast<pid_t>(std::stol(name)));
     }
     return found;
+}
+
+uint64_t bytesRead(const std::vector<pid_t>& processes) {
+    uint64_t sum = 0;
+    for (const pid_t process : processes) {
+        const std::string text = contentOf("/proc/" + std::to_string(process) + "/io");
+        if (text.starts_with("rchar: ")) sum += std::strtoull(text.c_str() + 7, nullptr, 10);
+    }
+    return sum;
 }
 
 std::string afterFault(const Measured& run, const std::string& target, const nlohmann::json& expected,

@@ -13,6 +13,9 @@ namespace shardscope::test {
 // environment holds `mark`.
 std::vector<pid_t> agentsWith(const std::string& mark);
 
+// Bytes that these processes have read so far: how far the work is.
+uint64_t bytesRead(const std::vector<pid_t>& processes);
+
 // Empty, or what does not hold. `again` are the words that resume the conversion; `target` is what it makes.
 std::string afterFault(const Measured& run, const std::string& target, const nlohmann::json& expected,
                        const std::vector<std::string>& again);
