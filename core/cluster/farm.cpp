@@ -21,7 +21,6 @@ using Clock = Channel::Clock;
 constexpr size_t kAtOnce = 4;  // units under way at one worker, so that it never waits for the next
 constexpr size_t kMostAttempts = 3;
 constexpr std::chrono::milliseconds kLook{50};
-constexpr std::chrono::seconds kHello{20};
 
 }  // namespace
 
@@ -299,7 +298,7 @@ class FarmRun {
             return std::move(launched).error();
         if (!launched.ok()) return refuse(mine, std::move(launched).error());
         mine.launched = std::move(launched).value();
-        SHARDSCOPE_ASSIGN(const Json hello, next(mine, Clock::now() + kHello, nullptr));
+        SHARDSCOPE_ASSIGN(const Json hello, next(mine, Clock::now() + kLease, nullptr));
         if (hello.is_null()) return makeError(ErrorCode::remote, "it did not introduce itself");
         if (hello["say"] != "hello" || hello.value("protocol", Json()) != kProtocol ||
             hello.value("version", Json()) != options.version) {

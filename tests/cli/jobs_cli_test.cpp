@@ -43,17 +43,22 @@ constexpr const char* kFaults[] = {
     "worker killed", "worker stopped",  "coordinator killed", "Ctrl-C",      "a worker's disk full",
     "disk full",     "answers garbled", "orders garbled",     "answers cut", "orders cut"};
 
-// Runs what ssh would run; the connection is what SHARDSCOPE_TEST_FAULT says, after that many bytes.
+// Runs what ssh would run; the connection is what SHARDSCOPE_TEST_FAULT says, after that many bytes. dd
+// passes each byte on at once; the script itself holds no end of a pipe.
 constexpr const char* kBadConnection = R"(#!/bin/sh
 for command; do :; done
-bytes=$SHARDSCOPE_TEST_BYTES
+some() { exec dd bs=1 count="$SHARDSCOPE_TEST_BYTES" status=none; }
+garbled() { dd bs=1 count="$SHARDSCOPE_TEST_BYTES" status=none; printf 'garbage, and more of it'; exec cat; }
+exec 3<&0 4>&1 < /dev/null > /dev/null
 case $SHARDSCOPE_TEST_FAULT in
-"answers garbled") sh -c "$command" | { head -c "$bytes"; printf 'garbage, and more of it'; exec cat; } ;;
-"orders garbled") { head -c "$bytes"; printf 'garbage, and more of it'; exec cat; } | sh -c "$command" ;;
-"answers cut") sh -c "$command" | head -c "$bytes" ;;
-"orders cut") head -c "$bytes" | sh -c "$command" ;;
-*) exec sh -c "$command" ;;
+"answers garbled") sh -c "$command" <&3 3<&- 4>&- | garbled >&4 3<&- 4>&- & ;;
+"orders garbled") garbled <&3 3<&- 4>&- | sh -c "$command" >&4 3<&- 4>&- & ;;
+"answers cut") sh -c "$command" <&3 3<&- 4>&- | some >&4 3<&- 4>&- & ;;
+"orders cut") some <&3 3<&- 4>&- | sh -c "$command" >&4 3<&- 4>&- & ;;
+*) exec sh -c "$command" <&3 >&4 3<&- 4>&- ;;
 esac
+exec 3<&- 4>&-
+wait
 )";
 
 bool writeScript(const QString& path, const char* text) {
@@ -203,7 +208,9 @@ class JobsCliTest : public QObject {
             options.timeoutSeconds = 60;
             options.watch = [&](pid_t child, double elapsed) {
                 if (connection) return false;
-                const std::vector<pid_t> workers = childrenOf(child);
+                // Not yet one that is about to be a worker: who stops a child before it has become another
+                // program stops its parent too.
+                const std::vector<pid_t> workers = agentsWith(mark_);
                 if (workers.empty()) return true;
                 if (early ? elapsed < moment * seconds_
                           : static_cast<double>(bytesRead(workers)) < moment * kSourceBytes)
