@@ -177,8 +177,8 @@ class JobsCliTest : public QObject {
             QTRY_VERIFY(gone(worker));
     }
 
-    // SHARDSCOPE_FAULTS=N makes N of them (with QTEST_FUNCTION_TIMEOUT=3600000 for 200), SHARDSCOPE_SEED=S draws
-    // others.
+    // SHARDSCOPE_FAULTS=N makes N of them (with QTEST_FUNCTION_TIMEOUT=3600000 for 200), SHARDSCOPE_SEED=S
+    // draws others.
     void faultsAtRandom() {
         const int rounds = qEnvironmentVariableIntValue("SHARDSCOPE_FAULTS");
         const int wanted = qEnvironmentVariableIntValue("SHARDSCOPE_SEED");

@@ -332,8 +332,8 @@ class SlurmCliTest : public QObject {
         QTRY_VERIFY(quiet());
     }
 
-    // SHARDSCOPE_FAULTS=N makes N of them (with QTEST_FUNCTION_TIMEOUT=3600000 for 200), SHARDSCOPE_SEED=S draws
-    // others.
+    // SHARDSCOPE_FAULTS=N makes N of them (with QTEST_FUNCTION_TIMEOUT=3600000 for 200), SHARDSCOPE_SEED=S
+    // draws others.
     void faultsAtRandom() {
         const int rounds = qEnvironmentVariableIntValue("SHARDSCOPE_FAULTS");
         const int seed = qEnvironmentVariableIntValue("SHARDSCOPE_SEED");
