@@ -73,6 +73,7 @@ void ProgressPrinter::show(bool last) {
                                {"bytes", worker.bytes},
                                {"units", worker.units},
                                {"why", worker.why}});
+            if (!worker.slurmJob.empty()) workers.back()["slurm_job"] = worker.slurmJob;
         }
         const Json said{{"event", "workers"}, {"workers", std::move(workers)}};
         if (std::string text = said.dump(-1, ' ', false, Json::error_handler_t::replace); text != workers_) {
@@ -80,6 +81,16 @@ void ProgressPrinter::show(bool last) {
             printLine(stderr, said);
         }
         return;
+    }
+    if (farm_ && !last && done == 0) {
+        // Slurm may let it wait for hours.
+        for (const WorkerState& worker : farm_->workers()) {
+            if (worker.phase != WorkerState::Phase::starting || worker.why.empty()) continue;
+            fmt::print(stderr, "\r\x1b[K{}", printable(worker.why));
+            std::fflush(stderr);
+            drawn_ = true;
+            return;
+        }
     }
     if (last || total == 0) return;
     const double fraction = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <thread>
 
 #include <fcntl.h>
@@ -15,6 +16,14 @@
 namespace shardscope::cli {
 namespace {
 
+// Of this machine; under Slurm those that it has lent, which nothing need enforce.
+unsigned ownCores() {
+    const unsigned all = std::thread::hardware_concurrency();
+    const char* lent = std::getenv("SLURM_CPUS_ON_NODE");
+    const unsigned long count = lent ? std::strtoul(lent, nullptr, 10) : 0;
+    return count > 0 && count < all ? static_cast<unsigned>(count) : all;
+}
+
 // Does parts of a conversion for the program that coordinates it.
 Result<int> work(std::unique_ptr<Channel> channel, const Frame& first) {
     WorkerSession session(std::move(channel));
@@ -28,7 +37,7 @@ Result<int> work(std::unique_ptr<Channel> channel, const Frame& first) {
                           .withHint("the paths of the job must be the same on all hosts"));
     Context job;
     job.worker = &session;
-    job.threads = std::max(1U, std::thread::hardware_concurrency() / session.neighbours());
+    job.threads = std::max(1U, ownCores() / session.neighbours());
     const auto app = makeApp(job);
     try {
         std::vector<std::string> words(session.words().rbegin(), session.words().rend());

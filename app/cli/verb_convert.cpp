@@ -447,14 +447,15 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
     }
     if (name != "plan") {
         const std::string who = "Who works";
-        verb->add_option("--on", options->on,
-                         "local:N processes, or ssh:HOST,HOST through your own ssh; joined by '+'; the "
-                         "destination must "
-                         "lie on a file system that all share (default: this process alone)")
+        verb->add_option(
+                "--on", options->on,
+                "local:N processes, ssh:HOST,HOST through your own ssh, or slurm:nodes=N,KEY=VALUE,... on "
+                "nodes that Slurm lends; joined by '+'; the destination must lie on a file system that "
+                "all share (default: this process alone)")
             ->type_name("WHERE")
             ->group(who);
         verb->add_option("--remote-program", context.remoteProgram,
-                         "shardscope on the other hosts (default: this one is copied there once)")
+                         "shardscope on the other hosts (default: this one; ssh copies it there once)")
             ->type_name("PATH")
             ->group(who);
     }

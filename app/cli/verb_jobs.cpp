@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include <fmt/format.h>
@@ -13,6 +14,8 @@
 #include "cli/own_program.h"
 #include "cli/text.h"
 #include "cluster/farm.h"
+#include "cluster/slurm.h"
+#include "engine/recipe.h"
 #include "jobs/jobs.h"
 
 namespace shardscope::cli {
@@ -106,7 +109,11 @@ Result<Conversion> parseWords(std::vector<std::string> words) {
     return Conversion{context.jobSource, context.jobDestination};
 }
 
-Result<int> startJob(const Context& context, const Options& options, const std::vector<std::string>& rest) {
+Result<int> startJob(const Context& context, const Options& options, std::vector<std::string> rest) {
+    // One word that is no verb: a recipe in place of the words.
+    if (rest.size() == 1 && (rest[0].ends_with(".json") || access(rest[0].c_str(), F_OK) == 0)) {
+        SHARDSCOPE_ASSIGN(rest, recipeWords(rest[0]));
+    }
     // How a job answers is not for its words to say: whoever asks for it chooses.
     std::vector<std::string> words;
     for (size_t i = 0; i < rest.size(); ++i) {
@@ -116,12 +123,19 @@ Result<int> startJob(const Context& context, const Options& options, const std::
             words.push_back(rest[i]);
     }
     SHARDSCOPE_ASSIGN(const Conversion conversion, parseWords(words));
-    words.insert(words.end(), {"--on", options.on});
+    std::string places = options.on;
+    if (const auto on = std::find(words.begin(), words.end(), "--on");
+        on != words.end() && on + 1 != words.end()) {
+        if (places.empty()) places = *(on + 1);  // of a recipe
+        words.erase(on, on + 2);
+    }
+    if (places.empty()) places = "local:1";
+    words.insert(words.end(), {"--on", places});
     if (!options.remoteProgram.empty())
         words.insert(words.end(), {"--remote-program", options.remoteProgram});
     SHARDSCOPE_TRY([&]() -> Status {
-        auto places = parsePlaces(options.on);
-        if (!places.ok()) return std::move(places).error();
+        auto parsed = parsePlaces(places);
+        if (!parsed.ok()) return std::move(parsed).error();
         return {};
     }());
     const JobDirectory jobs;
@@ -155,11 +169,25 @@ Result<int> list(const Context& context) {
     return 0;
 }
 
+// The Slurm jobs whose nodes its workers are on, from what it said itself.
+std::set<std::string> slurmJobs(const JobRecord& job) {
+    std::set<std::string> numbers;
+    for (const nlohmann::json& worker : job.workers) {
+        const std::string number = textIn(worker, "slurm_job");
+        if (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos)
+            numbers.insert(number);
+    }
+    return numbers;
+}
+
 Result<int> show(const Context& context, const std::string& id) {
     SHARDSCOPE_ASSIGN(const JobRecord job, JobDirectory().find(id));
     if (context.json) {
         Json json = jobJson(job);
         json["schema"] = "shardscope.job/1";
+        json["slurm"] = Json::array();
+        for (const std::string& number : slurmJobs(job))
+            json["slurm"].push_back({{"job", number}, {"state", slurmState(number)}});
         printJson(json);
         return 0;
     }
@@ -176,6 +204,10 @@ Result<int> show(const Context& context, const std::string& id) {
                        printable(textIn(worker, "state")),
                        bytesText(static_cast<uint64_t>(numberIn(worker, "bytes"))),
                        printable(textIn(worker, "why")));
+    }
+    for (const std::string& number : slurmJobs(job)) {
+        const std::string state = slurmState(number);
+        fmt::print("  slurm     job {}: {}\n", number, state.empty() ? "not known here any more" : state);
     }
     if (!job.active() && textIn(job.result, "hint").size() > 0)
         fmt::print("  hint      {}\n", printable(textIn(job.result, "hint")));
@@ -211,7 +243,8 @@ void addJobs(CLI::App& app, Context& context) {
         "safetensors\n"
         "  shardscope jobs run --on ssh:node7,node8 --wait reshard /data/step-1000 /data/step-1000-tp8 "
         "--mesh tp=8 "
-        "--shard '*:tp=0'\n  shardscope jobs attach 20261121");
+        "--shard '*:tp=0'\n  shardscope jobs run --on slurm:nodes=4,partition=cpu saved.json\n  shardscope "
+        "jobs attach 20261121");
     jobs->require_subcommand(1);
     auto options = std::make_shared<Options>();
     const auto verb = [&](const char* name, const char* about, bool longRunning) {
@@ -239,15 +272,19 @@ void addJobs(CLI::App& app, Context& context) {
     };
 
     CLI::App* run = verb("run", "Start a conversion as a job", true);
-    run->add_option("--on", options->on, "Who works: local:N processes, ssh:HOST,HOST; joined by '+'")
-        ->default_val("local:1")
+    run->add_option("--on", options->on,
+                    "Who works: local:N processes, ssh:HOST,HOST, slurm:nodes=N,...; joined by '+' (default: "
+                    "as the recipe "
+                    "says, else local:1)")
         ->type_name("WHERE");
     run->add_option("--remote-program", options->remoteProgram,
-                    "shardscope on the other hosts (default: this one is copied there once)")
+                    "shardscope on the other hosts (default: this one; ssh copies it there once)")
         ->type_name("PATH");
     run->add_flag("--wait", options->wait, "Wait until it ends, with its exit code");
     run->prefix_command();
-    run->footer("What follows the options are the words of 'convert' or 'reshard'.");
+    run->footer(
+        "What follows the options are the words of 'convert' or 'reshard', or a recipe that the window has "
+        "saved.");
     runs(run, [&context, options, run] { return startJob(context, *options, run->remaining()); });
 
     runs(verb("list", "All jobs, the newest first", false), [&context] { return list(context); });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -9,6 +10,7 @@
 
 #include "cluster/launch.h"
 #include "cluster/messages.h"
+#include "cluster/slurm.h"
 
 namespace shardscope {
 namespace {
@@ -19,7 +21,6 @@ using Clock = Channel::Clock;
 constexpr size_t kAtOnce = 4;  // units under way at one worker, so that it never waits for the next
 constexpr size_t kMostAttempts = 3;
 constexpr std::chrono::milliseconds kLook{50};
-constexpr std::chrono::seconds kHello{20};
 
 }  // namespace
 
@@ -32,7 +33,10 @@ Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text) {
     std::vector<WorkerPlace> places;
     const auto wrong = [&](std::string_view part) {
         return makeError(ErrorCode::usage, fmt::format("'{}' is not a place to work", shownNoise(part, 100)))
-            .withHint("local:4 for four processes here, ssh:HOST,HOST for others; joined by '+'");
+            .withHint(
+                "local:4 for four processes here, ssh:HOST,HOST for other hosts, slurm:nodes=2 for nodes of "
+                "a "
+                "cluster; joined by '+'");
     };
     while (!text.empty()) {
         const size_t plus = std::min(text.find('+'), text.size());
@@ -53,6 +57,11 @@ Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text) {
                 places.push_back({std::string(hosts.substr(0, comma)), 0});
                 hosts.remove_prefix(std::min(hosts.size(), comma + 1));
             }
+        } else if (part == "slurm" || part.starts_with("slurm:")) {
+            SHARDSCOPE_ASSIGN(SlurmRequest asked, parseSlurm(part.substr(std::min<size_t>(part.size(), 6))));
+            const auto request = std::make_shared<const SlurmRequest>(std::move(asked));
+            for (size_t task = 0; task < request->workers(); ++task)
+                places.push_back({.slurm = request, .task = task});
         } else {
             return wrong(part);
         }
@@ -84,6 +93,8 @@ class FarmRun {
             threads.emplace_back([this, i] { work(i); });
         for (std::thread& thread : threads)
             thread.join();
+        if (left_ > 0 && !stop_.stopRequested()) explainWithSlurm();
+        allocations_.clear();
         if (failure_) return std::move(*failure_);
         SHARDSCOPE_TRY(stop_.poll());
         if (left_ > 0) {
@@ -110,6 +121,78 @@ class FarmRun {
         uint64_t confirmed = 0;  // of units that are done
         uint64_t beatBase = 0;
     };
+
+    // Where a worker of Slurm runs: its allocation is asked for by the first of its workers, the others wait.
+    struct Lent {
+        std::mutex mutex;
+        bool asked = false;
+        std::unique_ptr<SlurmAllocation> allocation;
+        std::optional<Error> error;
+    };
+    Result<const SlurmAllocation*> allocationOf(const WorkerPlace& place) {
+        Lent* lent = nullptr;
+        {
+            std::lock_guard lock(mutex_);
+            auto& entry = allocations_[place.slurm.get()];
+            if (!entry) entry = std::make_unique<Lent>();
+            lent = entry.get();
+        }
+        std::lock_guard asking(lent->mutex);
+        if (!lent->asked) {
+            lent->asked = true;
+            auto obtained = SlurmAllocation::obtain(
+                *place.slurm,
+                [&] {
+                    std::lock_guard lock(mutex_);
+                    return over();
+                },
+                [&](const std::string& job, const std::string& said) {
+                    std::lock_guard states(farm_.mutex_);
+                    for (size_t i = 0; i < farm_.states_.size(); ++i) {
+                        if (farm_.options_.places[i].slurm != place.slurm) continue;
+                        farm_.states_[i].slurmJob = job;
+                        farm_.states_[i].why = said;
+                    }
+                });
+            if (obtained.ok())
+                lent->allocation = std::move(obtained).value();
+            else
+                lent->error = std::move(obtained).error();
+        }
+        if (lent->error) return *lent->error;
+        return lent->allocation.get();
+    }
+
+    Result<Launched> launch(Mine& mine) {
+        const WorkerPlace& place = farm_.options_.places[mine.index];
+        if (!place.slurm) return launchWorker(place, farm_.options_);
+        SHARDSCOPE_ASSIGN(const SlurmAllocation* const allocation, allocationOf(place));
+        {
+            std::lock_guard lock(farm_.mutex_);
+            mine.name = allocation->nodeOf(place.task);
+            if (place.slurm->tasksPerNode > 1)
+                mine.name += fmt::format(" {}", place.task % place.slurm->tasksPerNode + 1);
+            farm_.states_[mine.index].name = mine.name;
+            farm_.states_[mine.index].slurmJob = allocation->job();
+            farm_.states_[mine.index].why.clear();
+        }
+        return allocation->launch(place.task, farm_.options_);
+    }
+
+    // What Slurm did to the job says more than that its workers are gone.
+    void explainWithSlurm() {
+        std::string words;
+        for (const auto& [request, lent] : allocations_) {
+            if (!lent->allocation) continue;
+            if (const std::string ending = lent->allocation->ending(); !ending.empty())
+                words += "; " + ending;
+        }
+        if (words.empty()) return;
+        if (failure_)
+            failure_->message += words;
+        else
+            lost_ += words;
+    }
 
     void setPhase(size_t i, WorkerState::Phase phase, const std::string& why = {}) {
         std::lock_guard lock(farm_.mutex_);
@@ -210,10 +293,12 @@ class FarmRun {
 
     Status join(Mine& mine) {
         const FarmOptions& options = farm_.options_;
-        auto launched = launchWorker(options.places[mine.index], options);
+        auto launched = launch(mine);
+        if (!launched.ok() && launched.error().code == ErrorCode::cancelled)
+            return std::move(launched).error();
         if (!launched.ok()) return refuse(mine, std::move(launched).error());
         mine.launched = std::move(launched).value();
-        SHARDSCOPE_ASSIGN(const Json hello, next(mine, Clock::now() + kHello, nullptr));
+        SHARDSCOPE_ASSIGN(const Json hello, next(mine, Clock::now() + kLease, nullptr));
         if (hello.is_null()) return makeError(ErrorCode::remote, "it did not introduce itself");
         if (hello["say"] != "hello" || hello.value("protocol", Json()) != kProtocol ||
             hello.value("version", Json()) != options.version) {
@@ -222,9 +307,12 @@ class FarmRun {
                                     fmt::format("it is another version than this ({})", options.version)));
         }
         // The cores of a machine are shared by its workers.
-        const auto neighbours = static_cast<unsigned>(
-            std::count_if(options.places.begin(), options.places.end(),
-                          [&](const WorkerPlace& p) { return p.host == options.places[mine.index].host; }));
+        const WorkerPlace& place = options.places[mine.index];
+        const auto neighbours =
+            place.slurm ? place.slurm->tasksPerNode
+                        : static_cast<unsigned>(std::count_if(
+                              options.places.begin(), options.places.end(),
+                              [&](const WorkerPlace& p) { return !p.slurm && p.host == place.host; }));
         SHARDSCOPE_TRY(mine.launched.channel->send(message({{"say", "start"},
                                                             {"words", options.words},
                                                             {"directory", options.directory},
@@ -380,15 +468,18 @@ class FarmRun {
     std::vector<bool> finished_;
     size_t left_ = 0, joining_ = 0;
     std::set<size_t> alive_;
+    std::map<const SlurmRequest*, std::unique_ptr<Lent>> allocations_;
     std::string lost_;
     std::optional<Error> failure_;
 };
 
 Farm::Farm(FarmOptions options) : options_(std::move(options)) {
-    size_t local = 0;
+    size_t local = 0, lent = 0;
     for (const WorkerPlace& place : options_.places) {
         WorkerState state;
-        state.name = place.host.empty() ? fmt::format("local {}", ++local) : place.host;
+        state.name = place.slurm          ? fmt::format("slurm {}", ++lent)
+                     : place.host.empty() ? fmt::format("local {}", ++local)
+                                          : place.host;
         states_.push_back(std::move(state));
     }
 }

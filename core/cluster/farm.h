@@ -1,4 +1,5 @@
-// Many processes do the units of one conversion: on this machine, or on others through the user's own ssh.
+// Many processes do the units of one conversion: on this machine, on others through the user's own ssh, or on
+// nodes that Slurm lends.
 //
 // Each worker holds some units as a lease that its heartbeats renew. A worker that is silent for three of
 // them, or whose connection ends, is cut off; its units go to others. A unit that failed three times ends the
@@ -14,11 +15,16 @@
 
 namespace shardscope {
 
+struct SlurmRequest;  // cluster/slurm.h
+
 struct WorkerPlace {
-    std::string host;   // empty = this machine; with "user@" where that is wanted
-    uint16_t port = 0;  // 0 = as ssh is configured
+    std::string host{};                           // empty = this machine; with "user@" where that is wanted
+    uint16_t port = 0;                            // 0 = as ssh is configured
+    std::shared_ptr<const SlurmRequest> slurm{};  // not null: a node of this allocation
+    size_t task = 0;                              // which of its workers
 };
-// "local:4", "ssh:HOST[,HOST...]"; several joined by '+'. Errors: usage.
+// "local:4", "ssh:HOST[,HOST...]", "slurm[:KEY=VALUE,...]"; several joined by '+'. The one parser of such
+// text. Errors: usage.
 Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text);
 
 struct FarmOptions {
@@ -33,7 +39,8 @@ struct FarmOptions {
 // What a worker is doing, for people.
 struct WorkerState {
     enum class Phase : uint8_t { starting, working, idle, lost, ended };
-    std::string name;  // "local 1", "node7"
+    std::string name;      // "local 1", "node7"
+    std::string slurmJob;  // whose node it works on; empty = none, or not known yet
     Phase phase = Phase::starting;
     uint64_t bytes = 0;  // written
     size_t units = 0;    // done

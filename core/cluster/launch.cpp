@@ -46,9 +46,11 @@ std::vector<std::string> sshWords(const WorkerPlace& place, const std::string& c
 }
 
 Result<Launched> launch(const std::string& who, const std::vector<std::string>& words,
-                        std::chrono::seconds patience, std::string* said = nullptr) {
+                        std::chrono::seconds patience, std::string* said = nullptr,
+                        const std::function<void(Process&)>& prepare = {}) {
     Launched launched;
     SHARDSCOPE_ASSIGN(launched.process, Process::start(words));
+    if (prepare) prepare(*launched.process);
     const int output = launched.process->takeOutput();
     launched.channel = std::make_unique<Channel>(output, launched.process->takeInput());
     Status status = launched.channel->greet(Channel::Clock::now() + patience);
@@ -208,6 +210,11 @@ std::string placeText(const WorkerPlace& place) {
     std::string text = std::string(kScheme) + user + host;
     if (place.port) text += fmt::format(":{}", place.port);
     return text;
+}
+
+Result<Launched> launchProgram(const std::string& who, const std::vector<std::string>& words,
+                               std::chrono::seconds patience, const std::function<void(Process&)>& prepare) {
+    return launch(who, words, patience, nullptr, prepare);
 }
 
 Result<Launched> launchWorker(const WorkerPlace& place, const FarmOptions& options) {

@@ -1,7 +1,11 @@
 // How a worker is started: a child of this process, or of the user's ssh.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cluster/channel.h"
 #include "cluster/farm.h"
@@ -26,9 +30,15 @@ std::string placeText(const WorkerPlace& place);  // "ssh://user@host:port", wit
 // A host as ssh takes it. Errors: usage (it begins with '-', or holds what no host name has).
 Status checkHost(std::string_view host);
 
-// Starts an agent. Errors: notFound, remote with what ssh or the host said. Of `options` only version,
-// program and remoteProgram count.
+// Starts an agent here or through ssh. Errors: notFound, remote with what ssh or the host said. Of `options`
+// only version, program and remoteProgram count.
 Result<Launched> launchWorker(const WorkerPlace& place, const FarmOptions& options);
+
+// The same with any program in between that passes the streams on. `who` begins an error's sentence;
+// `prepare` sees the process before the greeting.
+Result<Launched> launchProgram(const std::string& who, const std::vector<std::string>& words,
+                               std::chrono::seconds patience,
+                               const std::function<void(Process&)>& prepare = {});
 
 // The error of a connection that failed or ended, with what ssh or the program said on its way out; waits for
 // that, at most half a second. `who` begins the sentence.

@@ -1,5 +1,6 @@
 #include "cluster/process.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -12,6 +13,8 @@
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "cluster/channel.h"
 
 extern char** environ;
 
@@ -124,7 +127,12 @@ bool Process::waitFor(std::chrono::milliseconds time) {
 }
 
 void Process::kill() {
-    if (pid_ > 0 && !exited_) ::kill(-pid_, SIGKILL);
+    if (pid_ <= 0 || exited_) return;
+    if (endSignal_) {
+        ::kill(pid_, endSignal_);
+        if (waitFor(grace_)) return;
+    }
+    ::kill(-pid_, SIGKILL);
 }
 
 std::string Process::ending() {
@@ -136,6 +144,35 @@ std::string Process::ending() {
 std::string Process::said() {
     std::lock_guard lock(mutex_);
     return said_;
+}
+
+Result<std::string> outputOf(const std::vector<std::string>& words, std::chrono::milliseconds time) {
+    constexpr size_t kMost = size_t{1} << 20;
+    const auto deadline = std::chrono::steady_clock::now() + time;
+    SHARDSCOPE_ASSIGN(const std::unique_ptr<Process> process, Process::start(words));
+    ::close(process->takeInput());
+    const int output = process->takeOutput();
+    std::string text;
+    std::array<char, 65536> bytes;
+    for (;;) {
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+        pollfd wait{output, POLLIN, 0};
+        if (left.count() <= 0 || text.size() > kMost) break;
+        if (poll(&wait, 1, static_cast<int>(left.count())) < 0 && errno != EINTR) break;
+        if (!wait.revents) continue;
+        const ssize_t got = ::read(output, bytes.data(), bytes.size());
+        if (got == 0 || (got < 0 && errno != EINTR)) break;
+        if (got > 0) text.append(bytes.data(), static_cast<size_t>(got));
+    }
+    ::close(output);
+    process->waitFor(
+        std::max(std::chrono::milliseconds(0),
+                 std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now())));
+    if (process->exitCode() == 0) return text;
+    const std::string said = shownNoise(process->said(), 300);
+    return makeError(ErrorCode::remote,
+                     fmt::format("{}: {}", words[0], said.empty() ? process->ending() : said));
 }
 
 }  // namespace shardscope

@@ -33,6 +33,8 @@ class Process {
     // Waits until it has ended, and no longer than that. True when it has.
     bool waitFor(std::chrono::milliseconds time);
     void kill();
+    // How kill() and the end of this object end it: this signal, and SIGKILL if it goes on after that time.
+    void endWith(int signal, std::chrono::milliseconds grace) { endSignal_ = signal, grace_ = grace; }
     // How it ended, as a clause: "exit code 255", "killed by signal 9 (Killed)", "it still runs".
     std::string ending();
     int exitCode() const { return exited_ ? exitCode_ : -1; }
@@ -47,10 +49,16 @@ class Process {
     int input_ = -1, output_ = -1, error_ = -1;
     bool exited_ = false;
     int exitCode_ = -1, signal_ = 0;
+    int endSignal_ = 0;
+    std::chrono::milliseconds grace_{0};
     std::mutex mutex_;  // said_
     std::string said_;
     std::atomic<bool> ending_{false}, drained_{false};
     std::thread drainer_;
 };
+
+// What a program writes to standard output, at most 1 MiB of it. Errors: notFound, remote with what it said
+// when it fails or takes longer.
+Result<std::string> outputOf(const std::vector<std::string>& words, std::chrono::milliseconds time);
 
 }  // namespace shardscope

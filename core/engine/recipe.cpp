@@ -97,7 +97,7 @@ Status applyRecipe(const std::string& path, const std::vector<std::string>& set,
         } else if (key == "description" || key == "sources") {
             continue;
         } else if (key == "job") {
-            // What the window's wizard keeps beside the steps; it is for the window alone.
+            // The rest of a conversion (recipeWords), which the words beside --map have said already.
             if (!value.is_object()) return wrong(path, "'job' is not an object");
         } else if (key == "select" || key == "drop") {
             SHARDSCOPE_TRY(readPatterns(path, key, value, key == "select" ? steps.select : steps.exclude));

@@ -6,11 +6,15 @@
 #include <QFileInfo>
 #include <QTemporaryDir>
 #include <QTest>
+#include <cmath>
 #include <csignal>
+#include <map>
 #include <random>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "cli/after_fault.h"
 #include "cli/measured_process.h"
 
 using namespace shardscope::test;
@@ -19,16 +23,50 @@ using nlohmann::json;
 namespace {
 
 constexpr int kTensors = 40;
+constexpr double kSourceBytes = kTensors * 1021.0 * 1031 * 4;
 
-// The workers of a coordinator, which are its children.
+// The workers of a coordinator, which are the children of its threads.
 std::vector<pid_t> childrenOf(pid_t parent) {
-    QFile file(QString("/proc/%1/task/%1/children").arg(parent));
     std::vector<pid_t> children;
-    if (!file.open(QIODevice::ReadOnly)) return children;
-    for (const QByteArray& word : file.readAll().split(' ')) {
-        if (const pid_t child = word.trimmed().toInt(); child > 0) children.push_back(child);
+    const QString tasks = QString("/proc/%1/task").arg(parent);
+    for (const QString& task : QDir(tasks).entryList(QDir::Dirs | QDir::NoDotAndDotDot)) {
+        QFile file(tasks + "/" + task + "/children");
+        if (!file.open(QIODevice::ReadOnly)) continue;
+        for (const QByteArray& word : file.readAll().split(' ')) {
+            if (const pid_t child = word.trimmed().toInt(); child > 0) children.push_back(child);
+        }
     }
     return children;
+}
+
+constexpr const char* kFaults[] = {
+    "worker killed", "worker stopped",  "coordinator killed", "Ctrl-C",      "a worker's disk full",
+    "disk full",     "answers garbled", "orders garbled",     "answers cut", "orders cut"};
+
+// Runs what ssh would run; the connection is what SHARDSCOPE_TEST_FAULT says, after that many bytes. dd
+// passes each byte on at once; the script itself holds no end of a pipe.
+constexpr const char* kBadConnection = R"(#!/bin/sh
+for command; do :; done
+some() { exec dd bs=1 count="$SHARDSCOPE_TEST_BYTES" status=none; }
+garbled() { dd bs=1 count="$SHARDSCOPE_TEST_BYTES" status=none; printf 'garbage, and more of it'; exec cat; }
+exec 3<&0 4>&1 < /dev/null > /dev/null
+case $SHARDSCOPE_TEST_FAULT in
+"answers garbled") sh -c "$command" <&3 3<&- 4>&- | garbled >&4 3<&- 4>&- & ;;
+"orders garbled") garbled <&3 3<&- 4>&- | sh -c "$command" >&4 3<&- 4>&- & ;;
+"answers cut") sh -c "$command" <&3 3<&- 4>&- | some >&4 3<&- 4>&- & ;;
+"orders cut") some <&3 3<&- 4>&- | sh -c "$command" >&4 3<&- 4>&- & ;;
+*) exec sh -c "$command" <&3 >&4 3<&- 4>&- ;;
+esac
+exec 3<&- 4>&-
+wait
+)";
+
+bool writeScript(const QString& path, const char* text) {
+    QFile script(path);
+    if (!script.open(QIODevice::WriteOnly)) return false;
+    script.write(text);
+    script.close();
+    return script.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
 }
 
 bool gone(pid_t process) {
@@ -46,6 +84,7 @@ class JobsCliTest : public QObject {
     QTemporaryDir sources_;
     QString source_;
     json expected_;
+    std::string mark_;  // in the environment of everything that this test starts
     double seconds_ = 1;
 
     std::vector<std::string> words(const QString& target, std::vector<std::string> more = {}) const {
@@ -69,6 +108,7 @@ class JobsCliTest : public QObject {
   private slots:
     void initTestCase() {
         qputenv("XDG_STATE_HOME", sources_.filePath("state").toUtf8());
+        mark_ = "XDG_STATE_HOME=" + sources_.filePath("state").toStdString();
         source_ = sources_.filePath("source.safetensors");
         QVERIFY(
             writeRandomSource(source_.toStdString(), kTensors, 1021, 1031, 7));  // 4.2 MB each, cut unevenly
@@ -137,48 +177,81 @@ class JobsCliTest : public QObject {
             QTRY_VERIFY(gone(worker));
     }
 
+    // SHARDSCOPE_FAULTS=N makes N of them (with QTEST_FUNCTION_TIMEOUT=3600000 for 200), SHARDSCOPE_SEED=S
+    // draws others.
     void faultsAtRandom() {
         const int rounds = qEnvironmentVariableIntValue("SHARDSCOPE_FAULTS");
-        std::minstd_rand random(20261121);
-        for (int round = 0; round < (rounds > 0 ? rounds : 12); ++round) {
+        const int wanted = qEnvironmentVariableIntValue("SHARDSCOPE_SEED");
+        const unsigned seed = wanted > 0 ? static_cast<unsigned>(wanted) : 20261121;
+        qInfo("SHARDSCOPE_SEED=%u", seed);
+        std::minstd_rand random(seed);
+        // A host whose connection can be made to go wrong after some bytes, in ssh's place.
+        const QTemporaryDir hosts;
+        const QString ssh = hosts.filePath("ssh");
+        QVERIFY(writeScript(ssh, kBadConnection));
+        qputenv("SHARDSCOPE_SSH", ssh.toUtf8());
+        std::map<std::string, int> met;
+        for (int round = 0; round < (rounds > 0 ? rounds : 20); ++round) {
             const QTemporaryDir directory;
             const QString target = directory.filePath("out");
-            const double moment = std::uniform_real_distribution<double>(0, seconds_)(random);
-            const int what = static_cast<int>(random() % 4);
-            std::vector<pid_t> workers;
+            // Mostly while there is work, sometimes before.
+            const bool early = random() % 5 == 0;
+            const double moment = std::uniform_real_distribution<double>(0, 1)(random);
+            const std::string fault = kFaults[random() % std::size(kFaults)];
+            const auto which = static_cast<size_t>(random());
+            // Most of what comes from a worker is short; what goes to it is even less.
+            const auto bytes =
+                static_cast<size_t>(std::exp(std::uniform_real_distribution<double>(0, 10)(random)));
+            const bool connection = fault.ends_with("garbled") || fault.ends_with("cut");
+            qputenv("SHARDSCOPE_TEST_FAULT", connection ? QByteArray::fromStdString(fault) : QByteArray());
+            qputenv("SHARDSCOPE_TEST_BYTES", QByteArray::number(static_cast<qulonglong>(bytes)));
             MeasuredOptions options;
-            options.timeoutSeconds = 120;
+            options.timeoutSeconds = 60;
             options.watch = [&](pid_t child, double elapsed) {
-                workers = childrenOf(child);
-                if (elapsed < moment) return true;
-                if (workers.empty()) return elapsed < seconds_;
-                const pid_t worker = workers[random() % workers.size()];
-                if (what == 0) ::kill(worker, SIGKILL);
-                if (what == 1) ::kill(worker, SIGSTOP);
-                if (what == 2) ::kill(child, SIGKILL);
-                if (what == 3) ::kill(child, SIGINT);
+                if (connection) return false;
+                // Not yet one that is about to be a worker: who stops a child before it has become another
+                // program stops its parent too.
+                const std::vector<pid_t> workers = agentsWith(mark_);
+                if (workers.empty()) return true;
+                if (early ? elapsed < moment * seconds_
+                          : static_cast<double>(bytesRead(workers)) < moment * kSourceBytes)
+                    return true;
+                const pid_t worker = workers[which % workers.size()];
+                // A limit that what is written soon exceeds, in place of a disk that fills up.
+                const rlimit full{65536, 65536};
+                if (fault == "worker killed") ::kill(worker, SIGKILL);
+                if (fault == "worker stopped") ::kill(worker, SIGSTOP);
+                if (fault == "coordinator killed") ::kill(child, SIGKILL);
+                if (fault == "Ctrl-C") ::kill(child, SIGINT);
+                if (fault == "a worker's disk full") prlimit(worker, RLIMIT_FSIZE, &full, nullptr);
+                if (fault == "disk full") {
+                    for (const pid_t each : workers)
+                        prlimit(each, RLIMIT_FSIZE, &full, nullptr);
+                    prlimit(child, RLIMIT_FSIZE, &full, nullptr);
+                }
                 return false;
             };
-            const Measured run = runMeasured(words(target, {"--on", "local:3"}), options);
-            const std::string story = "round " + std::to_string(round) + ", fault " + std::to_string(what) +
-                                      " after " + std::to_string(moment) + " s: " + run.describe();
-            QVERIFY2(!run.timedOut, story.c_str());
-            if (run.exitCode == 0 && run.signal == 0) {
-                QVERIFY2(digestsOf(target.toStdString()) == expected_, story.c_str());
-            } else {
-                if (QFile::exists(target))
-                    QVERIFY2(digestsOf(target.toStdString()) == expected_, story.c_str());
-                else {
-                    QVERIFY2(run.signal == SIGKILL || !run.json()["message"].get<std::string>().empty(),
-                             story.c_str());
-                    const Measured again = runMeasured(words(target, {"--on", "local:2", "--resume"}));
-                    QVERIFY2(again.exitCode == 0, (story + again.describe()).c_str());
-                    QVERIFY2(digestsOf(target.toStdString()) == expected_, story.c_str());
-                }
-            }
-            for (const pid_t worker : workers)
-                QTRY_VERIFY2(gone(worker), story.c_str());
+            const std::vector<std::string> on{"--on", connection ? "local:2+ssh:bad" : "local:3",
+                                              "--remote-program", SHARDSCOPE_PROGRAM};
+            const Measured run = runMeasured(words(target, on), options);
+            const std::string story =
+                "round " + std::to_string(round) + ", " + fault + " after " +
+                (connection ? std::to_string(bytes) + " bytes: "
+                            : std::to_string(moment) + (early ? " of the time: " : " of the bytes: "));
+            // What hangs is cut off after three heartbeats; nothing of it is left, whatever became of the
+            // rest.
+            QVERIFY2(run.wallSeconds < seconds_ + 30, (story + run.describe()).c_str());
+            QTRY_VERIFY2_WITH_TIMEOUT(agentsWith(mark_).empty(), (story + "a worker is left behind").c_str(),
+                                      10'000);
+            qunsetenv("SHARDSCOPE_TEST_FAULT");
+            const std::string wrong = afterFault(run, target.toStdString(), expected_,
+                                                 words(target, {"--on", "local:2", "--resume"}));
+            QVERIFY2(wrong.empty(), (story + wrong + "\n" + run.describe()).c_str());
+            qDebug("%s%.1f s", story.c_str(), run.wallSeconds);
+            ++met[fault + (run.exitCode == 0 ? ": done" : ": an error")];
         }
+        for (const auto& [what, count] : met)
+            qInfo("%3d x %s", count, what.c_str());
     }
 
     void goesOnWithAnothersWork() {
@@ -257,6 +330,78 @@ class JobsCliTest : public QObject {
         const Measured done = runMeasured({"jobs", "attach", id, "--json"});
         QVERIFY2(done.exitCode == 0, done.describe().c_str());
         QVERIFY(digestsOf(target.toStdString()) == expected_);
+    }
+
+    void recipesAreJobs() {
+        const QTemporaryDir directory;
+        const QString target = directory.filePath("out"), recipe = directory.filePath("saved.json");
+        const auto write = [&](const json& value) {
+            QFile file(recipe);
+            QVERIFY(file.open(QIODevice::WriteOnly | QIODevice::Truncate));
+            file.write(QByteArray::fromStdString(value.dump()));
+        };
+        const auto run = [&](std::vector<std::string> more = {}) {
+            std::vector<std::string> all{"jobs", "run", "--wait", "--json"};
+            all.insert(all.end(), more.begin(), more.end());
+            all.push_back(recipe.toStdString());
+            return runMeasured(all);
+        };
+        json saved{{"schema", "shardscope.recipe/1"},
+                   {"drop", {"layer.1.*"}},
+                   {"rename", {{{"from", "^layer"}, {"to", "block"}}}},
+                   {"job",
+                    {{"source", source_.toStdString()},
+                     {"destination", target.toStdString()},
+                     {"source_options", {"--format", "safetensors"}},
+                     {"format", "dcp"},
+                     {"mesh", "tp=3"},
+                     {"shard", {"*:tp=1"}},
+                     {"verify", "full"},
+                     {"on", "local:2"},
+                     {"threads", 1},
+                     {"strict", true}}}};
+        write(saved);
+        const Measured done = run();
+        QVERIFY2(done.exitCode == 0, done.describe().c_str());
+        QVERIFY2(done.json()["workers"].size() == 2, done.describe().c_str());
+        json expected;
+        for (const auto& [name, digest] : expected_.items()) {
+            if (!name.starts_with("layer.1.")) expected["block" + name.substr(5)] = digest;
+        }
+        QVERIFY(digestsOf(target.toStdString()) == expected);
+
+        // --on beside it wins; what is missing or wrong is named.
+        saved["job"]["overwrite"] = true;
+        write(saved);
+        QVERIFY(run({"--on", "local:1"}).json()["workers"].size() == 1);
+        const auto refused = [&](const char* says) {
+            write(saved);
+            const Measured wrong = run();
+            QCOMPARE(wrong.exitCode, 2);
+            QVERIFY2(wrong.json()["message"].get<std::string>().find(says) != std::string::npos,
+                     wrong.describe().c_str());
+        };
+        saved["job"].erase("destination");
+        refused("holds no 'job.destination'");
+        saved["job"].erase("source");
+        refused("holds no 'job.source' and 'job.destination'");
+        saved["job"]["source"] = saved["job"]["destination"] = "x";
+        saved["job"]["colour"] = "red";
+        refused("'job.colour'");
+        saved["job"].erase("colour");
+        saved["job"]["threads"] = "many";
+        refused("'job.threads' is not a number");
+        saved["job"].erase("threads");
+        saved["job"]["source_options"] = {"--report", "x"};
+        refused("'--report' is no option of opening");
+        saved["job"].erase("source_options");
+        saved["job"]["on"] = "moon:1";
+        refused("is not a place to work");
+        saved["job"].erase("on");
+        saved["job"]["map"] = "other.json";
+        refused("'job.map' names another");
+        saved = {{"schema", "shardscope.recipe/2"}, {"job", {{"source", "a"}, {"destination", "b"}}}};
+        refused("schema");
     }
 
     void wrongWords() {

@@ -12,6 +12,7 @@
 #include "cluster/farm.h"
 #include "cluster/launch.h"
 #include "cluster/messages.h"
+#include "cluster/slurm.h"
 
 using namespace shardscope;
 using namespace std::chrono_literals;
@@ -253,9 +254,38 @@ class ClusterTest : public QObject {
         QCOMPARE(count("local:1+ssh:a"), size_t{2});
         for (const char* wrong :
              {"", "local:", "local:0", "local:-1", "local:1000", "local:4x", "ssh:", "ssh:-oProxyCommand=x",
-              "ssh:a,-b", "ssh:a b", "ssh:$(x)", "slurm", "gpu:1", "+", "local:1++"})
+              "ssh:a,-b", "ssh:a b", "ssh:$(x)", "slurmx", "gpu:1", "+", "local:1++"})
             QCOMPARE(count(wrong), size_t{0});
         QVERIFY(!parsePlaces("ssh:a;b").ok());
+    }
+
+    void placesOfSlurmAreChecked() {
+        const auto places =
+            parsePlaces("local:1+slurm:nodes=2,partition=p,nodelist=n[1,3-4],ntasks-per-node=2,time=1-00:10");
+        QVERIFY(places.ok());
+        QCOMPARE(places->size(), size_t{5});
+        QVERIFY(!(*places)[0].slurm);
+        const SlurmRequest& request = *(*places)[4].slurm;
+        QCOMPARE((*places)[4].task, size_t{3});
+        QCOMPARE(request.nodes, 2U);
+        QCOMPARE(request.words,
+                 (std::vector<std::string>{"--partition=p", "--nodelist=n[1,3-4]", "--time=1-00:10"}));
+        QCOMPARE(parsePlaces("slurm")->size(), size_t{1});
+        QCOMPARE(
+            parsePlaces("slurm:gres=gpu:a100:2,mem=4G,constraint=a&b,scratch=/local/x")->at(0).slurm->scratch,
+            std::string("/local/x"));
+        for (const char* wrong :
+             {"slurm:nodes", "slurm:nodes=", "slurm:nodes=0", "slurm:nodes=-1", "slurm:nodes=2x",
+              "slurm:nodes=99999", "slurm:partition=-x", "slurm:partition=a b", "slurm:partition=$(x)",
+              "slurm:partition=a;b", "slurm:scratch=x", "slurm:scratch=/a,b", "slurm:time=x", "slurm:mem=4X",
+              "slurm:partition=a,partition=b", "slurm:job=5,time=1", "slurm:nodelist=n[1", "slurm:wrap=x",
+              "slurm:nodes=500,ntasks-per-node=500"}) {
+            const auto refused = parsePlaces(wrong);
+            QVERIFY2(!refused.ok(), wrong);
+            QCOMPARE(refused.error().code, ErrorCode::usage);
+        }
+        QVERIFY(parsePlaces("slurm:wrap=x").error().hint.find("ntasks-per-node, partition") !=
+                std::string::npos);
     }
 
     void unitsAreShared() {

@@ -1,0 +1,68 @@
+#include "cli/after_fault.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace shardscope::test {
+namespace {
+
+// Of a process that may end meanwhile, which is an error of reading.
+std::string contentOf(const std::filesystem::path& path) {
+    std::string text;
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    char piece[16384];
+    for (ssize_t got = 0; file >= 0 && (got = read(file, piece, sizeof piece)) > 0;)
+        text.append(piece, static_cast<size_t>(got));
+    if (file >= 0) close(file);
+    return text;
+}
+
+}  // namespace
+
+std::vector<pid_t> agentsWith(const std::string& mark) {
+    std::vector<pid_t> found;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+        const std::string name = entry.path().filename().string();
+        if (!std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; })) continue;
+        const std::string words = contentOf(entry.path() / "cmdline");
+        const std::string own = std::string(SHARDSCOPE_PROGRAM) + std::string("\0agent\0--stdio", 14);
+        if (words.compare(0, own.size(), own) != 0) continue;
+        if (contentOf(entry.path() / "environ").find(mark) != std::string::npos)
+            found.push_back(static_cast<pid_t>(std::stol(name)));
+    }
+    return found;
+}
+
+uint64_t bytesRead(const std::vector<pid_t>& processes) {
+    uint64_t sum = 0;
+    for (const pid_t process : processes) {
+        const std::string text = contentOf("/proc/" + std::to_string(process) + "/io");
+        if (text.starts_with("rchar: ")) sum += std::strtoull(text.c_str() + 7, nullptr, 10);
+    }
+    return sum;
+}
+
+std::string afterFault(const Measured& run, const std::string& target, const nlohmann::json& expected,
+                       const std::vector<std::string>& again) {
+    if (run.timedOut) return "it hung";
+    const bool done = run.exitCode == 0 && run.signal == 0;
+    // What was ended the moment after it had published is there.
+    if (done || std::filesystem::exists(target))
+        return digestsOf(target) == expected ? "" : "what was published is not what one process makes";
+    if (run.signal != SIGKILL) {
+        const nlohmann::json said = run.json();
+        if (!said.is_object() || !said.contains("message") || said["message"].get<std::string>().empty())
+            return "no error is told";
+    }
+    const Measured rest = runMeasured(again);
+    if (rest.exitCode != 0) return "it does not go on: " + rest.describe();
+    return digestsOf(target) == expected ? "" : "what was resumed is not what one process makes";
+}
+
+}  // namespace shardscope::test

@@ -1,0 +1,23 @@
+// What must hold after a conversion in which something was made to go wrong: a verified result, or a clear
+// error, nothing published, and a conversion that goes on from there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/measured_process.h"
+
+namespace shardscope::test {
+
+// Processes that run this build's program for workers of a conversion ("agent --stdio"), and whose
+// environment holds `mark`.
+std::vector<pid_t> agentsWith(const std::string& mark);
+
+// Bytes that these processes have read so far: how far the work is.
+uint64_t bytesRead(const std::vector<pid_t>& processes);
+
+// Empty, or what does not hold. `again` are the words that resume the conversion; `target` is what it makes.
+std::string afterFault(const Measured& run, const std::string& target, const nlohmann::json& expected,
+                       const std::vector<std::string>& again);
+
+}  // namespace shardscope::test
