@@ -14,6 +14,7 @@
 #include "cli/own_program.h"
 #include "cli/progress.h"
 #include "cli/text.h"
+#include "cli/words.h"
 #include "cluster/worker.h"
 #include "execute/group.h"
 #include "execute/group_files.h"
@@ -131,27 +132,12 @@ Result<int> work(const Context& context, const PreparedConversion& prepared,
     return 0;
 }
 
-// The words for workers: those of this command line without what only its own process does.
-std::vector<std::string> workerWords(const std::vector<std::string>& words) {
-    std::vector<std::string> kept;
-    for (size_t i = 0; i < words.size(); ++i) {
-        const std::string_view word = words[i];
-        if (word == "--json" || word == "--resume") continue;
-        bool own = false;
-        for (const std::string_view option : {"--on", "--remote-program", "--progress", "--report"}) {
-            if (word == option) ++i;
-            own = own || word == option ||
-                  (word.starts_with(option) && word.substr(option.size()).starts_with('='));
-        }
-        if (!own) kept.emplace_back(word);
-    }
-    return kept;
-}
-
 Result<std::unique_ptr<Farm>> makeFarm(const Context& context, const Options& options) {
     FarmOptions farm;
     SHARDSCOPE_ASSIGN(farm.places, parsePlaces(options.on));
-    farm.words = workerWords(context.words);
+    // Without what only this process does.
+    farm.words = wordsWithout(context.words, {"--json", "--resume"},
+                              {"--on", "--remote-program", "--progress", "--report"});
     farm.directory = std::filesystem::current_path().string();
     farm.version = SHARDSCOPE_VERSION;
     farm.program = ownProgram();

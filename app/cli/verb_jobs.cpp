@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <thread>
@@ -13,6 +15,7 @@
 #include "cli/one_of.h"
 #include "cli/own_program.h"
 #include "cli/text.h"
+#include "cli/words.h"
 #include "cluster/farm.h"
 #include "cluster/slurm.h"
 #include "engine/recipe.h"
@@ -109,19 +112,53 @@ Result<Conversion> parseWords(std::vector<std::string> words) {
     return Conversion{context.jobSource, context.jobDestination};
 }
 
+// "ranks:N[,MODE]" or "local-gpus[,MODE]": ranks in step by shardscope-worker, which lies beside this
+// program. Nothing where the text means other places. Errors: usage, notFound.
+struct RankJob {
+    std::string program;
+    std::vector<std::string> words;
+};
+Result<std::optional<RankJob>> rankJob(std::string_view places) {
+    RankJob job;
+    std::string_view rest = places;
+    if (rest.starts_with("ranks:")) {
+        rest.remove_prefix(6);
+        const std::string_view number = rest.substr(0, rest.find(','));
+        unsigned ranks = 0;
+        const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), ranks);
+        if (error != std::errc{} || end != number.data() + number.size() || ranks == 0 || ranks > 1024)
+            return makeError(ErrorCode::usage, "ranks: wants a number from 1 to 1024, as in ranks:4");
+        job.words = {"--ranks", std::to_string(ranks)};
+        rest.remove_prefix(number.size());
+    } else if (rest == "local-gpus" || rest.starts_with("local-gpus,")) {
+        job.words = {"--gpus"};
+        rest.remove_prefix(10);
+    } else {
+        return std::optional<RankJob>();
+    }
+    if (!rest.empty()) {
+        const std::string mode(rest.substr(1));
+        if (mode != "auto" && mode != "direct" && mode != "broadcast" && mode != "exchange")
+            return makeError(ErrorCode::usage,
+                             fmt::format("'{}' is no way for ranks to work", printable(mode)))
+                .withHint("auto, direct, broadcast or exchange, as in ranks:4,broadcast");
+        job.words.insert(job.words.end(), {"--mode", mode});
+    }
+    job.program = (std::filesystem::path(ownProgram()).parent_path() / "shardscope-worker").string();
+    if (access(job.program.c_str(), X_OK) != 0)
+        return makeError(ErrorCode::notFound, "ranks in step need shardscope-worker beside this program")
+            .inFile(job.program)
+            .withHint("it is built where libtorch is: packaging/libtorch, then build again");
+    return std::optional(std::move(job));
+}
+
 Result<int> startJob(const Context& context, const Options& options, std::vector<std::string> rest) {
     // One word that is no verb: a recipe in place of the words.
     if (rest.size() == 1 && (rest[0].ends_with(".json") || access(rest[0].c_str(), F_OK) == 0)) {
         SHARDSCOPE_ASSIGN(rest, recipeWords(rest[0]));
     }
     // How a job answers is not for its words to say: whoever asks for it chooses.
-    std::vector<std::string> words;
-    for (size_t i = 0; i < rest.size(); ++i) {
-        if (rest[i] == "--progress")
-            ++i;
-        else if (rest[i] != "--json" && !rest[i].starts_with("--progress="))
-            words.push_back(rest[i]);
-    }
+    std::vector<std::string> words = wordsWithout(rest, {"--json"}, {"--progress"});
     SHARDSCOPE_ASSIGN(const Conversion conversion, parseWords(words));
     std::string places = options.on;
     if (const auto on = std::find(words.begin(), words.end(), "--on");
@@ -130,20 +167,25 @@ Result<int> startJob(const Context& context, const Options& options, std::vector
         words.erase(on, on + 2);
     }
     if (places.empty()) places = "local:1";
-    words.insert(words.end(), {"--on", places});
-    if (!options.remoteProgram.empty())
-        words.insert(words.end(), {"--remote-program", options.remoteProgram});
-    SHARDSCOPE_TRY([&]() -> Status {
-        auto parsed = parsePlaces(places);
-        if (!parsed.ok()) return std::move(parsed).error();
-        return {};
-    }());
+    SHARDSCOPE_ASSIGN(const auto ranks, rankJob(places));
+    if (ranks) {
+        words.insert(words.begin(), ranks->words.begin(), ranks->words.end());
+    } else {
+        words.insert(words.end(), {"--on", places});
+        if (!options.remoteProgram.empty())
+            words.insert(words.end(), {"--remote-program", options.remoteProgram});
+        SHARDSCOPE_TRY([&]() -> Status {
+            auto parsed = parsePlaces(places);
+            if (!parsed.ok()) return std::move(parsed).error();
+            return {};
+        }());
+    }
     const JobDirectory jobs;
     JobDirectory::Start start;
     start.source = conversion.source;
     start.destination = conversion.destination;
     start.title = fmt::format("{} to {}", start.source, start.destination);
-    start.program = ownProgram();
+    start.program = ranks ? ranks->program : ownProgram();
     start.arguments = words;
     SHARDSCOPE_ASSIGN(const std::string id, jobs.start(start));
     if (options.wait) return attach(context, jobs, id);
@@ -197,7 +239,7 @@ Result<int> show(const Context& context, const std::string& id) {
     std::string line;
     for (const std::string& word : job.arguments)
         line += " " + printable(word);
-    fmt::print("  command   shardscope{}\n", line);
+    fmt::print("  command   {}{}\n", printable(std::filesystem::path(job.program).filename().string()), line);
     if (job.workers.is_array()) {
         for (const nlohmann::json& worker : job.workers)
             fmt::print("  worker    {:<16} {:<9} {:>10}  {}\n", printable(textIn(worker, "name")),
@@ -272,10 +314,10 @@ void addJobs(CLI::App& app, Context& context) {
     };
 
     CLI::App* run = verb("run", "Start a conversion as a job", true);
-    run->add_option("--on", options->on,
-                    "Who works: local:N processes, ssh:HOST,HOST, slurm:nodes=N,...; joined by '+' (default: "
-                    "as the recipe "
-                    "says, else local:1)")
+    run->add_option(
+           "--on", options->on,
+           "Who works: local:N processes, ssh:HOST,HOST, slurm:nodes=N,... (joined by '+'), ranks:N or "
+           "local-gpus by shardscope-worker (default: as the recipe says, else local:1)")
         ->type_name("WHERE");
     run->add_option("--remote-program", options->remoteProgram,
                     "shardscope on the other hosts (default: this one; ssh copies it there once)")

@@ -1,8 +1,10 @@
 // shardscope-worker: a conversion by several ranks in step, started by torchrun, mpirun, srun or itself. The
 // words of the conversion are those of `shardscope convert`; only this program links libtorch.
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <thread>
 
@@ -15,6 +17,8 @@
 #include "cli/application.h"
 #include "cli/one_of.h"
 #include "cli/own_program.h"
+#include "cli/words.h"
+#include "cluster/channel.h"
 #include "cluster/process.h"
 #include "execute/group.h"
 
@@ -23,6 +27,7 @@ namespace {
 
 struct Options {
     int ranks = 0;
+    bool gpus = false;
     GroupMode mode = GroupMode::automatic;
     std::string backend = "gloo";
     std::string master, address;
@@ -52,16 +57,33 @@ class OwnRanks {
         }
         return {};
     }
-    // Those that have not ended by themselves in that time are killed.
-    void end(std::chrono::seconds patience) {
-        for (const auto& process : processes_)
-            process->waitFor(patience);
+    // Those that have not ended by themselves in that time are killed. What one said that failed is passed
+    // on.
+    void end(std::chrono::milliseconds patience, bool failed) {
+        for (size_t i = 0; i < processes_.size(); ++i) {
+            const bool ended = processes_[i]->waitFor(patience);
+            const std::string said =
+                failed && ended && processes_[i]->exitCode() > 0 ? shownNoise(processes_[i]->said()) : "";
+            if (!said.empty()) fmt::print(stderr, "rank {}: {}\n", i + 1, said);
+        }
         processes_.clear();
     }
 
   private:
     std::vector<std::unique_ptr<Process>> processes_;
 };
+
+// As the driver shows them.
+int gpusHere() {
+    int count = 0;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
+        const std::string name = entry.path().filename().string();
+        count += name.starts_with("nvidia") && name.size() > 6 &&
+                 std::all_of(name.begin() + 6, name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    }
+    return count;
+}
 
 Result<RankPlace> placeOf(const Options& options) {
     SHARDSCOPE_ASSIGN(RankPlace place, rankPlace());
@@ -94,6 +116,9 @@ int work(const Options& options, const std::vector<std::string>& all) {
     // Whatever is wrong before the group stands; `--json` counts for that too.
     for (const std::string& word : options.words)
         context.json = context.json || word == "--json";
+    if (options.gpus && options.ranks == 0)
+        return reportError(context, unsupported("this machine shows no GPU (/dev/nvidia0, ...)")
+                                        .withHint("--ranks N works without one"));
     const auto place = placeOf(options);
     if (!place.ok()) return reportError(context, place.error());
     // Ranks that rank 0 has started do not outlive it.
@@ -114,14 +139,14 @@ int work(const Options& options, const std::vector<std::string>& all) {
     auto ranks = makeGroup(group, [&](uint16_t port) -> Status {
         return starts ? own.start(options, *place, port, all) : Status();
     });
-    const auto end = [&](int code, std::chrono::seconds patience) {
-        own.end(patience);
+    const auto end = [&](int code, std::chrono::milliseconds patience) {
+        own.end(patience, code != 0);
         std::fflush(nullptr);
         return code;
     };
-    using std::chrono::seconds;
+    constexpr std::chrono::milliseconds kMoment{100}, kWhile{5000};
     // What waits for a lost rank would wait for ever.
-    if (!ranks.ok()) _exit(end(reportError(context, ranks.error()), seconds(0)));
+    if (!ranks.ok()) _exit(end(reportError(context, ranks.error()), kMoment));
 
     context.json = false;
     context.ranks = ranks->get();
@@ -129,18 +154,18 @@ int work(const Options& options, const std::vector<std::string>& all) {
     context.groupBackend = groupBackendName(group.backend);
     if (place->rank != 0) {
         // Rank 0 speaks for all; the others say what went wrong with them, and where.
-        std::erase(context.words, "--json");
+        context.words = wordsWithout(context.words, {"--json"}, {"--progress", "--report"});
         context.words.insert(context.words.end(), {"--progress", "none"});
-        if (!freopen("/dev/null", "w", stdout)) return end(exitCode(ErrorCode::io), seconds(0));
+        if (!freopen("/dev/null", "w", stdout)) return end(exitCode(ErrorCode::io), kMoment);
     }
     const int code = runWords(context, [&](const CLI::App&) -> Status {
         if (context.joins) return {};
         return makeError(ErrorCode::usage,
                          "ranks do 'plan', 'convert' and 'reshard'; everything else is for shardscope");
     });
-    if ((*ranks)->broken()) _exit(end(code, seconds(0)));
+    if ((*ranks)->broken()) _exit(end(code, kMoment));
     ranks->reset();
-    return end(code, seconds(5));
+    return end(code, kWhile);
 }
 
 }  // namespace
@@ -162,6 +187,8 @@ int main(int argc, char** argv) {
                                                         {"direct", GroupMode::direct},
                                                         {"broadcast", GroupMode::broadcast},
                                                         {"exchange", GroupMode::exchange}};
+    app.add_flag("--gpus", options.gpus, "One rank for each GPU of this machine, over NCCL")
+        ->excludes("--ranks");
     app.add_option("--mode", options.mode,
                    "direct (each rank reads what it writes), broadcast (rank 0 reads for all), exchange "
                    "(each rank reads "
@@ -198,5 +225,9 @@ int main(int argc, char** argv) {
         "/shared/step-1000-tp8 --mesh tp=8 --shard '*:tp=0'");
     CLI11_PARSE(app, argc, argv);
     options.words = app.remaining();
+    if (options.gpus) {
+        options.ranks = gpusHere();
+        options.backend = "nccl";
+    }
     return work(options, {argv + 1, argv + argc});
 }

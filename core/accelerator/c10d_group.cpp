@@ -38,9 +38,10 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 // Added to a rank's count of heartbeats by one that goes in order.
 constexpr int64_t kGone = int64_t{1} << 40;
 
+// What a library says, without its advice.
 std::string firstLine(const char* text) {
     std::string line(text);
-    line.resize(std::min({line.size(), line.find('\n'), size_t{300}}));
+    line.resize(std::min({line.size(), line.find('\n'), line.find(". This is typically"), size_t{300}}));
     return line;
 }
 
@@ -181,6 +182,13 @@ class Pulse {
         std::unique_lock lock(mutex_);
         changed_.wait_for(lock, most, [&] { return lost_ >= 0 || stopping_; });
         return lost_;
+    }
+    // On rank 0: one that has gone in order, though the work is not done; -1 = none.
+    int gone() {
+        std::lock_guard lock(mutex_);
+        const auto found =
+            std::find_if(counts_.begin() + 1, counts_.end(), [](int64_t n) { return n >= kGone; });
+        return found == counts_.end() ? -1 : static_cast<int>(found - counts_.begin());
     }
     // On rank 0: until all others have gone in order, or some time has passed.
     void waitForAll(std::chrono::milliseconds most) {
@@ -445,6 +453,10 @@ class C10dGroup final : public RankGroup {
         if (who >= 0)
             return makeError(ErrorCode::remote, fmt::format("{} is gone or does not answer", name(who)))
                 .withHint("what is done is kept: --resume goes on with it");
+        if (const int left = pulse_->gone(); left >= 0)
+            return makeError(ErrorCode::remote,
+                             fmt::format("{} has ended before the work was done", name(left)))
+                .withHint("it says why on its own standard error");
         return makeError(ErrorCode::remote, said.empty() ? "the group of ranks has broken up"
                                                          : "the group of ranks has broken up: " + said)
             .withHint("what is done is kept: --resume goes on with it");

@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "cluster/process.h"
 
@@ -107,14 +106,8 @@ Result<RankPlace> rankPlace() {
         return value && *value ? std::optional<std::string>(value) : std::nullopt;
     };
     const auto firstHost = [](const std::string& list) -> Result<std::string> {
-        SHARDSCOPE_ASSIGN(const auto process, Process::start({"scontrol", "show", "hostnames", list}));
-        close(process->takeInput());
-        const int output = process->takeOutput();
-        std::string text(256, '\0');
-        const ssize_t got = ::read(output, text.data(), text.size());
-        close(output);
-        process->waitFor(std::chrono::seconds(5));
-        text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+        SHARDSCOPE_ASSIGN(std::string text,
+                          outputOf({"scontrol", "show", "hostnames", list}, std::chrono::seconds(10)));
         text.resize(std::min(text.size(), text.find('\n')));
         if (text.empty())
             return makeError(ErrorCode::remote, "scontrol does not say the hosts of " + list)

@@ -95,7 +95,9 @@ class FarmRun {
             thread.join();
         if (left_ > 0 && !stop_.stopRequested()) explainWithSlurm();
         allocations_.clear();
-        if (failure_) return std::move(*failure_);
+        // Once it is stopped, what workers die of is no news.
+        if (failure_ && !(stop_.stopRequested() && failure_->code == ErrorCode::remote))
+            return std::move(*failure_);
         SHARDSCOPE_TRY(stop_.poll());
         if (left_ > 0) {
             Error error = makeError(ErrorCode::remote, "all workers are gone");

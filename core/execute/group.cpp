@@ -303,13 +303,11 @@ class GroupLane final : public TileExchange {
     // All ranks' tiles come to rank 0, with the first error.
     Result<UnitResult> conclude(Status status) {
         const std::string tiles = encodeTiles(std::exchange(done_, {}));
-        SHARDSCOPE_ASSIGN(
-            const std::vector<Json> said,
-            gatherSaid(group_, lane_,
-                       {{"tiles", packedText(tiles)},
-                        {"read", files_.takeServed(lane_)},
-                        {"sent", group_.bytesSent()}},
-                       status));
+        SHARDSCOPE_ASSIGN(const std::vector<Json> said, gatherSaid(group_, lane_,
+                                                                   {{"tiles", packedText(tiles)},
+                                                                    {"read", files_.takeServed(lane_)},
+                                                                    {"sent", group_.bytesSent()}},
+                                                                   status));
         if (group_.rank() != 0) return UnitResult{};
         std::vector<JournalTile> all;
         UnitResult result;
@@ -486,7 +484,7 @@ class FarmRun {
                 if (error_ || next_ == units_.size()) break;
                 unit = next_++;
             }
-            status = doUnit(lane, unit);
+            status = taken([&] { return doUnit(lane, unit); });
             if (status.ok()) status = bringToDisk(lane, false);
             if (!status.ok()) break;
         }
@@ -629,18 +627,21 @@ Status serveGroup(const GroupConversion& conversion) {
     SHARDSCOPE_TRY(shareText(*conversion.ranks, 0, text, 0));
     SHARDSCOPE_ASSIGN(const Json order, unpacked(text));
     if (order.value("say", "") != "begin") return {};
-    const Json& from = order.at("identity");
     JobIdentity identity;
-    identity.plan = {from.at("plan").at(0).get<uint64_t>(), from.at("plan").at(1).get<uint64_t>()};
-    identity.tileBytes = from.at("tile").get<uint64_t>();
-    identity.largestTileBytes = from.at("largest").get<uint64_t>();
-    identity.token = from.at("token").get<std::string>();
+    SHARDSCOPE_TRY(taken([&]() -> Status {
+        const Json& from = order.at("identity");
+        identity.plan = {from.at("plan").at(0).get<uint64_t>(), from.at("plan").at(1).get<uint64_t>()};
+        identity.tileBytes = from.at("tile").get<uint64_t>();
+        identity.largestTileBytes = from.at("largest").get<uint64_t>();
+        identity.token = from.at("token").get<std::string>();
+        return {};
+    }));
     SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion, identity));
     std::vector<Status> ends(conversion.ranks->lanes());
     std::vector<std::thread> threads;
     for (size_t i = 1; i < ends.size(); ++i)
-        threads.emplace_back([&, i] { ends[i] = serveLane(conversion, *joined, i); });
-    ends[0] = serveLane(conversion, *joined, 0);
+        threads.emplace_back([&, i] { ends[i] = taken([&] { return serveLane(conversion, *joined, i); }); });
+    ends[0] = taken([&] { return serveLane(conversion, *joined, 0); });
     for (std::thread& thread : threads)
         thread.join();
     for (Status& end : ends)

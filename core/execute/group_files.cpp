@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kOpening = 0;  // the lane of all that comes before the work
 constexpr size_t kMostDepth = 16;
-constexpr uint64_t kFirstAhead = uint64_t{64} << 10, kMostAhead = uint64_t{16} << 20;
+constexpr uint64_t kFirstAhead = uint64_t{4} << 10, kMostAhead = uint64_t{16} << 20;
 constexpr uint64_t kAskedAtOnce = uint64_t{16} << 20;
 
 std::span<std::byte> bytesOf(std::string& text) {
@@ -211,7 +211,7 @@ Result<std::shared_ptr<GroupFiles>> GroupFiles::make(RankGroup& ranks, std::shar
     std::map<std::string, Entry> found;
     if (!kind.empty()) mine = files->findOwn(agreed == "directory" ? "" : splitPath(trimmed).second, found);
     SHARDSCOPE_TRY(agree(ranks, kOpening, mine));
-    SHARDSCOPE_TRY(files->agreeOnFiles(std::move(found), mode));
+    SHARDSCOPE_TRY(taken([&] { return files->agreeOnFiles(std::move(found), mode); }));
     return files;
 }
 
@@ -347,6 +347,12 @@ Status GroupFiles::readAt(const std::string& name, const ReadFile* own, uint64_t
             .inFile(root_ + "/" + name)
             .at(offset);
     if (lane->before == Before::error) {
+        // Who reads on where it has just read must not wait for each piece.
+        const auto it = lane->fetched.find(name);
+        std::byte before{};
+        const bool goesOn =
+            offset > 0 && it != lane->fetched.end() && it->second.read(offset - 1, {&before, 1});
+        lane->ahead = goesOn ? std::min(lane->ahead * 4, kMostAhead) : kFirstAhead;
         const uint64_t length = std::min(entry.size - offset, std::max<uint64_t>(buffer.size(), lane->ahead));
         lane->missing.push_back({name, offset, length});
         return makeError(ErrorCode::cancelled, "the bytes are on their way");
@@ -455,10 +461,10 @@ Status GroupFiles::openTogether(const std::function<Status()>& open) {
         std::string end;
         SHARDSCOPE_TRY(shareText(ranks_, kOpening, end, 0));
     } else {
-        SHARDSCOPE_TRY(serveLeader());
+        SHARDSCOPE_TRY(taken([&] { return serveLeader(); }));
     }
     SHARDSCOPE_TRY(agree(ranks_, kOpening, status));
-    SHARDSCOPE_TRY(shareKnown());
+    SHARDSCOPE_TRY(taken([&] { return shareKnown(); }));
     if (ranks_.rank() != 0) status = open();
     return agree(ranks_, kOpening, status);
 }
@@ -479,12 +485,10 @@ Status GroupFiles::read(size_t lane, Before before, const std::function<Status()
             status = work();
             currentFiles = nullptr;
             wants = !state.missing.empty();
-            // Who reads piece by piece must not wait for each.
-            state.ahead = std::min(state.ahead * 2, kMostAhead);
         }
         if (allHere_) return status;
         bool more = false;
-        Status fetched = fetch(lane, more);
+        Status fetched = taken([&] { return fetch(lane, more); });
         if (!fetched.ok()) {
             if (ranks_.broken()) return fetched;
             // The step goes on for the others; this rank is through.

@@ -21,6 +21,16 @@ inline Result<nlohmann::json> unpacked(const std::string& text) {
     return json;
 }
 
+// Runs what takes such messages apart: fields that are missing, or of another kind, are an error too.
+template <class Take>
+auto taken(Take&& take) -> decltype(take()) {
+    try {
+        return take();
+    } catch (const nlohmann::json::exception&) {
+        return makeError(ErrorCode::remote, "another rank says what cannot be read");
+    }
+}
+
 inline nlohmann::json packedText(const std::string& text) {
     return nlohmann::json::binary({text.begin(), text.end()});
 }

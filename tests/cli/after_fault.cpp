@@ -1,5 +1,7 @@
 #include "cli/after_fault.h"
 
+#include <QDir>
+#include <QFile>
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -23,6 +25,19 @@ std::string contentOf(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::vector<pid_t> childrenOf(pid_t parent) {
+    std::vector<pid_t> children;
+    const QString tasks = QString("/proc/%1/task").arg(parent);
+    for (const QString& task : QDir(tasks).entryList(QDir::Dirs | QDir::NoDotAndDotDot)) {
+        QFile file(tasks + "/" + task + "/children");
+        if (!file.open(QIODevice::ReadOnly)) continue;
+        for (const QByteArray& word : file.readAll().split(' ')) {
+            if (const pid_t child = word.trimmed().toInt(); child > 0) children.push_back(child);
+        }
+    }
+    return children;
+}
 
 std::vector<pid_t> agentsWith(const std::string& mark) {
     std::vector<pid_t> found;

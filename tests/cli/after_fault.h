@@ -9,6 +9,9 @@
 
 namespace shardscope::test {
 
+// The workers or ranks that a program has started: the children of its threads.
+std::vector<pid_t> childrenOf(pid_t parent);
+
 // Processes that run this build's program for workers of a conversion ("agent --stdio"), and whose
 // environment holds `mark`.
 std::vector<pid_t> agentsWith(const std::string& mark);

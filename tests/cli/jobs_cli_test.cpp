@@ -25,20 +25,6 @@ namespace {
 constexpr int kTensors = 40;
 constexpr double kSourceBytes = kTensors * 1021.0 * 1031 * 4;
 
-// The workers of a coordinator, which are the children of its threads.
-std::vector<pid_t> childrenOf(pid_t parent) {
-    std::vector<pid_t> children;
-    const QString tasks = QString("/proc/%1/task").arg(parent);
-    for (const QString& task : QDir(tasks).entryList(QDir::Dirs | QDir::NoDotAndDotDot)) {
-        QFile file(tasks + "/" + task + "/children");
-        if (!file.open(QIODevice::ReadOnly)) continue;
-        for (const QByteArray& word : file.readAll().split(' ')) {
-            if (const pid_t child = word.trimmed().toInt(); child > 0) children.push_back(child);
-        }
-    }
-    return children;
-}
-
 constexpr const char* kFaults[] = {
     "worker killed", "worker stopped",  "coordinator killed", "Ctrl-C",      "a worker's disk full",
     "disk full",     "answers garbled", "orders garbled",     "answers cut", "orders cut"};
