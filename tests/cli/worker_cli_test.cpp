@@ -95,7 +95,7 @@ class WorkerCliTest : public QObject {
     }
 
     void byTorchrun() {
-        const std::string torchrun = SHARDSCOPE_PEERS "/torch-new/bin/torchrun";
+        const std::string torchrun = SHARDSCOPE_TORCHRUN;
         if (!QFileInfo::exists(QString::fromStdString(torchrun)))
             QSKIP("no torchrun (packaging/peers installs torch)");
         const QTemporaryDir directory;
