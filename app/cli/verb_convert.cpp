@@ -91,11 +91,20 @@ Json reportJson(const Plan& plan, const ConvertReport& report, std::chrono::syst
     return json;
 }
 
-int showPlan(const Context& context, Plan plan) {
+// How the ranks of a group are going to work, or have worked.
+Json groupJson(const Context& context, GroupMode mode, const GroupForecast& expected) {
+    return {{"ranks", context.ranks->size()},       {"mode", groupModeName(mode)},
+            {"backend", context.groupBackend},      {"expected_bytes_moved", expected.bytesMoved},
+            {"expected_seconds", expected.seconds}, {"link_rate", expected.linkRate}};
+}
+
+int showPlan(const Context& context, Plan plan, const Json& group, const std::string& groupText) {
     plan.sourcePath = context.shown(plan.sourcePath);
     plan.targetPath = context.shown(plan.targetPath);
     if (context.json) {
-        printJson(planJson(plan));
+        Json json = planJson(plan);
+        if (!group.is_null()) json["group"] = group;
+        printJson(json);
     } else {
         std::string text;
         const std::string plain = planText(plan);
@@ -104,7 +113,7 @@ int showPlan(const Context& context, Plan plan) {
             text += printable(std::string_view(plain).substr(begin, end - begin)) + "\n";
             begin = end + 1;
         }
-        fmt::print("{}", text);
+        fmt::print("{}{}", text, groupText);
     }
     return plan.runnable() ? 0 : exitCode(ErrorCode::impossible);
 }
@@ -169,8 +178,23 @@ Result<int> convert(const Context& context, const Options& options) {
     }
     const PreparedConversion& prepared = *made;
     if (context.worker) return work(context, prepared, settings);
-    if (options.dryRun)
-        return context.ranks && context.ranks->rank() != 0 ? 0 : showPlan(context, prepared.plan);
+    GroupForecast expected;
+    Json groupSaid;
+    std::string groupText;
+    if (context.ranks) {
+        SHARDSCOPE_ASSIGN(expected, forecast(*context.ranks, files->mode(), prepared.plan));
+        groupSaid = groupJson(context, files->mode(), expected);
+        groupText = fmt::format("{} ranks over {}, {}", context.ranks->size(), context.groupBackend,
+                                groupModeName(files->mode()));
+    }
+    if (options.dryRun) {
+        if (context.ranks && context.ranks->rank() != 0) return 0;
+        if (context.ranks)
+            groupText += fmt::format(
+                ": at most {} between them at {}/s, {} expected\n", bytesText(expected.bytesMoved),
+                bytesText(static_cast<uint64_t>(expected.linkRate)), durationText(expected.seconds));
+        return showPlan(context, prepared.plan, groupSaid, groupText);
+    }
     std::unique_ptr<Farm> farm;
     std::unique_ptr<WorkerResources> own;
     std::unique_ptr<GroupFarm> group;
@@ -219,12 +243,8 @@ Result<int> convert(const Context& context, const Options& options) {
     Json json = wantsJson ? reportJson(prepared.plan, report, started,
                                        verifyNames[static_cast<int>(settings.options.verify)])
                           : Json();
-    if (group && wantsJson) {
-        json["group"] = {{"ranks", context.ranks->size()},
-                         {"mode", groupModeName(files->mode())},
-                         {"backend", context.groupBackend},
-                         {"bytes_moved", group->bytesMoved()}};
-    }
+    if (group) groupSaid["bytes_moved"] = group->bytesMoved();
+    if (group && wantsJson) json["group"] = groupSaid;
     if (!options.report.empty()) {
         SHARDSCOPE_TRY(
             writeOutputFile(options.report, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
@@ -247,8 +267,8 @@ Result<int> convert(const Context& context, const Options& options) {
                                                                     report.seconds)
                                             : 0));
     if (group)
-        fmt::print("  {} ranks over {}, {}: {} moved between them\n", context.ranks->size(),
-                   context.groupBackend, groupModeName(files->mode()), bytesText(group->bytesMoved()));
+        fmt::print("  {}: {} moved between them; {} were expected\n", groupText,
+                   bytesText(group->bytesMoved()), durationText(expected.seconds));
     if (report.bytesReused)
         fmt::print("  {} were already done and taken over\n", bytesText(report.bytesReused));
     if (settings.options.verify == Verify::none) {

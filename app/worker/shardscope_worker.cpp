@@ -158,8 +158,8 @@ int work(const Options& options, const std::vector<std::string>& all) {
         context.words.insert(context.words.end(), {"--progress", "none"});
         if (!freopen("/dev/null", "w", stdout)) return end(exitCode(ErrorCode::io), kMoment);
     }
-    const int code = runWords(context, [&](const CLI::App&) -> Status {
-        if (context.joins) return {};
+    const int code = runWords(context, [&](const CLI::App& app) -> Status {
+        if (context.joins || app.got_subcommand("plan")) return {};
         return makeError(ErrorCode::usage,
                          "ranks do 'plan', 'convert' and 'reshard'; everything else is for shardscope");
     });

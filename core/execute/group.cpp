@@ -141,6 +141,27 @@ std::string_view groupModeName(GroupMode mode) {
     return "";
 }
 
+Result<GroupForecast> forecast(RankGroup& group, GroupMode mode, const Plan& plan) {
+    constexpr uint64_t kTried = uint64_t{2} << 20;  // from each rank to each other
+    GroupForecast found;
+    const auto ranks = static_cast<uint64_t>(group.size());
+    found.seconds = plan.estimateSeconds;
+    if (ranks == 1) return found;
+    std::vector<std::byte> send(kTried * ranks), receive(kTried * ranks);
+    const std::vector<uint64_t> sizes(ranks, kTried);
+    double best = 0;
+    for (int i = 0; i < 2; ++i) {  // the first opens connections
+        SHARDSCOPE_TRY(agree(group, 0, {}));
+        const double begin = steadySeconds();
+        SHARDSCOPE_TRY(group.allToAll(0, send, sizes, receive, sizes));
+        best = steadySeconds() - begin;
+    }
+    found.linkRate = static_cast<double>(kTried * ranks * (ranks - 1)) / std::max(best, 1e-6);
+    if (mode != GroupMode::direct) found.bytesMoved = plan.bytesRead / ranks * (ranks - 1);
+    found.seconds = std::max(found.seconds, static_cast<double>(found.bytesMoved) / found.linkRate);
+    return found;
+}
+
 // ------------------------------------------------------------------ the work of one rank on one lane
 
 namespace {

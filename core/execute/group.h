@@ -50,6 +50,15 @@ enum class GroupMode : uint8_t {
 };
 std::string_view groupModeName(GroupMode mode);
 
+// What a mode is expected to cost.
+struct GroupForecast {
+    uint64_t bytesMoved = 0;  // between ranks, at most
+    double linkRate = 0;      // bytes a second that all ranks together can send, as tried just now
+    double seconds = 0;       // as the plan says, or for what goes between ranks where that takes longer
+};
+// Called by all ranks.
+Result<GroupForecast> forecast(RankGroup& group, GroupMode mode, const Plan& plan);
+
 class GroupFiles;  // group_files.h
 
 struct GroupConversion {

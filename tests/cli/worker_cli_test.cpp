@@ -94,6 +94,23 @@ class WorkerCliTest : public QObject {
                  QStringList{"out"});
     }
 
+    void planSaysHow() {
+        const QTemporaryDir directory;
+        std::vector<std::string> all =
+            words(directory.filePath("out"), {"--ranks", "3", "--mode", "broadcast"});
+        *std::find(all.begin(), all.end(), "convert") = "plan";
+        const Measured planned = run(all);
+        QVERIFY2(planned.exitCode == 0, planned.describe().c_str());
+        const json group = planned.json()["group"];
+        QVERIFY2(group["mode"] == json("broadcast") && group["ranks"] == json(3), planned.describe().c_str());
+        QVERIFY(group["expected_seconds"].get<double>() > 0 && group["link_rate"].get<double>() > 1e6);
+        QVERIFY(!QFileInfo::exists(directory.filePath("out")));
+        all.erase(std::find(all.begin(), all.end(), "--json"));
+        const Measured text = run(all);
+        QVERIFY2(text.out.find("3 ranks over gloo, broadcast: at most ") != std::string::npos,
+                 text.describe().c_str());
+    }
+
     void byTorchrun() {
         const std::string torchrun = SHARDSCOPE_TORCHRUN;
         if (!QFileInfo::exists(QString::fromStdString(torchrun)))
