@@ -134,6 +134,15 @@ int work(const Options& options, const std::vector<std::string>& all) {
     group.address = options.address;
     group.patience = std::chrono::seconds(options.patience);
     group.lanes = options.lanes;
+    group.stuck = [&context, &options] {
+        const int code = reportError(
+            context, makeError(ErrorCode::remote,
+                               fmt::format("the ranks of the group did not come together within {} seconds",
+                                           options.patience))
+                         .withHint("all ranks must run, and reach the host and port of rank 0"));
+        std::fflush(nullptr);
+        _exit(code);
+    };
     OwnRanks own;
     const bool starts = options.ranks > 1 && place->launcher != "shardscope";
     auto ranks = makeGroup(group, [&](uint16_t port) -> Status {

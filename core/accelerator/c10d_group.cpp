@@ -482,7 +482,23 @@ std::string_view groupBackendName(GroupBackend backend) {
 Result<std::unique_ptr<RankGroup>> makeGroup(const GroupOptions& options,
                                              const std::function<Status(uint16_t port)>& ready) {
     auto group = std::make_unique<C10dGroup>(options);
-    SHARDSCOPE_TRY(group->open(ready));
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool open = false;
+    std::thread guard([&] {
+        std::unique_lock lock(mutex);
+        if (!changed.wait_for(lock, options.patience + std::chrono::seconds(1), [&] { return open; }) &&
+            options.stuck)
+            options.stuck();
+    });
+    Status status = group->open(ready);
+    {
+        std::lock_guard lock(mutex);
+        open = true;
+        changed.notify_all();
+    }
+    guard.join();
+    SHARDSCOPE_TRY(std::move(status));
     return std::unique_ptr<RankGroup>(std::move(group));
 }
 

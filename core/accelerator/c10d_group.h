@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,9 @@ struct GroupOptions {
     size_t lanes = 2;
     std::chrono::milliseconds beat{1000};  // a rank that is silent for three of them is lost
     std::chrono::seconds patience{120};    // for all ranks to come
+    // Called when that time is over and something still waits that cannot be told to end: a stopped rank 0
+    // may leave it so. It is to end the program.
+    std::function<void()> stuck;
 };
 
 // Waits for all ranks. `ready` is called on rank 0 once the others can come, with the port that they find it

@@ -1,11 +1,10 @@
 #include "cli/after_fault.h"
 
-#include <QDir>
-#include <QFile>
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -27,13 +26,16 @@ std::string contentOf(const std::filesystem::path& path) {
 }  // namespace
 
 std::vector<pid_t> childrenOf(pid_t parent) {
+    const std::filesystem::path process = "/proc/" + std::to_string(parent);
+    // Until it runs its own program a child shows its parent's words, and the parent waits for it.
+    const std::string own = contentOf(process / "cmdline");
     std::vector<pid_t> children;
-    const QString tasks = QString("/proc/%1/task").arg(parent);
-    for (const QString& task : QDir(tasks).entryList(QDir::Dirs | QDir::NoDotAndDotDot)) {
-        QFile file(tasks + "/" + task + "/children");
-        if (!file.open(QIODevice::ReadOnly)) continue;
-        for (const QByteArray& word : file.readAll().split(' ')) {
-            if (const pid_t child = word.trimmed().toInt(); child > 0) children.push_back(child);
+    std::error_code error;
+    for (const auto& task : std::filesystem::directory_iterator(process / "task", error)) {
+        std::istringstream words(contentOf(task.path() / "children"));
+        pid_t child = 0;
+        while (words >> child) {
+            if (contentOf("/proc/" + std::to_string(child) + "/cmdline") != own) children.push_back(child);
         }
     }
     return children;
