@@ -347,10 +347,10 @@ class C10dGroup final : public RankGroup {
         }
         c10d::TCPStoreOptions storeOptions;
         storeOptions.port = place.port;
-        storeOptions.isServer = place.rank == 0;
+        storeOptions.isServer = place.rank == 0 && !place.storeThere;
         storeOptions.waitWorkers = false;
         storeOptions.timeout = options_.patience;
-        if (place.rank == 0) {
+        if (storeOptions.isServer) {
             SHARDSCOPE_ASSIGN(const int listener, listenAt(host, place.port));
             storeOptions.masterListenFd = listener;
             sockaddr_storage own{};

@@ -70,8 +70,10 @@ Result<RankPlace> rankPlace(const std::function<std::optional<std::string>(const
         SHARDSCOPE_ASSIGN(const uint64_t value, number("the port of rank 0", *port, 65535));
         place.port = static_cast<uint16_t>(value);
     }
-    // torchrun's own store listens at MASTER_PORT; ranks meet next to it.
-    if (place.launcher == "torchrun" && place.port != 0)
+    // torchrun's own store listens at MASTER_PORT; where it does not lend it, ranks meet next to it.
+    place.storeThere =
+        place.launcher == "torchrun" && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+    if (place.launcher == "torchrun" && place.port != 0 && !place.storeThere)
         place.port = place.port == 65535 ? kPort : static_cast<uint16_t>(place.port + 1);
     if (place.launcher == "srun") {
         if (place.host.empty()) {

@@ -13,11 +13,12 @@ namespace shardscope {
 
 struct RankPlace {
     int rank = 0, size = 1;
-    int localRank = 0;     // among those of this host
-    std::string host;      // of rank 0; empty = this machine
-    uint16_t port = 0;     // of rank 0; 0 = one that is free, where rank 0 starts the others
-    std::string group;     // what tells this group from others at the same port
-    std::string launcher;  // "torchrun", "mpirun", "srun", "options", "alone"
+    int localRank = 0;        // among those of this host
+    std::string host;         // of rank 0; empty = this machine
+    uint16_t port = 0;        // of rank 0; 0 = one that is free, where rank 0 starts the others
+    bool storeThere = false;  // torchrun keeps a store at that port, so that rank 0 makes none
+    std::string group;        // what tells this group from others at the same port
+    std::string launcher;     // "torchrun", "mpirun", "srun", "options", "alone"
 };
 
 // From the environment: SHARDSCOPE_RANK and its like (our own launcher), then torchrun's, Open MPI's and

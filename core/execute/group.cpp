@@ -327,7 +327,7 @@ class GroupLane final : public TileExchange {
         SHARDSCOPE_ASSIGN(const std::vector<Json> said, gatherSaid(group_, lane_,
                                                                    {{"tiles", packedText(tiles)},
                                                                     {"read", files_.takeServed(lane_)},
-                                                                    {"sent", group_.bytesSent()}},
+                                                                    {"sent", group_.bytesSent() - sentBefore_}},
                                                                    status));
         if (group_.rank() != 0) return UnitResult{};
         std::vector<JournalTile> all;
@@ -362,6 +362,7 @@ class GroupLane final : public TileExchange {
     std::unique_ptr<TensorWork> work_;
     TensorId tensor_ = kNone;  // of work_
     bool hasRead_ = false;
+    const uint64_t sentBefore_ = group_.bytesSent();
     uint64_t sent_ = 0;
     std::vector<std::vector<std::byte>> outgoing_{static_cast<size_t>(group_.size())};
     std::vector<std::byte> send_, receive_;

@@ -347,6 +347,9 @@ class WorkerCliTest : public QObject {
         QTest::newRow("torchrun")
             << "RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=node1 MASTER_PORT=29400 TORCHELASTIC_RUN_ID=x"
             << "torchrun 3/8 1 node1:29401 x";
+        QTest::newRow("torchrun with its store")
+            << "RANK=0 WORLD_SIZE=2 MASTER_ADDR=node1 MASTER_PORT=29400 TORCHELASTIC_USE_AGENT_STORE=True"
+            << "torchrun 0/2 0 node1:29400 ";
         QTest::newRow("torchrun in srun") << "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=1 "
                                              "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0"
                                           << "torchrun 1/2 0 a:2 ";
