@@ -189,19 +189,12 @@ constexpr uint64_t kMostUnitBytes = uint64_t{128} << 20;
 constexpr size_t kUnitSpans = 256;  // many small tensors in one unit, but not so many that losing it hurts
 
 Result<TileGrid> gridOf(const ConvertState& state, SourceContext& context, TensorId t) {
-    const TensorSource& source = state.job.wish->sources[t];
-    const DType to = state.wanted().dtype(t);
-    const Catalog& have = context.reader.catalog();
-    DType from = to;
-    for (const TensorId tensor : source.tensors()) {
-        if (tensor < have.tensorCount()) from = have.dtype(tensor);
-    }
-    if (state.tiles.preferred == state.tiles.largest)
-        return tileGrid(state.wanted().elements(t), from, to, state.tiles.preferred);
+    if (state.tiles.preferred == state.tiles.largest) return sharedGrid(state.job, t, state.tiles.preferred);
     // A job that one process began alone has tiles that only the data files tell.
     WorkerMemory kept(*context.resources.memory);
-    SHARDSCOPE_ASSIGN(const auto reader, elementReader(context, source, from, kept));
-    return tileGrid(*reader, to, state.tiles);
+    SHARDSCOPE_ASSIGN(const auto reader,
+                      elementReader(context, state.job.wish->sources[t], sourceDType(state.job, t), kept));
+    return tileGrid(*reader, state.wanted().dtype(t), state.tiles);
 }
 
 // What is still to be done, in pieces for others.

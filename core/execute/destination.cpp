@@ -25,16 +25,29 @@ class GatheredElements final : public ElementReader {
 };
 
 // Whether the tiles that others have done are all of them.
-bool allGathered(const ConvertState& state, TensorId wanted, DType from) {
+bool allGathered(const ConvertState& state, TensorId wanted) {
     if (!state.gathered || state.tiles.preferred != state.tiles.largest) return false;
-    const TileGrid grid =
-        tileGrid(state.wanted().elements(wanted), from, state.wanted().dtype(wanted), state.tiles.preferred);
+    const TileGrid grid = sharedGrid(state.job, wanted, state.tiles.preferred);
     const auto found = state.reusable.find(wanted);
     return grid.tiles() == 0 ||
            (found != state.reusable.end() && static_cast<int64_t>(found->second.size()) >= grid.tiles());
 }
 
 }  // namespace
+
+DType sourceDType(const ConvertJob& job, TensorId wanted) {
+    const Catalog& have = job.source->catalog();
+    DType dtype = job.wish->wanted.dtype(wanted);
+    for (const TensorId source : job.wish->sources[wanted].tensors()) {
+        if (source < have.tensorCount()) dtype = have.dtype(source);
+    }
+    return dtype;
+}
+
+TileGrid sharedGrid(const ConvertJob& job, TensorId wanted, uint64_t tileBytes) {
+    const Catalog& catalog = job.wish->wanted;
+    return tileGrid(catalog.elements(wanted), sourceDType(job, wanted), catalog.dtype(wanted), tileBytes);
+}
 
 LiteralSink ConvertState::literals() {
     return [this](FileId file, uint64_t offset, std::span<const std::byte> bytes) -> Status {
@@ -93,7 +106,7 @@ Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state
     }
     if (state.resources.progress) state.resources.progress->setTensor(catalog.name(wanted));
     std::unique_ptr<ElementReader> source;
-    if (allGathered(state, wanted, dtype)) {
+    if (allGathered(state, wanted)) {
         source = std::make_unique<GatheredElements>(dtype, catalog.elements(wanted));
     } else {
         SHARDSCOPE_ASSIGN(source, elementReader(context, from, dtype, kept));

@@ -53,6 +53,12 @@ struct ConvertState {
 Result<std::unique_ptr<ElementReader>> elementReader(SourceContext& context, const TensorSource& source,
                                                      DType dtype, WorkerMemory& kept);
 
+// Of what a wanted tensor is made; its own where that is nothing.
+DType sourceDType(const ConvertJob& job, TensorId wanted);
+// The tiles of a wanted tensor where all have `tileBytes`: what processes agree on without a look at the
+// data.
+TileGrid sharedGrid(const ConvertJob& job, TensorId wanted, uint64_t tileBytes);
+
 class DestinationWork final : public TensorWork {
   public:
     // Checks that the source tensor can become the wanted one.

@@ -24,10 +24,6 @@ constexpr double kSyncSeconds = 2;
 constexpr uint64_t kSyncBytes = uint64_t{1} << 30;
 constexpr uint64_t kMostText = uint64_t{1} << 31;
 
-std::span<std::byte> bytesOf(std::string& text) {
-    return std::as_writable_bytes(std::span(text));
-}
-
 }  // namespace
 
 // ------------------------------------------------------------------ small talk
@@ -35,7 +31,7 @@ std::span<std::byte> bytesOf(std::string& text) {
 Status shareText(RankGroup& group, size_t lane, std::string& text, int root) {
     uint64_t size = text.size();
     SHARDSCOPE_TRY(group.broadcast(lane, std::as_writable_bytes(std::span(&size, 1)), root));
-    if (size > kMostText) return makeError(ErrorCode::remote, "another rank says what cannot be read");
+    if (size > kMostText) return unreadable();
     text.resize(size);
     return size == 0 ? Status() : group.broadcast(lane, bytesOf(text), root);
 }
@@ -49,8 +45,7 @@ Result<std::vector<std::string>> gatherTexts(RankGroup& group, size_t lane, cons
     uint64_t total = 0;
     for (const uint64_t size : sizes) {
         total += size;
-        if (size > kMostText || total > kMostText)
-            return makeError(ErrorCode::remote, "another rank says what cannot be read");
+        if (size > kMostText || total > kMostText) return unreadable();
     }
     std::string send, received(total, '\0');
     for (size_t r = 0; r < ranks; ++r)
@@ -112,7 +107,7 @@ Result<std::vector<Json>> gatherSaid(RankGroup& group, size_t lane, Json mine, c
     std::vector<Json> said;
     for (const std::string& text : texts) {
         SHARDSCOPE_ASSIGN(Json json, unpacked(text));
-        if (!json.is_object()) return makeError(ErrorCode::remote, "another rank says what cannot be read");
+        if (!json.is_object()) return unreadable();
         said.push_back(std::move(json));
     }
     SHARDSCOPE_TRY(firstError(group, said, status));
@@ -149,14 +144,14 @@ Result<GroupForecast> forecast(RankGroup& group, GroupMode mode, const Plan& pla
     if (ranks == 1) return found;
     std::vector<std::byte> send(kTried * ranks), receive(kTried * ranks);
     const std::vector<uint64_t> sizes(ranks, kTried);
-    double best = 0;
+    double took = 0;
     for (int i = 0; i < 2; ++i) {  // the first opens connections
         SHARDSCOPE_TRY(agree(group, 0, {}));
         const double begin = steadySeconds();
         SHARDSCOPE_TRY(group.allToAll(0, send, sizes, receive, sizes));
-        best = steadySeconds() - begin;
+        took = steadySeconds() - begin;
     }
-    found.linkRate = static_cast<double>(kTried * ranks * (ranks - 1)) / std::max(best, 1e-6);
+    found.linkRate = static_cast<double>(kTried * ranks * (ranks - 1)) / std::max(took, 1e-6);
     if (mode != GroupMode::direct) found.bytesMoved = plan.bytesRead / ranks * (ranks - 1);
     found.seconds = std::max(found.seconds, static_cast<double>(found.bytesMoved) / found.linkRate);
     return found;
@@ -223,7 +218,6 @@ class GroupLane final : public TileExchange {
             }
             files_.forget(lane_);
             if (status.ok()) status = std::move(step);
-            if (!status.ok() && group_.size() == 1) break;
         }
         work_.reset();
         tensor_ = kNone;
@@ -288,7 +282,6 @@ class GroupLane final : public TileExchange {
     // Sends pieces to the ranks that write them. The inner status is this rank's own; the outer the group's.
     Result<Status> deliver() {
         const auto ranks = static_cast<size_t>(group_.size());
-        outgoing_.resize(ranks);
         std::vector<uint64_t> sizes, coming(ranks);
         send_.clear();
         for (std::vector<std::byte>& each : outgoing_) {
@@ -324,18 +317,19 @@ class GroupLane final : public TileExchange {
     // All ranks' tiles come to rank 0, with the first error.
     Result<UnitResult> conclude(Status status) {
         const std::string tiles = encodeTiles(std::exchange(done_, {}));
-        SHARDSCOPE_ASSIGN(const std::vector<Json> said, gatherSaid(group_, lane_,
-                                                                   {{"tiles", packedText(tiles)},
-                                                                    {"read", files_.takeServed(lane_)},
-                                                                    {"sent", group_.bytesSent() - sentBefore_}},
-                                                                   status));
+        SHARDSCOPE_ASSIGN(const std::vector<Json> said,
+                          gatherSaid(group_, lane_,
+                                     {{"tiles", packedText(tiles)},
+                                      {"read", files_.takeServed(lane_)},
+                                      {"sent", group_.bytesSent() - sentBefore_}},
+                                     status));
         if (group_.rank() != 0) return UnitResult{};
         std::vector<JournalTile> all;
         UnitResult result;
         uint64_t sent = 0;
         for (const Json& each : said) {
             if (!each.contains("tiles") || !each["tiles"].is_binary() || !each["read"].is_number_unsigned())
-                return makeError(ErrorCode::remote, "another rank says what cannot be read");
+                return unreadable();
             const auto& bytes = each["tiles"].get_binary();
             SHARDSCOPE_ASSIGN(
                 std::vector<JournalTile> theirs,
@@ -525,14 +519,7 @@ class FarmRun {
         std::vector<GroupTile> tiles;
         const ConvertJob& job = *conversion_.job;
         for (const TileSpan& span : units_[u].spans) {
-            const Catalog& have = job.source->catalog();
-            const DType to = job.wish->wanted.dtype(span.tensor);
-            DType from = to;
-            for (const TensorId source : job.wish->sources[span.tensor].tensors()) {
-                if (source < have.tensorCount()) from = have.dtype(source);
-            }
-            const TileGrid grid =
-                tileGrid(job.wish->wanted.elements(span.tensor), from, to, identity_.tileBytes);
+            const TileGrid grid = sharedGrid(job, span.tensor, identity_.tileBytes);
             for (int64_t i = span.first; i < span.first + span.count; ++i) {
                 int home = 0;
                 if (conversion_.files->mode() == GroupMode::direct)

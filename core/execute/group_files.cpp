@@ -17,10 +17,6 @@ constexpr size_t kMostDepth = 16;
 constexpr uint64_t kFirstAhead = uint64_t{4} << 10, kMostAhead = uint64_t{16} << 20;
 constexpr uint64_t kAskedAtOnce = uint64_t{16} << 20;
 
-std::span<std::byte> bytesOf(std::string& text) {
-    return std::as_writable_bytes(std::span(text));
-}
-
 Error readOnly() {
     return makeError(ErrorCode::impossible, "the files of a group of ranks are only read");
 }

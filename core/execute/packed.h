@@ -1,6 +1,7 @@
 // What ranks of one program tell each other: JSON, packed. Private to this room.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +9,14 @@
 #include "base/result.h"
 
 namespace shardscope {
+
+inline std::span<std::byte> bytesOf(std::string& text) {
+    return std::as_writable_bytes(std::span(text));
+}
+
+inline Error unreadable() {
+    return makeError(ErrorCode::remote, "another rank says what cannot be read");
+}
 
 inline std::string packed(const nlohmann::json& json) {
     std::string text;
@@ -17,7 +26,7 @@ inline std::string packed(const nlohmann::json& json) {
 
 inline Result<nlohmann::json> unpacked(const std::string& text) {
     nlohmann::json json = nlohmann::json::from_msgpack(text, true, false);
-    if (json.is_discarded()) return makeError(ErrorCode::remote, "another rank says what cannot be read");
+    if (json.is_discarded()) return unreadable();
     return json;
 }
 
@@ -27,7 +36,7 @@ auto taken(Take&& take) -> decltype(take()) {
     try {
         return take();
     } catch (const nlohmann::json::exception&) {
-        return makeError(ErrorCode::remote, "another rank says what cannot be read");
+        return unreadable();
     }
 }
 

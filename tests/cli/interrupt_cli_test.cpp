@@ -37,19 +37,8 @@ class InterruptCliTest : public QObject {
     std::minstd_rand random_{20240229};
 
     std::vector<std::string> words(const QString& source, const QString& target,
-                                   std::vector<std::string> more = {}) const {
-        std::vector<std::string> all{"convert",
-                                     source.toStdString(),
-                                     target.toStdString(),
-                                     "--to",
-                                     "dcp",
-                                     "--mesh",
-                                     "tp=3",
-                                     "--shard",
-                                     "*:tp=1",
-                                     "--json"};
-        all.insert(all.end(), more.begin(), more.end());
-        return all;
+                                   const std::vector<std::string>& more = {}) const {
+        return convertWords(source.toStdString(), target.toStdString(), more);
     }
     double moment() { return std::uniform_real_distribution<double>(0, seconds_ * 1.1)(random_); }
     // Sends a signal once, `after` seconds into the run.

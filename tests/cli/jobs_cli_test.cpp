@@ -73,19 +73,8 @@ class JobsCliTest : public QObject {
     std::string mark_;  // in the environment of everything that this test starts
     double seconds_ = 1;
 
-    std::vector<std::string> words(const QString& target, std::vector<std::string> more = {}) const {
-        std::vector<std::string> all{"convert",
-                                     source_.toStdString(),
-                                     target.toStdString(),
-                                     "--to",
-                                     "dcp",
-                                     "--mesh",
-                                     "tp=3",
-                                     "--shard",
-                                     "*:tp=1",
-                                     "--json"};
-        all.insert(all.end(), more.begin(), more.end());
-        return all;
+    std::vector<std::string> words(const QString& target, const std::vector<std::string>& more = {}) const {
+        return convertWords(source_.toStdString(), target.toStdString(), more);
     }
     static QStringList remains(const QTemporaryDir& directory) {
         return QDir(directory.path()).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);

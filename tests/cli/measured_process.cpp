@@ -130,6 +130,14 @@ nlohmann::json digestsOf(const std::string& path) {
     return run.exitCode == 0 ? run.json()["tensors"] : nlohmann::json(run.describe());
 }
 
+std::vector<std::string> convertWords(const std::string& source, const std::string& target,
+                                      const std::vector<std::string>& more) {
+    std::vector<std::string> all{"convert", source, target,    "--to",   "dcp",
+                                 "--mesh",  "tp=3", "--shard", "*:tp=1", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+}
+
 bool writeRandomSource(const std::string& path, int tensors, uint64_t rows, uint64_t columns, uint32_t seed) {
     const uint64_t bytes = rows * columns * 4;
     nlohmann::json header;

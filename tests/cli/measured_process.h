@@ -39,6 +39,11 @@ Measured runMeasured(const std::vector<std::string>& arguments, const MeasuredOp
 // Digests by tensor name, as `digest --json` gives them; the run's own words when it fails.
 nlohmann::json digestsOf(const std::string& path);
 
+// The words of a conversion to DCP that cuts every tensor unevenly in three by columns, with a report as
+// JSON.
+std::vector<std::string> convertWords(const std::string& source, const std::string& target,
+                                      const std::vector<std::string>& more = {});
+
 // A safetensors file of int32 tensors layer.<i>.weight with values drawn from the seed.
 bool writeRandomSource(const std::string& path, int tensors, uint64_t rows, uint64_t columns, uint32_t seed);
 

@@ -46,19 +46,8 @@ class SlurmCliTest : public QObject {
     json expected_;
     bool there_ = false;
 
-    std::vector<std::string> words(const QString& target, std::vector<std::string> more) const {
-        std::vector<std::string> all{"convert",
-                                     source_.toStdString(),
-                                     target.toStdString(),
-                                     "--to",
-                                     "dcp",
-                                     "--mesh",
-                                     "tp=3",
-                                     "--shard",
-                                     "*:tp=1",
-                                     "--json"};
-        all.insert(all.end(), more.begin(), more.end());
-        return all;
+    std::vector<std::string> words(const QString& target, const std::vector<std::string>& more) const {
+        return convertWords(source_.toStdString(), target.toStdString(), more);
     }
     // Nothing of a conversion is left: no job, no step, no worker.
     bool quiet() const {
