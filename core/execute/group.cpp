@@ -228,7 +228,12 @@ class GroupLane final : public TileExchange {
 
     Status read(const std::function<Status()>& read) override {
         hasRead_ = true;
-        return files_.read(lane_, GroupFiles::Before::zeros, read);
+        Status status = files_.read(lane_, GroupFiles::Way::survey, [&] {
+            context_.survey = files_.surveys(lane_);
+            return read();
+        });
+        context_.survey = false;
+        return status;
     }
 
     Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) override {
@@ -265,7 +270,7 @@ class GroupLane final : public TileExchange {
                 return {};
             };
         }
-        Status prepared = files_.read(lane_, GroupFiles::Before::error, prepare);
+        Status prepared = files_.read(lane_, GroupFiles::Way::retry, prepare);
         if (status.ok()) status = std::move(prepared);
         if (tile) tensor_ = status.ok() ? tile->tensor : kNone;
         if (tile && status.ok() && tile->tile >= work_->tileCount())
@@ -273,7 +278,7 @@ class GroupLane final : public TileExchange {
         hasRead_ = false;
         if (tile && status.ok()) status = work_->runTile(tile->tile, memory_);
         if (!hasRead_) {
-            Status others = files_.read(lane_, GroupFiles::Before::zeros, {});
+            Status others = files_.read(lane_, GroupFiles::Way::survey, {});
             if (status.ok()) status = std::move(others);
         }
         return status;

@@ -25,12 +25,12 @@ Error readOnly() {
 
 // ------------------------------------------------------------------ known bytes
 
-void KnownBytes::add(uint64_t offset, std::span<const std::byte> bytes) {
-    const char* data = reinterpret_cast<const char*>(bytes.data());
+std::vector<std::pair<uint64_t, uint64_t>> KnownBytes::unknown(uint64_t offset, uint64_t length) const {
+    std::vector<std::pair<uint64_t, uint64_t>> found;
     uint64_t at = offset;
-    const uint64_t end = offset + bytes.size();
+    const uint64_t end = offset + length;
     while (at < end) {
-        auto next = parts_.upper_bound(at);
+        const auto next = parts_.upper_bound(at);
         if (next != parts_.begin()) {
             const auto before = std::prev(next);
             const uint64_t known = before->first + before->second.size();
@@ -40,10 +40,36 @@ void KnownBytes::add(uint64_t offset, std::span<const std::byte> bytes) {
             }
         }
         const uint64_t stop = next == parts_.end() ? end : std::min(end, next->first);
-        parts_.emplace(at, std::string(data + (at - offset), stop - at));
-        bytes_ += stop - at;
+        found.emplace_back(at, stop - at);
         at = stop;
     }
+    return found;
+}
+
+void KnownBytes::add(uint64_t offset, std::span<const std::byte> bytes) {
+    for (const auto& [at, length] : unknown(offset, bytes.size())) {
+        const auto part = bytes.subspan(at - offset, length);
+        copies_.emplace_back(part.begin(), part.end());
+        parts_.emplace(at, copies_.back());
+        bytes_ += length;
+    }
+}
+
+void KnownBytes::refer(uint64_t offset, std::span<const std::byte> bytes) {
+    for (const auto& [at, length] : unknown(offset, bytes.size())) {
+        parts_.emplace(at, bytes.subspan(at - offset, length));
+        bytes_ += length;
+    }
+}
+
+bool KnownBytes::has(uint64_t offset, uint64_t length) const {
+    return unknown(offset, length).empty();
+}
+
+void KnownBytes::clear() {
+    parts_.clear();
+    copies_.clear();
+    bytes_ = 0;
 }
 
 bool KnownBytes::read(uint64_t offset, std::span<std::byte> buffer) const {
@@ -306,19 +332,16 @@ Status GroupFiles::readAt(const std::string& name, const ReadFile* own, uint64_t
     if (buffer.empty()) return {};
     const bool leads = opening_ && ranks_.rank() == 0;
     Entry& entry = entries_.find(name)->second;
-    Lane* const lane = currentFiles == this ? &lanes_[currentLane] : nullptr;
-    if (lane && !allHere_) {
-        // Work that is done again must not read its own bytes again.
-        if (const auto it = lane->fetched.find(name);
-            it != lane->fetched.end() && it->second.read(offset, buffer))
-            return {};
-    }
+    Lane* const lane = currentFiles == this && !allHere_ ? &lanes_[currentLane] : nullptr;
+    KnownBytes* const fetched = lane ? &lane->fetched[name] : nullptr;
     if (own) {
+        if (lane && lane->surveys) return {};
+        // Work that is done again must not read its own bytes again.
+        const bool retries = lane && lane->way == Way::retry;
+        if (retries && fetched->read(offset, buffer)) return {};
         SHARDSCOPE_TRY(bulk ? own->readBulk(offset, buffer) : own->readAt(offset, buffer));
-        if (lane) {
-            lane->served += buffer.size();
-            if (!allHere_) lane->fetched[name].add(offset, buffer);
-        }
+        if (currentFiles == this) lanes_[currentLane].served += buffer.size();
+        if (retries) fetched->add(offset, buffer);
         if (leads && !entry.everywhere) {
             std::lock_guard lock(mutex_);
             entry.known.add(offset, buffer);
@@ -327,9 +350,11 @@ Status GroupFiles::readAt(const std::string& name, const ReadFile* own, uint64_t
     }
     if (offset > entry.size || buffer.size() > entry.size - offset)
         return makeError(ErrorCode::changed, "the file ends early").inFile(root_ + "/" + name).at(offset);
+    const bool surveys = lane && lane->surveys;
+    if (lane && (surveys ? fetched->has(offset, buffer.size()) : fetched->read(offset, buffer))) return {};
     {
         std::lock_guard lock(mutex_);
-        if (entry.known.read(offset, buffer)) return {};
+        if (surveys ? entry.known.has(offset, buffer.size()) : entry.known.read(offset, buffer)) return {};
     }
     if (leads) {
         for (uint64_t done = 0; done < buffer.size(); done += kAskedAtOnce)
@@ -337,25 +362,21 @@ Status GroupFiles::readAt(const std::string& name, const ReadFile* own, uint64_t
                                buffer.subspan(done, std::min<uint64_t>(kAskedAtOnce, buffer.size() - done))));
         return {};
     }
-    if (!lane)
+    if (surveys) {
+        lane->missing.push_back({name, offset, buffer.size()});
+        return {};
+    }
+    if (!lane || lane->way == Way::survey)
         return makeError(ErrorCode::internal,
                          fmt::format("bytes of {} were read out of step", ranks_.name(entry.owner)))
             .inFile(root_ + "/" + name)
             .at(offset);
-    if (lane->before == Before::error) {
-        // Who reads on where it has just read must not wait for each piece.
-        const auto it = lane->fetched.find(name);
-        std::byte before{};
-        const bool goesOn =
-            offset > 0 && it != lane->fetched.end() && it->second.read(offset - 1, {&before, 1});
-        lane->ahead = goesOn ? std::min(lane->ahead * 4, kMostAhead) : kFirstAhead;
-        const uint64_t length = std::min(entry.size - offset, std::max<uint64_t>(buffer.size(), lane->ahead));
-        lane->missing.push_back({name, offset, length});
-        return makeError(ErrorCode::cancelled, "the bytes are on their way");
-    }
-    lane->missing.push_back({name, offset, buffer.size()});
-    std::memset(buffer.data(), 0, buffer.size());
-    return {};
+    // Who reads on where it has just read must not wait for each piece.
+    const bool goesOn = offset > 0 && fetched->has(offset - 1, 1);
+    lane->ahead = goesOn ? std::min(lane->ahead * 4, kMostAhead) : kFirstAhead;
+    const uint64_t length = std::min(entry.size - offset, std::max<uint64_t>(buffer.size(), lane->ahead));
+    lane->missing.push_back({name, offset, length});
+    return makeError(ErrorCode::cancelled, "the bytes are on their way");
 }
 
 // Rank 0 wants bytes of another's file: everyone hears them.
@@ -467,22 +488,30 @@ Status GroupFiles::openTogether(const std::function<Status()>& open) {
 
 // ------------------------------------------------------------------ working
 
-Status GroupFiles::read(size_t lane, Before before, const std::function<Status()>& work) {
+Status GroupFiles::read(size_t lane, Way way, const std::function<Status()>& work) {
     Lane& state = lanes_[lane];
-    state.before = before;
+    state.way = way;
     state.ahead = kFirstAhead;
     Status status;
-    bool wants = static_cast<bool>(work);
-    for (;;) {
+    const auto run = [&](bool surveys) {
         state.missing.clear();
+        state.surveys = surveys;
+        currentFiles = this;
+        currentLane = lane;
+        status = work();
+        currentFiles = nullptr;
+        state.surveys = false;
+    };
+    bool wants = static_cast<bool>(work);
+    if (allHere_) {
+        if (wants) run(false);
+        return status;
+    }
+    for (;;) {
         if (wants) {
-            currentFiles = this;
-            currentLane = lane;
-            status = work();
-            currentFiles = nullptr;
-            wants = !state.missing.empty();
+            run(way == Way::survey);
+            wants = way == Way::survey ? status.ok() : !state.missing.empty();
         }
-        if (allHere_) return status;
         bool more = false;
         Status fetched = taken([&] { return fetch(lane, more); });
         if (!fetched.ok()) {
@@ -491,12 +520,47 @@ Status GroupFiles::read(size_t lane, Before before, const std::function<Status()
             if (wants || status.ok()) status = std::move(fetched);
             wants = false;
         }
+        if (way == Way::survey) {
+            if (wants) run(false);
+            return status;
+        }
         if (!more) return status;
     }
 }
 
 void GroupFiles::forget(size_t lane) {
-    lanes_[lane].fetched.clear();
+    Lane& state = lanes_[lane];
+    state.fetched.clear();
+    std::ranges::move(state.arrived, std::back_inserter(state.spare));
+    state.arrived.clear();
+    // One tile is much like the next.
+    if (state.spare.size() > 1) {
+        std::ranges::sort(state.spare, std::ranges::greater(), &AlignedBuffer::capacity);
+        state.spare.resize(1);
+    }
+}
+
+// Own bytes for another rank, one after the other, and at the end whether all could be read.
+Status GroupFiles::answer(Lane& lane, const std::vector<Wanted>& asked, std::span<std::byte> bytes) {
+    Status first;
+    uint64_t at = 0;
+    for (const Wanted& each : asked) {
+        std::shared_ptr<const ReadFile>& file = lane.open[each.name];
+        Status status;
+        if (!file) {
+            auto opened = ownFile(each.name);
+            if (opened.ok())
+                file = std::move(opened).value();
+            else
+                status = std::move(opened).error();
+        }
+        if (file) status = file->readBulk(each.offset, bytes.subspan(at, each.length));
+        lane.served += each.length;
+        at += each.length;
+        if (!status.ok() && first.ok()) first = std::move(status);
+    }
+    bytes[at] = std::byte{first.ok()};
+    return first;
 }
 
 // One exchange: who lacks what, and the bytes. `more` says whether anyone lacked anything.
@@ -555,34 +619,33 @@ Status GroupFiles::fetch(size_t lane, bool& more) {
 
     // The answer to each is what it asked for, and a byte that says whether it could be read.
     std::vector<uint64_t> answerSizes(ranks, 0), comingSizes(ranks, 0);
-    std::string answers, coming;
-    uint64_t at = 0;
+    std::vector<std::vector<Wanted>> asks(ranks);
+    uint64_t at = 0, answerTotal = 0;
     for (size_t r = 0; r < ranks; ++r) {
         if (askedSizes[r] == 0) continue;
         SHARDSCOPE_ASSIGN(const Json list, unpacked(asked.substr(at, askedSizes[r])));
-        at += askedSizes[r];
-        const size_t begin = answers.size();
-        bool good = true;
         for (const Json& each : list) {
             const auto& bytes = each.at(0).get_binary();
-            const auto offset = each.at(1).get<uint64_t>(), length = each.at(2).get<uint64_t>();
-            if (length > kMostFetched) return makeError(ErrorCode::remote, "a rank asks for too much");
-            const size_t place = answers.size();
-            answers.resize(place + length);
-            const auto file = ownFile(std::string(bytes.begin(), bytes.end()));
-            Status status;
-            if (file.ok())
-                status = (*file)->readBulk(offset, bytesOf(answers).subspan(place, length));
-            else
-                status = file.error();
-            state.served += length;
-            if (!status.ok()) {
-                good = false;
-                if (mine.ok()) mine = std::move(status);
-            }
+            asks[r].push_back({std::string(bytes.begin(), bytes.end()), each.at(1).get<uint64_t>(),
+                               each.at(2).get<uint64_t>()});
         }
-        answers += good ? '\1' : '\0';
-        answerSizes[r] = answers.size() - begin;
+        at += askedSizes[r];
+        const uint64_t begin = answerTotal;
+        for (const Wanted& each : asks[r]) {
+            // The asker's own limit; it sends no more than that.
+            if (each.length > kMostFetched || answerTotal > kMostFetched * ranks)
+                return makeError(ErrorCode::remote, "a rank asks for too much");
+            answerTotal += each.length;
+        }
+        answerSizes[r] = ++answerTotal - begin;
+    }
+    state.answers.reset(answerTotal);
+    at = 0;
+    for (size_t r = 0; r < ranks; ++r) {
+        if (askedSizes[r] == 0) continue;
+        Status status = answer(state, asks[r], state.answers.span(at, answerSizes[r]));
+        if (mine.ok()) mine = std::move(status);
+        at += answerSizes[r];
     }
     uint64_t comingTotal = 0;
     for (size_t r = 0; r < ranks; ++r) {
@@ -592,18 +655,22 @@ Status GroupFiles::fetch(size_t lane, bool& more) {
             comingSizes[r] += each.length;
         comingTotal += comingSizes[r];
     }
-    coming.resize(comingTotal);
-    SHARDSCOPE_TRY(ranks_.allToAll(lane, bytesOf(answers), answerSizes, bytesOf(coming), comingSizes));
+    if (state.spare.empty()) state.spare.emplace_back();
+    state.arrived.push_back(std::move(state.spare.back()));
+    state.spare.pop_back();
+    AlignedBuffer& coming = state.arrived.back();
+    coming.reset(comingTotal);
+    SHARDSCOPE_TRY(ranks_.allToAll(lane, state.answers.span(), answerSizes, coming.span(), comingSizes));
     at = 0;
     for (size_t r = 0; r < ranks; ++r) {
         if (wanted[r].empty()) continue;
-        if (coming[at + comingSizes[r] - 1] != '\1' && mine.ok())
+        if (coming.data()[at + comingSizes[r] - 1] != std::byte{1} && mine.ok())
             mine = makeError(ErrorCode::remote,
                              fmt::format("{} cannot read it", ranks_.name(static_cast<int>(r))))
                        .inFile(root_ + "/" + wanted[r].front().name);
         uint64_t place = at;
         for (const Wanted& each : wanted[r]) {
-            state.fetched[each.name].add(each.offset, bytesOf(coming).subspan(place, each.length));
+            state.fetched[each.name].refer(each.offset, coming.span(place, each.length));
             place += each.length;
         }
         at += comingSizes[r];

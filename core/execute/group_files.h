@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "execute/group.h"
+#include "storage/aligned_buffer.h"
 #include "storage/file_system.h"
 
 namespace shardscope {
@@ -20,14 +21,20 @@ namespace shardscope {
 // Parts of a file that are at hand.
 class KnownBytes {
   public:
-    void add(uint64_t offset, std::span<const std::byte> bytes);
+    void add(uint64_t offset, std::span<const std::byte> bytes);    // copies them
+    void refer(uint64_t offset, std::span<const std::byte> bytes);  // they stay until clear()
+    bool has(uint64_t offset, uint64_t length) const;
     bool read(uint64_t offset, std::span<std::byte> buffer) const;  // false when not all are known
-    const std::map<uint64_t, std::string>& parts() const { return parts_; }
+    const std::map<uint64_t, std::span<const std::byte>>& parts() const { return parts_; }
     uint64_t bytes() const { return bytes_; }
-    void clear() { parts_.clear(), bytes_ = 0; }
+    void clear();
 
   private:
-    std::map<uint64_t, std::string> parts_;  // by offset; none overlaps another
+    // The parts of [offset, offset + length) that are not known yet.
+    std::vector<std::pair<uint64_t, uint64_t>> unknown(uint64_t offset, uint64_t length) const;
+
+    std::map<uint64_t, std::span<const std::byte>> parts_;  // by offset; none overlaps another
+    std::vector<std::vector<std::byte>> copies_;
     uint64_t bytes_ = 0;
 };
 
@@ -49,15 +56,17 @@ class GroupFiles final : public FileSystem, public std::enable_shared_from_this<
     // answer is the same on all.
     Status openTogether(const std::function<Status()>& open);
 
-    // What a read of another rank's bytes gives before they are here.
-    enum class Before : uint8_t {
-        error,  // `cancelled`, for work that looks at what it reads
-        zeros,  // for work that reads the same places whatever stands there
+    // How a rank's work finds out which bytes it needs of others.
+    enum class Way : uint8_t {
+        retry,   // a read of what is not here yet is the error `cancelled`; the work runs again until all is
+                 // here. For work that looks at what it reads.
+        survey,  // it runs once while reads do nothing (surveys() is true), then once with all here. For work
+                 // that reads the same places whatever stands there.
     };
-    // Runs `work`, again when it read bytes that are other ranks' until all are here; its other effects must
-    // be none. Called by all ranks on the lane in step; a rank without work passes nothing. What comes stays
-    // until the next forget().
-    Status read(size_t lane, Before before, const std::function<Status()>& work);
+    // Runs `work`, whose effects other than what it reads must be none until it succeeds. Called by all ranks
+    // on the lane in step; a rank without work passes nothing. What comes stays until the next forget().
+    Status read(size_t lane, Way way, const std::function<Status()>& work);
+    bool surveys(size_t lane) const { return lanes_[lane].surveys; }
     void forget(size_t lane);
     // Whether no rank needs anything of another's: then read() is the work alone.
     bool allHere() const { return allHere_; }
@@ -96,9 +105,13 @@ class GroupFiles final : public FileSystem, public std::enable_shared_from_this<
         uint64_t offset, length;
     };
     struct Lane {
-        std::map<std::string, KnownBytes> fetched;
+        std::map<std::string, KnownBytes> fetched;  // of what lies in `arrived`
+        std::vector<AlignedBuffer> arrived, spare;
+        AlignedBuffer answers;
+        std::map<std::string, std::shared_ptr<const ReadFile>> open;  // own files that others asked for
         std::vector<Wanted> missing;
-        Before before = Before::error;
+        Way way = Way::retry;
+        bool surveys = false;
         uint64_t ahead = 0;  // fetched beyond what is asked for
         uint64_t served = 0;
     };
@@ -114,6 +127,7 @@ class GroupFiles final : public FileSystem, public std::enable_shared_from_this<
     Status readAt(const std::string& name, const ReadFile* own, uint64_t offset, std::span<std::byte> buffer,
                   bool bulk);
     Status fetch(size_t lane, bool& more);
+    Status answer(Lane& lane, const std::vector<Wanted>& asked, std::span<std::byte> bytes);
     std::string relative(const std::string& path) const;
 
     RankGroup& ranks_;

@@ -335,6 +335,7 @@ Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
     const Extent& extent = chunk.extent;
     Status status;
     if (chunk.span) {
+        if (context_.survey) return {};
         restrideRange(lo, hi, chunk.shape.lengths, extent.strides, dtypeBytes(chunk.stored),
                       chunk.span->data(), bytes.data());
     } else {
@@ -343,6 +344,7 @@ Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
                                        bytes);
     }
     if (!status.ok()) return named(std::move(status).error());
+    if (context_.survey) return {};
     if (extent.swapBytes || extent.conjugate || extent.negate) {
         applyTransform(chunk.stored, extent.swapBytes, extent.conjugate, extent.negate, bytes);
     }
@@ -362,7 +364,8 @@ Status TensorReader::readCast(const Chunk& chunk, int64_t lo, int64_t hi, std::s
                              kIoAlignment;
         const std::span<std::byte> block = buffer.span(phase, bytesOfElements(chunk.stored, count));
         SHARDSCOPE_TRY(readStored(chunk, lo, lo + count, block));
-        castElements(chunk.stored, block.data(), dtype_, bytes.data(), static_cast<size_t>(count));
+        if (!context_.survey)
+            castElements(chunk.stored, block.data(), dtype_, bytes.data(), static_cast<size_t>(count));
         bytes = bytes.subspan(bytesOfElements(dtype_, count));
         lo += count;
     }
@@ -376,7 +379,7 @@ Status TensorReader::readChunk(size_t index, int64_t lo, int64_t hi, std::span<s
 
 Status TensorReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile,
                               std::span<std::byte> buffer) const {
-    if (gaps_) fillWith(*fillPattern(dtype_, context_.fill), tile);
+    if (gaps_ && !context_.survey) fillWith(*fillPattern(dtype_, context_.fill), tile);
     const size_t size = dtypeBytes(dtype_);
     const auto [first, last] = index_.touching(a, b);
     for (size_t i = first; i < last; ++i) {
@@ -396,7 +399,8 @@ Status TensorReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile,
                       kIoAlignment;
         const std::span<std::byte> piecesBytes = buffer.subspan(phase, bytes);
         SHARDSCOPE_TRY(readChunk(i, piece.lo, piece.hi, piecesBytes));
-        gatherPiece(chunk.shape, piece, shape_, a, size, piecesBytes.data(), tile.data());
+        if (!context_.survey)
+            gatherPiece(chunk.shape, piece, shape_, a, size, piecesBytes.data(), tile.data());
     }
     return {};
 }
