@@ -9,6 +9,7 @@
 #include "engine/filled.h"
 #include "engine/recipe.h"
 #include "engine/whole_file.h"
+#include "execute/units.h"
 #include "execute/view_reader.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
@@ -485,17 +486,18 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConvertSettings& set
     job.wish = p.wish.get();
     job.layout = p.layout.get();
     job.plan = &p.plan;
-    job.fileSystem = systemFileSystem(settings.io);
+    job.fileSystem = settings.farm ? settings.farm->fileSystem() : nullptr;
+    job.reopen = [format = p.format, io = settings.io,
+                  files = job.fileSystem](const std::string& path) -> Result<std::unique_ptr<Reader>> {
+        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, io, files));
+        return format->open(place, {});
+    };
+    if (!job.fileSystem) job.fileSystem = systemFileSystem(settings.io);
     job.destination = p.destination;
     job.singleFile = p.singleFile;
     job.options = settings.options;
     job.options.fillGaps = settings.request.fillGaps;
     job.farm = settings.farm;
-    job.reopen = [format = p.format,
-                  io = settings.io](const std::string& path) -> Result<std::unique_ptr<Reader>> {
-        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, io));
-        return format->open(place, {});
-    };
     return job;
 }
 

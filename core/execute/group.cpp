@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "execute/destination.h"
+#include "execute/group_disks.h"
 #include "execute/group_files.h"
 #include "execute/identity.h"
 #include "execute/packed.h"
@@ -62,28 +63,6 @@ Result<std::vector<std::string>> gatherTexts(RankGroup& group, size_t lane, cons
 }
 
 namespace {
-
-Json errorJson(const Error& error) {
-    Json json{{"code", static_cast<int>(error.code)}, {"message", error.message}, {"file", error.place.file},
-              {"tensor", error.place.tensor},         {"rule", error.place.rule}, {"hint", error.hint}};
-    if (error.place.offset) json["offset"] = *error.place.offset;
-    return json;
-}
-
-Error errorFrom(const Json& json, const std::string& rank) {
-    const auto text = [&](const char* key) { return json.value(key, std::string()); };
-    const int code = json.value("code", static_cast<int>(ErrorCode::remote));
-    const bool known = code >= 0 && code <= static_cast<int>(ErrorCode::internal);
-    Error error = makeError(known ? static_cast<ErrorCode>(code) : ErrorCode::remote,
-                            fmt::format("{}: {}", rank, text("message")));
-    error.place.file = text("file");
-    error.place.tensor = text("tensor");
-    error.place.rule = text("rule");
-    if (json.contains("offset") && json["offset"].is_number_unsigned())
-        error.place.offset = json["offset"].get<uint64_t>();
-    error.hint = text("hint");
-    return error;
-}
 
 // Of what each rank says of itself, the error that tells most: one that is not only about another rank.
 Status firstError(RankGroup& group, const std::vector<Json>& said, const Status& mine) {
@@ -170,14 +149,14 @@ struct GroupTile {
 
 class GroupLane final : public TileExchange {
   public:
+    // `writers` is the rank that writes each file; empty where each rank writes what it makes.
     GroupLane(const GroupConversion& conversion, Staging& staging, const JobIdentity& identity, size_t lane,
-              const std::vector<int>& fileRanks)
+              const std::vector<int>& writers)
         : group_(*conversion.ranks),
           files_(*conversion.files),
           staging_(staging),
           lane_(lane),
-          fileRanks_(fileRanks),
-          sends_(conversion.files->mode() == GroupMode::broadcast),
+          writers_(writers),
           resources_(conversion.resources),
           state_{*conversion.job,
                  resources_,
@@ -212,7 +191,7 @@ class GroupLane final : public TileExchange {
         Status status;
         for (size_t round = 0; round < rounds; ++round) {
             Status step = doTile(status.ok() && round < mine.size() ? mine[round] : nullptr);
-            if (sends_) {
+            if (!writers_.empty()) {
                 SHARDSCOPE_ASSIGN(Status delivered, deliver());
                 if (step.ok()) step = std::move(delivered);
             }
@@ -237,7 +216,7 @@ class GroupLane final : public TileExchange {
     }
 
     Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) override {
-        const int rank = sends_ ? fileRanks_[file] : group_.rank();
+        const int rank = writers_.empty() ? group_.rank() : writers_[file];
         if (rank == group_.rank()) return staging_.write(file, offset, bytes, true);
         std::vector<std::byte>& to = outgoing_[static_cast<size_t>(rank)];
         const Piece head{file, offset, bytes.size()};
@@ -294,12 +273,16 @@ class GroupLane final : public TileExchange {
             send_.insert(send_.end(), each.begin(), each.end());
             each.clear();
         }
-        // Only rank 0 sends.
-        std::vector<uint64_t> all = sizes;
-        SHARDSCOPE_TRY(group_.broadcast(lane_, std::as_writable_bytes(std::span(all)), 0));
-        coming[0] = group_.rank() == 0 ? 0 : all[static_cast<size_t>(group_.rank())];
-        if (coming[0] > receive_.size()) receive_.resize(coming[0]);
-        const std::span<std::byte> received(receive_.data(), coming[0]);
+        const std::vector<uint64_t> each(ranks, sizeof(uint64_t));
+        SHARDSCOPE_TRY(group_.allToAll(lane_, std::as_bytes(std::span(sizes)), each,
+                                       std::as_writable_bytes(std::span(coming)), each));
+        uint64_t total = 0;
+        for (const uint64_t from : coming) {
+            total += from;
+            if (from > kMostText || total > kMostText) return unreadable();
+        }
+        if (total > receive_.size()) receive_.resize(total);
+        const std::span<std::byte> received(receive_.data(), total);
         SHARDSCOPE_TRY(group_.allToAll(lane_, send_, sizes, received, coming));
         return writeReceived(received);
     }
@@ -310,7 +293,7 @@ class GroupLane final : public TileExchange {
             if (bytes.size() < sizeof piece) return makeError(ErrorCode::remote, "a piece came torn");
             std::memcpy(&piece, bytes.data(), sizeof piece);
             bytes = bytes.subspan(sizeof piece);
-            if (piece.length > bytes.size() || piece.file >= fileRanks_.size())
+            if (piece.length > bytes.size() || piece.file >= writers_.size())
                 return makeError(ErrorCode::remote, "a piece came torn");
             SHARDSCOPE_TRY(staging_.write(static_cast<FileId>(piece.file), piece.offset,
                                           bytes.first(piece.length), true));
@@ -352,8 +335,7 @@ class GroupLane final : public TileExchange {
     GroupFiles& files_;
     Staging& staging_;
     const size_t lane_;
-    const std::vector<int>& fileRanks_;
-    const bool sends_;
+    const std::vector<int>& writers_;
     Resources resources_;
     ConvertState state_;
     SourceContext context_;
@@ -395,14 +377,35 @@ Result<std::vector<GroupTile>> tilesFrom(const Json& json, const Catalog& wanted
     return tiles;
 }
 
+}  // namespace
+
+// As evenly as the order of files allows, neighbours together: as ranks lie on nodes.
+std::vector<int> fileRanks(const GroupConversion& conversion) {
+    const TargetLayout& layout = *conversion.job->layout;
+    std::vector<bool> used(layout.files.size(), false);
+    for (const FileId file : layout.chunkFile)
+        used[file] = true;
+    const auto count = static_cast<size_t>(std::count(used.begin(), used.end(), true));
+    std::vector<int> ranks(layout.files.size(), 0);
+    if (conversion.job->singleFile) return ranks;
+    size_t index = 0;
+    for (size_t f = 0; f < used.size(); ++f) {
+        if (used[f])
+            ranks[f] = static_cast<int>(index++ * static_cast<size_t>(conversion.ranks->size()) / count);
+    }
+    return ranks;
+}
+
+namespace {
+
 // A conversion that this rank has joined.
 class Joined {
   public:
     // Called by all ranks.
     static Result<std::unique_ptr<Joined>> join(const GroupConversion& conversion,
-                                                const JobIdentity& identity) {
+                                                const JobIdentity& identity, const std::vector<int>& places) {
         auto joined = std::make_unique<Joined>();
-        SHARDSCOPE_TRY(agree(*conversion.ranks, 0, joined->open(conversion, identity)));
+        SHARDSCOPE_TRY(agree(*conversion.ranks, 0, joined->open(conversion, identity, places)));
         return joined;
     }
 
@@ -410,33 +413,33 @@ class Joined {
     GroupLane& lane(size_t lane) { return *lanes_[lane]; }
 
   private:
-    Status open(const GroupConversion& conversion, const JobIdentity& identity) {
+    Status open(const GroupConversion& conversion, const JobIdentity& identity,
+                const std::vector<int>& places) {
         const ConvertJob& job = *conversion.job;
         SHARDSCOPE_TRY(checkJob(job));
         if (!(planFingerprint(job) == identity.plan))
             return makeError(ErrorCode::changed, "the same words give another plan here than at rank 0")
                 .withHint("all ranks must run the same version of shardscope with the same words");
-        SHARDSCOPE_ASSIGN(staging_, Staging::join(job, identity.token));
-        // As evenly as the order of files allows, neighbours together: as ranks lie on nodes.
-        const TargetLayout& layout = *job.layout;
-        std::vector<bool> used(layout.files.size(), false);
-        for (const FileId file : layout.chunkFile)
-            used[file] = true;
-        const auto count = static_cast<size_t>(std::count(used.begin(), used.end(), true));
-        fileRanks_.resize(layout.files.size(), 0);
-        size_t index = 0;
-        for (size_t f = 0; f < used.size(); ++f) {
-            if (used[f])
-                fileRanks_[f] =
-                    static_cast<int>(index++ * static_cast<size_t>(conversion.ranks->size()) / count);
+        if (conversion.ownDisks || conversion.files->mode() == GroupMode::broadcast)
+            writers_ = fileRanks(conversion);
+        std::function<bool(FileId)> here;
+        if (conversion.ownDisks) {
+            const auto place = [&](int rank) { return places[static_cast<size_t>(rank)]; };
+            const int mine = place(conversion.ranks->rank());
+            for (int& writer : writers_) {
+                // What lies on this rank's disk it writes itself.
+                if (place(writer) == mine) writer = conversion.ranks->rank();
+            }
+            here = [&](FileId file) { return writers_[file] == conversion.ranks->rank(); };
         }
-        for (size_t i = 0; i < conversion.ranks->lanes(); ++i)
-            lanes_.push_back(std::make_unique<GroupLane>(conversion, *staging_, identity, i, fileRanks_));
+        SHARDSCOPE_ASSIGN(staging_, Staging::join(job, identity.token, here));
+        for (size_t i = 0; i < conversion.tileLanes(); ++i)
+            lanes_.push_back(std::make_unique<GroupLane>(conversion, *staging_, identity, i, writers_));
         return {};
     }
 
     std::unique_ptr<Staging> staging_;
-    std::vector<int> fileRanks_;
+    std::vector<int> writers_;
     std::vector<std::unique_ptr<GroupLane>> lanes_;
 };
 
@@ -480,7 +483,7 @@ class FarmRun {
 
     Status go() {
         std::vector<std::thread> threads;
-        for (size_t i = 1; i < conversion_.ranks->lanes(); ++i)
+        for (size_t i = 1; i < conversion_.tileLanes(); ++i)
             threads.emplace_back([this, i] { work(i); });
         work(0);
         for (std::thread& thread : threads)
@@ -583,23 +586,42 @@ class FarmRun {
 
 }  // namespace
 
-GroupFarm::GroupFarm(GroupConversion conversion) : conversion_(std::move(conversion)) {}
+GroupFarm::GroupFarm(GroupConversion conversion) : conversion_(std::move(conversion)) {
+    if (!conversion_.ownDisks) return;
+    const ConvertJob& job = *conversion_.job;
+    std::map<std::string, int> ranks;
+    const std::vector<int> all = fileRanks(conversion_);
+    for (size_t f = 0; f < all.size(); ++f)
+        ranks[job.singleFile ? splitPath(job.destination).second : job.layout->files[f].path] = all[f];
+    disks_ = std::make_shared<GroupDisks>(*conversion_.ranks, conversion_.tileLanes(), job.fileSystem,
+                                          job.destination, std::move(ranks));
+}
 
 GroupFarm::~GroupFarm() {
+    if (disks_) disks_->end();
     if (ended_ || conversion_.ranks->broken()) return;
     std::string end = packed({{"say", "end"}});
     (void)shareText(*conversion_.ranks, 0, end, 0);
+}
+
+std::shared_ptr<FileSystem> GroupFarm::fileSystem() {
+    return disks_;
+}
+
+std::vector<int> GroupFarm::places() const {
+    return disks_ ? disks_->places() : std::vector<int>();
 }
 
 Status GroupFarm::run(const JobIdentity& identity, const std::vector<Unit>& units,
                       const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
                       const StopToken& stop) {
     ended_ = true;
-    std::string order = packed({{"say", "begin"}, {"identity", identityJson(identity)}});
+    std::string order =
+        packed({{"say", "begin"}, {"identity", identityJson(identity)}, {"places", places()}});
     SHARDSCOPE_TRY(shareText(*conversion_.ranks, 0, order, 0));
-    SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion_, identity));
+    SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion_, identity, places()));
     Status status = FarmRun(conversion_, *joined, identity, units, done, progress, stop).go();
-    for (size_t lane = 0; lane < conversion_.ranks->lanes(); ++lane)
+    for (size_t lane = 0; lane < conversion_.tileLanes(); ++lane)
         bytesMoved_ = std::max(bytesMoved_, joined->lane(lane).sent());
     if (conversion_.ranks->broken()) return status;
     if (status.ok()) status = conversion_.files->checkUnchanged();
@@ -634,24 +656,27 @@ Status serveLane(const GroupConversion& conversion, Joined& joined, size_t lane)
     }
 }
 
-}  // namespace
-
-Status serveGroup(const GroupConversion& conversion) {
+// From rank 0's beginning until its end, or there is none.
+Status serveUnits(const GroupConversion& conversion) {
     std::string text;
     SHARDSCOPE_TRY(shareText(*conversion.ranks, 0, text, 0));
     SHARDSCOPE_ASSIGN(const Json order, unpacked(text));
     if (order.value("say", "") != "begin") return {};
     JobIdentity identity;
+    std::vector<int> places;
     SHARDSCOPE_TRY(taken([&]() -> Status {
         const Json& from = order.at("identity");
         identity.plan = {from.at("plan").at(0).get<uint64_t>(), from.at("plan").at(1).get<uint64_t>()};
         identity.tileBytes = from.at("tile").get<uint64_t>();
         identity.largestTileBytes = from.at("largest").get<uint64_t>();
         identity.token = from.at("token").get<std::string>();
+        places = order.at("places").get<std::vector<int>>();
+        if (conversion.ownDisks && places.size() != static_cast<size_t>(conversion.ranks->size()))
+            return unreadable();
         return {};
     }));
-    SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion, identity));
-    std::vector<Status> ends(conversion.ranks->lanes());
+    SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion, identity, places));
+    std::vector<Status> ends(conversion.tileLanes());
     std::vector<std::thread> threads;
     for (size_t i = 1; i < ends.size(); ++i)
         threads.emplace_back([&, i] { ends[i] = taken([&] { return serveLane(conversion, *joined, i); }); });
@@ -661,6 +686,23 @@ Status serveGroup(const GroupConversion& conversion) {
     for (Status& end : ends)
         SHARDSCOPE_TRY(std::move(end));
     return agree(*conversion.ranks, 0, conversion.files->checkUnchanged());
+}
+
+}  // namespace
+
+Status serveGroup(const GroupConversion& conversion) {
+    Status disks;
+    std::thread serving;
+    if (conversion.ownDisks) {
+        serving = std::thread([&] {
+            disks = serveDisks(*conversion.ranks, conversion.tileLanes(), conversion.job->fileSystem,
+                               conversion.job->destination);
+        });
+    }
+    Status units = serveUnits(conversion);
+    if (serving.joinable()) serving.join();
+    SHARDSCOPE_TRY(std::move(units));
+    return disks;
 }
 
 }  // namespace shardscope

@@ -60,13 +60,21 @@ struct GroupForecast {
 Result<GroupForecast> forecast(RankGroup& group, GroupMode mode, const Plan& plan);
 
 class GroupFiles;  // group_files.h
+class GroupDisks;  // group_disks.h
 
 struct GroupConversion {
     RankGroup* ranks = nullptr;
-    GroupFiles* files = nullptr;  // that job.source was opened with
-    const ConvertJob* job = nullptr;
+    GroupFiles* files = nullptr;      // that job.source was opened with
+    const ConvertJob* job = nullptr;  // its file system is this rank's own
     Resources resources;
+    // The ranks share no file system for the destination: each of its files lies on the disk of a rank. The
+    // group's last lane is for that.
+    bool ownDisks = false;
+
+    size_t tileLanes() const { return ranks->lanes() - (ownDisks ? 1 : 0); }
 };
+// Where the files of the destination lie in that case: the rank of each, by its number in the layout.
+std::vector<int> fileRanks(const GroupConversion& conversion);
 
 // Rank 0's end. The others are told to end when it goes, if not before.
 class GroupFarm final : public UnitFarm {
@@ -77,10 +85,14 @@ class GroupFarm final : public UnitFarm {
     Status run(const JobIdentity& identity, const std::vector<Unit>& units,
                const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
                const StopToken& stop) override;
+    std::shared_ptr<FileSystem> fileSystem() override;
     uint64_t bytesMoved() const { return bytesMoved_; }  // between ranks, for the units that are done
+    // For each rank the lowest one that writes to the same disk; empty where all share one.
+    std::vector<int> places() const;
 
   private:
     GroupConversion conversion_;
+    std::shared_ptr<GroupDisks> disks_;
     uint64_t bytesMoved_ = 0;
     bool ended_ = false;
 };

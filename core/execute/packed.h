@@ -40,6 +40,29 @@ auto taken(Take&& take) -> decltype(take()) {
     }
 }
 
+inline nlohmann::json errorJson(const Error& error) {
+    nlohmann::json json{
+        {"code", static_cast<int>(error.code)}, {"message", error.message}, {"file", error.place.file},
+        {"tensor", error.place.tensor},         {"rule", error.place.rule}, {"hint", error.hint}};
+    if (error.place.offset) json["offset"] = *error.place.offset;
+    return json;
+}
+
+inline Error errorFrom(const nlohmann::json& json, const std::string& rank) {
+    const auto text = [&](const char* key) { return json.value(key, std::string()); };
+    const int code = json.value("code", static_cast<int>(ErrorCode::remote));
+    const bool known = code >= 0 && code <= static_cast<int>(ErrorCode::internal);
+    Error error =
+        makeError(known ? static_cast<ErrorCode>(code) : ErrorCode::remote, rank + ": " + text("message"));
+    error.place.file = text("file");
+    error.place.tensor = text("tensor");
+    error.place.rule = text("rule");
+    if (json.contains("offset") && json["offset"].is_number_unsigned())
+        error.place.offset = json["offset"].get<uint64_t>();
+    error.hint = text("hint");
+    return error;
+}
+
 inline nlohmann::json packedText(const std::string& text) {
     return nlohmann::json::binary({text.begin(), text.end()});
 }

@@ -22,13 +22,18 @@ namespace shardscope {
 
 class Staging {
   public:
+    static constexpr const char* kLockName = "lock";
+    static constexpr const char* kTokenName = "token";
+
     // Checks the destination, makes or takes over the staging directory, and reserves the space. Errors:
     // exists, noSpace, permission, changed (the source or the plan is not that of the interrupted job), io.
     static Result<std::unique_ptr<Staging>> open(const ConvertJob& job, const JournalHeader& header);
 
     // Takes part in another process's job, whose token must stand here: nothing is reserved, journalled or
-    // published. Errors: notFound, changed, io.
-    static Result<std::unique_ptr<Staging>> join(const ConvertJob& job, const std::string& token);
+    // published.
+    // `here` says which files this process can see and write; none = all. Errors: notFound, changed, io.
+    static Result<std::unique_ptr<Staging>> join(const ConvertJob& job, const std::string& token,
+                                                 const std::function<bool(FileId)>& here = {});
     // Puts a token here by which others find the same directory. Errors: io.
     Result<std::string> share();
     // Of a joined job: the tiles that were finished since the last call.

@@ -48,6 +48,8 @@ class UnitFarm {
   public:
     virtual ~UnitFarm() = default;
     virtual size_t workerCount() const = 0;
+    // Where the destination is written, if that is not this machine's own file system.
+    virtual std::shared_ptr<FileSystem> fileSystem() { return nullptr; }
     // Has every unit done. `done(unit, result)` is called once for each, from any thread, one call at a time;
     // its error says that the result is not acceptable. When run() returns, nobody writes any more. Errors:
     // remote, cancelled, and those of a unit that failed too often.

@@ -65,9 +65,11 @@ struct Outcome {
     ConvertReport report;
 };
 
+// `targets` are the disks that the destination is spread over, one for each rank; none = one that all share.
 Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode,
                         const std::string& destination, const ConvertSettings& settings,
-                        const StopToken& stop = {}) {
+                        const StopToken& stop = {},
+                        const std::vector<std::shared_ptr<FileSystem>>& targets = {}) {
     Outcome outcome;
     const int size = static_cast<int>(source.disks.size());
     outcome.ends.resize(static_cast<size_t>(size));
@@ -84,7 +86,8 @@ Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode
             SHARDSCOPE_ASSIGN(prepared, prepareConversion(*checkpoint, destination, settings));
             return checkRunnable(*prepared);
         }));
-        const ConvertJob job = conversionJob(*prepared, settings);
+        ConvertJob job = conversionJob(*prepared, settings);
+        if (!targets.empty()) job.fileSystem = targets[static_cast<size_t>(r)];
         ThreadPool pool(1);
         MemoryBudget memory(kMemory);
         GroupConversion conversion;
@@ -94,6 +97,7 @@ Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode
         conversion.resources.pool = &pool;
         conversion.resources.memory = &memory;
         conversion.resources.stop = stop;
+        conversion.ownDisks = !targets.empty();
         if (r != 0) return serveGroup(conversion);
         GroupFarm farm(conversion);
         ConvertSettings mine = settings;
@@ -147,6 +151,11 @@ class GroupTest : public QObject {
     void missingFileIsTold();
     void stoppedOnAnyRank();
     void lostRankEndsAll();
+    void ownDisksHoldTheirFiles_data() { equalsOneProcess_data(); }
+    void ownDisksHoldTheirFiles();
+    void ranksThatSeeOneDiskShareIt();
+    void ownDisksLoseNothing();
+    void ownDisksResume();
 };
 
 void GroupTest::knownBytesAreThoseThatWereAdded() {
@@ -444,6 +453,224 @@ void GroupTest::lostRankEndsAll() {
         QCOMPARE(outcome.ends[0].error().code, ErrorCode::remote);
         QVERIFY(!QFileInfo::exists(directory.filePath("out")));
     }
+}
+
+namespace {
+
+using Disks = std::vector<std::shared_ptr<MemoryFileSystem>>;
+
+Disks emptyDisks(int count) {
+    Disks disks;
+    for (int i = 0; i < count; ++i) {
+        disks.push_back(std::make_shared<MemoryFileSystem>());
+        disks.back()->put("/place/other", {std::byte{1}});
+    }
+    return disks;
+}
+
+std::vector<std::shared_ptr<FileSystem>> asTargets(const Disks& disks) {
+    return {disks.begin(), disks.end()};
+}
+
+// Of all disks; a file that two have is an error, named here.
+std::map<std::string, std::string> filesOn(const Disks& disks, const std::string& directory,
+                                           std::string& twice) {
+    std::map<std::string, std::string> files;
+    for (const auto& disk : disks) {
+        for (const auto& [name, bytes] : disk->tree(directory)) {
+            const auto* begin = reinterpret_cast<const char*>(bytes.data());
+            if (!files.emplace(name, std::string(begin, begin + bytes.size())).second) twice = name;
+        }
+    }
+    return files;
+}
+
+ConvertSettings cutSettings(uint32_t parts) {
+    ConvertSettings settings = settingsFor("dcp");
+    settings.request.mesh = Mesh();
+    settings.request.mesh->axes.push_back({"dp", parts});
+    settings.request.shard.push_back({"*", {{"dp", 0}}});
+    return settings;
+}
+
+// A safetensors file of one tensor.
+std::string oneTensor(const QTemporaryDir& directory, uint64_t rows) {
+    const std::string path = directory.filePath("one.safetensors").toStdString();
+    const uint64_t bytes = rows * 1024 * 4;
+    const std::string text =
+        nlohmann::json{{"w", {{"dtype", "F32"}, {"shape", {rows, 1024}}, {"data_offsets", {0, bytes}}}}}
+            .dump();
+    const uint64_t length = text.size();
+    std::string content(reinterpret_cast<const char*>(&length), sizeof length);
+    content += text;
+    content.resize(content.size() + bytes, 'x');
+    std::ofstream(path, std::ios::binary) << content;
+    return path;
+}
+
+}  // namespace
+
+void GroupTest::ownDisksHoldTheirFiles() {
+    QFETCH(QString, path);
+    QFETCH(QString, target);
+    QFETCH(int, ranks);
+    // What is one file lies on rank 0's disk as ever.
+    const ConvertSettings settings = target == "safetensors" ? settingsFor("safetensors")
+                                                             : cutSettings(static_cast<uint32_t>(ranks) + 1);
+    QTemporaryDir alone;
+    const auto open = openCheckpoint(path.toStdString());
+    QVERIFY2(open.ok(), open.ok() ? "" : describe(open.error()).c_str());
+    auto prepared = prepareConversion(*open, alone.filePath("out").toStdString(), settings);
+    if (!prepared.ok() || !checkRunnable(*prepared).ok()) return;  // equalsOneProcess() has it
+    const auto report = runPrepared(*prepared, settings, nullptr);
+    QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+    const auto expected = filesBelow(alone.path());
+
+    const Spread source = spread(path.toStdString(), ranks, [&](int r, size_t f) {
+        return static_cast<int>(f) % ranks == r;
+    });
+    const Disks disks = emptyDisks(ranks);
+    ThreadRanks group(ranks, 3);
+    const Outcome outcome = convertTogether(group, source, GroupMode::exchange, "/place/out", settings, {},
+                                            asTargets(disks));
+    for (const Status& end : outcome.ends)
+        QVERIFY2(end.ok(), said(outcome).c_str());
+    QVERIFY(outcome.report.verified);
+    std::string twice;
+    std::map<std::string, std::string> got;
+    for (const auto& disk : disks)
+        QCOMPARE(disk->get("/place/other").size(), size_t{1});
+    for (auto& [name, bytes] : filesOn(disks, "/place", twice)) {
+        if (name != "other") got[name] = std::move(bytes);
+    }
+    QCOMPARE(got.size(), expected.size());
+    for (const auto& [name, bytes] : expected)
+        QVERIFY2(got.contains(name) && got.at(name) == bytes, name.c_str());
+    twice.clear();
+    (void)filesOn(disks, "/place/out", twice);
+    QCOMPARE(twice, std::string());
+    for (int r = 1; r < ranks; ++r)
+        QVERIFY(!disks[static_cast<size_t>(r)]->exists("/place/out/.metadata"));
+}
+
+void GroupTest::ranksThatSeeOneDiskShareIt() {
+    const QTemporaryDir directory;
+    const std::string path = oneTensor(directory, 8);
+    const ConvertSettings settings = cutSettings(4);
+    Disks disks = emptyDisks(4);
+    disks[1] = disks[0];
+    disks[3] = disks[2];
+    const Spread source = spread(path, 4, [](int, size_t) { return true; });
+    ThreadRanks group(4, 3);
+    const Outcome outcome = convertTogether(group, source, GroupMode::direct, "/place/out", settings, {},
+                                            asTargets(disks));
+    QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
+    QVERIFY(disks[0]->exists("/place/out/__0_0.distcp") && disks[0]->exists("/place/out/__1_0.distcp"));
+    QVERIFY(disks[2]->exists("/place/out/__2_0.distcp") && disks[2]->exists("/place/out/__3_0.distcp"));
+    QVERIFY(disks[0]->exists("/place/out/.metadata") && !disks[2]->exists("/place/out/.metadata"));
+    QCOMPARE(disks[0]->paths().size() + disks[2]->paths().size(), size_t{5 + 2});
+}
+
+// Whatever fails on any disk: none has anything of the destination then, and none has lost what it had.
+void GroupTest::ownDisksLoseNothing() {
+    const QTemporaryDir directory;
+    const std::string path = oneTensor(directory, 8);
+    const Spread source = spread(path, 3, [](int, size_t) { return true; });
+    int failures = 0;
+    for (const bool overwrite : {false, true}) {
+        ConvertSettings settings = cutSettings(3);
+        settings.options.overwrite = overwrite;
+        for (int where = 0; where < 3; ++where) {
+            for (const Op op : {Op::allocate, Op::write, Op::sync, Op::rename}) {
+                const Disks disks = emptyDisks(3);
+                if (overwrite) {
+                    for (const auto& disk : disks)
+                        disk->put("/place/out/old", {std::byte{7}});
+                }
+                auto targets = asTargets(disks);
+                const auto failing = std::make_shared<FaultyFileSystem>(targets[static_cast<size_t>(where)]);
+                failing->failAt(op, 1, ErrorCode::noSpace);
+                targets[static_cast<size_t>(where)] = failing;
+                ThreadRanks group(3, 3);
+                const Outcome outcome =
+                    convertTogether(group, source, GroupMode::direct, "/place/out", settings, {}, targets);
+                if (outcome.ends[0].ok()) continue;
+                ++failures;
+                for (const auto& disk : disks) {
+                    QVERIFY(!disk->exists("/place/out/__0_0.distcp") &&
+                            !disk->exists("/place/out/__1_0.distcp") &&
+                            !disk->exists("/place/out/__2_0.distcp"));
+                    QCOMPARE(disk->get("/place/out/old").size(), size_t{overwrite});
+                }
+            }
+        }
+    }
+    QVERIFY(failures >= 20);
+
+    ConvertSettings settings = cutSettings(3);
+    // One that is there on any disk is there.
+    Disks disks = emptyDisks(3);
+    disks[2]->put("/place/out/old", {std::byte{7}});
+    ThreadRanks group(3, 3);
+    Outcome outcome =
+        convertTogether(group, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
+    QVERIFY(!outcome.ends[0].ok() && outcome.ends[0].error().code == ErrorCode::exists);
+    QVERIFY(disks[2]->exists("/place/out/old"));
+    // And what goes on one that the new one leaves empty goes, too.
+    settings.options.overwrite = true;
+    settings.request.mesh->axes = {{"dp", 1}};
+    ThreadRanks again(3, 3);
+    outcome = convertTogether(again, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
+    QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
+    QVERIFY(disks[2]->tree("/place/out").empty());
+    QVERIFY(disks[0]->exists("/place/out/.metadata"));
+}
+
+void GroupTest::ownDisksResume() {
+    const QTemporaryDir directory;
+    // Larger than a tile, so that there is something to take over.
+    const std::string path = oneTensor(directory, 20000);
+    ConvertSettings settings = cutSettings(3);
+    settings.options.journalBytes = 1;
+    const Spread source = spread(path, 3, [](int r, size_t) { return r == 0; });
+    const Disks disks = emptyDisks(3);
+    auto targets = asTargets(disks);
+    const auto failing = std::make_shared<FaultyFileSystem>(targets[2]);
+    failing->failAt(Op::write, 4, ErrorCode::noSpace);
+    targets[2] = failing;
+    ThreadRanks group(3, 3);
+    Outcome outcome =
+        convertTogether(group, source, GroupMode::broadcast, "/place/out", settings, {}, targets);
+    QVERIFY(!outcome.ends[0].ok() && outcome.ends[0].error().code == ErrorCode::noSpace);
+    QVERIFY2(outcome.ends[0].error().hint.find("--resume") != std::string::npos,
+             describe(outcome.ends[0].error()).c_str());
+    settings.options.resume = true;
+    ThreadRanks again(3, 3);
+    outcome = convertTogether(again, source, GroupMode::broadcast, "/place/out", settings, {},
+                              asTargets(disks));
+    QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
+    QVERIFY(outcome.report.bytesReused > 0);
+    QVERIFY(outcome.report.verified);
+    for (const auto& disk : disks)
+        QCOMPARE(disk->tree("/place").size(), disk == disks[0] ? size_t{3} : size_t{2});
+
+    // A disk that has lost its part: everything is done again.
+    const Disks fresh = emptyDisks(3);
+    targets = asTargets(fresh);
+    const auto fails = std::make_shared<FaultyFileSystem>(targets[2]);
+    fails->failAt(Op::write, 4, ErrorCode::noSpace);
+    targets[2] = fails;
+    settings.options.resume = false;
+    ThreadRanks third(3, 3);
+    outcome = convertTogether(third, source, GroupMode::broadcast, "/place/out", settings, {}, targets);
+    QVERIFY(!outcome.ends[0].ok());
+    targets[1] = emptyDisks(1)[0];
+    targets[2] = fresh[2];
+    settings.options.resume = true;
+    ThreadRanks fourth(3, 3);
+    outcome = convertTogether(fourth, source, GroupMode::broadcast, "/place/out", settings, {}, targets);
+    QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
+    QCOMPARE(outcome.report.bytesReused, uint64_t{0});
 }
 
 QTEST_GUILESS_MAIN(GroupTest)
