@@ -44,6 +44,7 @@ struct Context {
     RankGroup* ranks = nullptr;
     GroupMode groupMode{};
     std::string groupBackend;
+    bool ownDisks = false;  // they share no file system for the destination
     // Of a conversion: that others can take part, and what it reads and writes.
     bool joins = false;
     std::string jobSource, jobDestination;

@@ -98,6 +98,28 @@ Json groupJson(const Context& context, GroupMode mode, const GroupForecast& expe
             {"expected_seconds", expected.seconds}, {"link_rate", expected.linkRate}};
 }
 
+// What one disk holds of a destination that lies on several.
+struct DiskShare {
+    int rank = 0;  // the lowest that writes there
+    uint64_t files = 0, bytes = 0;
+};
+std::vector<DiskShare> diskShares(const Context& context, const GroupFarm& group, const ConvertJob& job) {
+    const std::vector<int> places = group.places();
+    const std::vector<int> ranks = fileRanks({context.ranks, nullptr, &job, {}, true});
+    std::map<int, DiskShare> shares;
+    for (size_t f = 0; f < ranks.size(); ++f) {
+        const int place = places[static_cast<size_t>(ranks[f])];
+        DiskShare& share = shares[place];
+        share.rank = place;
+        ++share.files;
+        share.bytes += job.layout->files[f].size;
+    }
+    std::vector<DiskShare> list;
+    for (const auto& [place, share] : shares)
+        list.push_back(share);
+    return list;
+}
+
 int showPlan(const Context& context, Plan plan, const Json& group, const std::string& groupText) {
     plan.sourcePath = context.shown(plan.sourcePath);
     plan.targetPath = context.shown(plan.targetPath);
@@ -204,7 +226,8 @@ Result<int> convert(const Context& context, const Options& options) {
         SHARDSCOPE_ASSIGN(const uint64_t buffers, conversionBuffers(prepared, settings));
         own = std::make_unique<WorkerResources>(settings, buffers);
         own->resources.stop = context.stop;
-        const GroupConversion conversion{context.ranks, files.get(), &together, own->resources};
+        const GroupConversion conversion{context.ranks, files.get(), &together, own->resources,
+                                         context.ownDisks};
         if (context.ranks->rank() != 0) {
             SHARDSCOPE_TRY(serveGroup(conversion));
             return 0;
@@ -243,7 +266,11 @@ Result<int> convert(const Context& context, const Options& options) {
     Json json = wantsJson ? reportJson(prepared.plan, report, started,
                                        verifyNames[static_cast<int>(settings.options.verify)])
                           : Json();
+    const std::vector<DiskShare> shares =
+        group && context.ownDisks ? diskShares(context, *group, together) : std::vector<DiskShare>();
     if (group) groupSaid["bytes_moved"] = group->bytesMoved();
+    for (const DiskShare& share : shares)
+        groupSaid["disks"].push_back({{"rank", share.rank}, {"files", share.files}, {"bytes", share.bytes}});
     if (group && wantsJson) json["group"] = groupSaid;
     if (!options.report.empty()) {
         SHARDSCOPE_TRY(
@@ -269,6 +296,9 @@ Result<int> convert(const Context& context, const Options& options) {
     if (group)
         fmt::print("  {}: {} moved between them; {} were expected\n", groupText,
                    bytesText(group->bytesMoved()), durationText(expected.seconds));
+    for (const DiskShare& share : shares)
+        fmt::print("  on the disk of {}: {} files, {}\n", printable(context.ranks->name(share.rank)),
+                   countText(share.files), bytesText(share.bytes));
     if (report.bytesReused)
         fmt::print("  {} were already done and taken over\n", bytesText(report.bytesReused));
     if (settings.options.verify == Verify::none) {

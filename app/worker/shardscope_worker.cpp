@@ -33,6 +33,7 @@ struct Options {
     std::string master, address;
     int patience = 120;
     unsigned lanes = 2;
+    bool ownDisks = false;
     std::vector<std::string> words;
 };
 
@@ -133,7 +134,7 @@ int work(const Options& options, const std::vector<std::string>& all) {
     group.backend = options.backend == "nccl" ? GroupBackend::nccl : GroupBackend::gloo;
     group.address = options.address;
     group.patience = std::chrono::seconds(options.patience);
-    group.lanes = options.lanes;
+    group.lanes = options.lanes + (options.ownDisks ? 1 : 0);
     group.stuck = [&context, &options] {
         const int code = reportError(
             context, makeError(ErrorCode::remote,
@@ -160,6 +161,7 @@ int work(const Options& options, const std::vector<std::string>& all) {
     context.json = false;
     context.ranks = ranks->get();
     context.groupMode = options.mode;
+    context.ownDisks = options.ownDisks;
     context.groupBackend = groupBackendName(group.backend);
     if (place->rank != 0) {
         // Rank 0 speaks for all; the others say what went wrong with them, and where.
@@ -222,6 +224,9 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 16).description(""))
         ->capture_default_str()
         ->type_name("N");
+    app.add_flag("--own-disks", options.ownDisks,
+                 "The ranks share no file system for the destination: each of its files stays on the disk of "
+                 "the rank that writes it");
     app.prefix_command();
     app.footer(
         "What follows the options are the words of 'shardscope convert', 'reshard' or 'plan'.\n\n"

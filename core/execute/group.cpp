@@ -71,7 +71,7 @@ Status firstError(RankGroup& group, const std::vector<Json>& said, const Status&
         const Json& each = said[static_cast<size_t>(r)];
         if (!each.contains("error")) continue;
         Error error =
-            r == group.rank() && !mine.ok() ? mine.error() : errorFrom(each["error"], group.name(r));
+            r == group.rank() && !mine.ok() ? mine.error() : unpackedError(each["error"], group.name(r));
         if (!found || (found->code == ErrorCode::remote && error.code != ErrorCode::remote))
             found = std::move(error);
     }
@@ -81,7 +81,7 @@ Status firstError(RankGroup& group, const std::vector<Json>& said, const Status&
 
 // What each rank has to say, with whether all is well there.
 Result<std::vector<Json>> gatherSaid(RankGroup& group, size_t lane, Json mine, const Status& status) {
-    if (!status.ok()) mine["error"] = errorJson(status.error());
+    if (!status.ok()) mine["error"] = packedError(status.error());
     SHARDSCOPE_ASSIGN(const std::vector<std::string> texts, gatherTexts(group, lane, packed(mine)));
     std::vector<Json> said;
     for (const std::string& text : texts) {

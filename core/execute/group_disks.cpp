@@ -307,7 +307,7 @@ Status serveDisks(RankGroup& ranks, size_t lane, std::shared_ptr<FileSystem> own
         if (asked) {
             auto answer = service.answer(request);
             said = packed(answer.ok() ? Json{{"answer", std::move(answer).value()}}
-                                      : Json{{"error", errorJson(answer.error())}});
+                                      : Json{{"error", packedError(answer.error())}});
         }
         SHARDSCOPE_TRY(toLeader(ranks, lane, std::move(said)));
     }
@@ -530,7 +530,7 @@ std::vector<Result<Json>> GroupDisks::ask(const std::vector<int>& to, Json reque
         } else {
             answers.push_back(taken([&]() -> Result<Json> {
                 SHARDSCOPE_ASSIGN(Json said, unpacked(texts[static_cast<size_t>(rank)]));
-                if (said.contains("error")) return errorFrom(said["error"], ranks_.name(rank));
+                if (said.contains("error")) return unpackedError(said["error"], ranks_.name(rank));
                 return std::move(said.at("answer"));
             }));
         }

@@ -40,7 +40,7 @@ auto taken(Take&& take) -> decltype(take()) {
     }
 }
 
-inline nlohmann::json errorJson(const Error& error) {
+inline nlohmann::json packedError(const Error& error) {
     nlohmann::json json{
         {"code", static_cast<int>(error.code)}, {"message", error.message}, {"file", error.place.file},
         {"tensor", error.place.tensor},         {"rule", error.place.rule}, {"hint", error.hint}};
@@ -48,7 +48,7 @@ inline nlohmann::json errorJson(const Error& error) {
     return json;
 }
 
-inline Error errorFrom(const nlohmann::json& json, const std::string& rank) {
+inline Error unpackedError(const nlohmann::json& json, const std::string& rank) {
     const auto text = [&](const char* key) { return json.value(key, std::string()); };
     const int code = json.value("code", static_cast<int>(ErrorCode::remote));
     const bool known = code >= 0 && code <= static_cast<int>(ErrorCode::internal);

@@ -147,11 +147,14 @@ class WorkerCliTest : public QObject {
     // Each rank has one file of the source on a disk of its own; rank 0 has the metadata too.
     void nodeLocalDisks_data() {
         QTest::addColumn<int>("dimension");
-        QTest::newRow("rows") << 0;
-        QTest::newRow("columns") << 1;
+        QTest::addColumn<bool>("own");
+        QTest::newRow("rows") << 0 << false;
+        QTest::newRow("columns") << 1 << false;
+        QTest::newRow("columns, to disks of their own") << 1 << true;
     }
     void nodeLocalDisks() {
         QFETCH(int, dimension);
+        QFETCH(bool, own);
         const QTemporaryDir directory;
         const QString place = directory.filePath("disk");
         const Measured cut =
@@ -159,19 +162,25 @@ class WorkerCliTest : public QObject {
                          "dcp", "--mesh", "tp=4", "--shard", "*:tp=" + std::to_string(dimension)});
         QVERIFY2(cut.exitCode == 0, cut.describe().c_str());
         for (int r = 0; r < 4; ++r) {
-            QVERIFY(QDir().mkpath(place + "." + QString::number(r)));
+            QVERIFY(QDir().mkpath(place + "." + QString::number(r) + "/in"));
             const QString name = QString("__%1_0.distcp").arg(r);
-            QVERIFY(QFile::rename(directory.filePath("cut/" + name), place + QString(".%1/").arg(r) + name));
+            QVERIFY(
+                QFile::rename(directory.filePath("cut/" + name), place + QString(".%1/in/").arg(r) + name));
         }
-        QVERIFY(QFile::rename(directory.filePath("cut/.metadata"), place + ".0/.metadata"));
-        const QString target = directory.filePath("out");
+        QVERIFY(QFile::rename(directory.filePath("cut/.metadata"), place + ".0/in/.metadata"));
+        const std::string source = place.toStdString() + "/in";
+        const QString target = own ? place + "/out" : directory.filePath("out");
         MeasuredOptions options;
         options.program = SHARDSCOPE_NODE_LOCAL_RANKS;
         options.timeoutSeconds = 120;
-        const Measured done =
-            run({place.toStdString(), "4", SHARDSCOPE_WORKER_PROGRAM, "convert", place.toStdString(),
-                 target.toStdString(), "--to", "safetensors", "--json"},
-                options);
+        std::vector<std::string> words{place.toStdString(), "4", SHARDSCOPE_WORKER_PROGRAM};
+        if (own) words.push_back("--own-disks");
+        words.insert(words.end(), {"convert", source, target.toStdString()});
+        if (own)
+            words.insert(words.end(), {"--to", "dcp", "--mesh", "tp=4", "--shard", "*:tp=0", "--json"});
+        else
+            words.insert(words.end(), {"--to", "safetensors", "--json"});
+        const Measured done = run(words, options);
         if (done.exitCode == 77) QSKIP(done.out.c_str());
         QVERIFY2(done.exitCode == 0, done.describe().c_str());
         const json report = done.json();
@@ -180,9 +189,27 @@ class WorkerCliTest : public QObject {
                    read = report["bytes_read"].get<double>();
         const auto moved = report["group"]["bytes_moved"].get<double>();
         QVERIFY2(read < needed * 1.02, done.describe().c_str());
-        // A tile is as large as a tensor here, so each rank lacks three quarters of its tiles.
-        QVERIFY2(moved > needed * 0.7 && moved < needed * 0.8, done.describe().c_str());
-        QVERIFY(digestsOf(target.toStdString()) == expected_);
+        // A tile is as large as a tensor here, so each rank lacks three quarters of its tiles; and as much of
+        // them is another's to write.
+        QVERIFY2(moved > needed * (own ? 1.3 : 0.7) && moved < needed * (own ? 1.6 : 0.8),
+                 done.describe().c_str());
+        if (!own) {
+            QVERIFY(digestsOf(target.toStdString()) == expected_);
+            return;
+        }
+        QVERIFY2(report["verified"] == json(true), done.describe().c_str());
+        QVERIFY(report["group"]["disks"].size() == 4);
+        QVERIFY(QDir().mkdir(directory.filePath("whole")));
+        for (int r = 0; r < 4; ++r) {
+            const QString disk = place + "." + QString::number(r), name = QString("__%1_0.distcp").arg(r);
+            const QStringList left =
+                QDir(disk).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
+            QCOMPARE(left, (QStringList{"in", "out"}));
+            QCOMPARE(QDir(disk + "/out").entryList(QDir::Files | QDir::Hidden).size(), r == 0 ? 2 : 1);
+            QVERIFY(QFile::rename(disk + "/out/" + name, directory.filePath("whole/" + name)));
+        }
+        QVERIFY(QFile::rename(place + ".0/out/.metadata", directory.filePath("whole/.metadata")));
+        QVERIFY(digestsOf(directory.filePath("whole").toStdString()) == expected_);
     }
 
     void lostRank_data() {
