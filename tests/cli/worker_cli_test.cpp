@@ -215,17 +215,23 @@ class WorkerCliTest : public QObject {
     void lostRank_data() {
         QTest::addColumn<int>("signal");
         QTest::addColumn<double>("after");
+        QTest::addColumn<bool>("own");  // disks
+        bool own = false;
         for (const double after : {0.05, 0.6, 0.9, 1.2}) {
-            QTest::addRow("killed after %.2f s", after) << SIGKILL << after;
-            QTest::addRow("stopped after %.2f s", after) << SIGSTOP << after;
+            QTest::addRow("killed after %.2f s", after) << SIGKILL << after << own;
+            QTest::addRow("stopped after %.2f s", after) << SIGSTOP << after << !own;
+            own = !own;
         }
     }
     // Whatever the moment: the destination whole and verified, or an error in time and nothing published.
     void lostRank() {
         QFETCH(int, signal);
         QFETCH(double, after);
+        QFETCH(bool, own);
         const QTemporaryDir directory;
         const QString target = directory.filePath("out");
+        std::vector<std::string> group{"--ranks", "3"};
+        if (own) group.push_back("--own-disks");
         std::vector<pid_t> ranks;
         double when = 0;
         MeasuredOptions options;
@@ -236,8 +242,9 @@ class WorkerCliTest : public QObject {
             when = elapsed;
             return false;
         };
-        const Measured done =
-            run(words(target, {"--ranks", "3", "--mode", "broadcast", "--join-timeout", "5"}), options);
+        std::vector<std::string> first = group;
+        first.insert(first.end(), {"--mode", "broadcast", "--join-timeout", "5"});
+        const Measured done = run(words(target, first), options);
         QVERIFY2(!done.timedOut, done.describe().c_str());
         if (done.exitCode == 0) {
             QVERIFY(digestsOf(target.toStdString()) == expected_);
@@ -252,7 +259,7 @@ class WorkerCliTest : public QObject {
                 QVERIFY2(done.json()["message"].get<std::string>().find("rank") != std::string::npos,
                          done.describe().c_str());
             // What was done is gone on with.
-            std::vector<std::string> again = words(target, {"--ranks", "3"});
+            std::vector<std::string> again = words(target, group);
             again.emplace_back("--resume");
             const Measured second = run(again);
             QVERIFY2(second.exitCode == 0, second.describe().c_str());
