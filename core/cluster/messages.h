@@ -3,10 +3,11 @@
 //
 // The agent says hello {version, protocol, host, pid} first, unasked. The first message to it says what it is
 // for: "start" makes it a worker (below), "files" lets it read files (file_service.h), "run" has it run one
-// verb (run_service.h). From then on it says beat every second; it ends when the stream does.
+// verb (run_service.h). From then on it says beat every second, and hears beat for each of them if it is on
+// another host; it ends when the stream does, or when it has heard nothing for kForsaken.
 //
 //   worker      hello   {version, protocol, host, pid}                       first, unasked
-//   coordinator start   {words, directory, threads, identity}                the words of `convert`, and
+//   coordinator start   {words, directory, threads, silence, identity}       the words of `convert`, and
 //   where they were said worker      ready   {}                                                   plan and
 //   source are the coordinator's coordinator unit    {id, spans: [[tensor, first, count], ...]} several may
 //   be under way worker      beat    {bytes}                                              every second:
@@ -23,9 +24,11 @@
 
 namespace shardscope {
 
-constexpr int kProtocol = 2;
+constexpr int kProtocol = 3;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
+// A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
+constexpr std::chrono::seconds kForsaken{60};
 constexpr size_t kMostText = size_t{64} << 10;  // of a message's text, where nothing longer is expected
 
 // The object of a frame; errors: damaged.
@@ -40,6 +43,7 @@ std::string textOf(const nlohmann::json& json, const char* key, size_t most);
 Result<Frame> introduceAgent(Channel& channel, const std::string& version);
 // The other end: takes the hello and checks it. Errors: remote, with both versions.
 Status meetAgent(Channel& channel, const std::string& version);
+Status checkHello(const nlohmann::json& hello, const std::string& version, bool sameVersion);
 
 // Bytes for a body, compressed when that is worth it; `packed` says whether. And back: `size` is what they
 // must come to. Errors: damaged.

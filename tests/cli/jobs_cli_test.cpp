@@ -84,6 +84,7 @@ class JobsCliTest : public QObject {
     void initTestCase() {
         qputenv("XDG_STATE_HOME", sources_.filePath("state").toUtf8());
         mark_ = "XDG_STATE_HOME=" + sources_.filePath("state").toStdString();
+        keepSecret();
         source_ = sources_.filePath("source.safetensors");
         QVERIFY(
             writeRandomSource(source_.toStdString(), kTensors, 1021, 1031, 7));  // 4.2 MB each, cut unevenly

@@ -80,6 +80,7 @@ class SlurmCliTest : public QObject {
   private slots:
     void initTestCase() {
         qputenv("XDG_STATE_HOME", directory_.filePath("state").toUtf8());
+        keepSecret();
         for (const char* name : {"SLURM_JOB_ID", "SLURM_JOBID"})
             qunsetenv(name);
         slurm_ = directory_.filePath("slurm");
