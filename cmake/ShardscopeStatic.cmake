@@ -59,4 +59,3 @@ add_dependencies(shardscope-static ${archives})
 set_target_properties(shardscope-static PROPERTIES LINK_DEPENDS "${files}")
 # Hosts get what was built last.
 add_dependencies(shardscope shardscope-static)
-install(TARGETS shardscope-static DESTINATION libexec/shardscope COMPONENT shardscope)
