@@ -41,7 +41,7 @@ constexpr const char* kFaults[] = {"worker killed",
                                    "an older agent",
 #ifdef SHARDSCOPE_POOR_HOST
                                    "a clock that jumps",
-                                   "a host's disk full",
+                                   "the disk of a host full",
 #endif
                                    "a source of its own",
                                    "a destination of its own"};
@@ -70,7 +70,7 @@ case $SHARDSCOPE_TEST_FAULT in
 "a clock that jumps")
     export LD_PRELOAD="$SHARDSCOPE_TEST_PRELOAD" SHARDSCOPE_TEST_CLOCK="$SHARDSCOPE_TEST_BYTES"
     exec sh -c "$command" <&3 >&4 3<&- 4>&- ;;
-"a host's disk full")
+"the disk of a host full")
     export LD_PRELOAD="$SHARDSCOPE_TEST_PRELOAD" SHARDSCOPE_TEST_DISK="${SHARDSCOPE_TEST_BYTES}000"
     exec sh -c "$command" <&3 >&4 3<&- 4>&- ;;
 "a source of its own") hidden "$SHARDSCOPE_TEST_SOURCE" <&3 >&4 3<&- 4>&- ;;
