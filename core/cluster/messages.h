@@ -6,15 +6,17 @@
 // verb (run_service.h). From then on it says beat every second, and hears beat for each of them if it is on
 // another host; it ends when the stream does, or when it has heard nothing for kForsaken.
 //
-//   worker      hello   {version, protocol, host, pid}                       first, unasked
-//   coordinator start   {words, directory, threads, silence, identity}       the words of `convert`, and
-//   where they were said worker      ready   {}                                                   plan and
-//   source are the coordinator's coordinator unit    {id, spans: [[tensor, first, count], ...]} several may
-//   be under way worker      beat    {bytes}                                              every second:
-//   written so far worker      done    {id, read} + body                                    on disk; the body
-//   is UnitResult::tiles worker      failed  {id, error}                                          id is
-//   absent when it is not one unit's fault coordinator end     {} the worker ends; so it does when the stream
-//   ends
+//   worker       hello   {version, protocol, host, pid}   first, unasked
+//   coordinator  start   {words, directory, neighbours, silence, identity}
+//                        the words of `convert`, and where they were said; after so many seconds in which it
+//                        hears nothing (0 = none) the worker ends
+//   worker       ready   {}                   plan and source are the coordinator's
+//   coordinator  unit    {id, bytes, spans: [[tensor, first, count], ...]}   several may be under way
+//   worker       beat    {bytes}              every second: written so far
+//   coordinator  beat    {}                   for each of these, to another host
+//   worker       done    {id, read} + body    on disk; the body is UnitResult::tiles
+//   worker       failed  {id, error}          id is absent when it is not one unit's fault
+//   coordinator  end     {}                   the worker ends; so it does when the stream ends
 #pragma once
 
 #include <nlohmann/json.hpp>
