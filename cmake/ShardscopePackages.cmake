@@ -37,6 +37,12 @@ shardscope_compressed("${made}/changelog.gz" "${made}/changelog")
 
 # ---- shardscope
 install(TARGETS shardscope COMPONENT shardscope)
+if(TARGET shardscope-static)
+    # Where core/cluster/launch.cpp looks for it, from bin.
+    install(TARGETS shardscope-static DESTINATION libexec/shardscope COMPONENT shardscope)
+    install(FILES "${linux}/lintian-overrides" RENAME shardscope
+            DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/lintian/overrides" COMPONENT shardscope)
+endif()
 install(DIRECTORY "${CMAKE_BINARY_DIR}/manual/" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT shardscope
         FILES_MATCHING PATTERN "*.1.gz")
 install(FILES "${CMAKE_BINARY_DIR}/completions/shardscope"

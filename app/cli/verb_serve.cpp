@@ -129,6 +129,7 @@ class JobList {
 };
 
 Result<int> serve(const Context& context, const Options& options) {
+    SHARDSCOPE_TRY(PageServer::available());
     if (options.path.empty() && !options.jobs)
         return makeError(ErrorCode::usage, "there is nothing to show: name a checkpoint, or --jobs");
     std::signal(SIGPIPE, SIG_IGN);

@@ -261,6 +261,10 @@ class PageServer::Impl {
 PageServer::PageServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PageServer::~PageServer() = default;
 
+Status PageServer::available() {
+    return {};
+}
+
 Result<std::unique_ptr<PageServer>> PageServer::listen(PageDocuments documents, int port) {
     SHARDSCOPE_ASSIGN(std::string token, randomToken());
     auto impl = std::make_unique<Impl>(std::move(documents), std::move(token));

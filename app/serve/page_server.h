@@ -34,6 +34,8 @@ struct PageDocuments {
 
 class PageServer {
   public:
+    // Whether this program has it at all. Errors: unsupported.
+    static Status available();
     // Port 0 = a free one. Errors: io (the port is taken).
     static Result<std::unique_ptr<PageServer>> listen(PageDocuments documents, int port);
     ~PageServer();

@@ -129,6 +129,18 @@ Status Channel::fill(Clock::time_point deadline, bool& more) {
 Status Channel::send(const Frame& frame) {
     if (frame.text.size() + frame.body.size() > kMaxFrame)
         return makeError(ErrorCode::limit, "a message is longer than 16 MiB");
+    std::lock_guard lock(sending_);
+    return put(frame);
+}
+
+void Channel::offer(const Frame& frame) {
+    const std::unique_lock lock(sending_, std::try_to_lock);
+    pollfd room{out_, POLLOUT, 0};
+    if (lock && poll(&room, 1, 0) == 1 && room.revents == POLLOUT) (void)put(frame);
+}
+
+// Under sending_.
+Status Channel::put(const Frame& frame) {
     std::string bytes;
     bytes.reserve(8 + frame.text.size() + frame.body.size());
     for (const size_t size : {frame.text.size(), frame.body.size()}) {
@@ -137,7 +149,6 @@ Status Channel::send(const Frame& frame) {
     }
     bytes += frame.text;
     bytes += frame.body;
-    std::lock_guard lock(sending_);
     auto deadline = Clock::now() + kPatience;
     for (size_t at = 0; at < bytes.size();) {
         const ssize_t sent = ::write(out_, bytes.data() + at, bytes.size() - at);

@@ -40,6 +40,8 @@ class Channel {
 
     // Thread-safe. Errors: limit; remote when the other end is gone or takes nothing for `kPatience`.
     Status send(const Frame& frame);
+    // What is worth nothing later: it is left out when it would have to wait. Thread-safe.
+    void offer(const Frame& frame);
     // One thread at a time. nullopt when nothing whole has come by the deadline. Errors: remote (the other
     // end is gone), damaged (lengths that cannot be).
     Result<std::optional<Frame>> receive(Clock::time_point deadline);
@@ -56,6 +58,7 @@ class Channel {
 
   private:
     Status fill(Clock::time_point deadline, bool& more);
+    Status put(const Frame& frame);
 
     int in_, out_;
     int wakeRead_ = -1, wakeWrite_ = -1;

@@ -251,7 +251,7 @@ class FarmRun {
         if (mine.launched.process) {
             if (error.code == ErrorCode::remote)
                 mine.launched.process->waitFor(std::chrono::milliseconds(200));
-            const std::string said = shownNoise(mine.launched.process->said(), 300);
+            const std::string said = lastWords(*mine.launched.process, 300);
             if (error.code == ErrorCode::remote && mine.launched.channel)
                 why +=
                     fmt::format(" ({}{}{})", mine.launched.process->ending(), said.empty() ? "" : ": ", said);
@@ -302,12 +302,8 @@ class FarmRun {
         mine.launched = std::move(launched).value();
         SHARDSCOPE_ASSIGN(const Json hello, next(mine, Clock::now() + kLease, nullptr));
         if (hello.is_null()) return makeError(ErrorCode::remote, "it did not introduce itself");
-        if (hello["say"] != "hello" || hello.value("protocol", Json()) != kProtocol ||
-            hello.value("version", Json()) != options.version) {
-            return refuse(mine,
-                          makeError(ErrorCode::remote,
-                                    fmt::format("it is another version than this ({})", options.version)));
-        }
+        if (Status status = checkHello(hello, options.version, true); !status.ok())
+            return refuse(mine, std::move(status).error());
         // The cores of a machine are shared by its workers.
         const WorkerPlace& place = options.places[mine.index];
         const auto neighbours =
@@ -315,11 +311,13 @@ class FarmRun {
                         : static_cast<unsigned>(std::count_if(
                               options.places.begin(), options.places.end(),
                               [&](const WorkerPlace& p) { return !p.slurm && p.host == place.host; }));
-        SHARDSCOPE_TRY(mine.launched.channel->send(message({{"say", "start"},
-                                                            {"words", options.words},
-                                                            {"directory", options.directory},
-                                                            {"neighbours", neighbours},
-                                                            {"identity", identityJson(identity_)}})));
+        SHARDSCOPE_TRY(
+            mine.launched.channel->send(message({{"say", "start"},
+                                                 {"words", options.words},
+                                                 {"directory", options.directory},
+                                                 {"neighbours", neighbours},
+                                                 {"silence", place.host.empty() ? 0 : kForsaken.count()},
+                                                 {"identity", identityJson(identity_)}})));
         for (;;) {
             {
                 std::lock_guard lock(mutex_);
@@ -327,7 +325,11 @@ class FarmRun {
             }
             SHARDSCOPE_ASSIGN(const Json answer, next(mine, Clock::now() + kLook, nullptr));
             SHARDSCOPE_TRY(checkLease(mine));
-            if (answer.is_null() || answer["say"] == "beat") continue;
+            if (answer.is_null()) continue;
+            if (answer["say"] == "beat") {
+                answerBeat(mine);
+                continue;
+            }
             if (answer["say"] == "ready") break;
             if (answer["say"] == "failed") return refuse(mine, errorFrom(answer.value("error", Json())));
             return damaged("an answer that does not belong here");
@@ -380,6 +382,7 @@ class FarmRun {
             const std::string& what = said["say"].get_ref<const std::string&>();
             if (what == "beat") {
                 beat(mine, said);
+                answerBeat(mine);
             } else if (what == "done") {
                 SHARDSCOPE_TRY(take(mine, said, std::move(body)));
             } else if (what == "failed") {
@@ -410,6 +413,12 @@ class FarmRun {
         const size_t unit = *at;
         mine.under.erase(at);
         return unit;
+    }
+
+    // So that a worker of another host knows that the link stands.
+    void answerBeat(Mine& mine) {
+        if (!farm_.options_.places[mine.index].host.empty())
+            mine.launched.channel->offer(message({{"say", "beat"}}));
     }
 
     void beat(Mine& mine, const Json& said) {

@@ -33,7 +33,7 @@ struct FarmOptions {
     std::string directory;           // that relative paths among the words belong to
     std::string version;             // of this program; workers must have the same
     std::string program;             // to run as a worker here
-    std::string remoteProgram;       // the same on other hosts; empty = a copy of `program` is put there
+    std::string remoteProgram;       // the same on other hosts; empty = the static one is copied there
 };
 
 // What a worker is doing, for people.

@@ -41,12 +41,12 @@ Status FileService::serve(const std::function<void()>& onEnd) {
         threads.emplace_back([this] { work(); });
     Status status;
     for (;;) {
-        auto frame = channel_.receive(Channel::Clock::now() + std::chrono::minutes(1));
+        auto frame = channel_.receive(Channel::Clock::now() + kForsaken);
         if (!frame.ok()) {
             if (frame.error().code != ErrorCode::remote) status = std::move(frame).error();
             break;  // the stream's end is the ordinary end
         }
-        if (!*frame) continue;
+        if (!*frame) break;  // so is a link that is cut
         if ((*frame)->text.size() > kMostText || (*frame)->body.size() > kMostPath) {
             status = damaged("a request that is too long");
             break;
@@ -56,6 +56,7 @@ Status FileService::serve(const std::function<void()>& onEnd) {
             status = std::move(json).error();
             break;
         }
+        if ((*json)["say"] == "beat") continue;
         std::unique_lock lock(mutex_);
         if ((*json)["say"] == "close") {
             if (const auto file = numberOf(*json, "file")) open_.erase(*file);

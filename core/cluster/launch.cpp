@@ -61,6 +61,7 @@ Result<Launched> launch(const std::string& who, const std::vector<std::string>& 
 }
 
 struct OwnProgram {
+    std::string path;
     std::string sha256;
     std::string system;  // "Linux x86_64"
 };
@@ -80,17 +81,26 @@ Result<OwnProgram> describeProgram(const std::string& program) {
     }
     utsname system{};
     uname(&system);
-    return OwnProgram{sha->hex(), fmt::format("{} {}", system.sysname, system.machine)};
+    return OwnProgram{program, sha->hex(), fmt::format("{} {}", system.sysname, system.machine)};
+}
+
+// The same program without libraries of the system, where it was built or installed beside this one: a host
+// may lack them. A copy of this one otherwise.
+std::string programForHosts(const std::string& program) {
+    const std::unique_ptr<char, void (*)(void*)> own(::realpath(program.c_str(), nullptr), std::free);
+    if (!own) return program;
+    std::string found = splitPath(splitPath(own.get()).first).first + "/libexec/shardscope/shardscope-static";
+    return ::access(found.c_str(), X_OK) == 0 ? found : program;
 }
 
 // Puts a copy of the program where later jobs find it too; it appears whole or not at all.
-Status install(const WorkerPlace& place, const std::string& directory, const std::string& program,
-               const OwnProgram& own) {
-    const int file = ::open(program.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) return systemError(errno, "read the program", program);
+Status install(const WorkerPlace& place, const std::string& directory, const OwnProgram& own) {
+    const int file = ::open(own.path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return systemError(errno, "read the program", own.path);
     const std::string command = fmt::format(
         "umask 077; d=\"$HOME\"/{0}; mkdir -p \"$d\" && t=\"$d/.new.$$\" && cat > \"$t\" && "
-        "echo \"{1}  $t\" | sha256sum -c - > /dev/null && chmod 700 \"$t\" && mv -f \"$t\" \"$d/shardscope\"",
+        "echo \"{1}  $t\" | sha256sum -c - > /dev/null && chmod 700 \"$t\" && "
+        "mv -f \"$t\" \"$d/shardscope\" || {{ rm -f \"$t\"; exit 1; }}",
         directory, own.sha256);
     auto process = Process::start(sshWords(place, command), file);
     ::close(file);
@@ -108,7 +118,7 @@ Result<Launched> launchRemote(const WorkerPlace& place, const FarmOptions& optio
         return launch(host, sshWords(place, "exec " + quoted(options.remoteProgram) + " agent --stdio"),
                       kRemoteAnswer);
     }
-    SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(options.program));
+    SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(programForHosts(options.program)));
     const std::string directory =
         fmt::format(".cache/shardscope/{}-{}", options.version, own.sha256.substr(0, 16));
     const std::string command = fmt::format(
@@ -125,19 +135,35 @@ Result<Launched> launchRemote(const WorkerPlace& place, const FarmOptions& optio
                          fmt::format("{} is {}, this program is for {}", host, there, own.system))
             .withHint("install shardscope there and name it with --remote-program");
     }
-    SHARDSCOPE_TRY(install(place, directory, options.program, own));
-    return launch(host, sshWords(place, command), kRemoteAnswer);
+    SHARDSCOPE_TRY(install(place, directory, own));
+    said.clear();
+    auto second = launch(host, sshWords(place, command), kRemoteAnswer, &said);
+    if (second.ok() || said.find(kMissing) == std::string::npos) return second;
+    return makeError(ErrorCode::remote,
+                     fmt::format("{}: what was copied to ~/{} cannot be run from there", host, directory))
+        .withHint(
+            "its file system may be mounted noexec: put shardscope elsewhere there, and name it with "
+            "--remote-program");
 }
 
 }  // namespace
 
+std::string lastWords(Process& process, size_t most) {
+    const std::string said = process.said();
+    // A host may greet at length before it says what is wrong.
+    const std::string_view last = std::string_view(said).substr(said.size() - std::min(said.size(), most));
+    return (last.size() < said.size() ? "..." : "") + shownNoise(last, most);
+}
+
 Error endOf(const std::string& who, Error error, Process& process) {
     // What ssh or the program said on its way out tells more than that the stream ended.
     process.waitFor(std::chrono::milliseconds(500));
-    const std::string said = shownNoise(process.said(), 600);
+    const std::string said = lastWords(process, 600);
     const std::string ending = process.ending();
-    Error full =
-        makeError(ErrorCode::remote, fmt::format("{}: {}", who, said.empty() ? error.message : said));
+    // But for what says what to do: that was no end of a stream.
+    const bool plain = said.empty() || !error.hint.empty();
+    Error full = makeError(ErrorCode::remote, fmt::format("{}: {}", who, plain ? error.message : said));
+    full.hint = error.hint;
     if (process.exitCode() >= 0 || ending.starts_with("killed")) full.message += fmt::format(" ({})", ending);
     if (said.find("Host key verification failed") != said.npos)
         full.hint = fmt::format("connect once by hand, 'ssh {}', and check its key", who);

@@ -40,6 +40,9 @@ Result<Launched> launchProgram(const std::string& who, const std::vector<std::st
                                std::chrono::seconds patience,
                                const std::function<void(Process&)>& prepare = {});
 
+// The end of what it wrote to standard error, in one line.
+std::string lastWords(Process& process, size_t most);
+
 // The error of a connection that failed or ended, with what ssh or the program said on its way out; waits for
 // that, at most half a second. `who` begins the sentence.
 Error endOf(const std::string& who, Error error, Process& process);

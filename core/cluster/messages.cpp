@@ -74,18 +74,27 @@ Result<Frame> introduceAgent(Channel& channel, const std::string& version) {
     return std::move(*frame);
 }
 
+Status checkHello(const Json& hello, const std::string& version, bool sameVersion) {
+    if (textOf(hello, "say", 40) != "hello") return damaged("a message that is none of this protocol");
+    const std::string said = textOf(hello, "version", 40), theirs = said.empty() ? "unknown" : said;
+    std::string why;
+    if (numberOf(hello, "protocol") != uint64_t{kProtocol})
+        why = fmt::format("shardscope there is version {} and talks in another way than this one, {}", theirs,
+                          version);
+    else if (sameVersion && said != version)
+        why = fmt::format("shardscope there is version {} and this one {}, which cannot share a conversion",
+                          theirs, version);
+    if (why.empty()) return {};
+    return makeError(ErrorCode::remote, std::move(why))
+        .withHint("install this version there, or leave out --remote-program: then it is copied");
+}
+
 Status meetAgent(Channel& channel, const std::string& version) {
     SHARDSCOPE_ASSIGN(const auto frame, channel.receive(Channel::Clock::now() + kStart));
     if (!frame) return makeError(ErrorCode::remote, "shardscope there says nothing");
     if (frame->text.size() > kMostText) return damaged("a message that is none of this protocol");
     SHARDSCOPE_ASSIGN(const Json hello, parseMessage(*frame));
-    if (hello["say"] != "hello") return damaged("a message that is none of this protocol");
-    if (numberOf(hello, "protocol") == uint64_t{kProtocol}) return {};
-    const std::string theirs = textOf(hello, "version", 40);
-    return makeError(ErrorCode::remote,
-                     fmt::format("shardscope there is version {} and talks in another way than this one, {}",
-                                 theirs.empty() ? "unknown" : theirs, version))
-        .withHint("install this version there, or leave out --remote-program: then it is copied");
+    return checkHello(hello, version, false);
 }
 
 std::string pack(std::string bytes, bool& packed) {

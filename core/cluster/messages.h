@@ -3,17 +3,20 @@
 //
 // The agent says hello {version, protocol, host, pid} first, unasked. The first message to it says what it is
 // for: "start" makes it a worker (below), "files" lets it read files (file_service.h), "run" has it run one
-// verb (run_service.h). From then on it says beat every second; it ends when the stream does.
+// verb (run_service.h). From then on it says beat every second, and hears beat for each of them if it is on
+// another host; it ends when the stream does, or when it has heard nothing for kForsaken.
 //
-//   worker      hello   {version, protocol, host, pid}                       first, unasked
-//   coordinator start   {words, directory, threads, identity}                the words of `convert`, and
-//   where they were said worker      ready   {}                                                   plan and
-//   source are the coordinator's coordinator unit    {id, spans: [[tensor, first, count], ...]} several may
-//   be under way worker      beat    {bytes}                                              every second:
-//   written so far worker      done    {id, read} + body                                    on disk; the body
-//   is UnitResult::tiles worker      failed  {id, error}                                          id is
-//   absent when it is not one unit's fault coordinator end     {} the worker ends; so it does when the stream
-//   ends
+//   worker       hello   {version, protocol, host, pid}   first, unasked
+//   coordinator  start   {words, directory, neighbours, silence, identity}
+//                        the words of `convert`, and where they were said; after so many seconds in which it
+//                        hears nothing (0 = none) the worker ends
+//   worker       ready   {}                   plan and source are the coordinator's
+//   coordinator  unit    {id, bytes, spans: [[tensor, first, count], ...]}   several may be under way
+//   worker       beat    {bytes}              every second: written so far
+//   coordinator  beat    {}                   for each of these, to another host
+//   worker       done    {id, read} + body    on disk; the body is UnitResult::tiles
+//   worker       failed  {id, error}          id is absent when it is not one unit's fault
+//   coordinator  end     {}                   the worker ends; so it does when the stream ends
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -23,9 +26,11 @@
 
 namespace shardscope {
 
-constexpr int kProtocol = 2;
+constexpr int kProtocol = 3;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
+// A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
+constexpr std::chrono::seconds kForsaken{60};
 constexpr size_t kMostText = size_t{64} << 10;  // of a message's text, where nothing longer is expected
 
 // The object of a frame; errors: damaged.
@@ -40,6 +45,7 @@ std::string textOf(const nlohmann::json& json, const char* key, size_t most);
 Result<Frame> introduceAgent(Channel& channel, const std::string& version);
 // The other end: takes the hello and checks it. Errors: remote, with both versions.
 Status meetAgent(Channel& channel, const std::string& version);
+Status checkHello(const nlohmann::json& hello, const std::string& version, bool sameVersion);
 
 // Bytes for a body, compressed when that is worth it; `packed` says whether. And back: `size` is what they
 // must come to. Errors: damaged.

@@ -64,6 +64,7 @@ Status RemoteSession::take(Frame frame) {
     const std::string say = textOf(json, "say", 40);
     if (say == "beat") {
         if (!frame.body.empty()) return damaged("a heartbeat with a body");
+        launched_.channel->offer(message({{"say", "beat"}}));
         return {};
     }
     const auto id = numberOf(json, "id");

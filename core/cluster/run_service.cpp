@@ -108,10 +108,10 @@ Status RunService::serve(const std::function<int()>& verb, const std::function<v
 
 void RunService::listen(const std::function<void()>& onEnd) {
     for (;;) {
-        auto frame = channel_.receive(Channel::Clock::now() + std::chrono::minutes(1));
-        if (frame.ok() && !*frame) continue;
-        if (frame.ok() && (*frame)->text.size() <= kMostText) {
+        auto frame = channel_.receive(Channel::Clock::now() + kForsaken);
+        if (frame.ok() && *frame && (*frame)->text.size() <= kMostText) {
             const auto json = parseMessage(**frame);
+            if (json.ok() && (*json)["say"] == "beat") continue;
             if (json.ok() && (*json)["say"] == "stop") {
                 stop_.requestStop();
                 continue;
@@ -124,7 +124,7 @@ void RunService::listen(const std::function<void()>& onEnd) {
                 continue;
             }
         }
-        // The stream has ended, or nothing sensible comes any more.
+        // The stream has ended or is silent, or nothing sensible comes any more.
         stop_.requestStop();
         std::lock_guard lock(mutex_);
         gone_ = true;

@@ -35,6 +35,7 @@ Status WorkerSession::begin(const Frame& first) {
         words_.push_back(word.get<std::string>());
     }
     directory_ = start["directory"].get<std::string>();
+    silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(start, "silence").value_or(0), 3600));
     neighbours_ = std::clamp(start.value("neighbours", 1), 1, 1024);
     SHARDSCOPE_ASSIGN(identity_, identityFrom(start.value("identity", Json())));
     beats_ = std::thread([this] { beats(); });
@@ -64,10 +65,12 @@ void WorkerSession::listen() {
         changed_.notify_all();
     };
     for (;;) {
-        auto frame = channel_->receive(Clock::now() + std::chrono::minutes(1));
+        auto frame = channel_->receive(Clock::now() + (silence_.count() ? silence_ : kForsaken));
         if (!frame.ok()) return end();
+        if (!*frame && silence_.count()) return end();
         if (!*frame) continue;
         auto said = parseMessage(**frame);
+        if (said.ok() && (*said)["say"] == "beat") continue;
         if (!said.ok() || (*said)["say"] != "unit") return end();
         auto unit = unitFrom(*said);
         if (!unit.ok()) return end();

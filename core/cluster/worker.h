@@ -43,6 +43,7 @@ class WorkerSession {
     std::vector<std::string> words_;
     std::string directory_;
     unsigned neighbours_ = 1;
+    std::chrono::seconds silence_{0};  // of the coordinator that ends it; zero = none
     JobIdentity identity_;
     StopSource stop_;
     Progress progress_;

@@ -93,7 +93,7 @@ std::string now() {
 double secondsSince(const std::string& path) {
     struct stat info {};
     if (stat(path.c_str(), &info) != 0) return 1e9;
-    return std::difftime(std::time(nullptr), info.st_mtime);
+    return std::abs(std::difftime(std::time(nullptr), info.st_mtime));  // of a host whose clock is ahead
 }
 
 // Fields of /proc/<pid>/stat: the name, which may hold anything, ends at the last ')'.

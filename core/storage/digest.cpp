@@ -1,10 +1,14 @@
 #include "storage/digest.h"
 
+// SHA-256 itself, and not the EVP interface: that one loads configuration and modules of the machine, which
+// a static program must not.
+#define OPENSSL_SUPPRESS_DEPRECATED
+
 #include <algorithm>
 
 #include <fmt/format.h>
 #include <libdeflate.h>
-#include <openssl/evp.h>
+#include <openssl/sha.h>
 #include <xxhash.h>
 #include <zlib.h>
 
@@ -29,24 +33,19 @@ std::string hexOf(std::span<const unsigned char> bytes) {
 
 class Sha256 final : public StreamDigest {
   public:
-    Sha256() : context_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context_, EVP_sha256(), nullptr); }
-    Sha256(const Sha256&) = delete;
-    Sha256& operator=(const Sha256&) = delete;
-    ~Sha256() override { EVP_MD_CTX_free(context_); }
-
+    Sha256() { SHA256_Init(&context_); }
     void update(std::span<const std::byte> bytes) override {
-        EVP_DigestUpdate(context_, bytes.data(), bytes.size());
+        SHA256_Update(&context_, bytes.data(), bytes.size());
     }
 
     std::string hex() override {
-        unsigned char out[EVP_MAX_MD_SIZE];
-        unsigned size = 0;
-        EVP_DigestFinal_ex(context_, out, &size);
-        return hexOf({out, size});
+        unsigned char out[SHA256_DIGEST_LENGTH];
+        SHA256_Final(out, &context_);
+        return hexOf(out);
     }
 
   private:
-    EVP_MD_CTX* context_;
+    SHA256_CTX context_;
 };
 
 class Crc32 final : public StreamDigest {

@@ -47,9 +47,11 @@ std::vector<pid_t> agentsWith(const std::string& mark) {
     for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
         const std::string name = entry.path().filename().string();
         if (!std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; })) continue;
+        // The first of its words is whatever copy of the program it is.
         const std::string words = contentOf(entry.path() / "cmdline");
-        const std::string own = std::string(SHARDSCOPE_PROGRAM) + std::string("\0agent\0--stdio", 14);
-        if (words.compare(0, own.size(), own) != 0) continue;
+        const size_t first = words.find('\0');
+        constexpr std::string_view kWords{"\0agent\0--stdio", 14};
+        if (first == words.npos || words.compare(first, kWords.size(), kWords) != 0) continue;
         if (contentOf(entry.path() / "environ").find(mark) != std::string::npos)
             found.push_back(static_cast<pid_t>(std::stol(name)));
     }
@@ -65,9 +67,28 @@ uint64_t bytesRead(const std::vector<pid_t>& processes) {
     return sum;
 }
 
+void keepSecret() {
+    setenv("SHARDSCOPE_TEST_SECRET", kSecret, 1);
+}
+
+std::string secretTold(const Measured& run) {
+    const auto told = [](const std::string& text) {
+        return text.find(kSecret) != text.npos || text.find("PRIVATE KEY") != text.npos;
+    };
+    if (told(run.out) || told(run.err)) return "a secret is printed";
+    std::error_code error;
+    const char* state = std::getenv("XDG_STATE_HOME");
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(state ? state : "", error)) {
+        if (entry.is_regular_file(error) && told(contentOf(entry.path())))
+            return "a secret is in " + entry.path().string();
+    }
+    return "";
+}
+
 std::string afterFault(const Measured& run, const std::string& target, const nlohmann::json& expected,
                        const std::vector<std::string>& again) {
     if (run.timedOut) return "it hung";
+    if (std::string told = secretTold(run); !told.empty()) return told;
     const bool done = run.exitCode == 0 && run.signal == 0;
     // What was ended the moment after it had published is there.
     if (done || std::filesystem::exists(target))

@@ -25,21 +25,56 @@ namespace {
 constexpr int kTensors = 40;
 constexpr double kSourceBytes = kTensors * 1021.0 * 1031 * 4;
 
-constexpr const char* kFaults[] = {
-    "worker killed", "worker stopped",  "coordinator killed", "Ctrl-C",      "a worker's disk full",
-    "disk full",     "answers garbled", "orders garbled",     "answers cut", "orders cut"};
+// Of processes; then those of a host and of the connection to it, which kBadConnection makes.
+constexpr const char* kFaults[] = {"worker killed",
+                                   "worker stopped",
+                                   "coordinator killed",
+                                   "Ctrl-C",
+                                   "a worker's disk full",
+                                   "disk full",
+                                   "answers garbled",
+                                   "orders garbled",
+                                   "answers cut",
+                                   "orders cut",
+                                   "link dead",
+                                   "banners",
+                                   "an older agent",
+#ifdef SHARDSCOPE_POOR_HOST
+                                   "a clock that jumps",
+                                   "the disk of a host full",
+#endif
+                                   "a source of its own",
+                                   "a destination of its own"};
+constexpr size_t kOfProcesses = 6;
 
 // Runs what ssh would run; the connection is what SHARDSCOPE_TEST_FAULT says, after that many bytes. dd
 // passes each byte on at once; the script itself holds no end of a pipe.
 constexpr const char* kBadConnection = R"(#!/bin/sh
 for command; do :; done
 some() { exec dd bs=1 count="$SHARDSCOPE_TEST_BYTES" status=none; }
+dead() { dd bs=1 count="$SHARDSCOPE_TEST_BYTES" status=none; exec sleep 20; }
+hidden() { exec unshare -rm sh -c 'mount -t tmpfs none "$0" && exec sh -c "$1"' "$1" "$command"; }
 garbled() { dd bs=1 count="$SHARDSCOPE_TEST_BYTES" status=none; printf 'garbage, and more of it'; exec cat; }
 exec 3<&0 4>&1 < /dev/null > /dev/null
 case $SHARDSCOPE_TEST_FAULT in
 "answers garbled") sh -c "$command" <&3 3<&- 4>&- | garbled >&4 3<&- 4>&- & ;;
 "orders garbled") garbled <&3 3<&- 4>&- | sh -c "$command" >&4 3<&- 4>&- & ;;
 "answers cut") sh -c "$command" <&3 3<&- 4>&- | some >&4 3<&- 4>&- & ;;
+"link dead") sh -c "$command" <&3 3<&- 4>&- | dead >&4 3<&- 4>&- & ;;
+"banners")
+    head -c "$SHARDSCOPE_TEST_BYTES" /dev/zero | tr '\0' '\007' | tee /dev/stderr >&4
+    exec sh -c "$command" <&3 >&4 3<&- 4>&- ;;
+"an older agent")
+    printf '\365\311\261\056\0\0\0\0\0\0\0{"say":"hello","version":"0.0.9","protocol":1}' >&4
+    exec cat <&3 4>&- ;;
+"a clock that jumps")
+    export LD_PRELOAD="$SHARDSCOPE_TEST_PRELOAD" SHARDSCOPE_TEST_CLOCK="$SHARDSCOPE_TEST_BYTES"
+    exec sh -c "$command" <&3 >&4 3<&- 4>&- ;;
+"the disk of a host full")
+    export LD_PRELOAD="$SHARDSCOPE_TEST_PRELOAD" SHARDSCOPE_TEST_DISK="${SHARDSCOPE_TEST_BYTES}000"
+    exec sh -c "$command" <&3 >&4 3<&- 4>&- ;;
+"a source of its own") hidden "$SHARDSCOPE_TEST_SOURCE" <&3 >&4 3<&- 4>&- ;;
+"a destination of its own") hidden "$SHARDSCOPE_TEST_TARGET" <&3 >&4 3<&- 4>&- ;;
 "orders cut") some <&3 3<&- 4>&- | sh -c "$command" >&4 3<&- 4>&- & ;;
 *) exec sh -c "$command" <&3 >&4 3<&- 4>&- ;;
 esac
@@ -84,6 +119,7 @@ class JobsCliTest : public QObject {
     void initTestCase() {
         qputenv("XDG_STATE_HOME", sources_.filePath("state").toUtf8());
         mark_ = "XDG_STATE_HOME=" + sources_.filePath("state").toStdString();
+        keepSecret();
         source_ = sources_.filePath("source.safetensors");
         QVERIFY(
             writeRandomSource(source_.toStdString(), kTensors, 1021, 1031, 7));  // 4.2 MB each, cut unevenly
@@ -165,6 +201,9 @@ class JobsCliTest : public QObject {
         const QString ssh = hosts.filePath("ssh");
         QVERIFY(writeScript(ssh, kBadConnection));
         qputenv("SHARDSCOPE_SSH", ssh.toUtf8());
+#ifdef SHARDSCOPE_POOR_HOST
+        qputenv("SHARDSCOPE_TEST_PRELOAD", SHARDSCOPE_POOR_HOST);
+#endif
         std::map<std::string, int> met;
         for (int round = 0; round < (rounds > 0 ? rounds : 20); ++round) {
             const QTemporaryDir directory;
@@ -172,12 +211,15 @@ class JobsCliTest : public QObject {
             // Mostly while there is work, sometimes before.
             const bool early = random() % 5 == 0;
             const double moment = std::uniform_real_distribution<double>(0, 1)(random);
-            const std::string fault = kFaults[random() % std::size(kFaults)];
+            const size_t drawn = random() % std::size(kFaults);
+            const std::string fault = kFaults[drawn];
             const auto which = static_cast<size_t>(random());
             // Most of what comes from a worker is short; what goes to it is even less.
             const auto bytes =
                 static_cast<size_t>(std::exp(std::uniform_real_distribution<double>(0, 10)(random)));
-            const bool connection = fault.ends_with("garbled") || fault.ends_with("cut");
+            const bool connection = drawn >= kOfProcesses;
+            qputenv("SHARDSCOPE_TEST_SOURCE", QFileInfo(source_).path().toUtf8());
+            qputenv("SHARDSCOPE_TEST_TARGET", directory.path().toUtf8());
             qputenv("SHARDSCOPE_TEST_FAULT", connection ? QByteArray::fromStdString(fault) : QByteArray());
             qputenv("SHARDSCOPE_TEST_BYTES", QByteArray::number(static_cast<qulonglong>(bytes)));
             MeasuredOptions options;

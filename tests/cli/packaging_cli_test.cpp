@@ -128,6 +128,22 @@ class PackagingCliTest : public QObject {
         QVERIFY2(ran->code == 0 && ran->output.isEmpty(), ran->output.constData());
     }
 
+    void theStaticProgramIsInstalled() {
+#ifndef SHARDSCOPE_WITH_STATIC
+        QSKIP("no shardscope-static is built here (cmake says why)");
+#endif
+        const QTemporaryDir prefix;
+        VALIDATE("cmake", "--install", QStringLiteral(SHARDSCOPE_BINARY_DIR), "--prefix", prefix.path(),
+                 "--component", "shardscope");
+        // From where core/cluster takes it.
+        const QString program = prefix.filePath("bin/shardscope");
+        const QString copied = prefix.filePath("bin/../libexec/shardscope/shardscope-static");
+        QVERIFY(QFile::exists(program) && QFile::exists(copied));
+        const auto version = tryRun(copied, {"--version"});
+        QVERIFY2(version && version->code == 0 && version->output.startsWith("shardscope "),
+                 version ? version->output.constData() : "it does not run");
+    }
+
 #ifdef SHARDSCOPE_WITH_GUI
     void desktopEntry() {
         VALIDATE("desktop-file-validate", kLinux + kId + ".desktop");

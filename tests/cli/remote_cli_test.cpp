@@ -191,6 +191,10 @@ class RemoteCliTest : public QObject {
         QTest::newRow("ends on the way")
             << QByteArray("printf '\\365\\311\\261'; head -c 3 > /dev/null; printf 'x'; exit 9")
             << "exit code 9";
+        QTest::newRow("after a long greeting") << QByteArray(
+                                                      "for i in $(seq 100); do echo 'Authorized use only' "
+                                                      ">&2; done; echo 'No route' >&2; exit 255")
+                                               << "No route";
         QTest::newRow("mad") << QByteArray(
                                     "printf '\\365\\311\\261'; head -c 65536 /dev/zero | tr '\\0' '\\377'")
                              << "more than 16 MiB";

@@ -80,6 +80,7 @@ class SlurmCliTest : public QObject {
   private slots:
     void initTestCase() {
         qputenv("XDG_STATE_HOME", directory_.filePath("state").toUtf8());
+        keepSecret();
         for (const char* name : {"SLURM_JOB_ID", "SLURM_JOBID"})
             qunsetenv(name);
         slurm_ = directory_.filePath("slurm");
@@ -210,6 +211,38 @@ class SlurmCliTest : public QObject {
         QVERIFY(digestsOf(target.toStdString()) == expected_);
         QTRY_VERIFY(quiet());
     }
+
+#ifdef SHARDSCOPE_POOR_HOST
+    void aTimeLimitThatIsReached() {
+        const QTemporaryDir directory;
+        const QString target = directory.filePath("out"), slow = directory.filePath("slow");
+        QFile script(slow);
+        QVERIFY(script.open(QIODevice::WriteOnly));
+        script.write("#!/bin/sh\nexport LD_PRELOAD=" SHARDSCOPE_POOR_HOST
+                     " SHARDSCOPE_TEST_WRITE=3000\nexec " SHARDSCOPE_PROGRAM " \"$@\"\n");
+        script.close();
+        script.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+        // A minute is the least that can be asked for; it is cut short. Slurm looks every half minute.
+        MeasuredOptions options = onTheWay([](pid_t) {
+            const QString job = said("squeue", {"--noheader", "--name=shardscope", "--format=%A"});
+            said("scontrol", {"update", "jobid=" + job, "EndTime=now"});
+        });
+        options.timeoutSeconds = 240;
+        const Measured run = runMeasured(words(target, {"--on", "slurm:nodes=2,partition=short,time=00:01:00",
+                                                        "--remote-program", slow.toStdString()}),
+                                         options);
+        QVERIFY2(run.exitCode == 4, run.describe().c_str());
+        const std::string message = run.json()["message"];
+        QVERIFY2(message.find("TIMEOUT") != std::string::npos, message.c_str());
+        QVERIFY(!QFile::exists(target));
+        QTRY_VERIFY_WITH_TIMEOUT(quiet(), 15'000);
+        wakeNodes();
+        const std::string wrong = afterFault(run, target.toStdString(), expected_,
+                                             words(target, {"--on", "slurm:nodes=2", "--resume"}));
+        QVERIFY2(wrong.empty(), wrong.c_str());
+        QTRY_VERIFY(quiet());
+    }
+#endif
 
     void aCoordinatorThatIsKilled() {
         const QTemporaryDir directory;

@@ -97,7 +97,7 @@ QString writeWorker(const QTemporaryDir& directory, const QString& name, const Q
         file.write(
             "out.write(b'Welcome to this shell\\r\\n\\xf5\\xc9\\xb1'); out.flush()\n"
             "assert inp.read(3) == b'\\xf5\\xc9\\xb1'\n"
-            "say({'say': 'hello', 'version': 'v', 'protocol': 2, 'host': 'h', 'pid': os.getpid()})\n"
+            "say({'say': 'hello', 'version': 'v', 'protocol': 3, 'host': 'h', 'pid': os.getpid()})\n"
             "start = hear()\n");
         if (beats)
             file.write(
@@ -391,11 +391,16 @@ class ClusterTest : public QObject {
             << "usage: something else";
         QTest::newRow("ends") << QByteArray("print('no library', file=sys.stderr); sys.exit(127)") << false
                               << "no library";
-        QTest::newRow("another version")
+        QTest::newRow("an older protocol")
             << QByteArray(
                    "out.write(b'\\xf5\\xc9\\xb1'); out.flush(); inp.read(3); say({'say': 'hello', 'version': "
                    "'older', 'protocol': 1}); time.sleep(600)")
-            << false << "another version";
+            << false << "is version older and talks in another way than this one, v";
+        QTest::newRow("another version")
+            << QByteArray(
+                   "out.write(b'\\xf5\\xc9\\xb1'); out.flush(); inp.read(3); say({'say': 'hello', 'version': "
+                   "'newer', 'protocol': 3}); time.sleep(600)")
+            << false << "is version newer and this one v, which cannot share";
     }
     void whoCannotTakePartIsNamed() {
         QFETCH(QByteArray, body);

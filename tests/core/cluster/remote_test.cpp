@@ -777,6 +777,26 @@ class RemoteTest : public QObject {
         QVERIFY2(seconds > 2.5 && seconds < 4, std::to_string(seconds).c_str());
     }
 
+    void heartbeatsAreAnswered() {
+        // By a client to the agent, by which this knows that the link stands; the answer is not for asking
+        // more.
+        std::atomic<int> answered{0};
+        Agents agents([&](Channel& channel) {
+            sayHello(channel);
+            (void)heard(channel);  // what it is for
+            for (int i = 0; i < 3; ++i) {
+                (void)channel.send(message({{"say", "beat"}}));
+                const auto frame = heard(channel);
+                if (frame && (*parseMessage(*frame))["say"] == "beat") ++answered;
+            }
+            untilGone(channel);
+        });
+        const auto host = agents.host();
+        QVERIFY(host->connect().ok());
+        QTRY_COMPARE(answered.load(), 3);
+        host->close();
+    }
+
     void aLostConnectionIsMadeAnew() {
         std::mutex mutex;
         Channel* current = nullptr;
@@ -900,6 +920,7 @@ class RemoteTest : public QObject {
             };
             uint64_t id = 0;
             for (const auto& [json, body] : requests) {
+                (void)channel.send(message({{"say", "beat"}}));  // asks for nothing
                 const Json answer = answerTo(json, body, ++id);
                 QVERIFY2(answer["say"] == "error" && answer["id"] == id, answer.dump().c_str());
             }

@@ -1,0 +1,61 @@
+# shardscope-static: `shardscope` without any library of the system, which core/cluster copies to other hosts. It is linked from the
+# same objects; only the server of the browser page is left out. Where a static library is missing, or under a sanitizer, there is
+# none, and hosts get a copy of `shardscope` itself.
+
+# shardscope_archives(<output> <target>...): our static libraries among these and among what they link, each once.
+function(shardscope_archives output)
+    set(found)
+    set(ahead ${ARGN})
+    while(ahead)
+        list(POP_FRONT ahead name)
+        string(REGEX REPLACE "^\\$<LINK_ONLY:(.*)>$" "\\1" name "${name}")
+        if(NOT TARGET "${name}")
+            continue()
+        endif()
+        get_target_property(real "${name}" ALIASED_TARGET)
+        if(real)
+            set(name "${real}")
+        endif()
+        get_target_property(type "${name}" TYPE)
+        get_target_property(imported "${name}" IMPORTED)
+        if(imported OR NOT type STREQUAL "STATIC_LIBRARY" OR name IN_LIST found)
+            continue()
+        endif()
+        list(APPEND found "${name}")
+        get_target_property(links "${name}" LINK_LIBRARIES)
+        if(links)
+            list(APPEND ahead ${links})
+        endif()
+    endwhile()
+    set(${output} ${found} PARENT_SCOPE)
+endfunction()
+
+if(NOT SHARDSCOPE_STATIC OR SHARDSCOPE_SANITIZE)
+    return()
+endif()
+foreach(name xxhash deflate zstd z crypto c stdc++)
+    # The compiler knows where it looks for them.
+    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" "-print-file-name=lib${name}.a" OUTPUT_VARIABLE file
+                    OUTPUT_STRIP_TRAILING_WHITESPACE)
+    if(NOT IS_ABSOLUTE "${file}")
+        message(STATUS "No shardscope-static: there is no lib${name}.a")
+        return()
+    endif()
+endforeach()
+
+add_executable(shardscope-static shardscope.cpp static/no_page_server.cpp static/fmt.cpp)
+set_target_properties(shardscope-static PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/libexec/shardscope")
+target_include_directories(shardscope-static PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+shardscope_archives(archives shardscope_cli)
+set(files)
+foreach(archive ${archives})
+    target_include_directories(shardscope-static PRIVATE "$<TARGET_PROPERTY:${archive},INTERFACE_INCLUDE_DIRECTORIES>")
+    list(APPEND files "$<TARGET_FILE:${archive}>")
+endforeach()
+# By file and not as targets, which would bring the shared libraries.
+target_link_libraries(shardscope-static PRIVATE shardscope_options -static-pie -Wl,--start-group ${files} -Wl,--end-group
+                      -l:libxxhash.a -l:libdeflate.a -l:libzstd.a -l:libz.a -l:libcrypto.a)
+add_dependencies(shardscope-static ${archives})
+set_target_properties(shardscope-static PROPERTIES LINK_DEPENDS "${files}")
+# Hosts get what was built last.
+add_dependencies(shardscope shardscope-static)
