@@ -220,34 +220,33 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     }
     const size_t readBytes = source_->readBufferBytes(a, b);
     const size_t writeBytes = bytesOfElements(dtype_, apart);
-    if (!memory.ensure({fromBytes + kIoAlignment, casts ? bytes + kIoAlignment : 0,
+    TileCompute& compute = state_.compute ? *state_.compute : processorCompute();
+    const size_t roomRead = fromBytes + kIoAlignment, roomCast = casts ? bytes + kIoAlignment : 0;
+    SHARDSCOPE_ASSIGN(TileRoom room, compute.room(roomRead, roomCast));
+    if (!memory.ensure({room.held ? 0 : roomRead, room.held ? 0 : roomCast,
                         readBytes ? readBytes + kIoAlignment : 0,
                         writeBytes ? writeBytes + kIoAlignment : 0})) {
         return makeError(ErrorCode::limit, "no memory for a tile");
     }
+    if (!room.held) room = {memory.tile.span(), memory.cast.span(), nullptr};
     const size_t readPhase = source_->goodPhase(a, b);
     const std::span<std::byte> read =
-        memory.tile.span(casts ? readPhase : phase.value_or(readPhase), fromBytes);
+        room.read.subspan(casts ? readPhase : phase.value_or(readPhase), fromBytes);
     const auto readTile = [&] { return source_->readTile(a, b, read, memory.read.span()); };
     SHARDSCOPE_TRY(state_.exchange ? state_.exchange->read(readTile) : readTile());
-    std::span<std::byte> ready = read;
-    if (casts) ready = memory.cast.span(phase.value_or(0), bytes);
+    TileTask task{fromType, dtype_, b - a, state_.job.options.scanValues, read, {}};
+    if (casts) task.cast = room.cast.subspan(phase.value_or(0), bytes);
+    const std::span<const std::byte> ready = casts ? task.cast : read;
+    TileFacts facts;
+    if (Status status = compute.run(task, facts); !status.ok())
+        return std::move(status).error().ofTensor(state_.wanted().name(wanted_));
 
-    // Cell by cell, so that each is cast, counted and hashed while it is in the cache.
     JournalTile done;
     done.tensor = wanted_;
     done.tile = tile;
+    done.cells = std::move(facts.cells);
+    done.counts = facts.counts;
     const int64_t perCell = digestCellElements(dtype_);
-    for (int64_t at = 0; at < b - a; at += perCell) {
-        const int64_t n = std::min(perCell, b - a - at);
-        const std::span<std::byte> cell =
-            ready.subspan(bytesOfElements(dtype_, at), bytesOfElements(dtype_, n));
-        if (casts)
-            castElements(fromType, read.data() + bytesOfElements(fromType, at), dtype_, cell.data(),
-                         static_cast<size_t>(n));
-        if (state_.job.options.scanValues) countValues(dtype_, cell, done.counts);
-        done.cells.push_back(cellDigest(cell));
-    }
     {
         std::lock_guard lock(mutex_);
         std::copy(done.cells.begin(), done.cells.end(), cells_.begin() + static_cast<ptrdiff_t>(a / perCell));

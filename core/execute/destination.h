@@ -12,6 +12,7 @@
 #include "execute/scan.h"
 #include "execute/staging.h"
 #include "execute/tensor_reader.h"
+#include "execute/tile_compute.h"
 
 namespace shardscope {
 
@@ -43,6 +44,7 @@ struct ConvertState {
     bool joined = false;               // into another's job: what is no tensor data is the other's to write
     bool gathered = false;             // the tiles in `reusable` are counted already
     TileExchange* exchange = nullptr;  // instead of the staging directory; may be null
+    TileCompute* compute = nullptr;    // null: the processor
 
     const Catalog& wanted() const { return job.wish->wanted; }
     // A sink for the bytes that are no tensor data.
