@@ -85,13 +85,17 @@ class DestinationWork final : public TensorWork {
     };
     struct TargetPiece {
         Target* target;
+        size_t index;  // of the target
         ChunkShape::Piece piece;
     };
 
     DestinationWork(ConvertState& state, std::unique_ptr<ElementReader> source, TensorId wanted);
     std::vector<TargetPiece> piecesIn(int64_t a, int64_t b) const;
-    Status writePiece(const TargetPiece& piece, int64_t tileBegin, std::span<const std::byte> tile,
-                      AlignedBuffer& buffer, std::vector<uint32_t>& crcs);
+    void findStrips();
+    uint64_t fileOffset(const TargetPiece& piece) const;
+    std::span<const std::byte> pieceOf(const TargetPiece& piece, int64_t tileBegin,
+                                       std::span<const std::byte> tile, AlignedBuffer& buffer) const;
+    Status writePiece(const TargetPiece& piece, std::span<const std::byte> out, std::vector<uint32_t>& crcs);
     Status pieceDone(const TargetPiece& piece, const std::vector<uint32_t>& crcs, size_t index);
     Status chunkDone(Target& target);
     bool reuse(const JournalTile& done);
@@ -105,7 +109,8 @@ class DestinationWork final : public TensorWork {
     const bool needsCrc_;
     std::deque<Target> targets_;  // by first position
     ChunkIndex index_;
-    std::mutex mutex_;  // cells, counts, crcs
+    int64_t columns_ = 0, strip_ = 0;  // elements, where all targets are strips of columns
+    std::mutex mutex_;                 // cells, counts, crcs
     std::vector<Digest128> cells_;
     ValueCounts counts_;
     std::map<int64_t, const JournalTile*> reusable_;

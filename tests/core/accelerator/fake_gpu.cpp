@@ -92,7 +92,8 @@ bool fails() {
         last = text;
         calls = 0;
     }
-    return text.rfind("fail ", 0) == 0 && ++calls == std::atol(text.c_str() + 5);
+    const size_t at = text.find("fail ");
+    return at != std::string::npos && ++calls == std::atol(text.c_str() + at + 5);
 }
 
 bool hidden() {
@@ -133,20 +134,21 @@ FAKE int cuGetErrorString(int error, const char** text) {
     return kOk;
 }
 FAKE int cuDeviceGetCount(int* count) {
-    *count = 1;
+    const char* said = std::getenv("SHARDSCOPE_FAKE_GPU");
+    *count = said && std::atoi(said) > 0 ? std::atoi(said) : 1;
     return fails() ? kFailed : kOk;
 }
-FAKE int cuDeviceGet(int* device, int) {
-    *device = 0;
+FAKE int cuDeviceGet(int* device, int index) {
+    *device = index;
     return fails() ? kFailed : kOk;
 }
 FAKE int cuDeviceGetName(char* name, int size, int) {
     std::strncpy(name, "a GPU on the processor", static_cast<size_t>(size));
     return fails() ? kFailed : kOk;
 }
-FAKE int cuDeviceGetUuid_v2(unsigned char* uuid, int) {
+FAKE int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
     for (int i = 0; i < 16; ++i)
-        uuid[i] = static_cast<unsigned char>(i);
+        uuid[i] = static_cast<unsigned char>(i + device);
     return fails() ? kFailed : kOk;
 }
 FAKE int cuDeviceGetAttribute(int* value, int attribute, int) {
