@@ -97,27 +97,30 @@ constexpr typename As::Bits narrowFloat(FloatShape f, typename As::Bits bits) {
         return sign | infinity | Bits{1} << (f.mantissaBits - 1) |
                fraction >> (wide.mantissaBits - f.mantissaBits);
     }
-    // Subnormals of the wide format only matter to formats with as many exponents.
+    const int more = wide.mantissaBits - f.mantissaBits;
+    const int lowest = wide.bias - f.bias;  // exponents up to this are subnormal in the narrow format
     Bits result = 0;
-    if ((exponentField != 0 || fraction != 0) &&
-        (exponentField != 0 || f.exponentBits == wide.exponentBits)) {
-        Bits mantissa = exponentField == 0 ? fraction : fraction | Bits{1} << wide.mantissaBits;
-        const int exponent = (exponentField == 0 ? 1 : static_cast<int>(exponentField)) - wide.bias;
-        const int biased = exponent + f.bias;
-        int shift = wide.mantissaBits - f.mantissaBits + (biased < 1 ? 1 - biased : 0);
-        if (shift > kMostShift) shift = kMostShift;
-        if (shift > 0) {
-            const Bits rest = mantissa & ((Bits{1} << shift) - 1);
-            const Bits half = Bits{1} << (shift - 1);
-            mantissa >>= shift;
-            if (rest > half || (rest == half && (mantissa & 1))) ++mantissa;
-        }
+    if (static_cast<int>(exponentField) > lowest) {
+        const Bits magnitude = (exponentField - static_cast<Bits>(lowest)) << wide.mantissaBits | fraction;
         // The carry of a rounded-up mantissa runs into the exponent, as it should.
-        result = biased < 1 ? mantissa : (static_cast<Bits>(biased - 1) << f.mantissaBits) + mantissa;
+        result = more == 0 ? magnitude
+                           : (magnitude + ((Bits{1} << (more - 1)) - 1) + (magnitude >> more & 1)) >> more;
         const Bits limit = f.special == Special::ieee ? infinity
                            : f.special == Special::fn ? allOnes
                                                       : allOnes + 1;
         if (result >= limit) return overflow;
+    } else if (exponentField != 0 || f.exponentBits == wide.exponentBits) {
+        // Subnormals of the wide format only matter to formats with as many exponents.
+        const Bits mantissa = exponentField == 0 ? fraction : fraction | Bits{1} << wide.mantissaBits;
+        int shift = more + (exponentField == 0 ? 0 : lowest + 1 - static_cast<int>(exponentField));
+        if (shift > kMostShift) shift = kMostShift;
+        result = mantissa;
+        if (shift > 0) {
+            const Bits rest = mantissa & ((Bits{1} << shift) - 1);
+            const Bits half = Bits{1} << (shift - 1);
+            result >>= shift;
+            if (rest > half || (rest == half && (result & 1))) ++result;
+        }
     }
     if (result == 0 && f.special == Special::fnuz) return 0;
     return sign | result;

@@ -66,7 +66,6 @@ class Bench {
         check(driver_.cuCtxSetCurrent(context));
         check(driver_.cuDeviceGetAttribute(&major, 75, device_));
         check(driver_.cuDeviceGetAttribute(&minor, 76, device_));
-        check(driver_.cuDeviceGetAttribute(&multiprocessors_, 16, device_));
         capability_ = major * 10 + minor;
         for (void*& stream : streams_)
             check(driver_.cuStreamCreate(&stream, 1));
@@ -101,8 +100,8 @@ class Bench {
         const auto bytes =
             static_cast<double>(bytesOfElements(from, kElements) + bytesOfElements(to, kElements));
         return bytes / best([&] {
-                   check(driver_.cuLaunchKernel(kernel, static_cast<unsigned>(multiprocessors_) * 8, 1, 1,
-                                                256, 1, 1, 0, streams_[0], parameters.data(), nullptr));
+                   check(driver_.cuLaunchKernel(kernel, castBlocks(from, to, kElements), 1, 1, kCastThreads,
+                                                1, 1, 0, streams_[0], parameters.data(), nullptr));
                    check(driver_.cuStreamSynchronize(streams_[0]));
                });
     }
@@ -114,7 +113,7 @@ class Bench {
         std::array<void*, 4> parameters{&source, &total, &cell, &digests};
         return static_cast<double>(total) / best([&] {
                    check(driver_.cuLaunchKernel(kernel, static_cast<unsigned>(total / cell), 1, 1,
-                                                32 + 8 * 32, 1, 1, 0, streams_[0], parameters.data(),
+                                                kDigestThreads, 1, 1, 0, streams_[0], parameters.data(),
                                                 nullptr));
                    check(driver_.cuStreamSynchronize(streams_[0]));
                });
@@ -170,7 +169,7 @@ class Bench {
     const GpuDriver driver_;
     const GpuCompiler compiler_;
     std::unique_ptr<GpuTiles> tiles_;
-    int device_ = 0, multiprocessors_ = 1, capability_ = 0;
+    int device_ = 0, capability_ = 0;
     std::array<void*, 2> streams_{};
     GpuPointer in_ = 0, out_ = 0, facts_ = 0;
 };

@@ -17,13 +17,11 @@ namespace shardscope {
 namespace {
 
 // Attributes of a device, and flags, by their numbers in cuda.h.
-constexpr int kMultiprocessors = 16, kCapabilityMajor = 75, kCapabilityMinor = 76;
+constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
 constexpr unsigned kPortable = 1, kNonBlocking = 1;
 
 // So much of a tile goes its way while the next part comes.
 constexpr size_t kPartBytes = size_t{4} << 20;
-// Threads of a block in the cast, and in the digest: a warp that chains and eight for each of 32 blocks.
-constexpr unsigned kCastThreads = 256, kDigestThreads = 32 + 8 * 32;
 
 // The element types of tile_kernels.cuh; empty = none that counts or casts.
 std::string_view kernelType(DType dtype) {
@@ -200,8 +198,6 @@ class CudaTiles final : public GpuTiles {
             driver_.check(driver_.cuDeviceGetName(name.data(), static_cast<int>(name.size()) - 1, device_),
                           "name the GPU"));
         SHARDSCOPE_TRY(driver_.check(driver_.cuDeviceGetUuid_v2(&uuid, device_), "identify the GPU"));
-        SHARDSCOPE_TRY(driver_.check(
-            driver_.cuDeviceGetAttribute(&multiprocessors_, kMultiprocessors, device_), "ask the GPU"));
         SHARDSCOPE_TRY(
             driver_.check(driver_.cuDeviceGetAttribute(&major, kCapabilityMajor, device_), "ask the GPU"));
         SHARDSCOPE_TRY(
@@ -325,12 +321,9 @@ class CudaTiles final : public GpuTiles {
                        pieces = cut ? way.strips.device() : 0, counts = task.scan ? way.facts.device() : 0;
             auto count = static_cast<unsigned long long>(elements);
             gpu::Cut place = strips.cut;
-            // As many blocks as fit on the GPU at a time.
-            const auto full = static_cast<uint64_t>(multiprocessors_) * (2048 / kCastThreads);
-            const uint64_t wanted = (toBytes / 16 + fromBytes / 16) / kCastThreads / 2 + 1;
             std::array<void*, 6> parameters{&from, &to, &pieces, &count, &place, &counts};
-            SHARDSCOPE_TRY(launch(*cast, static_cast<unsigned>(std::min(full, wanted)), kCastThreads,
-                                  way.stream, parameters.data()));
+            SHARDSCOPE_TRY(launch(*cast, castBlocks(task.from, task.to, elements), kCastThreads, way.stream,
+                                  parameters.data()));
         }
         const int64_t perCell = digestCellElements(task.to);
         const size_t cells = cellsIn(elements, perCell);
@@ -400,7 +393,7 @@ class CudaTiles final : public GpuTiles {
 
     const GpuDriver driver_;
     const GpuCompiler compiler_;
-    int device_ = 0, multiprocessors_ = 1, capability_ = 0;
+    int device_ = 0, capability_ = 0;
     void* context_ = nullptr;
     std::string name_, uuid_;
     Pool<Lane> lanes_;
@@ -419,6 +412,12 @@ std::string castProgram(DType from, DType to) {
         "Cut cut, "
         "u64* counts) {{\n    castTile<{}, {}>(from, to, strips, elements, cut, counts);\n}}\n",
         kProgramBegin, kernelType(from), kernelType(to));
+}
+
+unsigned castBlocks(DType from, DType to, int64_t elements) {
+    constexpr int64_t kUnits = 4;  // for each thread, so that a block is worth its beginning and its end
+    const int64_t unit = std::max<int64_t>(128 / std::max(dtypeBits(from), dtypeBits(to)), 1);
+    return static_cast<unsigned>(elements / (unit * kUnits * kCastThreads) + 1);
 }
 
 std::string digestProgram() {

@@ -38,7 +38,7 @@ class GpuTilesTest : public QObject {
         QCOMPARE(gpu_->uuid(), std::string("000102030405060708090a0b0c0d0e0f"));
     }
 
-    void casts() { QCOMPARE(differenceOfAll(*gpu_, 500'000), QString()); }
+    void casts() { QCOMPARE(differenceOfAll(*gpu_, 300'000), QString()); }
     void digests() { QCOMPARE(differenceOfDigests(*gpu_), QString()); }
     void cuts() { QCOMPARE(differenceOfCuts(*gpu_, 200), QString()); }
 
