@@ -93,9 +93,13 @@ Json reportJson(const Plan& plan, const ConvertReport& report, std::chrono::syst
 
 // How the ranks of a group are going to work, or have worked.
 Json groupJson(const Context& context, GroupMode mode, const GroupForecast& expected) {
-    return {{"ranks", context.ranks->size()},       {"mode", groupModeName(mode)},
-            {"backend", context.groupBackend},      {"expected_bytes_moved", expected.bytesMoved},
-            {"expected_seconds", expected.seconds}, {"link_rate", expected.linkRate}};
+    return {{"ranks", context.ranks->size()},
+            {"mode", groupModeName(mode)},
+            {"backend", context.groupBackend},
+            {"expected_bytes_moved", expected.bytesMoved},
+            {"expected_seconds", expected.seconds},
+            {"link_rate", expected.linkRate},
+            {"compute", context.ranks->compute() ? context.ranks->compute()->name() : "cpu"}};
 }
 
 // What one disk holds of a destination that lies on several.
@@ -206,8 +210,9 @@ Result<int> convert(const Context& context, const Options& options) {
     if (context.ranks) {
         SHARDSCOPE_ASSIGN(expected, forecast(*context.ranks, files->mode(), prepared.plan));
         groupSaid = groupJson(context, files->mode(), expected);
-        groupText = fmt::format("{} ranks over {}, {}", context.ranks->size(), context.groupBackend,
-                                groupModeName(files->mode()));
+        groupText =
+            fmt::format("{} ranks over {}, {}{}", context.ranks->size(), context.groupBackend,
+                        groupModeName(files->mode()), context.ranks->compute() ? ", casts by GPUs" : "");
     }
     if (options.dryRun) {
         if (context.ranks && context.ranks->rank() != 0) return 0;

@@ -30,6 +30,7 @@ struct Options {
     bool gpus = false;
     GroupMode mode = GroupMode::automatic;
     std::string backend = "gloo";
+    GroupCompute compute = GroupCompute::automatic;
     std::string master, address;
     int patience = 120;
     unsigned lanes = 2;
@@ -132,6 +133,7 @@ int work(const Options& options, const std::vector<std::string>& all) {
     GroupOptions group;
     group.place = *place;
     group.backend = options.backend == "nccl" ? GroupBackend::nccl : GroupBackend::gloo;
+    group.compute = options.compute;
     group.address = options.address;
     group.patience = std::chrono::seconds(options.patience);
     group.lanes = options.lanes + (options.ownDisks ? 1 : 0);
@@ -211,6 +213,14 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"gloo", "nccl"}).description(""))
         ->capture_default_str()
         ->type_name("NAME");
+    static const std::map<std::string, GroupCompute> computes{
+        {"auto", GroupCompute::automatic}, {"cpu", GroupCompute::cpu}, {"gpu", GroupCompute::gpu}};
+    app.add_option(
+           "--compute", options.compute,
+           "Who casts, scans and hashes: cpu, gpu (one for each rank) or auto (the GPU with --backend "
+           "nccl, else the processor; the default)")
+        ->transform(oneOf(computes))
+        ->type_name("WHO");
     app.add_option("--master", options.master, "Where rank 0 is, if the launcher does not say")
         ->type_name("HOST:PORT");
     app.add_option("--address", options.address,

@@ -4,15 +4,19 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <ATen/ops/from_blob.h>
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -22,6 +26,7 @@
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
+#include "accelerator/gpu/gpu_tiles.h"
 #include "accelerator/lane_transport.h"
 
 // The headers in gloo_headers/ say of Gloo what this version of libtorch needs.
@@ -87,6 +92,31 @@ class GlooLane final : public LaneTransport {
   private:
     c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
 };
+
+// ------------------------------------------------------------------ GPUs
+
+// NVRTC: what the environment names, else what came with libtorch, else the system's.
+std::vector<std::string> gpuCompilers() {
+    if (const char* named = std::getenv("SHARDSCOPE_NVRTC"); named && *named) return {named};
+    std::vector<std::string> found;
+    link_map* map = nullptr;
+    void* torch = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
+    if (torch && dlinfo(torch, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 && map) {
+        // <packages>/torch/lib/libc10.so, and <packages>/nvidia/cu13/lib/libnvrtc.so.13
+        const auto nvidia =
+            std::filesystem::path(map->l_name).parent_path().parent_path().parent_path() / "nvidia";
+        std::error_code error;
+        for (const auto& version : std::filesystem::directory_iterator(nvidia, error)) {
+            std::error_code none;
+            for (const auto& file : std::filesystem::directory_iterator(version.path() / "lib", none))
+                if (file.path().filename().string().starts_with("libnvrtc.so.")) found.push_back(file.path());
+        }
+        std::sort(found.rbegin(), found.rend());
+    }
+    for (const std::string& name : GpuPlace().compilers)
+        found.push_back(name);
+    return found;
+}
 
 // ------------------------------------------------------------------ where ranks meet
 
@@ -285,6 +315,7 @@ class C10dGroup final : public RankGroup {
             (void)pulse_.release();
             for (auto& lane : lanes_)
                 (void)lane.release();
+            (void)tiles_.release();
             return;
         }
         if (!pulse_) return;
@@ -316,6 +347,7 @@ class C10dGroup final : public RankGroup {
     int size() const override { return options_.place.size; }
     size_t lanes() const override { return lanes_.size(); }
     bool broken() const override { return broken_; }
+    TileCompute* compute() override { return tiles_.get(); }
     uint64_t bytesSent() const override { return sent_; }
     std::string name(int r) const override {
         const std::string& host = hosts_[static_cast<size_t>(r)];
@@ -374,7 +406,17 @@ class C10dGroup final : public RankGroup {
             hosts_.emplace_back(text.begin(), text.end());
         }
         pulse_ = std::make_unique<Pulse>(store_->clone(), place.rank, place.size, options_.beat);
-        if (options_.backend == GroupBackend::nccl) return openNccl();
+        const bool nccl = options_.backend == GroupBackend::nccl;
+        if (nccl) SHARDSCOPE_TRY(findNccl());
+        if (options_.compute == GroupCompute::gpu || (nccl && options_.compute == GroupCompute::automatic))
+            openTiles();
+        if (nccl || options_.compute == GroupCompute::gpu) SHARDSCOPE_TRY(compareGpus());
+        if (nccl) {
+            // One lane: communicators that share a GPU must not wait for each other.
+            lanes_.emplace_back(makeNcclLane_(c10::make_intrusive<c10d::PrefixStore>("nccl", store_->clone()),
+                                              place.rank, place.size, ncclDevice_));
+            return {};
+        }
         for (size_t lane = 0; lane < options_.lanes; ++lane) {
             lanes_.push_back(std::make_unique<GlooLane>(
                 c10::make_intrusive<c10d::PrefixStore>(fmt::format("lane/{}", lane), store_->clone()),
@@ -383,41 +425,77 @@ class C10dGroup final : public RankGroup {
         return {};
     }
 
-    // One lane: communicators that share a GPU must not wait for each other.
-    Status openNccl() {
-        const RankPlace& place = options_.place;
+    Status findNccl() {
         void* module = dlopen(NcclModule::kFile, RTLD_NOW | RTLD_LOCAL);
         if (!module)
             return unsupported(fmt::format("NCCL cannot be used here: {}", firstLine(dlerror())))
                 .withHint("install the CUDA build of libtorch with its NCCL, or use --backend gloo");
         const auto devices = reinterpret_cast<NcclModule::Devices*>(dlsym(module, "shardscope_devices"));
         const auto identity = reinterpret_cast<NcclModule::Identity*>(dlsym(module, "shardscope_identity"));
-        const auto make = reinterpret_cast<NcclModule::Make*>(dlsym(module, "shardscope_make_lane"));
-        if (!devices || !identity || !make) return unsupported("the NCCL module is not of this program");
+        makeNcclLane_ = reinterpret_cast<NcclModule::Make*>(dlsym(module, "shardscope_make_lane"));
+        if (!devices || !identity || !makeNcclLane_)
+            return unsupported("the NCCL module is not of this program");
         const int count = devices();
-        std::string mine;
-        const int device = count <= 0 ? -1 : place.localRank % count;
-        if (count > 0) {
-            std::array<char, 128> uuid{};
-            identity(device, uuid.data(), uuid.size());
-            mine = uuid.data();
+        if (count <= 0) {
+            noGpu_ = unsupported("this rank has no GPU that can be used")
+                         .withHint("use --backend gloo, or start ranks only where GPUs are");
+            return {};
         }
-        // Everyone hears of everyone's GPU, so that all end with the same sentence.
-        store_->set(fmt::format("gpu/{}", place.rank), mine.empty() ? "none" : mine);
+        ncclDevice_ = options_.place.localRank % count;
+        std::array<char, 128> uuid{};
+        identity(ncclDevice_, uuid.data(), uuid.size());
+        gpu_ = uuid.data();
+        return {};
+    }
+
+    // The GPU that casts, scans and hashes. That there is none, the others hear first.
+    void openTiles() {
+        if (noGpu_) return;
+        GpuPlace place;
+        place.device = options_.place.localRank;
+        place.compilers = gpuCompilers();
+        auto tiles = GpuTiles::open(place);
+        if (tiles.ok()) {
+            tiles_ = std::move(tiles).value();
+            gpu_ = tiles_->uuid();
+        } else {
+            noGpu_ = std::move(tiles).error();
+        }
+    }
+
+    // Everyone hears of everyone's GPU, so that all end with the same sentence.
+    Status compareGpus() {
+        const RankPlace& place = options_.place;
+        store_->set(fmt::format("gpu/{}", place.rank),
+                    noGpu_ ? fmt::format("!{}\n{}", noGpu_->message, noGpu_->hint) : gpu_);
+        std::vector<std::string> gpus;
+        for (int r = 0; r < place.size; ++r)
+            gpus.push_back(store_->get_to_str(fmt::format("gpu/{}", r)));
+        Status status = judgeGpus(gpus);
+        if (status.ok()) return {};
+        // Rank 0 keeps the store until all have heard.
+        store_->add("gpus heard", 1);
+        const auto end = Clock::now() + 3 * options_.beat;
+        while (place.rank == 0 && store_->add("gpus heard", 0) < place.size && Clock::now() < end)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return status;
+    }
+
+    Status judgeGpus(const std::vector<std::string>& gpus) const {
         std::map<std::string, int> owners;
-        for (int r = 0; r < place.size; ++r) {
-            const std::string gpu = store_->get_to_str(fmt::format("gpu/{}", r));
-            if (gpu == "none")
-                return unsupported(fmt::format("{} has no GPU that can be used", name(r)))
-                    .withHint("use --backend gloo, or start ranks only where GPUs are");
+        for (int r = 0; r < size(); ++r) {
+            const std::string& gpu = gpus[static_cast<size_t>(r)];
+            if (gpu.starts_with('!')) {
+                const size_t end = std::min(gpu.find('\n'), gpu.size() - 1);
+                return unsupported(fmt::format("{}: {}", name(r), gpu.substr(1, end - 1)))
+                    .withHint(gpu.substr(end + 1));
+            }
             const auto [it, first] = owners.emplace(gpu, r);
             if (!first)
                 return makeError(ErrorCode::usage, fmt::format("{} and {} have the same GPU ({})",
                                                                name(it->second), name(r), gpu))
                     .withHint("start one rank for each GPU");
         }
-        lanes_.emplace_back(make(c10::make_intrusive<c10d::PrefixStore>("nccl", store_->clone()), place.rank,
-                                 place.size, device));
         return {};
     }
 
@@ -466,6 +544,11 @@ class C10dGroup final : public RankGroup {
     StorePtr store_;
     std::vector<std::string> hosts_;
     std::unique_ptr<Pulse> pulse_;
+    NcclModule::Make* makeNcclLane_ = nullptr;
+    int ncclDevice_ = -1;
+    std::string gpu_;             // UUID of this rank's
+    std::optional<Error> noGpu_;  // why it has none
+    std::unique_ptr<GpuTiles> tiles_;
     std::vector<std::unique_ptr<LaneTransport>> lanes_;
     std::atomic<bool> broken_{false};
     std::atomic<uint64_t> sent_{0};

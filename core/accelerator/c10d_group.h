@@ -15,9 +15,17 @@ namespace shardscope {
 enum class GroupBackend : uint8_t { gloo, nccl };
 std::string_view groupBackendName(GroupBackend backend);
 
+// Who casts, scans and hashes a rank's tiles.
+enum class GroupCompute : uint8_t {
+    automatic,  // its GPU where bytes go between GPUs, else the processor
+    cpu,
+    gpu,
+};
+
 struct GroupOptions {
     RankPlace place;
     GroupBackend backend = GroupBackend::gloo;
+    GroupCompute compute = GroupCompute::automatic;
     std::string address;  // that this rank's peers reach it at; empty = as it reaches rank 0
     size_t lanes = 2;
     std::chrono::milliseconds beat{1000};  // a rank that is silent for three of them is lost

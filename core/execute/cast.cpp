@@ -1,12 +1,12 @@
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "execute/executor.h"
+#include "execute/float_bits.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -18,155 +18,45 @@ namespace {
 
 // ------------------------------------------------------------------ one value at a time
 
-enum class Special : uint8_t {
-    ieee,    // all-ones exponent: infinity or NaN
-    fn,      // no infinity; NaN is all ones
-    fnuz,    // no infinity, no negative zero; NaN is the sign bit alone
-    finite,  // neither
-};
-
-// A binary format with a sign bit, up to 16 bits wide here, or float32 / float64.
-struct Shape {
-    int exponentBits;
-    int mantissaBits;
-    int bias;
-    Special special;
-};
-
-// float8_e8m0fnu has neither sign nor mantissa and goes its own way.
-constexpr Shape shapeOf(DType dtype) {
+FloatShape shapeOf(DType dtype) {
     switch (dtype) {
         case DType::float16:
-            return {5, 10, 15, Special::ieee};
+            return kFloat16;
         case DType::bfloat16:
-            return {8, 7, 127, Special::ieee};
+            return kBFloat16;
         case DType::float32:
-            return {8, 23, 127, Special::ieee};
+            return kFloat32;
         case DType::float64:
-            return {11, 52, 1023, Special::ieee};
+            return kFloat64;
         case DType::float8E4M3FN:
-            return {4, 3, 7, Special::fn};
+            return kFloat8E4M3FN;
         case DType::float8E5M2:
-            return {5, 2, 15, Special::ieee};
+            return kFloat8E5M2;
         case DType::float8E4M3FNUZ:
-            return {4, 3, 8, Special::fnuz};
+            return kFloat8E4M3FNUZ;
         case DType::float8E5M2FNUZ:
-            return {5, 2, 16, Special::fnuz};
+            return kFloat8E5M2FNUZ;
         case DType::float6E2M3:
-            return {2, 3, 1, Special::finite};
+            return kFloat6E2M3;
         case DType::float6E3M2:
-            return {3, 2, 3, Special::finite};
+            return kFloat6E3M2;
         default:
             return {0, 0, 0, Special::finite};
     }
 }
 
-double decodeE8M0(uint64_t bits) {
-    return bits == 0xff ? std::bit_cast<double>(uint64_t{0x7ff8000000000000})
-                        : std::ldexp(1.0, static_cast<int>(bits) - 127);
+uint64_t encodeE8M0(uint64_t value) {
+    return narrowE8M0(std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<double>(value))));
 }
 
-// Exact: every value of every format is a double. A NaN keeps the upper bits of its payload and becomes
-// quiet.
-double decode(Shape f, uint64_t bits) {
-    const int width = 1 + f.exponentBits + f.mantissaBits;
-    const uint64_t sign = bits >> (width - 1) & 1;
-    const uint64_t exponent = bits >> f.mantissaBits & ((uint64_t{1} << f.exponentBits) - 1);
-    const uint64_t mantissa = bits & ((uint64_t{1} << f.mantissaBits) - 1);
-    const uint64_t top = (uint64_t{1} << f.exponentBits) - 1;
-    const auto special = [&](uint64_t payload) {
-        return std::bit_cast<double>(sign << 63 | uint64_t{0x7ff} << 52 | payload);
-    };
-    constexpr uint64_t kQuiet = uint64_t{1} << 51;
-    if (f.special == Special::ieee && exponent == top) {
-        return special(mantissa == 0 ? 0 : mantissa << (52 - f.mantissaBits) | kQuiet);
-    }
-    if (f.special == Special::fn && exponent == top && mantissa == (uint64_t{1} << f.mantissaBits) - 1)
-        return special(kQuiet);
-    if (f.special == Special::fnuz && sign == 1 && exponent == 0 && mantissa == 0) {
-        return std::bit_cast<double>(uint64_t{0x7ff8} << 48);
-    }
-    const double magnitude = exponent == 0
-                                 ? std::ldexp(static_cast<double>(mantissa), 1 - f.bias - f.mantissaBits)
-                                 : std::ldexp(static_cast<double>(mantissa | uint64_t{1} << f.mantissaBits),
-                                              static_cast<int>(exponent) - f.bias - f.mantissaBits);
-    return sign ? -magnitude : magnitude;
+// Values on their way are the bits of a double.
+uint64_t decodeAs(DType dtype, uint64_t bits) {
+    return dtype == DType::float8E8M0FNU ? widenE8M0<AsFloat64>(static_cast<unsigned>(bits))
+                                         : widenFloat<AsFloat64>(shapeOf(dtype), bits);
 }
 
-// As torch does it: the nearest power of two of the magnitude, halves up.
-uint64_t encodeE8M0(double value) {
-    const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
-    const uint32_t exponent = bits >> 23 & 0xff;
-    if (exponent == 0xff) return 0xff;
-    const bool half = bits & 0x400000;
-    const bool more = bits & 0x3fffff;
-    return exponent + (half && (exponent > 0 || more) ? 1 : 0);
-}
-
-// To nearest, ties to even, in integers: no intermediate rounding.
-uint64_t encode(Shape f, double value) {
-    const uint64_t bits = std::bit_cast<uint64_t>(value);
-    const int width = 1 + f.exponentBits + f.mantissaBits;
-    const uint64_t sign = (bits >> 63) << (width - 1);
-    const uint64_t exponentField = bits >> 52 & 0x7ff;
-    const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
-    const uint64_t top = (uint64_t{1} << f.exponentBits) - 1;
-    const uint64_t infinity = top << f.mantissaBits;
-    const uint64_t allOnes = infinity | ((uint64_t{1} << f.mantissaBits) - 1);
-    const uint64_t fnuzNan = uint64_t{1} << (width - 1);
-
-    if (exponentField == 0x7ff && fraction != 0) {
-        if (f.special == Special::fnuz) return fnuzNan;
-        if (f.special == Special::fn || width == 8) return sign | allOnes;
-        return sign | infinity | uint64_t{1} << (f.mantissaBits - 1) | fraction >> (52 - f.mantissaBits);
-    }
-    const auto overflow = [&]() -> uint64_t {
-        switch (f.special) {
-            case Special::ieee:
-                return sign | infinity;
-            case Special::fn:
-                return sign | allOnes;
-            case Special::fnuz:
-                return fnuzNan;
-            case Special::finite:
-                break;
-        }
-        return sign | allOnes;
-    };
-    if (exponentField == 0x7ff) return overflow();
-
-    uint64_t result = 0;
-    if (exponentField != 0 || fraction != 0) {
-        int exponent = exponentField == 0 ? -1022 : static_cast<int>(exponentField) - 1023;
-        uint64_t mantissa = exponentField == 0 ? fraction : fraction | uint64_t{1} << 52;
-        // A double's own subnormals only matter to a double.
-        if (exponentField == 0 && f.exponentBits < 11) return f.special == Special::fnuz ? 0 : sign;
-        const int biased = exponent + f.bias;
-        int shift = 52 - f.mantissaBits + (biased < 1 ? 1 - biased : 0);
-        if (shift > 60) shift = 60;
-        if (shift > 0) {
-            const uint64_t rest = mantissa & ((uint64_t{1} << shift) - 1);
-            const uint64_t half = uint64_t{1} << (shift - 1);
-            mantissa >>= shift;
-            if (rest > half || (rest == half && (mantissa & 1))) ++mantissa;
-        }
-        // The carry of a rounded-up mantissa runs into the exponent, as it should.
-        result = biased < 1 ? mantissa : (static_cast<uint64_t>(biased - 1) << f.mantissaBits) + mantissa;
-        const uint64_t limit = f.special == Special::ieee ? infinity
-                               : f.special == Special::fn ? allOnes
-                                                          : allOnes + 1;
-        if (result >= limit) return overflow();
-    }
-    if (result == 0 && f.special == Special::fnuz) return 0;
-    return sign | result;
-}
-
-double decodeAs(DType dtype, uint64_t bits) {
-    return dtype == DType::float8E8M0FNU ? decodeE8M0(bits) : decode(shapeOf(dtype), bits);
-}
-
-uint64_t encodeAs(DType dtype, double value) {
-    return dtype == DType::float8E8M0FNU ? encodeE8M0(value) : encode(shapeOf(dtype), value);
+uint64_t encodeAs(DType dtype, uint64_t value) {
+    return dtype == DType::float8E8M0FNU ? encodeE8M0(value) : narrowFloat<AsFloat64>(shapeOf(dtype), value);
 }
 
 template <class T>
@@ -226,19 +116,13 @@ uint64_t sixBits(const std::byte* from, size_t index) {
 
 void bfloat16ToFloat32(const std::byte* from, std::byte* to, size_t count) {
     for (size_t i = 0; i < count; ++i) {
-        uint32_t bits = static_cast<uint32_t>(loadAt<uint16_t>(from, i)) << 16;
-        // Signalling NaNs become quiet, as everywhere.
-        if ((bits & 0x7fffffff) > 0x7f800000) bits |= 0x400000;
-        storeAt(to, i, bits);
+        storeAt(to, i, floatFromBfloat16(loadAt<uint16_t>(from, i)));
     }
 }
 
 void float32ToBfloat16(const std::byte* from, std::byte* to, size_t count) {
     for (size_t i = 0; i < count; ++i) {
-        const auto bits = loadAt<uint32_t>(from, i);
-        const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-        const uint32_t nan = bits >> 16 | 0x40;
-        storeAt(to, i, static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded));
+        storeAt(to, i, static_cast<uint16_t>(bfloat16FromFloat(loadAt<uint32_t>(from, i))));
     }
 }
 
@@ -334,17 +218,12 @@ void castElements(DType fromType, const std::byte* from, DType toType, std::byte
         }
         return;
     }
-    if (toType == DType::float8E8M0FNU) {
-        for (size_t i = 0; i < count; ++i) {
-            const double value = fromBits == 32 ? loadAt<float>(from, i) : loadAt<double>(from, i);
-            storeAt(to, i, static_cast<uint8_t>(encodeE8M0(value)));
-        }
-        return;
-    }
-    const Shape shape = shapeOf(toType);
+    const FloatShape shape = shapeOf(toType);
+    const bool scale = toType == DType::float8E8M0FNU;
     for (size_t i = 0; i < count; ++i) {
-        const double value = fromBits == 32 ? loadAt<float>(from, i) : loadAt<double>(from, i);
-        storeBits(to, i, toBytes, encode(shape, value));
+        const auto value = std::bit_cast<uint64_t>(fromBits == 32 ? double{loadAt<float>(from, i)}
+                                                                  : loadAt<double>(from, i));
+        storeBits(to, i, toBytes, scale ? encodeE8M0(value) : narrowFloat<AsFloat64>(shape, value));
     }
 }
 

@@ -153,10 +153,35 @@ Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state
         work->index_.add(f.first, f.shape.lastPosition(shape));
     }
     work->index_.build();
+    work->findStrips();
     if (state.joined) return std::unique_ptr<TensorWork>(std::move(work));
     for (ChunkId id : empty)
         SHARDSCOPE_TRY(state.job.layout->chunkLiterals(id, 0, state.literals()));
     return std::unique_ptr<TensorWork>(std::move(work));
+}
+
+// Chunks that are strips of columns, of one width but for the last, one after the other.
+void DestinationWork::findStrips() {
+    if (targets_.size() < 2 || !dtypeIsWholeBytes(dtype_)) return;
+    const ChunkShape& first = targets_.front().shape;
+    size_t cut = 0;
+    while (cut < shape_.size() && first.lengths[cut] == shape_[cut])
+        ++cut;
+    if (cut == shape_.size() || elementCount(shape_.first(cut)) == 1) return;
+    int64_t next = 0;
+    for (const Target& target : targets_) {
+        const ChunkShape& chunk = target.shape;
+        const bool last = &target == &targets_.back();
+        if (chunk.start != 0 || chunk.stop != elementCount(chunk.lengths) || chunk.offsets[cut] != next ||
+            (last ? chunk.lengths[cut] > first.lengths[cut] : chunk.lengths[cut] != first.lengths[cut]))
+            return;
+        for (size_t d = 0; d < shape_.size(); ++d)
+            if (d != cut && chunk.lengths[d] != shape_[d]) return;
+        next += chunk.lengths[cut];
+    }
+    if (next != shape_[cut]) return;
+    columns_ = elementCount(shape_.subspan(cut));
+    strip_ = elementCount(first.lengths.subspan(cut));
 }
 
 std::vector<DestinationWork::TargetPiece> DestinationWork::piecesIn(int64_t a, int64_t b) const {
@@ -165,7 +190,7 @@ std::vector<DestinationWork::TargetPiece> DestinationWork::piecesIn(int64_t a, i
     for (size_t i = first; i < last; ++i) {
         auto& target = const_cast<Target&>(targets_[i]);
         const ChunkShape::Piece piece = target.shape.pieceIn(a, b, shape_);
-        if (!piece.empty()) pieces.push_back({&target, piece});
+        if (!piece.empty()) pieces.push_back({&target, i, piece});
     }
     return pieces;
 }
@@ -212,49 +237,68 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
         if (!p.piece.contiguous) {
             apart = std::max(apart, p.piece.hi - p.piece.lo);
         } else if (!phase) {
-            const uint64_t at = state_.job.layout->chunkOffset[p.target->id] +
-                                bytesOfElements(dtype_, p.piece.lo - p.target->shape.start);
             const size_t inTile = bytesOfElements(dtype_, p.piece.position - a);
-            phase = static_cast<size_t>((at - inTile) % kIoAlignment);
+            phase = static_cast<size_t>((fileOffset(p) - inTile) % kIoAlignment);
         }
     }
+    TileCompute& compute = state_.compute ? *state_.compute : processorCompute();
+    TileTask task{fromType, dtype_, b - a, state_.job.options.scanValues, {}, {}, {}};
+    if (apart > 0 && strip_ > 0) {
+        task.cut = {columns_, strip_, a % columns_, std::vector<std::span<std::byte>>(targets_.size())};
+        if (!compute.cuts(task)) task.cut = {};
+    }
+    const bool cuts = !task.cut.strips.empty();
     const size_t readBytes = source_->readBufferBytes(a, b);
-    const size_t writeBytes = bytesOfElements(dtype_, apart);
-    if (!memory.ensure({fromBytes + kIoAlignment, casts ? bytes + kIoAlignment : 0,
+    const size_t writeBytes = cuts ? 0 : bytesOfElements(dtype_, apart);
+    const size_t roomRead = fromBytes + kIoAlignment,
+                 roomCast = cuts    ? bytes + 2 * kIoAlignment * pieces.size()
+                            : casts ? bytes + kIoAlignment
+                                    : 0;
+    SHARDSCOPE_ASSIGN(TileRoom room, compute.room(roomRead, roomCast));
+    if (!memory.ensure({room.held ? 0 : roomRead, room.held ? 0 : roomCast,
                         readBytes ? readBytes + kIoAlignment : 0,
                         writeBytes ? writeBytes + kIoAlignment : 0})) {
         return makeError(ErrorCode::limit, "no memory for a tile");
     }
+    if (!room.held) room = {memory.tile.span(), memory.cast.span(), nullptr};
     const size_t readPhase = source_->goodPhase(a, b);
     const std::span<std::byte> read =
-        memory.tile.span(casts ? readPhase : phase.value_or(readPhase), fromBytes);
+        room.read.subspan(casts || cuts ? readPhase : phase.value_or(readPhase), fromBytes);
     const auto readTile = [&] { return source_->readTile(a, b, read, memory.read.span()); };
     SHARDSCOPE_TRY(state_.exchange ? state_.exchange->read(readTile) : readTile());
-    std::span<std::byte> ready = read;
-    if (casts) ready = memory.cast.span(phase.value_or(0), bytes);
+    task.read = read;
+    std::span<const std::byte> ready = read;
+    if (cuts) {
+        size_t at = 0;
+        for (const TargetPiece& p : pieces) {
+            at = (at + kIoAlignment - 1) / kIoAlignment * kIoAlignment + fileOffset(p) % kIoAlignment;
+            const size_t size = bytesOfElements(dtype_, p.piece.hi - p.piece.lo);
+            task.cut.strips[p.index] = room.cast.subspan(at, size);
+            at += size;
+        }
+    } else if (casts) {
+        task.cast = room.cast.subspan(phase.value_or(0), bytes);
+        ready = task.cast;
+    }
+    TileFacts facts;
+    if (Status status = compute.run(task, facts); !status.ok())
+        return std::move(status).error().ofTensor(state_.wanted().name(wanted_));
 
-    // Cell by cell, so that each is cast, counted and hashed while it is in the cache.
     JournalTile done;
     done.tensor = wanted_;
     done.tile = tile;
+    done.cells = std::move(facts.cells);
+    done.counts = facts.counts;
     const int64_t perCell = digestCellElements(dtype_);
-    for (int64_t at = 0; at < b - a; at += perCell) {
-        const int64_t n = std::min(perCell, b - a - at);
-        const std::span<std::byte> cell =
-            ready.subspan(bytesOfElements(dtype_, at), bytesOfElements(dtype_, n));
-        if (casts)
-            castElements(fromType, read.data() + bytesOfElements(fromType, at), dtype_, cell.data(),
-                         static_cast<size_t>(n));
-        if (state_.job.options.scanValues) countValues(dtype_, cell, done.counts);
-        done.cells.push_back(cellDigest(cell));
-    }
     {
         std::lock_guard lock(mutex_);
         std::copy(done.cells.begin(), done.cells.end(), cells_.begin() + static_cast<ptrdiff_t>(a / perCell));
         addCounts(counts_, done.counts);
     }
-    for (const TargetPiece& p : pieces)
-        SHARDSCOPE_TRY(writePiece(p, a, ready, memory.write, done.crcs));
+    for (const TargetPiece& p : pieces) {
+        SHARDSCOPE_TRY(cuts ? writePiece(p, task.cut.strips[p.index], done.crcs)
+                            : writePiece(p, pieceOf(p, a, ready, memory.write), done.crcs));
+    }
     const std::vector<uint32_t> crcs = done.crcs;
     if (state_.exchange)
         SHARDSCOPE_TRY(state_.exchange->finished(std::move(done)));
@@ -266,25 +310,29 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     return {};
 }
 
-Status DestinationWork::writePiece(const TargetPiece& p, int64_t tileBegin, std::span<const std::byte> tile,
-                                   AlignedBuffer& buffer, std::vector<uint32_t>& crcs) {
-    const TargetLayout& layout = *state_.job.layout;
-    const ChunkShape::Piece& piece = p.piece;
-    const uint64_t offset =
-        layout.chunkOffset[p.target->id] + bytesOfElements(dtype_, piece.lo - p.target->shape.start);
-    const size_t bytes = bytesOfElements(dtype_, piece.hi - piece.lo);
-    std::span<const std::byte> out;
-    if (piece.contiguous) {
-        out = tile.subspan(bytesOfElements(dtype_, piece.position - tileBegin), bytes);
-    } else {
-        const std::span<std::byte> gathered = buffer.span(offset % kIoAlignment, bytes);
-        scatterPiece(p.target->shape, piece, shape_, tileBegin, dtypeBytes(dtype_), tile.data(),
-                     gathered.data());
-        out = gathered;
-    }
+uint64_t DestinationWork::fileOffset(const TargetPiece& p) const {
+    return state_.job.layout->chunkOffset[p.target->id] +
+           bytesOfElements(dtype_, p.piece.lo - p.target->shape.start);
+}
+
+// A piece's bytes as they are in its chunk: where they lie in the tile, or gathered in `buffer`.
+std::span<const std::byte> DestinationWork::pieceOf(const TargetPiece& p, int64_t tileBegin,
+                                                    std::span<const std::byte> tile,
+                                                    AlignedBuffer& buffer) const {
+    const size_t bytes = bytesOfElements(dtype_, p.piece.hi - p.piece.lo);
+    if (p.piece.contiguous) return tile.subspan(bytesOfElements(dtype_, p.piece.position - tileBegin), bytes);
+    const std::span<std::byte> gathered = buffer.span(fileOffset(p) % kIoAlignment, bytes);
+    scatterPiece(p.target->shape, p.piece, shape_, tileBegin, dtypeBytes(dtype_), tile.data(),
+                 gathered.data());
+    return gathered;
+}
+
+Status DestinationWork::writePiece(const TargetPiece& p, std::span<const std::byte> out,
+                                   std::vector<uint32_t>& crcs) {
+    const uint64_t offset = fileOffset(p);
     if (needsCrc_) crcs.push_back(crc32Of(out));
-    state_.bytesWritten += bytes;
-    const FileId file = layout.chunkFile[p.target->id];
+    state_.bytesWritten += out.size();
+    const FileId file = state_.job.layout->chunkFile[p.target->id];
     Status status = state_.exchange ? state_.exchange->write(file, offset, out)
                                     : state_.staging->write(file, offset, out, true);
     if (!status.ok()) return std::move(status).error().ofTensor(state_.wanted().name(wanted_));

@@ -12,6 +12,7 @@
 #include "execute/scan.h"
 #include "execute/staging.h"
 #include "execute/tensor_reader.h"
+#include "execute/tile_compute.h"
 
 namespace shardscope {
 
@@ -43,6 +44,7 @@ struct ConvertState {
     bool joined = false;               // into another's job: what is no tensor data is the other's to write
     bool gathered = false;             // the tiles in `reusable` are counted already
     TileExchange* exchange = nullptr;  // instead of the staging directory; may be null
+    TileCompute* compute = nullptr;    // null: the processor
 
     const Catalog& wanted() const { return job.wish->wanted; }
     // A sink for the bytes that are no tensor data.
@@ -83,13 +85,17 @@ class DestinationWork final : public TensorWork {
     };
     struct TargetPiece {
         Target* target;
+        size_t index;  // of the target
         ChunkShape::Piece piece;
     };
 
     DestinationWork(ConvertState& state, std::unique_ptr<ElementReader> source, TensorId wanted);
     std::vector<TargetPiece> piecesIn(int64_t a, int64_t b) const;
-    Status writePiece(const TargetPiece& piece, int64_t tileBegin, std::span<const std::byte> tile,
-                      AlignedBuffer& buffer, std::vector<uint32_t>& crcs);
+    void findStrips();
+    uint64_t fileOffset(const TargetPiece& piece) const;
+    std::span<const std::byte> pieceOf(const TargetPiece& piece, int64_t tileBegin,
+                                       std::span<const std::byte> tile, AlignedBuffer& buffer) const;
+    Status writePiece(const TargetPiece& piece, std::span<const std::byte> out, std::vector<uint32_t>& crcs);
     Status pieceDone(const TargetPiece& piece, const std::vector<uint32_t>& crcs, size_t index);
     Status chunkDone(Target& target);
     bool reuse(const JournalTile& done);
@@ -103,7 +109,8 @@ class DestinationWork final : public TensorWork {
     const bool needsCrc_;
     std::deque<Target> targets_;  // by first position
     ChunkIndex index_;
-    std::mutex mutex_;  // cells, counts, crcs
+    int64_t columns_ = 0, strip_ = 0;  // elements, where all targets are strips of columns
+    std::mutex mutex_;                 // cells, counts, crcs
     std::vector<Digest128> cells_;
     ValueCounts counts_;
     std::map<int64_t, const JournalTile*> reusable_;

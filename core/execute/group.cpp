@@ -174,6 +174,7 @@ class GroupLane final : public TileExchange {
           memory_(*resources_.memory) {
         state_.joined = true;
         state_.exchange = this;
+        state_.compute = group_.compute();
         state_.chunkCrcs.resize(state_.wanted().chunkCount());
         state_.digests.resize(state_.wanted().tensorCount());
     }

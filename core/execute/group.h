@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "execute/tile_compute.h"
 #include "execute/units.h"
 
 namespace shardscope {
@@ -33,6 +34,8 @@ class RankGroup {
     virtual bool broken() const = 0;               // a call has failed
     virtual uint64_t bytesSent() const = 0;        // by this rank to others, so far
     virtual std::string name(int rank) const = 0;  // for people: "rank 2 on node7"
+    // What does this rank's tiles; null = the processor.
+    virtual TileCompute* compute() { return nullptr; }
 };
 
 // A text of `root`'s comes to everyone; one of each rank comes to everyone, in the order of ranks.

@@ -534,6 +534,29 @@ save_file({'w.%d' % i: torch.randn(n // 8 // 4096, 4096) for i in range(8)}, sys
             shutil.rmtree(place + name, ignore_errors=True)
 
 
+# ------------------------------------------------------------------ a GPU
+def bench_gpu():
+    """In the GPU's memory and over PCIe, against its own rates of copying; no rows where there is none."""
+    import glob
+    import torch
+    packages = os.path.dirname(os.path.dirname(torch.__file__))
+    compilers = sorted(glob.glob(packages + "/nvidia/cu*/lib/libnvrtc.so.*"))
+    done = subprocess.run([BIN + "/gpu_bench", *compilers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode == 3:
+        print("gpu: skipped: " + done.stderr.strip(), flush=True)
+        return
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    peer = "a copy there: %.0f GB/s" % (found["copy"] / 1e9)
+    for name, rate in found["cast"].items():
+        row("%s: %s, scan and cut in 8 in its memory" % (found["device"], name), "%.0f GB/s read and written" % (rate / 1e9), peer,
+            "%.2f" % (rate / found["copy"]), ">= 0.7")
+    row("  digests there", "%.0f GB/s" % (found["digest"] / 1e9), "", "", "")
+    for name, (fed, copied) in found["feed"].items():
+        row("  %s, scan, digest: from pinned memory and back" % name, "%.1f GB/s come and go" % (fed / 1e9),
+            "copies of as much: %.1f GB/s" % (copied / 1e9), "%.2f" % (fed / copied), ">= 0.9")
+
+
 BEGIN, END = "<!-- tests/bench/run: begin -->\n", "<!-- tests/bench/run: end -->\n"
 
 
@@ -560,7 +583,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group")
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,gpu")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -585,7 +608,9 @@ def main():
         bench_flat(options.work, 2)
     if "group" in only:
         bench_group(options.work, 1)
-    if len(only) == 10:
+    if "gpu" in only:
+        bench_gpu()
+    if len(only) == 11:
         write_document()
     if not options.keep:
         shutil.rmtree(options.work)

@@ -138,12 +138,13 @@ std::vector<std::string> convertWords(const std::string& source, const std::stri
     return all;
 }
 
-bool writeRandomSource(const std::string& path, int tensors, uint64_t rows, uint64_t columns, uint32_t seed) {
+bool writeRandomSource(const std::string& path, int tensors, uint64_t rows, uint64_t columns, uint32_t seed,
+                       const std::string& dtype) {
     const uint64_t bytes = rows * columns * 4;
     nlohmann::json header;
     for (int t = 0; t < tensors; ++t) {
         header["layer." + std::to_string(t) + ".weight"] = {
-            {"dtype", "I32"}, {"shape", {rows, columns}}, {"data_offsets", {t * bytes, (t + 1) * bytes}}};
+            {"dtype", dtype}, {"shape", {rows, columns}}, {"data_offsets", {t * bytes, (t + 1) * bytes}}};
     }
     std::string text = header.dump();
     text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');

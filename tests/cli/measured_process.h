@@ -44,7 +44,8 @@ nlohmann::json digestsOf(const std::string& path);
 std::vector<std::string> convertWords(const std::string& source, const std::string& target,
                                       const std::vector<std::string>& more = {});
 
-// A safetensors file of int32 tensors layer.<i>.weight with values drawn from the seed.
-bool writeRandomSource(const std::string& path, int tensors, uint64_t rows, uint64_t columns, uint32_t seed);
+// A safetensors file of tensors layer.<i>.weight, of 4 bytes an element, with bits drawn from the seed.
+bool writeRandomSource(const std::string& path, int tensors, uint64_t rows, uint64_t columns, uint32_t seed,
+                       const std::string& dtype = "I32");
 
 }  // namespace shardscope::test

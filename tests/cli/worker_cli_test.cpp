@@ -53,7 +53,21 @@ class WorkerCliTest : public QObject {
         return runMeasured(words, options);
     }
 
+    // For the programs that are started from now on; null = nothing is pretended.
+    static void pretendGpus(const QByteArray& which) {
+        if (which.isNull()) {
+            for (const char* name : {"LD_LIBRARY_PATH", "SHARDSCOPE_NVRTC", "SHARDSCOPE_FAKE_GPU"})
+                qunsetenv(name);
+            return;
+        }
+        const QFileInfo library(SHARDSCOPE_FAKE_GPU_LIBRARY);
+        qputenv("LD_LIBRARY_PATH", library.path().toUtf8());
+        qputenv("SHARDSCOPE_NVRTC", library.filePath().toUtf8());
+        qputenv("SHARDSCOPE_FAKE_GPU", which);
+    }
+
   private slots:
+    void cleanup() { pretendGpus({}); }
     void initTestCase() {
         source_ = sources_.filePath("source.safetensors");
         QVERIFY(writeRandomSource(source_.toStdString(), kTensors, 2043, 2039,
@@ -371,6 +385,107 @@ class WorkerCliTest : public QObject {
 #else
         QSKIP("no NCCL headers were found beside libtorch");
 #endif
+    }
+
+    // The kernels of GPUs, which a driver that is none runs on the processor; all around them is the real
+    // thing.
+    void tilesOnGpus_data() {
+        QTest::addColumn<QString>("mode");
+        QTest::addColumn<int>("ranks");
+        QTest::addColumn<QStringList>("more");
+        const QStringList columns{"--to", "dcp", "--mesh", "tp=4", "--shard", "*:tp=1"},
+            rows{"--to", "dcp", "--mesh", "tp=3", "--shard", "*:tp=0"}, file{"--to", "safetensors"},
+            cast{"--dtype", "*.weight=bfloat16"}, wide{"--dtype", "*.weight=float64"};
+        QTest::newRow("columns, cast") << "direct" << 1 << columns + cast;
+        QTest::newRow("columns, two ranks") << "direct" << 2 << columns;
+        QTest::newRow("columns for others, wider") << "broadcast" << 3 << columns + wide;
+        QTest::newRow("rows, cast") << "exchange" << 2 << rows + cast;
+        QTest::newRow("one file, cast") << "auto" << 2 << file + cast;
+        QTest::newRow("torch.save, cast") << "auto" << 1 << QStringList{"--to", "torch"} + cast;
+    }
+    void tilesOnGpus() {
+        QFETCH(QString, mode);
+        QFETCH(int, ranks);
+        QFETCH(QStringList, more);
+        const QTemporaryDir directory;
+        const QString source = directory.filePath("floats.safetensors");
+        QVERIFY(writeRandomSource(source.toStdString(), 3, 1021, 2064, 5, "F32"));
+        pretendGpus("8 GPUs");
+        json reports[2];
+        for (const bool gpu : {true, false}) {
+            std::vector<std::string> line{"--ranks",
+                                          std::to_string(ranks),
+                                          "--mode",
+                                          mode.toStdString(),
+                                          "--compute",
+                                          gpu ? "gpu" : "cpu",
+                                          "convert",
+                                          source.toStdString(),
+                                          directory.filePath(gpu ? "gpu" : "cpu").toStdString(),
+                                          "--json"};
+            for (const QString& word : more)
+                line.push_back(word.toStdString());
+            const Measured done = run(line);
+            QVERIFY2(done.exitCode == 0, done.describe().c_str());
+            reports[gpu] = done.json();
+            QCOMPARE(reports[gpu]["group"]["compute"].get<std::string>(), std::string(gpu ? "gpu" : "cpu"));
+        }
+        pretendGpus({});
+        QVERIFY(reports[1]["digests"] == reports[0]["digests"]);
+        QVERIFY(reports[1]["counts"] == reports[0]["counts"]);
+        QVERIFY(digestsOf(directory.filePath("gpu").toStdString()) ==
+                digestsOf(directory.filePath("cpu").toStdString()));
+    }
+
+    void gpuFailsOnTheWay() {
+        const QTemporaryDir directory;
+        const QString source = directory.filePath("floats.safetensors"), target = directory.filePath("out");
+        QVERIFY(writeRandomSource(source.toStdString(), 8, 1021, 2064, 5, "F32"));
+        const std::vector<std::string> line{"--ranks",
+                                            "2",
+                                            "--compute",
+                                            "gpu",
+                                            "convert",
+                                            source.toStdString(),
+                                            target.toStdString(),
+                                            "--to",
+                                            "dcp",
+                                            "--dtype",
+                                            "*.weight=float16"};
+        pretendGpus("8 GPUs fail 150");
+        const Measured failed = run(line);
+        QVERIFY2(failed.exitCode == 4, failed.describe().c_str());
+        QVERIFY2(failed.err.find("CUDA error 700") != std::string::npos, failed.describe().c_str());
+        QVERIFY(!QFileInfo::exists(target));
+        pretendGpus("8 GPUs");
+        std::vector<std::string> again = line;
+        again.push_back("--resume");
+        const Measured done = run(again);
+        pretendGpus({});
+        QVERIFY2(done.exitCode == 0, done.describe().c_str());
+    }
+
+    void gpuOfAnother() {
+        const QTemporaryDir directory;
+        pretendGpus("one GPU");
+        const Measured shared = run(words(directory.filePath("out"), {"--ranks", "2", "--compute", "gpu"}));
+        QVERIFY2(shared.exitCode == 2, shared.describe().c_str());
+        QVERIFY2(
+            shared.err.find("have the same GPU (000102030405060708090a0b0c0d0e0f)") != std::string::npos ||
+                shared.out.find("have the same GPU") != std::string::npos,
+            shared.describe().c_str());
+        pretendGpus("none");
+        const Measured none = run(words(directory.filePath("out"), {"--ranks", "2", "--compute", "gpu"}));
+        pretendGpus({});
+        QVERIFY2(none.exitCode == 3, none.describe().c_str());
+        QVERIFY2(none.out.find("no CUDA-capable device is detected") != std::string::npos,
+                 none.describe().c_str());
+        if (QFileInfo::exists("/dev/nvidia0")) QSKIP("this machine has a GPU");
+        const Measured bare = run(words(directory.filePath("out"), {"--ranks", "2", "--compute", "gpu"}));
+        QVERIFY2(bare.exitCode == 3, bare.describe().c_str());
+        QVERIFY2(bare.out.find("rank 0 on ") != std::string::npos &&
+                     bare.out.find("there is no driver for NVIDIA's GPUs here") != std::string::npos,
+                 bare.describe().c_str());
     }
 
     void placeFromTheEnvironment_data() {

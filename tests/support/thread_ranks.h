@@ -34,6 +34,7 @@ class ThreadRanks {
     std::atomic<uint64_t> moved{0};  // bytes between different ranks
     // Called by each rank before each step on a lane.
     std::function<void(int rank)> onStep;
+    TileCompute* tileCompute = nullptr;  // of all ranks
 
   private:
     struct Post {
@@ -56,6 +57,7 @@ class ThreadRanks {
         size_t lanes() const override { return all_.lanes_.size(); }
         uint64_t bytesSent() const override { return sent_; }
         bool broken() const override { return all_.lost_ >= 0; }
+        TileCompute* compute() override { return all_.tileCompute; }
         std::string name(int rank) const override { return "rank " + std::to_string(rank); }
 
         Status broadcast(size_t lane, std::span<std::byte> bytes, int root) override {

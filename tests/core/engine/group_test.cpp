@@ -120,6 +120,48 @@ Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode
     return outcome;
 }
 
+// The processor, as one that has memory of its own for tiles and cuts them.
+class CuttingCompute final : public TileCompute {
+  public:
+    std::string_view name() const override { return "cutting"; }
+    Result<TileRoom> room(size_t readBytes, size_t castBytes) override {
+        const auto memory = std::make_shared<std::vector<std::byte>>(readBytes + castBytes);
+        TileRoom room;
+        room.read = std::span(*memory).first(readBytes);
+        room.cast = std::span(*memory).subspan(readBytes);
+        room.held = memory;
+        return room;
+    }
+    bool cuts(const TileTask&) const override { return true; }
+    Status run(const TileTask& task, TileFacts& facts) override {
+        TileTask whole = task;
+        std::vector<std::byte> cast;
+        if (!task.cut.strips.empty()) {
+            ++cutTiles;
+            whole.cut = {};
+            cast.resize(static_cast<size_t>(task.elements) * dtypeBytes(task.to));
+            whole.cast = task.from == task.to ? std::span<std::byte>() : cast;
+        }
+        SHARDSCOPE_TRY(processorCompute().run(whole, facts));
+        if (task.cut.strips.empty()) return {};
+        const std::byte* bytes = task.from == task.to ? task.read.data() : cast.data();
+        const size_t size = dtypeBytes(task.to);
+        std::vector<size_t> at(task.cut.strips.size(), 0);
+        for (int64_t e = 0; e < task.elements; ++e) {
+            const auto s = static_cast<size_t>((task.cut.begin + e) % task.cut.columns / task.cut.strip);
+            if (at[s] + size > task.cut.strips[s].size())
+                return makeError(ErrorCode::internal, "a strip is too short");
+            std::memcpy(task.cut.strips[s].data() + at[s], bytes + static_cast<size_t>(e) * size, size);
+            at[s] += size;
+        }
+        for (size_t s = 0; s < at.size(); ++s)
+            if (at[s] != task.cut.strips[s].size())
+                return makeError(ErrorCode::internal, "a strip is too long");
+        return {};
+    }
+    std::atomic<int> cutTiles{0};
+};
+
 std::string said(const Outcome& outcome) {
     std::string text;
     for (const Status& end : outcome.ends)
@@ -156,6 +198,8 @@ class GroupTest : public QObject {
     void ranksThatSeeOneDiskShareIt();
     void ownDisksLoseNothing();
     void ownDisksResume();
+    void tilesCutElsewhere_data();
+    void tilesCutElsewhere();
 };
 
 void GroupTest::knownBytesAreThoseThatWereAdded() {
@@ -671,6 +715,76 @@ void GroupTest::ownDisksResume() {
     outcome = convertTogether(fourth, source, GroupMode::broadcast, "/place/out", settings, {}, targets);
     QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
     QCOMPARE(outcome.report.bytesReused, uint64_t{0});
+}
+
+void GroupTest::tilesCutElsewhere_data() {
+    QTest::addColumn<QString>("shape");  // of the one tensor
+    QTest::addColumn<int>("dimension");  // that is cut
+    QTest::addColumn<QString>("target");
+    QTest::addColumn<bool>("cast");
+    QTest::addColumn<bool>("cut");
+    QTest::newRow("columns") << "3000 1030" << 1 << "dcp" << false << true;
+    QTest::newRow("columns, cast") << "3000 1030" << 1 << "dcp" << true << true;
+    QTest::newRow("the middle of three") << "70 31 1100" << 1 << "dcp" << true << true;
+    QTest::newRow("the last of three") << "70 310 110" << 2 << "dcp" << true << true;
+    QTest::newRow("with checksums") << "3000 1030" << 1 << "paddle" << true << true;
+    QTest::newRow("rows") << "3000 1030" << 0 << "dcp" << true << false;
+    QTest::newRow("one long row") << "1 3000000" << 1 << "dcp" << true << false;
+}
+
+// Whoever does the tiles may cut them into strips of columns as well, and is only asked to where they are.
+void GroupTest::tilesCutElsewhere() {
+    QFETCH(QString, shape);
+    QFETCH(int, dimension);
+    QFETCH(QString, target);
+    QFETCH(bool, cast);
+    QFETCH(bool, cut);
+    QTemporaryDir directory;
+    nlohmann::json dims = nlohmann::json::array();
+    uint64_t elements = 1;
+    for (const QString& each : shape.split(' ')) {
+        dims.push_back(each.toInt());
+        elements *= each.toULongLong();
+    }
+    const std::string text =
+        nlohmann::json{{"w", {{"dtype", "F32"}, {"shape", dims}, {"data_offsets", {0, elements * 4}}}}}
+            .dump();
+    const uint64_t length = text.size();
+    std::string content(reinterpret_cast<const char*>(&length), sizeof length);
+    content += text;
+    std::mt19937 random(9);
+    for (uint64_t i = 0; i < elements; ++i) {
+        const auto value = static_cast<uint32_t>(random());
+        content.append(reinterpret_cast<const char*>(&value), 4);
+    }
+    const std::string path = directory.filePath("source.safetensors").toStdString();
+    std::ofstream(path, std::ios::binary) << content;
+
+    ConvertSettings settings = settingsFor(target.toStdString());
+    settings.request.mesh = Mesh();
+    settings.request.mesh->axes = {{"tp", 4}};
+    settings.request.shard.push_back({"*", {{"tp", dimension}}});
+    if (cast) settings.request.cast.push_back({"*", DType::bfloat16});
+    const auto open = openCheckpoint(path);
+    QVERIFY(open.ok());
+    auto prepared = prepareConversion(*open, directory.filePath("alone").toStdString(), settings);
+    QVERIFY2(prepared.ok(), prepared.ok() ? "" : describe(prepared.error()).c_str());
+    const auto alone = runPrepared(*prepared, settings, nullptr);
+    QVERIFY2(alone.ok(), alone.ok() ? "" : describe(alone.error()).c_str());
+    const auto expected = filesBelow(directory.filePath("alone"));
+    for (const GroupMode mode : {GroupMode::direct, GroupMode::broadcast}) {
+        CuttingCompute compute;
+        ThreadRanks group(2);
+        group.tileCompute = &compute;
+        const Spread source =
+            spread(path, 2, [&](int r, size_t) { return mode == GroupMode::direct || r == 0; });
+        const QString destination = directory.filePath(QString::fromUtf8(groupModeName(mode).data()));
+        const Outcome outcome = convertTogether(group, source, mode, destination.toStdString(), settings);
+        for (const Status& end : outcome.ends)
+            QVERIFY2(end.ok(), said(outcome).c_str());
+        QVERIFY(filesBelow(destination) == expected);
+        QCOMPARE(compute.cutTiles > 0, cut);
+    }
 }
 
 QTEST_GUILESS_MAIN(GroupTest)

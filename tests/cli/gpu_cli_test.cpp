@@ -1,0 +1,64 @@
+// Conversions over NCCL with real GPUs: the same bytes as without them. Skipped where there is none.
+#include <QFileInfo>
+#include <QTemporaryDir>
+#include <QTest>
+
+#include "cli/measured_process.h"
+
+using namespace shardscope::test;
+using nlohmann::json;
+
+class GpuCliTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir directory_;
+    QString source_;
+
+    Measured convert(const std::vector<std::string>& before, const QString& target) const {
+        std::vector<std::string> line = before;
+        for (const QString& word : {QString("convert"), source_, target, QString("--to"), QString("dcp"),
+                                    QString("--mesh"), QString("tp=4"), QString("--shard"), QString("*:tp=1"),
+                                    QString("--dtype"), QString("*.weight=bfloat16"), QString("--json")})
+            line.push_back(word.toStdString());
+        MeasuredOptions options;
+        options.program = SHARDSCOPE_WORKER_PROGRAM;
+        options.timeoutSeconds = 300;
+        return runMeasured(line, options);
+    }
+
+  private slots:
+    void initTestCase() {
+#ifndef SHARDSCOPE_WITH_NCCL
+        QSKIP("no NCCL was found beside libtorch: packaging/libtorch nccl gets it");
+#endif
+        if (!QFileInfo::exists("/dev/nvidia0")) QSKIP("no GPU: there is no /dev/nvidia0");
+        source_ = directory_.filePath("floats.safetensors");
+        QVERIFY(writeRandomSource(source_.toStdString(), 8, 2043, 4096, 5, "F32"));
+    }
+
+    void asByTheProcessor_data() {
+        QTest::addColumn<QStringList>("words");
+        QTest::newRow("one rank over NCCL") << QStringList{"--ranks", "1", "--backend", "nccl"};
+        QTest::newRow("one rank over Gloo") << QStringList{"--ranks", "1", "--compute", "gpu"};
+        QTest::newRow("each GPU") << QStringList{"--gpus"};
+        QTest::newRow("each GPU, one reads") << QStringList{"--gpus", "--mode", "broadcast"};
+        QTest::newRow("each GPU, exchange") << QStringList{"--gpus", "--mode", "exchange"};
+    }
+    void asByTheProcessor() {
+        QFETCH(QStringList, words);
+        std::vector<std::string> before;
+        for (const QString& word : words)
+            before.push_back(word.toStdString());
+        const QTemporaryDir out;
+        const Measured gpu = convert(before, out.filePath("gpu")),
+                       cpu = convert({"--ranks", "1", "--compute", "cpu"}, out.filePath("cpu"));
+        QVERIFY2(gpu.exitCode == 0, gpu.describe().c_str());
+        QVERIFY2(cpu.exitCode == 0, cpu.describe().c_str());
+        const json byGpu = gpu.json(), byCpu = cpu.json();
+        QCOMPARE(byGpu["group"]["compute"].get<std::string>(), std::string("gpu"));
+        QVERIFY(byGpu["digests"] == byCpu["digests"] && byGpu["counts"] == byCpu["counts"]);
+    }
+};
+
+QTEST_GUILESS_MAIN(GpuCliTest)
+#include "gpu_cli_test.moc"
