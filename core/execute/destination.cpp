@@ -52,6 +52,7 @@ TileGrid sharedGrid(const ConvertJob& job, TensorId wanted, uint64_t tileBytes) 
 LiteralSink ConvertState::literals() {
     return [this](FileId file, uint64_t offset, std::span<const std::byte> bytes) -> Status {
         bytesWritten += bytes.size();
+        const BusyTime busy(resources.progress, Progress::Work::write);
         return staging->write(file, offset, bytes, false);
     };
 }
@@ -105,6 +106,7 @@ Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state
             .ofTensor(catalog.name(wanted));
     }
     if (state.resources.progress) state.resources.progress->setTensor(catalog.name(wanted));
+    const BusyTime busy(state.resources.progress, Progress::Work::read);
     std::unique_ptr<ElementReader> source;
     if (allGathered(state, wanted)) {
         source = std::make_unique<GatheredElements>(dtype, catalog.elements(wanted));
@@ -188,6 +190,7 @@ bool DestinationWork::reuse(const JournalTile& done) {
 }
 
 Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
+    Progress* const progress = state_.resources.progress;
     const int64_t a = grid_.begin(tile), b = grid_.end(tile);
     const DType fromType = source_->dtype();
     const bool casts = fromType != dtype_;
@@ -198,7 +201,7 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     if (const auto found = reusable_.find(tile); found != reusable_.end() && reuse(*found->second)) {
         if (!state_.gathered) {
             state_.bytesReused += bytes;
-            if (state_.resources.progress) state_.resources.progress->add(bytes);
+            if (progress) progress->add(bytes);
         }
         for (size_t i = 0; i < pieces.size(); ++i)
             SHARDSCOPE_TRY(pieceDone(pieces[i], found->second->crcs, i));
@@ -229,7 +232,10 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     const std::span<std::byte> read =
         memory.tile.span(casts ? readPhase : phase.value_or(readPhase), fromBytes);
     const auto readTile = [&] { return source_->readTile(a, b, read, memory.read.span()); };
-    SHARDSCOPE_TRY(state_.exchange ? state_.exchange->read(readTile) : readTile());
+    {
+        const BusyTime busy(progress, Progress::Work::read);
+        SHARDSCOPE_TRY(state_.exchange ? state_.exchange->read(readTile) : readTile());
+    }
     std::span<std::byte> ready = read;
     if (casts) ready = memory.cast.span(phase.value_or(0), bytes);
 
@@ -238,6 +244,7 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     done.tensor = wanted_;
     done.tile = tile;
     const int64_t perCell = digestCellElements(dtype_);
+    std::optional<BusyTime> computing(std::in_place, progress, Progress::Work::compute);
     for (int64_t at = 0; at < b - a; at += perCell) {
         const int64_t n = std::min(perCell, b - a - at);
         const std::span<std::byte> cell =
@@ -248,19 +255,23 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
         if (state_.job.options.scanValues) countValues(dtype_, cell, done.counts);
         done.cells.push_back(cellDigest(cell));
     }
+    computing.reset();
     {
         std::lock_guard lock(mutex_);
         std::copy(done.cells.begin(), done.cells.end(), cells_.begin() + static_cast<ptrdiff_t>(a / perCell));
         addCounts(counts_, done.counts);
     }
-    for (const TargetPiece& p : pieces)
-        SHARDSCOPE_TRY(writePiece(p, a, ready, memory.write, done.crcs));
+    {
+        const BusyTime busy(progress, Progress::Work::write);
+        for (const TargetPiece& p : pieces)
+            SHARDSCOPE_TRY(writePiece(p, a, ready, memory.write, done.crcs));
+    }
     const std::vector<uint32_t> crcs = done.crcs;
     if (state_.exchange)
         SHARDSCOPE_TRY(state_.exchange->finished(std::move(done)));
     else if (state_.staging)
         SHARDSCOPE_TRY(state_.staging->finished(std::move(done), bytes));
-    if (state_.resources.progress) state_.resources.progress->add(bytes);
+    if (progress) progress->add(bytes);
     for (size_t i = 0; i < pieces.size(); ++i)
         SHARDSCOPE_TRY(pieceDone(pieces[i], crcs, i));
     return {};
@@ -282,7 +293,10 @@ Status DestinationWork::writePiece(const TargetPiece& p, int64_t tileBegin, std:
                      gathered.data());
         out = gathered;
     }
-    if (needsCrc_) crcs.push_back(crc32Of(out));
+    if (needsCrc_) {
+        const BusyTime busy(Progress::Work::compute);
+        crcs.push_back(crc32Of(out));
+    }
     state_.bytesWritten += bytes;
     const FileId file = layout.chunkFile[p.target->id];
     Status status = state_.exchange ? state_.exchange->write(file, offset, out)

@@ -1,6 +1,7 @@
 #include <QAbstractItemModelTester>
 #include <QApplication>
 #include <QClipboard>
+#include <QComboBox>
 #include <QDir>
 #include <QFile>
 #include <QFileInfo>
@@ -554,11 +555,38 @@ class JobsTest : public QObject {
         QVERIFY(reader.poll().ok());
         QCOMPARE(reader.version(), read);
 
+        // What threads did comes as sums since the beginning of an attempt.
+        const QByteArray time =
+            R"({"event":"progress","phase":"write","bytes_done":1000,"bytes_total":4000,"rate":500.0,"eta_s":6.0,"tensor":"x","busy_s":{"read":%1,"compute":%2,"write":0.25}})"
+            "\n";
+        const auto said = [&](const char* read, const char* compute) {
+            return QByteArray(time).replace("%1", read).replace("%2", compute);
+        };
+        progress.write(said("1.0", "0.5") + said("2.0", "0.75") + "{\"event\":\"attempt\",\"number\":2}\n" +
+                       said("0.5", "0.5"));
+        QVERIFY(reader.poll().ok());
+        QCOMPARE(reader.job().busy(), (JobBusy{2.5, 1.25, 0.5}));
+        progress.write(
+            R"({"event":"workers","workers":[{"name":"a","state":"working","bytes":10,"units":0,"why":"","busy_s":{"read":1.0,"compute":0.5,"write":0.25}}]})"
+            "\n"
+            R"({"event":"workers","workers":[{"name":"a","state":"lost","bytes":10,"units":0,"why":"","busy_s":{"read":1.5,"compute":0.5,"write":0.25}}]})"
+            "\n");
+        QVERIFY(reader.poll().ok());
+        QCOMPARE(reader.job().workers.size(), size_t{1});
+        QCOMPARE(reader.job().workers[0].spent, (JobBusy{1.5, 0.5, 0.25}));
+        JobRate all;
+        for (const JobRate& rate : reader.job().workers[0].rates)
+            all += rate;
+        QCOMPARE(all.busy, (JobBusy{1.5, 0.5, 0.25}));
+        QCOMPARE(all.written, 10.0);
+        QVERIFY(reader.job().log.back().text.contains(QStringLiteral("'a' was lost")));
+
         // A day's worth of events folds into a few hundred steps that keep the total.
         QByteArray lines;
         for (int i = 2; i < 40'000; ++i) {
             lines += R"({"event":"progress","phase":"write","bytes_done":)" + QByteArray::number(i * 1000) +
-                     R"(,"bytes_total":40000000,"rate":500.0,"eta_s":1.0,"tensor":"x"})" + "\n";
+                     R"(,"bytes_total":40000000,"rate":500.0,"eta_s":1.0,"tensor":"x","busy_s":{"read":)" +
+                     QByteArray::number(i) + R"(,"compute":0.5,"write":0.25}})" + "\n";
         }
         progress.write(lines);
         QVERIFY(reader.poll().ok());
@@ -566,7 +594,8 @@ class JobsTest : public QObject {
         double written = 0;
         for (const JobRate& rate : reader.job().rates)
             written += rate.written;
-        QCOMPARE(written, 39'999'000.0);
+        QVERIFY(written >= 39'999'000.0);
+        QCOMPARE(reader.job().busy().read, 40'001.0);
         QVERIFY(reader.job().rateStep * double(reader.job().rates.size()) >= 79'998.0);
     }
 
@@ -596,8 +625,9 @@ class JobsTest : public QObject {
         double inLanes = 0;
         for (const JobWorker& worker : job->workers) {
             written += worker.bytes;
-            for (const double bytes : worker.written)
-                inLanes += bytes;
+            for (const JobRate& rate : worker.rates)
+                inLanes += rate.written;
+            QVERIFY(worker.spent.read > 0 && worker.spent.compute > 0);
         }
         QVERIFY(written > 0);
         QCOMPARE(inLanes, double(written));
@@ -607,6 +637,17 @@ class JobsTest : public QObject {
         }
         QVERIFY(lanes && lanes->accessibleDescription().contains(QStringLiteral("local 2")));
         QVERIFY(workers->topLevelItem(1)->text(1).contains(QStringLiteral("Ended")));
+        // Bytes, or what the threads did; so of the job as a whole.
+        QVERIFY(lanes->accessibleDescription().contains(QStringLiteral("computing")));
+        QComboBox* measure = nullptr;
+        for (QComboBox* each : panel.findChildren<QComboBox*>()) {
+            if (each->isVisible()) measure = each;
+        }
+        QVERIFY(measure);
+        QTest::keyClick(measure, Qt::Key_Up);
+        QVERIFY(lanes->accessibleDescription().contains(QStringLiteral("B/s")));
+        QTest::keyClick(measure, Qt::Key_Down);
+        QVERIFY(job->busy().compute > 0);
         picture(panel, QStringLiteral("jobs-workers"));
     }
 
@@ -721,7 +762,9 @@ class JobsTest : public QObject {
         shoot(lanes, QStringLiteral("lanes-empty"));
         std::vector<JobRate> rates;
         for (int i = 0; i < 120; ++i)
-            rates.push_back({6e8 + 1e8 * (i % 7), i < 70 ? 5e8 + 5e7 * (i % 5) : 0});
+            rates.push_back({6e8 + 1e8 * (i % 7),
+                             i < 70 ? 5e8 + 5e7 * (i % 5) : 0,
+                             {0.6 + 0.1 * (i % 3), 0.3, i < 70 ? 0.4 : 0}});
         lanes.setRates(rates, 0.5);
         lanes.show();
         lanes.setFocus();
@@ -734,6 +777,25 @@ class JobsTest : public QObject {
         model.setRates(rates, 0.5);
         QCOMPARE(model.rowCount(), 120);
         QVERIFY(model.index(3, 1).data().toString().endsWith(QStringLiteral("/s")));
+        QCOMPARE(model.columnCount(), 6);
+        QCOMPARE(model.index(0, 4).data().toString(), QStringLiteral("0.6"));
+        lanes.setRates(rates, 0.5, Lanes::Unit::threads);
+        QVERIFY(lanes.accessibleDescription().contains(QStringLiteral("Computing 0.6 threads")));
+        shoot(lanes, QStringLiteral("lanes-threads"));
+        std::vector<Lane> workers;
+        for (const char* name : {"local 1", "a-host-with-a-long-name.example", "local 3"}) {
+            workers.push_back(
+                Lanes::workerLane({QString::fromLatin1(name), QStringLiteral("working"), 0, {}, {}, rates},
+                                  Lanes::Unit::threads));
+        }
+        workers.back().ended = true;
+        lanes.resize(480, 220);
+        lanes.setLanes(workers, 0.5, Lanes::Unit::threads);
+        shoot(lanes, QStringLiteral("lanes-workers"));
+        for (JobRate& rate : rates)
+            rate.busy = {};
+        model.setRates(rates, 0.5);
+        QCOMPARE(model.columnCount(), 3);
     }
 
     void logModel() {

@@ -15,6 +15,7 @@
 #include <QSpinBox>
 #include <QSplitter>
 #include <QStackedWidget>
+#include <QTabBar>
 #include <QTabWidget>
 #include <QTableView>
 #include <algorithm>
@@ -82,6 +83,15 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     splitter->setStretchFactor(0, 3);
     splitter->setStretchFactor(1, 2);
     splitter->setChildrenCollapsible(false);
+    // Pictures of values need more room than a table does.
+    connect(tabs_, &QTabWidget::currentChanged, this, [this, splitter, valuesArea] {
+        const QList<int> sizes = splitter->sizes();
+        const int wanted = values_->sizeHint().height() + tabs_->tabBar()->height() + 20;
+        if (tabs_->currentWidget() != valuesArea || sizes[1] >= wanted) return;
+        const int rest =
+            std::max(splitter->widget(0)->minimumSizeHint().height(), sizes[0] + sizes[1] - wanted);
+        splitter->setSizes({rest, sizes[0] + sizes[1] - rest});
+    });
     column->addWidget(splitter, 1);
     stack_->addWidget(content);
     emptyLabel_ = new QLabel(this);
@@ -254,6 +264,9 @@ QWidget* TensorPage::makeTable() {
     const int widths[] = {0, 56, 110, 150, 84, 130, 140, 80};
     for (int c = 1; c < ChunkTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c]);
+    // Names of files are what needs room.
+    table_->horizontalHeader()->setSectionResizeMode(ChunkTableModel::file, QHeaderView::Stretch);
+    table_->horizontalHeader()->setMinimumSectionSize(40);
     table_->setContextMenuPolicy(Qt::CustomContextMenu);
     enableRowCopy(*table_);
     connect(table_, &QWidget::customContextMenuRequested, this,

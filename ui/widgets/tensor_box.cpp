@@ -199,6 +199,10 @@ QString TensorBox::shapeText(const BoxShape& shape) const {
             line += tr(", %1 at %2").arg(toQString(catalog.files()[chunk.file].path)).arg(chunk.offset);
         if (scene_->facts && scene_->facts->chunkHealth[chunk.id] != Health::ok)
             line += QStringLiteral(" – ") + toQString(healthName(scene_->facts->chunkHealth[chunk.id]));
+        // How many, where a validation has read the values.
+        if (const std::string note = scene_->facts ? scene_->facts->noteOf(chunk.id) : std::string();
+            !note.empty())
+            line += QStringLiteral(": ") + toQString(note);
         lines += line;
     }
     return lines.join('\n');
