@@ -156,6 +156,8 @@ JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_
         if (id == selectedJob()) showJob();
     });
     connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this, &JobsPanel::showJob);
+    for (QComboBox* measure : {measure_, workerMeasure_})
+        connect(measure, &QComboBox::currentIndexChanged, this, &JobsPanel::showJob);
     showList();
 }
 
@@ -188,7 +190,6 @@ QComboBox* JobsPanel::buildMeasure(const QString& name) {
     box->addItem(tr("Bytes a second"), static_cast<int>(Lanes::Unit::bytes));
     box->addItem(tr("Threads reading, computing, writing"), static_cast<int>(Lanes::Unit::threads));
     box->setToolTip(tr("Computing is casting, changing the order, scanning and taking digests."));
-    connect(box, &QComboBox::currentIndexChanged, this, &JobsPanel::showJob);
     return box;
 }
 
@@ -252,6 +253,9 @@ QWidget* JobsPanel::buildDetails() {
     workers_->headerItem()->setToolTip(3, tr("Seconds that its threads spent on each, in sum"));
     workers_->setAccessibleName(tr("Processes that do the job"));
     workers_->setRootIsDecorated(false);
+    const int em = fontMetrics().averageCharWidth();
+    for (const auto& [column, chars] : {std::pair(0, 14), {1, 13}, {2, 11}, {3, 22}})
+        workers_->setColumnWidth(column, chars * em);
     workers_->setAlternatingRowColors(true);
     enableRowCopy(*workers_);
     // Above the table, what each of them did over time.

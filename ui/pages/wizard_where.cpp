@@ -93,6 +93,7 @@ WhereStep::WhereStep(WizardState& state, const JobStore& jobs)
                       slurm_, false});
     auto* row = new QHBoxLayout;
     row->addWidget(where_);
+    row->setSpacing(6);
     row->addWidget(processes_);
     row->addWidget(mode_);
     row->addWidget(hosts_, 1);
