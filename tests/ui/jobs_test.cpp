@@ -700,7 +700,7 @@ class JobsTest : public QObject {
             const QJsonObject busy{{"read", read[0] + read[1] + read[2]},
                                    {"compute", compute[0] + compute[1] + compute[2]},
                                    {"write", write3[0] + write3[1] + write3[2]}};
-            const double rate = done / (i * 0.25);
+            const double rate = done / (i * 0.25 + 0.1);
             // The name of an event comes first.
             const auto event = [](const char* name, const QJsonObject& rest) {
                 return QByteArray("{\"event\":\"") + name + "\"," +

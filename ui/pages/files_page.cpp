@@ -84,6 +84,7 @@ FilesPage::FilesPage(Session& session, QWidget* parent)
     whole_->setStretchFactor(0, 1);
     whole_->setStretchFactor(1, 0);
     whole_->setChildrenCollapsible(false);
+    whole_->setSizes({10'000, 1});  // the strip needs no more than its least height
     layout->addWidget(whole_, 1);
 
     connect(&session_, &Session::stateChanged, this, &FilesPage::refreshCheckpoint);
