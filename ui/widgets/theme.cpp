@@ -16,7 +16,7 @@ namespace shardscope::ui {
 namespace {
 
 bool dark = false;
-constexpr int kTreeLine = 5;  // pixels between the texts of two lines
+constexpr int kTreeLine = 6;  // pixels between the texts of two lines
 
 QPalette lightPalette() {
     QPalette p;
