@@ -6,6 +6,18 @@
 #include "cli/text.h"
 
 namespace shardscope::cli {
+namespace {
+
+Json busyJson(const Progress::Busy& busy) {
+    const auto seconds = [&](Progress::Work work) {
+        return static_cast<double>(busy[static_cast<size_t>(work)] / 1000) / 1e6;
+    };
+    return {{"read", seconds(Progress::Work::read)},
+            {"compute", seconds(Progress::Work::compute)},
+            {"write", seconds(Progress::Work::write)}};
+}
+
+}  // namespace
 
 ProgressPrinter::ProgressPrinter(const Context& context, const Progress& progress, const Farm* farm)
     : context_(context),
@@ -64,6 +76,7 @@ void ProgressPrinter::show(bool last) {
         event["rate"] = rate;
         event["eta_s"] = left;
         event["tensor"] = progress_.tensor();
+        event["busy_s"] = busyJson(progress_.busy());
         printLine(stderr, event);
         if (!farm_) return;
         Json workers = Json::array();
@@ -72,6 +85,7 @@ void ProgressPrinter::show(bool last) {
                                {"state", phaseName(worker.phase)},
                                {"bytes", worker.bytes},
                                {"units", worker.units},
+                               {"busy_s", busyJson(worker.busy)},
                                {"why", worker.why}});
             if (!worker.slurmJob.empty()) workers.back()["slurm_job"] = worker.slurmJob;
         }

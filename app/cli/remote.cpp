@@ -25,13 +25,13 @@ namespace {
 constexpr size_t kMostFile = size_t{512} << 20;  // that a verb there may have written here
 constexpr size_t kMostLine = size_t{64} << 10;
 
-// Verbs that only read; of conversions only their plan.
+// Verbs that an agent runs.
 constexpr std::array<std::string_view, 12> kVerbs{"info",  "ls",     "show", "map",  "validate", "report",
                                                   "index", "digest", "diff", "plan", "convert",  "reshard"};
 
 // Arguments that name a checkpoint or another file of the host.
-constexpr std::array<const char*, 8> kPaths{"path",        "a",        "b",      "source",
-                                            "destination", "--expect", "--like", "--map"};
+constexpr std::array<const char*, 10> kPaths{"path",     "a",      "b",     "source",    "destination",
+                                             "--expect", "--like", "--map", "--objects", "--report"};
 
 std::string sayable(std::string_view word) {
     return printable(word.substr(0, 300));
@@ -89,16 +89,20 @@ Error needsHost(std::string_view option, const std::string& value, const std::st
         .withHint(fmt::format("name a path there: {}/...", place));
 }
 
-Error cannotConvert(const std::string& verb, const RemoteCall& call, bool both) {
-    const std::string host = call.place.host;
-    return makeError(ErrorCode::impossible,
-                     "a conversion runs where its files are, not through an ssh:// path")
-        .withHint(
-            both ? fmt::format(
-                       "with the path that the hosts share: shardscope jobs run --on ssh:{} {} SRC DST, or "
-                       "ssh {} shardscope {} SRC DST; {} --dry-run takes ssh:// paths",
-                       host, verb, host, verb, verb)
-                 : "copy one side to where the other is; --dry-run takes ssh:// paths of one host");
+// A conversion runs on the host that has both its ends, with processes of that host.
+Status checkConversion(const CLI::App& verb, const RemoteCall& call, bool several) {
+    if (several || !isSshPath(valueOf(verb, "source")) || !isSshPath(valueOf(verb, "destination")))
+        return makeError(ErrorCode::impossible,
+                         "a conversion runs where its files are: source and destination must be on one host")
+            .withHint(fmt::format("copy one side to where the other is; with a path that the hosts share: "
+                                  "shardscope jobs run --on ssh:{} {} SRC DST",
+                                  call.place.host, verb.get_name()));
+    const std::string on = valueOf(verb, "--on");
+    if (on.find("ssh:") != std::string::npos || on.find("slurm") != std::string::npos)
+        return makeError(ErrorCode::impossible,
+                         "the conversion is planned on the host, and only processes of that host can do it")
+            .withHint("--on local:N for several processes there");
+    return {};
 }
 
 // Where what a verb there writes goes: a terminal, or bytes as they are.
@@ -189,7 +193,7 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
         return makeError(ErrorCode::usage, fmt::format("'{}' does not take ssh:// paths", name))
             .withHint(fmt::format("run it there: ssh {} shardscope {} ...", call.place.host, name));
     }
-    if (context.joins) return cannotConvert(name, call, paths == 2 && !several);
+    if (context.joins) SHARDSCOPE_TRY(checkConversion(*verb, call, several));
     if (several) {
         return makeError(ErrorCode::impossible, "the paths are on different hosts, and a verb runs on one")
             .withHint("'shardscope index' makes of each a small file; these can be compared here");
@@ -251,7 +255,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
 }
 
 void endSoon() {
-    // What hangs on a dead disk is not waited for; it only read.
+    // What hangs on a dead disk is not waited for. What a conversion has done by then is in its journal.
     std::signal(SIGALRM, SIG_DFL);
     alarm(10);
 }
@@ -273,9 +277,8 @@ Result<int> serveRemote(Channel& channel, const Frame& first) {
                 // These are the other side's to decide.
                 context.color = order.color ? ColorMode::always : ColorMode::never;
                 const CLI::App* verb = chosen(app);
-                if (!verb || std::find(kVerbs.begin(), kVerbs.end(), verb->get_name()) == kVerbs.end() ||
-                    context.joins)
-                    return makeError(ErrorCode::usage, "an agent only runs verbs that read");
+                if (!verb || std::find(kVerbs.begin(), kVerbs.end(), verb->get_name()) == kVerbs.end())
+                    return makeError(ErrorCode::usage, "an agent does not run this verb");
                 return {};
             });
             return code;

@@ -19,7 +19,7 @@ struct RemoteCall {
 };
 
 // Nothing when the words, parsed by `app`, name no ssh:// path. Errors: usage, impossible (a verb or an
-// option that needs this machine's files, two hosts, a conversion).
+// option that needs this machine's files, two hosts).
 Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context& context);
 Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteCall& call);
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -20,6 +19,7 @@
 #include "cluster/slurm.h"
 #include "engine/recipe.h"
 #include "jobs/jobs.h"
+#include "jobs/rank_places.h"
 
 namespace shardscope::cli {
 namespace {
@@ -112,46 +112,6 @@ Result<Conversion> parseWords(std::vector<std::string> words) {
     return Conversion{context.jobSource, context.jobDestination};
 }
 
-// "ranks:N[,MODE]" or "local-gpus[,MODE]": ranks in step by shardscope-worker, which lies beside this
-// program. Nothing where the text means other places. Errors: usage, notFound.
-struct RankJob {
-    std::string program;
-    std::vector<std::string> words;
-};
-Result<std::optional<RankJob>> rankJob(std::string_view places) {
-    RankJob job;
-    std::string_view rest = places;
-    if (rest.starts_with("ranks:")) {
-        rest.remove_prefix(6);
-        const std::string_view number = rest.substr(0, rest.find(','));
-        unsigned ranks = 0;
-        const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), ranks);
-        if (error != std::errc{} || end != number.data() + number.size() || ranks == 0 || ranks > 1024)
-            return makeError(ErrorCode::usage, "ranks: wants a number from 1 to 1024, as in ranks:4");
-        job.words = {"--ranks", std::to_string(ranks)};
-        rest.remove_prefix(number.size());
-    } else if (rest == "local-gpus" || rest.starts_with("local-gpus,")) {
-        job.words = {"--gpus"};
-        rest.remove_prefix(10);
-    } else {
-        return std::optional<RankJob>();
-    }
-    if (!rest.empty()) {
-        const std::string mode(rest.substr(1));
-        if (mode != "auto" && mode != "direct" && mode != "broadcast" && mode != "exchange")
-            return makeError(ErrorCode::usage,
-                             fmt::format("'{}' is no way for ranks to work", printable(mode)))
-                .withHint("auto, direct, broadcast or exchange, as in ranks:4,broadcast");
-        job.words.insert(job.words.end(), {"--mode", mode});
-    }
-    job.program = (std::filesystem::path(ownProgram()).parent_path() / "shardscope-worker").string();
-    if (access(job.program.c_str(), X_OK) != 0)
-        return makeError(ErrorCode::notFound, "ranks in step need shardscope-worker beside this program")
-            .inFile(job.program)
-            .withHint("it is built where libtorch is: packaging/libtorch, then build again");
-    return std::optional(std::move(job));
-}
-
 Result<int> startJob(const Context& context, const Options& options, std::vector<std::string> rest) {
     // One word that is no verb: a recipe in place of the words.
     if (rest.size() == 1 && (rest[0].ends_with(".json") || access(rest[0].c_str(), F_OK) == 0)) {
@@ -167,9 +127,12 @@ Result<int> startJob(const Context& context, const Options& options, std::vector
         words.erase(on, on + 2);
     }
     if (places.empty()) places = "local:1";
-    SHARDSCOPE_ASSIGN(const auto ranks, rankJob(places));
+    std::string program = ownProgram();
+    SHARDSCOPE_ASSIGN(const auto ranks, parseRankPlaces(places));
     if (ranks) {
-        words.insert(words.begin(), ranks->words.begin(), ranks->words.end());
+        SHARDSCOPE_ASSIGN(program, workerBeside(program));
+        const std::vector<std::string> before = ranks->words();
+        words.insert(words.begin(), before.begin(), before.end());
     } else {
         words.insert(words.end(), {"--on", places});
         if (!options.remoteProgram.empty())
@@ -185,7 +148,7 @@ Result<int> startJob(const Context& context, const Options& options, std::vector
     start.source = conversion.source;
     start.destination = conversion.destination;
     start.title = fmt::format("{} to {}", start.source, start.destination);
-    start.program = ranks ? ranks->program : ownProgram();
+    start.program = program;
     start.arguments = words;
     SHARDSCOPE_ASSIGN(const std::string id, jobs.start(start));
     if (options.wait) return attach(context, jobs, id);

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <random>
 #include <thread>
 
@@ -21,6 +20,7 @@
 #include "cluster/channel.h"
 #include "cluster/process.h"
 #include "execute/group.h"
+#include "jobs/rank_places.h"
 
 namespace shardscope::cli {
 namespace {
@@ -74,18 +74,6 @@ class OwnRanks {
   private:
     std::vector<std::unique_ptr<Process>> processes_;
 };
-
-// As the driver shows them.
-int gpusHere() {
-    int count = 0;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
-        const std::string name = entry.path().filename().string();
-        count += name.starts_with("nvidia") && name.size() > 6 &&
-                 std::all_of(name.begin() + 6, name.end(), [](char c) { return c >= '0' && c <= '9'; });
-    }
-    return count;
-}
 
 Result<RankPlace> placeOf(const Options& options) {
     SHARDSCOPE_ASSIGN(RankPlace place, rankPlace());
@@ -250,7 +238,7 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
     options.words = app.remaining();
     if (options.gpus) {
-        options.ranks = gpusHere();
+        options.ranks = static_cast<int>(gpusHere());
         options.backend = "nccl";
     }
     return work(options, {argv + 1, argv + argc});

@@ -285,6 +285,21 @@ class FarmRun {
         farm_.states_[mine.index].bytes = bytes;
     }
 
+    // What it spent its time on since its last word.
+    void spend(const Mine& mine, const Json& said) {
+        const auto now = busyFrom(said);
+        if (!now) return;
+        Progress::Busy fresh;
+        {
+            std::lock_guard lock(farm_.mutex_);
+            Progress::Busy& known = farm_.states_[mine.index].busy;
+            fresh = since(*now, known);
+            for (size_t i = 0; i < fresh.size(); ++i)
+                known[i] += fresh[i];
+        }
+        if (progress_) progress_->addBusy(fresh);
+    }
+
     Result<Json> next(Mine& mine, Clock::time_point deadline, std::string* body) {
         SHARDSCOPE_ASSIGN(auto frame, mine.launched.channel->receive(deadline));
         if (!frame) return Json();
@@ -428,6 +443,7 @@ class FarmRun {
         for (const size_t unit : mine.under)
             most += units_[unit].bytes;
         show(mine, std::clamp<uint64_t>(it->get<uint64_t>(), mine.confirmed, most));
+        spend(mine, said);
     }
 
     Status take(Mine& mine, const Json& said, std::string body) {
@@ -446,6 +462,7 @@ class FarmRun {
                 failure_ = status.error();
             return status;
         }
+        spend(mine, said);
         mine.confirmed += units_[unit].bytes;
         show(mine, std::max(mine.shown, mine.confirmed));
         finished_[unit] = true;

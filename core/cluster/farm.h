@@ -44,7 +44,8 @@ struct WorkerState {
     Phase phase = Phase::starting;
     uint64_t bytes = 0;  // written
     size_t units = 0;    // done
-    std::string why;     // it was lost
+    Progress::Busy busy{};
+    std::string why;  // it was lost
 };
 std::string_view phaseName(WorkerState::Phase phase);
 

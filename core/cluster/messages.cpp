@@ -43,6 +43,24 @@ std::optional<uint64_t> numberOf(const Json& json, const char* key) {
     return it->get<uint64_t>();
 }
 
+std::optional<Progress::Busy> busyFrom(const Json& json) {
+    Progress::Busy busy{};
+    const auto it = json.find("busy");
+    if (it == json.end() || !it->is_array() || it->size() != busy.size()) return std::nullopt;
+    for (size_t i = 0; i < busy.size(); ++i) {
+        if (!(*it)[i].is_number_unsigned()) return std::nullopt;
+        busy[i] = (*it)[i].get<uint64_t>();
+    }
+    return busy;
+}
+
+Progress::Busy since(const Progress::Busy& now, const Progress::Busy& before) {
+    Progress::Busy fresh{};
+    for (size_t i = 0; i < fresh.size(); ++i)
+        fresh[i] = now[i] > before[i] ? now[i] - before[i] : 0;
+    return fresh;
+}
+
 std::string textOf(const Json& json, const char* key, size_t most) {
     const auto it = json.find(key);
     if (it == json.end() || !it->is_string()) return {};

@@ -6,17 +6,16 @@
 // verb (run_service.h). From then on it says beat every second, and hears beat for each of them if it is on
 // another host; it ends when the stream does, or when it has heard nothing for kForsaken.
 //
-//   worker       hello   {version, protocol, host, pid}   first, unasked
-//   coordinator  start   {words, directory, neighbours, silence, identity}
-//                        the words of `convert`, and where they were said; after so many seconds in which it
-//                        hears nothing (0 = none) the worker ends
-//   worker       ready   {}                   plan and source are the coordinator's
-//   coordinator  unit    {id, bytes, spans: [[tensor, first, count], ...]}   several may be under way
-//   worker       beat    {bytes}              every second: written so far
-//   coordinator  beat    {}                   for each of these, to another host
-//   worker       done    {id, read} + body    on disk; the body is UnitResult::tiles
-//   worker       failed  {id, error}          id is absent when it is not one unit's fault
-//   coordinator  end     {}                   the worker ends; so it does when the stream ends
+// - worker: hello {version, protocol, host, pid}: first, unasked
+// - coordinator: start {words, directory, neighbours, silence, identity}: the words of `convert`, where they
+//   were said; after so many seconds in which it hears nothing (0 = none) the worker ends
+// - worker: ready {}: plan and source are the coordinator's
+// - coordinator: unit {id, bytes, spans: [[tensor, first, count], ...]}: several may be under way
+// - worker: beat {bytes, busy}: every second: written so far, and what threads spent their time on
+// - coordinator: beat {}: for each of these, to another host
+// - worker: done {id, read, busy} and a body: on disk; the body is UnitResult::tiles
+// - worker: failed {id, error}: without an id when it is not one unit's fault
+// - coordinator: end {}: the worker ends; so it does when the stream ends
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -39,6 +38,9 @@ Frame message(const nlohmann::json& json, std::string body = {});
 
 // A field of what somebody said; nothing when it is absent or of another kind. Texts come as shownNoise().
 std::optional<uint64_t> numberOf(const nlohmann::json& json, const char* key);
+std::optional<Progress::Busy> busyFrom(const nlohmann::json& json);
+// What was added since `before`; nothing of what has become less.
+Progress::Busy since(const Progress::Busy& now, const Progress::Busy& before);
 std::string textOf(const nlohmann::json& json, const char* key, size_t most);
 
 // The agent's end: greets, says hello, and waits for what it is for. Errors: remote, damaged.

@@ -97,6 +97,7 @@ void showIn(Progress& progress, const Json& json) {
         progress.begin(now, *total);
     progress.add(*done - progress.bytesDone());
     progress.setTensor(textOf(json, "tensor", 4096));
+    if (const auto busy = busyFrom(json)) progress.addBusy(since(*busy, progress.busy()));
 }
 
 Result<int> follow(Channel& channel, const RunSinks& sinks, const StopToken& stop) {

@@ -179,7 +179,8 @@ void RunService::showProgress(const Progress& progress) {
                                  {"phase", static_cast<int>(progress.phase())},
                                  {"done", progress.bytesDone()},
                                  {"total", progress.bytesTotal()},
-                                 {"tensor", progress.tensor()}}));
+                                 {"tensor", progress.tensor()},
+                                 {"busy", progress.busy()}}));
 }
 
 }  // namespace shardscope

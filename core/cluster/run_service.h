@@ -4,7 +4,7 @@
 //   run      {words, place, color, width, progress} + words    first; as many words, each ended by a zero
 //   byte out, err {size, packed} + bytes        at most kWindow of them that the other side has not yet taken
 //   took     {bytes}                       from the other side
-//   progress {phase, done, total, tensor}
+//   progress {phase, done, total, tensor, busy}
 //   stop     {}                            from the other side: the verb is cancelled
 //   exit     {code}                        last
 #pragma once

@@ -48,7 +48,10 @@ void WorkerSession::beats() {
     while (!ending_) {
         if (Clock::now() >= next) {
             next += kBeat;
-            if (!channel_->send(message({{"say", "beat"}, {"bytes", progress_.bytesDone()}})).ok()) {
+            if (!channel_
+                     ->send(message(
+                         {{"say", "beat"}, {"bytes", progress_.bytesDone()}, {"busy", progress_.busy()}}))
+                     .ok()) {
                 stop_.requestStop();
                 return;
             }
@@ -107,9 +110,11 @@ Status WorkerSession::runUnits(UnitWorker& worker) {
     const auto report = [&]() -> Status {
         SHARDSCOPE_TRY(worker.sync());
         for (Done& done : finished)
-            SHARDSCOPE_TRY(
-                channel_->send(message({{"say", "done"}, {"id", done.id}, {"read", done.result.bytesRead}},
-                                       std::move(done.result.tiles))));
+            SHARDSCOPE_TRY(channel_->send(message({{"say", "done"},
+                                                   {"id", done.id},
+                                                   {"read", done.result.bytesRead},
+                                                   {"busy", progress_.busy()}},
+                                                  std::move(done.result.tiles))));
         finished.clear();
         bytes = 0;
         synced = Clock::now();

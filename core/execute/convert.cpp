@@ -303,7 +303,10 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
     const double begin = steadySeconds();
     if (job.farm) SHARDSCOPE_TRY(gather(state, context, files, tensors));
     SHARDSCOPE_TRY(writeAll(state, context, tensors));
-    SHARDSCOPE_TRY(state.staging->syncAll());
+    {
+        const BusyTime busy(progress, Progress::Work::write);
+        SHARDSCOPE_TRY(state.staging->syncAll());
+    }
     SHARDSCOPE_TRY(checkUnchanged(job, files));
     report.seconds = steadySeconds() - begin;
 

@@ -52,6 +52,7 @@ TileGrid sharedGrid(const ConvertJob& job, TensorId wanted, uint64_t tileBytes) 
 LiteralSink ConvertState::literals() {
     return [this](FileId file, uint64_t offset, std::span<const std::byte> bytes) -> Status {
         bytesWritten += bytes.size();
+        const BusyTime busy(resources.progress, Progress::Work::write);
         return staging->write(file, offset, bytes, false);
     };
 }
@@ -105,6 +106,7 @@ Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state
             .ofTensor(catalog.name(wanted));
     }
     if (state.resources.progress) state.resources.progress->setTensor(catalog.name(wanted));
+    const BusyTime busy(state.resources.progress, Progress::Work::read);
     std::unique_ptr<ElementReader> source;
     if (allGathered(state, wanted)) {
         source = std::make_unique<GatheredElements>(dtype, catalog.elements(wanted));
@@ -213,6 +215,7 @@ bool DestinationWork::reuse(const JournalTile& done) {
 }
 
 Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
+    Progress* const progress = state_.resources.progress;
     const int64_t a = grid_.begin(tile), b = grid_.end(tile);
     const DType fromType = source_->dtype();
     const bool casts = fromType != dtype_;
@@ -223,7 +226,7 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     if (const auto found = reusable_.find(tile); found != reusable_.end() && reuse(*found->second)) {
         if (!state_.gathered) {
             state_.bytesReused += bytes;
-            if (state_.resources.progress) state_.resources.progress->add(bytes);
+            if (progress) progress->add(bytes);
         }
         for (size_t i = 0; i < pieces.size(); ++i)
             SHARDSCOPE_TRY(pieceDone(pieces[i], found->second->crcs, i));
@@ -265,7 +268,10 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     const std::span<std::byte> read =
         room.read.subspan(casts || cuts ? readPhase : phase.value_or(readPhase), fromBytes);
     const auto readTile = [&] { return source_->readTile(a, b, read, memory.read.span()); };
-    SHARDSCOPE_TRY(state_.exchange ? state_.exchange->read(readTile) : readTile());
+    {
+        const BusyTime busy(progress, Progress::Work::read);
+        SHARDSCOPE_TRY(state_.exchange ? state_.exchange->read(readTile) : readTile());
+    }
     task.read = read;
     std::span<const std::byte> ready = read;
     if (cuts) {
@@ -281,8 +287,11 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
         ready = task.cast;
     }
     TileFacts facts;
-    if (Status status = compute.run(task, facts); !status.ok())
-        return std::move(status).error().ofTensor(state_.wanted().name(wanted_));
+    {
+        const BusyTime busy(progress, Progress::Work::compute);
+        if (Status status = compute.run(task, facts); !status.ok())
+            return std::move(status).error().ofTensor(state_.wanted().name(wanted_));
+    }
 
     JournalTile done;
     done.tensor = wanted_;
@@ -295,16 +304,19 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
         std::copy(done.cells.begin(), done.cells.end(), cells_.begin() + static_cast<ptrdiff_t>(a / perCell));
         addCounts(counts_, done.counts);
     }
-    for (const TargetPiece& p : pieces) {
-        SHARDSCOPE_TRY(cuts ? writePiece(p, task.cut.strips[p.index], done.crcs)
-                            : writePiece(p, pieceOf(p, a, ready, memory.write), done.crcs));
+    {
+        const BusyTime busy(progress, Progress::Work::write);
+        for (const TargetPiece& p : pieces) {
+            SHARDSCOPE_TRY(cuts ? writePiece(p, task.cut.strips[p.index], done.crcs)
+                                : writePiece(p, pieceOf(p, a, ready, memory.write), done.crcs));
+        }
     }
     const std::vector<uint32_t> crcs = done.crcs;
     if (state_.exchange)
         SHARDSCOPE_TRY(state_.exchange->finished(std::move(done)));
     else if (state_.staging)
         SHARDSCOPE_TRY(state_.staging->finished(std::move(done), bytes));
-    if (state_.resources.progress) state_.resources.progress->add(bytes);
+    if (progress) progress->add(bytes);
     for (size_t i = 0; i < pieces.size(); ++i)
         SHARDSCOPE_TRY(pieceDone(pieces[i], crcs, i));
     return {};
@@ -321,6 +333,7 @@ std::span<const std::byte> DestinationWork::pieceOf(const TargetPiece& p, int64_
                                                     AlignedBuffer& buffer) const {
     const size_t bytes = bytesOfElements(dtype_, p.piece.hi - p.piece.lo);
     if (p.piece.contiguous) return tile.subspan(bytesOfElements(dtype_, p.piece.position - tileBegin), bytes);
+    const BusyTime busy(Progress::Work::compute);
     const std::span<std::byte> gathered = buffer.span(fileOffset(p) % kIoAlignment, bytes);
     scatterPiece(p.target->shape, p.piece, shape_, tileBegin, dtypeBytes(dtype_), tile.data(),
                  gathered.data());
@@ -330,7 +343,10 @@ std::span<const std::byte> DestinationWork::pieceOf(const TargetPiece& p, int64_
 Status DestinationWork::writePiece(const TargetPiece& p, std::span<const std::byte> out,
                                    std::vector<uint32_t>& crcs) {
     const uint64_t offset = fileOffset(p);
-    if (needsCrc_) crcs.push_back(crc32Of(out));
+    if (needsCrc_) {
+        const BusyTime busy(Progress::Work::compute);
+        crcs.push_back(crc32Of(out));
+    }
     state_.bytesWritten += out.size();
     const FileId file = state_.job.layout->chunkFile[p.target->id];
     Status status = state_.exchange ? state_.exchange->write(file, offset, out)

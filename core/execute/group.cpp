@@ -172,6 +172,7 @@ class GroupLane final : public TileExchange {
           context_(*conversion.job->source, resources_, conversion.job->options.fillGaps,
                    conversion.job->fileSystem),
           memory_(*resources_.memory) {
+        resources_.progress = &own_;
         state_.joined = true;
         state_.exchange = this;
         state_.compute = group_.compute();
@@ -204,6 +205,8 @@ class GroupLane final : public TileExchange {
         return conclude(std::move(status));
     }
 
+    // What all ranks spent on the last unit, on rank 0.
+    const Progress::Busy& busy() const { return busy_; }
     uint64_t sent() const { return sent_; }  // by all ranks up to the last unit, on rank 0
 
     Status read(const std::function<Status()>& read) override {
@@ -296,6 +299,7 @@ class GroupLane final : public TileExchange {
             bytes = bytes.subspan(sizeof piece);
             if (piece.length > bytes.size() || piece.file >= writers_.size())
                 return makeError(ErrorCode::remote, "a piece came torn");
+            const BusyTime busy(&own_, Progress::Work::write);
             SHARDSCOPE_TRY(staging_.write(static_cast<FileId>(piece.file), piece.offset,
                                           bytes.first(piece.length), true));
             bytes = bytes.subspan(piece.length);
@@ -310,14 +314,17 @@ class GroupLane final : public TileExchange {
                           gatherSaid(group_, lane_,
                                      {{"tiles", packedText(tiles)},
                                       {"read", files_.takeServed(lane_)},
+                                      {"busy", takeOwnBusy()},
                                       {"sent", group_.bytesSent() - sentBefore_}},
                                      status));
         if (group_.rank() != 0) return UnitResult{};
         std::vector<JournalTile> all;
         UnitResult result;
         uint64_t sent = 0;
+        busy_ = {};
         for (const Json& each : said) {
-            if (!each.contains("tiles") || !each["tiles"].is_binary() || !each["read"].is_number_unsigned())
+            if (!each.contains("tiles") || !each["tiles"].is_binary() || !each["read"].is_number_unsigned() ||
+                !each.contains("busy") || each["busy"].size() != busy_.size())
                 return unreadable();
             const auto& bytes = each["tiles"].get_binary();
             SHARDSCOPE_ASSIGN(
@@ -326,10 +333,23 @@ class GroupLane final : public TileExchange {
             std::ranges::move(theirs, std::back_inserter(all));
             result.bytesRead += each["read"].get<uint64_t>();
             sent += each.value("sent", uint64_t{0});
+            const Json& busy = each["busy"];
+            for (size_t i = 0; i < busy_.size(); ++i)
+                busy_[i] += busy.at(i).get<uint64_t>();
         }
         sent_ = sent;
         result.tiles = encodeTiles(all);
         return result;
+    }
+
+    // Of this rank, since the last unit.
+    Progress::Busy takeOwnBusy() {
+        const Progress::Busy now = own_.busy();
+        Progress::Busy fresh = now;
+        for (size_t i = 0; i < fresh.size(); ++i)
+            fresh[i] -= told_[i];
+        told_ = now;
+        return fresh;
     }
 
     RankGroup& group_;
@@ -337,6 +357,8 @@ class GroupLane final : public TileExchange {
     Staging& staging_;
     const size_t lane_;
     const std::vector<int>& writers_;
+    Progress own_;  // of this rank and lane; only what it says of time is looked at
+    Progress::Busy told_{}, busy_{};
     Resources resources_;
     ConvertState state_;
     SourceContext context_;
@@ -541,7 +563,10 @@ class FarmRun {
         std::string order = packed({{"say", "unit"}, {"tiles", tilesJson(tiles)}});
         SHARDSCOPE_TRY(shareText(*conversion_.ranks, lane, order, 0));
         SHARDSCOPE_ASSIGN(UnitResult result, joined_.lane(lane).run(tiles));
-        if (progress_) progress_->add(units_[u].bytes);
+        if (progress_) {
+            progress_->add(units_[u].bytes);
+            progress_->addBusy(joined_.lane(lane).busy());
+        }
         std::lock_guard lock(mutex_);
         heldBytes_ += units_[u].bytes;
         held_.push_back({u, std::move(result)});

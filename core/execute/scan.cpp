@@ -59,8 +59,14 @@ class ScanWork final : public TensorWork {
             return makeError(ErrorCode::limit, "no memory for a tile");
         }
         const std::span<std::byte> view = memory.tile.span(source_->goodPhase(a, b), bytes);
-        SHARDSCOPE_TRY(source_->readTile(a, b, view, memory.read.span()));
-        SHARDSCOPE_TRY(visit_({source_->tensor(), a, b - a, view}));
+        {
+            const BusyTime busy(progress_, Progress::Work::read);
+            SHARDSCOPE_TRY(source_->readTile(a, b, view, memory.read.span()));
+        }
+        {
+            const BusyTime busy(progress_, Progress::Work::compute);
+            SHARDSCOPE_TRY(visit_({source_->tensor(), a, b - a, view}));
+        }
         if (progress_) progress_->add(bytes);
         return {};
     }
@@ -98,6 +104,7 @@ Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, 
     run.stop = resources.stop;
     run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorWork>> {
         if (resources.progress) resources.progress->setTensor(context.reader.catalog().name(tensors[i]));
+        const BusyTime busy(resources.progress, Progress::Work::read);
         SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensors[i], &kept));
         return std::unique_ptr<TensorWork>(
             std::make_unique<ScanWork>(std::move(source), sizes, resources.progress, visit, finished));

@@ -52,6 +52,7 @@ ChunkShape::Piece ChunkShape::pieceIn(int64_t a, int64_t b, DimSpan shape) const
 
 void gatherPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSpan shape, int64_t tileBegin,
                  size_t elementBytes, const std::byte* chunkBytes, std::byte* tile) {
+    const BusyTime busy(Progress::Work::compute);
     const auto size = static_cast<int64_t>(elementBytes);
     forEachRows(piece.lo, piece.hi, shape, chunk.offsets, chunk.lengths,
                 [&](int64_t index, int64_t position, int64_t run, int64_t rows, int64_t stride) {
@@ -63,6 +64,7 @@ void gatherPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSpa
 
 void scatterPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSpan shape, int64_t tileBegin,
                   size_t elementBytes, const std::byte* tile, std::byte* chunkBytes) {
+    const BusyTime busy(Progress::Work::compute);
     const auto size = static_cast<int64_t>(elementBytes);
     forEachRows(piece.lo, piece.hi, shape, chunk.offsets, chunk.lengths,
                 [&](int64_t index, int64_t position, int64_t run, int64_t rows, int64_t stride) {
@@ -279,9 +281,11 @@ Status TensorReader::toScratch(Chunk& chunk, WorkerMemory* kept) {
     uint64_t read = 0;
     const size_t size = dtypeBytes(chunk.stored);
     const auto stored = [&](int64_t first, std::span<std::byte> bytes) {
+        const BusyTime busy(Progress::Work::read);
         read += bytes.size();
         return chunk.extent.file->readBulk(chunk.extent.offset + static_cast<uint64_t>(first) * size, bytes);
     };
+    const BusyTime busy(Progress::Work::compute);
     Status status = restrideToFile(stored, chunk.shape.lengths, chunk.extent.strides, size, share, *scratch,
                                    context_.resources.stop);
     context_.bytesRead += read;
@@ -336,6 +340,7 @@ Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
     Status status;
     if (chunk.span) {
         if (context_.survey) return {};
+        const BusyTime busy(Progress::Work::compute);
         restrideRange(lo, hi, chunk.shape.lengths, extent.strides, dtypeBytes(chunk.stored),
                       chunk.span->data(), bytes.data());
     } else {
@@ -346,6 +351,7 @@ Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
     if (!status.ok()) return named(std::move(status).error());
     if (context_.survey) return {};
     if (extent.swapBytes || extent.conjugate || extent.negate) {
+        const BusyTime busy(Progress::Work::compute);
         applyTransform(chunk.stored, extent.swapBytes, extent.conjugate, extent.negate, bytes);
     }
     return {};
@@ -364,8 +370,10 @@ Status TensorReader::readCast(const Chunk& chunk, int64_t lo, int64_t hi, std::s
                              kIoAlignment;
         const std::span<std::byte> block = buffer.span(phase, bytesOfElements(chunk.stored, count));
         SHARDSCOPE_TRY(readStored(chunk, lo, lo + count, block));
-        if (!context_.survey)
+        if (!context_.survey) {
+            const BusyTime busy(Progress::Work::compute);
             castElements(chunk.stored, block.data(), dtype_, bytes.data(), static_cast<size_t>(count));
+        }
         bytes = bytes.subspan(bytesOfElements(dtype_, count));
         lo += count;
     }

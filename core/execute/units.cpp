@@ -66,7 +66,10 @@ class Joined final : public UnitWorker {
         return UnitResult{encodeTiles(tiles), context_->bytesRead - before};
     }
 
-    Status sync() override { return staging_->syncData(); }
+    Status sync() override {
+        const BusyTime busy(resources_.progress, Progress::Work::write);
+        return staging_->syncData();
+    }
 
   private:
     Status check(const Unit& unit) const {

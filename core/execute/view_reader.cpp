@@ -208,6 +208,7 @@ Status ViewReader::toScratch(SourceContext& context, Piece& piece, WorkerMemory&
     const auto size = static_cast<int64_t>(dtypeBytes(dtype_));
     AlignedBuffer buffer;
     const auto stored = [&](int64_t first, std::span<std::byte> bytes) -> Status {
+        const BusyTime reading(Progress::Work::read);
         const int64_t a = piece.view->start + first, b = a + static_cast<int64_t>(bytes.size()) / size;
         try {
             buffer.reset(piece.source->readBufferBytes(a, b) + kIoAlignment);
@@ -216,6 +217,7 @@ Status ViewReader::toScratch(SourceContext& context, Piece& piece, WorkerMemory&
         }
         return piece.source->readTile(a, b, bytes, buffer.span());
     };
+    const BusyTime busy(Progress::Work::compute);
     // A quarter for what the source's own pieces take while they are read.
     SHARDSCOPE_TRY(restrideToFile(stored, piece.view->box.lengths, piece.view->strides, dtypeBytes(dtype_),
                                   share / 4 * 3, *scratch, context.resources.stop));
@@ -343,6 +345,7 @@ Status ViewReader::readDirect(const Piece& piece, const ChunkShape::Piece& part,
         const std::span<std::byte> bytesOfBlock = buffer.subspan(phase, bytes);
         status = piece.source->readTile(block.from, end, bytesOfBlock, buffer.subspan(behind));
         if (!status.ok()) return false;
+        const BusyTime busy(Progress::Work::compute);
         copyStrided(tile.data() + to, block.strides, bytesOfBlock.data(), block.sourceStrides, block.lengths,
                     dtypeBytes(dtype_));
         return true;
@@ -352,6 +355,7 @@ Status ViewReader::readDirect(const Piece& piece, const ChunkShape::Piece& part,
 
 void ViewReader::copyHeld(const Piece& piece, const ChunkShape::Piece& part, int64_t a,
                           std::span<std::byte> tile) const {
+    const BusyTime busy(Progress::Work::compute);
     const auto size = static_cast<int64_t>(dtypeBytes(dtype_));
     const Held& held = held_.at(piece.view->source);
     const ViewPiece& view = *piece.view;

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/units.h"
 #include "model/coverage.h"
 #include "storage/aligned_buffer.h"
 #include "storage/digest.h"
@@ -29,6 +30,16 @@ constexpr uint64_t kBlock = uint64_t{4} << 20;
 // second-level cache then. Digests of replicas are taken over pieces, so a block is a whole number of them.
 constexpr uint64_t kPiece = uint64_t{512} << 10;
 constexpr uint64_t kSegment = uint64_t{64} << 20;  // work of one thread within a large chunk
+
+// "12 of 4,096 elements are NaN (0.3 %)": of those that were read.
+std::string shareText(uint64_t count, uint64_t of, std::string_view what) {
+    const double percent = 100.0 * static_cast<double>(count) / static_cast<double>(of);
+    const std::string share = count == of      ? "all"
+                              : percent < 0.05 ? "less than 0.1 %"
+                              : percent > 99.9 ? "more than 99.9 %"
+                                               : fmt::format("{:.1f} %", percent);
+    return fmt::format("{} of {} elements {} ({})", countText(count), countText(of), what, share);
+}
 
 // Buffers of one block, which go from thread to thread: as many as there are threads, or as the memory limit
 // has room for.
@@ -370,17 +381,14 @@ class ValueCheck {
             const ChunkInfo chunk = catalog_.chunk(t, c);
             if (n.nan > 0 && !fills_.contains(t)) {
                 nanElements_ += n.nan;
-                s_.findings.add(
-                    "value.nan", Severity::error, "", "",
-                    exampleOf(catalog_, chunk, fmt::format("{} of {} elements are NaN", n.nan, n.elements)),
-                    !nan);
+                s_.findings.add("value.nan", Severity::error, "", "",
+                                exampleOf(catalog_, chunk, shareText(n.nan, n.elements, "are NaN")), !nan);
                 nan = true;
             }
             if (n.inf > 0) {
                 infElements_ += n.inf;
                 s_.findings.add("value.inf", Severity::error, "", "",
-                                exampleOf(catalog_, chunk,
-                                          fmt::format("{} of {} elements are infinite", n.inf, n.elements)),
+                                exampleOf(catalog_, chunk, shareText(n.inf, n.elements, "are infinite")),
                                 !inf);
                 inf = true;
             }

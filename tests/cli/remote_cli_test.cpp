@@ -148,6 +148,40 @@ class RemoteCliTest : public QObject {
         QVERIFY(!QFile::exists(none));
     }
 
+    // Source and destination are there, and so is the work: alone, by several processes, and once more.
+    void conversionsRunThere() {
+        const QString good = genuine("dcp", "t2.15.0-fsdp2-tp");
+        const auto expected = runShardscope({"digest", good, "--json"}).json()["tensors"];
+        QVERIFY(!expected.empty());
+        for (const char* on : {"", "local:2"}) {
+            const QString made =
+                directory_.filePath(QStringLiteral("made") + QString::fromLatin1(on).left(5));
+            QStringList words{"convert", kHost + good, kHost + made, "--to",          "safetensors",
+                              "--json",  "--progress", "json",       "--weights-only"};
+            if (*on) words << "--on" << QString::fromLatin1(on);
+            const Outcome done = runShardscope(words);
+            QVERIFY2(done.exitCode == 0, done.err.c_str());
+            const auto report = done.json();
+            QCOMPARE(report["schema"].get<std::string>(), std::string("shardscope.report/1"));
+            QVERIFY(report["verified"].get<bool>());
+            for (const char* event : {"\"event\":\"progress\"", "\"event\":\"done\""})
+                QVERIFY2(done.err.find(event) != std::string::npos, done.err.c_str());
+            if (!*on) {
+                // What its threads did comes along.
+                const size_t at = done.err.rfind("{\"event\":\"progress\"");
+                const auto last = nlohmann::json::parse(done.err.substr(at, done.err.find('\n', at) - at));
+                QVERIFY2(last["busy_s"]["compute"].get<double>() > 0, last.dump().c_str());
+            }
+            const auto digests = runShardscope({"digest", made, "--json"}).json()["tensors"];
+            QVERIFY(!digests.empty());
+            for (const auto& [name, digest] : digests.items())
+                QVERIFY2(expected.contains(name) && expected[name] == digest, name.c_str());
+            // As it is here: what exists is not written over.
+            QCOMPARE(runShardscope(words).json()["code"].get<std::string>(), std::string("exists"));
+            QCOMPARE(runShardscope(words << "--overwrite").exitCode, 0);
+        }
+    }
+
     void whatCannotRunThereIsRefused_data() {
         QTest::addColumn<QStringList>("words");
         QTest::addColumn<int>("code");
@@ -155,8 +189,12 @@ class RemoteCliTest : public QObject {
         const auto row = [](const char* name, const QStringList& words, int code, const char* says) {
             QTest::newRow(name) << words << code << says;
         };
-        row("convert", {"convert", "ssh://a/x", "ssh://a/y", "--to", "dcp"}, 5,
+        row("convert to another host", {"convert", "ssh://a/x", "ssh://b/y", "--to", "dcp"}, 5,
             "jobs run --on ssh:a convert SRC DST");
+        row("convert by other hosts",
+            {"convert", "ssh://a/x", "ssh://a/y", "--to", "dcp", "--on", "local:2+ssh:b"}, 5, "--on local:N");
+        row("a report here", {"convert", "ssh://a/x", "ssh://a/y", "--to", "dcp", "--report", "r.json"}, 2,
+            "--report 'r.json'");
         row("convert from there", {"convert", "ssh://a/x", "y", "--to", "dcp"}, 5, "where its files are");
         row("extract", {"extract", "ssh://a/x", "t", "t.npy"}, 2, "ssh a shardscope extract");
         row("jobs", {"jobs", "run", "--on", "local:1", "convert", "ssh://a/x", "y"}, 2,

@@ -1,6 +1,7 @@
 #include <QAbstractItemModelTester>
 #include <QApplication>
 #include <QClipboard>
+#include <QComboBox>
 #include <QDir>
 #include <QFile>
 #include <QFileInfo>
@@ -15,6 +16,7 @@
 #include <QTabWidget>
 #include <QTreeView>
 #include <QTreeWidget>
+#include <cmath>
 #include <csignal>
 
 #include <unistd.h>
@@ -554,11 +556,38 @@ class JobsTest : public QObject {
         QVERIFY(reader.poll().ok());
         QCOMPARE(reader.version(), read);
 
+        // What threads did comes as sums since the beginning of an attempt.
+        const QByteArray time =
+            R"({"event":"progress","phase":"write","bytes_done":1000,"bytes_total":4000,"rate":500.0,"eta_s":6.0,"tensor":"x","busy_s":{"read":%1,"compute":%2,"write":0.25}})"
+            "\n";
+        const auto said = [&](const char* reading, const char* computing) {
+            return QByteArray(time).replace("%1", reading).replace("%2", computing);
+        };
+        progress.write(said("1.0", "0.5") + said("2.0", "0.75") + "{\"event\":\"attempt\",\"number\":2}\n" +
+                       said("0.5", "0.5"));
+        QVERIFY(reader.poll().ok());
+        QCOMPARE(reader.job().busy(), (JobBusy{2.5, 1.25, 0.5}));
+        progress.write(
+            R"({"event":"workers","workers":[{"name":"a","state":"working","bytes":10,"units":0,"why":"","busy_s":{"read":1.0,"compute":0.5,"write":0.25}}]})"
+            "\n"
+            R"({"event":"workers","workers":[{"name":"a","state":"lost","bytes":10,"units":0,"why":"","busy_s":{"read":1.5,"compute":0.5,"write":0.25}}]})"
+            "\n");
+        QVERIFY(reader.poll().ok());
+        QCOMPARE(reader.job().workers.size(), size_t{1});
+        QCOMPARE(reader.job().workers[0].spent, (JobBusy{1.5, 0.5, 0.25}));
+        JobRate all;
+        for (const JobRate& rate : reader.job().workers[0].rates)
+            all += rate;
+        QCOMPARE(all.busy, (JobBusy{1.5, 0.5, 0.25}));
+        QCOMPARE(all.written, 10.0);
+        QVERIFY(reader.job().log.back().text.contains(QStringLiteral("'a' was lost")));
+
         // A day's worth of events folds into a few hundred steps that keep the total.
         QByteArray lines;
         for (int i = 2; i < 40'000; ++i) {
             lines += R"({"event":"progress","phase":"write","bytes_done":)" + QByteArray::number(i * 1000) +
-                     R"(,"bytes_total":40000000,"rate":500.0,"eta_s":1.0,"tensor":"x"})" + "\n";
+                     R"(,"bytes_total":40000000,"rate":500.0,"eta_s":1.0,"tensor":"x","busy_s":{"read":)" +
+                     QByteArray::number(i) + R"(,"compute":0.5,"write":0.25}})" + "\n";
         }
         progress.write(lines);
         QVERIFY(reader.poll().ok());
@@ -566,7 +595,8 @@ class JobsTest : public QObject {
         double written = 0;
         for (const JobRate& rate : reader.job().rates)
             written += rate.written;
-        QCOMPARE(written, 39'999'000.0);
+        QVERIFY(written >= 39'999'000.0);
+        QCOMPARE(reader.job().busy().read, 40'001.0);
         QVERIFY(reader.job().rateStep * double(reader.job().rates.size()) >= 79'998.0);
     }
 
@@ -594,11 +624,14 @@ class JobsTest : public QObject {
         // One lane for each, which together hold what was written.
         uint64_t written = 0;
         double inLanes = 0;
+        JobBusy spent;
         for (const JobWorker& worker : job->workers) {
             written += worker.bytes;
-            for (const double bytes : worker.written)
-                inLanes += bytes;
+            for (const JobRate& rate : worker.rates)
+                inLanes += rate.written;
+            spent += worker.spent;  // one of them may have had nothing to do
         }
+        QVERIFY(spent.read > 0 && spent.compute > 0);
         QVERIFY(written > 0);
         QCOMPARE(inLanes, double(written));
         const Lanes* lanes = nullptr;
@@ -607,7 +640,101 @@ class JobsTest : public QObject {
         }
         QVERIFY(lanes && lanes->accessibleDescription().contains(QStringLiteral("local 2")));
         QVERIFY(workers->topLevelItem(1)->text(1).contains(QStringLiteral("Ended")));
+        // Bytes, or what the threads did; so of the job as a whole.
+        QVERIFY(lanes->accessibleDescription().contains(QStringLiteral("computing")));
+        QComboBox* measure = nullptr;
+        for (QComboBox* each : panel.findChildren<QComboBox*>()) {
+            if (each->isVisible()) measure = each;
+        }
+        QVERIFY(measure);
+        QTest::keyClick(measure, Qt::Key_Up);
+        QVERIFY(lanes->accessibleDescription().contains(QStringLiteral("B/s")));
+        QTest::keyClick(measure, Qt::Key_Down);
+        QVERIFY(job->busy().compute > 0);
+    }
+
+    // A job of some length, as it looks while it runs and after one worker was lost.
+    void picturesOfWorkers() {
+        const QString jobs = fresh();
+        const QString now = QDateTime::currentDateTimeUtc().toString(Qt::ISODateWithMs);
+        QDir().mkpath(jobs + "/20261121-1");
+        const QStringList words{"convert", "/data/step-1000",        "/data/model", "--to", "safetensors",
+                                "--on",    "local:1+ssh:node7,node8"};
+        write(jobs + "/20261121-1/job.json",
+              QJsonDocument(QJsonObject{{"schema", "shardscope.job/1"},
+                                        {"title", "step-1000 to safetensors"},
+                                        {"source", words[1]},
+                                        {"destination", words[2]},
+                                        {"program", "shardscope"},
+                                        {"arguments", QJsonArray::fromStringList(words)},
+                                        {"host", "login1"},
+                                        {"boot", "another"},
+                                        {"created", now},
+                                        {"started", now},
+                                        {"attempts", 1}})
+                  .toJson());
+        QByteArray lines = "{\"event\":\"attempt\",\"number\":1}\n";
+        constexpr double kTotal = 40e9;
+        double written[3] = {}, read[3] = {}, compute[3] = {}, write3[3] = {};
+        for (int i = 1; i <= 120; ++i) {
+            double done = 0;
+            QJsonArray workers;
+            const char* const names[] = {"local 1", "node7", "node8"};
+            for (int w = 0; w < 3; ++w) {
+                const bool lost = w == 2 && i > 72;
+                if (!lost) {
+                    written[w] += 0.6e8 * (1 + 0.3 * w) * (1 + 0.1 * (i * (w + 2) % 5));
+                    read[w] += 0.25 * (1.2 - 0.2 * w) + 0.025 * (i * (w + 3) % 4);
+                    compute[w] += 0.25 * 0.5 + 0.02 * (i * (w + 1) % 3);
+                    write3[w] += 0.25 * (0.7 + 0.25 * w) + 0.03 * (i * (w + 2) % 5);
+                }
+                done += written[w];
+                workers += QJsonObject{
+                    {"name", names[w]},
+                    {"state", lost ? "lost" : "working"},
+                    {"bytes", std::round(written[w])},
+                    {"units", i / 4},
+                    {"busy_s", QJsonObject{{"read", read[w]}, {"compute", compute[w]}, {"write", write3[w]}}},
+                    {"why", lost ? "nothing was heard of it for 3 seconds" : ""}};
+            }
+            const QJsonObject busy{{"read", read[0] + read[1] + read[2]},
+                                   {"compute", compute[0] + compute[1] + compute[2]},
+                                   {"write", write3[0] + write3[1] + write3[2]}};
+            const double rate = done / (i * 0.25 + 0.1);
+            // The name of an event comes first.
+            const auto event = [](const char* name, const QJsonObject& rest) {
+                return QByteArray("{\"event\":\"") + name + "\"," +
+                       QJsonDocument(rest).toJson(QJsonDocument::Compact).mid(1) + "\n";
+            };
+            lines += event("progress", {{"phase", "write"},
+                                        {"bytes_done", std::round(done)},
+                                        {"bytes_total", kTotal},
+                                        {"rate", rate},
+                                        {"eta_s", (kTotal - done) / rate},
+                                        {"tensor", "model.layers.17.mlp.w1.weight"},
+                                        {"busy_s", busy}});
+            lines += event("workers", {{"workers", workers}});
+        }
+        write(jobs + "/20261121-1/progress.ndjson", lines);
+        JobStore store(nullptr, jobs);
+        JobsPanel panel(store);
+        panel.resize(1280, 420);
+        panel.show();
+        QTRY_VERIFY(store.find("20261121-1") && !store.find("20261121-1")->workers.empty());
+        panel.selectJob("20261121-1");
+        QTRY_COMPARE(panel.selectedJob(), QStringLiteral("20261121-1"));
+        QVERIFY(store.find("20261121-1")->elsewhere);
+        picture(panel, QStringLiteral("jobs-rates"));
+        for (QComboBox* measure : panel.findChildren<QComboBox*>()) {
+            if (measure->isVisible()) QTest::keyClick(measure, Qt::Key_Down);
+        }
+        picture(panel, QStringLiteral("jobs-time"));
+        auto* workers = panel.findChild<QTreeWidget*>(QStringLiteral("jobWorkers"));
+        panel.findChild<QTabWidget*>()->setCurrentWidget(workers->parentWidget());
         picture(panel, QStringLiteral("jobs-workers"));
+        applyTheme(ThemeChoice::dark);
+        picture(panel, QStringLiteral("jobs-workers-dark"));
+        applyTheme(ThemeChoice::light);
     }
 
     void panel() {
@@ -721,7 +848,9 @@ class JobsTest : public QObject {
         shoot(lanes, QStringLiteral("lanes-empty"));
         std::vector<JobRate> rates;
         for (int i = 0; i < 120; ++i)
-            rates.push_back({6e8 + 1e8 * (i % 7), i < 70 ? 5e8 + 5e7 * (i % 5) : 0});
+            rates.push_back({6e8 + 1e8 * (i % 7),
+                             i < 70 ? 5e8 + 5e7 * (i % 5) : 0,
+                             {0.6 + 0.1 * (i % 3), 0.3, i < 70 ? 0.4 : 0}});
         lanes.setRates(rates, 0.5);
         lanes.show();
         lanes.setFocus();
@@ -734,6 +863,25 @@ class JobsTest : public QObject {
         model.setRates(rates, 0.5);
         QCOMPARE(model.rowCount(), 120);
         QVERIFY(model.index(3, 1).data().toString().endsWith(QStringLiteral("/s")));
+        QCOMPARE(model.columnCount(), 6);
+        QCOMPARE(model.index(0, 4).data().toString(), QStringLiteral("0.6"));
+        lanes.setRates(rates, 0.5, Lanes::Unit::threads);
+        QVERIFY(lanes.accessibleDescription().contains(QStringLiteral("Computing 0.6 threads")));
+        shoot(lanes, QStringLiteral("lanes-threads"));
+        std::vector<Lane> workers;
+        for (const char* name : {"local 1", "a-host-with-a-long-name.example", "local 3"}) {
+            workers.push_back(
+                Lanes::workerLane({QString::fromLatin1(name), QStringLiteral("working"), 0, {}, {}, rates},
+                                  Lanes::Unit::threads));
+        }
+        workers.back().ended = true;
+        lanes.resize(480, 220);
+        lanes.setLanes(workers, 0.5, Lanes::Unit::threads);
+        shoot(lanes, QStringLiteral("lanes-workers"));
+        for (JobRate& rate : rates)
+            rate.busy = {};
+        model.setRates(rates, 0.5);
+        QCOMPARE(model.columnCount(), 3);
     }
 
     void logModel() {

@@ -139,7 +139,7 @@ class ModelsTest : public QObject {
         FindingExample example;
         example.tensor = "model.layers.0.mlp.w0.weight";
         example.rank = 2;
-        example.detail = "3 of 4096 elements are NaN";
+        example.detail = "3 of 4,096 elements are NaN (0.1 %)";
         finding.examples.push_back(example);
         report.findings.push_back(finding);
         const auto changed = withFindings(*facts, *catalog, report);
@@ -152,7 +152,7 @@ class ModelsTest : public QObject {
         QCOMPARE(facts->tensorHealth[t], Health::ok);
         // Tooltips say how many.
         QCOMPARE(QString::fromStdString(changed->notesOf(*catalog, t)),
-                 QStringLiteral("rank 2: 3 of 4096 elements are NaN"));
+                 QStringLiteral("rank 2: 3 of 4,096 elements are NaN (0.1 %)"));
         // Copies that differ have a mark of their own, and count as damage.
         report.findings[0].rule = "replica.differs";
         report.findings[0].examples[0].detail = "differs from the copy of rank 0";

@@ -6,6 +6,7 @@
 #include <QLabel>
 #include <QPainter>
 #include <QPushButton>
+#include <QRegularExpression>
 #include <QScrollBar>
 #include <QSignalSpy>
 #include <QTableView>
@@ -13,11 +14,13 @@
 #include <ctime>
 
 #include "support/gui_test.h"
+#include "ui/models/box_scene.h"
 #include "ui/models/layer_name.h"
 #include "ui/models/placement_matrix.h"
 #include "ui/pages/placement_page.h"
 #include "ui/widgets/minimap.h"
 #include "ui/widgets/placement_map.h"
+#include "ui/widgets/tensor_box.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
@@ -211,6 +214,42 @@ class PlacementTest : public QObject {
         const auto plain = matrixOf(*session, {{}, false, false});
         QCOMPARE(plain->rowCount(), 16U * 8);
         QCOMPARE(plain->rowOf(session->visibleTree()->order()[17]), 17U);
+    }
+
+    // How much of a cell is NaN stands with it once values were read, and not before.
+    void shareOfValuesThatAreNaN() {
+        const auto session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-nan-block"));
+        QVERIFY(session->hasFacts());
+        const auto texts = [&] {
+            const auto matrix = matrixOf(*session, {{}, false, false});
+            QString all;
+            for (uint32_t r = 0; r < matrix->rowCount(); ++r) {
+                for (uint32_t column = 0; column < matrix->columnCount(); ++column)
+                    all += matrix->cellText(r, column) + '\n';
+            }
+            return all;
+        };
+        QVERIFY(!texts().contains("NaN"));
+        session->validate(ValidateLevel::values);
+        QTRY_VERIFY(session->report());
+        const QRegularExpression share(
+            "holds NaN or infinities: 8 of [0-9,]+ elements are NaN \\((all|[0-9.]+ %)\\)");
+        QTRY_VERIFY2(texts().contains(share), qPrintable(texts()));
+        // So does the tensor's box.
+        for (TensorId t = 0; t < session->catalog().tensorCount(); ++t) {
+            if (session->facts()->tensorHealth[t] != Health::nonFinite) continue;
+            const auto scene = makeBoxScene(session->checkpoint(), session->facts(), t,
+                                            defaultView(session->catalog().shape(t)));
+            TensorBox box;
+            box.setScene(scene);
+            QString all;
+            for (const BoxShape& shape : scene->shapes)
+                all += box.shapeText(shape) + '\n';
+            QVERIFY2(all.contains(QRegularExpression("nan/inf: 8 of [0-9,]+ elements are NaN")),
+                     qPrintable(all));
+            return;
+        }
+        QFAIL("no tensor is marked");
     }
 
     void missingFileMarksColumnAndCells() {

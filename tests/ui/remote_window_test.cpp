@@ -353,13 +353,22 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         spec.format = QStringLiteral("safetensors");
         wizard->setSpec(spec);
         const auto status = [&] { return named<QLabel>(*wizard, "wizardStatus")->text(); };
-        QTRY_VERIFY2_WITH_TIMEOUT(status().contains("the conversion runs there"), qPrintable(status()),
-                                  kPatience);
-        QVERIFY(!named<QPushButton>(*wizard, "start")->isEnabled());
+        QTRY_VERIFY2_WITH_TIMEOUT(status().startsWith("✓"), qPrintable(status()), kPatience);
         click(*wizard, "Copy as command");
         QCOMPARE(QGuiApplication::clipboard()->text(),
-                 QStringLiteral("ssh node1 'shardscope convert %1 %2 --to safetensors'")
+                 QStringLiteral("shardscope convert ssh://node1%1 ssh://node1%2 --to safetensors")
                      .arg(spec.source, spec.destination));
+        // What that host does not have is said before the start.
+        ConversionSpec odd = wizard->spec();
+        odd.like = sampleCheckpoint();
+        wizard->setSpec(odd);
+        QTRY_VERIFY2_WITH_TIMEOUT(status().contains("which does not have"), qPrintable(status()), kPatience);
+        odd.like.clear();
+        odd.destination = QStringLiteral("made");
+        wizard->setSpec(odd);
+        QTRY_VERIFY2_WITH_TIMEOUT(status().contains("an absolute path there"), qPrintable(status()),
+                                  kPatience);
+        wizard->setSpec(spec);
 
         wizard->showPage(kWizardPageWhere);
         auto* places = named<QTreeWidget>(*wizard, "places");
@@ -371,6 +380,26 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         QVERIFY2(treeText(*places).contains("is seen there, with the same"), qPrintable(treeText(*places)));
         picture(*wizard, "wizard-where-there");
 
+        // The work is done there, and what it says of itself comes here.
+        QTRY_VERIFY2_WITH_TIMEOUT(status().startsWith("✓"), qPrintable(status()), kPatience);
+        click(*wizard, "Start");
+        QTRY_VERIFY_WITH_TIMEOUT(
+            !windows_->jobs().jobs().empty() && windows_->jobs().jobs().front()->state == JobState::done,
+            kPatience);
+        {
+            const auto job = windows_->jobs().jobs().front();
+            QVERIFY(job->report && job->report->verified);
+            QCOMPARE(job->destination, QStringLiteral("ssh://node1") + spec.destination);
+            QVERIFY(job->arguments.contains(job->destination));
+            QVERIFY(job->busy().compute > 0);
+            QVERIFY(QFileInfo::exists(spec.destination));
+        }
+        wizard = window_->convert();
+        spec.destination = out.filePath("made-again");
+        wizard->setSpec(spec);
+        wizard->showPage(kWizardPageWhere);
+        places = named<QTreeWidget>(*wizard, "places");
+
         // This machine sees the same path, so it can plan the work of that host.
         auto* where = named<QComboBox>(*wizard, "where");
         where->setCurrentIndex(where->findText("Other hosts, through your ssh"));
@@ -381,7 +410,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         QVERIFY(wizard->spec().commandLine().startsWith("shardscope jobs run --on ssh:node1 convert /"));
         click(*wizard, "Start");
         QTRY_VERIFY_WITH_TIMEOUT(
-            !windows_->jobs().jobs().empty() && windows_->jobs().jobs().front()->state == JobState::done,
+            windows_->jobs().jobs().size() == 2 && windows_->jobs().jobs().front()->state == JobState::done,
             kPatience);
         QVERIFY(!windows_->jobs().jobs().front()->workers.empty());
         QVERIFY(QFileInfo::exists(spec.destination));
@@ -502,7 +531,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         const PlaceReport lost = placeReport(
             "node7", makeError(ErrorCode::remote, "node7: no route").withHint("look at it"), needs);
         QCOMPARE(lost.summary(), QStringLiteral("1 thing is in the way."));
-        QCOMPARE(lost.lines[0].text, QStringLiteral("Node7: no route."));
+        QCOMPARE(lost.lines[0].text, QStringLiteral("No route."));
         QCOMPARE(lost.lines[1].text, QStringLiteral("What helps: Look at it."));
     }
 };

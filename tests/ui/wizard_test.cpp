@@ -24,6 +24,7 @@
 #include "support/gui_test.h"
 #include "ui/models/job_store.h"
 #include "ui/models/model_config.h"
+#include "ui/models/place_report.h"
 #include "ui/models/plan_model.h"
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/wizard_parts.h"
@@ -417,7 +418,7 @@ class WizardTest : public QObject {
         processes->setValue(4);
         QCOMPARE(wizard.spec().where, QStringLiteral("local:4"));
         QVERIFY(wizard.spec().commandLine().contains(QStringLiteral("--on local:4")));
-        QTest::keyClick(where, Qt::Key_Down);
+        where->setCurrentIndex(where->findText(QStringLiteral("Other hosts, through your ssh")));
         emit where->activated(where->currentIndex());
         auto* hosts = named<QLineEdit>(wizard, "hosts");
         QVERIFY(hosts->isVisible());
@@ -432,6 +433,109 @@ class WizardTest : public QObject {
         waitUntilReady(wizard);
         QTest::keyClicks(hosts, ", -oProxyCommand=x");
         QTRY_VERIFY_WITH_TIMEOUT(status(wizard).contains(QStringLiteral("host")), kPatience);
+    }
+
+    // Ranks in step: the words are those of `jobs run`, and the job is the program that does them.
+    void ranksInStep() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        spec.format = QStringLiteral("safetensors");
+        wizard.setSpec(spec);
+        wizard.showPage(workers);
+        auto* where = named<QComboBox>(wizard, "where");
+        where->setCurrentIndex(where->findText(QStringLiteral("Ranks in step on this machine")));
+        emit where->activated(where->currentIndex());
+        auto* ranks = named<QSpinBox>(wizard, "processes");
+        auto* mode = named<QComboBox>(wizard, "rankMode");
+        QVERIFY(ranks->isVisible() && mode->isVisible());
+        QCOMPARE(ranks->accessibleName(), QStringLiteral("Ranks"));
+        ranks->setValue(4);
+        QCOMPARE(wizard.spec().where, QStringLiteral("ranks:4"));
+        mode->setFocus();
+        QTest::keyClick(mode, Qt::Key_Down);
+        QTest::keyClick(mode, Qt::Key_Down);
+        emit mode->activated(mode->currentIndex());
+        QCOMPARE(wizard.spec().where, QStringLiteral("ranks:4,broadcast"));
+        QVERIFY(wizard.spec().commandLine().startsWith(
+            QStringLiteral("shardscope jobs run --on ranks:4,broadcast convert ")));
+        QCOMPARE(wizard.spec().arguments().mid(0, 5),
+                 (QStringList{"--ranks", "4", "--mode", "broadcast", "convert"}));
+        QVERIFY(!wizard.spec().arguments().contains(QStringLiteral("--on")));
+        waitUntilReady(wizard);
+
+        // The check says whether shardscope-worker is there; without it the start says so, too.
+        const QTemporaryDir programs;
+        const auto put = [&](const char* name, const QByteArray& text) {
+            QFile file(programs.filePath(QString::fromLatin1(name)));
+            QVERIFY(file.open(QIODevice::WriteOnly) && file.write(text) == text.size());
+            file.close();
+            file.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+        };
+        put("shardscope", "#!/bin/sh\nexit 1\n");
+        store->setProgram(programs.filePath("shardscope"));
+        auto* places = named<QTreeWidget>(wizard, "places");
+        const auto found = [&] {
+            QString text;
+            for (QTreeWidgetItemIterator it(places); *it; ++it)
+                text += (*it)->text(0) + ' ' + (*it)->text(1) + '\n';
+            return text;
+        };
+        QTest::mouseClick(named<QPushButton>(wizard, "checkPlaces"), Qt::LeftButton);
+        QTRY_VERIFY2_WITH_TIMEOUT(found().contains("ranks in step need shardscope-worker"),
+                                  qPrintable(found()), kPatience);
+        QVERIFY2(found().contains("packaging/libtorch"), qPrintable(found()));
+        shoot(wizard, QStringLiteral("wizard-ranks-no-worker"));
+        QPushButton* start = named<QPushButton>(wizard, "start");
+        QTest::mouseClick(start, Qt::LeftButton);
+        QVERIFY(wizard.findChild<Banner*>()->text().contains(QStringLiteral("shardscope-worker")));
+        QVERIFY(store->jobs().empty());
+
+        // With it: the job is that program with these words.
+        put("shardscope-worker",
+            "#!/bin/sh\necho \"$@\" >'" + programs.filePath("said").toUtf8() + "'\nexit 1\n");
+        where->setCurrentIndex(where->currentIndex());
+        emit where->activated(where->currentIndex());
+        QTest::mouseClick(named<QPushButton>(wizard, "checkPlaces"), Qt::LeftButton);
+        QTRY_VERIFY2_WITH_TIMEOUT(found().contains("✓ this machine Ready."), qPrintable(found()), kPatience);
+        QVERIFY2(found().contains("✓ shardscope-worker, which does it, is"), qPrintable(found()));
+        shoot(wizard, QStringLiteral("wizard-ranks"));
+        ConversionSpec gpus = wizard.spec();
+        QTest::mouseClick(start, Qt::LeftButton);
+        QTRY_VERIFY_WITH_TIMEOUT(store->jobs().size() == 1 && !store->jobs().front()->active(), kPatience);
+        QCOMPARE(store->jobs().front()->program, programs.filePath("shardscope-worker"));
+        QFile said(programs.filePath("said"));
+        QVERIFY(said.open(QIODevice::ReadOnly));
+        QVERIFY(said.readAll().startsWith("--ranks 4 --mode broadcast convert "));
+
+        // One on each GPU.
+        gpus.where = QStringLiteral("local-gpus,exchange");
+        wizard.setSpec(gpus);
+        wizard.show();
+        QVERIFY(!ranks->isVisible() && mode->isVisible());
+        QCOMPARE(mode->currentData().toString(), QStringLiteral("exchange"));
+        QCOMPARE(where->currentText(), QStringLiteral("Ranks in step, one on each GPU here"));
+        QVERIFY(wizard.spec().commandLine().startsWith(
+            QStringLiteral("shardscope jobs run --on local-gpus,exchange convert ")));
+        QCOMPARE(wizard.spec().arguments().mid(0, 4),
+                 (QStringList{"--gpus", "--mode", "exchange", "convert"}));
+        gpus.where = QStringLiteral("ranks:0");
+        wizard.setSpec(gpus);
+        QTRY_VERIFY2_WITH_TIMEOUT(status(wizard).contains("ranks:4"), qPrintable(status(wizard)), kPatience);
+
+        RankNeeds needs{std::string("/usr/bin/shardscope-worker"), true, 0};
+        PlaceFacts facts;
+        facts.version = "1";
+        facts.destination = PlaceFacts::Parent{true, false, uint64_t{1} << 30};
+        PlaceReport report = rankReport("this machine", needs, facts, {"/a", "/b", 0, false});
+        QCOMPARE(report.worst(), PlaceLine::Kind::bad);
+        QVERIFY(report.lines[1].text.contains("shows no GPU"));
+        needs.gpusHere = 8;
+        report = rankReport("this machine", needs, facts, {"/a", "/b", 0, false});
+        QVERIFY(report.lines[1].text.contains("8 GPUs") && report.worst() != PlaceLine::Kind::bad);
     }
 
     void whatStandsInTheWay() {

@@ -133,9 +133,8 @@ QVariant ChunkTableModel::data(const QModelIndex& index, int role) const {
         case Qt::ToolTipRole: {
             QString said = text(index.row(), index.column());
             if (index.column() == health && session_.facts() && session_.checkpoint() == checkpoint_) {
-                const auto& notes = session_.facts()->chunkNotes;
-                const auto note = notes.find(rows_[static_cast<size_t>(index.row())]);
-                if (note != notes.end()) said += ": " + toQString(note->second);
+                const std::string note = session_.facts()->noteOf(rows_[static_cast<size_t>(index.row())]);
+                if (!note.empty()) said += ": " + toQString(note);
             }
             return said;
         }

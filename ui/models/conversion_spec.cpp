@@ -10,6 +10,7 @@
 
 #include "cluster/farm.h"
 #include "engine/recipe.h"
+#include "jobs/rank_places.h"
 #include "plan/request_text.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
@@ -182,7 +183,14 @@ QString exactSizeText(uint64_t bytes) {
 }
 
 QStringList ConversionSpec::arguments() const {
-    QStringList words{QStringLiteral("convert"), asPath(source), asPath(destination)};
+    QStringList words;
+    const auto ranks = parseRankPlaces(where.toStdString());
+    if (ranks.ok() && *ranks) {
+        for (const std::string& word : (*ranks)->words())
+            words += QString::fromStdString(word);
+    }
+    const bool others = words.isEmpty();
+    words << QStringLiteral("convert") << asPath(there(source)) << asPath(there(destination));
     // A value that begins with a dash must not be taken for an option.
     const auto option = [&](const char* name, const QString& value) {
         if (value.startsWith('-') || value.isEmpty())
@@ -212,7 +220,7 @@ QStringList ConversionSpec::arguments() const {
     each("--dtype", cast);
     one("--map", map);
     each("--set", set);
-    one("--objects", objectsFile);
+    one("--objects", objectsFile.isEmpty() ? QString() : there(objectsFile));
     flag("--strict", strict);
     if (fillGaps != usual.fillGaps) option("--fill-gaps", nameOf(kFills, fillGaps));
     one("--mesh", mesh);
@@ -221,13 +229,30 @@ QStringList ConversionSpec::arguments() const {
     one("--like", like);
     if (split != usual.split) option("--split", nameOf(kSplits, split));
     if (verify != usual.verify) option("--verify", nameOf(kVerifies, verify));
-    one("--on", where);
+    if (others) one("--on", where);
     if (threads != usual.threads) option("--threads", QString::number(threads));
     if (memory != usual.memory) option("--memory", exactSizeText(memory));
     if (io != usual.io) option("--io", nameOf(kIos, io));
     flag("--overwrite", overwrite);
     flag("--resume", resume);
     return words;
+}
+
+Status checkWhere(const QString& where) {
+    if (where.isEmpty()) return {};
+    SHARDSCOPE_ASSIGN(const auto ranks, parseRankPlaces(where.toStdString()));
+    if (ranks) return {};
+    SHARDSCOPE_ASSIGN(const auto places, parsePlaces(where.toStdString()));
+    (void)places;
+    return {};
+}
+
+QString ConversionSpec::there(const QString& path) const {
+    return host.isEmpty() ? path : "ssh://" + host + path;
+}
+
+bool wordsOfRanks(const QStringList& arguments) {
+    return !arguments.isEmpty() && arguments.front().startsWith('-');
 }
 
 QString ConversionSpec::commandLine() const {
@@ -237,8 +262,7 @@ QString ConversionSpec::commandLine() const {
         words.where.clear();
         return shellLine(QStringList{program, "jobs", "run", "--on", where} + words.arguments());
     }
-    const QString line = shellLine(QStringList{program} + arguments());
-    return host.isEmpty() ? line : shellLine(sshWords("ssh://" + host + '/') << line);
+    return shellLine(QStringList{program} + arguments());
 }
 
 Result<ConvertSettings> ConversionSpec::toSettings() const {
@@ -260,9 +284,7 @@ Result<ConvertSettings> ConversionSpec::toSettings() const {
     request.maxFileSize = maxFileSize;
     request.strict = strict;
     request.fillGaps = fillGaps;
-    if (!where.isEmpty()) {
-        if (auto places = parsePlaces(where.toStdString()); !places.ok()) return std::move(places).error();
-    }
+    SHARDSCOPE_TRY(checkWhere(where));
     settings.options.verify = verify;
     settings.options.resume = resume;
     settings.options.overwrite = overwrite;

@@ -38,8 +38,9 @@ struct ConversionSpec {
     FillGaps fillGaps = FillGaps::refuse;
     QString objectsFile;
     Verify verify = Verify::digest;
-    // Who works: "local:4", "ssh:HOST,HOST", "slurm:nodes=4"; empty = one process, on this machine or, when
-    // it is said, on the host ("me@node7:2222") on which the user runs the command.
+    // Who works: "local:4", "ssh:HOST,HOST", "slurm:nodes=4", or ranks in step on this machine:
+    // "ranks:4,broadcast", "local-gpus"; empty = one process, on this machine or, when it is said, on that
+    // host ("me@node7:2222"), which has all paths.
     QString where, host;
     unsigned threads = 0;                   // 0 = chosen for this machine
     uint64_t memory = uint64_t{512} << 20;  // bytes, of the whole process
@@ -48,9 +49,11 @@ struct ConversionSpec {
 
     bool operator==(const ConversionSpec&) const = default;
 
-    // The words after `shardscope`: "convert", source, destination and what differs from the defaults.
+    // The words after `shardscope`: "convert", source, destination and what differs from the defaults. After
+    // `shardscope-worker` where ranks do it, with what it takes before them.
     QStringList arguments() const;
-    // The same as one line for a shell: by the work's own host, or as a job of several workers.
+    QString there(const QString& path) const;  // "ssh://node7/data/x" where a host does it, else as it is
+    // The same as one line for a shell; as a job where others than one process do it.
     QString commandLine() const;
     // The same for the engine of this process. Errors: usage, naming the rule that is malformed.
     Result<ConvertSettings> toSettings() const;
@@ -65,6 +68,12 @@ struct ConversionSpec {
     Status saveRecipe(const QString& path) const;
     static Result<ConversionSpec> loadRecipe(const QString& path);
 };
+
+// Whether ConversionSpec::where names places that there can be. Errors: usage.
+Status checkWhere(const QString& where);
+
+// Whether such arguments are for shardscope-worker: its options come before "convert".
+bool wordsOfRanks(const QStringList& arguments);
 
 // A byte count as the command line reads it back exactly: "512MiB", "5GB", "4097".
 QString exactSizeText(uint64_t bytes);

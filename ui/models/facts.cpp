@@ -263,6 +263,11 @@ std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& cat
     return changed;
 }
 
+std::string Facts::noteOf(ChunkId chunk) const {
+    const auto note = chunkNotes.find(chunk);
+    return note == chunkNotes.end() ? std::string() : note->second;
+}
+
 std::string Facts::notesOf(const Catalog& catalog, TensorId tensor) const {
     constexpr int kMostLines = 4;
     std::string text;

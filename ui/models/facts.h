@@ -70,7 +70,7 @@ struct Facts {
     std::vector<ChunkId> fileChunks;  // by offset within a file
     std::optional<Mesh> mesh;         // declared or inferred
     std::vector<LayerFacts> layers;
-    // What a validation says of values, by chunk: "12 of 4096 elements are NaN".
+    // What a validation says of values, by chunk: "12 of 4,096 elements are NaN (0.3 %)".
     std::map<ChunkId, std::string> chunkNotes;
     uint64_t medianRankBytes = 0;
     size_t damagedTensors = 0;  // worse than nonFinite
@@ -81,6 +81,7 @@ struct Facts {
     Health worst() const;
     // What is noted of a tensor's chunks, one a line, the first few.
     std::string notesOf(const Catalog& catalog, TensorId tensor) const;
+    std::string noteOf(ChunkId chunk) const;  // empty = none
 };
 
 // One note for each tensor that the reader speaks of and could not take over, because of an unknown dtype

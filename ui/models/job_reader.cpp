@@ -44,6 +44,28 @@ uint64_t count(const Json& object, const char* key) {
     const double value = number(object, key);
     return value > 0 ? static_cast<uint64_t>(value) : 0;
 }
+JobBusy busyOf(const Json& object) {
+    const auto it = object.is_object() ? object.find("busy_s") : object.end();
+    if (!object.is_object() || it == object.end()) return {};
+    const auto seconds = [&](const char* key) { return std::max(0.0, number(*it, key)); };
+    return {seconds("read"), seconds("compute"), seconds("write")};
+}
+// What came since `before`; one that is started anew counts from the beginning.
+JobBusy since(const JobBusy& now, const JobBusy& before) {
+    const auto fresh = [](double n, double b) { return n >= b ? n - b : n; };
+    return {fresh(now.read, before.read), fresh(now.compute, before.compute), fresh(now.write, before.write)};
+}
+
+// Two stretches of time become one.
+void fold(std::vector<JobRate>& rates) {
+    for (size_t i = 0; i < (rates.size() + 1) / 2; ++i) {
+        JobRate both = rates[2 * i];
+        if (2 * i + 1 < rates.size()) both += rates[2 * i + 1];
+        rates[i] = both;
+    }
+    rates.resize((rates.size() + 1) / 2);
+}
+
 const Json* list(const Json& object, const char* key) {
     if (!object.is_object()) return nullptr;
     const auto it = object.find(key);
@@ -106,6 +128,27 @@ JobReport reportOf(const Json& json) {
 }
 
 }  // namespace
+
+JobBusy& JobBusy::operator+=(const JobBusy& more) {
+    read += more.read;
+    compute += more.compute;
+    write += more.write;
+    return *this;
+}
+
+JobRate& JobRate::operator+=(const JobRate& more) {
+    read += more.read;
+    written += more.written;
+    busy += more.busy;
+    return *this;
+}
+
+JobBusy Job::busy() const {
+    JobBusy all;
+    for (const JobRate& each : rates)
+        all += each.busy;
+    return all;
+}
 
 double Job::share() const {
     if (state == JobState::done) return 1;
@@ -224,6 +267,7 @@ void JobReader::takeLine(const QByteArray& line) {
         before_ += phaseSeconds_;
         phaseSeconds_ = 0;
         linePhase_.clear();
+        lineBusy_ = {};
         const int n = static_cast<int>(number(json, "number"));
         say(JobMessage::Kind::info,
             n > 1 ? QObject::tr("Attempt %1 began.").arg(n) : QObject::tr("The job began."), line);
@@ -247,18 +291,21 @@ void JobReader::takeWorkers(const Json& event) {
     const Json* said = list(event, "workers");
     for (size_t i = 0; said && i < std::min(said->size(), kMostWorkers); ++i) {
         const Json& worker = (*said)[i];
-        workers.push_back(
-            {text(worker, "name"), text(worker, "state"), count(worker, "bytes"), text(worker, "why"), {}});
+        workers.push_back({text(worker, "name"), text(worker, "state"), count(worker, "bytes"),
+                           text(worker, "why"), busyOf(worker)});
         JobWorker& now = workers.back();
-        if (i >= kMostWorkerRates) {
-        } else if (i < job_.workers.size() && job_.workers[i].name == now.name) {
-            now.written = std::move(job_.workers[i].written);
+        if (i < kMostWorkerRates) {
+            uint64_t bytes = 0;
+            JobBusy spent;
+            if (i < job_.workers.size() && job_.workers[i].name == now.name) {
+                bytes = job_.workers[i].bytes;
+                spent = job_.workers[i].spent;
+                now.rates = std::move(job_.workers[i].rates);
+            }
             // One that is started anew counts from the beginning.
-            const uint64_t before = job_.workers[i].bytes;
-            const uint64_t fresh = now.bytes >= before ? now.bytes - before : now.bytes;
-            if (fresh) addTo(now.written, static_cast<double>(fresh));
-        } else if (now.bytes) {
-            addTo(now.written, static_cast<double>(now.bytes));
+            const uint64_t fresh = now.bytes >= bytes ? now.bytes - bytes : now.bytes;
+            const JobBusy busy = since(now.spent, spent);
+            if (fresh || busy.any()) addTo(now.rates, {0, static_cast<double>(fresh), busy});
         }
         if (workers.back().state == QLatin1String("lost") &&
             (i >= job_.workers.size() || job_.workers[i].state != workers.back().state))
@@ -294,7 +341,9 @@ void JobReader::takeProgress(const QByteArray& line) {
     const double fresh = done > lineDone_ ? static_cast<double>(done - lineDone_) : 0;
     lineDone_ = done;
     const bool writing = phase == QLatin1String("write");
-    addRate(before_ + phaseSeconds_, fresh, writing ? fresh : 0);
+    const JobBusy busy = busyOf(json);
+    addRate(before_ + phaseSeconds_, {fresh, writing ? fresh : 0, since(busy, lineBusy_)});
+    lineBusy_ = busy;
     job_.phase = phase;
     job_.bytesDone = done;
     job_.bytesTotal = count(json, "bytes_total");
@@ -304,37 +353,23 @@ void JobReader::takeProgress(const QByteArray& line) {
 }
 
 // In the present stretch of time.
-void JobReader::addTo(std::vector<double>& amounts, double bytes) {
+void JobReader::addTo(std::vector<JobRate>& rates, const JobRate& more) {
     const size_t at = job_.rates.empty() ? 0 : job_.rates.size() - 1;
-    if (amounts.size() <= at) amounts.resize(at + 1);
-    amounts[at] += bytes;
+    if (rates.size() <= at) rates.resize(at + 1);
+    rates[at] += more;
 }
 
-void JobReader::addRate(double seconds, double read, double written) {
+void JobReader::addRate(double seconds, const JobRate& more) {
     auto at = static_cast<size_t>(seconds / job_.rateStep);
     while (at >= kMostRates) {
-        for (size_t i = 0; i < (job_.rates.size() + 1) / 2; ++i) {
-            JobRate both = job_.rates[2 * i];
-            if (2 * i + 1 < job_.rates.size()) {
-                both.read += job_.rates[2 * i + 1].read;
-                both.written += job_.rates[2 * i + 1].written;
-            }
-            job_.rates[i] = both;
-        }
-        job_.rates.resize((job_.rates.size() + 1) / 2);
-        for (JobWorker& worker : job_.workers) {
-            std::vector<double>& amounts = worker.written;
-            for (size_t i = 0; i < amounts.size(); ++i)
-                amounts[i] = (2 * i < amounts.size() ? amounts[2 * i] : 0) +
-                             (2 * i + 1 < amounts.size() ? amounts[2 * i + 1] : 0);
-            amounts.resize((amounts.size() + 1) / 2);
-        }
+        fold(job_.rates);
+        for (JobWorker& worker : job_.workers)
+            fold(worker.rates);
         job_.rateStep *= 2;
         at = static_cast<size_t>(seconds / job_.rateStep);
     }
     if (job_.rates.size() <= at) job_.rates.resize(at + 1);
-    job_.rates[at].read += read;
-    job_.rates[at].written += written;
+    job_.rates[at] += more;
 }
 
 void JobReader::takeOutcome(const JobRecord& record) {

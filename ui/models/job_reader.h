@@ -14,9 +14,19 @@
 
 namespace shardscope::ui {
 
-// Bytes read and written in one stretch of time.
+// What threads spent their time on: seconds, summed over threads.
+struct JobBusy {
+    double read = 0, compute = 0, write = 0;
+    bool operator==(const JobBusy&) const = default;
+    JobBusy& operator+=(const JobBusy& more);
+    bool any() const { return read + compute + write > 0; }
+};
+
+// Bytes read and written in one stretch of time, and what the threads did.
 struct JobRate {
     double read = 0, written = 0;  // bytes
+    JobBusy busy{};
+    JobRate& operator+=(const JobRate& more);
 };
 
 struct JobMessage {
@@ -34,9 +44,10 @@ struct JobWorker {
     QString name, state;  // "node7"; "starting", "working", "idle", "lost", "ended"
     uint64_t bytes = 0;   // written
     QString why;          // it was lost
-    // Bytes written in each stretch of time, as in Job::rates; shorter when nothing came of late. Kept of the
-    // first workers only.
-    std::vector<double> written;
+    JobBusy spent{};
+    // In each stretch of time, as in Job::rates; shorter when nothing came of late. `read` is not known of
+    // one worker. Kept of the first workers only.
+    std::vector<JobRate> rates{};
     bool operator==(const JobWorker&) const = default;
 };
 
@@ -84,6 +95,7 @@ struct Job {
         return state == JobState::lost || state == JobState::cancelled || state == JobState::failed;
     }
     double share() const;  // 0..1 of the whole job; negative = not known
+    JobBusy busy() const;  // of all attempts; nothing where the program does not say it
 };
 
 // Reads one job, each byte of its progress once. For one thread at a time.
@@ -104,8 +116,8 @@ class JobReader {
     void takeLine(const QByteArray& line);
     void takeProgress(const QByteArray& line);
     void takeWorkers(const nlohmann::json& event);
-    void addRate(double seconds, double read, double written);
-    void addTo(std::vector<double>& amounts, double bytes);
+    void addRate(double seconds, const JobRate& more);
+    void addTo(std::vector<JobRate>& rates, const JobRate& more);
     void say(JobMessage::Kind kind, const QString& text, const QByteArray& raw = {});
     void takeOutcome(const JobRecord& record);
 
@@ -122,6 +134,7 @@ class JobReader {
     double phaseSeconds_ = 0;
     QString linePhase_;
     uint64_t lineDone_ = 0;
+    JobBusy lineBusy_;
     bool settled_ = false;  // the outcome of this attempt has been read
     int attempt_ = 0;
 };

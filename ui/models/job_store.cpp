@@ -5,6 +5,7 @@
 #include <QFileInfo>
 #include <algorithm>
 
+#include "jobs/rank_places.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/session.h"
 
@@ -50,6 +51,14 @@ Result<QString> JobStore::program() const {
             .withHint(tr("choose the shardscope program that runs jobs").toStdString());
     }
     return commandLineProgram();
+}
+
+// Ranks in step are started by a program of their own.
+Result<QString> JobStore::programFor(const QStringList& words) const {
+    SHARDSCOPE_ASSIGN(const QString program, this->program());
+    if (!wordsOfRanks(words)) return program;
+    SHARDSCOPE_ASSIGN(const std::string worker, workerBeside(program.toStdString()));
+    return QString::fromStdString(worker);
 }
 
 const Job* JobStore::find(const QString& id) const {
@@ -184,13 +193,13 @@ void JobStore::launchEnded(const QString& id, const std::shared_ptr<const Job>& 
 
 Result<QString> JobStore::start(const ConversionSpec& spec, const QString& title) {
     Job job;
-    SHARDSCOPE_ASSIGN(job.program, program());
+    SHARDSCOPE_ASSIGN(job.program, programFor(spec.arguments()));
     job.created = QDateTime::currentDateTimeUtc();
     job.id = QString::fromStdString(JobDirectory::newId());
     job.directory = directory_ + '/' + job.id;
     job.title = title;
-    job.source = spec.source;
-    job.destination = spec.destination;
+    job.source = spec.there(spec.source);
+    job.destination = spec.there(spec.destination);
     job.arguments = spec.arguments();
     const QString id = job.id;
     launch(std::move(job), nullptr, false);
@@ -220,7 +229,7 @@ Status JobStore::again(const QString& id, bool resume) {
     if (job == jobs_.end() || (*job)->active())
         return makeError(ErrorCode::notFound, tr("there is no such job, or it runs").toStdString());
     Job next = **job;
-    SHARDSCOPE_ASSIGN(next.program, program());
+    SHARDSCOPE_ASSIGN(next.program, programFor(next.arguments));
     ++next.attempts;
     launch(std::move(next), *job, resume);
     return {};

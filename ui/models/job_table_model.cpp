@@ -1,7 +1,9 @@
 #include "ui/models/job_table_model.h"
 
 #include <QDateTime>
+#include <algorithm>
 
+#include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -102,8 +104,13 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
         case where: {
             // Who works, then where that was started.
             const qsizetype option = job->arguments.indexOf(QStringLiteral("--on"));
-            const QString on =
-                option < 0 ? QString() : toQString(job->arguments.value(option + 1).toStdString());
+            QString on = option < 0 ? QString() : toQString(job->arguments.value(option + 1).toStdString());
+            if (wordsOfRanks(job->arguments)) {
+                on = job->arguments.front() == QLatin1String("--ranks")
+                         ? tr("%1 ranks in step").arg(toQString(job->arguments.value(1).toStdString()))
+                         : tr("a rank on each GPU");
+            }
+            if (const QString there = hostOf(job->source); !there.isEmpty()) on = there;
             const QString host = job->elsewhere ? job->host : tr("here");
             return on.isEmpty() ? host : tr("%1, from %2").arg(on, host);
         }
@@ -147,6 +154,7 @@ void RateTableModel::setRates(std::vector<JobRate> rates, double step) {
     beginResetModel();
     rates_ = std::move(rates);
     step_ = step;
+    busy_ = std::any_of(rates_.begin(), rates_.end(), [](const JobRate& rate) { return rate.busy.any(); });
     endResetModel();
 }
 
@@ -154,7 +162,7 @@ int RateTableModel::rowCount(const QModelIndex& parent) const {
     return parent.isValid() ? 0 : static_cast<int>(rates_.size());
 }
 int RateTableModel::columnCount(const QModelIndex& parent) const {
-    return parent.isValid() ? 0 : 3;
+    return parent.isValid() ? 0 : busy_ ? 6 : 3;
 }
 
 QVariant RateTableModel::data(const QModelIndex& index, int role) const {
@@ -162,14 +170,32 @@ QVariant RateTableModel::data(const QModelIndex& index, int role) const {
     if (role == Qt::TextAlignmentRole) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
     if (role != Qt::DisplayRole) return {};
     const JobRate& rate = rates_[static_cast<size_t>(index.row())];
-    if (index.column() == 0) return timeText(step_ * index.row());
-    return tr("%1/s").arg(
-        sizeText(static_cast<uint64_t>((index.column() == 1 ? rate.read : rate.written) / step_)));
+    const auto bytes = [&](double amount) {
+        return tr("%1/s").arg(sizeText(static_cast<uint64_t>(amount / step_)));
+    };
+    const auto threads = [&](double seconds) { return QString::number(seconds / step_, 'f', 1); };
+    switch (index.column()) {
+        case 0:
+            return timeText(step_ * index.row());
+        case 1:
+            return bytes(rate.read);
+        case 2:
+            return bytes(rate.written);
+        case 3:
+            return threads(rate.busy.read);
+        case 4:
+            return threads(rate.busy.compute);
+        default:
+            return threads(rate.busy.write);
+    }
 }
 
 QVariant RateTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
     if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    return section == 0 ? tr("Time") : section == 1 ? tr("Read") : tr("Written");
+    const QString names[] = {
+        tr("Time"),           tr("Read"), tr("Written"), tr("Threads reading"), tr("Threads computing"),
+        tr("Threads writing")};
+    return section >= 0 && section < columnCount({}) ? names[section] : QVariant();
 }
 
 }  // namespace shardscope::ui

@@ -32,7 +32,7 @@ class JobTableModel : public QAbstractTableModel {
     QStringList ids_;
 };
 
-// Time, bytes a second read and written.
+// Time, bytes a second read and written, and how many threads read, computed and wrote where that is known.
 class RateTableModel : public QAbstractTableModel {
     Q_OBJECT
   public:
@@ -47,6 +47,7 @@ class RateTableModel : public QAbstractTableModel {
   private:
     std::vector<JobRate> rates_;
     double step_ = 1;
+    bool busy_ = false;
 };
 
 }  // namespace shardscope::ui

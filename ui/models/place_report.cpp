@@ -26,7 +26,8 @@ void sayError(const QString& what, const Error& error, std::vector<PlaceLine>& l
     QStringList sentences = errorSentence(error).split(QStringLiteral(". "));
     if (!what.isEmpty()) sentences.prepend(what);
     for (qsizetype i = 0; i < sentences.size(); ++i) {
-        const QString text = sentences[i].endsWith('.') ? sentences[i] : sentences[i] + '.';
+        QString text = sentences[i].trimmed();
+        if (!text.endsWith('.')) text += '.';
         if (i > 0 && text.startsWith('(')) {
             lines.back().text += ' ' + text;
             continue;
@@ -144,7 +145,11 @@ QString markOf(PlaceLine::Kind kind) {
 PlaceReport placeReport(const QString& place, const Result<PlaceFacts>& facts, const PlaceNeeds& needs) {
     PlaceReport report{place, {}};
     if (!facts.ok()) {
-        sayError({}, facts.error(), report.lines);
+        // The row names the place already.
+        Error error = facts.error();
+        if (const std::string head = place.toStdString() + ": "; error.message.starts_with(head))
+            error.message.erase(0, head.size());
+        sayError({}, error, report.lines);
         return report;
     }
     const QString version = toQString(facts->version);
@@ -154,6 +159,29 @@ PlaceReport placeReport(const QString& place, const Result<PlaceFacts>& facts, c
                                .arg(timeText(facts->seconds), version)
                          : tr("It runs shardscope %1.").arg(version)});
     sayPaths(*facts, needs, report.lines);
+    return report;
+}
+
+PlaceReport rankReport(const QString& place, const RankNeeds& ranks, const Result<PlaceFacts>& here,
+                       const PlaceNeeds& needs) {
+    PlaceReport report = placeReport(place, here, needs);
+    std::vector<PlaceLine> lines;
+    if (ranks.worker.ok())
+        lines.push_back(
+            {Kind::good, tr("shardscope-worker, which does it, is '%1'.").arg(toQString(*ranks.worker))});
+    else
+        sayError({}, ranks.worker.error(), lines);
+    if (ranks.gpus && ranks.gpusHere == 0)
+        lines.push_back(
+            {Kind::bad, tr("This machine shows no GPU (/dev/nvidia0 and so on). Choose ranks in step, "
+                           "which need none.")});
+    else if (ranks.gpus)
+        lines.push_back({Kind::good, countedText(ranks.gpusHere, tr("It has 1 GPU, so 1 rank does it all."),
+                                                 tr("It has %1 GPUs, so there are as many ranks."))});
+    if (ranks.gpus && ranks.gpusHere > 0 && ranks.worker.ok())
+        lines.push_back(
+            {Kind::unknown, tr("Whether NCCL and the driver work together shows when the job begins.")});
+    report.lines.insert(report.lines.begin(), lines.begin(), lines.end());
     return report;
 }
 

@@ -33,6 +33,15 @@ PlaceReport placeReport(const QString& place, const Result<PlaceFacts>& facts, c
 PlaceReport slurmReport(const QString& options, const Result<PlaceFacts>& here, const PlaceNeeds& needs,
                         const StopToken& stop);
 
+// Ranks in step on this machine, by shardscope-worker, or why there is none.
+struct RankNeeds {
+    Result<std::string> worker = std::string();
+    bool gpus = false;  // a rank on each
+    unsigned gpusHere = 0;
+};
+PlaceReport rankReport(const QString& place, const RankNeeds& ranks, const Result<PlaceFacts>& here,
+                       const PlaceNeeds& needs);
+
 QString markOf(PlaceLine::Kind kind);  // "✓", "–", "⚠", "✕"
 
 }  // namespace shardscope::ui

@@ -204,9 +204,9 @@ QString PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
     if (health != Health::ok) text += QStringLiteral(" – ") + healthWords(health);
     if (facts_) {
         for (const ChunkInfo& chunk : chunks) {
-            const auto note = facts_->chunkNotes.find(chunk.id);
-            if (note == facts_->chunkNotes.end()) continue;
-            text += QStringLiteral(": ") + toQString(note->second);
+            const std::string note = facts_->noteOf(chunk.id);
+            if (note.empty()) continue;
+            text += QStringLiteral(": ") + toQString(note);
             break;
         }
     }

@@ -27,6 +27,7 @@ QString toQString(std::string_view text) {
 
 QString ratioText(double share) {
     const double percent = share * 100;
+    if (percent > 0 && percent < 0.05) return QStringLiteral("<0.1 %");  // a little is not nothing
     // Nearly all is not all.
     const bool fine = (percent > 0 && percent < 10) || (percent > 99 && percent < 100);
     return QStringLiteral("%1 %").arg(percent, 0, 'f', fine ? 1 : 0);

@@ -61,7 +61,7 @@ ConvertWizard::~ConvertWizard() = default;
 
 void ConvertWizard::buildSteps() {
     pages_ = {new SourceStep(*state_), new TargetStep(*state_), new PlacementStep(*state_),
-              new NamesStep(*state_),  new WhereStep(*state_),  new RunStep(*state_),
+              new NamesStep(*state_),  new WhereStep(*state_, jobs_),  new RunStep(*state_),
               new PlanStep(*state_)};
     for (WizardPage* page : pages_) {
         stack_->addWidget(page);

@@ -84,6 +84,7 @@ FilesPage::FilesPage(Session& session, QWidget* parent)
     whole_->setStretchFactor(0, 1);
     whole_->setStretchFactor(1, 0);
     whole_->setChildrenCollapsible(false);
+    connect(whole_, &QSplitter::splitterMoved, this, [this] { arranged_ = true; });
     layout->addWidget(whole_, 1);
 
     connect(&session_, &Session::stateChanged, this, &FilesPage::refreshCheckpoint);
@@ -94,6 +95,8 @@ FilesPage::FilesPage(Session& session, QWidget* parent)
 
 void FilesPage::resizeEvent(QResizeEvent* event) {
     QWidget::resizeEvent(event);
+    // The strip needs no more than its least height, unless somebody wants it otherwise.
+    if (!arranged_) whole_->setSizes({10'000, 1});
     const Qt::Orientation orientation = width() >= kSideBySide ? Qt::Horizontal : Qt::Vertical;
     if (upper_->orientation() == orientation) return;
     upper_->setOrientation(orientation);

@@ -58,6 +58,7 @@ class FilesPage : public QWidget {
     QLabel* totals_;
     QLabel *stripTitle_, *mapCaption_;
     QSplitter *upper_, *whole_;
+    bool arranged_ = false;  // by hand
     Panel *filePanel_, *mapPanel_, *stripPanel_;
     QTableView* table_;
     Treemap* treemap_;

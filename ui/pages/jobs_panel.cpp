@@ -2,6 +2,7 @@
 
 #include <QApplication>
 #include <QCheckBox>
+#include <QComboBox>
 #include <QDesktopServices>
 #include <QFileInfo>
 #include <QHBoxLayout>
@@ -24,6 +25,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ui/bridge/hosts.h"
 #include "ui/models/session.h"
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
@@ -92,6 +94,13 @@ QTreeWidgetItem* group(QTreeWidget* tree, const QString& name, const QString& va
     return item;
 }
 
+// Jobs of earlier versions do not say what their threads did.
+Lanes::Unit unitOf(QComboBox& chosen, const Job& job) {
+    const bool known = job.busy().any();
+    chosen.setVisible(known);
+    return known ? static_cast<Lanes::Unit>(chosen.currentData().toInt()) : Lanes::Unit::bytes;
+}
+
 void list(QTreeWidget* tree, const QString& name, const std::vector<JobEntry>& entries) {
     if (entries.empty()) return;
     QTreeWidgetItem* parent = group(tree, name, numberText(entries.size()));
@@ -147,6 +156,8 @@ JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_
         if (id == selectedJob()) showJob();
     });
     connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this, &JobsPanel::showJob);
+    for (QComboBox* measure : {measure_, workerMeasure_})
+        connect(measure, &QComboBox::currentIndexChanged, this, &JobsPanel::showJob);
     showList();
 }
 
@@ -172,6 +183,16 @@ void JobsPanel::buildTable() {
     connect(table_, &QWidget::customContextMenuRequested, this, &JobsPanel::openMenu);
 }
 
+// What lanes show of a job that says both.
+QComboBox* JobsPanel::buildMeasure(const QString& name) {
+    auto* box = new QComboBox(this);
+    box->setAccessibleName(name);
+    box->addItem(tr("Bytes a second"), static_cast<int>(Lanes::Unit::bytes));
+    box->addItem(tr("Threads reading, computing, writing"), static_cast<int>(Lanes::Unit::threads));
+    box->setToolTip(tr("Computing is casting, changing the order, scanning and taking digests."));
+    return box;
+}
+
 QWidget* JobsPanel::buildDetails() {
     auto* details = new QWidget(this);
     auto* layout = new QVBoxLayout(details);
@@ -194,10 +215,11 @@ QWidget* JobsPanel::buildDetails() {
     auto* rates = new QWidget(tabs_);
     auto* ratesLayout = new QVBoxLayout(rates);
     ratesLayout->setContentsMargins(6, 6, 6, 6);
-    lanes_ = new Lanes(tr("Bytes read and written over time"), rates);
+    lanes_ = new Lanes(tr("The work of the job over time"), rates);
+    measure_ = buildMeasure(tr("What the lanes of the job show"));
     rateTable_ = new QTableView(rates);
     rateTable_->setModel(&rates_);
-    rateTable_->setAccessibleName(tr("Bytes read and written over time, as a table"));
+    rateTable_->setAccessibleName(tr("The work of the job over time, as a table"));
     rateTable_->verticalHeader()->hide();
     rateTable_->horizontalHeader()->setSectionResizeMode(QHeaderView::Stretch);
     enableRowCopy(*rateTable_);
@@ -206,6 +228,7 @@ QWidget* JobsPanel::buildDetails() {
     connect(asTable_, &QCheckBox::toggled, this, [this](bool on) {
         rateTable_->setVisible(on);
         lanes_->setVisible(!on);
+        measure_->setEnabled(!on);  // the table has both
     });
     lanes_->setContextMenuPolicy(Qt::CustomContextMenu);
     connect(lanes_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
@@ -216,18 +239,30 @@ QWidget* JobsPanel::buildDetails() {
     });
     ratesLayout->addWidget(lanes_, 1);
     ratesLayout->addWidget(rateTable_, 1);
-    ratesLayout->addWidget(asTable_);
+    auto* ratesRow = new QHBoxLayout;
+    ratesRow->addWidget(measure_);
+    ratesRow->addWidget(asTable_);
+    ratesRow->addStretch();
+    ratesLayout->addLayout(ratesRow);
     tabs_->addTab(rates, tr("Rates"));
 
     workers_ = new QTreeWidget(tabs_);
     workers_->setObjectName(QStringLiteral("jobWorkers"));
-    workers_->setHeaderLabels({tr("Worker"), tr("State"), tr("Written"), tr("What happened")});
+    workers_->setHeaderLabels(
+        {tr("Worker"), tr("State"), tr("Written"), tr("Read, compute, write"), tr("What happened")});
+    workers_->headerItem()->setToolTip(3, tr("Seconds that its threads spent on each, in sum"));
     workers_->setAccessibleName(tr("Processes that do the job"));
     workers_->setRootIsDecorated(false);
+    const int em = fontMetrics().averageCharWidth();
+    for (const auto& [column, chars] : {std::pair(0, 14), {1, 13}, {2, 11}, {3, 22}})
+        workers_->setColumnWidth(column, chars * em);
     workers_->setAlternatingRowColors(true);
     enableRowCopy(*workers_);
-    // Above the table, what each of them wrote over time.
-    workerLanes_ = new Lanes(tr("Bytes that each worker wrote over time"), tabs_);
+    // Above the table, what each of them did over time.
+    workerLanes_ = new Lanes(tr("The work of each worker over time"), tabs_);
+    workerMeasure_ = buildMeasure(tr("What the lanes of the workers show"));
+    workerMeasure_->setItemText(0, tr("Bytes written a second"));
+    workerMeasure_->setCurrentIndex(1);
     auto* scroll = new QScrollArea(tabs_);
     scroll->setWidget(workerLanes_);
     scroll->setWidgetResizable(true);
@@ -236,7 +271,12 @@ QWidget* JobsPanel::buildDetails() {
     scroll->setFocusPolicy(Qt::NoFocus);
     auto* split = new QSplitter(Qt::Vertical, tabs_);
     split->setChildrenCollapsible(false);
-    split->addWidget(scroll);
+    auto* over = new QWidget(split);
+    auto* overLayout = new QVBoxLayout(over);
+    overLayout->setContentsMargins(0, 0, 0, 0);
+    overLayout->addWidget(scroll, 1);
+    overLayout->addWidget(workerMeasure_, 0, Qt::AlignLeft);
+    split->addWidget(over);
     split->addWidget(workers_);
     split->setSizes({140, 100});
     split->setStretchFactor(0, 1);
@@ -301,7 +341,9 @@ QLayout* JobsPanel::buildButtons() {
     });
     connect(copy_, &QPushButton::clicked, this, [this] {
         if (const Job* job = store_.find(selectedJob()))
-            copyText(shellLine(QStringList{QStringLiteral("shardscope")} + job->arguments));
+            copyText(shellLine(QStringList{wordsOfRanks(job->arguments) ? QStringLiteral("shardscope-worker")
+                                                                        : QStringLiteral("shardscope")} +
+                               job->arguments));
     });
     return buttons;
 }
@@ -371,12 +413,12 @@ void JobsPanel::showList() {
 
 void JobsPanel::showWorkers(const Job& job) {
     tabs_->setTabVisible(tabs_->indexOf(workerTab_), !job.workers.empty());
+    const Lanes::Unit unit = unitOf(*workerMeasure_, job);
     std::vector<Lane> lanes;
     for (const JobWorker& worker : job.workers) {
-        if (!worker.written.empty() || lanes.size() < 8)
-            lanes.push_back({worker.name, worker.written, worker.state == QLatin1String("lost")});
+        if (!worker.rates.empty() || lanes.size() < 8) lanes.push_back(Lanes::workerLane(worker, unit));
     }
-    workerLanes_->setLanes(std::move(lanes), job.rateStep);
+    workerLanes_->setLanes(std::move(lanes), job.rateStep, unit);
     const std::map<QString, QString> words{{QStringLiteral("starting"), tr("… Starting")},
                                            {QStringLiteral("working"), tr("▶ Working")},
                                            {QStringLiteral("idle"), tr("– Waiting")},
@@ -389,14 +431,20 @@ void JobsPanel::showWorkers(const Job& job) {
         QTreeWidgetItem* row = workers_->topLevelItem(static_cast<int>(i));
         if (!row) {
             row = new QTreeWidgetItem(workers_);
-            row->setTextAlignment(2, Qt::AlignRight | Qt::AlignVCenter);
+            for (const int column : {2, 3})
+                row->setTextAlignment(column, Qt::AlignRight | Qt::AlignVCenter);
         }
         const auto word = words.find(worker.state);
         row->setText(0, worker.name);
         row->setText(1, word == words.end() ? worker.state : word->second);
         row->setText(2, sizeText(worker.bytes));
-        row->setText(3, worker.why);
-        row->setToolTip(3, worker.why);
+        row->setText(3, worker.spent.any()
+                            ? QStringList{timeText(worker.spent.read), timeText(worker.spent.compute),
+                                          timeText(worker.spent.write)}
+                                  .join(QStringLiteral(", "))
+                            : QString());
+        row->setText(4, worker.why);
+        row->setToolTip(4, worker.why);
     }
 }
 
@@ -443,7 +491,7 @@ void JobsPanel::showJob() {
     problem_->setText(problem);
     problem_->setVisible(!problem.isEmpty());
 
-    lanes_->setRates(job->rates, job->rateStep);
+    lanes_->setRates(job->rates, job->rateStep, unitOf(*measure_, *job));
     rates_.setRates(job->rates, job->rateStep);
     showWorkers(*job);
     showLog(*job);
@@ -454,6 +502,7 @@ void JobsPanel::showJob() {
     resume_->setEnabled(job->resumable());
     retry_->setEnabled(!job->active());
     open_->setEnabled(job->state == JobState::done);
+    folder_->setEnabled(hostOf(job->destination).isEmpty());
     remove_->setEnabled(!job->active() || job->elsewhere);
     if (shown_ != job->id) {
         shown_ = job->id;

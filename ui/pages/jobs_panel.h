@@ -8,6 +8,7 @@
 #include "ui/models/job_table_model.h"
 
 class QCheckBox;
+class QComboBox;
 class QLayout;
 class QLabel;
 class QPlainTextEdit;
@@ -37,6 +38,7 @@ class JobsPanel : public QWidget {
   private:
     void buildTable();
     QWidget* buildDetails();
+    QComboBox* buildMeasure(const QString& name);
     QLayout* buildButtons();
     void showList();
     void showJob();
@@ -59,6 +61,7 @@ class JobsPanel : public QWidget {
     QTreeWidget* workers_;
     QTabWidget* tabs_;
     Lanes *lanes_, *workerLanes_;
+    QComboBox *measure_, *workerMeasure_;  // bytes or time
     QWidget* workerTab_;
     QTableView* rateTable_;
     QCheckBox* asTable_;

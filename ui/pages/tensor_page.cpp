@@ -15,6 +15,7 @@
 #include <QSpinBox>
 #include <QSplitter>
 #include <QStackedWidget>
+#include <QTabBar>
 #include <QTabWidget>
 #include <QTableView>
 #include <algorithm>
@@ -82,6 +83,8 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     splitter->setStretchFactor(0, 3);
     splitter->setStretchFactor(1, 2);
     splitter->setChildrenCollapsible(false);
+    splitter_ = splitter;
+    connect(tabs_, &QTabWidget::currentChanged, this, &TensorPage::giveValuesRoom);
     column->addWidget(splitter, 1);
     stack_->addWidget(content);
     emptyLabel_ = new QLabel(this);
@@ -235,6 +238,16 @@ QWidget* TensorPage::makeControls() {
     return column;
 }
 
+// Pictures of values need more room than a table does.
+void TensorPage::giveValuesRoom() {
+    const QList<int> sizes = splitter_->sizes();
+    const int whole = sizes[0] + sizes[1];
+    const int wanted = values_->sizeHint().height() + tabs_->tabBar()->height() + 20;
+    if (tabs_->currentIndex() != 1 || sizes[1] >= wanted) return;
+    const int rest = std::max(splitter_->widget(0)->minimumSizeHint().height(), whole - wanted);
+    splitter_->setSizes({rest, whole - rest});
+}
+
 QWidget* TensorPage::makeTable() {
     chunks_ = new ChunkTableModel(session_, this);
     table_ = new QTableView(this);
@@ -254,6 +267,9 @@ QWidget* TensorPage::makeTable() {
     const int widths[] = {0, 56, 110, 150, 84, 130, 140, 80};
     for (int c = 1; c < ChunkTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c]);
+    // Names of files are what needs room.
+    table_->horizontalHeader()->setSectionResizeMode(ChunkTableModel::file, QHeaderView::Stretch);
+    table_->horizontalHeader()->setMinimumSectionSize(40);
     table_->setContextMenuPolicy(Qt::CustomContextMenu);
     enableRowCopy(*table_);
     connect(table_, &QWidget::customContextMenuRequested, this,
@@ -288,7 +304,9 @@ void TensorPage::refresh() {
     const bool another = tensor != tensor_ || of_ != session_.checkpoint();
     tensor_ = tensor;
     of_ = session_.checkpoint();
+    const bool first = tensor != kNone && stack_->currentIndex() != 0;
     stack_->setCurrentIndex(tensor == kNone ? 1 : 0);
+    if (first) QTimer::singleShot(0, this, &TensorPage::giveValuesRoom);  // once it is laid out
     if (tensor == kNone) {
         sceneTicket_.drop();
         box_->setScene(nullptr);

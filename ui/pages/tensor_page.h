@@ -15,6 +15,7 @@ class QGridLayout;
 class QLabel;
 class QLineEdit;
 class QScrollArea;
+class QSplitter;
 class QStackedWidget;
 class QTabWidget;
 class QTableView;
@@ -42,6 +43,7 @@ class TensorPage : public QWidget {
     QWidget* makeHead();
     QWidget* makeControls();
     QWidget* makeTable();
+    void giveValuesRoom();
     void invalidate();
     void refresh();  // brings everything up to the selection
     void showEmptyState();
@@ -75,6 +77,7 @@ class TensorPage : public QWidget {
     QLabel* boxNote_;
     Legend* legend_;
     QTabWidget* tabs_;
+    QSplitter* splitter_;
     QTableView* table_;
     ChunkTableModel* chunks_;
     ValuesPane* values_;

@@ -107,7 +107,7 @@ NamesStep::NamesStep(WizardState& state)
     table_->setAccessibleName(tr("Names and dtypes before and after"));
     const int em = fontMetrics().averageCharWidth();
     // Names take what the others leave.
-    const int widths[] = {33, 33, 11, 12, 30};
+    const int widths[] = {30, 30, 13, 15, 32};
     for (int c = 0; c < 5; ++c)
         table_->setColumnWidth(c, widths[c] * em);
     table_->header()->setStretchLastSection(false);

@@ -18,6 +18,7 @@ class QVBoxLayout;
 
 namespace shardscope::ui {
 
+class JobStore;
 class PaddleOptions;
 class PlanModel;
 
@@ -137,7 +138,7 @@ class NamesStep : public WizardPage {
 class WhereStep : public WizardPage {
     Q_OBJECT
   public:
-    explicit WhereStep(WizardState& state);
+    WhereStep(WizardState& state, const JobStore& jobs);
     ~WhereStep() override;
     bool attention() const override;
 
@@ -152,6 +153,7 @@ class WhereStep : public WizardPage {
         QString words, note;
         QWidget* field = nullptr;
         bool there = false;  // by the user, on the host of the checkpoint
+        bool ranks = false;  // in step: `mode_` is shown, too
     };
     void add(const QString& label, Kind kind);
     size_t kindOfSpec() const;
@@ -163,9 +165,11 @@ class WhereStep : public WizardPage {
     void forget();
     void sync();
 
+    const JobStore& jobs_;
     std::vector<Kind> kinds_;
     QComboBox* where_;
-    QSpinBox* processes_;
+    QSpinBox* processes_;  // or ranks
+    QComboBox* mode_;      // of ranks
     QLineEdit *hosts_, *slurm_;
     QLabel *note_, *checkNote_;
     QPushButton *check_, *cancel_;

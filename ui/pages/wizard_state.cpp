@@ -2,8 +2,10 @@
 
 #include <QDir>
 #include <QFileInfo>
+#include <algorithm>
 #include <filesystem>
 
+#include "engine/recipe.h"
 #include "execute/executor.h"
 #include "storage/file_system.h"
 #include "ui/bridge/hosts.h"
@@ -52,6 +54,16 @@ void lookHere(const std::string& destination, Outlook& outlook) {
         place = place.parent_path();
     const fs::space_info space = fs::space(place, error);
     if (!error) outlook.freeBytes = space.available;
+}
+
+// A file or checkpoint that the spec names as it is here; empty = none.
+QString fileOfThisMachine(const ConversionSpec& spec) {
+    if (!spec.like.isEmpty()) return spec.like;
+    const auto& recipes = builtinRecipes();
+    const bool builtin = std::any_of(recipes.begin(), recipes.end(), [&](const BuiltinRecipe& recipe) {
+        return recipe.name == spec.map.toStdString();
+    });
+    return builtin ? QString() : spec.map;
 }
 
 }  // namespace
@@ -213,6 +225,18 @@ QString WizardState::obstacle() const {
         return errorSentence(*outlook_->error) +
                (hint.isEmpty() ? QString() : QStringLiteral(" (%1)").arg(hint));
     }
+    if (!spec_.host.isEmpty()) {
+        if (const QString file = fileOfThisMachine(spec_); !file.isEmpty())
+            return tr("The conversion runs on %1, which does not have '%2' of this machine. Choose on the "
+                      "page "
+                      "Where to run that this machine does it, or leave that out.")
+                .arg(spec_.host, toQString(file.toStdString()));
+        for (const QString& path : {spec_.destination, spec_.objectsFile}) {
+            if (!path.isEmpty() && !path.startsWith('/'))
+                return tr("The conversion runs on %1: write '%2' as an absolute path there.")
+                    .arg(spec_.host, toQString(path.toStdString()));
+        }
+    }
     if (!host.isEmpty() && spec_.host.isEmpty() && !outlook_->sourceHere)
         return tr("This machine does not see what %1 has as '%2'. Choose on the page Where to run that it is "
                   "started on %1.")
@@ -239,10 +263,6 @@ QString WizardState::obstacle() const {
         return tr("The result needs %1, but only %2 are free there.")
             .arg(sizeText(plan.bytesWritten), sizeText(outlook_->freeBytes));
     }
-    if (!spec_.host.isEmpty())
-        return tr("The checkpoint lies on %1, and so the conversion runs there: choose Copy as command, and "
-                  "run that in a terminal.")
-            .arg(spec_.host);
     return {};
 }
 

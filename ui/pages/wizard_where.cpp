@@ -11,7 +11,9 @@
 #include <QVBoxLayout>
 
 #include "cluster/farm.h"
+#include "jobs/rank_places.h"
 #include "ui/bridge/hosts.h"
+#include "ui/models/job_store.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/exporting.h"
@@ -21,7 +23,8 @@ namespace shardscope::ui {
 namespace {
 
 const QString kLocal = QStringLiteral("local:"), kSsh = QStringLiteral("ssh:"),
-              kSlurm = QStringLiteral("slurm");  // ":" and options follow
+              kSlurm = QStringLiteral("slurm"),                               // ":" and options follow
+    kRanks = QStringLiteral("ranks:"), kGpus = QStringLiteral("local-gpus");  // "," and a mode may follow
 
 QString hereName() {
     return WhereStep::tr("this machine");
@@ -29,10 +32,11 @@ QString hereName() {
 
 }  // namespace
 
-WhereStep::WhereStep(WizardState& state)
+WhereStep::WhereStep(WizardState& state, const JobStore& jobs)
     : WizardPage(
           state, tr("Where to run"),
-          tr("Who does the work. It is planned on this machine, and goes on when the window is closed.")) {
+          tr("Who does the work. It is planned on this machine, and goes on when the window is closed.")),
+      jobs_(jobs) {
     auto* form = new FormGrid;
     where_ = new QComboBox(this);
     where_->setObjectName(QStringLiteral("where"));
@@ -41,6 +45,13 @@ WhereStep::WhereStep(WizardState& state)
     processes_->setObjectName(QStringLiteral("processes"));
     processes_->setAccessibleName(tr("Processes"));
     processes_->setRange(2, 256);
+    mode_ = new QComboBox(this);
+    mode_->setObjectName(QStringLiteral("rankMode"));
+    mode_->setAccessibleName(tr("What goes between the ranks"));
+    mode_->addItem(tr("as the source allows"), QString());
+    mode_->addItem(tr("each reads what it writes"), QStringLiteral("direct"));
+    mode_->addItem(tr("rank 0 reads for all"), QStringLiteral("broadcast"));
+    mode_->addItem(tr("each reads the files that it has"), QStringLiteral("exchange"));
     hosts_ = new QLineEdit(this);
     hosts_->setObjectName(QStringLiteral("hosts"));
     hosts_->setAccessibleName(tr("Hosts"));
@@ -50,9 +61,11 @@ WhereStep::WhereStep(WizardState& state)
     slurm_->setAccessibleName(tr("Options of Slurm"));
     slurm_->setPlaceholderText(tr("nodes=4,partition=gpu,time=02:00:00,account=lab"));
     if (const QString host = hostOf(state_.session().path()); !host.isEmpty()) {
-        add(tr("On %1 itself, as a command").arg(host),
+        add(tr("On %1 itself, where the checkpoint lies").arg(host),
             {{},
-             tr("The checkpoint lies there. Copy the command, and run it in a terminal."),
+             tr("One process there reads and writes; only its progress comes here. Should the connection "
+                "end, so "
+                "does the work, and Resume goes on with it."),
              nullptr,
              true});
         hosts_->setText(host.section(':', 0, 0));
@@ -61,6 +74,16 @@ WhereStep::WhereStep(WizardState& state)
     add(tr("Several processes on this machine"),
         {kLocal, tr("They share the work and the cores; one that dies costs only what it was doing."),
          processes_, false});
+    add(tr("Ranks in step on this machine"), {kRanks,
+                                              tr("Processes that go through the work together, over libtorch "
+                                                 "(shardscope-worker). They can read each "
+                                                 "byte once for all of them."),
+                                              processes_, false, true});
+    add(tr("Ranks in step, one on each GPU here"),
+        {kGpus,
+         tr("The same, and bytes go from GPU to GPU over NCCL. Between files the ranks without GPUs are "
+            "faster."),
+         mode_, false, true});
     add(tr("Other hosts, through your ssh"), {kSsh,
                                               tr("Source and destination must have the same paths on all of "
                                                  "them and here, and each must let ssh in "
@@ -70,9 +93,11 @@ WhereStep::WhereStep(WizardState& state)
                       slurm_, false});
     auto* row = new QHBoxLayout;
     row->addWidget(where_);
-    for (const Kind& kind : kinds_) {
-        if (kind.field) row->addWidget(kind.field, kind.field == processes_ ? 0 : 1);
-    }
+    row->setSpacing(6);
+    row->addWidget(processes_);
+    row->addWidget(mode_);
+    row->addWidget(hosts_, 1);
+    row->addWidget(slurm_, 1);
     row->addStretch();
     form->add(tr("&Where:"), row, where_);
     note_ = wizardText({}, this);
@@ -85,6 +110,7 @@ WhereStep::WhereStep(WizardState& state)
 
     connect(where_, &QComboBox::activated, this, &WhereStep::take);
     connect(processes_, &QSpinBox::valueChanged, this, &WhereStep::take);
+    connect(mode_, &QComboBox::activated, this, &WhereStep::take);
     connect(hosts_, &QLineEdit::textEdited, this, &WhereStep::take);
     connect(slurm_, &QLineEdit::textEdited, this, &WhereStep::take);
     follow();
@@ -148,6 +174,8 @@ void WhereStep::take() {
     const Kind& kind = kinds_[static_cast<size_t>(where_->currentIndex())];
     QString where = kind.words;
     if (kind.field == processes_) where += QString::number(processes_->value());
+    if (const QString mode = mode_->currentData().toString(); kind.ranks && !mode.isEmpty())
+        where += ',' + mode;
     if (kind.field == hosts_) where += hosts_->text().remove(' ');
     if (const QString options = slurm_->text().remove(' '); kind.field == slurm_ && !options.isEmpty())
         where += ':' + options;
@@ -169,6 +197,13 @@ void WhereStep::showSpec() {
     where_->setCurrentIndex(static_cast<int>(at));
     QString rest = spec.where.mid(kind.words.size());
     if (kind.field == slurm_ && rest.startsWith(':')) rest.remove(0, 1);
+    if (kind.ranks) {
+        const QSignalBlocker quiet(mode_);
+        const qsizetype comma = rest.indexOf(',');
+        const int mode = comma < 0 ? 0 : mode_->findData(rest.mid(comma + 1));
+        mode_->setCurrentIndex(std::max(0, mode));
+        if (comma >= 0) rest.truncate(comma);
+    }
     if (kind.field == processes_) {
         const QSignalBlocker quiet(processes_);
         processes_->setValue(rest.toInt());
@@ -176,11 +211,10 @@ void WhereStep::showSpec() {
     for (QLineEdit* edit : {hosts_, slurm_}) {
         if (kind.field == edit && edit->text().remove(' ') != rest) edit->setText(rest);
     }
-    for (const Kind& k : kinds_) {
-        if (k.field) k.field->setVisible(k.field == kind.field);
-    }
-    const auto places = spec.where.isEmpty() ? Result<std::vector<WorkerPlace>>(std::vector<WorkerPlace>())
-                                             : parsePlaces(spec.where.toStdString());
+    for (QWidget* field : std::initializer_list<QWidget*>{processes_, mode_, hosts_, slurm_})
+        field->setVisible(field == kind.field || (field == mode_ && kind.ranks));
+    processes_->setAccessibleName(kind.ranks ? tr("Ranks") : tr("Processes"));
+    const Status places = checkWhere(spec.where);
     if (places.ok())
         note_->setText(kind.note);
     else if (kind.field == hosts_)
@@ -207,8 +241,7 @@ void WhereStep::sync() {
     for (const Ticket& ticket : tickets_)
         running = running || ticket.running();
     const ConversionSpec& spec = state_.spec();
-    const bool known =
-        spec.where.isEmpty() || spec.where.startsWith(kSlurm) || parsePlaces(spec.where.toStdString()).ok();
+    const bool known = spec.where.startsWith(kSlurm) || checkWhere(spec.where).ok();
     check_->setVisible(!running);
     // What is needed there is what the plan says.
     check_->setEnabled(known && !spec.destination.isEmpty() && state_.session().checkpoint() &&
@@ -259,15 +292,27 @@ void WhereStep::ask(const QString& name, const WorkerPlace& place) {
     needs.overwrite = spec.overwrite || spec.resume;
     if (state_.outlook() && state_.outlook()->plan) needs.bytes = state_.outlook()->plan->bytesWritten;
     const bool slurm = spec.where.startsWith(kSlurm);
+    std::optional<RankNeeds> ranks;
+    if (spec.where.startsWith(kRanks) || spec.where.startsWith(kGpus)) {
+        ranks.emplace();
+        ranks->gpus = spec.where.startsWith(kGpus);
+        ranks->gpusHere = gpusHere();
+        const auto worker = jobs_.programFor(spec.arguments());
+        if (worker.ok())
+            ranks->worker = worker->toStdString();
+        else
+            ranks->worker = worker.error();
+    }
     tickets_.push_back(state_.session().tasks().run<PlaceReport>(
         tr("Looking at %1").arg(name),
         [engine = state_.session().enginePtr(), checkpoint = state_.session().checkpoint(), name, place,
-         needs, slurm,
+         needs, slurm, ranks,
          options = spec.where.mid(kSlurm.size() + 1)](const TaskContext& context) -> Result<PlaceReport> {
             const auto facts = engine->lookAt(
                 place, checkpoint, {needs.source.toStdString(), needs.destination.toStdString()}, context);
-            auto report =
-                slurm ? slurmReport(options, facts, needs, context.stop) : placeReport(name, facts, needs);
+            auto report = slurm   ? slurmReport(options, facts, needs, context.stop)
+                          : ranks ? rankReport(name, *ranks, facts, needs)
+                                  : placeReport(name, facts, needs);
             SHARDSCOPE_TRY(context.stop.poll());
             return report;
         },

@@ -1,6 +1,7 @@
 #include "ui/widgets/lanes.h"
 
 #include <QKeyEvent>
+#include <QLocale>
 #include <QMouseEvent>
 #include <QPainter>
 #include <QPainterPath>
@@ -39,138 +40,231 @@ Lanes::Lanes(const QString& name, QWidget* parent) : QWidget(parent) {
     setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
 }
 
-void Lanes::setRates(const std::vector<JobRate>& rates, double step) {
-    std::vector<Lane> lanes{{tr("Read"), {}}, {tr("Written"), {}}};
-    for (const JobRate& rate : rates) {
-        lanes[0].bytes.push_back(rate.read);
-        lanes[1].bytes.push_back(rate.written);
+void Lanes::setRates(const std::vector<JobRate>& rates, double step, Unit unit) {
+    const auto lane = [&](const QString& name, double (*amount)(const JobRate&)) {
+        Lane out{name, {LanePart()}};
+        for (const JobRate& rate : rates)
+            out.parts.front().amounts.push_back(amount(rate));
+        return out;
+    };
+    if (unit == Unit::bytes) {
+        setLanes({lane(tr("Read"), [](const JobRate& rate) { return rate.read; }),
+                  lane(tr("Written"), [](const JobRate& rate) { return rate.written; })},
+                 step, unit);
+    } else {
+        setLanes({lane(tr("Reading"), [](const JobRate& rate) { return rate.busy.read; }),
+                  lane(tr("Computing"), [](const JobRate& rate) { return rate.busy.compute; }),
+                  lane(tr("Writing"), [](const JobRate& rate) { return rate.busy.write; })},
+                 step, unit);
     }
-    setLanes(std::move(lanes), step);
 }
 
-void Lanes::setLanes(std::vector<Lane> lanes, double step) {
-    if (lanes == lanes_ && step == step_) return;
-    const bool others = lanes.size() != lanes_.size();
+Lane Lanes::workerLane(const JobWorker& worker, Unit unit) {
+    Lane lane{worker.name, {}, worker.state == QLatin1String("lost")};
+    if (unit == Unit::bytes)
+        lane.parts.resize(1);
+    else
+        lane.parts = {{tr("reading"), {}}, {tr("computing"), {}}, {tr("writing"), {}}};
+    for (const JobRate& rate : worker.rates) {
+        if (unit == Unit::bytes) {
+            lane.parts[0].amounts.push_back(rate.written);
+            continue;
+        }
+        lane.parts[0].amounts.push_back(rate.busy.read);
+        lane.parts[1].amounts.push_back(rate.busy.compute);
+        lane.parts[2].amounts.push_back(rate.busy.write);
+    }
+    return lane;
+}
+
+void Lanes::setLanes(std::vector<Lane> lanes, double step, Unit unit) {
+    if (lanes == lanes_ && step == step_ && unit == unit_) return;
+    const QSize before = minimumSizeHint();
     lanes_ = std::move(lanes);
     step_ = step;
+    unit_ = unit;
     stretches_ = 0;
-    for (const Lane& lane : lanes_)
-        stretches_ = std::max(stretches_, lane.bytes.size());
+    for (const Lane& lane : lanes_) {
+        for (const LanePart& part : lane.parts)
+            stretches_ = std::max(stretches_, part.amounts.size());
+    }
     if (at_ >= static_cast<int>(stretches_)) at_ = -1;
     setAccessibleDescription(stretches_ ? valueText(static_cast<int>(stretches_) - 1)
                                         : tr("Nothing has been read or written yet."));
-    if (others) updateGeometry();
+    if (minimumSizeHint() != before) updateGeometry();
     update();
 }
 
 QSize Lanes::minimumSizeHint() const {
     const int lanes = std::max(2, static_cast<int>(lanes_.size()));
-    return {240, kTop + lanes * (kLow + kGap) + fontMetrics().height() + 8};
+    return {240, top() + lanes * (kLow + kGap) + fontMetrics().height() + 8};
+}
+
+int Lanes::top() const {
+    return stacked() ? kTop + fontMetrics().height() + 4 : kTop;
 }
 
 QRectF Lanes::plot(int lane) const {
     const double axis = fontMetrics().height() + 4;
     const auto lanes = static_cast<double>(std::max<size_t>(1, lanes_.size()));
-    const double height = std::max(10.0, (this->height() - kTop - axis) / lanes - kGap);
-    return {double(kLeft), kTop + lane * (height + kGap), std::max(10.0, double(width() - kLeft - kRight)),
+    const double height = std::max(10.0, (this->height() - top() - axis) / lanes - kGap);
+    return {double(kLeft), top() + lane * (height + kGap), std::max(10.0, double(width() - kLeft - kRight)),
             height};
 }
 
-double Lanes::rate(size_t lane, size_t at) const {
-    const std::vector<double>& bytes = lanes_[lane].bytes;
-    return at < bytes.size() ? bytes[at] / step_ : 0.0;
+double Lanes::rate(const LanePart& part, size_t at) const {
+    return at < part.amounts.size() ? part.amounts[at] / step_ : 0.0;
+}
+
+double Lanes::rate(const Lane& lane, size_t at) const {
+    double sum = 0;
+    for (const LanePart& part : lane.parts)
+        sum += rate(part, at);
+    return sum;
+}
+
+QString Lanes::amountText(double rate) const {
+    if (unit_ == Unit::bytes) return tr("%1/s").arg(sizeText(static_cast<uint64_t>(rate)));
+    return rate == 1.0 ? tr("1 thread") : tr("%1 threads").arg(QLocale::c().toString(rate, 'g', 3));
 }
 
 QString Lanes::valueText(int at) const {
-    QStringList parts;
-    for (size_t lane = 0; lane < lanes_.size() && lane < kMostInText; ++lane)
-        parts += tr("%1 %2/s").arg(lanes_[lane].name,
-                                   sizeText(static_cast<uint64_t>(rate(lane, static_cast<size_t>(at)))));
-    if (lanes_.size() > kMostInText) parts += QStringLiteral("…");
-    return tr("After %1: %2").arg(timeText(at * step_), parts.join(QStringLiteral(", ")));
+    QStringList lanes;
+    for (size_t i = 0; i < lanes_.size() && i < kMostInText; ++i) {
+        const Lane& lane = lanes_[i];
+        QStringList parts;
+        for (const LanePart& part : lane.parts) {
+            const double amount = rate(part, static_cast<size_t>(at));
+            parts += part.name.isEmpty() ? amountText(amount)
+                                         : tr("%1 %2").arg(part.name, QString::number(amount, 'f', 1));
+        }
+        lanes += tr("%1 %2").arg(lane.name, parts.join(' '));
+    }
+    if (lanes_.size() > kMostInText) lanes += QStringLiteral("…");
+    return tr("After %1: %2").arg(timeText(at * step_), lanes.join(QStringLiteral(", ")));
 }
+
+namespace {
+
+QColor partColor(size_t of, bool ended) {
+    QColor fill = categoryColor(static_cast<uint32_t>(of));
+    fill.setAlpha(ended ? 50 : of % 2 ? 200 : 90);
+    return fill;
+}
+
+// Every other one is hatched as well: colour alone does not tell them apart in a copy without labels.
+void paintArea(QPainter& painter, const QPainterPath& area, size_t of, bool ended) {
+    painter.fillPath(area, partColor(of, ended));
+    if (of % 2) painter.fillPath(area, QBrush(surfaceColor(), Qt::BDiagPattern));
+    painter.strokePath(area, QPen(outlineColor(), 1));
+}
+
+}  // namespace
 
 void Lanes::paintEvent(QPaintEvent*) {
     QPainter painter(this);
     painter.fillRect(rect(), surfaceColor());
-    const QColor ink = palette().color(QPalette::Text);
     if (!stretches_) {
         painter.setPen(faintTextColor());
         painter.drawText(rect(), Qt::AlignCenter, tr("Nothing has been read or written yet."));
-    }
-    double most = 0;
-    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-        for (size_t i = 0; i < stretches_; ++i)
-            most = std::max(most, rate(lane, i));
-    }
-    // One scale for all, so that they can be compared.
-    const double top = roundedUp(std::max(most, 1.0));
-    const QFontMetrics metrics = painter.fontMetrics();
-    for (size_t lane = 0; lane < lanes_.size() && stretches_; ++lane) {
-        const QRectF box = plot(static_cast<int>(lane));
-        const bool scaled = box.height() >= 3 * metrics.height();
-        painter.setPen(gridColor());
-        for (const double y : {box.top(), box.center().y(), box.bottom()}) {
-            if (scaled || y == box.bottom())
-                painter.drawLine(QPointF(box.left(), y), QPointF(box.right(), y));
+    } else {
+        double most = 1;
+        for (const Lane& lane : lanes_) {
+            for (size_t i = 0; i < stretches_; ++i)
+                most = std::max(most, rate(lane, i));
         }
-        const double width = box.width() / static_cast<double>(stretches_);
-        QPainterPath area(box.bottomLeft());
-        for (size_t i = 0; i < stretches_; ++i) {
-            const double y = box.bottom() - rate(lane, i) / top * box.height();
-            area.lineTo(box.left() + static_cast<double>(i) * width, y);
-            area.lineTo(box.left() + static_cast<double>(i + 1) * width, y);
-        }
-        area.lineTo(box.bottomRight());
-        area.closeSubpath();
-        const bool odd = lane % 2;
-        QColor fill = categoryColor(static_cast<uint32_t>(lane));
-        fill.setAlpha(lanes_[lane].ended ? 50 : odd ? 200 : 90);
-        painter.setRenderHint(QPainter::Antialiasing, false);
-        painter.fillPath(area, fill);
-        // Every other one is hatched as well: colour alone does not tell the lanes apart in a copy without
-        // labels.
-        if (odd) painter.fillPath(area, QBrush(surfaceColor(), Qt::BDiagPattern));
-        painter.strokePath(area, QPen(outlineColor(), 1));
-        painter.setPen(lanes_[lane].ended ? faintTextColor() : ink);
-        painter.drawText(QRectF(4, box.center().y() - metrics.height() / 2.0, kLeft - 10, metrics.height()),
-                         Qt::AlignLeft, metrics.elidedText(lanes_[lane].name, Qt::ElideMiddle, kLeft - 10));
-        if (!scaled) continue;
-        painter.setPen(faintTextColor());
-        const QString label = tr("%1/s").arg(sizeText(static_cast<uint64_t>(top)));
-        painter.drawText(QRectF(0, box.top() - 2, kLeft - 6, metrics.height()), Qt::AlignRight, label);
-        painter.drawText(QRectF(0, box.bottom() - metrics.height() + 2, kLeft - 6, metrics.height()),
-                         Qt::AlignRight, QStringLiteral("0"));
-    }
-    if (stretches_) {
-        const QRectF box = plot(static_cast<int>(lanes_.size()) - 1);
-        const double total = static_cast<double>(stretches_) * step_;
-        const QRectF axis(box.left(), box.bottom() + 3, box.width(), metrics.height());
-        if (at_ >= 0) {
-            painter.setPen(ink);
-            painter.drawText(axis, Qt::AlignHCenter,
-                             metrics.elidedText(valueText(at_), Qt::ElideRight, int(axis.width())));
-        } else {
-            painter.setPen(faintTextColor());
-            painter.drawText(axis, Qt::AlignLeft, QStringLiteral("0 s"));
-            painter.drawText(axis, Qt::AlignRight, timeText(total));
-            // The scale of lanes too low for labels of their own.
-            if (box.height() < 3 * metrics.height())
-                painter.drawText(axis, Qt::AlignHCenter,
-                                 tr("each lane is %1/s high").arg(sizeText(static_cast<uint64_t>(top))));
-        }
-    }
-    if (at_ >= 0 && stretches_) {
-        const double x = plot(0).left() + (at_ + 0.5) * plot(0).width() / static_cast<double>(stretches_);
-        painter.setPen(QPen(ink, 1, Qt::DashLine));
-        painter.drawLine(QPointF(x, plot(0).top()),
-                         QPointF(x, plot(static_cast<int>(lanes_.size()) - 1).bottom()));
+        // One scale for all, so that they can be compared.
+        most = roundedUp(most);
+        if (stacked()) paintKey(painter);
+        for (size_t lane = 0; lane < lanes_.size(); ++lane)
+            paintLane(painter, lane, most);
+        paintAxis(painter, most);
     }
     if (hasFocus()) {
         painter.setPen(QPen(accentColor(), 2));
         painter.setBrush(Qt::NoBrush);
         painter.drawRect(QRectF(rect()).adjusted(1, 1, -1, -1));
     }
+}
+
+// What the parts are.
+void Lanes::paintKey(QPainter& painter) const {
+    const QFontMetrics metrics = painter.fontMetrics();
+    const double side = metrics.ascent();
+    double x = kLeft;
+    for (size_t i = 0; i < lanes_.front().parts.size(); ++i) {
+        QPainterPath swatch;
+        swatch.addRect(x, kTop + 2, side, side - 2);
+        paintArea(painter, swatch, i, false);
+        x += side + 6;
+        painter.setPen(palette().color(QPalette::Text));
+        const QString& name = lanes_.front().parts[i].name;
+        painter.drawText(QPointF(x, kTop + metrics.ascent()), name);
+        x += metrics.horizontalAdvance(name) + 18;
+    }
+}
+
+void Lanes::paintLane(QPainter& painter, size_t at, double most) const {
+    const Lane& lane = lanes_[at];
+    const QRectF box = plot(static_cast<int>(at));
+    const QFontMetrics metrics = painter.fontMetrics();
+    const bool scaled = box.height() >= 3 * metrics.height();
+    painter.setRenderHint(QPainter::Antialiasing, false);
+    painter.setPen(gridColor());
+    for (const double y : {box.top(), box.center().y(), box.bottom()}) {
+        if (scaled || y == box.bottom()) painter.drawLine(QPointF(box.left(), y), QPointF(box.right(), y));
+    }
+    const double width = box.width() / static_cast<double>(stretches_);
+    std::vector<double> below(stretches_, 0.0);
+    for (size_t p = 0; p < lane.parts.size(); ++p) {
+        // Along the top from left to right, then back along the top of what is below.
+        QPainterPath area;
+        const auto y = [&](double rate) { return box.bottom() - rate / most * box.height(); };
+        area.moveTo(box.left(), y(below.front()));
+        std::vector<double> above = below;
+        for (size_t i = 0; i < stretches_; ++i) {
+            above[i] += rate(lane.parts[p], i);
+            area.lineTo(box.left() + static_cast<double>(i) * width, y(above[i]));
+            area.lineTo(box.left() + static_cast<double>(i + 1) * width, y(above[i]));
+        }
+        for (size_t i = stretches_; i-- > 0;) {
+            area.lineTo(box.left() + static_cast<double>(i + 1) * width, y(below[i]));
+            area.lineTo(box.left() + static_cast<double>(i) * width, y(below[i]));
+        }
+        area.closeSubpath();
+        paintArea(painter, area, lane.parts.size() > 1 ? p : at, lane.ended);
+        below = std::move(above);
+    }
+    painter.setPen(lane.ended ? faintTextColor() : palette().color(QPalette::Text));
+    painter.drawText(QRectF(4, box.center().y() - metrics.height() / 2.0, kLeft - 10, metrics.height()),
+                     Qt::AlignLeft, metrics.elidedText(lane.name, Qt::ElideMiddle, kLeft - 10));
+    if (!scaled) return;
+    painter.setPen(faintTextColor());
+    painter.drawText(QRectF(0, box.top() - 2, kLeft - 6, metrics.height()), Qt::AlignRight, amountText(most));
+    painter.drawText(QRectF(0, box.bottom() - metrics.height() + 2, kLeft - 6, metrics.height()),
+                     Qt::AlignRight, QStringLiteral("0"));
+}
+
+void Lanes::paintAxis(QPainter& painter, double most) const {
+    const QRectF box = plot(static_cast<int>(lanes_.size()) - 1);
+    const QFontMetrics metrics = painter.fontMetrics();
+    const QColor ink = palette().color(QPalette::Text);
+    const QRectF axis(box.left(), box.bottom() + 3, box.width(), metrics.height());
+    if (at_ < 0) {
+        painter.setPen(faintTextColor());
+        painter.drawText(axis, Qt::AlignLeft, QStringLiteral("0 s"));
+        painter.drawText(axis, Qt::AlignRight, timeText(static_cast<double>(stretches_) * step_));
+        // The scale of lanes too low for labels of their own.
+        if (box.height() < 3 * metrics.height())
+            painter.drawText(axis, Qt::AlignHCenter, tr("each lane is %1 high").arg(amountText(most)));
+        return;
+    }
+    painter.setPen(ink);
+    painter.drawText(axis, Qt::AlignHCenter,
+                     metrics.elidedText(valueText(at_), Qt::ElideRight, int(axis.width())));
+    const double x = box.left() + (at_ + 0.5) * box.width() / static_cast<double>(stretches_);
+    painter.setPen(QPen(ink, 1, Qt::DashLine));
+    painter.drawLine(QPointF(x, plot(0).top()), QPointF(x, box.bottom()));
 }
 
 void Lanes::point(int at) {

@@ -1,5 +1,6 @@
 // Amounts over time, as small area charts above one another with one time axis and one scale: what a job read
-// and wrote (its table twin is RateTableModel), or what each of its workers wrote.
+// and wrote, or what its threads spent their time on (the table twin of both is RateTableModel); the same of
+// each of its workers.
 #pragma once
 
 #include <QWidget>
@@ -9,21 +10,31 @@
 
 namespace shardscope::ui {
 
+struct LanePart {
+    QString name;                 // "reading"; empty where a lane has one part
+    std::vector<double> amounts;  // in each stretch of time
+    bool operator==(const LanePart&) const = default;
+};
 struct Lane {
     QString name;
-    std::vector<double> bytes;  // in each stretch of time
-    bool ended = false;         // before its time: drawn faintly
+    std::vector<LanePart> parts;  // stacked, the same ones in all lanes
+    bool ended = false;           // before its time: drawn faintly
     bool operator==(const Lane&) const = default;
 };
 
 class Lanes : public QWidget {
     Q_OBJECT
   public:
+    enum class Unit : uint8_t { bytes, threads };  // a second; at work, of which the amounts are seconds
+
     explicit Lanes(const QString& name, QWidget* parent = nullptr);
 
     // Stretches of `step` seconds; a lane that has fewer than the others has nothing in the rest.
-    void setLanes(std::vector<Lane> lanes, double step);
-    void setRates(const std::vector<JobRate>& rates, double step);
+    void setLanes(std::vector<Lane> lanes, double step, Unit unit = Unit::bytes);
+    // Lanes of one job: bytes read and written, or threads that read, compute and write.
+    void setRates(const std::vector<JobRate>& rates, double step, Unit unit = Unit::bytes);
+    // One lane of a worker: bytes written, or what its threads did, stacked.
+    static Lane workerLane(const JobWorker& worker, Unit unit);
 
     QSize sizeHint() const override { return {420, minimumSizeHint().height() + 40}; }
     QSize minimumSizeHint() const override;
@@ -36,15 +47,23 @@ class Lanes : public QWidget {
     void focusOutEvent(QFocusEvent* event) override;
 
   private:
+    bool stacked() const { return !lanes_.empty() && lanes_.front().parts.size() > 1; }
+    int top() const;  // of the first lane
     QRectF plot(int lane) const;
+    void paintKey(QPainter& painter) const;
+    void paintLane(QPainter& painter, size_t lane, double most) const;
+    void paintAxis(QPainter& painter, double most) const;
     void point(int at);  // shows the values there; negative = none
     QString valueText(int at) const;
+    QString amountText(double rate) const;
 
-    double rate(size_t lane, size_t at) const;
+    double rate(const LanePart& part, size_t at) const;
+    double rate(const Lane& lane, size_t at) const;  // of all its parts
 
     std::vector<Lane> lanes_;
     size_t stretches_ = 0;
     double step_ = 1;
+    Unit unit_ = Unit::bytes;
     int at_ = -1;
 };
 

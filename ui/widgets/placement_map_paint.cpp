@@ -600,8 +600,10 @@ void PlacementMap::paintRankRow(QPainter& painter, const QRectF& line) {
             marked = marked || matrix_->column(static_cast<uint32_t>(i)).fileMissing;
         if (marked) continue;
         painter.setPen(every == 1 ? palette().color(QPalette::Text) : faintTextColor());
-        painter.drawText(box.adjusted(every == 1 ? 0 : 3, 0, 0, 0),
-                         every == 1 ? Qt::AlignCenter : Qt::AlignVCenter | Qt::AlignLeft, text);
+        // Half a number is another number.
+        if (every == 1 || box.left() + 3 + metrics.horizontalAdvance(text) <= line.right())
+            painter.drawText(box.adjusted(every == 1 ? 0 : 3, 0, 0, 0),
+                             every == 1 ? Qt::AlignCenter : Qt::AlignVCenter | Qt::AlignLeft, text);
         if (every > 1)
             painter.drawLine(QPointF(box.left() + 0.5, box.bottom() - 5),
                              QPointF(box.left() + 0.5, box.bottom()));

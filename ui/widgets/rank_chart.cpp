@@ -202,7 +202,9 @@ void RankChart::paintAxes(QPainter& painter) const {
         painter.setPen(QPen(gridColor(), 1));
         painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y));
         painter.setPen(faintTextColor());
-        painter.drawText(QRectF(0, y - 10, area.left() - 6, 20), Qt::AlignRight | Qt::AlignVCenter,
+        // The lowest one keeps clear of what stands below it.
+        const double up = at == 0 ? 15 : 10;
+        painter.drawText(QRectF(0, y - up, area.left() - 6, 20), Qt::AlignRight | Qt::AlignVCenter,
                          at == 0 ? QStringLiteral("0") : sizeText(static_cast<uint64_t>(at)));
     }
     painter.setPen(faintTextColor());

@@ -199,6 +199,10 @@ QString TensorBox::shapeText(const BoxShape& shape) const {
             line += tr(", %1 at %2").arg(toQString(catalog.files()[chunk.file].path)).arg(chunk.offset);
         if (scene_->facts && scene_->facts->chunkHealth[chunk.id] != Health::ok)
             line += QStringLiteral(" – ") + toQString(healthName(scene_->facts->chunkHealth[chunk.id]));
+        // How many, where a validation has read the values.
+        if (const std::string note = scene_->facts ? scene_->facts->noteOf(chunk.id) : std::string();
+            !note.empty())
+            line += QStringLiteral(": ") + toQString(note);
         lines += line;
     }
     return lines.join('\n');
@@ -364,7 +368,25 @@ void TensorBox::changeEvent(QEvent* event) {
 
 void TensorBox::paintLabel(QPainter& painter, const QRectF& rect, const BoxShape& shape) const {
     const QFontMetricsF metrics(font());
-    const QRectF inside = rect.adjusted(3, 1, -3, -1);
+    QRectF inside = rect.adjusted(3, 1, -3, -1);
+    if (inside.height() < metrics.height()) return;
+    // What others claim, too, is drawn over it: the words stand in the largest part beside that.
+    for (size_t i = 0; shape.health == Health::overlap && i < scene_->shapes.size(); ++i) {
+        if (scene_->shapes[i].kind != BoxShape::Kind::overlap) continue;
+        const QRectF over = shapeRect(scene_->shapes[i]);
+        if (!over.intersects(inside)) continue;
+        const QRectF beside[] = {{inside.topLeft(), QPointF(inside.right(), over.top())},
+                                 {QPointF(inside.left(), over.bottom()), inside.bottomRight()},
+                                 {inside.topLeft(), QPointF(over.left(), inside.bottom())},
+                                 {QPointF(over.right(), inside.top()), inside.bottomRight()}};
+        inside =
+            *std::max_element(std::begin(beside), std::end(beside), [](const QRectF& a, const QRectF& b) {
+                const auto area = [](const QRectF& r) {
+                    return std::max(0.0, r.width()) * std::max(0.0, r.height());
+                };
+                return area(a) < area(b);
+            });
+    }
     if (inside.height() < metrics.height() || inside.width() < metrics.horizontalAdvance(QLatin1Char('0')))
         return;
     const auto& mesh = scene_->facts ? scene_->facts->mesh : std::nullopt;

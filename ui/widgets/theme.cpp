@@ -6,6 +6,7 @@
 #include <QProxyStyle>
 #include <QStyleOption>
 #include <QToolTip>
+#include <QTreeView>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,6 +16,7 @@ namespace shardscope::ui {
 namespace {
 
 bool dark = false;
+constexpr int kTreeLine = 6;  // pixels between the texts of two lines
 
 QPalette lightPalette() {
     QPalette p;
@@ -71,10 +73,18 @@ QPalette darkPalette() {
 }
 
 // Fusion draws the edges of check boxes and radio buttons darker than the window, which a dark window
-// swallows.
+// swallows; and it sets the lines of trees solid.
 class ThemeStyle final : public QProxyStyle {
   public:
     ThemeStyle() : QProxyStyle(QStringLiteral("Fusion")) {}
+
+    // Lines of trees as far apart as those of tables.
+    QSize sizeFromContents(ContentsType type, const QStyleOption* option, const QSize& size,
+                           const QWidget* widget) const override {
+        const QSize usual = QProxyStyle::sizeFromContents(type, option, size, widget);
+        if (type != CT_ItemViewItem || !qobject_cast<const QTreeView*>(widget)) return usual;
+        return {usual.width(), std::max(usual.height(), option->fontMetrics.height() + kTreeLine)};
+    }
 
     void drawPrimitive(PrimitiveElement element, const QStyleOption* option, QPainter* painter,
                        const QWidget* widget) const override {

@@ -112,12 +112,14 @@ QString writeWorker(const QTemporaryDir& directory, const QString& name, const Q
 
 const QByteArray kWorks = R"(
 say({'say': 'ready'})
+done = 0
 while True:
     u = hear()
     if u['say'] == 'end': break
     time.sleep(0.02)
-    say({'say': 'beat', 'bytes': 5})
-    say({'say': 'done', 'id': u['id'], 'read': 7}, b'result of %d' % u['id'])
+    say({'say': 'beat', 'bytes': 5, 'busy': [done * 100 + 10, done * 10, done]})
+    done += 1
+    say({'say': 'done', 'id': u['id'], 'read': 7, 'busy': [done * 100, done * 10, done]}, b'result of %d' % u['id'])
 )";
 
 struct Outcome {
@@ -126,6 +128,7 @@ struct Outcome {
     std::vector<WorkerState> workers;
     double seconds = 0;
     uint64_t shown = 0;
+    Progress::Busy busy{};
 };
 
 Outcome runFarm(const std::vector<QString>& programs, size_t units,
@@ -170,6 +173,7 @@ Outcome runFarm(const std::vector<QString>& programs, size_t units,
     outcome.seconds = std::chrono::duration<double>(Channel::Clock::now() - begin).count();
     outcome.workers = farm.workers();
     outcome.shown = progress.bytesDone();
+    outcome.busy = progress.busy();
     return outcome;
 }
 
@@ -295,6 +299,29 @@ class ClusterTest : public QObject {
         for (const WorkerState& worker : outcome.workers)
             units += worker.units;
         QCOMPARE(units, size_t{40});
+    }
+
+    // What workers say of their time adds up; what cannot be is passed over.
+    void timeIsAddedUp() {
+        const Outcome outcome = runFarm({good_, good_}, 20);
+        checkComplete(outcome, 20);
+        QCOMPARE(outcome.busy, (Progress::Busy{2000, 200, 20}));
+        Progress::Busy sum{};
+        for (const WorkerState& worker : outcome.workers) {
+            for (size_t i = 0; i < sum.size(); ++i)
+                sum[i] += worker.busy[i];
+        }
+        QCOMPARE(sum, outcome.busy);
+        const QString odd = writeWorker(
+            directory_, "odd",
+            "say({'say': 'ready'})\nsaid = iter([5, [1], [1, 2, 'x'], [-1, 0, 0], [7, 0, 0], [6, 0, 3]] + "
+            "[[7, 0, 3]] * 99)\nwhile True:\n"
+            "    u = hear()\n    if u['say'] == 'end': break\n"
+            "    say({'say': 'done', 'id': u['id'], 'read': 7, 'busy': next(said)}, b'result of %d' % "
+            "u['id'])\n");
+        const Outcome strange = runFarm({odd}, 8);
+        checkComplete(strange, 8);
+        QCOMPARE(strange.busy, (Progress::Busy{7, 0, 3}));
     }
 
     void aWorkerThatDiesLosesItsUnits() {

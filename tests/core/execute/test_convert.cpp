@@ -1,9 +1,11 @@
+#include <QElapsedTimer>
 #include <QTemporaryDir>
 #include <QTest>
 #include <filesystem>
 #include <fstream>
 
 #include "execute/fake_checkpoint.h"
+#include "execute/tile_work.h"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -65,11 +67,20 @@ class TestConvert : public QObject {
             job.job.options.verify = static_cast<Verify>(seed % 3);
             system->clearRecords();
             Room room;
+            QElapsedTimer clock;
+            clock.start();
             auto report = runConversion(job.job, room.resources());
             QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
             QVERIFY(onlyDestination(*system));
             QVERIFY2(system->tree("/out/dst") == job.expected(), std::to_string(seed).c_str());
             QVERIFY(room.memory.peak() <= room.memory.limit());
+            // Time counts once, whatever is within what: threads cannot have spent more than there was.
+            const Progress::Busy busy = room.progress.busy();
+            const auto spent = [&](Progress::Work work) { return busy[static_cast<size_t>(work)]; };
+            QVERIFY(spent(Progress::Work::read) > 0 && spent(Progress::Work::compute) > 0 &&
+                    spent(Progress::Work::write) > 0);
+            QVERIFY(static_cast<double>(busy[0] + busy[1] + busy[2]) <=
+                    clock.nsecsElapsed() * (workerCount(room.resources()) + 1.0));
 
             // Each source byte once, each destination byte at most once.
             std::map<std::string, std::vector<uint8_t>> touched;
