@@ -383,8 +383,12 @@ class CudaTiles final : public GpuTiles {
         Program made;
         SHARDSCOPE_TRY(driver_.check(driver_.cuModuleLoadData(&made.module, compiled.image.c_str()),
                                      "load a program into the GPU"));
-        SHARDSCOPE_TRY(driver_.check(driver_.cuModuleGetFunction(&made.function, made.module, function),
-                                     "load a program into the GPU"));
+        Status found = driver_.check(driver_.cuModuleGetFunction(&made.function, made.module, function),
+                                     "load a program into the GPU");
+        if (!found.ok()) {
+            driver_.cuModuleUnload(made.module);
+            return std::move(found).error();
+        }
         programs_[text] = made;
         return made;
     }

@@ -51,14 +51,14 @@ class GpuTilesTest : public QObject {
     // Whichever call of the driver or the compiler fails, there is an error that says so, and the next tile
     // is none the worse.
     void failures() {
-        const TileBytes bytes(10 << 20, std::byte{0x3f});
+        const TileBytes bytes(3 << 20, std::byte{0x3f});
         bool went = false;
         for (int call = 1; call < 500 && !went; ++call) {
             pretend(QString("fail %1").arg(call));
             auto opened = GpuTiles::open(fakePlace());
             QString said;
             if (opened.ok())
-                said = difference(**opened, DType::bfloat16, DType::float32, bytes, 5 << 20);
+                said = difference(**opened, DType::bfloat16, DType::float32, bytes, 5 << 18);
             else
                 said = QString::fromStdString(opened.error().message);
             went = said.isEmpty();
@@ -66,7 +66,7 @@ class GpuTilesTest : public QObject {
             QVERIFY2(said.contains("CUDA error 700") || said.contains("NVRTC"), qPrintable(said));
             pretend("");
             if (opened.ok())
-                QCOMPARE(difference(**opened, DType::bfloat16, DType::float32, bytes, 5 << 20), QString());
+                QCOMPARE(difference(**opened, DType::bfloat16, DType::float32, bytes, 5 << 18), QString());
         }
         QVERIFY(went);
         pretend("");

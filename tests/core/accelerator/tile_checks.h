@@ -184,7 +184,7 @@ inline QString differenceOfCuts(TileCompute& gpu, int tiles) {
         task.cut.columns = task.cut.strip * (strips - 1) + static_cast<int64_t>(1 + next() % 100) * unit;
         if (task.cut.columns > task.cut.strip * strips) task.cut.columns = task.cut.strip * strips;
         task.cut.begin = static_cast<int64_t>(next() % 1000) * unit % task.cut.columns;
-        task.elements = static_cast<int64_t>(1 + next() % 200000) * unit;
+        task.elements = static_cast<int64_t>(1 + next() % (i % 10 == 0 ? 200000 : 6000)) * unit;
         task.cut.strips.resize(static_cast<size_t>(strips));
         if (!gpu.cuts(task)) continue;
         ++cut;
