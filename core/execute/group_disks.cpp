@@ -63,7 +63,9 @@ class DiskService {
     Result<Json> run(const Json& request) {
         const std::string what = request.at("ask").get<std::string>();
         const std::string path = textIn(request, "path");
-        if (path != destination_ && path != parent_ && path != staging_ && !path.starts_with(staging_ + "/"))
+        const bool inside = path.starts_with(staging_ + "/") &&
+                            checkRelativeName(std::string_view(path).substr(staging_.size() + 1)).ok();
+        if (path != destination_ && path != parent_ && path != staging_ && !inside)
             return makeError(ErrorCode::remote, "rank 0 asks for a path that is not the destination's")
                 .inFile(path);
         if (what == "place") return place(request);
