@@ -230,13 +230,16 @@ QWidget* JobsPanel::buildDetails() {
         lanes_->setVisible(!on);
         measure_->setEnabled(!on);  // the table has both
     });
-    lanes_->setContextMenuPolicy(Qt::CustomContextMenu);
-    connect(lanes_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
-        auto* menu = new QMenu(this);
-        menu->setAttribute(Qt::WA_DeleteOnClose);
-        addExportActions(*menu, {tr("rates"), lanes_, [this] { return &rates_; }}, this);
-        menu->popup(lanes_->mapToGlobal(at));
-    });
+    const auto exportFrom = [this](QWidget* place, const Exports& exports) {
+        place->setContextMenuPolicy(Qt::CustomContextMenu);
+        connect(place, &QWidget::customContextMenuRequested, this, [this, place, exports](const QPoint& at) {
+            auto* menu = new QMenu(this);
+            menu->setAttribute(Qt::WA_DeleteOnClose);
+            addExportActions(*menu, exports, this);
+            menu->popup(place->mapToGlobal(at));
+        });
+    };
+    exportFrom(lanes_, {tr("rates"), lanes_, [this] { return &rates_; }});
     ratesLayout->addWidget(lanes_, 1);
     ratesLayout->addWidget(rateTable_, 1);
     auto* ratesRow = new QHBoxLayout;
@@ -260,6 +263,7 @@ QWidget* JobsPanel::buildDetails() {
     enableRowCopy(*workers_);
     // Above the table, what each of them did over time.
     workerLanes_ = new Lanes(tr("The work of each worker over time"), tabs_);
+    exportFrom(workerLanes_, {tr("workers"), workerLanes_, [this] { return workers_->model(); }});
     workerMeasure_ = buildMeasure(tr("What the lanes of the workers show"));
     workerMeasure_->setItemText(0, tr("Bytes written a second"));
     workerMeasure_->setCurrentIndex(1);
