@@ -203,9 +203,10 @@ Result<std::vector<Unit>> cutUnits(const ConvertState& state, SourceContext& con
     uint64_t total = 0;
     for (TensorId t : tensors)
         total += state.wanted().bytes(t);
+    const uint64_t least = state.tiles.preferred * state.job.farm->tilesPerUnit();
     const uint64_t unitBytes =
-        std::clamp(total / (kUnitsEach * std::max<size_t>(1, state.job.farm->workerCount())),
-                   state.tiles.preferred, std::max(state.tiles.preferred, kMostUnitBytes));
+        std::clamp(total / (kUnitsEach * std::max<size_t>(1, state.job.farm->workerCount())), least,
+                   std::max(least, kMostUnitBytes));
     std::vector<Unit> units;
     Unit unit;
     const auto close = [&] {

@@ -466,7 +466,7 @@ class Joined {
     std::vector<std::unique_ptr<GroupLane>> lanes_;
 };
 
-// The rank that holds most of what a tile is made of.
+// The rank that holds most of what a tile is made of; one after the other where several hold as much.
 int nearestRank(const GroupConversion& conversion, TensorId t, const TileGrid& grid, int64_t tile) {
     const Catalog& have = conversion.job->source->catalog();
     const TensorSource& from = conversion.job->wish->sources[t];
@@ -484,9 +484,14 @@ int nearestRank(const GroupConversion& conversion, TensorId t, const TileGrid& g
             if (!piece.empty()) elements[static_cast<size_t>(owner)] += piece.hi - piece.lo;
         }
     }
-    const auto most = std::max_element(elements.begin(), elements.end());
-    if (*most > 0) return static_cast<int>(most - elements.begin());
-    return static_cast<int>((t + static_cast<uint64_t>(tile)) % static_cast<uint64_t>(ranks));
+    const int64_t most = *std::max_element(elements.begin(), elements.end());
+    auto turn =
+        static_cast<int64_t>((t + static_cast<uint64_t>(tile)) %
+                             static_cast<uint64_t>(std::count(elements.begin(), elements.end(), most)));
+    for (int r = 0; r < ranks; ++r) {
+        if (elements[static_cast<size_t>(r)] == most && turn-- == 0) return r;
+    }
+    return 0;
 }
 
 // ------------------------------------------------------------------ rank 0

@@ -85,6 +85,7 @@ class GroupFarm final : public UnitFarm {
     explicit GroupFarm(GroupConversion conversion);
     ~GroupFarm() override;
     size_t workerCount() const override { return static_cast<size_t>(conversion_.ranks->size()); }
+    size_t tilesPerUnit() const override { return workerCount(); }
     Status run(const JobIdentity& identity, const std::vector<Unit>& units,
                const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
                const StopToken& stop) override;

@@ -48,6 +48,8 @@ class UnitFarm {
   public:
     virtual ~UnitFarm() = default;
     virtual size_t workerCount() const = 0;
+    // Tiles that a unit should have at least, so that all who do one together have some.
+    virtual size_t tilesPerUnit() const { return 1; }
     // Where the destination is written, if that is not this machine's own file system.
     virtual std::shared_ptr<FileSystem> fileSystem() { return nullptr; }
     // Has every unit done. `done(unit, result)` is called once for each, from any thread, one call at a time;
