@@ -559,8 +559,8 @@ void GroupTest::ownDisksHoldTheirFiles() {
     QFETCH(QString, target);
     QFETCH(int, ranks);
     // What is one file lies on rank 0's disk as ever.
-    const ConvertSettings settings = target == "safetensors" ? settingsFor("safetensors")
-                                                             : cutSettings(static_cast<uint32_t>(ranks) + 1);
+    const ConvertSettings settings =
+        target == "safetensors" ? settingsFor("safetensors") : cutSettings(static_cast<uint32_t>(ranks) + 1);
     QTemporaryDir alone;
     const auto open = openCheckpoint(path.toStdString());
     QVERIFY2(open.ok(), open.ok() ? "" : describe(open.error()).c_str());
@@ -570,13 +570,12 @@ void GroupTest::ownDisksHoldTheirFiles() {
     QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
     const auto expected = filesBelow(alone.path());
 
-    const Spread source = spread(path.toStdString(), ranks, [&](int r, size_t f) {
-        return static_cast<int>(f) % ranks == r;
-    });
+    const Spread source =
+        spread(path.toStdString(), ranks, [&](int r, size_t f) { return static_cast<int>(f) % ranks == r; });
     const Disks disks = emptyDisks(ranks);
     ThreadRanks group(ranks, 3);
-    const Outcome outcome = convertTogether(group, source, GroupMode::exchange, "/place/out", settings, {},
-                                            asTargets(disks));
+    const Outcome outcome =
+        convertTogether(group, source, GroupMode::exchange, "/place/out", settings, {}, asTargets(disks));
     for (const Status& end : outcome.ends)
         QVERIFY2(end.ok(), said(outcome).c_str());
     QVERIFY(outcome.report.verified);
@@ -606,8 +605,8 @@ void GroupTest::ranksThatSeeOneDiskShareIt() {
     disks[3] = disks[2];
     const Spread source = spread(path, 4, [](int, size_t) { return true; });
     ThreadRanks group(4, 3);
-    const Outcome outcome = convertTogether(group, source, GroupMode::direct, "/place/out", settings, {},
-                                            asTargets(disks));
+    const Outcome outcome =
+        convertTogether(group, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
     QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
     QVERIFY(disks[0]->exists("/place/out/__0_0.distcp") && disks[0]->exists("/place/out/__1_0.distcp"));
     QVERIFY(disks[2]->exists("/place/out/__2_0.distcp") && disks[2]->exists("/place/out/__3_0.distcp"));
@@ -690,8 +689,8 @@ void GroupTest::ownDisksResume() {
              describe(outcome.ends[0].error()).c_str());
     settings.options.resume = true;
     ThreadRanks again(3, 3);
-    outcome = convertTogether(again, source, GroupMode::broadcast, "/place/out", settings, {},
-                              asTargets(disks));
+    outcome =
+        convertTogether(again, source, GroupMode::broadcast, "/place/out", settings, {}, asTargets(disks));
     QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
     QVERIFY(outcome.report.bytesReused > 0);
     QVERIFY(outcome.report.verified);
