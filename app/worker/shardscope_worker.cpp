@@ -109,6 +109,10 @@ int work(const Options& options, const std::vector<std::string>& all) {
     if (options.gpus && options.ranks == 0)
         return reportError(context, unsupported("this machine shows no GPU (/dev/nvidia0, ...)")
                                         .withHint("--ranks N works without one"));
+    // Between GPUs there is one lane, and disks want one of their own.
+    if (options.ownDisks && options.backend == "nccl")
+        return reportError(context, makeError(ErrorCode::usage, "--own-disks goes over Gloo alone")
+                                        .withHint("leave out --backend nccl; --compute gpu uses GPUs too"));
     const auto place = placeOf(options);
     if (!place.ok()) return reportError(context, place.error());
     // Ranks that rank 0 has started do not outlive it.

@@ -340,6 +340,10 @@ class WorkerCliTest : public QObject {
         QTest::newRow("unknown option")
             << QStringList{"--ranks", "2", "convert", source_, sources_.filePath("x"), "--wrong"} << 2
             << "--wrong";
+        QTest::newRow("own disks between GPUs")
+            << QStringList{"--backend", "nccl", "--own-disks", "convert", source_, sources_.filePath("x"),
+                           "--to",      "dcp"}
+            << 2 << "goes over Gloo alone";
     }
     void wrongWords() {
         QFETCH(QStringList, line);
