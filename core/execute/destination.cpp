@@ -333,7 +333,6 @@ std::span<const std::byte> DestinationWork::pieceOf(const TargetPiece& p, int64_
                                                     AlignedBuffer& buffer) const {
     const size_t bytes = bytesOfElements(dtype_, p.piece.hi - p.piece.lo);
     if (p.piece.contiguous) return tile.subspan(bytesOfElements(dtype_, p.piece.position - tileBegin), bytes);
-    const BusyTime busy(Progress::Work::compute);
     const std::span<std::byte> gathered = buffer.span(fileOffset(p) % kIoAlignment, bytes);
     scatterPiece(p.target->shape, p.piece, shape_, tileBegin, dtypeBytes(dtype_), tile.data(),
                  gathered.data());

@@ -37,29 +37,36 @@ Status shareText(RankGroup& group, size_t lane, std::string& text, int root) {
     return size == 0 ? Status() : group.broadcast(lane, bytesOf(text), root);
 }
 
-Result<std::vector<std::string>> gatherTexts(RankGroup& group, size_t lane, const std::string& text) {
-    const auto ranks = static_cast<size_t>(group.size());
-    const std::vector<uint64_t> each(ranks, sizeof(uint64_t)), mine(ranks, text.size());
-    std::vector<uint64_t> sizes(ranks);
-    SHARDSCOPE_TRY(group.allToAll(lane, std::as_bytes(std::span(mine)), each,
+Result<std::vector<std::string>> swapTexts(RankGroup& group, size_t lane,
+                                           const std::vector<std::string>& texts, uint64_t most) {
+    const std::vector<uint64_t> each(texts.size(), sizeof(uint64_t));
+    std::vector<uint64_t> sending, sizes(texts.size());
+    std::string send;
+    for (const std::string& text : texts) {
+        sending.push_back(text.size());
+        send += text;
+    }
+    SHARDSCOPE_TRY(group.allToAll(lane, std::as_bytes(std::span(sending)), each,
                                   std::as_writable_bytes(std::span(sizes)), each));
     uint64_t total = 0;
     for (const uint64_t size : sizes) {
         total += size;
-        if (size > kMostText || total > kMostText) return unreadable();
+        if (size > most || total > kMostText) return unreadable();
     }
-    std::string send, received(total, '\0');
-    for (size_t r = 0; r < ranks; ++r)
-        send += text;
-    if (total > 0 || !send.empty())
-        SHARDSCOPE_TRY(group.allToAll(lane, bytesOf(send), mine, bytesOf(received), sizes));
-    std::vector<std::string> texts;
+    std::string received(total, '\0');
+    SHARDSCOPE_TRY(group.allToAll(lane, bytesOf(send), sending, bytesOf(received), sizes));
+    std::vector<std::string> found;
     uint64_t at = 0;
     for (const uint64_t size : sizes) {
-        texts.push_back(received.substr(at, size));
+        found.push_back(received.substr(at, size));
         at += size;
     }
-    return texts;
+    return found;
+}
+
+Result<std::vector<std::string>> gatherTexts(RankGroup& group, size_t lane, const std::string& text) {
+    return swapTexts(group, lane, std::vector<std::string>(static_cast<size_t>(group.size()), text),
+                     kMostText);
 }
 
 namespace {

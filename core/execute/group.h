@@ -41,6 +41,9 @@ class RankGroup {
 // A text of `root`'s comes to everyone; one of each rank comes to everyone, in the order of ranks.
 Status shareText(RankGroup& group, size_t lane, std::string& text, int root);
 Result<std::vector<std::string>> gatherTexts(RankGroup& group, size_t lane, const std::string& text);
+// texts[r] goes to rank r, and one of each rank comes here, in their order; at most `most` bytes each.
+Result<std::vector<std::string>> swapTexts(RankGroup& group, size_t lane,
+                                           const std::vector<std::string>& texts, uint64_t most);
 // Good when it is good everywhere, else the error of the lowest rank that has one, with the rank's name.
 Status agree(RankGroup& group, size_t lane, const Status& mine);
 

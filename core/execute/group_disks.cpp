@@ -59,6 +59,13 @@ class DiskService {
         return taken([&]() -> Result<Json> { return run(request); });
     }
 
+    // Says in the staging directory whose disk it lies on.
+    Status sign(Directory& directory, const std::string& token) {
+        SHARDSCOPE_ASSIGN(const auto file, directory.createFile(kPlaceName, true));
+        std::string text = fmt::format("{} {}\n", token, rank_);
+        return file->writeAt(0, bytesOf(text));
+    }
+
   private:
     Result<Json> run(const Json& request) {
         const std::string what = request.at("ask").get<std::string>();
@@ -198,12 +205,6 @@ class DiskService {
         return makeError(ErrorCode::exists, "another job is writing this destination").inFile(staging_);
     }
 
-    Status sign(Directory& directory, const std::string& token) {
-        SHARDSCOPE_ASSIGN(const auto file, directory.createFile(kPlaceName, true));
-        std::string text = fmt::format("{} {}\n", token, rank_);
-        return file->writeAt(0, bytesOf(text));
-    }
-
     Result<Json> read(Directory& directory, const std::string& path, const Json& request) {
         const std::string name = textIn(request, "name");
         std::shared_ptr<const ReadFile>& file = read_;
@@ -265,28 +266,9 @@ namespace {
 
 // What each rank says comes to rank 0, and to it alone.
 Result<std::vector<std::string>> toLeader(RankGroup& ranks, size_t lane, std::string text) {
-    const auto count = static_cast<size_t>(ranks.size());
-    const bool leads = ranks.rank() == 0;
-    std::vector<uint64_t> sending(count, 0), coming(count, 0), sizes(count, 0);
-    uint64_t size = text.size(), total = 0;
-    sending[0] = sizeof size;
-    if (leads) coming.assign(count, sizeof size);
-    SHARDSCOPE_TRY(ranks.allToAll(lane, std::as_bytes(std::span(&size, 1)), sending,
-                                  std::as_writable_bytes(std::span(sizes).first(leads ? count : 0)), coming));
-    for (const uint64_t each : sizes) {
-        if (each > kMostRead * 2) return unreadable();
-        total += each;
-    }
-    sending[0] = size;
-    std::string all(total, '\0');
-    SHARDSCOPE_TRY(ranks.allToAll(lane, bytesOf(text), sending, bytesOf(all), sizes));
-    std::vector<std::string> texts;
-    uint64_t at = 0;
-    for (const uint64_t each : sizes) {
-        texts.push_back(all.substr(at, each));
-        at += each;
-    }
-    return texts;
+    std::vector<std::string> texts(static_cast<size_t>(ranks.size()));
+    texts[0] = std::move(text);
+    return swapTexts(ranks, lane, texts, kMostRead * 2);
 }
 
 }  // namespace
@@ -608,11 +590,7 @@ Status GroupDisks::findPlaces(bool fresh) {
     std::random_device random;
     const std::string token = fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
     SHARDSCOPE_ASSIGN(const auto directory, own_->openDirectory(staging));
-    {
-        SHARDSCOPE_ASSIGN(const auto file, directory->createFile(kPlaceName, true));
-        std::string text = fmt::format("{} 0\n", token);
-        SHARDSCOPE_TRY(file->writeAt(0, bytesOf(text)));
-    }
+    SHARDSCOPE_TRY(service_->sign(*directory, token));
     for (int r = 1; r < ranks_.size(); ++r) {
         SHARDSCOPE_ASSIGN(
             const Json leader,
