@@ -2,8 +2,11 @@
 // words of the conversion are those of `shardscope convert`; only this program links libtorch.
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -55,9 +58,24 @@ class OwnRanks {
                                           ownProgram()};
             line.insert(line.end(), words.begin(), words.end());
             SHARDSCOPE_ASSIGN(auto process, Process::start(line));
+            std::lock_guard lock(mutex_);
             processes_.push_back(std::move(process));
         }
         return {};
+    }
+    // Before the group stands, from another thread: the first one that ended, a moment ago. What all end with
+    // (a rank without a GPU) the group tells this one as well, and better.
+    std::optional<Error> lost() {
+        std::lock_guard lock(mutex_);
+        const auto now = std::chrono::steady_clock::now();
+        for (size_t i = 0; i < processes_.size() && !first_; ++i)
+            if (processes_[i]->waitFor(std::chrono::milliseconds(0))) first_ = {i, now};
+        if (!first_ || now - first_->second < std::chrono::seconds(1)) return std::nullopt;
+        Process& process = *processes_[first_->first];
+        const std::string said = shownNoise(process.said());
+        return makeError(ErrorCode::remote,
+                         fmt::format("rank {} ended before the group stood: {}", first_->first + 1,
+                                     said.empty() ? process.ending() : said));
     }
     // Those that have not ended by themselves in that time are killed. What one said that failed is passed
     // on.
@@ -72,8 +90,24 @@ class OwnRanks {
     }
 
   private:
+    std::mutex mutex_;  // below, until the group stands
     std::vector<std::unique_ptr<Process>> processes_;
+    std::optional<std::pair<size_t, std::chrono::steady_clock::time_point>> first_;  // that ended, and when
 };
+
+// Words that are for one process that speaks to others, or reads from other hosts.
+Status wordsForRanks(const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+        if (word == "--on" || word.starts_with("--on="))
+            return makeError(ErrorCode::usage, "--on cannot be used with ranks")
+                .withHint(
+                    "'shardscope convert --on' starts workers, 'shardscope jobs run --on ranks:4' ranks");
+        if (word.starts_with("ssh://"))
+            return makeError(ErrorCode::usage, "ranks take no ssh:// paths")
+                .withHint("start shardscope-worker on that host");
+    }
+    return {};
+}
 
 Result<RankPlace> placeOf(const Options& options) {
     SHARDSCOPE_ASSIGN(RankPlace place, rankPlace());
@@ -107,12 +141,15 @@ int work(const Options& options, const std::vector<std::string>& all) {
     for (const std::string& word : options.words)
         context.json = context.json || word == "--json";
     if (options.gpus && options.ranks == 0)
-        return reportError(context, unsupported("this machine shows no GPU (/dev/nvidia0, ...)")
-                                        .withHint("--ranks N works without one"));
+        return reportError(context,
+                           makeError(ErrorCode::impossible, "this machine shows no GPU (/dev/nvidia0, ...)")
+                               .withHint("--ranks N works without one"));
     // Between GPUs there is one lane, and disks want one of their own.
     if (options.ownDisks && options.backend == "nccl")
         return reportError(context, makeError(ErrorCode::usage, "--own-disks goes over Gloo alone")
                                         .withHint("leave out --backend nccl; --compute gpu uses GPUs too"));
+    if (const Status status = wordsForRanks(options.words); !status.ok())
+        return reportError(context, status.error());
     const auto place = placeOf(options);
     if (!place.ok()) return reportError(context, place.error());
     // Ranks that rank 0 has started do not outlive it.
@@ -120,6 +157,7 @@ int work(const Options& options, const std::vector<std::string>& all) {
         parent && place->launcher == "shardscope") {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (std::to_string(getppid()) != parent) _exit(exitCode(ErrorCode::remote));
+        context.json = false;  // its standard error is what rank 0 passes on
     }
 
     GroupOptions group;
@@ -129,16 +167,13 @@ int work(const Options& options, const std::vector<std::string>& all) {
     group.address = options.address;
     group.patience = std::chrono::seconds(options.patience);
     group.lanes = options.lanes + (options.ownDisks ? 1 : 0);
-    group.stuck = [&context, &options] {
-        const int code = reportError(
-            context, makeError(ErrorCode::remote,
-                               fmt::format("the ranks of the group did not come together within {} seconds",
-                                           options.patience))
-                         .withHint("all ranks must run, and reach the host and port of rank 0"));
-        std::fflush(nullptr);
-        _exit(code);
-    };
     OwnRanks own;
+    group.hopeless = [&own] { return own.lost(); };
+    group.stuck = [&context](const Error& error) {
+        const int code = reportError(context, error);
+        std::fflush(nullptr);
+        _exit(code);  // the ranks of our own end with their parent
+    };
     const bool starts = options.ranks > 1 && place->launcher != "shardscope";
     auto ranks = makeGroup(group, [&](uint16_t port) -> Status {
         return starts ? own.start(options, *place, port, all) : Status();
@@ -238,8 +273,18 @@ int main(int argc, char** argv) {
         "/local/step-1000 "
         "/shared/model --to safetensors\n  srun -N 4 shardscope-worker --mode broadcast reshard "
         "/node0/step-1000 "
-        "/shared/step-1000-tp8 --mesh tp=8 --shard '*:tp=0'");
-    CLI11_PARSE(app, argc, argv);
+        "/shared/step-1000-tp8 --mesh tp=8 --shard '*:tp=0'\n\n--memory counts what a rank holds of the "
+        "checkpoint; libtorch takes about 130 MiB more in each.");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+        Context context;
+        context.json = std::find(argv + 1, argv + argc, std::string_view("--json")) != argv + argc;
+        if (context.json) return reportError(context, makeError(ErrorCode::usage, error.what()));
+        app.exit(error);
+        return exitCode(ErrorCode::usage);
+    }
     options.words = app.remaining();
     if (options.gpus) {
         options.ranks = static_cast<int>(gpusHere());

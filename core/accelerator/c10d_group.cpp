@@ -14,8 +14,10 @@
 
 #include <ATen/ops/from_blob.h>
 #include <arpa/inet.h>
+#include <c10/util/Logging.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <link.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -39,6 +41,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// libtorch tells of every broken connection with a trace of its own calls; what that means we say ourselves.
+// Whoever sets the variable wants to see it.
+void quietTorch() {
+    setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);
+    c10::initLogging();
+}
+
+constexpr const char* kAllMustRun = "all ranks must run, and reach the host and port of rank 0";
 
 // Added to a rank's count of heartbeats by one that goes in order.
 constexpr int64_t kGone = int64_t{1} << 40;
@@ -179,8 +190,8 @@ Result<int> listenAt(const std::string& address, uint16_t port) {
 
 // ------------------------------------------------------------------ heartbeats
 
-// Tells the others that this rank lives, and notices who does not. Rank 0 looks at all; the others at rank 0,
-// which tells them whom it misses.
+// Tells the others that this rank lives, and notices who does not. Rank 0 looks at all and says in the store
+// whom it misses; the others look there, and at rank 0.
 class Pulse {
   public:
     Pulse(StorePtr store, int rank, int size, std::chrono::milliseconds beat)
@@ -208,9 +219,15 @@ class Pulse {
         if (watch_.joinable()) watch_.join();
     }
     int lost() const { return lost_; }  // -1 = nobody
-    int waitForLost(std::chrono::milliseconds most) {
-        std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, most, [&] { return lost_ >= 0 || stopping_; });
+    // After something broke. A loss is noticed three beats after the last one heard, which may be as late as
+    // the next look.
+    int waitForLost() {
+        hurry();
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait_for(lock, 4 * beat_ + beat_ / 2, [&] { return lost_ >= 0 || stopping_; });
+        }
+        if (rank_ == 0 && lost_ > 0) waitUntilHeard();
         return lost_;
     }
     // On rank 0: one that has gone in order, though the work is not done; -1 = none.
@@ -229,30 +246,58 @@ class Pulse {
             changed_.wait_for(lock, std::chrono::milliseconds(20));
         quick_ = false;
     }
-    void hurry() { quick_ = true; }
+    void hurry() {
+        std::lock_guard lock(mutex_);
+        quick_ = true;
+        changed_.notify_all();
+    }
 
   private:
     static std::string key(int rank) { return fmt::format("beat/{}", rank); }
+
+    // The store goes with rank 0, so that stays until those that are left know who is lost, or have had the
+    // time for it.
+    void waitUntilHeard() {
+        const auto end = Clock::now() + beat_ + beat_ / 2;
+        try {
+            while (store_->add("lost heard", 0) < size_ - 2 && Clock::now() < end)
+                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        } catch (const std::exception&) {
+            // There is no store to stay for.
+        }
+    }
 
     void run() {
         std::unique_lock lock(mutex_);
         while (!stopping_) {
             lock.unlock();
             try {
-                const int64_t mine = store_->add(key(rank_), 1);
-                (void)mine;
+                store_->add(key(rank_), 1);
                 if (rank_ == 0)
                     lookAtAll();
-                else if (const int64_t who = store_->add("lost", 0); who > 0)
-                    lose(static_cast<int>(who));
+                else
+                    lookAtZero();
                 lock.lock();
-                heard_[0] = Clock::now();
             } catch (const std::exception&) {
                 lock.lock();  // rank 0 does not answer; how long that may last watchZero() decides
             }
-            changed_.wait_for(lock, quick_ ? std::chrono::milliseconds(20) : beat_,
-                              [&] { return stopping_; });
+            // A large group asks less often, for one store answers all.
+            const bool quick = quick_;
+            changed_.wait_for(lock, quick ? std::chrono::milliseconds(20 + size_) : beat_,
+                              [&] { return stopping_ || quick_ != quick; });
         }
+    }
+
+    // The store answers for rank 0 where it is in the same process; torchrun's does not.
+    void lookAtZero() {
+        const int64_t who = store_->add("lost", 0), count = store_->add(key(0), 0);
+        if (who > 0 && lost_ < 0) {
+            store_->add("lost heard", 1);
+            lose(static_cast<int>(who));
+        }
+        std::lock_guard lock(mutex_);
+        if (count != counts_[0]) heard_[0] = Clock::now();
+        counts_[0] = count;
     }
 
     void lookAtAll() {
@@ -295,8 +340,7 @@ class Pulse {
     const std::chrono::milliseconds beat_;
     std::mutex mutex_;  // below, but for the atomics
     std::condition_variable changed_;
-    bool stopping_ = false;
-    std::atomic<bool> quick_{false};
+    bool stopping_ = false, quick_ = false;
     std::atomic<int> lost_{-1};
     std::vector<Clock::time_point> heard_;
     std::vector<int64_t> counts_;
@@ -338,8 +382,8 @@ class C10dGroup final : public RankGroup {
             broken_ = true;
             return makeError(ErrorCode::remote,
                              fmt::format("the {} ranks of the group did not come together: {}", size(),
-                                         firstLine(error.what())))
-                .withHint("all ranks must run, and reach the host and port of rank 0");
+                                         whoIsMissing().value_or(firstLine(error.what()))))
+                .withHint(kAllMustRun);
         }
     }
 
@@ -371,6 +415,7 @@ class C10dGroup final : public RankGroup {
 
   private:
     Status join(const std::function<Status(uint16_t)>& ready) {
+        const auto end = Clock::now() + options_.patience;
         const RankPlace& place = options_.place;
         const std::string host = place.host.empty() ? "127.0.0.1" : place.host;
         std::string address = options_.address;
@@ -400,11 +445,15 @@ class C10dGroup final : public RankGroup {
 
         std::array<char, 256> hostName{};
         gethostname(hostName.data(), hostName.size() - 1);
-        store_->set(fmt::format("host/{}", place.rank), std::string(hostName.data()));
-        for (int r = 0; r < place.size; ++r) {
-            const std::vector<uint8_t> text = store_->get(fmt::format("host/{}", r));
-            hosts_.emplace_back(text.begin(), text.end());
-        }
+        store_->set(hostKey(place.rank), std::string(hostName.data()));
+        std::vector<std::string> all;
+        for (int r = 0; r < place.size; ++r)
+            all.push_back(hostKey(r));
+        // Before the guard of makeGroup() ends this, which cannot say who is missing.
+        store_->wait(all, std::max(std::chrono::milliseconds(100),
+                                   std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now())));
+        for (const std::string& key : all)
+            hosts_.push_back(store_->get_to_str(key));
         pulse_ = std::make_unique<Pulse>(store_->clone(), place.rank, place.size, options_.beat);
         const bool nccl = options_.backend == GroupBackend::nccl;
         if (nccl) SHARDSCOPE_TRY(findNccl());
@@ -425,19 +474,44 @@ class C10dGroup final : public RankGroup {
         return {};
     }
 
+    std::string goneClause(int who) const { return fmt::format("{} is gone or does not answer", name(who)); }
+    static std::string hostKey(int rank) { return fmt::format("host/{}", rank); }
+
+    // A clause; nothing where nobody can tell.
+    std::optional<std::string> whoIsMissing() {
+        if (pulse_) {  // all have met
+            const int who = pulse_->waitForLost();
+            return who < 0 ? std::nullopt : std::optional(goneClause(who));
+        }
+        constexpr size_t kMost = 8;
+        std::vector<int> missing;
+        try {
+            for (int r = 0; store_ && r < size(); ++r)
+                if (!store_->check({hostKey(r)})) missing.push_back(r);
+        } catch (const std::exception&) {
+            return rank() == 0 ? std::nullopt : std::optional<std::string>("rank 0 has ended, and its store");
+        }
+        if (missing.empty()) return std::nullopt;
+        const size_t shown = std::min(missing.size(), kMost), more = missing.size() - shown;
+        return fmt::format("no sign of rank{} {}{}", missing.size() == 1 ? "" : "s",
+                           fmt::join(missing.begin(), missing.begin() + static_cast<ptrdiff_t>(shown), ", "),
+                           more == 0 ? "" : fmt::format(" and {} more", more));
+    }
+
     Status findNccl() {
         void* module = dlopen(NcclModule::kFile, RTLD_NOW | RTLD_LOCAL);
         if (!module)
-            return unsupported(fmt::format("NCCL cannot be used here: {}", firstLine(dlerror())))
+            return makeError(ErrorCode::impossible,
+                             fmt::format("NCCL cannot be used here: {}", firstLine(dlerror())))
                 .withHint("install the CUDA build of libtorch with its NCCL, or use --backend gloo");
         const auto devices = reinterpret_cast<NcclModule::Devices*>(dlsym(module, "shardscope_devices"));
         const auto identity = reinterpret_cast<NcclModule::Identity*>(dlsym(module, "shardscope_identity"));
         makeNcclLane_ = reinterpret_cast<NcclModule::Make*>(dlsym(module, "shardscope_make_lane"));
         if (!devices || !identity || !makeNcclLane_)
-            return unsupported("the NCCL module is not of this program");
+            return makeError(ErrorCode::impossible, "the NCCL module is not of this program");
         const int count = devices();
         if (count <= 0) {
-            noGpu_ = unsupported("this rank has no GPU that can be used")
+            noGpu_ = makeError(ErrorCode::impossible, "this rank has no GPU that can be used")
                          .withHint("use --backend gloo, or start ranks only where GPUs are");
             return {};
         }
@@ -487,7 +561,8 @@ class C10dGroup final : public RankGroup {
             const std::string& gpu = gpus[static_cast<size_t>(r)];
             if (gpu.starts_with('!')) {
                 const size_t end = std::min(gpu.find('\n'), gpu.size() - 1);
-                return unsupported(fmt::format("{}: {}", name(r), gpu.substr(1, end - 1)))
+                return makeError(ErrorCode::impossible,
+                                 fmt::format("{}: {}", name(r), gpu.substr(1, end - 1)))
                     .withHint(gpu.substr(end + 1));
             }
             const auto [it, first] = owners.emplace(gpu, r);
@@ -527,17 +602,14 @@ class C10dGroup final : public RankGroup {
 
     Error lostError(const std::string& said) {
         // A connection that breaks does not say whose it was; the heartbeats will.
-        const int who = pulse_->waitForLost(3 * options_.beat + options_.beat / 2);
-        if (who >= 0)
-            return makeError(ErrorCode::remote, fmt::format("{} is gone or does not answer", name(who)))
-                .withHint("what is done is kept: --resume goes on with it");
+        if (const int who = pulse_->waitForLost(); who >= 0)
+            return makeError(ErrorCode::remote, goneClause(who));
         if (const int left = pulse_->gone(); left >= 0)
             return makeError(ErrorCode::remote,
                              fmt::format("{} has ended before the work was done", name(left)))
                 .withHint("it says why on its own standard error");
         return makeError(ErrorCode::remote, said.empty() ? "the group of ranks has broken up"
-                                                         : "the group of ranks has broken up: " + said)
-            .withHint("what is done is kept: --resume goes on with it");
+                                                         : "the group of ranks has broken up: " + said);
     }
 
     const GroupOptions options_;
@@ -564,15 +636,26 @@ std::string_view groupBackendName(GroupBackend backend) {
 
 Result<std::unique_ptr<RankGroup>> makeGroup(const GroupOptions& options,
                                              const std::function<Status(uint16_t port)>& ready) {
+    quietTorch();
     auto group = std::make_unique<C10dGroup>(options);
     std::mutex mutex;
     std::condition_variable changed;
     bool open = false;
     std::thread guard([&] {
+        const auto end = Clock::now() + options.patience + std::chrono::seconds(1);
         std::unique_lock lock(mutex);
-        if (!changed.wait_for(lock, options.patience + std::chrono::seconds(1), [&] { return open; }) &&
-            options.stuck)
-            options.stuck();
+        while (!changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return open; })) {
+            std::optional<Error> why = options.hopeless ? options.hopeless() : std::nullopt;
+            if (!why && Clock::now() >= end)
+                why =
+                    makeError(ErrorCode::remote,
+                              fmt::format("the {} ranks of the group did not come together within {} seconds",
+                                          options.place.size, options.patience.count()))
+                        .withHint(kAllMustRun);
+            if (!why) continue;
+            if (options.stuck) options.stuck(*why);
+            return;
+        }
     });
     Status status = group->open(ready);
     {

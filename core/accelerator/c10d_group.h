@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "accelerator/ranks.h"
@@ -30,13 +31,15 @@ struct GroupOptions {
     size_t lanes = 2;
     std::chrono::milliseconds beat{1000};  // a rank that is silent for three of them is lost
     std::chrono::seconds patience{120};    // for all ranks to come
-    // Called when that time is over and something still waits that cannot be told to end: a stopped rank 0
-    // may leave it so. It is to end the program.
-    std::function<void()> stuck;
+    // Until the group stands both are called from another thread. `hopeless` is asked again and again why it
+    // never will; `stuck` is told that, or that the time is over and something still waits that cannot be
+    // told to end (a stopped rank 0 may leave it so), and is to end the program.
+    std::function<std::optional<Error>()> hopeless;
+    std::function<void(const Error&)> stuck;
 };
 
 // Waits for all ranks. `ready` is called on rank 0 once the others can come, with the port that they find it
-// at. Errors: remote (a rank did not come, or cannot be reached), unsupported (no NCCL or GPU here).
+// at. Errors: remote (a rank did not come, or cannot be reached), impossible (no NCCL or GPU here).
 Result<std::unique_ptr<RankGroup>> makeGroup(const GroupOptions& options,
                                              const std::function<Status(uint16_t port)>& ready = {});
 

@@ -1,6 +1,7 @@
 #include "cluster/farm.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <set>
@@ -21,6 +22,7 @@ using Clock = Channel::Clock;
 constexpr size_t kAtOnce = 4;  // units under way at one worker, so that it never waits for the next
 constexpr size_t kMostAttempts = 3;
 constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kShortLook{5};  // while there is nothing to do, for it may come soon
 
 }  // namespace
 
@@ -32,6 +34,12 @@ std::string_view phaseName(WorkerState::Phase phase) {
 Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text) {
     std::vector<WorkerPlace> places;
     const auto wrong = [&](std::string_view part) {
+        if (part.starts_with("ranks:") || part == "local-gpus")
+            return makeError(ErrorCode::usage,
+                             fmt::format("'{}' is a place for jobs alone", shownNoise(part, 100)))
+                .withHint(
+                    "'shardscope jobs run --on ranks:4 convert ...', and nothing joined to it; or "
+                    "shardscope-worker");
         return makeError(ErrorCode::usage, fmt::format("'{}' is not a place to work", shownNoise(part, 100)))
             .withHint(
                 "local:4 for four processes here, ssh:HOST,HOST for other hosts, slurm:nodes=2 for nodes of "
@@ -70,41 +78,58 @@ Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text) {
     return places;
 }
 
-// One run: a thread for each worker, and what they share.
+// A thread for each worker, and what they share: the units of the run() that is under way, if there is one.
 class FarmRun {
   public:
-    FarmRun(Farm& farm, const JobIdentity& identity, const std::vector<Unit>& units,
-            const std::function<Status(size_t, UnitResult)>& done, Progress* progress, const StopToken& stop)
-        : farm_(farm), identity_(identity), units_(units), done_(done), progress_(progress), stop_(stop) {
-        attempts_.resize(units.size());
-        finished_.resize(units.size(), false);
-        left_ = units.size();
-        for (size_t u = 0; u < units.size(); ++u)
-            waiting_.push_back(u);
-    }
-
-    Status go() {
+    FarmRun(Farm& farm, JobIdentity identity, Progress* progress, StopToken stop)
+        : farm_(farm), identity_(std::move(identity)), progress_(progress), stop_(std::move(stop)) {
         const size_t count = farm_.states_.size();
         joining_ = count;
         for (size_t i = 0; i < count; ++i)
             alive_.insert(i);
-        std::vector<std::thread> threads;
         for (size_t i = 0; i < count; ++i)
-            threads.emplace_back([this, i] { work(i); });
-        for (std::thread& thread : threads)
+            threads_.emplace_back([this, i] { work(i); });
+    }
+
+    ~FarmRun() { end(); }
+
+    void end() {
+        {
+            std::lock_guard lock(mutex_);
+            closing_ = true;
+        }
+        for (std::thread& thread : threads_)
             thread.join();
+        threads_.clear();
+    }
+
+    Status run(const std::vector<Unit>& units, const std::function<Status(size_t, UnitResult)>& done) {
+        {
+            std::unique_lock lock(mutex_);
+            units_ = &units;
+            done_ = &done;
+            attempts_.assign(units.size(), {});
+            finished_.assign(units.size(), false);
+            waiting_.clear();
+            for (size_t u = 0; u < units.size(); ++u)
+                waiting_.push_back(u);
+            left_ = units.size();
+            ++round_;
+            // Those who cut it short may be stopped by a signal, which wakes nobody.
+            while (left_ > 0 && !over() && !alive_.empty())
+                changed_.wait_for(lock, kLook);
+            if (left_ == 0 && !over()) return {};
+        }
+        end();
         if (left_ > 0 && !stop_.stopRequested()) explainWithSlurm();
         allocations_.clear();
         // Once it is stopped, what workers die of is no news.
         if (failure_ && !(stop_.stopRequested() && failure_->code == ErrorCode::remote))
             return std::move(*failure_);
         SHARDSCOPE_TRY(stop_.poll());
-        if (left_ > 0) {
-            Error error = makeError(ErrorCode::remote, "all workers are gone");
-            if (!lost_.empty()) error.message += "; the last was " + lost_;
-            return error;
-        }
-        return {};
+        Error error = makeError(ErrorCode::remote, "all workers are gone");
+        if (!lost_.empty()) error.message += "; the last was " + lost_;
+        return error;
     }
 
   private:
@@ -119,9 +144,9 @@ class FarmRun {
         Launched launched;
         std::deque<size_t> under;  // units under way, in order
         Clock::time_point heard;
-        uint64_t shown = 0;      // bytes of it in the progress
+        size_t round = 0;        // whose bytes these are:
+        uint64_t shown = 0;      // in the progress
         uint64_t confirmed = 0;  // of units that are done
-        uint64_t beatBase = 0;
     };
 
     // Where a worker of Slurm runs: its allocation is asked for by the first of its workers, the others wait.
@@ -206,7 +231,7 @@ class FarmRun {
         std::lock_guard lock(mutex_);
         if (!failure_) failure_ = std::move(error);
     }
-    bool over() const { return failure_ || left_ == 0 || stop_.stopRequested(); }  // under mutex_
+    bool over() const { return failure_ || closing_ || stop_.stopRequested(); }  // under mutex_
 
     void work(size_t i) {
         Mine mine;
@@ -228,6 +253,7 @@ class FarmRun {
             lose(mine, status.error());
         }
         finish(mine, status.ok());
+        changed_.notify_all();
     }
 
     // Ends it, in order when it listens; after this it writes no more.
@@ -328,11 +354,10 @@ class FarmRun {
                               [&](const WorkerPlace& p) { return !p.slurm && p.host == place.host; }));
         SHARDSCOPE_TRY(
             mine.launched.channel->send(message({{"say", "start"},
-                                                 {"words", options.words},
-                                                 {"directory", options.directory},
                                                  {"neighbours", neighbours},
                                                  {"silence", place.host.empty() ? 0 : kForsaken.count()},
-                                                 {"identity", identityJson(identity_)}})));
+                                                 {"identity", identityJson(identity_)}},
+                                                startBody(options.directory, options.words))));
         for (;;) {
             {
                 std::lock_guard lock(mutex_);
@@ -370,10 +395,16 @@ class FarmRun {
     Status serve(Mine& mine) {
         mine.heard = Clock::now();
         for (;;) {
+            bool between = false;
             {
                 std::unique_lock lock(mutex_);
-                // Nothing is handed out before all are known to see the same source.
                 if (over()) return {};
+                if (mine.round != round_) {
+                    mine.round = round_;
+                    mine.shown = mine.confirmed = 0;
+                }
+                between = left_ == 0;
+                // Nothing is handed out before all are known to see the same source.
                 while (joining_ == 0 && mine.under.size() < kAtOnce) {
                     const auto next = std::find_if(waiting_.begin(), waiting_.end(),
                                                    [&](size_t unit) { return suits(mine, unit); });
@@ -384,14 +415,15 @@ class FarmRun {
                     mine.under.push_back(unit);
                     lock.unlock();
                     setPhase(mine.index, WorkerState::Phase::working);
-                    SHARDSCOPE_TRY(mine.launched.channel->send(message(unitJson(unit, units_[unit]))));
+                    SHARDSCOPE_TRY(mine.launched.channel->send(message(unitJson(unit, (*units_)[unit]))));
                     lock.lock();
                     if (suspect) break;
                 }
             }
             if (mine.under.empty()) setPhase(mine.index, WorkerState::Phase::idle);
             std::string body;
-            SHARDSCOPE_ASSIGN(const Json said, next(mine, Clock::now() + kLook, &body));
+            SHARDSCOPE_ASSIGN(const Json said,
+                              next(mine, Clock::now() + (between ? kShortLook : kLook), &body));
             SHARDSCOPE_TRY(checkLease(mine));
             if (said.is_null()) continue;
             const std::string& what = said["say"].get_ref<const std::string&>();
@@ -441,7 +473,7 @@ class FarmRun {
         if (it == said.end() || !it->is_number_unsigned()) return;
         uint64_t most = mine.confirmed;
         for (const size_t unit : mine.under)
-            most += units_[unit].bytes;
+            most += (*units_)[unit].bytes;
         show(mine, std::clamp<uint64_t>(it->get<uint64_t>(), mine.confirmed, most));
         spend(mine, said);
     }
@@ -453,7 +485,7 @@ class FarmRun {
                           read != said.end() && read->is_number_unsigned() ? read->get<uint64_t>() : 0};
         std::lock_guard lock(mutex_);
         if (finished_[unit]) return {};
-        Status status = done_(unit, std::move(result));
+        Status status = (*done_)(unit, std::move(result));
         if (!status.ok()) {
             // What it says cannot be right, so neither can what it wrote be trusted.
             if (status.error().code == ErrorCode::damaged)
@@ -463,10 +495,10 @@ class FarmRun {
             return status;
         }
         spend(mine, said);
-        mine.confirmed += units_[unit].bytes;
+        mine.confirmed += (*units_)[unit].bytes;
         show(mine, std::max(mine.shown, mine.confirmed));
         finished_[unit] = true;
-        --left_;
+        if (--left_ == 0) changed_.notify_all();
         {
             std::lock_guard states(farm_.mutex_);
             ++farm_.states_[mine.index].units;
@@ -484,17 +516,21 @@ class FarmRun {
     }
 
     Farm& farm_;
-    const JobIdentity& identity_;
-    const std::vector<Unit>& units_;
-    const std::function<Status(size_t, UnitResult)>& done_;
+    const JobIdentity identity_;
     Progress* const progress_;
     const StopToken stop_;
+    std::vector<std::thread> threads_;
 
     std::mutex mutex_;  // below; taken before Farm::mutex_
+    std::condition_variable changed_;
+    const std::vector<Unit>* units_ = nullptr;
+    const std::function<Status(size_t, UnitResult)>* done_ = nullptr;
+    size_t round_ = 0;  // how many times run() was called
     std::deque<size_t> waiting_;
     std::vector<Attempts> attempts_;
     std::vector<bool> finished_;
     size_t left_ = 0, joining_ = 0;
+    bool closing_ = false;
     std::set<size_t> alive_;
     std::map<const SlurmRequest*, std::unique_ptr<Lent>> allocations_;
     std::string lost_;
@@ -522,8 +558,12 @@ std::vector<WorkerState> Farm::workers() const {
 Status Farm::run(const JobIdentity& identity, const std::vector<Unit>& units,
                  const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
                  const StopToken& stop) {
-    FarmRun run(*this, identity, units, done, progress, stop);
-    return run.go();
+    if (!run_) run_ = std::make_unique<FarmRun>(*this, identity, progress, stop);
+    return run_->run(units, done);
+}
+
+void Farm::end() {
+    run_.reset();
 }
 
 }  // namespace shardscope

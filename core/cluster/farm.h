@@ -42,7 +42,7 @@ struct WorkerState {
     std::string name;      // "local 1", "node7"
     std::string slurmJob;  // whose node it works on; empty = none, or not known yet
     Phase phase = Phase::starting;
-    uint64_t bytes = 0;  // written
+    uint64_t bytes = 0;  // written; once the output is verified: of it
     size_t units = 0;    // done
     Progress::Busy busy{};
     std::string why;  // it was lost
@@ -57,12 +57,14 @@ class Farm final : public UnitFarm {
     Status run(const JobIdentity& identity, const std::vector<Unit>& units,
                const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
                const StopToken& stop) override;
+    void end() override;
     std::vector<WorkerState> workers() const;  // thread-safe
 
   private:
     FarmOptions options_;
     mutable std::mutex mutex_;
     std::vector<WorkerState> states_;
+    std::unique_ptr<class FarmRun> run_;  // from the first run() on
     friend class FarmRun;
 };
 

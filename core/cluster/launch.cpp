@@ -18,6 +18,7 @@ namespace {
 constexpr std::chrono::seconds kLocalAnswer{10};
 constexpr std::chrono::seconds kRemoteAnswer{30};
 constexpr std::chrono::minutes kCopy{10};
+constexpr int kSshFailed = 255;  // its own exit code; all others are the command's
 constexpr std::string_view kScheme = "ssh://";
 constexpr std::string_view kMissing = "SHARDSCOPE-MISSING ";
 
@@ -99,7 +100,8 @@ Status install(const WorkerPlace& place, const std::string& directory, const Own
     if (file < 0) return systemError(errno, "read the program", own.path);
     const std::string command = fmt::format(
         "umask 077; d=\"$HOME\"/{0}; mkdir -p \"$d\" && t=\"$d/.new.$$\" && cat > \"$t\" && "
-        "echo \"{1}  $t\" | sha256sum -c - > /dev/null && chmod 700 \"$t\" && "
+        "echo \"{1}  $t\" | sha256sum -c - > /dev/null && chmod 700 \"$t\" && {{ sync \"$t\" 2> /dev/null || "
+        "true; }} && "
         "mv -f \"$t\" \"$d/shardscope\" || {{ rm -f \"$t\"; exit 1; }}",
         directory, own.sha256);
     auto process = Process::start(sshWords(place, command), file);
@@ -121,10 +123,11 @@ Result<Launched> launchRemote(const WorkerPlace& place, const FarmOptions& optio
     SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(programForHosts(options.program)));
     const std::string directory =
         fmt::format(".cache/shardscope/{}-{}", options.version, own.sha256.substr(0, 16));
+    // What a crash of the host has left short is copied again.
     const std::string command = fmt::format(
-        "p=\"$HOME\"/{}/shardscope; test -x \"$p\" && exec \"$p\" agent --stdio; "
-        "echo \"{}$(uname -s) $(uname -m)\" >&2; exit 127",
-        directory, kMissing);
+        "p=\"$HOME\"/{}/shardscope; test -x \"$p\" && echo \"{}  $p\" | sha256sum -c - > /dev/null 2>&1 && "
+        "exec \"$p\" agent --stdio; echo \"{}$(uname -s) $(uname -m)\" >&2; exit 127",
+        directory, own.sha256, kMissing);
     std::string said;
     auto first = launch(host, sshWords(place, command), kRemoteAnswer, &said);
     const size_t at = said.rfind(kMissing);
@@ -167,7 +170,7 @@ Error endOf(const std::string& who, Error error, Process& process) {
     if (process.exitCode() >= 0 || ending.starts_with("killed")) full.message += fmt::format(" ({})", ending);
     if (said.find("Host key verification failed") != said.npos)
         full.hint = fmt::format("connect once by hand, 'ssh {}', and check its key", who);
-    else if (said.find("Permission denied") != said.npos)
+    else if (process.exitCode() == kSshFailed && said.find("Permission denied") != said.npos)
         full.hint = fmt::format("'ssh -o BatchMode=yes {} true' must work without a question", who);
     return full;
 }

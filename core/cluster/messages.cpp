@@ -156,11 +156,29 @@ Result<JobIdentity> identityFrom(const Json& json) {
     return JobIdentity{*plan, *source, *tile, *largest, token};
 }
 
+std::string startBody(const std::string& directory, const std::vector<std::string>& words) {
+    std::string body = directory + '\0';
+    for (const std::string& word : words)
+        body += word + '\0';
+    return body;
+}
+
+std::vector<std::string> startWords(std::string_view body) {
+    std::vector<std::string> words;
+    for (size_t end = 0; (end = body.find('\0')) != std::string_view::npos; body.remove_prefix(end + 1))
+        words.emplace_back(body.substr(0, end));
+    return words;
+}
+
 Json unitJson(size_t id, const Unit& unit) {
     Json spans = Json::array();
     for (const TileSpan& span : unit.spans)
         spans.push_back({span.tensor, span.first, span.count});
-    return {{"say", "unit"}, {"id", id}, {"bytes", unit.bytes}, {"spans", std::move(spans)}};
+    return {{"say", "unit"},
+            {"id", id},
+            {"work", unitWorkName(unit.work)},
+            {"bytes", unit.bytes},
+            {"spans", std::move(spans)}};
 }
 
 Result<std::pair<uint64_t, Unit>> unitFrom(const Json& json) {
@@ -169,6 +187,9 @@ Result<std::pair<uint64_t, Unit>> unitFrom(const Json& json) {
     if (!id || !bytes || spans == json.end() || !spans->is_array()) return damaged("a unit without spans");
     Unit unit;
     unit.bytes = *bytes;
+    const auto work = unitWorkFrom(textOf(json, "work", 40));
+    if (!work) return damaged("a unit of work that is none");
+    unit.work = *work;
     for (const Json& span : *spans) {
         if (!span.is_array() || span.size() != 3) return damaged("a unit with a span that is none");
         for (const Json& number : span) {

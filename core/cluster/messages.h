@@ -7,13 +7,16 @@
 // another host; it ends when the stream does, or when it has heard nothing for kForsaken.
 //
 // - worker: hello {version, protocol, host, pid}: first, unasked
-// - coordinator: start {words, directory, neighbours, silence, identity}: the words of `convert`, where they
-//   were said; after so many seconds in which it hears nothing (0 = none) the worker ends
+// - coordinator: start {neighbours, silence, identity} and a body: the directory where the job was given, and
+//   the words of `convert`, as they are (paths need not be UTF-8), each with a zero byte behind it; after so
+//   many seconds in which it hears nothing (0 = none) the worker ends
 // - worker: ready {}: plan and source are the coordinator's
-// - coordinator: unit {id, bytes, spans: [[tensor, first, count], ...]}: several may be under way
-// - worker: beat {bytes, busy}: every second: written so far, and what threads spent their time on
+// - coordinator: unit {id, work, bytes, spans: [[tensor, first, count], ...]}: several may be under way; work
+// is
+//   "convert" or, once all of that is done, "verify" or "reread"
+// - worker: beat {bytes, busy}: every second: done so far of that work, and what threads spent their time on
 // - coordinator: beat {}: for each of these, to another host
-// - worker: done {id, read, busy} and a body: on disk; the body is UnitResult::tiles
+// - worker: done {id, read, busy} and a body: on disk, if it is to be there; the body is UnitResult::tiles
 // - worker: failed {id, error}: without an id when it is not one unit's fault
 // - coordinator: end {}: the worker ends; so it does when the stream ends
 #pragma once
@@ -25,7 +28,7 @@
 
 namespace shardscope {
 
-constexpr int kProtocol = 3;
+constexpr int kProtocol = 4;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
 // A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
@@ -54,6 +57,8 @@ Status checkHello(const nlohmann::json& hello, const std::string& version, bool 
 std::string pack(std::string bytes, bool& packed);
 Result<std::string> unpack(std::string body, bool packed, uint64_t size);
 
+std::string startBody(const std::string& directory, const std::vector<std::string>& words);
+std::vector<std::string> startWords(std::string_view body);
 nlohmann::json identityJson(const JobIdentity& identity);
 Result<JobIdentity> identityFrom(const nlohmann::json& json);
 nlohmann::json unitJson(size_t id, const Unit& unit);

@@ -11,6 +11,7 @@
 #include "cluster/file_service.h"
 #include "cluster/messages.h"
 #include "cluster/remote_session.h"
+#include "storage/read_only.h"
 
 namespace shardscope {
 namespace {
@@ -26,7 +27,7 @@ constexpr uint64_t kMostAhead = uint64_t{256} << 10;
 constexpr uint64_t kLeastRead = 512;
 constexpr size_t kBlocksUnderWay = 8;
 
-Error refused(const std::string& name) {
+Error onlyRead(const std::string& name) {
     return makeError(ErrorCode::impossible, "files of another host are only read")
         .inFile(name)
         .withHint("do there what writes, for example with 'shardscope jobs run --on ssh:HOST'");
@@ -322,7 +323,7 @@ Result<std::vector<DirectoryEntry>> listAll(const Where& where, bool fresh) {
     return all;
 }
 
-class RemoteDirectory final : public Directory {
+class RemoteDirectory final : public ReadOnlyDirectory {
   public:
     RemoteDirectory(Where where, std::vector<DirectoryEntry> first)
         : where_(std::move(where)), first_(std::move(first)) {}
@@ -358,13 +359,8 @@ class RemoteDirectory final : public Directory {
         return entry;
     }
 
-    Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool) override {
-        return refused(in(name).shown);
-    }
-    Status removeFile(std::string_view name) override { return refused(in(name).shown); }
-    Status sync() override { return refused(where_.shown); }
-
   private:
+    Error refused(const std::string& path) const override { return onlyRead(path); }
     Where in(std::string_view name) const {
         Where where = where_;
         where.name = name;
@@ -379,9 +375,10 @@ class RemoteDirectory final : public Directory {
 
 // ------------------------------------------------------------------ all of it
 
-class RemoteFileSystem final : public FileSystem {
+class RemoteFileSystem final : public ReadOnlyFileSystem {
   public:
-    explicit RemoteFileSystem(std::shared_ptr<RemoteHost> host) : host_(std::move(host)) {}
+    explicit RemoteFileSystem(std::shared_ptr<RemoteHost> host)
+        : ReadOnlyFileSystem(systemFileSystem()), host_(std::move(host)) {}
 
     Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) override {
         SHARDSCOPE_ASSIGN(const Where where, at(path));
@@ -399,21 +396,10 @@ class RemoteFileSystem final : public FileSystem {
         return entry;
     }
 
-    Status makeDirectory(const std::string& path) override { return refused(path); }
-    Status rename(const std::string& from, const std::string&) override { return refused(from); }
-    Status exchange(const std::string& a, const std::string&) override { return refused(a); }
-    Status removeTree(const std::string& path) override { return refused(path); }
-    Status syncDirectory(const std::string& path) override { return refused(path); }
     Result<uint64_t> freeBytes(const std::string& path) override {
         SHARDSCOPE_ASSIGN(const Where where, at(path));
         SHARDSCOPE_ASSIGN(const Room room, roomThere(*host_, where.path));
         return room.freeBytes;
-    }
-    Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) override {
-        return here_->createScratch(directory);
-    }
-    Result<std::shared_ptr<const ReadFile>> reopen(const std::shared_ptr<WriteFile>& file) override {
-        return here_->reopen(file);
     }
 
   private:
@@ -426,8 +412,9 @@ class RemoteFileSystem final : public FileSystem {
         return Where{host_, there, {}, host_->name() + there};
     }
 
+    Error refused(const std::string& path) const override { return onlyRead(path); }
+
     const std::shared_ptr<RemoteHost> host_;
-    const std::shared_ptr<FileSystem> here_ = systemFileSystem();
 };
 
 }  // namespace

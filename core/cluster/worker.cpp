@@ -27,14 +27,10 @@ WorkerSession::~WorkerSession() {
 
 Status WorkerSession::begin(const Frame& first) {
     SHARDSCOPE_ASSIGN(const Json start, parseMessage(first));
-    if (start["say"] != "start" || !start.contains("words") || !start["words"].is_array() ||
-        !start.contains("directory") || !start["directory"].is_string())
-        return damaged("the coordinator gives no job");
-    for (const Json& word : start["words"]) {
-        if (!word.is_string()) return damaged("the coordinator gives no job");
-        words_.push_back(word.get<std::string>());
-    }
-    directory_ = start["directory"].get<std::string>();
+    words_ = startWords(first.body);
+    if (start["say"] != "start" || words_.size() < 2) return damaged("the coordinator gives no job");
+    directory_ = words_.front();
+    words_.erase(words_.begin());
     silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(start, "silence").value_or(0), 3600));
     neighbours_ = std::clamp(start.value("neighbours", 1), 1, 1024);
     SHARDSCOPE_ASSIGN(identity_, identityFrom(start.value("identity", Json())));
@@ -67,6 +63,7 @@ void WorkerSession::listen() {
         ended_ = true;
         changed_.notify_all();
     };
+    UnitWork before = UnitWork::convert;
     for (;;) {
         auto frame = channel_->receive(Clock::now() + (silence_.count() ? silence_ : kForsaken));
         if (!frame.ok()) return end();
@@ -77,6 +74,9 @@ void WorkerSession::listen() {
         if (!said.ok() || (*said)["say"] != "unit") return end();
         auto unit = unitFrom(*said);
         if (!unit.ok()) return end();
+        // Nothing is left of the other work by then.
+        if (const UnitWork work = unit->second.work; work != std::exchange(before, work))
+            progress_.begin(Progress::Phase::verify, 0);
         std::lock_guard lock(mutex_);
         units_.push_back(std::move(unit).value());
         changed_.notify_all();

@@ -453,7 +453,8 @@ Status writeObjectsFile(const PreparedConversion& p, const ConvertSettings& sett
     job.singleFile = true;
     job.options = settings.options;
     job.options.resume = false;
-    job.reopen = [&](const std::string& path) -> Result<std::unique_ptr<Reader>> {
+    job.reopen = [&](const std::string& path,
+                     const std::shared_ptr<FileSystem>&) -> Result<std::unique_ptr<Reader>> {
         SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, settings.io));
         return torch->open(place, {});
     };
@@ -487,9 +488,10 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConvertSettings& set
     job.layout = p.layout.get();
     job.plan = &p.plan;
     job.fileSystem = settings.farm ? settings.farm->fileSystem() : nullptr;
-    job.reopen = [format = p.format, io = settings.io,
-                  files = job.fileSystem](const std::string& path) -> Result<std::unique_ptr<Reader>> {
-        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, io, files));
+    job.reopen = [format = p.format, io = settings.io, files = job.fileSystem](
+                     const std::string& path,
+                     const std::shared_ptr<FileSystem>& through) -> Result<std::unique_ptr<Reader>> {
+        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, io, through ? through : files));
         return format->open(place, {});
     };
     if (!job.fileSystem) job.fileSystem = systemFileSystem(settings.io);

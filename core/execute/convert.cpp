@@ -1,6 +1,7 @@
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "execute/scan.h"
 #include "execute/staging.h"
 #include "execute/units.h"
+#include "execute/verify.h"
 
 namespace shardscope {
 namespace {
@@ -53,81 +55,7 @@ std::vector<TensorId> workOrder(const ConvertJob& job) {
     return tensors;
 }
 
-// ------------------------------------------------------------------ verification
-
-using ChunkKey = std::tuple<std::vector<int64_t>, std::vector<int64_t>, int64_t, int64_t>;
-
-std::vector<ChunkKey> chunkKeys(const Catalog& catalog, TensorId t) {
-    std::vector<ChunkKey> keys;
-    for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
-        const ChunkInfo chunk = catalog.chunk(t, c);
-        if (chunk.elements() == 0) continue;
-        keys.emplace_back(Dims(chunk.offsets.begin(), chunk.offsets.end()),
-                          Dims(chunk.lengths.begin(), chunk.lengths.end()),
-                          chunk.flat ? chunk.flat->start : -1, chunk.flat ? chunk.flat->stop : -1);
-    }
-    std::sort(keys.begin(), keys.end());
-    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-    return keys;
-}
-
-Error wrongOutput(std::string message, std::string_view tensor) {
-    return damaged(std::move(message))
-        .ofTensor(tensor)
-        .withHint("the output was not published; check the disk and memory of this machine");
-}
-
-// For each wanted tensor its id in what was written; kNone for an alias that the format records in another
-// way.
-Result<std::vector<TensorId>> matchCatalogs(const Catalog& wanted, const Catalog& written) {
-    std::vector<TensorId> ids(wanted.tensorCount(), kNone);
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        const std::string_view name = wanted.name(t);
-        const TensorId found = written.find(name);
-        if (found == kNone) {
-            if (wanted.aliasOf(t) != kNone && wanted.aliasOf(t) != t) continue;
-            return wrongOutput("verification: the output lacks the tensor", name);
-        }
-        if (written.dtype(found) != wanted.dtype(t)) {
-            return wrongOutput(fmt::format("verification: the output has dtype {}, expected {}",
-                                           dtypeName(written.dtype(found)), dtypeName(wanted.dtype(t))),
-                               name);
-        }
-        if (!std::ranges::equal(written.shape(found), wanted.shape(t))) {
-            return wrongOutput(fmt::format("verification: the output has shape {}, expected {}",
-                                           formatDims(written.shape(found)), formatDims(wanted.shape(t))),
-                               name);
-        }
-        if (chunkKeys(written, found) != chunkKeys(wanted, t)) {
-            return wrongOutput("verification: the output is cut differently than planned", name);
-        }
-        ids[t] = found;
-    }
-    return ids;
-}
-
-Status verifyDigests(const ConvertState& state, const Reader& output, const std::vector<TensorId>& ids) {
-    const Catalog& wanted = state.wanted();
-    std::vector<TensorId> tensors;
-    uint64_t bytes = 0;
-    for (TensorId id : ids) {
-        if (id == kNone) continue;
-        tensors.push_back(id);
-        bytes += output.catalog().bytes(id);
-    }
-    if (state.resources.progress) state.resources.progress->begin(Progress::Phase::verify, bytes);
-    SourceContext context(output, state.resources, FillGaps::refuse, state.job.fileSystem);
-    SHARDSCOPE_ASSIGN(const auto digests, digestSource(context, tensors, {}, false));
-    size_t next = 0;
-    for (TensorId t = 0; t < ids.size(); ++t) {
-        if (ids[t] == kNone) continue;
-        if (!(digests[next++].digest == *state.digests[t])) {
-            return wrongOutput("verification: what was read back differs from what was written",
-                               wanted.name(t));
-        }
-    }
-    return {};
-}
+// ------------------------------------------------------------------ the whole job, here
 
 Status runWork(ConvertState& state, SourceContext& context, const std::vector<TensorId>& tensors) {
     TileRun run;
@@ -141,26 +69,21 @@ Status runWork(ConvertState& state, SourceContext& context, const std::vector<Te
     return runTiles(run);
 }
 
+Error readsDifferently(const Catalog& wanted, TensorId t) {
+    return wrongOutput("verification: the source reads differently the second time", wanted.name(t));
+}
+
 // Reads the source once more and compares with what was taken on the way.
 Status verifySource(const ConvertState& done, SourceContext& context, const std::vector<TensorId>& tensors) {
     ConvertState again{done.job, done.resources, nullptr, done.tiles, {}, {}, {}, {}, {}, {}, {}};
     again.digests.resize(done.digests.size());
-    if (done.resources.progress) {
-        uint64_t bytes = 0;
-        for (TensorId t : tensors)
-            bytes += done.wanted().bytes(t);
-        done.resources.progress->begin(Progress::Phase::verify, bytes);
-    }
     SHARDSCOPE_TRY(runWork(again, context, tensors));
     for (TensorId t : tensors) {
         if (again.digests[t] == done.digests[t]) continue;
-        return wrongOutput("verification: the source reads differently the second time",
-                           done.wanted().name(t));
+        return readsDifferently(done.wanted(), t);
     }
     return {};
 }
-
-// ------------------------------------------------------------------ the whole job
 
 Status writeAll(ConvertState& state, SourceContext& context, const std::vector<TensorId>& tensors) {
     const Catalog& wanted = state.wanted();
@@ -188,6 +111,45 @@ constexpr uint64_t kUnitsEach = 8;
 constexpr uint64_t kMostUnitBytes = uint64_t{128} << 20;
 constexpr size_t kUnitSpans = 256;  // many small tensors in one unit, but not so many that losing it hurts
 
+// Puts tiles together to units, in the order in which they come.
+class UnitCutter {
+  public:
+    UnitCutter(UnitWork work, const ConvertState& state, uint64_t totalBytes) : work_(work) {
+        const uint64_t least = state.tiles.preferred * state.job.farm->tilesPerUnit();
+        unitBytes_ =
+            std::clamp(totalBytes / (kUnitsEach * std::max<size_t>(1, state.job.farm->workerCount())), least,
+                       std::max(least, kMostUnitBytes));
+    }
+
+    void add(TensorId t, int64_t tile, uint64_t bytes) {
+        if (unit_.bytes > 0 && unit_.bytes + bytes > unitBytes_) close();
+        if (!unit_.spans.empty() && unit_.spans.back().tensor == t &&
+            unit_.spans.back().first + unit_.spans.back().count == tile) {
+            ++unit_.spans.back().count;
+        } else {
+            if (unit_.spans.size() >= kUnitSpans) close();
+            unit_.spans.push_back({t, tile, 1});
+        }
+        unit_.bytes += bytes;
+    }
+
+    std::vector<Unit> finish() {
+        close();
+        return std::move(units_);
+    }
+
+  private:
+    void close() {
+        unit_.work = work_;
+        if (!unit_.spans.empty()) units_.push_back(std::exchange(unit_, {}));
+    }
+
+    const UnitWork work_;
+    uint64_t unitBytes_ = 0;
+    Unit unit_;
+    std::vector<Unit> units_;
+};
+
 Result<TileGrid> gridOf(const ConvertState& state, SourceContext& context, TensorId t) {
     if (state.tiles.preferred == state.tiles.largest) return sharedGrid(state.job, t, state.tiles.preferred);
     // A job that one process began alone has tiles that only the data files tell.
@@ -197,46 +159,29 @@ Result<TileGrid> gridOf(const ConvertState& state, SourceContext& context, Tenso
     return tileGrid(*reader, state.wanted().dtype(t), state.tiles);
 }
 
-// What is still to be done, in pieces for others.
+// What is still to be done, or all of it where it is done again, in pieces for others.
 Result<std::vector<Unit>> cutUnits(const ConvertState& state, SourceContext& context,
-                                   const std::vector<TensorId>& tensors) {
+                                   const std::vector<TensorId>& tensors, UnitWork work) {
     uint64_t total = 0;
     for (TensorId t : tensors)
         total += state.wanted().bytes(t);
-    const uint64_t least = state.tiles.preferred * state.job.farm->tilesPerUnit();
-    const uint64_t unitBytes =
-        std::clamp(total / (kUnitsEach * std::max<size_t>(1, state.job.farm->workerCount())), least,
-                   std::max(least, kMostUnitBytes));
-    std::vector<Unit> units;
-    Unit unit;
-    const auto close = [&] {
-        if (!unit.spans.empty()) units.push_back(std::exchange(unit, {}));
-    };
+    UnitCutter cutter(work, state, total);
     for (TensorId t : tensors) {
         SHARDSCOPE_TRY(state.resources.stop.poll());
         SHARDSCOPE_ASSIGN(const TileGrid grid, gridOf(state, context, t));
         std::set<int64_t> done;
-        if (const auto found = state.reusable.find(t); found != state.reusable.end()) {
+        if (const auto found = state.reusable.find(t);
+            work == UnitWork::convert && found != state.reusable.end()) {
             for (const JournalTile& tile : found->second)
                 done.insert(tile.tile);
         }
         for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
-            if (done.contains(tile)) continue;
-            const uint64_t bytes =
-                bytesOfElements(state.wanted().dtype(t), grid.end(tile) - grid.begin(tile));
-            if (unit.bytes > 0 && unit.bytes + bytes > unitBytes) close();
-            if (!unit.spans.empty() && unit.spans.back().tensor == t &&
-                unit.spans.back().first + unit.spans.back().count == tile) {
-                ++unit.spans.back().count;
-            } else {
-                if (unit.spans.size() >= kUnitSpans) close();
-                unit.spans.push_back({t, tile, 1});
-            }
-            unit.bytes += bytes;
+            if (!done.contains(tile))
+                cutter.add(t, tile,
+                           bytesOfElements(state.wanted().dtype(t), grid.end(tile) - grid.begin(tile)));
         }
     }
-    close();
-    return units;
+    return cutter.finish();
 }
 
 // The tiles of a result, which must be exactly those of the unit.
@@ -257,7 +202,7 @@ Result<std::vector<JournalTile>> tilesOf(const Unit& unit, const UnitResult& res
 
 // Has the tiles done by others. They are then as those of an interrupted job: what is left for this process
 // is everything that is no tensor data.
-Status gather(ConvertState& state, SourceContext& context, const std::vector<SourceFile>& files,
+Status gather(ConvertState& state, SourceContext& context, const JobIdentity& identity,
               const std::vector<TensorId>& tensors) {
     Progress* progress = state.resources.progress;
     for (const auto& [t, tiles] : state.reusable) {
@@ -270,13 +215,7 @@ Status gather(ConvertState& state, SourceContext& context, const std::vector<Sou
             if (progress) progress->add(bytes);
         }
     }
-    SHARDSCOPE_ASSIGN(const std::vector<Unit> units, cutUnits(state, context, tensors));
-    JobIdentity identity;
-    identity.plan = planFingerprint(state.job);
-    identity.source = sharedFingerprint(context.reader.catalog(), files);
-    identity.tileBytes = state.tiles.preferred;
-    identity.largestTileBytes = state.tiles.largest;
-    SHARDSCOPE_ASSIGN(identity.token, state.staging->share());
+    SHARDSCOPE_ASSIGN(const std::vector<Unit> units, cutUnits(state, context, tensors, UnitWork::convert));
     const auto done = [&](size_t u, UnitResult result) -> Status {
         SHARDSCOPE_ASSIGN(std::vector<JournalTile> tiles, tilesOf(units[u], result));
         context.bytesRead += result.bytesRead;
@@ -292,6 +231,72 @@ Status gather(ConvertState& state, SourceContext& context, const std::vector<Sou
     return state.job.farm->run(identity, units, done, progress, state.resources.stop);
 }
 
+// Has the output read back by those who wrote it.
+Status verifyTogether(ConvertState& state, const JobIdentity& identity, const StagedOutput& output) {
+    uint64_t total = 0;
+    for (const TensorId t : output.tensors())
+        total += state.wanted().bytes(t);
+    UnitCutter cutter(UnitWork::verify, state, total);
+    for (const TensorId t : output.tensors()) {
+        const TileGrid grid = output.grid(t, identity.tileBytes);
+        for (int64_t tile = 0; tile < grid.tiles(); ++tile)
+            cutter.add(t, tile, bytesOfElements(state.wanted().dtype(t), grid.end(tile) - grid.begin(tile)));
+    }
+    const std::vector<Unit> units = cutter.finish();
+    VerifiedTiles verified(output, identity.tileBytes);
+    const auto done = [&](size_t u, UnitResult result) -> Status {
+        SHARDSCOPE_ASSIGN(std::vector<JournalTile> tiles, tilesOf(units[u], result));
+        for (JournalTile& tile : tiles)
+            SHARDSCOPE_TRY(verified.add(std::move(tile)));
+        return {};
+    };
+    if (!units.empty())
+        SHARDSCOPE_TRY(
+            state.job.farm->run(identity, units, done, state.resources.progress, state.resources.stop));
+    return verified.compare(state);
+}
+
+// Has the source read once more, and compares with what was taken on the way.
+Status rereadTogether(ConvertState& state, SourceContext& context, const JobIdentity& identity,
+                      const std::vector<TensorId>& tensors) {
+    SHARDSCOPE_ASSIGN(const std::vector<Unit> units, cutUnits(state, context, tensors, UnitWork::reread));
+    std::map<std::pair<TensorId, int64_t>, const JournalTile*> known;
+    for (const auto& [t, tiles] : state.reusable) {
+        for (const JournalTile& tile : tiles)
+            known.emplace(std::pair(t, tile.tile), &tile);
+    }
+    TensorId changed = kNone;
+    const auto done = [&](size_t u, UnitResult result) -> Status {
+        SHARDSCOPE_ASSIGN(const std::vector<JournalTile> tiles, tilesOf(units[u], result));
+        context.bytesRead += result.bytesRead;
+        for (const JournalTile& tile : tiles) {
+            const auto before = known.find({tile.tensor, tile.tile});
+            if (before == known.end() || before->second->cells != tile.cells) changed = tile.tensor;
+        }
+        return {};
+    };
+    if (!units.empty())
+        SHARDSCOPE_TRY(
+            state.job.farm->run(identity, units, done, state.resources.progress, state.resources.stop));
+    return changed == kNone ? Status() : readsDifferently(state.wanted(), changed);
+}
+
+// Errors: damaged, with what is wrong with the output; those of reading.
+Status verify(ConvertState& state, const std::optional<JobIdentity>& identity, ConvertReport& report) {
+    const ConvertJob& job = state.job;
+    SHARDSCOPE_ASSIGN(const auto output, StagedOutput::open(job, state.staging->dataPath()));
+    if (job.options.verify == Verify::none) return {};
+    if (Progress* const progress = state.resources.progress) {
+        uint64_t bytes = 0;
+        for (const TensorId t : output->tensors())
+            bytes += state.wanted().bytes(t);
+        progress->begin(Progress::Phase::verify, bytes);
+    }
+    SHARDSCOPE_TRY(identity ? verifyTogether(state, *identity, *output) : output->verify(state));
+    report.verified = true;
+    return {};
+}
+
 Status runStages(ConvertState& state, SourceContext& context, const std::vector<SourceFile>& files,
                  ConvertReport& report) {
     const ConvertJob& job = state.job;
@@ -302,7 +307,16 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
         total += state.wanted().bytes(t);
     if (progress) progress->begin(Progress::Phase::write, total);
     const double begin = steadySeconds();
-    if (job.farm) SHARDSCOPE_TRY(gather(state, context, files, tensors));
+    std::optional<JobIdentity> identity;  // with others
+    if (job.farm) {
+        identity.emplace();
+        identity->plan = planFingerprint(job);
+        identity->source = sharedFingerprint(context.reader.catalog(), files);
+        identity->tileBytes = state.tiles.preferred;
+        identity->largestTileBytes = state.tiles.largest;
+        SHARDSCOPE_ASSIGN(identity->token, state.staging->share());
+        SHARDSCOPE_TRY(gather(state, context, *identity, tensors));
+    }
     SHARDSCOPE_TRY(writeAll(state, context, tensors));
     {
         const BusyTime busy(progress, Progress::Work::write);
@@ -312,24 +326,13 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
     report.seconds = steadySeconds() - begin;
 
     const double verifyBegin = steadySeconds();
-    if (job.reopen) {
-        auto output = job.reopen(state.staging->dataPath());
-        if (!output.ok()) {
-            Error error = std::move(output).error();
-            // Being stopped or refused says nothing about the output.
-            if (error.code == ErrorCode::cancelled || error.code == ErrorCode::io) return error;
-            error.message = "verification: the output cannot be opened: " + error.message;
-            error.code = ErrorCode::damaged;
-            return error;
-        }
-        SHARDSCOPE_ASSIGN(const std::vector<TensorId> ids,
-                          matchCatalogs(state.wanted(), (*output)->catalog()));
-        if (job.options.verify != Verify::none) {
-            SHARDSCOPE_TRY(verifyDigests(state, **output, ids));
-            report.verified = true;
-        }
+    if (job.reopen) SHARDSCOPE_TRY(verify(state, identity, report));
+    if (job.options.verify == Verify::full) {
+        if (progress) progress->begin(Progress::Phase::verify, total);
+        SHARDSCOPE_TRY(identity ? rereadTogether(state, context, *identity, tensors)
+                                : verifySource(state, context, tensors));
     }
-    if (job.options.verify == Verify::full) SHARDSCOPE_TRY(verifySource(state, context, tensors));
+    if (job.farm) job.farm->end();
     report.verifySeconds = steadySeconds() - verifyBegin;
 
     SHARDSCOPE_TRY(state.resources.stop.poll());
@@ -361,6 +364,7 @@ Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& give
     SourceContext context(*job.source, resources, job.options.fillGaps, job.fileSystem);
     ConvertReport report;
     if (Status status = runStages(state, context, files, report); !status.ok()) {
+        if (job.farm) job.farm->end();
         return staging->giveUp(std::move(status).error());
     }
     report.bytesRead = context.bytesRead;

@@ -11,9 +11,11 @@
 #include "execute/destination.h"
 #include "execute/group_disks.h"
 #include "execute/group_files.h"
+#include "execute/group_talk.h"
 #include "execute/identity.h"
 #include "execute/packed.h"
 #include "execute/staging.h"
+#include "execute/verify.h"
 
 namespace shardscope {
 namespace {
@@ -23,90 +25,9 @@ using Json = nlohmann::json;
 // Finished units wait for each other to be brought to disk together.
 constexpr double kSyncSeconds = 2;
 constexpr uint64_t kSyncBytes = uint64_t{1} << 30;
-constexpr uint64_t kMostText = uint64_t{1} << 31;
+constexpr uint64_t kSentAtOnce = uint64_t{8} << 20;
 
 }  // namespace
-
-// ------------------------------------------------------------------ small talk
-
-Status shareText(RankGroup& group, size_t lane, std::string& text, int root) {
-    uint64_t size = text.size();
-    SHARDSCOPE_TRY(group.broadcast(lane, std::as_writable_bytes(std::span(&size, 1)), root));
-    if (size > kMostText) return unreadable();
-    text.resize(size);
-    return size == 0 ? Status() : group.broadcast(lane, bytesOf(text), root);
-}
-
-Result<std::vector<std::string>> swapTexts(RankGroup& group, size_t lane,
-                                           const std::vector<std::string>& texts, uint64_t most) {
-    const std::vector<uint64_t> each(texts.size(), sizeof(uint64_t));
-    std::vector<uint64_t> sending, sizes(texts.size());
-    std::string send;
-    for (const std::string& text : texts) {
-        sending.push_back(text.size());
-        send += text;
-    }
-    SHARDSCOPE_TRY(group.allToAll(lane, std::as_bytes(std::span(sending)), each,
-                                  std::as_writable_bytes(std::span(sizes)), each));
-    uint64_t total = 0;
-    for (const uint64_t size : sizes) {
-        total += size;
-        if (size > most || total > kMostText) return unreadable();
-    }
-    std::string received(total, '\0');
-    SHARDSCOPE_TRY(group.allToAll(lane, bytesOf(send), sending, bytesOf(received), sizes));
-    std::vector<std::string> found;
-    uint64_t at = 0;
-    for (const uint64_t size : sizes) {
-        found.push_back(received.substr(at, size));
-        at += size;
-    }
-    return found;
-}
-
-Result<std::vector<std::string>> gatherTexts(RankGroup& group, size_t lane, const std::string& text) {
-    return swapTexts(group, lane, std::vector<std::string>(static_cast<size_t>(group.size()), text),
-                     kMostText);
-}
-
-namespace {
-
-// Of what each rank says of itself, the error that tells most: one that is not only about another rank.
-Status firstError(RankGroup& group, const std::vector<Json>& said, const Status& mine) {
-    std::optional<Error> found;
-    for (int r = 0; r < group.size(); ++r) {
-        const Json& each = said[static_cast<size_t>(r)];
-        if (!each.contains("error")) continue;
-        Error error =
-            r == group.rank() && !mine.ok() ? mine.error() : unpackedError(each["error"], group.name(r));
-        if (!found || (found->code == ErrorCode::remote && error.code != ErrorCode::remote))
-            found = std::move(error);
-    }
-    if (found) return std::move(*found);
-    return {};
-}
-
-// What each rank has to say, with whether all is well there.
-Result<std::vector<Json>> gatherSaid(RankGroup& group, size_t lane, Json mine, const Status& status) {
-    if (!status.ok()) mine["error"] = packedError(status.error());
-    SHARDSCOPE_ASSIGN(const std::vector<std::string> texts, gatherTexts(group, lane, packed(mine)));
-    std::vector<Json> said;
-    for (const std::string& text : texts) {
-        SHARDSCOPE_ASSIGN(Json json, unpacked(text));
-        if (!json.is_object()) return unreadable();
-        said.push_back(std::move(json));
-    }
-    SHARDSCOPE_TRY(firstError(group, said, status));
-    return said;
-}
-
-}  // namespace
-
-Status agree(RankGroup& group, size_t lane, const Status& mine) {
-    SHARDSCOPE_ASSIGN(const auto said, gatherSaid(group, lane, Json::object(), mine));
-    (void)said;
-    return {};
-}
 
 std::string_view groupModeName(GroupMode mode) {
     switch (mode) {
@@ -156,12 +77,15 @@ struct GroupTile {
 
 class GroupLane final : public TileExchange {
   public:
-    // `writers` is the rank that writes each file; empty where each rank writes what it makes.
+    // `writers` is the rank that writes each file; empty where each rank writes what it makes. With an
+    // `output`, which `files` reads, tiles of that are verified.
     GroupLane(const GroupConversion& conversion, Staging& staging, const JobIdentity& identity, size_t lane,
-              const std::vector<int>& writers)
+              const std::vector<int>& writers, UnitWork work, GroupFiles& files, const StagedOutput* output)
         : group_(*conversion.ranks),
-          files_(*conversion.files),
+          kind_(work),
+          files_(files),
           staging_(staging),
+          output_(output),
           lane_(lane),
           writers_(writers),
           resources_(conversion.resources),
@@ -176,8 +100,8 @@ class GroupLane final : public TileExchange {
                  {},
                  {},
                  {}},
-          context_(*conversion.job->source, resources_, conversion.job->options.fillGaps,
-                   conversion.job->fileSystem),
+          context_(output ? output->reader() : *conversion.job->source, resources_,
+                   output ? FillGaps::refuse : conversion.job->options.fillGaps, conversion.job->fileSystem),
           memory_(*resources_.memory) {
         resources_.progress = &own_;
         state_.joined = true;
@@ -198,9 +122,14 @@ class GroupLane final : public TileExchange {
         }
         const auto& mine = queues[static_cast<size_t>(group_.rank())];
         Status status;
+        uint64_t waiting = 0;  // bytes of all tiles that may have pieces for others
         for (size_t round = 0; round < rounds; ++round) {
             Status step = doTile(status.ok() && round < mine.size() ? mine[round] : nullptr);
-            if (!writers_.empty()) {
+            for (const auto& queue : queues)
+                waiting += round < queue.size() ? bytesOf(*queue[round]) : 0;
+            // Pieces of small tiles leave together.
+            if (!writers_.empty() && (waiting >= kSentAtOnce || round + 1 == rounds)) {
+                waiting = 0;
                 SHARDSCOPE_ASSIGN(Status delivered, deliver());
                 if (step.ok()) step = std::move(delivered);
             }
@@ -227,6 +156,7 @@ class GroupLane final : public TileExchange {
     }
 
     Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) override {
+        if (kind_ == UnitWork::reread) return {};
         const int rank = writers_.empty() ? group_.rank() : writers_[file];
         if (rank == group_.rank()) return staging_.write(file, offset, bytes, true);
         std::vector<std::byte>& to = outgoing_[static_cast<size_t>(rank)];
@@ -248,6 +178,19 @@ class GroupLane final : public TileExchange {
         uint64_t file, offset, length;
     };
 
+    uint64_t bytesOf(const GroupTile& tile) const {
+        const TileGrid grid = sharedGrid(state_.job, tile.tensor, state_.tiles.preferred);
+        return bytesOfElements(state_.wanted().dtype(tile.tensor),
+                               std::max<int64_t>(0, grid.end(tile.tile) - grid.begin(tile.tile)));
+    }
+
+    Result<std::unique_ptr<TensorWork>> workOn(TensorId tensor) {
+        if (!output_) return DestinationWork::prepare(state_, context_, tensor, memory_);
+        return output_->tilesOf(
+            tensor, state_.tiles.preferred, context_, memory_,
+            [this](JournalTile tile) { return finished(std::move(tile)); }, this);
+    }
+
     // The steps of a round up to where bytes leave for others; a rank without a tile takes part in them.
     Status doTile(const GroupTile* tile) {
         Status status = resources_.stop.poll();
@@ -256,7 +199,7 @@ class GroupLane final : public TileExchange {
             work_.reset();
             prepare = [&]() -> Status {
                 work_.reset();
-                SHARDSCOPE_ASSIGN(work_, DestinationWork::prepare(state_, context_, tile->tensor, memory_));
+                SHARDSCOPE_ASSIGN(work_, workOn(tile->tensor));
                 return {};
             };
         }
@@ -290,7 +233,7 @@ class GroupLane final : public TileExchange {
         uint64_t total = 0;
         for (const uint64_t from : coming) {
             total += from;
-            if (from > kMostText || total > kMostText) return unreadable();
+            if (from > kMostGroupText || total > kMostGroupText) return unreadable();
         }
         if (total > receive_.size()) receive_.resize(total);
         const std::span<std::byte> received(receive_.data(), total);
@@ -360,8 +303,10 @@ class GroupLane final : public TileExchange {
     }
 
     RankGroup& group_;
+    const UnitWork kind_;
     GroupFiles& files_;
     Staging& staging_;
+    const StagedOutput* const output_;
     const size_t lane_;
     const std::vector<int>& writers_;
     Progress own_;  // of this rank and lane; only what it says of time is looked at
@@ -431,16 +376,26 @@ namespace {
 // A conversion that this rank has joined.
 class Joined {
   public:
-    // Called by all ranks.
+    // For units of that kind. Called by all ranks.
     static Result<std::unique_ptr<Joined>> join(const GroupConversion& conversion,
-                                                const JobIdentity& identity, const std::vector<int>& places) {
+                                                const JobIdentity& identity, const std::vector<int>& places,
+                                                UnitWork work) {
         auto joined = std::make_unique<Joined>();
         SHARDSCOPE_TRY(agree(*conversion.ranks, 0, joined->open(conversion, identity, places)));
+        if (work != UnitWork::convert) joined->writers_.clear();
+        if (work == UnitWork::verify) SHARDSCOPE_TRY(joined->openOutput(conversion));
+        for (size_t i = 0; i < conversion.tileLanes(); ++i)
+            joined->lanes_.push_back(std::make_unique<GroupLane>(
+                conversion, *joined->staging_, identity, i, joined->writers_, work,
+                joined->outputFiles_ ? *joined->outputFiles_ : *conversion.files, joined->output_.get()));
         return joined;
     }
 
     Staging& staging() { return *staging_; }
     GroupLane& lane(size_t lane) { return *lanes_[lane]; }
+    // Where tiles are verified; null where they are converted.
+    const StagedOutput* output() const { return output_.get(); }
+    const GroupFiles* outputFiles() const { return outputFiles_.get(); }
 
   private:
     Status open(const GroupConversion& conversion, const JobIdentity& identity,
@@ -463,37 +418,55 @@ class Joined {
             here = [&](FileId file) { return writers_[file] == conversion.ranks->rank(); };
         }
         SHARDSCOPE_ASSIGN(staging_, Staging::join(job, identity.token, here));
-        for (size_t i = 0; i < conversion.tileLanes(); ++i)
-            lanes_.push_back(std::make_unique<GroupLane>(conversion, *staging_, identity, i, writers_));
         return {};
     }
 
+    // As it lies: on one file system, where each rank reads its tiles, or each part where it was written.
+    Status openOutput(const GroupConversion& conversion) {
+        const std::string path = staging_->dataPath();
+        SHARDSCOPE_ASSIGN(outputFiles_,
+                          GroupFiles::make(*conversion.ranks, conversion.job->fileSystem, path,
+                                           conversion.ownDisks ? GroupMode::exchange : GroupMode::direct));
+        return outputFiles_->openTogether([&]() -> Status {
+            SHARDSCOPE_ASSIGN(output_, StagedOutput::open(*conversion.job, path, outputFiles_));
+            return {};
+        });
+    }
+
     std::unique_ptr<Staging> staging_;
+    std::shared_ptr<GroupFiles> outputFiles_;
+    std::unique_ptr<StagedOutput> output_;
     std::vector<int> writers_;
     std::vector<std::unique_ptr<GroupLane>> lanes_;
 };
 
-// The rank that holds most of what a tile is made of; one after the other where several hold as much.
-int nearestRank(const GroupConversion& conversion, TensorId t, const TileGrid& grid, int64_t tile) {
-    const Catalog& have = conversion.job->source->catalog();
-    const TensorSource& from = conversion.job->wish->sources[t];
-    const int ranks = conversion.ranks->size();
+// Whether what this rank has of the source is as it was; what else lies there is nobody's business.
+Status checkSource(const GroupConversion& conversion) {
+    std::set<std::string> names;
+    for (const FileId file : usedFiles(*conversion.job))
+        names.insert(conversion.job->source->catalog().files()[file].path);
+    return conversion.files->checkUnchanged(names);
+}
+
+// The rank that holds most of the tile of a tensor in that catalog; one after the other where several hold as
+// much, as they do of no tensor (kNone).
+int nearestRank(int ranks, const Catalog& have, const GroupFiles& files, TensorId source,
+                const TileGrid& grid, int64_t tile, uint64_t turns) {
     std::vector<int64_t> elements(static_cast<size_t>(ranks), 0);
-    if (!from.view && from.source < have.tensorCount()) {
-        const DimSpan shape = have.shape(from.source);
-        for (ChunkId c = have.firstChunk(from.source); c < have.endChunk(from.source); ++c) {
-            const ChunkInfo info = have.chunk(from.source, c);
+    if (source < have.tensorCount()) {
+        const DimSpan shape = have.shape(source);
+        for (ChunkId c = have.firstChunk(source); c < have.endChunk(source); ++c) {
+            const ChunkInfo info = have.chunk(source, c);
             const ChunkShape chunk = ChunkShape::of(info);
             if (chunk.elements() <= 0 || !boxInside(chunk.offsets, chunk.lengths, shape)) continue;
             const ChunkShape::Piece piece = chunk.pieceIn(grid.begin(tile), grid.end(tile), shape);
-            const int owner =
-                info.file == kNone ? 0 : conversion.files->ownerOf(have.files()[info.file].path);
+            const int owner = info.file == kNone ? 0 : files.ownerOf(have.files()[info.file].path);
             if (!piece.empty()) elements[static_cast<size_t>(owner)] += piece.hi - piece.lo;
         }
     }
     const int64_t most = *std::max_element(elements.begin(), elements.end());
     auto turn =
-        static_cast<int64_t>((t + static_cast<uint64_t>(tile)) %
+        static_cast<int64_t>((turns + static_cast<uint64_t>(tile)) %
                              static_cast<uint64_t>(std::count(elements.begin(), elements.end(), most)));
     for (int r = 0; r < ranks; ++r) {
         if (elements[static_cast<size_t>(r)] == most && turn-- == 0) return r;
@@ -558,19 +531,37 @@ class FarmRun {
         if (!status.ok() && !error_) error_ = std::move(status).error();
     }
 
+    TileGrid gridOf(TensorId t) const {
+        return joined_.output() ? joined_.output()->grid(t, identity_.tileBytes)
+                                : sharedGrid(*conversion_.job, t, identity_.tileBytes);
+    }
+
+    // The rank that reads a tile, the `index`th of its unit.
+    int homeOf(TensorId t, const TileGrid& grid, int64_t tile, size_t index) const {
+        const int ranks = conversion_.ranks->size();
+        const GroupFiles& files = joined_.output() ? *joined_.outputFiles() : *conversion_.files;
+        switch (files.mode()) {
+            case GroupMode::broadcast:
+                return 0;
+            case GroupMode::exchange: {
+                if (const StagedOutput* const output = joined_.output())
+                    return nearestRank(ranks, output->reader().catalog(), files, output->idOf(t), grid, tile,
+                                       t);
+                const TensorSource& from = conversion_.job->wish->sources[t];
+                return nearestRank(ranks, conversion_.job->source->catalog(), files,
+                                   from.view ? kNone : from.source, grid, tile, t);
+            }
+            default:
+                return static_cast<int>(index % static_cast<size_t>(ranks));
+        }
+    }
+
     Status doUnit(size_t lane, size_t u) {
         std::vector<GroupTile> tiles;
-        const ConvertJob& job = *conversion_.job;
         for (const TileSpan& span : units_[u].spans) {
-            const TileGrid grid = sharedGrid(job, span.tensor, identity_.tileBytes);
-            for (int64_t i = span.first; i < span.first + span.count; ++i) {
-                int home = 0;
-                if (conversion_.files->mode() == GroupMode::direct)
-                    home = static_cast<int>(tiles.size() % static_cast<size_t>(conversion_.ranks->size()));
-                else if (conversion_.files->mode() == GroupMode::exchange)
-                    home = nearestRank(conversion_, span.tensor, grid, i);
-                tiles.push_back({span.tensor, i, home});
-            }
+            const TileGrid grid = gridOf(span.tensor);
+            for (int64_t i = span.first; i < span.first + span.count; ++i)
+                tiles.push_back({span.tensor, i, homeOf(span.tensor, grid, i, tiles.size())});
         }
         std::string order = packed({{"say", "unit"}, {"tiles", tilesJson(tiles)}});
         SHARDSCOPE_TRY(shareText(*conversion_.ranks, lane, order, 0));
@@ -637,9 +628,13 @@ GroupFarm::GroupFarm(GroupConversion conversion) : conversion_(std::move(convers
 
 GroupFarm::~GroupFarm() {
     if (disks_) disks_->end();
-    if (ended_ || conversion_.ranks->broken()) return;
-    std::string end = packed({{"say", "end"}});
-    (void)shareText(*conversion_.ranks, 0, end, 0);
+    end();
+}
+
+void GroupFarm::end() {
+    if (std::exchange(ended_, true) || conversion_.ranks->broken()) return;
+    std::string order = packed({{"say", "end"}});
+    (void)shareText(*conversion_.ranks, 0, order, 0);
 }
 
 std::shared_ptr<FileSystem> GroupFarm::fileSystem() {
@@ -653,17 +648,23 @@ std::vector<int> GroupFarm::places() const {
 Status GroupFarm::run(const JobIdentity& identity, const std::vector<Unit>& units,
                       const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
                       const StopToken& stop) {
-    ended_ = true;
-    std::string order =
-        packed({{"say", "begin"}, {"identity", identityJson(identity)}, {"places", places()}});
+    if (units.empty()) return {};
+    const UnitWork work = units.front().work;
+    ended_ = true;  // unless all goes well
+    std::string order = packed({{"say", "begin"},
+                                {"work", unitWorkName(work)},
+                                {"identity", identityJson(identity)},
+                                {"places", places()}});
     SHARDSCOPE_TRY(shareText(*conversion_.ranks, 0, order, 0));
-    SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion_, identity, places()));
+    SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion_, identity, places(), work));
     Status status = FarmRun(conversion_, *joined, identity, units, done, progress, stop).go();
-    for (size_t lane = 0; lane < conversion_.tileLanes(); ++lane)
+    for (size_t lane = 0; lane < conversion_.tileLanes() && work == UnitWork::convert; ++lane)
         bytesMoved_ = std::max(bytesMoved_, joined->lane(lane).sent());
     if (conversion_.ranks->broken()) return status;
-    if (status.ok()) status = conversion_.files->checkUnchanged();
-    return agree(*conversion_.ranks, 0, status);
+    if (status.ok()) status = checkSource(conversion_);
+    status = agree(*conversion_.ranks, 0, status);
+    ended_ = !status.ok();
+    return status;
 }
 
 // ------------------------------------------------------------------ the other ranks
@@ -694,12 +695,9 @@ Status serveLane(const GroupConversion& conversion, Joined& joined, size_t lane)
     }
 }
 
-// From rank 0's beginning until its end, or there is none.
-Status serveUnits(const GroupConversion& conversion) {
-    std::string text;
-    SHARDSCOPE_TRY(shareText(*conversion.ranks, 0, text, 0));
-    SHARDSCOPE_ASSIGN(const Json order, unpacked(text));
-    if (order.value("say", "") != "begin") return {};
+// What rank 0 begins, until all of it is done.
+Status serveRun(const GroupConversion& conversion, const Json& order) {
+    UnitWork work = UnitWork::convert;
     JobIdentity identity;
     std::vector<int> places;
     SHARDSCOPE_TRY(taken([&]() -> Status {
@@ -709,11 +707,14 @@ Status serveUnits(const GroupConversion& conversion) {
         identity.largestTileBytes = from.at("largest").get<uint64_t>();
         identity.token = from.at("token").get<std::string>();
         places = order.at("places").get<std::vector<int>>();
+        const auto kind = unitWorkFrom(order.at("work").get<std::string>());
+        if (!kind) return unreadable();
+        work = *kind;
         if (conversion.ownDisks && places.size() != static_cast<size_t>(conversion.ranks->size()))
             return unreadable();
         return {};
     }));
-    SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion, identity, places));
+    SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion, identity, places, work));
     std::vector<Status> ends(conversion.tileLanes());
     std::vector<std::thread> threads;
     for (size_t i = 1; i < ends.size(); ++i)
@@ -723,7 +724,17 @@ Status serveUnits(const GroupConversion& conversion) {
         thread.join();
     for (Status& end : ends)
         SHARDSCOPE_TRY(std::move(end));
-    return agree(*conversion.ranks, 0, conversion.files->checkUnchanged());
+    return agree(*conversion.ranks, 0, checkSource(conversion));
+}
+
+Status serveRuns(const GroupConversion& conversion) {
+    for (;;) {
+        std::string text;
+        SHARDSCOPE_TRY(shareText(*conversion.ranks, 0, text, 0));
+        SHARDSCOPE_ASSIGN(const Json order, unpacked(text));
+        if (order.value("say", "") != "begin") return {};
+        SHARDSCOPE_TRY(serveRun(conversion, order));
+    }
 }
 
 }  // namespace
@@ -737,7 +748,7 @@ Status serveGroup(const GroupConversion& conversion) {
                                conversion.job->destination);
         });
     }
-    Status units = serveUnits(conversion);
+    Status units = serveRuns(conversion);
     if (serving.joinable()) serving.join();
     SHARDSCOPE_TRY(std::move(units));
     return disks;

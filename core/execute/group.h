@@ -92,8 +92,9 @@ class GroupFarm final : public UnitFarm {
     Status run(const JobIdentity& identity, const std::vector<Unit>& units,
                const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
                const StopToken& stop) override;
+    void end() override;
     std::shared_ptr<FileSystem> fileSystem() override;
-    uint64_t bytesMoved() const { return bytesMoved_; }  // between ranks, for the units that are done
+    uint64_t bytesMoved() const { return bytesMoved_; }  // between ranks, to convert
     // For each rank the lowest one that writes to the same disk; empty where all share one.
     std::vector<int> places() const;
 

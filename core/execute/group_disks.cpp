@@ -575,8 +575,10 @@ Status GroupDisks::makeDirectory(const std::string& path) {
     Status made = own_->makeDirectory(path);
     if (!made.ok() && made.error().code != ErrorCode::exists) return made;
     if (path == stagingPath(destination_)) {
-        SHARDSCOPE_TRY(findPlaces(made.ok()));
-        return made;
+        Status found = findPlaces(made.ok());
+        // Nothing is in it but what this has put there.
+        if (!found.ok() && made.ok()) (void)own_->removeTree(path);
+        return found.ok() ? made : found;
     }
     std::vector<int> others = leaders();
     std::erase(others, 0);

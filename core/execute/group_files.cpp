@@ -17,8 +17,8 @@ constexpr size_t kMostDepth = 16;
 constexpr uint64_t kFirstAhead = uint64_t{4} << 10, kMostAhead = uint64_t{16} << 20;
 constexpr uint64_t kAskedAtOnce = uint64_t{16} << 20;
 
-Error readOnly() {
-    return makeError(ErrorCode::impossible, "the files of a group of ranks are only read");
+Error onlyRead(const std::string& path) {
+    return makeError(ErrorCode::impossible, "the files of a group of ranks are only read").inFile(path);
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ class GroupFile final : public ReadFile {
     const std::shared_ptr<const ReadFile> own_;
 };
 
-class GroupDirectory final : public Directory {
+class GroupDirectory final : public ReadOnlyDirectory {
   public:
     GroupDirectory(std::shared_ptr<GroupFiles> files, std::string prefix, std::string path)
         : files_(std::move(files)), prefix_(std::move(prefix)), path_(std::move(path)) {}
@@ -157,6 +157,7 @@ class GroupDirectory final : public Directory {
         const auto it = files_->entries_.find(key);
         if (it == files_->entries_.end())
             return makeError(ErrorCode::notFound, "no rank has this file").inFile(shown(name));
+        SHARDSCOPE_TRY(files_->checkAlike(key, it->second));
         std::shared_ptr<const ReadFile> own;
         if (it->second.mine) {
             SHARDSCOPE_ASSIGN(own, files_->ownFile(key));
@@ -176,11 +177,8 @@ class GroupDirectory final : public Directory {
         return makeError(ErrorCode::notFound, "no rank has this file").inFile(shown(name));
     }
 
-    Result<std::shared_ptr<WriteFile>> createFile(std::string_view, bool) override { return readOnly(); }
-    Status removeFile(std::string_view) override { return readOnly(); }
-    Status sync() override { return readOnly(); }
-
   private:
+    Error refused(const std::string& path) const override { return onlyRead(path); }
     std::string shown(std::string_view name) const {
         return name.empty() ? path_ : path_ + "/" + std::string(name);
     }
@@ -199,7 +197,7 @@ thread_local size_t currentLane = 0;
 }  // namespace
 
 GroupFiles::GroupFiles(RankGroup& ranks, std::shared_ptr<FileSystem> own, std::string root)
-    : ranks_(ranks), own_(std::move(own)), root_(std::move(root)), lanes_(ranks.lanes()) {}
+    : ReadOnlyFileSystem(std::move(own)), ranks_(ranks), root_(std::move(root)), lanes_(ranks.lanes()) {}
 
 Result<std::shared_ptr<GroupFiles>> GroupFiles::make(RankGroup& ranks, std::shared_ptr<FileSystem> own,
                                                      const std::string& path, GroupMode mode) {
@@ -231,14 +229,15 @@ Result<std::shared_ptr<GroupFiles>> GroupFiles::make(RankGroup& ranks, std::shar
     const std::string root = agreed == "directory" ? trimmed : splitPath(trimmed).first;
     std::shared_ptr<GroupFiles> files(new GroupFiles(ranks, std::move(own), root));
     std::map<std::string, Entry> found;
-    if (!kind.empty()) mine = files->findOwn(agreed == "directory" ? "" : splitPath(trimmed).second, found);
+    const std::string file = agreed == "directory" ? "" : splitPath(trimmed).second;
+    if (!kind.empty()) mine = files->findOwn(file, found);
     SHARDSCOPE_TRY(agree(ranks, kOpening, mine));
-    SHARDSCOPE_TRY(taken([&] { return files->agreeOnFiles(std::move(found), mode); }));
+    SHARDSCOPE_TRY(taken([&] { return files->agreeOnFiles(std::move(found), file, mode); }));
     return files;
 }
 
 Status GroupFiles::findOwn(const std::string& file, std::map<std::string, Entry>& found) {
-    SHARDSCOPE_ASSIGN(directory_, own_->openDirectory(root_));
+    SHARDSCOPE_ASSIGN(directory_, here_->openDirectory(root_));
     std::vector<std::pair<std::string, size_t>> todo{{"", 0}};
     while (!todo.empty()) {
         const auto [prefix, depth] = todo.back();
@@ -268,7 +267,7 @@ Status GroupFiles::findOwn(const std::string& file, std::map<std::string, Entry>
     return {};
 }
 
-Status GroupFiles::agreeOnFiles(std::map<std::string, Entry> found, GroupMode mode) {
+Status GroupFiles::agreeOnFiles(std::map<std::string, Entry> found, const std::string& file, GroupMode mode) {
     Json mine = Json::array();
     for (const auto& [name, entry] : found)
         mine.push_back({packedText(name), entry.size, entry.modified});
@@ -287,17 +286,17 @@ Status GroupFiles::agreeOnFiles(std::map<std::string, Entry> found, GroupMode mo
                 entry.modified = each.at(2).get<int64_t>();
                 entry.owner = r;
             } else if (entry.size != size) {
-                return makeError(ErrorCode::changed,
-                                 fmt::format("has {} bytes for {} and {} bytes for {}", entry.size,
-                                             ranks_.name(entry.owner), size, ranks_.name(r)))
-                    .inFile(root_ + "/" + name)
-                    .withHint("the ranks must have parts of one checkpoint");
+                // A log that grows, say, which is none of the source's files.
+                entry.differs = r;
+                entry.otherSize = size;
             }
             ++holders[name];
         }
     }
     bool whole = true, first = true;
+    const auto counts = [&](const std::string& name) { return file.empty() || name == file; };
     for (const auto& [name, entry] : entries_) {
+        if (!counts(name)) continue;
         whole = whole && holders[name] == ranks_.size();
         first = first && entry.owner == 0;
     }
@@ -311,7 +310,7 @@ Status GroupFiles::agreeOnFiles(std::map<std::string, Entry> found, GroupMode mo
     }
     if (mode_ == GroupMode::direct && !whole) {
         for (const auto& [name, entry] : entries_) {
-            if (holders[name] != ranks_.size())
+            if (counts(name) && holders[name] != ranks_.size())
                 return makeError(ErrorCode::impossible, "not every rank sees the whole source")
                     .inFile(root_ + "/" + name)
                     .withHint("use --mode exchange, or broadcast where rank 0 has all of it");
@@ -687,9 +686,18 @@ uint64_t GroupFiles::takeServed(size_t lane) {
     return std::exchange(lanes_[lane].served, 0);
 }
 
-Status GroupFiles::checkUnchanged() const {
+Status GroupFiles::checkAlike(const std::string& name, const Entry& entry) const {
+    if (entry.differs < 0) return {};
+    return makeError(ErrorCode::changed,
+                     fmt::format("has {} bytes for {} and {} bytes for {}", entry.size,
+                                 ranks_.name(entry.owner), entry.otherSize, ranks_.name(entry.differs)))
+        .inFile(root_ + "/" + name)
+        .withHint("the ranks must have parts of one checkpoint");
+}
+
+Status GroupFiles::checkUnchanged(const std::set<std::string>& names) const {
     for (const auto& [name, entry] : entries_) {
-        if (!entry.mine || entry.modified == 0) continue;
+        if (!entry.mine || entry.modified == 0 || !names.contains(name)) continue;
         SHARDSCOPE_ASSIGN(const auto file, directory_->openFile(name));
         SHARDSCOPE_ASSIGN(const Fingerprint print, file->fingerprint());
         if (print.modifiedNs != entry.modified || print.size != entry.size)
@@ -726,29 +734,8 @@ Result<DirectoryEntry> GroupFiles::stat(const std::string& path) {
     return GroupDirectory(shared_from_this(), "", root_).stat(name);
 }
 
-Status GroupFiles::makeDirectory(const std::string&) {
-    return readOnly();
-}
-Status GroupFiles::rename(const std::string&, const std::string&) {
-    return readOnly();
-}
-Status GroupFiles::exchange(const std::string&, const std::string&) {
-    return readOnly();
-}
-Status GroupFiles::removeTree(const std::string&) {
-    return readOnly();
-}
-Status GroupFiles::syncDirectory(const std::string&) {
-    return readOnly();
-}
-Result<uint64_t> GroupFiles::freeBytes(const std::string&) {
-    return readOnly();
-}
-Result<std::shared_ptr<WriteFile>> GroupFiles::createScratch(const std::string& directory) {
-    return own_->createScratch(directory);
-}
-Result<std::shared_ptr<const ReadFile>> GroupFiles::reopen(const std::shared_ptr<WriteFile>& file) {
-    return own_->reopen(file);
+Error GroupFiles::refused(const std::string& path) const {
+    return onlyRead(path);
 }
 
 }  // namespace shardscope

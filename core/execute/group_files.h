@@ -9,12 +9,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "execute/group.h"
 #include "storage/aligned_buffer.h"
-#include "storage/file_system.h"
+#include "storage/read_only.h"
 
 namespace shardscope {
 
@@ -38,15 +39,15 @@ class KnownBytes {
     uint64_t bytes_ = 0;
 };
 
-class GroupFiles final : public FileSystem, public std::enable_shared_from_this<GroupFiles> {
+class GroupFiles final : public ReadOnlyFileSystem, public std::enable_shared_from_this<GroupFiles> {
   public:
     static constexpr uint64_t kMostKept = uint64_t{1} << 30;       // of metadata
     static constexpr uint64_t kMostFetched = uint64_t{256} << 20;  // by a lane at a time
     static constexpr size_t kMostEntries = size_t{1} << 20;
 
     // Called by all ranks. `path` is the source, a directory or a file. With
-    // `broadcast` only rank 0's files count. Errors: notFound (nobody has it), changed (two ranks have
-    // different files of one name), remote.
+    // `broadcast` only rank 0's files count. Errors: notFound (nobody has it), remote; that two ranks have
+    // different files of one name is the error `changed` of whoever opens it.
     static Result<std::shared_ptr<GroupFiles>> make(RankGroup& ranks, std::shared_ptr<FileSystem> own,
                                                     const std::string& path, GroupMode mode);
 
@@ -72,21 +73,14 @@ class GroupFiles final : public FileSystem, public std::enable_shared_from_this<
     bool allHere() const { return allHere_; }
     // The rank that reads a file (a name within the source) for others; 0 where nobody has it.
     int ownerOf(const std::string& name) const;
-    // Whether every own file is as it was. For the end of a job.
-    Status checkUnchanged() const;
+    // Whether those of these files (names within the source) that are its own are as they were. For the end
+    // of a job.
+    Status checkUnchanged(const std::set<std::string>& names) const;
     // Bytes read from own files in read(), for others too, since the last call for that lane.
     uint64_t takeServed(size_t lane);
 
     Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) override;
-    Status makeDirectory(const std::string& path) override;
     Result<DirectoryEntry> stat(const std::string& path) override;
-    Status rename(const std::string& from, const std::string& to) override;
-    Status exchange(const std::string& a, const std::string& b) override;
-    Status removeTree(const std::string& path) override;
-    Status syncDirectory(const std::string& path) override;
-    Result<uint64_t> freeBytes(const std::string& path) override;
-    Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) override;
-    Result<std::shared_ptr<const ReadFile>> reopen(const std::shared_ptr<WriteFile>& file) override;
 
   private:
     friend class GroupFile;
@@ -98,7 +92,9 @@ class GroupFiles final : public FileSystem, public std::enable_shared_from_this<
         int owner = 0;            // the rank that reads it for those that do not have it
         bool mine = false;        // this rank has it
         bool everywhere = false;  // every rank has it
-        KnownBytes known;         // of the metadata in it; guarded by mutex_
+        int differs = -1;         // a rank that has another one of that name, of this many bytes:
+        uint64_t otherSize = 0;
+        KnownBytes known;  // of the metadata in it; guarded by mutex_
     };
     struct Wanted {
         std::string name;
@@ -118,7 +114,9 @@ class GroupFiles final : public FileSystem, public std::enable_shared_from_this<
 
     GroupFiles(RankGroup& ranks, std::shared_ptr<FileSystem> own, std::string root);
     Status findOwn(const std::string& path, std::map<std::string, Entry>& found);
-    Status agreeOnFiles(std::map<std::string, Entry> found, GroupMode mode);
+    // `file` is the source when that is one file, else empty.
+    Status agreeOnFiles(std::map<std::string, Entry> found, const std::string& file, GroupMode mode);
+    Status checkAlike(const std::string& name, const Entry& entry) const;
     Status shareKnown();
     Status serveLeader();
     Status ask(const std::string& name, uint64_t offset, std::span<std::byte> buffer);
@@ -129,9 +127,9 @@ class GroupFiles final : public FileSystem, public std::enable_shared_from_this<
     Status fetch(size_t lane, bool& more);
     Status answer(Lane& lane, const std::vector<Wanted>& asked, std::span<std::byte> bytes);
     std::string relative(const std::string& path) const;
+    Error refused(const std::string& path) const override;
 
     RankGroup& ranks_;
-    const std::shared_ptr<FileSystem> own_;
     const std::string root_;                // the directory that names are relative to
     std::shared_ptr<Directory> directory_;  // own; null when this rank has none
     std::map<std::string, Entry> entries_;  // by name; does not change once agreed on

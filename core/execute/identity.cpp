@@ -96,7 +96,7 @@ Digest128 planFingerprint(const ConvertJob& job) {
     return hash.result();
 }
 
-Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job) {
+std::vector<FileId> usedFiles(const ConvertJob& job) {
     const Catalog& have = job.source->catalog();
     std::vector<bool> used(have.files().size(), false);
     for (const TensorSource& source : job.wish->sources) {
@@ -108,9 +108,16 @@ Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job) {
             }
         }
     }
-    std::vector<SourceFile> files;
+    std::vector<FileId> files;
     for (FileId f = 0; f < used.size(); ++f) {
-        if (!used[f]) continue;
+        if (used[f]) files.push_back(f);
+    }
+    return files;
+}
+
+Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job) {
+    std::vector<SourceFile> files;
+    for (const FileId f : usedFiles(job)) {
         const auto file = job.source->openFile(f);
         // A file that is missing matters when a tensor needs it; locate() says so then.
         if (!file.ok()) {

@@ -13,11 +13,14 @@ Status checkJob(const ConvertJob& job);
 // Of everything that decides which byte goes where.
 Digest128 planFingerprint(const ConvertJob& job);
 
+// The files that hold chunks of the tensors that are read.
+std::vector<FileId> usedFiles(const ConvertJob& job);
+
 struct SourceFile {
     FileId id;
     Fingerprint print;
 };
-// The files that hold chunks of the tensors that are read, as they are now.
+// Those, as they are now.
 Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job);
 
 // Of the files as this host knows them: any change shows.

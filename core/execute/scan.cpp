@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "execute/destination.h"
 #include "execute/gather.h"
 #include "execute/tensor_reader.h"
 
@@ -41,13 +42,14 @@ using Visit = std::function<Status(const TileView&)>;
 
 class ScanWork final : public TensorWork {
   public:
-    ScanWork(std::unique_ptr<TensorReader> source, const TileSizes& sizes, Progress* progress,
-             const Visit& visit, std::function<Status(TensorId)> finished)
+    ScanWork(std::unique_ptr<TensorReader> source, const TileSizes& sizes, Progress* progress, Visit visit,
+             std::function<Status(TensorId)> finished, TileExchange* exchange)
         : source_(std::move(source)),
           grid_(tileGrid(*source_, source_->dtype(), sizes)),
           progress_(progress),
-          visit_(visit),
-          finished_(std::move(finished)) {}
+          visit_(std::move(visit)),
+          finished_(std::move(finished)),
+          exchange_(exchange) {}
 
     int64_t tileCount() const override { return grid_.tiles(); }
 
@@ -61,7 +63,8 @@ class ScanWork final : public TensorWork {
         const std::span<std::byte> view = memory.tile.span(source_->goodPhase(a, b), bytes);
         {
             const BusyTime busy(progress_, Progress::Work::read);
-            SHARDSCOPE_TRY(source_->readTile(a, b, view, memory.read.span()));
+            const auto read = [&] { return source_->readTile(a, b, view, memory.read.span()); };
+            SHARDSCOPE_TRY(exchange_ ? exchange_->read(read) : read());
         }
         {
             const BusyTime busy(progress_, Progress::Work::compute);
@@ -77,8 +80,9 @@ class ScanWork final : public TensorWork {
     const std::unique_ptr<TensorReader> source_;
     const TileGrid grid_;
     Progress* const progress_;
-    const Visit& visit_;
+    const Visit visit_;
     const std::function<Status(TensorId)> finished_;
+    TileExchange* const exchange_;
 };
 
 Status checkIds(const Catalog& catalog, const std::vector<TensorId>& tensors) {
@@ -106,10 +110,34 @@ Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, 
         if (resources.progress) resources.progress->setTensor(context.reader.catalog().name(tensors[i]));
         const BusyTime busy(resources.progress, Progress::Work::read);
         SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensors[i], &kept));
-        return std::unique_ptr<TensorWork>(
-            std::make_unique<ScanWork>(std::move(source), sizes, resources.progress, visit, finished));
+        return std::unique_ptr<TensorWork>(std::make_unique<ScanWork>(
+            std::move(source), sizes, resources.progress, visit, finished, nullptr));
     };
     return runTiles(run);
+}
+
+Result<std::unique_ptr<TensorWork>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
+                                             WorkerMemory& kept, Visit visit, TileExchange* exchange) {
+    SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensor, &kept));
+    return std::unique_ptr<TensorWork>(std::make_unique<ScanWork>(
+        std::move(source), sizes, context.resources.progress, std::move(visit), nullptr, exchange));
+}
+
+size_t cellCount(const Catalog& catalog, TensorId tensor) {
+    const int64_t per = digestCellElements(catalog.dtype(tensor));
+    const int64_t n = catalog.elements(tensor);
+    return static_cast<size_t>(n == 0 ? 0 : (n - 1) / per + 1);
+}
+
+std::vector<Digest128> cellDigests(DType dtype, std::span<const std::byte> bytes, ValueCounts* counts) {
+    const auto cellBytes = bytesOfElements(dtype, digestCellElements(dtype));
+    std::vector<Digest128> cells;
+    for (size_t at = 0; at < bytes.size(); at += cellBytes) {
+        const auto cell = bytes.subspan(at, std::min(cellBytes, bytes.size() - at));
+        cells.push_back(cellDigest(cell));
+        if (counts) countValues(dtype, cell, *counts);
+    }
+    return cells;
 }
 
 Result<std::vector<TensorDigest>> digestSource(SourceContext& context, const std::vector<TensorId>& tensors,
@@ -134,25 +162,14 @@ Result<std::vector<TensorDigest>> digestSource(SourceContext& context, const std
         const TensorId first = catalog.aliasOf(t);
         if (first == kNone || first == t || !wanted.contains(first)) read.push_back(t);
     }
-    const auto cellCount = [&](TensorId t) {
-        const int64_t per = digestCellElements(catalog.dtype(t));
-        const int64_t n = catalog.elements(t);
-        return static_cast<size_t>(n == 0 ? 0 : (n - 1) / per + 1);
-    };
     const Visit visit = [&](const TileView& tile) -> Status {
         const DType dtype = catalog.dtype(tile.tensor);
-        const auto cellBytes = bytesOfElements(dtype, digestCellElements(dtype));
-        std::vector<Digest128> cells;
         ValueCounts counts;
-        for (size_t at = 0; at < tile.bytes.size(); at += cellBytes) {
-            const auto cell = tile.bytes.subspan(at, std::min(cellBytes, tile.bytes.size() - at));
-            cells.push_back(cellDigest(cell));
-            if (countToo) countValues(dtype, cell, counts);
-        }
+        const std::vector<Digest128> cells = cellDigests(dtype, tile.bytes, countToo ? &counts : nullptr);
         const auto firstCell = static_cast<size_t>(tile.firstElement / digestCellElements(dtype));
         std::lock_guard lock(mutex);
         Progressing& state = open[tile.tensor];
-        if (state.cells.empty()) state.cells.resize(cellCount(tile.tensor));
+        if (state.cells.empty()) state.cells.resize(cellCount(catalog, tile.tensor));
         std::copy(cells.begin(), cells.end(), state.cells.begin() + static_cast<ptrdiff_t>(firstCell));
         addCounts(state.counts, counts);
         return {};

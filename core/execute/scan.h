@@ -25,6 +25,19 @@ inline void addCounts(ValueCounts& to, const ValueCounts& from) {
     to.zero += from.zero;
 }
 
+// Cells of a tensor.
+size_t cellCount(const Catalog& catalog, TensorId tensor);
+// Digests of the cells of bytes that begin with one; counts their values, too, unless `counts` is null.
+std::vector<Digest128> cellDigests(DType dtype, std::span<const std::byte> bytes, ValueCounts* counts);
+
+class TileExchange;  // destination.h
+
+// The tiles of one tensor, each of which `visit` is called with. An exchange gets the bytes that are
+// elsewhere; may be null.
+Result<std::unique_ptr<TensorWork>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
+                                             WorkerMemory& kept, std::function<Status(const TileView&)> visit,
+                                             TileExchange* exchange);
+
 // As scanTensors; `finished(tensor)` follows the last tile of each.
 Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, const ScanOptions& options,
                   const std::function<Status(const TileView&)>& visit,

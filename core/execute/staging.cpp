@@ -69,7 +69,10 @@ Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const std:
     staging->joined_ = true;
     const auto elsewhere = [&](Error error) {
         error.message = "the coordinator's staging directory is not seen from here: " + error.message;
-        return std::move(error).withHint("the destination must lie on a file system that all workers share");
+        error.code = ErrorCode::remote;
+        return std::move(error).withHint(
+            "the destination must lie on a file system that all workers share, or on the ranks' own disks: "
+            "--own-disks");
     };
     auto directory = staging->system_.openDirectory(staging->path_);
     if (!directory.ok()) return elsewhere(std::move(directory).error());
@@ -374,8 +377,9 @@ Status Staging::publish() {
     // The destination is whole; a left-over directory is not worth an error.
     (void)system_.removeTree(path_);
     if (!synced.ok()) {
-        return Error(synced.error())
-            .withHint("the destination is written and verified, but may not survive a power failure");
+        Error error = synced.error();
+        error.hint = "the destination is written and in its place, but may not survive a power failure";
+        return error;
     }
     return {};
 }

@@ -1,7 +1,8 @@
 #include "execute/units.h"
 
 #include <algorithm>
-#include <map>
+#include <mutex>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include "execute/identity.h"
 #include "execute/scan.h"
 #include "execute/staging.h"
+#include "execute/verify.h"
 
 namespace shardscope {
 namespace {
@@ -27,6 +29,26 @@ class SpanWork final : public TensorWork {
   private:
     const std::unique_ptr<TensorWork> tensor_;
     const TileSpan span_;
+};
+
+// Keeps what was found, and writes nothing.
+class DigestsOnly final : public TileExchange {
+  public:
+    Status read(const std::function<Status()>& read) override { return read(); }
+    Status write(FileId, uint64_t, std::span<const std::byte>) override { return {}; }
+    Status finished(JournalTile tile) override {
+        std::lock_guard lock(mutex_);
+        tiles_.push_back(std::move(tile));
+        return {};
+    }
+    std::vector<JournalTile> take() {
+        std::lock_guard lock(mutex_);
+        return std::exchange(tiles_, {});
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<JournalTile> tiles_;
 };
 
 class Joined final : public UnitWorker {
@@ -52,16 +74,14 @@ class Joined final : public UnitWorker {
     }
 
     Result<UnitResult> run(const Unit& unit) override {
-        const uint64_t before = context_->bytesRead;
         SHARDSCOPE_TRY(check(unit));
-        TileRun run;
-        run.tensors = unit.spans.size();
-        run.threads = workerCount(resources_);
-        run.memory = resources_.memory;
-        run.stop = resources_.stop;
-        run.prepare = [&](size_t i, WorkerMemory& kept) { return prepare(unit.spans[i], kept); };
-        Status status = runTiles(run);
-        const std::vector<JournalTile> tiles = staging_->takeFinished();
+        if (unit.work == UnitWork::verify) return verify(unit);
+        const uint64_t before = context_->bytesRead;
+        state_.exchange = unit.work == UnitWork::reread ? &digests_ : nullptr;
+        Status status = runSpans(unit, [&](const TileSpan& span, WorkerMemory& kept) {
+            return DestinationWork::prepare(state_, *context_, span.tensor, kept);
+        });
+        const std::vector<JournalTile> tiles = state_.exchange ? digests_.take() : staging_->takeFinished();
         if (!status.ok()) return std::move(status).error();
         return UnitResult{encodeTiles(tiles), context_->bytesRead - before};
     }
@@ -80,21 +100,66 @@ class Joined final : public UnitWorker {
         return {};
     }
 
-    Result<std::unique_ptr<TensorWork>> prepare(const TileSpan& span, WorkerMemory& kept) {
-        SHARDSCOPE_ASSIGN(std::unique_ptr<TensorWork> tensor,
-                          DestinationWork::prepare(state_, *context_, span.tensor, kept));
-        if (span.first > tensor->tileCount() - span.count)
-            return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
-        return std::unique_ptr<TensorWork>(std::make_unique<SpanWork>(std::move(tensor), span));
+    using Prepare =
+        std::function<Result<std::unique_ptr<TensorWork>>(const TileSpan& span, WorkerMemory& kept)>;
+
+    Status runSpans(const Unit& unit, const Prepare& prepare) {
+        TileRun run;
+        run.tensors = unit.spans.size();
+        run.threads = workerCount(resources_);
+        run.memory = resources_.memory;
+        run.stop = resources_.stop;
+        run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorWork>> {
+            const TileSpan& span = unit.spans[i];
+            SHARDSCOPE_ASSIGN(std::unique_ptr<TensorWork> tensor, prepare(span, kept));
+            if (span.first > tensor->tileCount() - span.count)
+                return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
+            return std::unique_ptr<TensorWork>(std::make_unique<SpanWork>(std::move(tensor), span));
+        };
+        return runTiles(run);
+    }
+
+    // The output is whole when the first of these comes.
+    Result<UnitResult> verify(const Unit& unit) {
+        if (!output_) {
+            if (!state_.job.reopen)
+                return makeError(ErrorCode::internal, "nobody says how to reopen the output");
+            SHARDSCOPE_ASSIGN(output_, StagedOutput::open(state_.job, staging_->dataPath()));
+            outputContext_ = std::make_unique<SourceContext>(output_->reader(), resources_, FillGaps::refuse,
+                                                             state_.job.fileSystem);
+        }
+        const StagedOutput::Take take = [&](JournalTile tile) { return digests_.finished(std::move(tile)); };
+        Status status = runSpans(unit, [&](const TileSpan& span, WorkerMemory& kept) {
+            return output_->tilesOf(span.tensor, state_.tiles.preferred, *outputContext_, kept, take,
+                                    nullptr);
+        });
+        const std::vector<JournalTile> tiles = digests_.take();
+        if (!status.ok()) return std::move(status).error();
+        return UnitResult{encodeTiles(tiles), 0};
     }
 
     Resources resources_;
     ConvertState state_;
     std::unique_ptr<Staging> staging_;
     std::unique_ptr<SourceContext> context_;
+    DigestsOnly digests_;
+    std::unique_ptr<StagedOutput> output_;  // once it is verified
+    std::unique_ptr<SourceContext> outputContext_;
 };
 
 }  // namespace
+
+constexpr std::string_view kWorkNames[] = {"convert", "verify", "reread"};
+
+std::string_view unitWorkName(UnitWork work) {
+    return kWorkNames[static_cast<size_t>(work)];
+}
+
+std::optional<UnitWork> unitWorkFrom(std::string_view name) {
+    const auto at = std::ranges::find(kWorkNames, name) - std::begin(kWorkNames);
+    if (at == std::ssize(kWorkNames)) return std::nullopt;
+    return static_cast<UnitWork>(at);
+}
 
 Result<std::unique_ptr<UnitWorker>> UnitWorker::join(const ConvertJob& job, const JobIdentity& identity,
                                                      const Resources& resources) {

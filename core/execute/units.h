@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +25,17 @@ struct JobIdentity {
     std::string token;  // stands in the staging directory: who can read it there sees the same directory
 };
 
-// Tiles [first, first + count) of one wanted tensor.
+enum class UnitWork : uint8_t {
+    convert,  // tiles of the source, to where they belong in the staged output
+    verify,   // tiles of the staged output, of which only the digests are taken
+    reread,   // those of `convert` once more, of which only the digests are taken
+};
+
+std::string_view unitWorkName(UnitWork work);
+std::optional<UnitWork> unitWorkFrom(std::string_view name);
+
+// Tiles [first, first + count) of one wanted tensor. A tile to be verified is one of its elements as they are
+// in the output, which may be another than the one to be converted.
 struct TileSpan {
     TensorId tensor = kNone;
     int64_t first = 0;
@@ -33,6 +44,7 @@ struct TileSpan {
 
 // What is handed out at once: large enough that asking for it costs nothing, small enough to be done again.
 struct Unit {
+    UnitWork work = UnitWork::convert;
     std::vector<TileSpan> spans;
     uint64_t bytes = 0;  // of the destination
 };
@@ -52,12 +64,15 @@ class UnitFarm {
     virtual size_t tilesPerUnit() const { return 1; }
     // Where the destination is written, if that is not this machine's own file system.
     virtual std::shared_ptr<FileSystem> fileSystem() { return nullptr; }
-    // Has every unit done. `done(unit, result)` is called once for each, from any thread, one call at a time;
-    // its error says that the result is not acceptable. When run() returns, nobody writes any more. Errors:
+    // Has every unit done, all of which are the same kind of work. `done(unit, result)` is called once for
+    // each, from any thread, one call at a time; its error says that the result is not acceptable. When run()
+    // returns, nobody writes any more; the others stay for the next call, unless there was an error. Errors:
     // remote, cancelled, and those of a unit that failed too often.
     virtual Status run(const JobIdentity& identity, const std::vector<Unit>& units,
                        const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
                        const StopToken& stop) = 0;
+    // There is nothing more to do.
+    virtual void end() = 0;
 };
 
 // The other end: joins a conversion whose staging directory exists. Not thread-safe; uses all threads of
@@ -69,8 +84,8 @@ class UnitWorker {
     // notFound or changed (another staging directory), io.
     static Result<std::unique_ptr<UnitWorker>> join(const ConvertJob& job, const JobIdentity& identity,
                                                     const Resources& resources);
-    // Does the unit; what it wrote need not be on disk yet. Errors: usage for tiles that do not exist, and
-    // those of reading and writing.
+    // Does the unit; what it wrote need not be on disk yet. Errors: usage for tiles that do not exist,
+    // damaged for an output that is not as planned, and those of reading and writing.
     virtual Result<UnitResult> run(const Unit& unit) = 0;
     // Brings all that was written to disk.
     virtual Status sync() = 0;

@@ -97,7 +97,7 @@ QString writeWorker(const QTemporaryDir& directory, const QString& name, const Q
         file.write(
             "out.write(b'Welcome to this shell\\r\\n\\xf5\\xc9\\xb1'); out.flush()\n"
             "assert inp.read(3) == b'\\xf5\\xc9\\xb1'\n"
-            "say({'say': 'hello', 'version': 'v', 'protocol': 3, 'host': 'h', 'pid': os.getpid()})\n"
+            "say({'say': 'hello', 'version': 'v', 'protocol': 4, 'host': 'h', 'pid': os.getpid()})\n"
             "start = hear()\n");
         if (beats)
             file.write(
@@ -122,6 +122,7 @@ while True:
     say({'say': 'done', 'id': u['id'], 'read': 7, 'busy': [done * 100, done * 10, done]}, b'result of %d' % u['id'])
 )";
 
+// In a row of runs of one farm, the last.
 struct Outcome {
     Status status;
     std::map<size_t, std::string> results;
@@ -132,7 +133,8 @@ struct Outcome {
 };
 
 Outcome runFarm(const std::vector<QString>& programs, size_t units,
-                const std::function<Status(size_t, UnitResult&)>& accept = {}) {
+                const std::function<Status(size_t, UnitResult&)>& accept = {},
+                const std::vector<UnitWork>& runs = {UnitWork::convert}) {
     // Every place starts the same program, which finds its part by taking the first that is left.
     QTemporaryDir parts;
     QFile chooser(parts.filePath("chooser"));
@@ -152,24 +154,30 @@ Outcome runFarm(const std::vector<QString>& programs, size_t units,
     options.words = {"convert"};
     options.program = chooser.fileName().toStdString();
     Farm farm(options);
-    std::vector<Unit> work(units);
-    for (Unit& unit : work) {
-        unit.spans = {{0, 0, 1}};
-        unit.bytes = 10;
-    }
     JobIdentity identity{{}, {}, kDigestCellBytes, kDigestCellBytes, "token"};
     Progress progress;
-    progress.begin(Progress::Phase::write, 10 * units);
     Outcome outcome;
     const auto begin = Channel::Clock::now();
-    outcome.status = farm.run(identity, work,
-                              [&](size_t unit, UnitResult result) -> Status {
-                                  if (accept) SHARDSCOPE_TRY(accept(unit, result));
-                                  if (!outcome.results.emplace(unit, result.tiles).second)
-                                      return damaged("twice");
-                                  return {};
-                              },
-                              &progress, {});
+    for (const UnitWork kind : runs) {
+        std::vector<Unit> work(units);
+        for (Unit& unit : work) {
+            unit.work = kind;
+            unit.spans = {{0, 0, 1}};
+            unit.bytes = 10;
+        }
+        progress.begin(Progress::Phase::write, 10 * units);
+        outcome.results.clear();
+        outcome.status = farm.run(identity, work,
+                                  [&](size_t unit, UnitResult result) -> Status {
+                                      if (accept) SHARDSCOPE_TRY(accept(unit, result));
+                                      if (!outcome.results.emplace(unit, result.tiles).second)
+                                          return damaged("twice");
+                                      return {};
+                                  },
+                                  &progress, {});
+        if (!outcome.status.ok()) break;
+    }
+    farm.end();
     outcome.seconds = std::chrono::duration<double>(Channel::Clock::now() - begin).count();
     outcome.workers = farm.workers();
     outcome.shown = progress.bytesDone();
@@ -301,6 +309,41 @@ class ClusterTest : public QObject {
         QCOMPARE(units, size_t{40});
     }
 
+    // The same workers do what comes after; one that is lost on the way is so for good.
+    void oneRunFollowsAnother() {
+        const QString verifies = writeWorker(
+            directory_, "verifies",
+            "say({'say': 'ready'})\nkinds = []\nwhile True:\n"
+            "    u = hear()\n    if u['say'] == 'end': break\n    time.sleep(0.02)\n"
+            "    if not kinds or kinds[-1] != u['work']: kinds.append(u['work'])\n"
+            "    say({'say': 'done', 'id': u['id'], 'read': 7}, ('%s: result of %d' % (' '.join(kinds), "
+            "u['id'])).encode())\n");
+        const std::vector<UnitWork> both{UnitWork::convert, UnitWork::verify};
+        Outcome outcome = runFarm({verifies, verifies}, 10, {}, both);
+        QVERIFY2(outcome.status.ok(), outcome.status.ok() ? "" : describe(outcome.status.error()).c_str());
+        QCOMPARE(outcome.results.size(), size_t{10});
+        for (const auto& [unit, text] : outcome.results)
+            QCOMPARE(text, "convert verify: result of " + std::to_string(unit));
+        QCOMPARE(outcome.shown, uint64_t{100});
+        size_t done = 0;
+        for (const WorkerState& worker : outcome.workers) {
+            QCOMPARE(worker.phase, WorkerState::Phase::ended);
+            done += worker.units;
+        }
+        QCOMPARE(done, size_t{20});
+
+        const QString dies = writeWorker(
+            directory_, "dies between",
+            "say({'say': 'ready'})\nwhile True:\n    u = hear()\n    if u['say'] == 'end': break\n"
+            "    if u['work'] == 'verify': os._exit(9)\n"
+            "    say({'say': 'done', 'id': u['id'], 'read': 7}, b'result of %d' % u['id'])\n");
+        outcome = runFarm({good_, "'" + dies + "'"}, 20, {}, both);
+        checkComplete(outcome, 20);
+        outcome = runFarm({"'" + dies + "'", "'" + dies + "'"}, 20, {}, both);
+        QVERIFY(!outcome.status.ok());
+        QCOMPARE(outcome.status.error().code, ErrorCode::remote);
+    }
+
     // What workers say of their time adds up; what cannot be is passed over.
     void timeIsAddedUp() {
         const Outcome outcome = runFarm({good_, good_}, 20);
@@ -426,7 +469,7 @@ class ClusterTest : public QObject {
         QTest::newRow("another version")
             << QByteArray(
                    "out.write(b'\\xf5\\xc9\\xb1'); out.flush(); inp.read(3); say({'say': 'hello', 'version': "
-                   "'newer', 'protocol': 3}); time.sleep(600)")
+                   "'newer', 'protocol': 4}); time.sleep(600)")
             << false << "is version newer and this one v, which cannot share";
     }
     void whoCannotTakePartIsNamed() {

@@ -190,6 +190,7 @@ class GroupTest : public QObject {
     void everyByteIsReadOnce();
     void readErrorNamesTheRank();
     void partsOfDifferentCheckpointsAreRefused();
+    void whatElseLiesThereIsLeftAlone();
     void missingFileIsTold();
     void stoppedOnAnyRank();
     void lostRankEndsAll();
@@ -198,6 +199,9 @@ class GroupTest : public QObject {
     void ranksThatSeeOneDiskShareIt();
     void ownDisksLoseNothing();
     void ownDisksResume();
+    void damageIsFound_data();
+    void damageIsFound();
+    void verificationReadsWhereItLies();
     void tilesCutElsewhere_data();
     void tilesCutElsewhere();
 };
@@ -274,6 +278,7 @@ void GroupTest::equalsOneProcess() {
     QFETCH(QString, target);
     QFETCH(int, ranks);
     ConvertSettings settings = settingsFor(target.toStdString());
+    if (ranks == 3) settings.options.verify = Verify::full;
     if (target == "dcp") {
         Mesh mesh;
         mesh.axes.push_back({"dp", 3});
@@ -559,8 +564,9 @@ void GroupTest::ownDisksHoldTheirFiles() {
     QFETCH(QString, target);
     QFETCH(int, ranks);
     // What is one file lies on rank 0's disk as ever.
-    const ConvertSettings settings =
+    ConvertSettings settings =
         target == "safetensors" ? settingsFor("safetensors") : cutSettings(static_cast<uint32_t>(ranks) + 1);
+    if (ranks == 3) settings.options.verify = Verify::full;
     QTemporaryDir alone;
     const auto open = openCheckpoint(path.toStdString());
     QVERIFY2(open.ok(), open.ok() ? "" : describe(open.error()).c_str());
@@ -667,6 +673,95 @@ void GroupTest::ownDisksLoseNothing() {
     QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
     QVERIFY(disks[2]->tree("/place/out").empty());
     QVERIFY(disks[0]->exists("/place/out/.metadata"));
+}
+
+// A log beside the source grows, differs from rank to rank, and is not everywhere.
+void GroupTest::whatElseLiesThereIsLeftAlone() {
+    const QTemporaryDir directory;
+    const std::string path = oneTensor(directory, 4000);
+    for (const GroupMode mode : {GroupMode::automatic, GroupMode::direct, GroupMode::exchange}) {
+        const Spread source = spread(path, 3, [](int, size_t) { return true; });
+        source.disks[0]->put("/source/train.log", std::vector<std::byte>(10));
+        source.disks[1]->put("/source/train.log", std::vector<std::byte>(11));
+        ThreadRanks group(3);
+        std::atomic<int> steps = 0;
+        group.onStep = [&](int) {
+            if (++steps > 40)
+                source.disks[0]->put("/source/train.log",
+                                     std::vector<std::byte>(static_cast<size_t>(steps.load())));
+        };
+        QTemporaryDir target;
+        const Outcome outcome = convertTogether(group, source, mode, target.filePath("out").toStdString(),
+                                                settingsFor("safetensors"));
+        for (const Status& end : outcome.ends)
+            QVERIFY2(end.ok(), said(outcome).c_str());
+        if (mode == GroupMode::automatic) QVERIFY(group.moved < uint64_t{1} << 20);  // direct
+    }
+}
+
+void GroupTest::damageIsFound_data() {
+    QTest::addColumn<int>("where");
+    for (int rank = 0; rank < 3; ++rank)
+        QTest::addRow("on the disk of rank %d", rank) << rank;
+    QTest::newRow("on a shared disk") << -1;
+}
+
+// What is not what was written, wherever it lies, is found by the ranks that read it back.
+void GroupTest::damageIsFound() {
+    QFETCH(int, where);
+    const QTemporaryDir directory;
+    const std::string path = oneTensor(directory, 8);
+    const Spread source = spread(path, 3, [](int, size_t) { return true; });
+    const Disks disks = emptyDisks(3);
+    auto targets = asTargets(disks);
+    if (where < 0) std::ranges::fill(targets, targets[0]);
+    const auto disk = disks[static_cast<size_t>(std::max(where, 0))];
+    const std::string file =
+        "/place/.out.shardscope-partial/data/__" + std::to_string(std::max(where, 0)) + "_0.distcp";
+    const auto damaging =
+        std::make_shared<FaultyFileSystem>(targets[static_cast<size_t>(std::max(where, 0))]);
+    std::atomic<bool> done = false;
+    damaging->after = [&](Op op) {
+        if (op != Op::sync || !disk->exists(file)) return;
+        auto bytes = disk->get(file);
+        const auto at = std::ranges::find(bytes, std::byte{'x'});
+        if (at == bytes.end() || done.exchange(true)) return;
+        *at = std::byte{'y'};
+        disk->put(file, bytes);
+    };
+    targets[static_cast<size_t>(std::max(where, 0))] = damaging;
+    if (where < 0) std::ranges::fill(targets, damaging);
+    ThreadRanks group(3, 3);
+    const Outcome outcome =
+        convertTogether(group, source, GroupMode::direct, "/place/out", cutSettings(3), {}, targets);
+    QVERIFY(done);
+    QVERIFY(!outcome.ends[0].ok());
+    QCOMPARE(outcome.ends[0].error().code, ErrorCode::damaged);
+    QVERIFY2(outcome.ends[0].error().message.find("differs from what was written") != std::string::npos,
+             said(outcome).c_str());
+    for (const auto& each : disks)
+        QVERIFY(!each->exists("/place/out/.metadata") && each->tree("/place/out").empty());
+}
+
+// With disks of their own, ranks send each other no more than what tiles have on two of them.
+void GroupTest::verificationReadsWhereItLies() {
+    const QTemporaryDir directory;
+    constexpr uint64_t kRows = 20000, kBytes = kRows * 4096;
+    const std::string path = oneTensor(directory, kRows);
+    const Spread source = spread(path, 3, [](int, size_t) { return true; });
+    uint64_t moved[2] = {};
+    for (const bool verify : {false, true}) {
+        const Disks disks = emptyDisks(3);
+        ConvertSettings settings = cutSettings(3);
+        settings.options.verify = verify ? Verify::digest : Verify::none;
+        ThreadRanks group(3, 3);
+        const Outcome outcome =
+            convertTogether(group, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
+        QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
+        QCOMPARE(outcome.report.verified, verify);
+        moved[verify] = group.moved;
+    }
+    QVERIFY2(moved[true] - moved[false] < kBytes / 4, std::to_string(moved[true] - moved[false]).c_str());
 }
 
 void GroupTest::ownDisksResume() {

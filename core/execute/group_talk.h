@@ -1,0 +1,19 @@
+// What ranks say to each other beside the bytes of tensors. Private to this room.
+#pragma once
+
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "execute/group.h"
+
+namespace shardscope {
+
+constexpr uint64_t kMostGroupText = uint64_t{1} << 31;  // of all ranks' together
+
+// What each rank has to say, with whether all is well there. Errors: the one that tells most, with the rank's
+// name.
+Result<std::vector<nlohmann::json>> gatherSaid(RankGroup& group, size_t lane, nlohmann::json mine,
+                                               const Status& status);
+
+}  // namespace shardscope

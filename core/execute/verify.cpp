@@ -1,0 +1,179 @@
+#include "execute/verify.h"
+
+#include <algorithm>
+#include <tuple>
+#include <unordered_set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "execute/rules.h"
+#include "execute/scan.h"
+
+namespace shardscope {
+namespace {
+
+using ChunkKey = std::tuple<std::vector<int64_t>, std::vector<int64_t>, int64_t, int64_t>;
+
+std::vector<ChunkKey> chunkKeys(const Catalog& catalog, TensorId t) {
+    std::vector<ChunkKey> keys;
+    for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+        const ChunkInfo chunk = catalog.chunk(t, c);
+        if (chunk.elements() == 0) continue;
+        keys.emplace_back(Dims(chunk.offsets.begin(), chunk.offsets.end()),
+                          Dims(chunk.lengths.begin(), chunk.lengths.end()),
+                          chunk.flat ? chunk.flat->start : -1, chunk.flat ? chunk.flat->stop : -1);
+    }
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    return keys;
+}
+
+}  // namespace
+
+Error wrongOutput(std::string message, std::string_view tensor) {
+    return damaged(std::move(message))
+        .ofTensor(tensor)
+        .byRule(kOutputRule)
+        .withHint("the output was not published; check the disk and memory of this machine");
+}
+
+Result<std::unique_ptr<StagedOutput>> StagedOutput::open(const ConvertJob& job, const std::string& path,
+                                                         const std::shared_ptr<FileSystem>& through) {
+    auto reader = job.reopen(path, through);
+    if (!reader.ok()) {
+        Error error = std::move(reader).error();
+        // Being stopped or refused says nothing about the output.
+        if (error.code == ErrorCode::cancelled || error.code == ErrorCode::io ||
+            error.code == ErrorCode::remote)
+            return error;
+        error.message = "verification: the output cannot be opened: " + error.message;
+        error.code = ErrorCode::damaged;
+        error.place.rule = kOutputRule;
+        return error;
+    }
+    std::unique_ptr<StagedOutput> output(new StagedOutput(job, std::move(reader).value()));
+    SHARDSCOPE_TRY(output->match());
+    return output;
+}
+
+Status StagedOutput::match() {
+    const Catalog& wanted = job_.wish->wanted;
+    const Catalog& written = reader_->catalog();
+    ids_.assign(wanted.tensorCount(), kNone);
+    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
+        const std::string_view name = wanted.name(t);
+        const TensorId found = written.find(name);
+        if (found == kNone) {
+            if (wanted.aliasOf(t) != kNone && wanted.aliasOf(t) != t) continue;
+            return wrongOutput("verification: the output lacks the tensor", name);
+        }
+        if (written.dtype(found) != wanted.dtype(t)) {
+            return wrongOutput(fmt::format("verification: the output has dtype {}, expected {}",
+                                           dtypeName(written.dtype(found)), dtypeName(wanted.dtype(t))),
+                               name);
+        }
+        if (!std::ranges::equal(written.shape(found), wanted.shape(t))) {
+            return wrongOutput(fmt::format("verification: the output has shape {}, expected {}",
+                                           formatDims(written.shape(found)), formatDims(wanted.shape(t))),
+                               name);
+        }
+        if (chunkKeys(written, found) != chunkKeys(wanted, t)) {
+            return wrongOutput("verification: the output is cut differently than planned", name);
+        }
+        ids_[t] = found;
+    }
+    const std::unordered_set<TensorId> found(ids_.begin(), ids_.end());
+    for (TensorId t = 0; t < ids_.size(); ++t) {
+        if (ids_[t] == kNone) continue;
+        const TensorId first = written.aliasOf(ids_[t]);
+        if (first == kNone || first == ids_[t] || !found.contains(first)) tensors_.push_back(t);
+    }
+    return {};
+}
+
+TileGrid StagedOutput::grid(TensorId wanted, uint64_t tileBytes) const {
+    const DType dtype = job_.wish->wanted.dtype(wanted);
+    return tileGrid(reader_->catalog().elements(ids_[wanted]), dtype, dtype, tileBytes);
+}
+
+Result<std::unique_ptr<TensorWork>> StagedOutput::tilesOf(TensorId wanted, uint64_t tileBytes,
+                                                          SourceContext& context, WorkerMemory& kept,
+                                                          const Take& take, TileExchange* exchange) const {
+    if (ids_[wanted] == kNone) return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
+    const int64_t tileElements = grid(wanted, tileBytes).tileElements;
+    const auto visit = [wanted, tileElements, take,
+                        dtype = job_.wish->wanted.dtype(wanted)](const TileView& view) -> Status {
+        JournalTile tile;
+        tile.tensor = wanted;
+        tile.tile = view.firstElement / tileElements;
+        tile.cells = cellDigests(dtype, view.bytes, nullptr);
+        return take(std::move(tile));
+    };
+    return scanWork(context, ids_[wanted], {tileBytes, tileBytes}, kept, visit, exchange);
+}
+
+Status StagedOutput::compare(const ConvertState& state, const std::vector<Digest128>& digests) const {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+        if (!(digests[i] == *state.digests[tensors_[i]]))
+            return wrongOutput("verification: what was read back differs from what was written",
+                               job_.wish->wanted.name(tensors_[i]));
+    }
+    // Names of one tensor in the output must be names of one tensor that was asked for.
+    std::map<TensorId, TensorId> readAs;
+    for (const TensorId t : tensors_)
+        readAs.emplace(ids_[t], t);
+    for (TensorId t = 0; t < ids_.size(); ++t) {
+        if (ids_[t] == kNone || readAs.contains(ids_[t])) continue;
+        const TensorId other = readAs.at(reader_->catalog().aliasOf(ids_[t]));
+        if (!(*state.digests[other] == *state.digests[t]))
+            return wrongOutput("verification: what was read back differs from what was written",
+                               job_.wish->wanted.name(t));
+    }
+    return {};
+}
+
+Status StagedOutput::verify(const ConvertState& state) const {
+    SourceContext context(*reader_, state.resources, FillGaps::refuse, job_.fileSystem);
+    std::vector<TensorId> read;
+    for (const TensorId t : tensors_)
+        read.push_back(ids_[t]);
+    SHARDSCOPE_ASSIGN(const auto found, digestSource(context, read, {}, false));
+    std::vector<Digest128> digests;
+    for (const TensorDigest& each : found)
+        digests.push_back(each.digest);
+    return compare(state, digests);
+}
+
+VerifiedTiles::VerifiedTiles(const StagedOutput& output, uint64_t tileBytes)
+    : output_(output), tileBytes_(tileBytes) {
+    const Catalog& written = output.reader().catalog();
+    for (const TensorId t : output.tensors())
+        cells_[t].resize(cellCount(written, output.idOf(t)));
+}
+
+Status VerifiedTiles::add(JournalTile tile) {
+    const auto of = cells_.find(tile.tensor);
+    if (of == cells_.end()) return damaged("a result is about a tensor that was not asked for");
+    const TileGrid grid = output_.grid(tile.tensor, tileBytes_);
+    if (tile.tile < 0 || tile.tile >= grid.tiles())
+        return damaged("a result holds a tile that was not asked for");
+    const int64_t per = digestCellElements(output_.reader().catalog().dtype(output_.idOf(tile.tensor)));
+    const auto first = static_cast<size_t>(grid.begin(tile.tile) / per),
+               last = static_cast<size_t>((grid.end(tile.tile) - 1) / per);
+    if (tile.cells.size() != last - first + 1) return damaged("a result holds another number of cells");
+    std::ranges::copy(tile.cells, of->second.begin() + static_cast<ptrdiff_t>(first));
+    return {};
+}
+
+Status VerifiedTiles::compare(const ConvertState& state) const {
+    const Catalog& written = output_.reader().catalog();
+    std::vector<Digest128> digests;
+    for (const TensorId t : output_.tensors()) {
+        const TensorId id = output_.idOf(t);
+        digests.push_back(tensorDigest(written.dtype(id), written.shape(id), cells_.at(t)));
+    }
+    return output_.compare(state, digests);
+}
+
+}  // namespace shardscope

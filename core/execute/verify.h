@@ -1,0 +1,70 @@
+// What a conversion has written is read back before it is published: by this process alone, or tile by tile,
+// so that others can do their part of it. Private to this room.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "execute/destination.h"
+#include "execute/executor.h"
+
+namespace shardscope {
+
+// The staged output, through the ordinary reader.
+class StagedOutput {
+  public:
+    // Opens it and compares its catalog with the wanted one. `through` reads the files; null = as the job
+    // does. Errors: damaged (with what differs), cancelled, io.
+    static Result<std::unique_ptr<StagedOutput>> open(const ConvertJob& job, const std::string& path,
+                                                      const std::shared_ptr<FileSystem>& through = nullptr);
+
+    const Reader& reader() const { return *reader_; }
+    // Wanted tensors to read, so that each is read once; in the order of the wanted catalog.
+    const std::vector<TensorId>& tensors() const { return tensors_; }
+    // Where the output has it; kNone for an alias that the format records in another way.
+    TensorId idOf(TensorId wanted) const { return ids_[wanted]; }
+    TileGrid grid(TensorId wanted, uint64_t tileBytes) const;
+
+    // Tiles of grid(); each has its digest cells taken and given away, from any thread. Errors: usage for a
+    // tensor without any, those of TensorReader.
+    using Take = std::function<Status(JournalTile)>;
+    Result<std::unique_ptr<TensorWork>> tilesOf(TensorId wanted, uint64_t tileBytes, SourceContext& context,
+                                                WorkerMemory& kept, const Take& take,
+                                                TileExchange* exchange) const;
+
+    // Reads all of it here. Errors: damaged (with the tensor that differs), those of reading.
+    Status verify(const ConvertState& state) const;
+
+  private:
+    friend class VerifiedTiles;
+    StagedOutput(const ConvertJob& job, std::unique_ptr<Reader> reader)
+        : job_(job), reader_(std::move(reader)) {}
+    Status match();
+    // Of the digests of tensors().
+    Status compare(const ConvertState& state, const std::vector<Digest128>& digests) const;
+
+    const ConvertJob& job_;
+    const std::unique_ptr<Reader> reader_;
+    std::vector<TensorId> ids_;  // by wanted tensor
+    std::vector<TensorId> tensors_;
+};
+
+// What others found when they read tiles of it.
+class VerifiedTiles {
+  public:
+    VerifiedTiles(const StagedOutput& output, uint64_t tileBytes);
+    Status add(JournalTile tile);  // errors: damaged, when it cannot be what was asked for
+    // Once all are there. Errors: damaged, with the tensor that differs.
+    Status compare(const ConvertState& state) const;
+
+  private:
+    const StagedOutput& output_;
+    const uint64_t tileBytes_;
+    std::map<TensorId, std::vector<Digest128>> cells_;
+};
+
+Error wrongOutput(std::string message, std::string_view tensor);
+
+}  // namespace shardscope
