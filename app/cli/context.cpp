@@ -10,6 +10,8 @@
 #include "cli/one_of.h"
 #include "cli/progress.h"
 #include "cli/text.h"
+#include "execute/executor.h"
+#include "execute/rules.h"
 
 namespace shardscope::cli {
 
@@ -129,6 +131,11 @@ Status Work::start() {
 int reportError(const Context& context, const Error& where) {
     Error error = where;
     error.place.file = context.shown(error.place.file);
+    if (context.away() && !context.jobDestination.empty()) {
+        const std::string staging = stagingPath(context.jobDestination);
+        if (const size_t at = error.hint.find(staging); at != std::string::npos)
+            error.hint.replace(at, staging.size(), context.shown(staging));
+    }
     if (context.progress == ProgressMode::json) {
         printLine(stderr, nlohmann::ordered_json{{"event", "error"}, {"error", errorJson(error)}});
     }
@@ -137,7 +144,7 @@ int reportError(const Context& context, const Error& where) {
     } else if (context.progress != ProgressMode::json) {
         fmt::print(stderr, "shardscope: {}\n", printable(describe(error)));
     }
-    return exitCode(error.code);
+    return error.place.rule == kOutputRule ? 1 : exitCode(error.code);
 }
 
 }  // namespace shardscope::cli

@@ -47,7 +47,7 @@ struct Context {
     bool ownDisks = false;  // they share no file system for the destination
     // Of a conversion: that others can take part, and what it reads and writes.
     bool joins = false;
-    std::string jobSource, jobDestination;
+    std::string jobSource, jobDestination, jobPlaces;
 
     // Set where this command line runs for one on another machine (cli/remote.h): what this host is called
     // there, and who is shown the progress. Then nothing is written into files here.

@@ -119,6 +119,7 @@ Json jobJson(const JobRecord& job) {
               {"source", job.source},
               {"destination", job.destination},
               {"arguments", job.arguments},
+              {"directory", job.workingDirectory},
               {"host", job.host},
               {"created", job.created},
               {"started", job.started},

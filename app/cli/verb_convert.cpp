@@ -124,9 +124,15 @@ std::vector<DiskShare> diskShares(const Context& context, const GroupFarm& group
     return list;
 }
 
-int showPlan(const Context& context, Plan plan, const Json& group, const std::string& groupText) {
+// With its paths as whoever gave the command knows them.
+Plan shownPlan(const Context& context, Plan plan) {
     plan.sourcePath = context.shown(plan.sourcePath);
     plan.targetPath = context.shown(plan.targetPath);
+    return plan;
+}
+
+int showPlan(const Context& context, const Plan& made, const Json& group, const std::string& groupText) {
+    const Plan plan = shownPlan(context, made);
     if (context.json) {
         Json json = planJson(plan);
         if (!group.is_null()) json["group"] = group;
@@ -173,7 +179,9 @@ Result<std::unique_ptr<Farm>> makeFarm(const Context& context, const Options& op
     // Without what only this process does.
     farm.words = wordsWithout(context.words, {"--json", "--resume"},
                               {"--on", "--remote-program", "--progress", "--report"});
-    farm.directory = std::filesystem::current_path().string();
+    std::error_code none;
+    farm.directory = std::filesystem::current_path(none).string();
+    if (none) return systemError(none.value(), "find the directory that the job is given in", "");
     farm.version = SHARDSCOPE_VERSION;
     farm.program = ownProgram();
     farm.remoteProgram = context.remoteProgram;
@@ -186,6 +194,10 @@ Result<int> convert(const Context& context, const Options& options) {
     settings.threads = context.threads;
     settings.io = context.io;
     if (!options.report.empty()) SHARDSCOPE_TRY(checkOutputFile(options.report, options.source));
+    std::unique_ptr<Farm> farm;  // has its workers started when there is something to do
+    if (!options.on.empty()) {
+        SHARDSCOPE_ASSIGN(farm, makeFarm(context, options));
+    }
     // Whoever watches may go away; the job goes on.
     std::signal(SIGPIPE, SIG_IGN);
     std::shared_ptr<GroupFiles> files;  // of all ranks, where there are some
@@ -222,7 +234,6 @@ Result<int> convert(const Context& context, const Options& options) {
                 bytesText(static_cast<uint64_t>(expected.linkRate)), durationText(expected.seconds));
         return showPlan(context, prepared.plan, groupSaid, groupText);
     }
-    std::unique_ptr<Farm> farm;
     std::unique_ptr<WorkerResources> own;
     std::unique_ptr<GroupFarm> group;
     const ConvertJob together = conversionJob(prepared, settings);
@@ -240,10 +251,7 @@ Result<int> convert(const Context& context, const Options& options) {
         group = std::make_unique<GroupFarm>(conversion);
         settings.farm = group.get();
     }
-    if (!options.on.empty()) {
-        SHARDSCOPE_ASSIGN(farm, makeFarm(context, options));
-        settings.farm = farm.get();
-    }
+    if (farm) settings.farm = farm.get();
 
     // What does not come along is said before the job starts, not only in its report.
     if (!context.json && context.progress != ProgressMode::json) {
@@ -268,7 +276,7 @@ Result<int> convert(const Context& context, const Options& options) {
 
     constexpr const char* verifyNames[] = {"digest", "full", "none"};
     const bool wantsJson = context.json || context.progress == ProgressMode::json || !options.report.empty();
-    Json json = wantsJson ? reportJson(prepared.plan, report, started,
+    Json json = wantsJson ? reportJson(shownPlan(context, prepared.plan), report, started,
                                        verifyNames[static_cast<int>(settings.options.verify)])
                           : Json();
     const std::vector<DiskShare> shares =
@@ -291,7 +299,7 @@ Result<int> convert(const Context& context, const Options& options) {
         return 0;
     }
     const Style style{context.colored()};
-    fmt::print("{} {}\n", style.green("done:"), printable(prepared.destination));
+    fmt::print("{} {}\n", style.green("done:"), printable(context.shown(prepared.destination)));
     fmt::print("  {} tensors, {} objects; {} read, {} written in {} ({}/s)\n",
                countText(prepared.plan.tensors), countText(prepared.plan.objects),
                bytesText(report.bytesRead), bytesText(report.bytesWritten), durationText(report.seconds),
@@ -505,6 +513,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
         context.joins = !options->dryRun;
         context.jobSource = options->source;
         context.jobDestination = options->destination;
+        context.jobPlaces = options->on;
         context.verb = [&context, options] { return convert(context, *options); };
     });
 }

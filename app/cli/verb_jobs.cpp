@@ -35,6 +35,15 @@ double numberIn(const nlohmann::json& json, const char* key) {
     return it != json.end() && it->is_number() ? it->get<double>() : 0.0;
 }
 
+// What went wrong and where; what to do is for `hint`.
+std::string failure(const Json& result) {
+    Error error = makeError(ErrorCode::internal, textIn(result, "message"));
+    if (error.message.empty()) return {};
+    error.place.file = textIn(result, "file");
+    error.place.tensor = textIn(result, "tensor");
+    return describe(error);
+}
+
 // One line: how far it is, or how it ended.
 std::string stateLine(const JobRecord& job) {
     if (job.state == JobState::running && job.progress.is_object()) {
@@ -49,7 +58,7 @@ std::string stateLine(const JobRecord& job) {
         return line;
     }
     if (job.state == JobState::failed || job.state == JobState::cancelled) {
-        const std::string message = textIn(job.result, "message");
+        const std::string message = failure(job.result);
         return std::string(jobStateName(job.state)) + (message.empty() ? "" : ": " + printable(message));
     }
     if (job.state == JobState::lost) return "lost; 'shardscope jobs resume' goes on with it";
@@ -61,6 +70,12 @@ struct Options {
     std::string on, remoteProgram, recipe;
     bool wait = false, follow = false;
 };
+
+Json documentOf(const JobRecord& job) {
+    Json json = jobJson(job);
+    json["schema"] = "shardscope.job/1";
+    return json;
+}
 
 // Shows a job until it ends, with its exit code; Ctrl-C leaves it alone.
 Result<int> attach(const Context& context, const JobDirectory& jobs, const std::string& id) {
@@ -74,11 +89,11 @@ Result<int> attach(const Context& context, const JobDirectory& jobs, const std::
                 return 130;
             }
             if (context.json) {
-                Json json = jobJson(job);
-                json["schema"] = "shardscope.job/1";
-                printJson(json);
+                printJson(documentOf(job));
             } else {
                 fmt::print("{} {}: {}\n", job.id, printable(job.title), stateLine(job));
+                if (const std::string hint = textIn(job.result, "hint"); !hint.empty())
+                    fmt::print("  hint: {}\n", printable(hint));
             }
             return job.exitCode >= 0 ? job.exitCode : exitCode(ErrorCode::remote);
         }
@@ -95,37 +110,40 @@ Result<int> attach(const Context& context, const JobDirectory& jobs, const std::
 
 // What the words of a conversion read and write; they are checked as `convert` checks them.
 struct Conversion {
-    std::string source, destination;
+    std::string source, destination, on;
 };
 Result<Conversion> parseWords(std::vector<std::string> words) {
+    if (words.empty() || (words[0] != "convert" && words[0] != "reshard"))
+        return makeError(ErrorCode::usage,
+                         "'convert' or 'reshard' with its words, or a recipe's file alone, is expected after "
+                         "the options");
     Context context;
     const auto app = makeApp(context);
     try {
         std::reverse(words.begin(), words.end());
         app->parse(words);
+    } catch (const CLI::Success&) {
+        return makeError(ErrorCode::usage, "a job cannot show help")
+            .withHint("'shardscope convert --help' does");
     } catch (const CLI::ParseError& error) {
         return makeError(ErrorCode::usage, error.what()).withHint("see 'shardscope convert --help'");
     }
     if (!context.joins)
-        return makeError(ErrorCode::usage,
-                         "'convert' or 'reshard' with its words is expected after the options");
-    return Conversion{context.jobSource, context.jobDestination};
+        return makeError(ErrorCode::usage, "a job converts: leave out --dry-run, or say 'shardscope plan'");
+    return Conversion{context.jobSource, context.jobDestination, context.jobPlaces};
 }
 
 Result<int> startJob(const Context& context, const Options& options, std::vector<std::string> rest) {
     // One word that is no verb: a recipe in place of the words.
-    if (rest.size() == 1 && (rest[0].ends_with(".json") || access(rest[0].c_str(), F_OK) == 0)) {
+    std::error_code none;
+    if (rest.size() == 1 && (rest[0].ends_with(".json") || std::filesystem::is_regular_file(rest[0], none))) {
         SHARDSCOPE_ASSIGN(rest, recipeWords(rest[0]));
     }
     // How a job answers is not for its words to say: whoever asks for it chooses.
     std::vector<std::string> words = wordsWithout(rest, {"--json"}, {"--progress"});
     SHARDSCOPE_ASSIGN(const Conversion conversion, parseWords(words));
-    std::string places = options.on;
-    if (const auto on = std::find(words.begin(), words.end(), "--on");
-        on != words.end() && on + 1 != words.end()) {
-        if (places.empty()) places = *(on + 1);  // of a recipe
-        words.erase(on, on + 2);
-    }
+    std::string places = options.on.empty() ? conversion.on : options.on;
+    words = wordsWithout(words, {}, {"--on"});
     if (places.empty()) places = "local:1";
     std::string program = ownProgram();
     SHARDSCOPE_ASSIGN(const auto ranks, parseRankPlaces(places));
@@ -134,9 +152,9 @@ Result<int> startJob(const Context& context, const Options& options, std::vector
         const std::vector<std::string> before = ranks->words();
         words.insert(words.begin(), before.begin(), before.end());
     } else {
-        words.insert(words.end(), {"--on", places});
+        words.insert(words.begin() + 1, {"--on", places});  // after the verb
         if (!options.remoteProgram.empty())
-            words.insert(words.end(), {"--remote-program", options.remoteProgram});
+            words.insert(words.begin() + 1, {"--remote-program", options.remoteProgram});
         SHARDSCOPE_TRY([&]() -> Status {
             auto parsed = parsePlaces(places);
             if (!parsed.ok()) return std::move(parsed).error();
@@ -188,8 +206,7 @@ std::set<std::string> slurmJobs(const JobRecord& job) {
 Result<int> show(const Context& context, const std::string& id) {
     SHARDSCOPE_ASSIGN(const JobRecord job, JobDirectory().find(id));
     if (context.json) {
-        Json json = jobJson(job);
-        json["schema"] = "shardscope.job/1";
+        Json json = documentOf(job);
         json["slurm"] = Json::array();
         for (const std::string& number : slurmJobs(job))
             json["slurm"].push_back({{"job", number}, {"state", slurmState(number)}});
@@ -199,6 +216,7 @@ Result<int> show(const Context& context, const std::string& id) {
     fmt::print("{}  {}\n", job.id, printable(job.title));
     fmt::print("  state     {}\n  host      {}\n  started   {} (attempt {})\n", stateLine(job),
                printable(job.host), printable(job.started), job.attempts);
+    if (!job.workingDirectory.empty()) fmt::print("  in        {}\n", printable(job.workingDirectory));
     std::string line;
     for (const std::string& word : job.arguments)
         line += " " + printable(word);
@@ -216,6 +234,14 @@ Result<int> show(const Context& context, const std::string& id) {
     }
     if (!job.active() && textIn(job.result, "hint").size() > 0)
         fmt::print("  hint      {}\n", printable(textIn(job.result, "hint")));
+    return 0;
+}
+
+// The answer of what changes a job: how it is now, for programs.
+Result<int> said(const Context& context, const JobDirectory& jobs, const std::string& id) {
+    if (!context.json) return 0;
+    SHARDSCOPE_ASSIGN(const JobRecord job, jobs.find(id));
+    printJson(documentOf(job));
     return 0;
 }
 
@@ -299,18 +325,18 @@ void addJobs(CLI::App& app, Context& context) {
     logs->add_flag("-f,--follow", options->follow, "Go on until it ends");
     runs(logs, [&context, options] { return log(context, options->id, options->follow); });
     runs(withId(verb("cancel", "End it in order; a second time: at once", false)),
-         [options]() -> Result<int> {
+         [&context, options]() -> Result<int> {
              const JobDirectory directory;
              SHARDSCOPE_ASSIGN(const JobRecord job, directory.find(options->id));
              SHARDSCOPE_TRY(directory.cancel(job));
-             return 0;
+             return said(context, directory, job.id);
          });
     runs(withId(verb("resume", "Go on with one that has ended before it was done", false)),
-         [options]() -> Result<int> {
+         [&context, options]() -> Result<int> {
              const JobDirectory directory;
              SHARDSCOPE_ASSIGN(const JobRecord job, directory.find(options->id));
              SHARDSCOPE_TRY(directory.resume(job));
-             return 0;
+             return said(context, directory, job.id);
          });
     runs(withId(verb("attach", "Show its progress until it ends, with its exit code", true)),
          [&context, options] { return attach(context, JobDirectory(), options->id); });

@@ -10,6 +10,10 @@ std::vector<std::string> wordsWithout(const std::vector<std::string>& words,
     std::vector<std::string> kept;
     for (size_t i = 0; i < words.size(); ++i) {
         const std::string_view word = words[i];
+        if (word == "--") {  // no options any more
+            kept.insert(kept.end(), words.begin() + static_cast<ptrdiff_t>(i), words.end());
+            break;
+        }
         if (std::find(flags.begin(), flags.end(), word) != flags.end()) continue;
         bool left = false;
         for (const std::string_view option : options) {

@@ -12,12 +12,14 @@
 #include <optional>
 #include <random>
 #include <sstream>
+#include <utility>
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <spawn.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,8 +43,11 @@ shift
 cat "/proc/$$/stat" > "$directory/process.new" && mv -f "$directory/process.new" "$directory/process"
 "$@" < /dev/null > "$directory/result.json" 2>> "$directory/progress.ndjson"
 code=$?
-echo "$code" > "$directory/exit.new" && mv -f "$directory/exit.new" "$directory/exit"
+printf '%s' "$code" 1<> "$directory/exit.new" && mv -f "$directory/exit.new" "$directory/exit"
 )";
+
+// Room for the exit code, made before the job runs: it is recorded also where the disk is full by then.
+constexpr const char* kRoomForExit = "    \n";
 
 std::string contents(const std::string& path, size_t tail = SIZE_MAX) {
     std::ifstream in(path, std::ios::binary);
@@ -142,13 +147,15 @@ class Children {
     std::vector<pid_t> children_;
 };
 
+// The shell leads its processes: while one of them is there, nothing else gets its number.
 bool aliveNow(JobRecord& job) {
     Children::ours().look();
     const auto recorded = processStat(contents(job.directory + "/process"));
     if (!recorded) return false;
     job.pid = recorded->pid;
     const auto there = processStat(contents(fmt::format("/proc/{}/stat", recorded->pid)));
-    return there && there->start == recorded->start && there->state != 'Z' && there->state != 'X';
+    if (!there) return ::kill(static_cast<pid_t>(-recorded->pid), 0) == 0;
+    return there->start == recorded->start && there->state != 'Z' && there->state != 'X';
 }
 
 Json parsed(const std::string& text) {
@@ -173,7 +180,7 @@ void readOutcome(JobRecord& job) {
     job.result = parsed(contents(job.directory + "/result.json"));
     if (!job.result.is_object()) job.result = Json();
     const std::string schema = job.result.is_object() ? textIn(job.result, "schema") : std::string();
-    if (job.exitCode == 0 && schema == "shardscope.report/1") {
+    if (job.exitCode == 0) {
         job.state = JobState::done;
     } else if (job.exitCode == 130 ||
                (schema == "shardscope.error/1" && textIn(job.result, "code") == "cancelled")) {
@@ -232,6 +239,7 @@ Result<JobRecord> JobDirectory::read(const std::string& id, bool progress) const
     job.host = textIn(json, "host");
     job.created = textIn(json, "created");
     job.started = textIn(json, "started");
+    job.workingDirectory = textIn(json, "directory");
     if (job.created.empty() || job.started.empty())
         return damaged("job.json does not say when the job began").inFile(file);
     for (const Json& word : json["arguments"]) {
@@ -290,27 +298,77 @@ Result<JobRecord> JobDirectory::find(const std::string& id) const {
     return std::move(*found);
 }
 
+namespace {
+
+// What job.json holds; what is shown of a job is another document.
+Json descriptionOf(const JobRecord& job) {
+    return {{"schema", "shardscope.job/1"},
+            {"title", job.title},
+            {"source", job.source},
+            {"destination", job.destination},
+            {"program", job.program},
+            {"arguments", job.arguments},
+            {"directory", job.workingDirectory},
+            {"host", hostName()},
+            {"boot", lineOf("/proc/sys/kernel/random/boot_id")},
+            {"created", job.created},
+            {"started", now()},
+            {"attempts", job.attempts}};
+}
+
+// Held while a job is started, so that of several who want to one does.
+class StartLock {
+  public:
+    static Result<StartLock> take(const JobRecord& job) {
+        const std::string path = job.directory + "/lock";
+        StartLock lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+        if (lock.file_ < 0) return systemError(errno, "lock the job", path);
+        // Where the file system cannot lock, everyone gets it.
+        if (flock(lock.file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+            return makeError(ErrorCode::exists, fmt::format("the job {} is being started", job.id));
+        return lock;
+    }
+    StartLock(StartLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+    ~StartLock() {
+        if (file_ >= 0) ::close(file_);
+    }
+
+  private:
+    explicit StartLock(int file) : file_(file) {}
+    int file_;
+};
+
+}  // namespace
+
 Status JobDirectory::launch(JobRecord job, bool resume) const {
+    std::string record;
+    try {
+        record = descriptionOf(job).dump(2) + "\n";
+    } catch (const Json::exception&) {
+        return makeError(ErrorCode::usage, "the words of a job must be UTF-8, or its record cannot hold them")
+            .withHint("'shardscope convert' itself takes such names");
+    }
     for (const char* name : {"/exit", "/process", "/result.json"})
         unlink((job.directory + name).c_str());
-    const Json json{{"schema", "shardscope.job/1"}, {"title", job.title},
-                    {"source", job.source},         {"destination", job.destination},
-                    {"program", job.program},       {"arguments", job.arguments},
-                    {"host", hostName()},           {"boot", lineOf("/proc/sys/kernel/random/boot_id")},
-                    {"created", job.created},       {"started", now()},
-                    {"attempts", job.attempts}};
-    SHARDSCOPE_TRY(replaceFile(job.directory + "/job.json",
-                               json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+    SHARDSCOPE_TRY(replaceFile(job.directory + "/job.json", record));
+    {
+        std::ofstream out(job.directory + "/exit.new", std::ios::binary | std::ios::trunc);
+        out << kRoomForExit;
+        if (!out.flush()) return systemError(errno, "record the job", job.directory + "/exit.new");
+    }
     {
         std::ofstream out(logPath(job), std::ios::app);
         out << fmt::format("{{\"event\":\"attempt\",\"number\":{}}}\n", job.attempts);
         if (!out.flush()) return systemError(errno, "record the job", logPath(job));
     }
     std::vector<std::string> words{"/bin/sh", "-c", kWrapper, "shardscope-job", job.directory, job.program};
-    words.insert(words.end(), job.arguments.begin(), job.arguments.end());
+    // What follows "--" is no option.
+    const auto paths = std::find(job.arguments.begin(), job.arguments.end(), "--");
+    words.insert(words.end(), job.arguments.begin(), paths);
     if (resume && std::find(words.begin(), words.end(), "--resume") == words.end())
         words.push_back("--resume");
     words.insert(words.end(), {"--progress", "json", "--json"});
+    words.insert(words.end(), paths, job.arguments.end());
     std::vector<char*> arguments;
     for (std::string& word : words)
         arguments.push_back(word.data());
@@ -320,6 +378,8 @@ Status JobDirectory::launch(JobRecord job, bool resume) const {
     posix_spawn_file_actions_init(&actions);
     for (const int fd : {0, 1, 2})
         posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", fd == 0 ? O_RDONLY : O_WRONLY, 0);
+    if (!job.workingDirectory.empty())
+        posix_spawn_file_actions_addchdir_np(&actions, job.workingDirectory.c_str());
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t defaults;
@@ -333,7 +393,11 @@ Status JobDirectory::launch(JobRecord job, bool resume) const {
         posix_spawn(&child, words[0].c_str(), &actions, &attributes, arguments.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
-    if (failed != 0) return systemError(failed, "start the job", words[0]);
+    if (failed != 0) {
+        const bool gone = !job.workingDirectory.empty() && access(job.workingDirectory.c_str(), X_OK) != 0;
+        return systemError(failed, gone ? "enter the job's directory" : "start the job",
+                           gone ? job.workingDirectory : words[0]);
+    }
     Children::ours().add(child);
     return {};
 }
@@ -344,8 +408,12 @@ std::string JobDirectory::newId() {
 }
 
 Result<std::string> JobDirectory::start(const Start& start) const {
+    std::error_code none;
+    const std::string here = std::filesystem::current_path(none).string();
+    if (none) return systemError(none.value(), "find the directory that the job is started in", "");
     SHARDSCOPE_TRY(makeDirectories(path_));
     JobRecord job;
+    job.workingDirectory = here;
     job.id = start.id.empty() ? newId() : start.id;
     job.directory = path_ + "/" + job.id;
     job.created = now();
@@ -366,9 +434,15 @@ Result<std::string> JobDirectory::start(const Start& start) const {
 }
 
 Status JobDirectory::again(const JobRecord& job, bool resume) const {
-    if (job.active()) return makeError(ErrorCode::exists, fmt::format("the job {} runs", job.id));
+    SHARDSCOPE_ASSIGN(const StartLock lock, StartLock::take(job));
+    // Others may have started it since, and it may have ended.
+    SHARDSCOPE_ASSIGN(const JobRecord found, read(job.id, false));
+    if (found.active()) return makeError(ErrorCode::exists, fmt::format("the job {} runs", job.id));
+    if (resume && found.state == JobState::done)
+        return makeError(ErrorCode::exists, fmt::format("the job {} is done", job.id))
+            .withHint("start a new one to do it again");
     JobRecord next = job;
-    ++next.attempts;
+    next.attempts = found.attempts + 1;
     return launch(std::move(next), resume);
 }
 
@@ -391,8 +465,8 @@ Status JobDirectory::cancel(const JobRecord& job) const {
     if (job.elsewhere)
         return unsupported(fmt::format("the job runs on '{}' and can only be cancelled there", job.host));
     if (job.pid <= 1) return makeError(ErrorCode::notFound, "the job has not begun yet");
-    const pid_t group = getpgid(static_cast<pid_t>(job.pid));
-    if (group <= 1 || group == getpgrp() || ::kill(-group, SIGINT) != 0)
+    const auto group = static_cast<pid_t>(job.pid);
+    if (group == getpgrp() || ::kill(-group, SIGINT) != 0)
         return makeError(ErrorCode::notFound, "the job has just ended");
     return {};
 }

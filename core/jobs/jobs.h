@@ -6,7 +6,7 @@
 //   pids
 // - progress.ndjson: stderr of all attempts: events of --progress json; other lines are messages
 // - result.json: stdout of the last attempt: shardscope.report/1 or shardscope.error/1
-// - exit: exit code of the last attempt
+// - exit: exit code of the last attempt; exit.new: the room for it
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ struct JobRecord {
     std::string id, directory;
     std::string title, source, destination, program, host;
     std::vector<std::string> arguments;  // as given: without --resume of later attempts and output options
+    std::string workingDirectory;        // that relative paths among them belong to; empty = not known
     std::string created, started;        // UTC, ISO 8601; `started` is that of the last attempt
     int attempts = 1;
 
@@ -61,12 +62,13 @@ class JobDirectory {
         std::string title, source, destination, program;
         std::vector<std::string> arguments;
     };
-    // Starts it in a session of its own. Errors: io, permission, notFound.
+    // Starts it in a session of its own, in this process's directory. Errors: io, permission, notFound, usage
+    // (words that a record cannot hold).
     Result<std::string> start(const Start& start) const;
-    // Runs it again with the record's program, from where it stopped. Errors: exists (it runs), those of
-    // start().
+    // Runs it again with the record's program, in its directory, from where it stopped. Errors: exists (it
+    // runs, or is done), those of start().
     Status resume(const JobRecord& job) const { return again(job, true); }
-    // The same, from the beginning unless `resume`.
+    // The same unless `resume`: from the beginning, also one that is done.
     Status again(const JobRecord& job, bool resume) const;
     // Forgets the job; what it wrote stays. Errors: exists (it runs), io.
     Status remove(const JobRecord& job) const;

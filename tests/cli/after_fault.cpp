@@ -27,15 +27,19 @@ std::string contentOf(const std::filesystem::path& path) {
 
 std::vector<pid_t> childrenOf(pid_t parent) {
     const std::filesystem::path process = "/proc/" + std::to_string(parent);
-    // Until it runs its own program a child shows its parent's words, and the parent waits for it.
-    const std::string own = contentOf(process / "cmdline");
+    // Until it runs its own program a child shows its parent's words and environment, and the parent waits
+    // for it. Ranks have the words, too, but another environment.
+    const auto shows = [](const std::filesystem::path& of) {
+        return contentOf(of / "cmdline") + contentOf(of / "environ");
+    };
+    const std::string own = shows(process);
     std::vector<pid_t> children;
     std::error_code error;
     for (const auto& task : std::filesystem::directory_iterator(process / "task", error)) {
         std::istringstream words(contentOf(task.path() / "children"));
         pid_t child = 0;
         while (words >> child) {
-            if (contentOf("/proc/" + std::to_string(child) + "/cmdline") != own) children.push_back(child);
+            if (shows("/proc/" + std::to_string(child)) != own) children.push_back(child);
         }
     }
     return children;

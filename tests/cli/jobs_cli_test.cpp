@@ -6,10 +6,12 @@
 #include <QFileInfo>
 #include <QTemporaryDir>
 #include <QTest>
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <map>
 #include <random>
+#include <thread>
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -113,6 +115,18 @@ class JobsCliTest : public QObject {
     }
     static QStringList remains(const QTemporaryDir& directory) {
         return QDir(directory.path()).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
+    }
+
+    // Runs the words, and kills the coordinator once something is in the journal of `out`.
+    static void killOnTheWay(const QTemporaryDir& directory, const std::vector<std::string>& all) {
+        MeasuredOptions options;
+        options.watch = [&](pid_t child, double) {
+            const QFileInfo journal(directory.filePath(".out.shardscope-partial/journal"));
+            if (journal.size() < 200) return true;
+            ::kill(child, SIGKILL);
+            return false;
+        };
+        runMeasured(all, options);
     }
 
   private slots:
@@ -230,8 +244,9 @@ class JobsCliTest : public QObject {
                 // program stops its parent too.
                 const std::vector<pid_t> workers = agentsWith(mark_);
                 if (workers.empty()) return true;
+                // They read the source, then what they have written.
                 if (early ? elapsed < moment * seconds_
-                          : static_cast<double>(bytesRead(workers)) < moment * kSourceBytes)
+                          : static_cast<double>(bytesRead(workers)) < moment * 2 * kSourceBytes)
                     return true;
                 const pid_t worker = workers[which % workers.size()];
                 // A limit that what is written soon exceeds, in place of a disk that fills up.
@@ -277,14 +292,7 @@ class JobsCliTest : public QObject {
             const QTemporaryDir directory;
             const QString target = directory.filePath("out");
             const std::vector<std::string> with{"--on", "local:2"}, without;
-            MeasuredOptions options;
-            options.watch = [&](pid_t child, double) {
-                const QFileInfo journal(directory.filePath(".out.shardscope-partial/journal"));
-                if (journal.size() < 200) return true;
-                ::kill(child, SIGKILL);
-                return false;
-            };
-            runMeasured(words(target, first ? without : with), options);
+            killOnTheWay(directory, words(target, first ? without : with));
             if (QFile::exists(target)) continue;  // it was faster
             std::vector<std::string> rest = words(target, first ? with : without);
             rest.push_back("--resume");
@@ -292,6 +300,95 @@ class JobsCliTest : public QObject {
             QVERIFY2(run.exitCode == 0, run.describe().c_str());
             QVERIFY(digestsOf(target.toStdString()) == expected_);
         }
+    }
+
+    // What does not read back as it was written is a finding, not an input that is damaged.
+    void damageOnTheDiskIsFound() {
+        for (const char* on : {"", "local:2"}) {
+            const QTemporaryDir directory;
+            const QString target = directory.filePath("out");
+            killOnTheWay(directory, words(target));
+            if (QFile::exists(target)) continue;  // it was faster
+            QDir data(directory.filePath(".out.shardscope-partial/data"));
+            for (const QString& name : data.entryList(QDir::Files | QDir::Hidden)) {
+                QFile file(data.filePath(name));
+                QVERIFY(file.open(QIODevice::ReadWrite));
+                for (qint64 at = 100'000; at < file.size(); at += 400'000) {
+                    char byte = 0;
+                    QVERIFY(file.seek(at) && file.getChar(&byte) && file.seek(at) &&
+                            file.putChar(static_cast<char>(byte ^ 1)));
+                }
+            }
+            std::vector<std::string> rest = words(target, {"--resume"});
+            if (*on) rest.insert(rest.end(), {"--on", on});
+            const Measured run = runMeasured(rest);
+            QVERIFY2(run.exitCode == 1, run.describe().c_str());
+            QVERIFY(run.json()["rule"] == json("output.verification"));
+            QVERIFY(!QFile::exists(target));
+        }
+    }
+
+    void namesThatAreNoText() {
+        const QTemporaryDir directory;
+        const std::string source = directory.filePath("s").toStdString() + "\xff.safetensors";
+        QVERIFY(writeRandomSource(source, 2, 10, 10, 3));
+        const std::string target = directory.filePath("o").toStdString() + "\xfe";
+        const Measured run = runMeasured({"convert", source, target, "--to", "dcp", "--on", "local:2"});
+        QVERIFY2(run.exitCode == 0, run.describe().c_str());
+        QVERIFY(digestsOf(target) == digestsOf(source));
+        // The record of a job is JSON.
+        const Measured job =
+            runMeasured({"jobs", "run", "--json", "convert", source, target + "2", "--to", "dcp"});
+        QCOMPARE(job.exitCode, 2);
+        QVERIFY(job.json()["message"].get<std::string>().find("UTF-8") != std::string::npos);
+    }
+
+    // A job belongs to the directory in which it was given, wherever it is gone on with.
+    void resumedWhereItWasGiven() {
+        const QTemporaryDir given, other;
+        const QString before = QDir::currentPath();
+        for (const QTemporaryDir* each : {&given, &other})
+            QVERIFY(writeRandomSource(each->filePath("m.safetensors").toStdString(), 2, 10,
+                                      each == &given ? 10 : 11, 3));
+        QVERIFY(QDir::setCurrent(given.path()));
+        const Measured failed = runMeasured(
+            {"jobs", "run", "--wait", "--json", "convert", "m.safetensors", "sub/out", "--to", "dcp"});
+        QVERIFY(QDir::setCurrent(other.path()));
+        QVERIFY2(failed.exitCode == 4, failed.describe().c_str());
+        QVERIFY(failed.json()["directory"] == json(given.path().toStdString()));
+        const std::string id = failed.json()["id"];
+        // Where it went wrong stands where it is asked for.
+        const Measured list = runMeasured({"jobs", "list"});
+        QVERIFY2(list.out.find("failed: sub") != std::string::npos, list.describe().c_str());
+        QVERIFY(QDir(given.path()).mkdir("sub"));
+        const Measured resumed = runMeasured({"jobs", "resume", id, "--json"});
+        QVERIFY2(resumed.exitCode == 0 && resumed.json()["id"] == json(id), resumed.describe().c_str());
+        const Measured done = runMeasured({"jobs", "attach", id, "--json"});
+        QVERIFY2(done.exitCode == 0, done.describe().c_str());
+        QVERIFY(digestsOf(given.filePath("sub/out").toStdString()) ==
+                digestsOf(given.filePath("m.safetensors").toStdString()));
+        QCOMPARE(remains(other), QStringList{"m.safetensors"});
+        // What is done stays so.
+        QCOMPARE(runMeasured({"jobs", "resume", id}).exitCode, 4);
+        QVERIFY(runMeasured({"jobs", "show", id, "--json"}).json()["state"] == json("done"));
+
+        // Of several who go on with one at the same time, one does.
+        QVERIFY(QDir(given.filePath("sub/out")).removeRecursively());
+        QVERIFY(QDir(given.path()).rmdir("sub"));
+        QVERIFY(QDir::setCurrent(given.path()));
+        const std::string again = runMeasured({"jobs", "run", "--wait", "--json", "convert", "m.safetensors",
+                                               "sub/out", "--to", "dcp"})
+                                      .json()["id"];
+        QVERIFY(QDir::setCurrent(before));
+        QVERIFY(QDir(given.path()).mkdir("sub"));
+        std::atomic<int> started = 0;
+        std::vector<std::thread> all;
+        for (int i = 0; i < 3; ++i)
+            all.emplace_back([&] { started += runMeasured({"jobs", "resume", again}).exitCode == 0; });
+        for (std::thread& thread : all)
+            thread.join();
+        QCOMPARE(started, 1);
+        QCOMPARE(runMeasured({"jobs", "attach", again}).exitCode, 0);
     }
 
     void jobsOutliveTheirStart() {
@@ -311,7 +408,8 @@ class JobsCliTest : public QObject {
         const Measured list = runMeasured({"jobs", "list", "--json"});
         QVERIFY(list.json()["schema"] == json("shardscope.jobs/1"));
         QVERIFY(list.json()["jobs"][0]["id"] == json(id));
-        const Measured shown = runMeasured({"jobs", "show", id.substr(0, 17)});
+        // A beginning is enough, where no other job begins so: those of the same second differ late.
+        const Measured shown = runMeasured({"jobs", "show", id.substr(0, id.size() - 1)});
         QVERIFY2(shown.exitCode == 0 && shown.out.find("local 1") != std::string::npos,
                  shown.describe().c_str());
         const Measured log = runMeasured({"jobs", "log", id});
@@ -430,6 +528,22 @@ class JobsCliTest : public QObject {
         QCOMPARE(runMeasured({"jobs", "run", "--on", "local:2"}).exitCode, 2);
         QCOMPARE(runMeasured(words(target, {"--on", "ssh:-oProxyCommand=x"})).exitCode, 2);
         QCOMPARE(runMeasured({"agent"}).exitCode, 2);
+        QCOMPARE(runMeasured(words(target, {"--on", "ranks:2"})).exitCode, 2);
+        QCOMPARE(runMeasured(words(target, {"--on", "bogus", "--dry-run"})).exitCode, 2);
+        QCOMPARE(runMeasured({"jobs", "run", "convert", "--help"}).exitCode, 2);
+        QCOMPARE(runMeasured({"jobs", "run", directory.path().toStdString()}).exitCode, 2);
+
+        // Other ways to say the same.
+        const std::string source = source_.toStdString(), other = directory.filePath("other").toStdString();
+        for (const std::vector<std::string>& said :
+             {std::vector<std::string>{source, other, "--to", "dcp", "--on=local:2"},
+              std::vector<std::string>{"--to", "dcp", "--", source, other}}) {
+            std::vector<std::string> all{"jobs", "run", "--wait", "convert"};
+            all.insert(all.end(), said.begin(), said.end());
+            const Measured run = runMeasured(all);
+            QVERIFY2(run.exitCode == 0, run.describe().c_str());
+            QVERIFY(QDir(QString::fromStdString(other)).removeRecursively());
+        }
     }
 };
 

@@ -839,6 +839,14 @@ class JobsTest : public QObject {
         QTRY_COMPARE(store.find(id)->bytesDone, uint64_t{1} << 20);
         QVERIFY(store.cancel(id).ok());
         QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->state == JobState::cancelled, kPatience);
+        // It goes on with the program of whoever asks.
+        JobRecord record = JobDirectory().find(start.id).value();
+        record.program = "/bin/true";
+        QVERIFY(JobDirectory().again(record, true).ok());
+        QTRY_COMPARE_WITH_TIMEOUT(JobDirectory().find(start.id)->state, JobState::done, kPatience);
+        QCOMPARE(JobDirectory().find(start.id)->program, std::string("/bin/true"));
+        QCOMPARE(JobDirectory().find(start.id)->attempts, 2);
+        QCOMPARE(JobDirectory().again(record, true).error().code, ErrorCode::exists);
         QVERIFY(store.remove(id).ok());
     }
 

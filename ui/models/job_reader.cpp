@@ -302,10 +302,12 @@ void JobReader::takeWorkers(const Json& event) {
                 spent = job_.workers[i].spent;
                 now.rates = std::move(job_.workers[i].rates);
             }
-            // One that is started anew counts from the beginning.
+            // One that is started anew, or begins to verify, counts from the beginning.
             const uint64_t fresh = now.bytes >= bytes ? now.bytes - bytes : now.bytes;
             const JobBusy busy = since(now.spent, spent);
-            if (fresh || busy.any()) addTo(now.rates, {0, static_cast<double>(fresh), busy});
+            const auto moved = static_cast<double>(fresh);
+            const bool verifying = linePhase_ == QLatin1String("verify");
+            if (fresh || busy.any()) addTo(now.rates, {verifying ? moved : 0, verifying ? 0 : moved, busy});
         }
         if (workers.back().state == QLatin1String("lost") &&
             (i >= job_.workers.size() || job_.workers[i].state != workers.back().state))

@@ -252,7 +252,8 @@ QWidget* JobsPanel::buildDetails() {
     workers_ = new QTreeWidget(tabs_);
     workers_->setObjectName(QStringLiteral("jobWorkers"));
     workers_->setHeaderLabels(
-        {tr("Worker"), tr("State"), tr("Written"), tr("Read, compute, write"), tr("What happened")});
+        {tr("Worker"), tr("State"), tr("Done"), tr("Read, compute, write"), tr("What happened")});
+    workers_->headerItem()->setToolTip(2, tr("Written; then, to verify, read back"));
     workers_->headerItem()->setToolTip(3, tr("Seconds that its threads spent on each, in sum"));
     workers_->setAccessibleName(tr("Processes that do the job"));
     workers_->setRootIsDecorated(false);
