@@ -455,7 +455,7 @@ print(time.monotonic() - start)
 # ------------------------------------------------------------------ ranks in step
 PEER_LOADS = """
 import io, json, os, sys, time, torch
-rank, ranks, place = int(sys.argv[2]), 4, sys.argv[3]
+rank, ranks, place = int(sys.argv[2]), int(sys.argv[4]), sys.argv[3]
 state = torch.load(sys.argv[1], weights_only=True)
 torch.save({k: v.narrow(0, rank * v.shape[0] // ranks, v.shape[0] // ranks).clone() for k, v in state.items()}, os.path.join(place, '%d.pt' % rank))
 with open('/proc/self/io') as f:
@@ -472,25 +472,34 @@ n = int(float(sys.argv[2]) * 2**30 / 4)
 torch.save({'w.%d' % i: torch.randn(n // 8 // 4096, 4096) for i in range(8)}, sys.argv[1])
 """, source, str(size))
     total = os.path.getsize(source)
-    target, times = os.path.join(work, "out"), []
+    target = os.path.join(work, "out")
     words = ["convert", source, target, "--to", "dcp", "--mesh", "tp=4", "--shard", "*:tp=0", "--verify", "none", "--json"]
-    for _ in range(3):
+
+    def broadcast(ranks):
         warm(source)
-        seconds, rss, out = child([worker, "--ranks", "4", "--mode", "broadcast", *words])
-        times.append((seconds, rss, json.loads(out)))
+        seconds, rss, out = child([worker, "--ranks", str(ranks), "--mode", "broadcast", *words])
         shutil.rmtree(target)
-    seconds, rss, report = min(times, key=lambda r: r[0])
-    peer = os.path.join(work, "peer")
-    os.mkdir(peer)
-    warm(source)
-    start = time.monotonic()
-    loads = [subprocess.Popen([sys.executable, "-c", PEER_LOADS, source, str(r), peer], stdout=subprocess.PIPE, text=True) for r in range(4)]
-    read = sum(int(p.communicate()[0]) for p in loads)
-    peer_seconds = time.monotonic() - start
-    shutil.rmtree(peer)
+        return seconds, rss, json.loads(out)
+
+    def loads(ranks):
+        peer = os.path.join(work, "peer")
+        os.mkdir(peer)
+        warm(source)
+        start = time.monotonic()
+        running = [subprocess.Popen([sys.executable, "-c", PEER_LOADS, source, str(r), peer, str(ranks)], stdout=subprocess.PIPE, text=True) for r in range(ranks)]
+        read = sum(int(p.communicate()[0]) for p in running)
+        seconds = time.monotonic() - start
+        shutil.rmtree(peer)
+        return seconds, read
+
+    seconds, rss, report = min((broadcast(4) for _ in range(3)), key=lambda r: r[0])
+    peer_seconds, read = loads(4)
     row("torch.save file of %g GiB to 4 ranks, broadcast over gloo" % size, "%.2f s, ranks at most %s" % (seconds, mib(rss)), "torch.load on each rank, narrow, save: %.2f s" % peer_seconds,
         "%.1fx" % (peer_seconds / seconds), "> 1, <= 512 MiB")
     row("  bytes read", gib(report["bytes_read"]), gib(read), "%.1fx" % (read / report["bytes_read"]), ">= 5x")
+    seconds, rss, of_eight = broadcast(8)
+    peer_seconds, read = loads(8)
+    row("  bytes read, 8 ranks; time", "%s; %.2f s" % (gib(of_eight["bytes_read"]), seconds), "%s; %.2f s" % (gib(read), peer_seconds), "%.1fx; %.1fx" % (read / of_eight["bytes_read"], peer_seconds / seconds), "")
     row("  bytes read against the source's; moved between ranks", "%.4f; %.2f" % (report["bytes_read"] / report["plan"]["bytes_read"], report["group"]["bytes_moved"] / total), "", "", "1.00")
     for on in (["--ranks", "1"], ["--ranks", "4", "--mode", "direct"]):
         warm(source)

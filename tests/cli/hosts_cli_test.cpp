@@ -118,6 +118,11 @@ class HostsCliTest : public QObject {
         const QStringList found = copies.entryList(QDir::Dirs | QDir::NoDotAndDotDot);
         QCOMPARE(found.size(), 1);
         QVERIFY(contents(copies.filePath(found[0] + "/shardscope")) == contents(static_));
+        // One that a crash of the host has left short is copied again.
+        QVERIFY(QFile::resize(copies.filePath(found[0] + "/shardscope"), 1000));
+        const Measured mended = runMeasured({"info", "ssh://bare" + target.toStdString()});
+        QVERIFY2(mended.exitCode == 0, mended.describe().c_str());
+        QVERIFY(contents(copies.filePath(found[0] + "/shardscope")) == contents(static_));
         // What is linked to libraries does not run there, which shows that there are none.
         const QString dynamic = directory_.filePath("dynamic");
         QVERIFY(QFile::copy(SHARDSCOPE_PROGRAM, dynamic));
@@ -169,7 +174,7 @@ class HostsCliTest : public QObject {
             second + agentThatSays({{"say", "hello"}, {"version", "0.0.9"}, {"protocol", 1}}),
             "shardscope there is version 0.0.9 and talks in another way than this one, 0.1.0");
         row("an agent of another version",
-            second + agentThatSays({{"say", "hello"}, {"version", "0.0.9"}, {"protocol", 3}}),
+            second + agentThatSays({{"say", "hello"}, {"version", "0.0.9"}, {"protocol", 4}}),
             "shardscope there is version 0.0.9 and this one 0.1.0, which cannot share a conversion");
         const auto hiding = [&](const QByteArray& mount) {
             return second + "exec unshare -rm sh -c '" + mount + " && exec sh -c \"$0\"' \"$command\"";

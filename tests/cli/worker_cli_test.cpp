@@ -270,8 +270,10 @@ class WorkerCliTest : public QObject {
             // the time for joining.
             QVERIFY2(done.wallSeconds - when < 12, done.describe().c_str());
             if (after > 0.5)
-                QVERIFY2(done.json()["message"].get<std::string>().find("rank") != std::string::npos,
+                QVERIFY2(done.json()["message"].get<std::string>().find(
+                             signal == SIGKILL ? "rank 2" : "rank") != std::string::npos,
                          done.describe().c_str());
+            QVERIFY2(done.err.find("[c10d]") == std::string::npos, done.describe().c_str());
             // What was done is gone on with.
             std::vector<std::string> again = words(target, group);
             again.emplace_back("--resume");
@@ -281,6 +283,35 @@ class WorkerCliTest : public QObject {
         }
         for (const pid_t rank : ranks)
             QTRY_VERIFY_WITH_TIMEOUT(!runs(rank), 10000);
+    }
+
+    // A rank of our own that dies at once ends the others, long before the time for joining is over.
+    void lostBeforeTheGroup() {
+        const QTemporaryDir directory;
+        MeasuredOptions options;
+        options.watch = [&](pid_t process, double) {
+            const std::vector<pid_t> ranks = childrenOf(process);
+            if (ranks.size() < 2) return true;
+            kill(ranks[1], SIGKILL);
+            return false;
+        };
+        const Measured done = run(words(directory.filePath("out"), {"--ranks", "3"}), options);
+        QVERIFY2(done.exitCode == 4 && done.wallSeconds < 15, done.describe().c_str());
+        QCOMPARE(done.json()["message"].get<std::string>(),
+                 std::string("rank 2 ended before the group stood: killed by signal 9 (Killed)"));
+    }
+    void namesWhoDidNotCome() {
+        const QTemporaryDir directory;
+        qputenv("SHARDSCOPE_RANK", "0");
+        qputenv("SHARDSCOPE_WORLD_SIZE", "3");
+        qputenv("SHARDSCOPE_MASTER_ADDR", "127.0.0.1");
+        qputenv("SHARDSCOPE_MASTER_PORT", QByteArray::number(20000 + getpid() % 10000));
+        const Measured done = run(words(directory.filePath("out"), {"--join-timeout", "1"}));
+        for (const char* name :
+             {"SHARDSCOPE_RANK", "SHARDSCOPE_WORLD_SIZE", "SHARDSCOPE_MASTER_ADDR", "SHARDSCOPE_MASTER_PORT"})
+            qunsetenv(name);
+        QVERIFY2(done.exitCode == 4, done.describe().c_str());
+        QVERIFY2(done.out.find("no sign of ranks 1, 2") != std::string::npos, done.describe().c_str());
     }
 
     // The others notice that rank 0 is gone, and end.
@@ -340,6 +371,17 @@ class WorkerCliTest : public QObject {
         QTest::newRow("unknown option")
             << QStringList{"--ranks", "2", "convert", source_, sources_.filePath("x"), "--wrong"} << 2
             << "--wrong";
+        QTest::newRow("no number of ranks")
+            << QStringList{"--ranks", "0", "convert", source_, sources_.filePath("x")} << 2 << "--ranks";
+        QTest::newRow("no such mode")
+            << QStringList{"--mode", "sideways", "convert", source_, sources_.filePath("x")} << 2
+            << "sideways";
+        QTest::newRow("workers of ranks")
+            << QStringList{"--ranks", "2", "convert", source_, sources_.filePath("x"), "--on", "local:2"} << 2
+            << "--on cannot be used with ranks";
+        QTest::newRow("path of another host")
+            << QStringList{"--ranks", "2", "convert", "ssh://a/b", sources_.filePath("x"), "--to", "dcp"} << 2
+            << "ranks take no ssh:// paths";
         QTest::newRow("own disks between GPUs")
             << QStringList{"--backend", "nccl", "--own-disks", "convert", source_, sources_.filePath("x"),
                            "--to",      "dcp"}
@@ -356,6 +398,12 @@ class WorkerCliTest : public QObject {
         QVERIFY2(code < 0 ? done.exitCode > 0 : done.exitCode == code, done.describe().c_str());
         QVERIFY2(done.err.find(says.toStdString()) != std::string::npos, done.describe().c_str());
         QVERIFY(done.wallSeconds < 20);
+    }
+
+    void wrongOptionInJson() {
+        const Measured done = run(words(sources_.filePath("x"), {"--ranks", "x"}));
+        QVERIFY2(done.exitCode == 2, done.describe().c_str());
+        QVERIFY2(done.json()["code"] == json("usage"), done.describe().c_str());
     }
 
     void asAJob() {
@@ -381,10 +429,10 @@ class WorkerCliTest : public QObject {
         if (QFileInfo::exists("/dev/nvidia0")) QSKIP("this machine has a GPU");
         const QTemporaryDir directory;
         const Measured done = run(words(directory.filePath("out"), {"--ranks", "2", "--backend", "nccl"}));
-        QVERIFY2(done.exitCode == 3, done.describe().c_str());
+        QVERIFY2(done.exitCode == 5, done.describe().c_str());
         QVERIFY2(done.out.find("has no GPU that can be used") != std::string::npos, done.describe().c_str());
         const Measured none = run(words(directory.filePath("out"), {"--gpus"}));
-        QVERIFY2(none.exitCode == 3 && none.out.find("shows no GPU") != std::string::npos,
+        QVERIFY2(none.exitCode == 5 && none.out.find("shows no GPU") != std::string::npos,
                  none.describe().c_str());
 #else
         QSKIP("no NCCL headers were found beside libtorch");
@@ -481,12 +529,12 @@ class WorkerCliTest : public QObject {
         pretendGpus("none");
         const Measured none = run(words(directory.filePath("out"), {"--ranks", "2", "--compute", "gpu"}));
         pretendGpus({});
-        QVERIFY2(none.exitCode == 3, none.describe().c_str());
+        QVERIFY2(none.exitCode == 5, none.describe().c_str());
         QVERIFY2(none.out.find("no CUDA-capable device is detected") != std::string::npos,
                  none.describe().c_str());
         if (QFileInfo::exists("/dev/nvidia0")) QSKIP("this machine has a GPU");
         const Measured bare = run(words(directory.filePath("out"), {"--ranks", "2", "--compute", "gpu"}));
-        QVERIFY2(bare.exitCode == 3, bare.describe().c_str());
+        QVERIFY2(bare.exitCode == 5, bare.describe().c_str());
         QVERIFY2(bare.out.find("rank 0 on ") != std::string::npos &&
                      bare.out.find("there is no driver for NVIDIA's GPUs here") != std::string::npos,
                  bare.describe().c_str());
