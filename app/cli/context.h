@@ -15,6 +15,7 @@
 
 namespace shardscope {
 class WorkerSession;  // cluster/worker.h
+struct WorkerState;   // cluster/farm.h
 class RankGroup;      // execute/group.h
 enum class GroupMode : uint8_t;
 }
@@ -52,7 +53,7 @@ struct Context {
     // Set where this command line runs for one on another machine (cli/remote.h): what this host is called
     // there, and who is shown the progress. Then nothing is written into files here.
     std::string place;
-    std::function<void(const Progress&)> onProgress;
+    std::function<void(const Progress&, const std::vector<WorkerState>&)> onProgress;
     bool away() const { return !place.empty(); }
     // A path as whoever gave the command knows it.
     std::string shown(const std::string& path) const;

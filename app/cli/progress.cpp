@@ -19,10 +19,10 @@ Json busyJson(const Progress::Busy& busy) {
 
 }  // namespace
 
-ProgressPrinter::ProgressPrinter(const Context& context, const Progress& progress, const Farm* farm)
+ProgressPrinter::ProgressPrinter(const Context& context, const Progress& progress, Workers workers)
     : context_(context),
       progress_(progress),
-      farm_(farm),
+      workers_(std::move(workers)),
       bar_(context.progressBar()),
       json_(context.progress == ProgressMode::json),
       start_(std::chrono::steady_clock::now()),
@@ -56,7 +56,8 @@ void ProgressPrinter::run() {
 }
 
 void ProgressPrinter::show(bool last) {
-    if (context_.onProgress) return context_.onProgress(progress_);
+    const std::vector<WorkerState> states = workers_ ? workers_() : std::vector<WorkerState>();
+    if (context_.onProgress) return context_.onProgress(progress_, states);
     const auto now = std::chrono::steady_clock::now();
     if (progress_.phase() != phase_) {
         phase_ = progress_.phase();
@@ -78,9 +79,9 @@ void ProgressPrinter::show(bool last) {
         event["tensor"] = progress_.tensor();
         event["busy_s"] = busyJson(progress_.busy());
         printLine(stderr, event);
-        if (!farm_) return;
+        if (states.empty()) return;
         Json workers = Json::array();
-        for (const WorkerState& worker : farm_->workers()) {
+        for (const WorkerState& worker : states) {
             workers.push_back({{"name", worker.name},
                                {"state", phaseName(worker.phase)},
                                {"bytes", worker.bytes},
@@ -90,15 +91,16 @@ void ProgressPrinter::show(bool last) {
             if (!worker.slurmJob.empty()) workers.back()["slurm_job"] = worker.slurmJob;
         }
         const Json said{{"event", "workers"}, {"workers", std::move(workers)}};
-        if (std::string text = said.dump(-1, ' ', false, Json::error_handler_t::replace); text != workers_) {
-            workers_ = std::move(text);
+        if (std::string text = said.dump(-1, ' ', false, Json::error_handler_t::replace);
+            text != saidOfWorkers_) {
+            saidOfWorkers_ = std::move(text);
             printLine(stderr, said);
         }
         return;
     }
-    if (farm_ && !last && done == 0) {
+    if (!last && done == 0) {
         // Slurm may let it wait for hours.
-        for (const WorkerState& worker : farm_->workers()) {
+        for (const WorkerState& worker : states) {
             if (worker.phase != WorkerState::Phase::starting || worker.why.empty()) continue;
             fmt::print(stderr, "\r\x1b[K{}", printable(worker.why));
             std::fflush(stderr);

@@ -3,8 +3,11 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/progress.h"
 #include "cli/context.h"
@@ -14,8 +17,9 @@ namespace shardscope::cli {
 
 class ProgressPrinter {
   public:
-    // `farm`, when there is one, is asked for its workers; it outlives this.
-    ProgressPrinter(const Context& context, const Progress& progress, const Farm* farm = nullptr);
+    // Says what the workers of a conversion by several are doing; thread-safe. Null where there are none.
+    using Workers = std::function<std::vector<WorkerState>()>;
+    ProgressPrinter(const Context& context, const Progress& progress, Workers workers = nullptr);
     ~ProgressPrinter();
 
   private:
@@ -24,8 +28,8 @@ class ProgressPrinter {
 
     const Context& context_;
     const Progress& progress_;
-    const Farm* const farm_;
-    std::string workers_;  // as last printed
+    const Workers workers_;
+    std::string saidOfWorkers_;
     const bool bar_;
     const bool json_;
     std::chrono::steady_clock::time_point start_;

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -230,6 +231,12 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     Progress progress;
     RunSinks sinks;
     sinks.progress = &progress;
+    std::mutex mutex;
+    std::vector<WorkerState> workers;  // as last heard
+    sinks.workers = [&](std::vector<WorkerState> now) {
+        std::lock_guard lock(mutex);
+        workers = std::move(now);
+    };
     sinks.err = [&](std::string_view text) { return err.put(text); };
     sinks.out = [&](std::string_view text) -> Status {
         if (!toFile) return out.put(text);
@@ -240,7 +247,10 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
         return {};
     };
     Result<int> code = [&]() -> Result<int> {
-        const ProgressPrinter printer(context, progress);
+        const ProgressPrinter printer(context, progress, [&] {
+            std::lock_guard lock(mutex);
+            return workers;
+        });
         return runThere([&] { return launchWorker(call.place, program); }, SHARDSCOPE_VERSION, order, sinks,
                         context.stop);
     }();
@@ -267,7 +277,9 @@ Result<int> serveRemote(Channel& channel, const Frame& first) {
     context.place = order.place;
     context.words = order.words;
     if (order.progress)
-        context.onProgress = [&](const Progress& progress) { service.showProgress(progress); };
+        context.onProgress = [&](const Progress& progress, const std::vector<WorkerState>& workers) {
+            service.showProgress(progress, workers);
+        };
     setenv("COLUMNS", std::to_string(order.width).c_str(), 1);
     unsetenv("NO_COLOR");
     int code = 0;

@@ -268,7 +268,9 @@ Result<int> convert(const Context& context, const Options& options) {
     const auto started = std::chrono::system_clock::now();
     Progress progress;
     Result<ConvertReport> result = [&] {
-        const ProgressPrinter printer(context, progress, farm.get());
+        ProgressPrinter::Workers workers;
+        if (farm) workers = [&] { return farm->workers(); };
+        const ProgressPrinter printer(context, progress, std::move(workers));
         return runPrepared(prepared, settings, &progress, context.stop);
     }();
     if (!result.ok()) return std::move(result).error();

@@ -34,6 +34,7 @@ std::optional<ErrorCode> errorCodeFrom(std::string_view name) {
 
 // Long enough for a host that starts the program from a slow disk.
 constexpr std::chrono::seconds kStart{60};
+constexpr size_t kMostWhy = 300;  // of why a worker was lost
 
 }  // namespace
 
@@ -52,6 +53,41 @@ std::optional<Progress::Busy> busyFrom(const Json& json) {
         busy[i] = (*it)[i].get<uint64_t>();
     }
     return busy;
+}
+
+std::string workersText(const std::vector<WorkerState>& workers) {
+    Json all = Json::array();
+    for (const WorkerState& worker : workers)
+        all.push_back({{"name", worker.name},
+                       {"slurm_job", worker.slurmJob},
+                       {"phase", static_cast<unsigned>(worker.phase)},
+                       {"bytes", worker.bytes},
+                       {"units", worker.units},
+                       {"busy", worker.busy},
+                       {"why", worker.why.substr(0, kMostWhy)}});
+    return all.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Result<std::vector<WorkerState>> workersFrom(std::string_view text) {
+    const Json all = Json::parse(text, nullptr, false);
+    if (!all.is_array()) return damaged("workers that are none");
+    std::vector<WorkerState> workers;
+    for (const Json& each : all) {
+        if (!each.is_object()) return damaged("a worker that is none");
+        const auto phase = numberOf(each, "phase"), bytes = numberOf(each, "bytes"),
+                   units = numberOf(each, "units");
+        const auto busy = busyFrom(each);
+        if (!phase || *phase > static_cast<unsigned>(WorkerState::Phase::ended) || !bytes || !units || !busy)
+            return damaged("a worker that is none");
+        workers.push_back({.name = textOf(each, "name", 200),
+                           .slurmJob = textOf(each, "slurm_job", 200),
+                           .phase = static_cast<WorkerState::Phase>(*phase),
+                           .bytes = *bytes,
+                           .units = *units,
+                           .busy = *busy,
+                           .why = textOf(each, "why", kMostWhy)});
+    }
+    return workers;
 }
 
 Progress::Busy since(const Progress::Busy& now, const Progress::Busy& before) {

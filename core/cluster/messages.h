@@ -24,11 +24,12 @@
 #include <nlohmann/json.hpp>
 
 #include "cluster/channel.h"
+#include "cluster/farm.h"
 #include "execute/units.h"
 
 namespace shardscope {
 
-constexpr int kProtocol = 4;
+constexpr int kProtocol = 5;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
 // A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
@@ -42,6 +43,9 @@ Frame message(const nlohmann::json& json, std::string body = {});
 // A field of what somebody said; nothing when it is absent or of another kind. Texts come as shownNoise().
 std::optional<uint64_t> numberOf(const nlohmann::json& json, const char* key);
 std::optional<Progress::Busy> busyFrom(const nlohmann::json& json);
+// What the workers of a run are doing, for who watches it from elsewhere. Errors: damaged.
+std::string workersText(const std::vector<WorkerState>& workers);
+Result<std::vector<WorkerState>> workersFrom(std::string_view text);
 // What was added since `before`; nothing of what has become less.
 Progress::Busy since(const Progress::Busy& now, const Progress::Busy& before);
 std::string textOf(const nlohmann::json& json, const char* key, size_t most);

@@ -1,6 +1,7 @@
 #include "cluster/remote_run.h"
 
 #include <deque>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -27,7 +28,8 @@ class Incoming {
     // Nothing when nothing came for a while. Errors: why nothing will come any more.
     Result<std::optional<Frame>> next() {
         std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, kLook, [&] { return !frames_.empty() || ended_; });
+        changed_.wait_for(lock, kLook, [&] { return !frames_.empty() || workers_ || ended_; });
+        if (workers_) return std::optional(Frame{R"({"say":"workers"})", *std::exchange(workers_, {})});
         if (frames_.empty()) {
             if (ended_) return *ended_;
             return std::optional<Frame>();
@@ -64,14 +66,17 @@ class Incoming {
         if (frame.text.size() > kMostText || frame.body.size() > RunService::kBlock)
             return damaged("a message that is too long");
         // Also while nobody takes what the verb says.
-        if (frame.body.empty()) {
-            const auto json = parseMessage(frame);
-            if (json.ok() && (*json)["say"] == "beat") {
-                channel_.offer(message({{"say", "beat"}}));
-                return {};
-            }
+        const auto json = parseMessage(frame);
+        if (json.ok() && (*json)["say"] == "beat") {
+            channel_.offer(message({{"say", "beat"}}));
+            return {};
         }
         std::lock_guard lock(mutex_);
+        if (json.ok() && (*json)["say"] == "workers") {
+            workers_ = std::move(frame.body);  // only the latest counts
+            changed_.notify_all();
+            return {};
+        }
         held_ += frame.text.size() + frame.body.size();
         if (held_ > 4 * RunService::kWindow) return damaged("more than was asked for");
         frames_.push_back(std::move(frame));
@@ -84,6 +89,7 @@ class Incoming {
     std::condition_variable changed_;
     std::deque<Frame> frames_;
     uint64_t held_ = 0;
+    std::optional<std::string> workers_;
     std::optional<Error> ended_;
     std::thread thread_;
 };
@@ -123,6 +129,9 @@ Result<int> follow(Channel& channel, const RunSinks& sinks, const StopToken& sto
             (void)channel.send(message({{"say", "took"}, {"bytes", bytes.size()}}));
         } else if (say == "progress") {
             if (sinks.progress) showIn(*sinks.progress, json);
+        } else if (say == "workers") {
+            SHARDSCOPE_ASSIGN(std::vector<WorkerState> workers, workersFrom(frame->body));
+            if (sinks.workers) sinks.workers(std::move(workers));
         } else if (say == "exit") {
             const auto code = numberOf(json, "code");
             if (!code || *code > 255) return damaged("an exit code that is none");

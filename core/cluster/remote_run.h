@@ -14,7 +14,8 @@ namespace shardscope {
 struct RunSinks {
     // What the verb writes, as it comes, in the caller's thread; they may take their time. An error ends it.
     std::function<Status(std::string_view)> out, err;
-    Progress* progress = nullptr;  // kept up to date; may be null
+    Progress* progress = nullptr;                           // kept up to date; may be null
+    std::function<void(std::vector<WorkerState>)> workers;  // whenever they do something else; may be null
 };
 
 // Waits for the verb's end and returns its exit code. `order.place` names the host in errors. Raising `stop`

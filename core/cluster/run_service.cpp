@@ -174,13 +174,18 @@ void RunService::forward(const char* say, std::string bytes) {
         channel_.close();
 }
 
-void RunService::showProgress(const Progress& progress) {
+void RunService::showProgress(const Progress& progress, const std::vector<WorkerState>& workers) {
     (void)channel_.send(message({{"say", "progress"},
                                  {"phase", static_cast<int>(progress.phase())},
                                  {"done", progress.bytesDone()},
                                  {"total", progress.bytesTotal()},
                                  {"tensor", progress.tensor()},
                                  {"busy", progress.busy()}}));
+    if (workers.empty()) return;
+    std::string text = workersText(workers);
+    if (text == workers_ || text.size() > kBlock) return;
+    workers_ = text;
+    (void)channel_.send(message({{"say", "workers"}}, std::move(text)));
 }
 
 }  // namespace shardscope

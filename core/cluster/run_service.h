@@ -5,6 +5,7 @@
 //   byte out, err {size, packed} + bytes        at most kWindow of them that the other side has not yet taken
 //   took     {bytes}                       from the other side
 //   progress {phase, done, total, tensor, busy}
+//   workers  {} + workersText()            when it is another than before
 //   stop     {}                            from the other side: the verb is cancelled
 //   exit     {code}                        last
 #pragma once
@@ -19,6 +20,7 @@
 #include "base/progress.h"
 #include "base/stop.h"
 #include "cluster/channel.h"
+#include "cluster/farm.h"
 
 namespace shardscope {
 
@@ -47,7 +49,8 @@ class RunService {
     // verb was cancelled.
     // `onEnd` is called when the stream ends before the verb does.
     Status serve(const std::function<int()>& verb, const std::function<void()>& onEnd = {});
-    void showProgress(const Progress& progress);  // thread-safe
+    // `workers` are those of a conversion by several. Both from one thread.
+    void showProgress(const Progress& progress, const std::vector<WorkerState>& workers);
 
   private:
     void listen(const std::function<void()>& onEnd);
@@ -60,6 +63,7 @@ class RunService {
     std::condition_variable changed_;
     uint64_t untaken_ = 0;
     bool gone_ = false, done_ = false;
+    std::string workers_;  // as last said
 };
 
 }  // namespace shardscope

@@ -166,7 +166,16 @@ class RemoteCliTest : public QObject {
             QVERIFY(report["verified"].get<bool>());
             for (const char* event : {"\"event\":\"progress\"", "\"event\":\"done\""})
                 QVERIFY2(done.err.find(event) != std::string::npos, done.err.c_str());
-            if (!*on) {
+            if (*on) {
+                // So are those who did it.
+                const size_t at = done.err.rfind("{\"event\":\"workers\"");
+                QVERIFY2(at != std::string::npos, done.err.c_str());
+                const auto last = nlohmann::json::parse(done.err.substr(at, done.err.find('\n', at) - at));
+                QCOMPARE(last["workers"].size(), size_t{2});
+                QCOMPARE(last["workers"][1]["name"].get<std::string>(), std::string("local 2"));
+                QVERIFY2(last["workers"][0]["units"].get<int>() + last["workers"][1]["units"].get<int>() > 0,
+                         last.dump().c_str());
+            } else {
                 // What its threads did comes along.
                 const size_t at = done.err.rfind("{\"event\":\"progress\"");
                 const auto last = nlohmann::json::parse(done.err.substr(at, done.err.find('\n', at) - at));

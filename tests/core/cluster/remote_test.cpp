@@ -969,7 +969,15 @@ class RemoteTest : public QObject {
                 progress.begin(Progress::Phase::read, 100);
                 progress.add(40);
                 progress.setTensor("some.tensor");
-                service.showProgress(progress);
+                service.showProgress(progress, {});
+                for (uint64_t i = 0; i <= 1000; ++i)  // of states that nobody looked at the last one counts
+                    service.showProgress(progress, {{.name = "local 1",
+                                                     .phase = WorkerState::Phase::lost,
+                                                     .bytes = i,
+                                                     .units = 3,
+                                                     .busy = {1, 2, 3},
+                                                     .why = std::string(1000, 'w')},
+                                                    {.name = "node7 \xff", .slurmJob = "12"}});
                 for (int i = 0; i < 10'000; ++i)
                     std::fprintf(stdout, "%0999d\n", i);
                 std::fputs("trouble\n", stderr);
@@ -995,6 +1003,8 @@ class RemoteTest : public QObject {
             return {};
         };
         sinks.progress = &progress;
+        std::vector<WorkerState> workers;
+        sinks.workers = [&](std::vector<WorkerState> now) { workers = std::move(now); };
         const auto code = runThere([&] { return agents.connect(); }, "v", order, sinks, {});
         dup2(out, STDOUT_FILENO);
         dup2(err, STDERR_FILENO);
@@ -1010,6 +1020,15 @@ class RemoteTest : public QObject {
         QCOMPARE(errors, std::string("trouble\n"));
         QCOMPARE(progress.bytesDone(), uint64_t{40});
         QCOMPARE(progress.tensor(), std::string("some.tensor"));
+        QCOMPARE(workers.size(), size_t{2});
+        QCOMPARE(workers[0].name, std::string("local 1"));
+        QVERIFY(workers[0].phase == WorkerState::Phase::lost);
+        QCOMPARE(workers[0].bytes, uint64_t{1000});
+        QCOMPARE(workers[0].units, size_t{3});
+        QVERIFY(workers[0].busy == (Progress::Busy{1, 2, 3}));
+        QVERIFY(workers[0].why.size() >= 100 && workers[0].why.size() <= 310);
+        QVERIFY(workers[1].name.starts_with("node7"));
+        QCOMPARE(workers[1].slurmJob, std::string("12"));
     }
 
     void stoppingAVerbStopsItThere() {
@@ -1049,7 +1068,8 @@ class RemoteTest : public QObject {
         QTest::addColumn<int>("kind");
         int kind = 0;
         for (const char* name : {"an exit code that is none", "a block that is too long", "a bomb",
-                                 "no end of output", "no JSON", "another message", "silence", "the end"})
+                                 "no end of output", "no JSON", "another message", "silence", "the end",
+                                 "workers that are none", "a worker of no phase"})
             QTest::newRow(name) << kind++;
     }
     void hostileRuns() {
@@ -1086,6 +1106,14 @@ class RemoteTest : public QObject {
                     break;
                 case 7:
                     return;
+                case 8:
+                    (void)channel.send(message({{"say", "workers"}}, std::string(100'000, '[')));
+                    break;
+                case 9:
+                    (void)channel.send(
+                        message({{"say", "workers"}},
+                                R"([{"name":"a","phase":5,"bytes":0,"units":0,"busy":[0,0,0],"why":""}])"));
+                    break;
                 default:
                     break;
             }
