@@ -55,6 +55,12 @@ void ProgressPrinter::run() {
     }
 }
 
+void ProgressPrinter::now() {
+    if (!json_ || !thread_.joinable()) return;
+    std::lock_guard lock(mutex_);
+    show(true);
+}
+
 void ProgressPrinter::show(bool last) {
     const std::vector<WorkerState> states = workers_ ? workers_() : std::vector<WorkerState>();
     if (context_.onProgress) return context_.onProgress(progress_, states);
@@ -78,7 +84,16 @@ void ProgressPrinter::show(bool last) {
         event["eta_s"] = left;
         event["tensor"] = progress_.tensor();
         event["busy_s"] = busyJson(progress_.busy());
-        printLine(stderr, event);
+        // Who waits for hours says so now and then.
+        Json lasting = event;
+        lasting.erase("rate");
+        lasting.erase("eta_s");
+        if (std::string text = lasting.dump(-1, ' ', false, Json::error_handler_t::replace);
+            text != saidOfProgress_ || now - said_ >= std::chrono::seconds(10)) {
+            saidOfProgress_ = std::move(text);
+            said_ = now;
+            printLine(stderr, event);
+        }
         if (states.empty()) return;
         Json workers = Json::array();
         for (const WorkerState& worker : states) {

@@ -21,6 +21,8 @@ class ProgressPrinter {
     using Workers = std::function<std::vector<WorkerState>()>;
     ProgressPrinter(const Context& context, const Progress& progress, Workers workers = nullptr);
     ~ProgressPrinter();
+    // Prints the event that is due, if there is one.
+    void now();
 
   private:
     void run();
@@ -29,12 +31,13 @@ class ProgressPrinter {
     const Context& context_;
     const Progress& progress_;
     const Workers workers_;
-    std::string saidOfWorkers_;
+    std::string saidOfProgress_, saidOfWorkers_;  // last, of what does not pass with time
     const bool bar_;
     const bool json_;
     std::chrono::steady_clock::time_point start_;
     Progress::Phase phase_ = Progress::Phase::open;
     std::chrono::steady_clock::time_point phaseStart_;
+    std::chrono::steady_clock::time_point said_;
     bool drawn_ = false;
     std::mutex mutex_;
     std::condition_variable wake_;

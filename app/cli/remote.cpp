@@ -237,7 +237,6 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
         std::lock_guard lock(mutex);
         workers = std::move(now);
     };
-    sinks.err = [&](std::string_view text) { return err.put(text); };
     sinks.out = [&](std::string_view text) -> Status {
         if (!toFile) return out.put(text);
         if (bytes.size() + text.size() > kMostFile)
@@ -247,15 +246,23 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
         return {};
     };
     Result<int> code = [&]() -> Result<int> {
-        const ProgressPrinter printer(context, progress, [&] {
+        ProgressPrinter printer(context, progress, [&] {
             std::lock_guard lock(mutex);
             return workers;
         });
-        return runThere([&] { return launchWorker(call.place, program); }, SHARDSCOPE_VERSION, order, sinks,
-                        context.stop);
+        // What it says comes after what was done by then.
+        sinks.err = [&](std::string_view text) {
+            printer.now();
+            return err.put(text);
+        };
+        const auto over = [&] { return context.stop.stopRequested(); };
+        return runThere([&] { return launchWorker(call.place, program, over); }, SHARDSCOPE_VERSION, order,
+                        sinks, context.stop);
     }();
     out.flush();
     err.flush();
+    // Ctrl-C reaches ssh, too, while it is being started.
+    if (!code.ok() && context.stop.stopRequested()) return makeError(ErrorCode::cancelled, "cancelled");
     if (!code.ok()) return code;
     if (toFile && *code != 0) SHARDSCOPE_TRY(out.put(bytes));  // the error, in JSON
     if (!toFile || *code != 0) return code;

@@ -132,6 +132,16 @@ Result<RankPlace> placeOf(const Options& options) {
     return place;
 }
 
+// What must be the same with all ranks, as far as it is not the default.
+std::string wordsOfAll(const Options& options) {
+    std::string words;
+    if (options.mode != GroupMode::automatic) words += fmt::format(" --mode {}", groupModeName(options.mode));
+    if (options.backend != "gloo") words += " --backend " + options.backend;
+    if (options.lanes != Options().lanes) words += fmt::format(" --lanes {}", options.lanes);
+    if (options.ownDisks) words += " --own-disks";
+    return words.empty() ? words : words.substr(1);
+}
+
 int work(const Options& options, const std::vector<std::string>& all) {
     Context context;
     stopOnInterrupt(context);
@@ -167,6 +177,7 @@ int work(const Options& options, const std::vector<std::string>& all) {
     group.address = options.address;
     group.patience = std::chrono::seconds(options.patience);
     group.lanes = options.lanes + (options.ownDisks ? 1 : 0);
+    group.words = wordsOfAll(options);
     OwnRanks own;
     group.hopeless = [&own] { return own.lost(); };
     group.stuck = [&context](const Error& error) {

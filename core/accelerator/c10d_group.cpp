@@ -445,6 +445,7 @@ class C10dGroup final : public RankGroup {
 
         std::array<char, 256> hostName{};
         gethostname(hostName.data(), hostName.size() - 1);
+        store_->set(wordsKey(place.rank), options_.words + "\n");
         store_->set(hostKey(place.rank), std::string(hostName.data()));
         std::vector<std::string> all;
         for (int r = 0; r < place.size; ++r)
@@ -454,6 +455,7 @@ class C10dGroup final : public RankGroup {
                                    std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now())));
         for (const std::string& key : all)
             hosts_.push_back(store_->get_to_str(key));
+        SHARDSCOPE_TRY(compareWords());
         pulse_ = std::make_unique<Pulse>(store_->clone(), place.rank, place.size, options_.beat);
         const bool nccl = options_.backend == GroupBackend::nccl;
         if (nccl) SHARDSCOPE_TRY(findNccl());
@@ -476,6 +478,33 @@ class C10dGroup final : public RankGroup {
 
     std::string goneClause(int who) const { return fmt::format("{} is gone or does not answer", name(who)); }
     static std::string hostKey(int rank) { return fmt::format("host/{}", rank); }
+    static std::string wordsKey(int rank) { return fmt::format("words/{}", rank); }
+
+    // Ranks that do not do the same wait for each other for ever.
+    Status compareWords() {
+        const std::string first = store_->get_to_str(wordsKey(0));
+        const auto shown = [](const std::string& words) -> std::string {
+            const std::string_view text = std::string_view(words).substr(0, words.size() - 1);
+            return text.empty() ? "none of these options" : fmt::format("'{}'", text);
+        };
+        for (int r = 1; r < size(); ++r) {
+            const std::string words = store_->get_to_str(wordsKey(r));
+            if (words == first) continue;
+            waitUntilHeard("words heard");
+            return makeError(ErrorCode::usage, fmt::format("{} was started with {}, {} with {}", name(0),
+                                                           shown(first), name(r), shown(words)))
+                .withHint("start all ranks with the same options");
+        }
+        return {};
+    }
+
+    // The store goes with rank 0, which keeps it until all know what is wrong.
+    void waitUntilHeard(const char* key) {
+        store_->add(key, 1);
+        const auto end = Clock::now() + 3 * options_.beat;
+        while (rank() == 0 && store_->add(key, 0) < size() && Clock::now() < end)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
 
     // A clause; nothing where nobody can tell.
     std::optional<std::string> whoIsMissing() {
@@ -547,11 +576,7 @@ class C10dGroup final : public RankGroup {
             gpus.push_back(store_->get_to_str(fmt::format("gpu/{}", r)));
         Status status = judgeGpus(gpus);
         if (status.ok()) return {};
-        // Rank 0 keeps the store until all have heard.
-        store_->add("gpus heard", 1);
-        const auto end = Clock::now() + 3 * options_.beat;
-        while (place.rank == 0 && store_->add("gpus heard", 0) < place.size && Clock::now() < end)
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        waitUntilHeard("gpus heard");
         return status;
     }
 

@@ -27,6 +27,7 @@ struct GroupOptions {
     RankPlace place;
     GroupBackend backend = GroupBackend::gloo;
     GroupCompute compute = GroupCompute::automatic;
+    std::string words;    // that every rank must be started with; a rank that was not is told apart
     std::string address;  // that this rank's peers reach it at; empty = as it reaches rank 0
     size_t lanes = 2;
     std::chrono::milliseconds beat{1000};  // a rank that is silent for three of them is lost

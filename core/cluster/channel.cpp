@@ -14,6 +14,7 @@ namespace shardscope {
 namespace {
 
 constexpr std::string_view kMark = "\xF5\xC9\xB1";
+constexpr std::chrono::milliseconds kLook{100};
 
 Error gone() {
     return makeError(ErrorCode::remote, "the other end has closed the connection");
@@ -77,7 +78,7 @@ void Channel::close() {
     [[maybe_unused]] const ssize_t sent = ::write(wakeWrite_, &byte, 1);
 }
 
-Status Channel::greet(Clock::time_point deadline) {
+Status Channel::greet(Clock::time_point deadline, const std::function<bool()>& over) {
     {
         std::lock_guard lock(sending_);
         if (::write(out_, kMark.data(), kMark.size()) != static_cast<ssize_t>(kMark.size())) return gone();
@@ -91,8 +92,9 @@ Status Channel::greet(Clock::time_point deadline) {
         const std::string instead = noise.empty() ? std::string() : fmt::format("; it said: {}", noise);
         if (have_.size() > kMaxNoise)
             return makeError(ErrorCode::remote, "what answers is not shardscope" + instead);
+        if (over && over()) return makeError(ErrorCode::cancelled, "cancelled");
         bool more = false;
-        Status status = fill(deadline, more);
+        Status status = fill(over ? std::min(deadline, Clock::now() + kLook) : deadline, more);
         if (!status.ok()) {
             Error error = std::move(status).error();
             error.message += instead;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -35,8 +36,9 @@ class Channel {
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
-    // Sends the mark and waits for the other's. Errors: remote, with the printable part of what came instead.
-    Status greet(Clock::time_point deadline);
+    // Sends the mark and waits for the other's; `over`, asked several times a second, ends that. Errors:
+    // remote, with the printable part of what came instead; cancelled.
+    Status greet(Clock::time_point deadline, const std::function<bool()>& over = {});
 
     // Thread-safe. Errors: limit; remote when the other end is gone or takes nothing for `kPatience`.
     Status send(const Frame& frame);

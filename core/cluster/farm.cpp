@@ -192,7 +192,11 @@ class FarmRun {
 
     Result<Launched> launch(Mine& mine) {
         const WorkerPlace& place = farm_.options_.places[mine.index];
-        if (!place.slurm) return launchWorker(place, farm_.options_);
+        const auto over = [this] {
+            std::lock_guard lock(mutex_);
+            return this->over();
+        };
+        if (!place.slurm) return launchWorker(place, farm_.options_, over);
         SHARDSCOPE_ASSIGN(const SlurmAllocation* const allocation, allocationOf(place));
         {
             std::lock_guard lock(farm_.mutex_);
@@ -203,7 +207,7 @@ class FarmRun {
             farm_.states_[mine.index].slurmJob = allocation->job();
             farm_.states_[mine.index].why.clear();
         }
-        return allocation->launch(place.task, farm_.options_);
+        return allocation->launch(place.task, farm_.options_, over);
     }
 
     // What Slurm did to the job says more than that its workers are gone.

@@ -47,15 +47,19 @@ std::vector<std::string> sshWords(const WorkerPlace& place, const std::string& c
 }
 
 Result<Launched> launch(const std::string& who, const std::vector<std::string>& words,
-                        std::chrono::seconds patience, std::string* said = nullptr,
-                        const std::function<void(Process&)>& prepare = {}) {
+                        std::chrono::seconds patience, const std::function<bool()>& over,
+                        std::string* said = nullptr, const std::function<void(Process&)>& prepare = {}) {
     Launched launched;
     SHARDSCOPE_ASSIGN(launched.process, Process::start(words));
     if (prepare) prepare(*launched.process);
     const int output = launched.process->takeOutput();
     launched.channel = std::make_unique<Channel>(output, launched.process->takeInput());
-    Status status = launched.channel->greet(Channel::Clock::now() + patience);
+    Status status = launched.channel->greet(Channel::Clock::now() + patience, over);
     if (status.ok()) return launched;
+    if (status.error().code == ErrorCode::cancelled) {
+        launched.process->kill();
+        return std::move(status).error();
+    }
     Error error = endOf(who, std::move(status).error(), *launched.process);
     if (said) *said = launched.process->said();
     return error;
@@ -95,7 +99,8 @@ std::string programForHosts(const std::string& program) {
 }
 
 // Puts a copy of the program where later jobs find it too; it appears whole or not at all.
-Status install(const WorkerPlace& place, const std::string& directory, const OwnProgram& own) {
+Status install(const WorkerPlace& place, const std::string& directory, const OwnProgram& own,
+               const std::function<bool()>& over) {
     const int file = ::open(own.path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) return systemError(errno, "read the program", own.path);
     const std::string command = fmt::format(
@@ -107,18 +112,25 @@ Status install(const WorkerPlace& place, const std::string& directory, const Own
     auto process = Process::start(sshWords(place, command), file);
     ::close(file);
     if (!process.ok()) return std::move(process).error();
-    if (!(*process)->waitFor(kCopy) || (*process)->exitCode() != 0)
+    const auto end = Channel::Clock::now() + kCopy;
+    while (!(*process)->waitFor(std::chrono::milliseconds(100)) && Channel::Clock::now() < end) {
+        if (!over || !over()) continue;
+        (*process)->kill();
+        return makeError(ErrorCode::cancelled, "cancelled");
+    }
+    if ((*process)->exitCode() != 0)
         return endOf(place.host, makeError(ErrorCode::remote, "the program could not be copied there"),
                      **process);
     return {};
 }
 
-Result<Launched> launchRemote(const WorkerPlace& place, const FarmOptions& options) {
+Result<Launched> launchRemote(const WorkerPlace& place, const FarmOptions& options,
+                              const std::function<bool()>& over) {
     const std::string& host = place.host;
     SHARDSCOPE_TRY(checkHost(host));
     if (!options.remoteProgram.empty()) {
         return launch(host, sshWords(place, "exec " + quoted(options.remoteProgram) + " agent --stdio"),
-                      kRemoteAnswer);
+                      kRemoteAnswer, over);
     }
     SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(programForHosts(options.program)));
     const std::string directory =
@@ -129,7 +141,7 @@ Result<Launched> launchRemote(const WorkerPlace& place, const FarmOptions& optio
         "exec \"$p\" agent --stdio; echo \"{}$(uname -s) $(uname -m)\" >&2; exit 127",
         directory, own.sha256, kMissing);
     std::string said;
-    auto first = launch(host, sshWords(place, command), kRemoteAnswer, &said);
+    auto first = launch(host, sshWords(place, command), kRemoteAnswer, over, &said);
     const size_t at = said.rfind(kMissing);
     if (first.ok() || at == std::string::npos) return first;
     const std::string there = shownNoise(std::string_view(said).substr(at + kMissing.size()), 100);
@@ -138,9 +150,9 @@ Result<Launched> launchRemote(const WorkerPlace& place, const FarmOptions& optio
                          fmt::format("{} is {}, this program is for {}", host, there, own.system))
             .withHint("install shardscope there and name it with --remote-program");
     }
-    SHARDSCOPE_TRY(install(place, directory, own));
+    SHARDSCOPE_TRY(install(place, directory, own, over));
     said.clear();
-    auto second = launch(host, sshWords(place, command), kRemoteAnswer, &said);
+    auto second = launch(host, sshWords(place, command), kRemoteAnswer, over, &said);
     if (second.ok() || said.find(kMissing) == std::string::npos) return second;
     return makeError(ErrorCode::remote,
                      fmt::format("{}: what was copied to ~/{} cannot be run from there", host, directory))
@@ -242,13 +254,15 @@ std::string placeText(const WorkerPlace& place) {
 }
 
 Result<Launched> launchProgram(const std::string& who, const std::vector<std::string>& words,
-                               std::chrono::seconds patience, const std::function<void(Process&)>& prepare) {
-    return launch(who, words, patience, nullptr, prepare);
+                               std::chrono::seconds patience, const std::function<void(Process&)>& prepare,
+                               const std::function<bool()>& over) {
+    return launch(who, words, patience, over, nullptr, prepare);
 }
 
-Result<Launched> launchWorker(const WorkerPlace& place, const FarmOptions& options) {
-    if (!place.host.empty()) return launchRemote(place, options);
-    return launch("a worker on this machine", {options.program, "agent", "--stdio"}, kLocalAnswer);
+Result<Launched> launchWorker(const WorkerPlace& place, const FarmOptions& options,
+                              const std::function<bool()>& over) {
+    if (!place.host.empty()) return launchRemote(place, options, over);
+    return launch("a worker on this machine", {options.program, "agent", "--stdio"}, kLocalAnswer, over);
 }
 
 }  // namespace shardscope

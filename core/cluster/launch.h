@@ -30,15 +30,18 @@ std::string placeText(const WorkerPlace& place);  // "ssh://user@host:port", wit
 // A host as ssh takes it. Errors: usage (it begins with '-', or holds what no host name has).
 Status checkHost(std::string_view host);
 
-// Starts an agent here or through ssh. Errors: notFound, remote with what ssh or the host said. Of `options`
-// only version, program and remoteProgram count.
-Result<Launched> launchWorker(const WorkerPlace& place, const FarmOptions& options);
+// Starts an agent here or through ssh. `over`, asked several times a second, gives up. Errors: notFound,
+// remote with what ssh or the host said, cancelled. Of `options` only version, program and remoteProgram
+// count.
+Result<Launched> launchWorker(const WorkerPlace& place, const FarmOptions& options,
+                              const std::function<bool()>& over = {});
 
 // The same with any program in between that passes the streams on. `who` begins an error's sentence;
 // `prepare` sees the process before the greeting.
 Result<Launched> launchProgram(const std::string& who, const std::vector<std::string>& words,
                                std::chrono::seconds patience,
-                               const std::function<void(Process&)>& prepare = {});
+                               const std::function<void(Process&)>& prepare = {},
+                               const std::function<bool()>& over = {});
 
 // The end of what it wrote to standard error, in one line.
 std::string lastWords(Process& process, size_t most);

@@ -265,7 +265,8 @@ Status SlurmAllocation::findNodes(const std::string& list) {
     return {};
 }
 
-Result<Launched> SlurmAllocation::launch(size_t worker, const FarmOptions& options) const {
+Result<Launched> SlurmAllocation::launch(size_t worker, const FarmOptions& options,
+                                         const std::function<bool()>& over) const {
     // Unbuffered, or what has no line end stays on the node. The steps share what the allocation holds.
     std::vector<std::string> words{"srun",         "--jobid=" + job_, "--job-name=shardscope",
                                    "--nodes=1",    "--ntasks=1",      "--nodelist=" + nodeOf(worker),
@@ -275,8 +276,8 @@ Result<Launched> SlurmAllocation::launch(size_t worker, const FarmOptions& optio
     words.insert(words.end(), {options.remoteProgram.empty() ? options.program : options.remoteProgram,
                                "agent", "--stdio"});
     // Killed outright, srun would leave a worker that hangs where it is.
-    return launchProgram(nodeOf(worker), words, kAnswer,
-                         [](Process& srun) { srun.endWith(SIGTERM, kGrace); });
+    return launchProgram(
+        nodeOf(worker), words, kAnswer, [](Process& srun) { srun.endWith(SIGTERM, kGrace); }, over);
 }
 
 std::string SlurmAllocation::ending() {

@@ -575,9 +575,15 @@ Status GroupDisks::makeDirectory(const std::string& path) {
     Status made = own_->makeDirectory(path);
     if (!made.ok() && made.error().code != ErrorCode::exists) return made;
     if (path == stagingPath(destination_)) {
-        Status found = findPlaces(made.ok());
+        int asked = 1;  // ranks, from 0 on
+        Status found = findPlaces(made.ok(), asked);
         // Nothing is in it but what this has put there.
-        if (!found.ok() && made.ok()) (void)own_->removeTree(path);
+        if (!found.ok() && made.ok()) {
+            for (int r = 1; r < asked; ++r)
+                if (places_[static_cast<size_t>(r)] == r)
+                    (void)askOne(r, {{"ask", "remove"}, {"path", packedText(path)}});
+            (void)own_->removeTree(path);
+        }
         return found.ok() ? made : found;
     }
     std::vector<int> others = leaders();
@@ -587,7 +593,7 @@ Status GroupDisks::makeDirectory(const std::string& path) {
 }
 
 // One rank after the other, so that each sees what those before it have made.
-Status GroupDisks::findPlaces(bool fresh) {
+Status GroupDisks::findPlaces(bool fresh, int& asked) {
     const std::string staging = stagingPath(destination_);
     std::random_device random;
     const std::string token = fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
@@ -600,6 +606,7 @@ Status GroupDisks::findPlaces(bool fresh) {
         if (!leader.is_number_integer() || leader.get<int>() < 0 || leader.get<int>() > r)
             return unreadable();
         places_[static_cast<size_t>(r)] = leader.get<int>();
+        asked = r + 1;
     }
     return {};
 }

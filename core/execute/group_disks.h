@@ -57,7 +57,7 @@ class GroupDisks final : public FileSystem, public std::enable_shared_from_this<
     Result<nlohmann::json> askOne(int rank, nlohmann::json request);
     Status askAll(const std::vector<int>& to, const nlohmann::json& request);  // the first error
     std::vector<int> leaders(bool withFilesOnly = false) const;
-    Status findPlaces(bool fresh);
+    Status findPlaces(bool fresh, int& asked);  // `asked`: ranks whose place is known by its end
     Status moveAll(const char* how, const std::string& from, const std::string& to);
     // The first rank that has it.
     Result<std::pair<int, DirectoryEntry>> find(const std::string& directory, const std::string& name);

@@ -46,10 +46,16 @@ code=$?
 printf '%s' "$code" 1<> "$directory/exit.new" && mv -f "$directory/exit.new" "$directory/exit"
 )";
 
+// For the result and some hours of events; a job that begins with less may end without a word.
+constexpr uint64_t kRoomForRecord = uint64_t{1} << 20;
+
 // Room for the exit code, made before the job runs: it is recorded also where the disk is full by then.
 constexpr const char* kRoomForExit = "    \n";
 
 std::string contents(const std::string& path, size_t tail = SIZE_MAX) {
+    // Anything else may keep who reads it for ever.
+    struct stat is {};
+    if (::stat(path.c_str(), &is) != 0 || !S_ISREG(is.st_mode)) return {};
     std::ifstream in(path, std::ios::binary);
     if (!in) return {};
     if (tail == SIZE_MAX) {  // files of /proc do not say how long they are
@@ -179,6 +185,14 @@ void readOutcome(JobRecord& job) {
     job.exitCode = std::atoi(lineOf(job.directory + "/exit").c_str());
     job.result = parsed(contents(job.directory + "/result.json"));
     if (!job.result.is_object()) job.result = Json();
+    // It says why it failed, unless there was no room for that.
+    if (job.exitCode > 0 && job.exitCode <= 128 && job.result.is_null())
+        job.result = {
+            {"schema", "shardscope.error/1"},
+            {"code", "io"},
+            {"message", fmt::format("what became of it could not be recorded in '{}' (exit code {}); "
+                                    "its destination is whole if it is there",
+                                    job.directory, job.exitCode)}};
     const std::string schema = job.result.is_object() ? textIn(job.result, "schema") : std::string();
     if (job.exitCode == 0) {
         job.state = JobState::done;
@@ -292,6 +306,12 @@ Result<JobRecord> JobDirectory::find(const std::string& id) const {
             found = &job;
         }
     }
+    // One that is damaged is not in the list.
+    if (!found && !id.empty() && id.find('/') == std::string::npos && id.front() != '.' &&
+        access((path_ + "/" + id).c_str(), F_OK) == 0) {
+        auto job = read(id);
+        return job.ok() ? job : std::move(job).error().withHint("its log and result lie beside this file");
+    }
     if (!found)
         return makeError(ErrorCode::notFound, fmt::format("there is no job '{}'", id))
             .withHint("'shardscope jobs list' names them");
@@ -348,6 +368,12 @@ Status JobDirectory::launch(JobRecord job, bool resume) const {
         return makeError(ErrorCode::usage, "the words of a job must be UTF-8, or its record cannot hold them")
             .withHint("'shardscope convert' itself takes such names");
     }
+    std::error_code unknown;
+    if (const auto space = std::filesystem::space(job.directory, unknown);
+        !unknown && space.available < kRoomForRecord)
+        return makeError(ErrorCode::noSpace, "there is no room for the record of a job")
+            .inFile(job.directory)
+            .withHint("make a mebibyte free there, or name another place with XDG_STATE_HOME");
     for (const char* name : {"/exit", "/process", "/result.json"})
         unlink((job.directory + name).c_str());
     SHARDSCOPE_TRY(replaceFile(job.directory + "/job.json", record));

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/after_fault.h"
@@ -517,6 +518,63 @@ class JobsCliTest : public QObject {
         refused("'job.map' names another");
         saved = {{"schema", "shardscope.recipe/2"}, {"job", {{"source", "a"}, {"destination", "b"}}}};
         refused("schema");
+    }
+
+    void stoppedBeforeItHasBegun_data() {
+        QTest::addColumn<QStringList>("words");
+        QTest::newRow("a checkpoint elsewhere") << QStringList{"info", "ssh://h/x"};
+        QTest::newRow("workers elsewhere") << QStringList{
+            "convert", source_, "out", "--to", "dcp", "--on", "local:1+ssh:h", "--remote-program", "p"};
+    }
+    void stoppedBeforeItHasBegun() {
+        QFETCH(QStringList, words);
+        const QTemporaryDir directory;
+        // A host that takes its time.
+        const QString ssh = directory.filePath("ssh"), asked = directory.filePath("asked");
+        QVERIFY(writeScript(ssh, ("#!/bin/sh\n: > '" + asked + "'\nexec sleep 40\n").toUtf8().constData()));
+        const QByteArray before = qgetenv("SHARDSCOPE_SSH");
+        qputenv("SHARDSCOPE_SSH", ssh.toUtf8());
+        MeasuredOptions options;
+        options.workingDirectory = directory.path().toStdString();
+        options.watch = [&](pid_t child, double) {
+            if (!QFile::exists(asked)) return true;
+            ::kill(child, SIGINT);
+            return false;
+        };
+        std::vector<std::string> all;
+        for (const QString& word : words)
+            all.push_back(word.toStdString());
+        const Measured run = runMeasured(all, options);
+        before.isNull() ? qunsetenv("SHARDSCOPE_SSH") : qputenv("SHARDSCOPE_SSH", before);
+        QVERIFY2(run.exitCode == 130 && run.wallSeconds < 10, run.describe().c_str());
+        QVERIFY(!QFile::exists(directory.filePath("out")));
+    }
+
+    void damagedRecords() {
+        const QTemporaryDir directory;
+        const std::string target = directory.filePath("out").toStdString();
+        QVERIFY(QDir(directory.path()).mkdir("out"));
+        const Measured run = runMeasured(
+            {"jobs", "run", "--wait", "--json", "convert", source_.toStdString(), target, "--to", "dcp"});
+        QCOMPARE(run.exitCode, 4);
+        const std::string id = run.json()["id"];
+        const QDir record(sources_.filePath("state/shardscope/jobs/" + QString::fromStdString(id)));
+        // As on a disk that is full.
+        QFile result(record.filePath("result.json"));
+        QVERIFY(result.resize(0));
+        const json shown = runMeasured({"jobs", "show", id, "--json"}).json();
+        QVERIFY2(shown["state"] == json("failed") && shown["result"]["code"] == json("io"),
+                 shown.dump().c_str());
+
+        QFile description(record.filePath("job.json"));
+        QVERIFY(description.resize(100));
+        const Measured damaged = runMeasured({"jobs", "show", id});
+        QVERIFY2(damaged.exitCode == 3 && damaged.err.find("job.json") != std::string::npos,
+                 damaged.describe().c_str());
+        QVERIFY(description.remove());
+        QCOMPARE(mkfifo(description.fileName().toUtf8().constData(), 0600), 0);
+        QCOMPARE(runMeasured({"jobs", "list"}).exitCode, 0);
+        QCOMPARE(runMeasured({"jobs", "cancel", id}).exitCode, 3);
     }
 
     void wrongWords() {

@@ -166,6 +166,8 @@ class RemoteCliTest : public QObject {
             QVERIFY(report["verified"].get<bool>());
             for (const char* event : {"\"event\":\"progress\"", "\"event\":\"done\""})
                 QVERIFY2(done.err.find(event) != std::string::npos, done.err.c_str());
+            const std::string end = done.err.substr(0, done.err.find_last_not_of('\n') + 1);
+            QVERIFY2(end.substr(end.rfind('\n') + 1).starts_with("{\"event\":\"done\""), done.err.c_str());
             if (*on) {
                 // So are those who did it.
                 const size_t at = done.err.rfind("{\"event\":\"workers\"");

@@ -300,6 +300,32 @@ class WorkerCliTest : public QObject {
         QCOMPARE(done.json()["message"].get<std::string>(),
                  std::string("rank 2 ended before the group stood: killed by signal 9 (Killed)"));
     }
+    void startedDifferently_data() {
+        QTest::addColumn<QString>("option");
+        for (const char* option : {"--own-disks", "--mode=broadcast", "--lanes=3"})
+            QTest::newRow(option) << option;
+    }
+    void startedDifferently() {
+        QFETCH(QString, option);
+        const QString mpirun = QStandardPaths::findExecutable("mpirun");
+        if (mpirun.isEmpty()) QSKIP("no mpirun (package openmpi-bin)");
+        const QTemporaryDir directory;
+        MeasuredOptions options;
+        options.program = mpirun.toStdString();
+        std::vector<std::string> all{"--allow-run-as-root", "--oversubscribe", "-np", "1",
+                                     SHARDSCOPE_WORKER_PROGRAM};
+        const std::vector<std::string> convert{"convert", source_.toStdString(),
+                                               directory.filePath("out").toStdString(), "--to", "dcp"};
+        all.insert(all.end(), convert.begin(), convert.end());
+        all.insert(all.end(), {":", "-np", "1", SHARDSCOPE_WORKER_PROGRAM, option.toStdString()});
+        all.insert(all.end(), convert.begin(), convert.end());
+        const Measured run = runMeasured(all, options);
+        QVERIFY2(run.exitCode == 2 && run.wallSeconds < 30, run.describe().c_str());
+        QVERIFY2(run.err.find("with '" + option.replace('=', ' ').toStdString() + "'") != std::string::npos,
+                 run.describe().c_str());
+        QVERIFY(!QFile::exists(directory.filePath("out")));
+    }
+
     void namesWhoDidNotCome() {
         const QTemporaryDir directory;
         qputenv("SHARDSCOPE_RANK", "0");
