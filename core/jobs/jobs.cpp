@@ -185,8 +185,8 @@ void readOutcome(JobRecord& job) {
     job.exitCode = std::atoi(lineOf(job.directory + "/exit").c_str());
     job.result = parsed(contents(job.directory + "/result.json"));
     if (!job.result.is_object()) job.result = Json();
-    // It says why it failed, unless there was no room for that.
-    if (job.exitCode > 0 && job.exitCode <= 128 && job.result.is_null())
+    // It says why it failed, unless there was no room for that, or it was never found (126, 127).
+    if (job.exitCode > 0 && job.exitCode < 126 && job.result.is_null())
         job.result = {
             {"schema", "shardscope.error/1"},
             {"code", "io"},
@@ -370,7 +370,7 @@ Status JobDirectory::launch(JobRecord job, bool resume) const {
     }
     std::error_code unknown;
     if (const auto space = std::filesystem::space(job.directory, unknown);
-        !unknown && space.available < kRoomForRecord)
+        !unknown && space.capacity > 0 && space.available < kRoomForRecord)
         return makeError(ErrorCode::noSpace, "there is no room for the record of a job")
             .inFile(job.directory)
             .withHint("make a mebibyte free there, or name another place with XDG_STATE_HOME");
