@@ -608,9 +608,11 @@ class JobsTest : public QObject {
         panel.show();
         ConversionSpec spec = simple(fresh() + "/out");
         spec.where = QStringLiteral("local:2");
+        // So short a job may be seen for the first time while it is verified, which is no writing.
+        spec.verify = Verify::none;
         const QString id = startAndWait(store, spec, JobState::done);
         const Job* job = store.find(id);
-        QVERIFY(job->report && job->report->verified);
+        QVERIFY(job->report && !job->report->verified);
         QCOMPARE(job->workers.size(), size_t{2});
         QCOMPARE(job->workers[0].name, QStringLiteral("local 1"));
         QCOMPARE(job->workers[0].state, QStringLiteral("ended"));
