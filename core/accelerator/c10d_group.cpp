@@ -51,6 +51,14 @@ void quietTorch() {
 
 constexpr const char* kAllMustRun = "all ranks must run, and reach the host and port of rank 0";
 
+// The store goes with rank 0, which stays until so many have counted themselves under the key, or for the
+// time.
+void stayUntilHeard(c10d::Store& store, const std::string& key, int count, std::chrono::milliseconds most) {
+    const auto end = Clock::now() + most;
+    while (store.add(key, 0) < count && Clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
 // Added to a rank's count of heartbeats by one that goes in order.
 constexpr int64_t kGone = int64_t{1} << 40;
 
@@ -255,13 +263,10 @@ class Pulse {
   private:
     static std::string key(int rank) { return fmt::format("beat/{}", rank); }
 
-    // The store goes with rank 0, so that stays until those that are left know who is lost, or have had the
-    // time for it.
+    // Until those that are left know who is lost, or have had the time for it.
     void waitUntilHeard() {
-        const auto end = Clock::now() + beat_ + beat_ / 2;
         try {
-            while (store_->add("lost heard", 0) < size_ - 2 && Clock::now() < end)
-                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            stayUntilHeard(*store_, "lost heard", size_ - 2, beat_ + beat_ / 2);
         } catch (const std::exception&) {
             // There is no store to stay for.
         }
@@ -498,12 +503,10 @@ class C10dGroup final : public RankGroup {
         return {};
     }
 
-    // The store goes with rank 0, which keeps it until all know what is wrong.
+    // This rank knows what is wrong; rank 0 waits for all to.
     void waitUntilHeard(const char* key) {
         store_->add(key, 1);
-        const auto end = Clock::now() + 3 * options_.beat;
-        while (rank() == 0 && store_->add(key, 0) < size() && Clock::now() < end)
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        if (rank() == 0) stayUntilHeard(*store_, key, size(), 3 * options_.beat);
     }
 
     // A clause; nothing where nobody can tell.

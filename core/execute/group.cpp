@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -219,22 +220,16 @@ class GroupLane final : public TileExchange {
 
     // Sends pieces to the ranks that write them. The inner status is this rank's own; the outer the group's.
     Result<Status> deliver() {
-        const auto ranks = static_cast<size_t>(group_.size());
-        std::vector<uint64_t> sizes, coming(ranks);
+        std::vector<uint64_t> sizes;
         send_.clear();
         for (std::vector<std::byte>& each : outgoing_) {
             sizes.push_back(each.size());
             send_.insert(send_.end(), each.begin(), each.end());
             each.clear();
         }
-        const std::vector<uint64_t> each(ranks, sizeof(uint64_t));
-        SHARDSCOPE_TRY(group_.allToAll(lane_, std::as_bytes(std::span(sizes)), each,
-                                       std::as_writable_bytes(std::span(coming)), each));
-        uint64_t total = 0;
-        for (const uint64_t from : coming) {
-            total += from;
-            if (from > kMostGroupText || total > kMostGroupText) return unreadable();
-        }
+        SHARDSCOPE_ASSIGN(const std::vector<uint64_t> coming,
+                          swapSizes(group_, lane_, sizes, kMostGroupText));
+        const uint64_t total = std::reduce(coming.begin(), coming.end());
         if (total > receive_.size()) receive_.resize(total);
         const std::span<std::byte> received(receive_.data(), total);
         SHARDSCOPE_TRY(group_.allToAll(lane_, send_, sizes, received, coming));

@@ -1,5 +1,6 @@
 #include "execute/group_talk.h"
 
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -17,23 +18,30 @@ Status shareText(RankGroup& group, size_t lane, std::string& text, int root) {
     return size == 0 ? Status() : group.broadcast(lane, bytesOf(text), root);
 }
 
+Result<std::vector<uint64_t>> swapSizes(RankGroup& group, size_t lane, const std::vector<uint64_t>& sending,
+                                        uint64_t most) {
+    const std::vector<uint64_t> each(sending.size(), sizeof(uint64_t));
+    std::vector<uint64_t> coming(sending.size());
+    SHARDSCOPE_TRY(group.allToAll(lane, std::as_bytes(std::span(sending)), each,
+                                  std::as_writable_bytes(std::span(coming)), each));
+    uint64_t total = 0;
+    for (const uint64_t size : coming) {
+        total += size;
+        if (size > most || total > kMostGroupText) return unreadable();
+    }
+    return coming;
+}
+
 Result<std::vector<std::string>> swapTexts(RankGroup& group, size_t lane,
                                            const std::vector<std::string>& texts, uint64_t most) {
-    const std::vector<uint64_t> each(texts.size(), sizeof(uint64_t));
-    std::vector<uint64_t> sending, sizes(texts.size());
+    std::vector<uint64_t> sending;
     std::string send;
     for (const std::string& text : texts) {
         sending.push_back(text.size());
         send += text;
     }
-    SHARDSCOPE_TRY(group.allToAll(lane, std::as_bytes(std::span(sending)), each,
-                                  std::as_writable_bytes(std::span(sizes)), each));
-    uint64_t total = 0;
-    for (const uint64_t size : sizes) {
-        total += size;
-        if (size > most || total > kMostGroupText) return unreadable();
-    }
-    std::string received(total, '\0');
+    SHARDSCOPE_ASSIGN(const std::vector<uint64_t> sizes, swapSizes(group, lane, sending, most));
+    std::string received(std::reduce(sizes.begin(), sizes.end()), '\0');
     SHARDSCOPE_TRY(group.allToAll(lane, bytesOf(send), sending, bytesOf(received), sizes));
     std::vector<std::string> found;
     uint64_t at = 0;

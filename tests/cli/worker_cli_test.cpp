@@ -300,6 +300,8 @@ class WorkerCliTest : public QObject {
         QCOMPARE(done.json()["message"].get<std::string>(),
                  std::string("rank 2 ended before the group stood: killed by signal 9 (Killed)"));
     }
+
+    // All say so at once, instead of waiting for each other.
     void startedDifferently_data() {
         QTest::addColumn<QString>("option");
         for (const char* option : {"--own-disks", "--mode=broadcast", "--lanes=3"})

@@ -608,7 +608,11 @@ class JobsTest : public QObject {
         panel.show();
         ConversionSpec spec = simple(fresh() + "/out");
         spec.where = QStringLiteral("local:2");
+        const Job* verified = store.find(startAndWait(store, spec, JobState::done));
+        QVERIFY(verified->report && verified->report->verified);
+        QCOMPARE(verified->workers.size(), size_t{2});
         // So short a job may be seen for the first time while it is verified, which is no writing.
+        spec.destination = fresh() + "/out";
         spec.verify = Verify::none;
         const QString id = startAndWait(store, spec, JobState::done);
         const Job* job = store.find(id);
