@@ -17,8 +17,8 @@ int run(int argc, char** argv);
 // From now on Ctrl-C stops what this context does; a second one ends the program.
 void stopOnInterrupt(Context& context);
 
-// The same as run() for one set of words, context.words, with errors reported. `accept` may refuse what was parsed,
-// and `instead` may take over from the verb.
+// The same as run() for one set of words, context.words, with errors reported. `accept` may refuse what was
+// parsed, and `instead` may take over from the verb.
 int runWords(Context& context, const std::function<Status(const CLI::App&)>& accept,
              const std::function<Result<std::optional<int>>(const CLI::App&)>& instead = {});
 

@@ -11,7 +11,6 @@
 #include "cli/progress.h"
 #include "cli/text.h"
 #include "execute/executor.h"
-#include "execute/rules.h"
 
 namespace shardscope::cli {
 
@@ -130,7 +129,7 @@ Status Work::start() {
 
 int reportError(const Context& context, const Error& where) {
     Error error = where;
-    error.place.file = context.shown(error.place.file);
+    error.location.file = context.shown(error.location.file);
     if (context.away() && !context.jobDestination.empty()) {
         const std::string staging = stagingPath(context.jobDestination);
         if (const size_t at = error.hint.find(staging); at != std::string::npos)
@@ -144,7 +143,7 @@ int reportError(const Context& context, const Error& where) {
     } else if (context.progress != ProgressMode::json) {
         fmt::print(stderr, "shardscope: {}\n", printable(describe(error)));
     }
-    return error.place.rule == kOutputRule ? 1 : exitCode(error.code);
+    return exitCode(error.code);
 }
 
 }  // namespace shardscope::cli

@@ -18,7 +18,7 @@ class WorkerSession;  // cluster/worker.h
 struct WorkerState;   // cluster/farm.h
 class RankGroup;      // execute/group.h
 enum class GroupMode : uint8_t;
-}
+}  // namespace shardscope
 
 namespace shardscope::cli {
 

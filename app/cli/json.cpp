@@ -21,10 +21,10 @@ Json errorJson(const Error& error) {
     json["schema"] = "shardscope.error/1";
     json["code"] = errorCodeName(error.code);
     json["message"] = error.message;
-    json["file"] = error.place.file.empty() ? Json() : Json(error.place.file);
-    json["offset"] = error.place.offset ? Json(*error.place.offset) : Json();
-    json["tensor"] = error.place.tensor.empty() ? Json() : Json(error.place.tensor);
-    json["rule"] = error.place.rule.empty() ? Json() : Json(error.place.rule);
+    json["file"] = error.location.file.empty() ? Json() : Json(error.location.file);
+    json["offset"] = error.location.offset ? Json(*error.location.offset) : Json();
+    json["tensor"] = error.location.tensor.empty() ? Json() : Json(error.location.tensor);
+    json["rule"] = error.location.rule.empty() ? Json() : Json(error.location.rule);
     json["hint"] = error.hint.empty() ? Json() : Json(error.hint);
     return json;
 }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "base/rule.h"
 #include "cli/application.h"
 #include "cli/json.h"
 #include "cli/one_of.h"
@@ -79,7 +80,7 @@ Json reportJson(const Plan& plan, const ConvertReport& report, std::chrono::syst
     json["findings"] = Json::array();
     for (const auto& [name, counts] : report.counts) {
         const bool nan = counts.nan > 0;
-        json["findings"].push_back({{"rule", nan ? "value.nan" : "value.inf"},
+        json["findings"].push_back({{"rule", nan ? rule::valueNan : rule::valueInf},
                                     {"severity", "warning"},
                                     {"tensor", name},
                                     {"nan", counts.nan},

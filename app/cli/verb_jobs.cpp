@@ -39,8 +39,8 @@ double numberIn(const nlohmann::json& json, const char* key) {
 std::string failure(const Json& result) {
     Error error = makeError(ErrorCode::internal, textIn(result, "message"));
     if (error.message.empty()) return {};
-    error.place.file = textIn(result, "file");
-    error.place.tensor = textIn(result, "tensor");
+    error.location.file = textIn(result, "file");
+    error.location.tensor = textIn(result, "tensor");
     return describe(error);
 }
 

@@ -35,6 +35,8 @@ std::string_view errorCodeName(ErrorCode code) {
             return "impossible";
         case ErrorCode::cancelled:
             return "cancelled";
+        case ErrorCode::verificationFailed:
+            return "verification-failed";
         case ErrorCode::remote:
             return "remote";
         case ErrorCode::internal:
@@ -54,6 +56,8 @@ int exitCode(ErrorCode code) {
         case ErrorCode::unsafe:
         case ErrorCode::changed:
             return 3;
+        case ErrorCode::verificationFailed:
+            return 1;
         case ErrorCode::impossible:
             return 5;
         case ErrorCode::cancelled:
@@ -69,27 +73,27 @@ int exitCode(ErrorCode code) {
     return 4;
 }
 
-Error&& Error::inFile(std::string_view file) && {
-    if (place.file.empty()) place.file = file;
+Error Error::inFile(std::string_view file) && {
+    if (location.file.empty()) location.file = file;
     return std::move(*this);
 }
 
-Error&& Error::at(uint64_t offset) && {
-    if (!place.offset) place.offset = offset;
+Error Error::at(uint64_t offset) && {
+    if (!location.offset) location.offset = offset;
     return std::move(*this);
 }
 
-Error&& Error::ofTensor(std::string_view tensor) && {
-    if (place.tensor.empty()) place.tensor = tensor;
+Error Error::ofTensor(std::string_view tensor) && {
+    if (location.tensor.empty()) location.tensor = tensor;
     return std::move(*this);
 }
 
-Error&& Error::byRule(std::string_view rule) && {
-    if (place.rule.empty()) place.rule = rule;
+Error Error::byRule(std::string_view rule) && {
+    if (location.rule.empty()) location.rule = rule;
     return std::move(*this);
 }
 
-Error&& Error::withHint(std::string_view text) && {
+Error Error::withHint(std::string_view text) && {
     if (hint.empty()) hint = text;
     return std::move(*this);
 }
@@ -154,14 +158,14 @@ Error systemError(int errnoValue, std::string_view doing, std::string_view file)
 
 std::string describe(const Error& error) {
     std::string text;
-    if (!error.place.file.empty()) {
-        text += error.place.file;
-        if (error.place.offset) text += fmt::format(" at byte {}", *error.place.offset);
+    if (!error.location.file.empty()) {
+        text += error.location.file;
+        if (error.location.offset) text += fmt::format(" at byte {}", *error.location.offset);
         text += ": ";
-    } else if (error.place.offset) {
-        text += fmt::format("at byte {}: ", *error.place.offset);
+    } else if (error.location.offset) {
+        text += fmt::format("at byte {}: ", *error.location.offset);
     }
-    if (!error.place.tensor.empty()) text += fmt::format("tensor '{}': ", error.place.tensor);
+    if (!error.location.tensor.empty()) text += fmt::format("tensor '{}': ", error.location.tensor);
     text += error.message;
     if (!error.hint.empty()) text += fmt::format(" ({})", error.hint);
     return text;

@@ -19,7 +19,9 @@ class MemoryBudget {
       public:
         Lease() = default;
         Lease(MemoryBudget& budget, uint64_t bytes) : budget_(&budget), bytes_(bytes) {}
-        Lease(Lease&& other) noexcept : budget_(other.budget_), bytes_(other.bytes_) { other.budget_ = nullptr; }
+        Lease(Lease&& other) noexcept : budget_(other.budget_), bytes_(other.bytes_) {
+            other.budget_ = nullptr;
+        }
         Lease& operator=(Lease&& other) noexcept;
         ~Lease();
 
@@ -28,8 +30,8 @@ class MemoryBudget {
         uint64_t bytes_ = 0;
     };
 
-    // Waits until `bytes` are free. A request above the whole limit waits until nothing else is leased and then passes,
-    // so that work that cannot be cut smaller still goes on, alone.
+    // Waits until `bytes` are free. A request above the whole limit waits until nothing else is leased and
+    // then passes, so that work that cannot be cut smaller still goes on, alone.
     Lease acquire(uint64_t bytes);
 
   private:

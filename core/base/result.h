@@ -1,14 +1,38 @@
-// A value or an Error. Ignoring one does not compile.
+// A value or an Error. Ignoring one does not compile. An error is kept behind a pointer, so a Status is as
+// large as a pointer and success costs no more than a test for null.
 #pragma once
 
 #include <cassert>
-#include <optional>
+#include <memory>
 #include <utility>
 #include <variant>
 
 #include "base/error.h"
 
 namespace shardscope {
+
+// Owns an Error; copies it when it is copied. Never null outside of Status.
+class BoxedError {
+  public:
+    BoxedError() = default;
+    explicit BoxedError(Error error) : error_(std::make_unique<Error>(std::move(error))) {}
+    BoxedError(const BoxedError& other)
+        : error_(other.error_ ? std::make_unique<Error>(*other.error_) : nullptr) {}
+    BoxedError(BoxedError&&) noexcept = default;
+    BoxedError& operator=(const BoxedError& other) {
+        if (this != &other) *this = BoxedError(other);
+        return *this;
+    }
+    BoxedError& operator=(BoxedError&&) noexcept = default;
+    ~BoxedError() = default;
+
+    explicit operator bool() const { return error_ != nullptr; }
+    Error& operator*() { return *error_; }
+    const Error& operator*() const { return *error_; }
+
+  private:
+    std::unique_ptr<Error> error_;
+};
 
 template <class T>
 class [[nodiscard]] Result {
@@ -41,15 +65,15 @@ class [[nodiscard]] Result {
 
     const Error& error() const& {
         assert(!ok());
-        return *std::get_if<1>(&state_);
+        return **std::get_if<1>(&state_);
     }
     Error&& error() && {
         assert(!ok());
-        return std::move(*std::get_if<1>(&state_));
+        return std::move(**std::get_if<1>(&state_));
     }
 
   private:
-    std::variant<T, Error> state_;
+    std::variant<T, BoxedError> state_;
 };
 
 template <>
@@ -70,26 +94,28 @@ class [[nodiscard]] Result<void> {
     }
 
   private:
-    std::optional<Error> error_;
+    BoxedError error_;
 };
 
 using Status = Result<void>;
+static_assert(sizeof(Status) == sizeof(void*));
 
 }  // namespace shardscope
 
 #define SHARDSCOPE_CONCAT_(a, b) a##b
 #define SHARDSCOPE_CONCAT(a, b) SHARDSCOPE_CONCAT_(a, b)
 
-// Returns the error of `expr` from the enclosing function, or goes on.
+// Returns the error of `expr` from the enclosing function; continues when there is none.
 #define SHARDSCOPE_TRY(expr) SHARDSCOPE_TRY_(SHARDSCOPE_CONCAT(shardscopeStatus_, __COUNTER__), expr)
-#define SHARDSCOPE_TRY_(status, expr)                                       \
-    do {                                                                    \
+#define SHARDSCOPE_TRY_(status, expr)                                             \
+    do {                                                                          \
         if (auto status = (expr); !status.ok()) return std::move(status).error(); \
     } while (false)
 
 // SHARDSCOPE_ASSIGN(auto x, f()); declares or assigns the value of `expr`, or returns its error.
-#define SHARDSCOPE_ASSIGN(lhs, expr) SHARDSCOPE_ASSIGN_(SHARDSCOPE_CONCAT(shardscopeResult_, __COUNTER__), lhs, expr)
-#define SHARDSCOPE_ASSIGN_(result, lhs, expr)                   \
-    auto result = (expr);                                       \
-    if (!result.ok()) return std::move(result).error();         \
+#define SHARDSCOPE_ASSIGN(lhs, expr) \
+    SHARDSCOPE_ASSIGN_(SHARDSCOPE_CONCAT(shardscopeResult_, __COUNTER__), lhs, expr)
+#define SHARDSCOPE_ASSIGN_(result, lhs, expr)           \
+    auto result = (expr);                               \
+    if (!result.ok()) return std::move(result).error(); \
     lhs = std::move(result).value()

@@ -239,10 +239,13 @@ Result<std::pair<uint64_t, Unit>> unitFrom(const Json& json) {
 }
 
 Json errorJson(const Error& error) {
-    Json json{
-        {"code", errorCodeName(error.code)}, {"message", error.message},     {"hint", error.hint},
-        {"file", error.place.file},          {"tensor", error.place.tensor}, {"rule", error.place.rule}};
-    if (error.place.offset) json["offset"] = *error.place.offset;
+    Json json{{"code", errorCodeName(error.code)},
+              {"message", error.message},
+              {"hint", error.hint},
+              {"file", error.location.file},
+              {"tensor", error.location.tensor},
+              {"rule", error.location.rule}};
+    if (error.location.offset) json["offset"] = *error.location.offset;
     return json;
 }
 
@@ -253,10 +256,10 @@ Error errorFrom(const Json& json) {
     if (code == ErrorCode::cancelled) code = ErrorCode::remote;
     Error error = makeError(code, textOf(json, "message", 2000));
     error.hint = textOf(json, "hint", 2000);
-    error.place.file = textOf(json, "file", 4096);
-    error.place.tensor = textOf(json, "tensor", 4096);
-    error.place.rule = textOf(json, "rule", 60);
-    error.place.offset = numberOf(json, "offset");
+    error.location.file = textOf(json, "file", 4096);
+    error.location.tensor = textOf(json, "tensor", 4096);
+    error.location.rule = textOf(json, "rule", 60);
+    error.location.offset = numberOf(json, "offset");
     return error;
 }
 

@@ -69,7 +69,7 @@ struct Where {
     std::string body() const { return path + name; }
     // The agent names files as they are there.
     Error seen(Error error) const {
-        error.place.file = shown;
+        error.location.file = shown;
         return error;
     }
 };

@@ -90,7 +90,7 @@ std::string variable(const char* name) {
 
 Error unavailable(Error error) {
     if (error.code != ErrorCode::notFound) return error;
-    return makeError(ErrorCode::notFound, "there is no program " + error.place.file)
+    return makeError(ErrorCode::notFound, "there is no program " + error.location.file)
         .withHint("Slurm's commands salloc, srun, scontrol and squeue must be in PATH");
 }
 

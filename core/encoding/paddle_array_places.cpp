@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/paddle_file.h"
 #include "encoding/pickle_text.h"
 
@@ -54,7 +55,7 @@ Result<PaddleArrayPlaces::Place> PaddleArrayPlaces::place(const std::shared_ptr<
         return damaged(fmt::format("an array of shape {} and dtype {} needs {} bytes, it has {}",
                                    formatDims(array.shape), dtypeName(array.dtype), *bytes, has),
                        array.offset)
-            .byRule("meta.inconsistent")
+            .byRule(rule::metaInconsistent)
             .inFile(file->path());
     };
     switch (array.raw) {
@@ -119,7 +120,7 @@ Result<std::shared_ptr<const ReadFile>> PaddleArrayPlaces::unpack(const std::sha
                                        formatDims(array.shape), bytes),
                            array.offset)
                 .inFile(file->path())
-                .byRule("meta.inconsistent");
+                .byRule(rule::metaInconsistent);
         }
         if (scratch) {
             SHARDSCOPE_TRY(scratch->writeAt(written, std::as_bytes(std::span(plain))));
@@ -134,7 +135,7 @@ Result<std::shared_ptr<const ReadFile>> PaddleArrayPlaces::unpack(const std::sha
                                    formatDims(array.shape), bytes, written),
                        array.offset)
             .inFile(file->path())
-            .byRule("meta.inconsistent");
+            .byRule(rule::metaInconsistent);
     }
     if (scratch) return fileSystem_->reopen(scratch);
     return std::shared_ptr<const ReadFile>(std::make_shared<MemoryFile>(file, std::move(memory)));

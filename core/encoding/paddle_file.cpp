@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "encoding/container_walk.h"
 #include "encoding/numpy_array.h"
 #include "encoding/pickle_globals.h"
@@ -210,7 +211,7 @@ class Walker : private ContainerWalk<Child> {
         for (const auto& [key, parameter] : parameters_) {
             if (used_.contains(key)) continue;
             out_.notes.push_back(
-                {"meta.inconsistent",
+                {rule::metaInconsistent,
                  Severity::warning,
                  fmt::format("the table of parameter names has '{}', which is not in the file", key),
                  {},
@@ -292,7 +293,7 @@ class Walker : private ContainerWalk<Child> {
             // As in Python the last value counts, at the place of the first.
             children[it->second].node = pairs[i + 1];
             out_.notes.push_back(
-                {"meta.duplicate",
+                {rule::metaDuplicate,
                  Severity::warning,
                  fmt::format("the key '{}' is set twice; the last value counts", part.toString()),
                  {},
@@ -326,7 +327,7 @@ class Walker : private ContainerWalk<Child> {
         entry.name = pathName(path_);
         auto array = arrayOf(node, entry.name);
         if (!array.ok() && array.error().code == ErrorCode::unsupported) {
-            out_.notes.push_back({"meta.inconsistent",
+            out_.notes.push_back({rule::metaInconsistent,
                                   Severity::warning,
                                   fmt::format("'{}' cannot be read: {}", entry.name, array.error().message),
                                   {},
@@ -356,7 +357,7 @@ class Walker : private ContainerWalk<Child> {
         } else if (const PicklePayload* payload = outline_.payloadOf(node)) {
             if (payload->length > limits_.objectBytes) {
                 out_.notes.push_back(
-                    {"meta.inconsistent",
+                    {rule::metaInconsistent,
                      Severity::warning,
                      fmt::format("'{}' has {} bytes, more than are read of an object; it is left out",
                                  object.name, payload->length),
@@ -390,7 +391,7 @@ class Walker : private ContainerWalk<Child> {
             for (NodeId n = 0; n < graph.size(); ++n) {
                 if (!isLongValue(graph, n)) continue;
                 out_.notes.push_back(
-                    {"meta.inconsistent",
+                    {rule::metaInconsistent,
                      Severity::warning,
                      fmt::format("'{}' holds a long value inside a list, which is not carried; it is "
                                  "left out",
@@ -489,7 +490,7 @@ Result<PaddleFile> readPaddleFile(const ReadFile& file, const PaddleFileLimits& 
     auto out = Walker(outline, file, limits).run();
     if (!out.ok()) return std::move(out).error().inFile(file.path());
     if (outline.pickle.length < file.size()) {
-        out->notes.push_back({"meta.inconsistent",
+        out->notes.push_back({rule::metaInconsistent,
                               Severity::warning,
                               fmt::format("{} bytes follow the pickle; paddle.load ignores them",
                                           file.size() - outline.pickle.length),

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "encoding/torch_tensor.h"
 
 namespace shardscope {
@@ -258,7 +259,7 @@ std::vector<Note> globalNotes(const std::vector<std::string>& globals) {
                 if (known) kind = here;
             }
             if (kind == wanted && notes.size() < kMaxNotes) {
-                notes.push_back({"security.global",
+                notes.push_back({rule::securityGlobal,
                                  severity,
                                  fmt::format("the pickle names {}, {}", full, what),
                                  {},

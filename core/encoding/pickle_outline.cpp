@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "encoding/pickle_lexer.h"
 
 namespace shardscope {
@@ -89,7 +90,7 @@ class Outliner {
         auto pickle = decodePickle(std::as_bytes(std::span(stream_)));
         if (!pickle.ok()) {
             Error error = std::move(pickle).error();
-            if (error.place.offset) error.place.offset = inFile(*error.place.offset);
+            if (error.location.offset) error.location.offset = inFile(*error.location.offset);
             return error;
         }
         out_.pickle = std::move(pickle).value();
@@ -111,7 +112,7 @@ class Outliner {
         return damaged(fmt::format("the file ends inside the pickle: {} more bytes are needed at byte {}",
                                    missing, window_.position()),
                        opcodeAt_)
-            .byRule("file.truncated")
+            .byRule(rule::fileTruncated)
             .withHint("the file was probably not written or copied completely");
     }
     Result<std::string_view> take(size_t count) {
@@ -319,7 +320,7 @@ Result<PickleOutline> outlinePickle(const ReadFile& file, uint64_t offset, const
                                     const StopToken& stop) {
     if (offset >= file.size()) {
         return damaged(file.size() == 0 ? "the file is empty" : "the file ends before the pickle", offset)
-            .byRule("file.truncated")
+            .byRule(rule::fileTruncated)
             .inFile(file.path());
     }
     auto outline = Outliner(file, offset, limits, stop).run();

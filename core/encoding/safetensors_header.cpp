@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 
 namespace shardscope::safetensors {
 
@@ -55,7 +56,7 @@ class HeaderEvents final : public JsonEvents {
             inMetadata_ = name_ == kMetadataName;
             if (inMetadata_ ? hasMetadata_ : !header_.names.insert(name_)) {
                 return fail(damaged(fmt::format("the name '{}' occurs twice in the header", shown(name_)))
-                                .byRule("meta.duplicate")
+                                .byRule(rule::metaDuplicate)
                                 .at(position()));
             }
             if (inMetadata_) {
@@ -70,7 +71,7 @@ class HeaderEvents final : public JsonEvents {
         if (inMetadata_) {
             if (!metadataKeys_.insert(key)) {
                 return fail(damaged(fmt::format("the key '{}' occurs twice in __metadata__", shown(key)))
-                                .byRule("meta.duplicate")
+                                .byRule(rule::metaDuplicate)
                                 .at(position()));
             }
             header_.metadata.emplace_back(std::move(key), std::string());
@@ -201,45 +202,45 @@ Status checkTensors(Header& header) {
         const auto wrong = [&](std::string message, std::string_view rule) {
             uint64_t at = 0;
             Error error = damaged(std::move(message)).ofTensor(name).byRule(rule);
-            if (checkedAdd(header.dataStart, tensor.begin, at)) error.place.offset = at;
+            if (checkedAdd(header.dataStart, tensor.begin, at)) error.location.offset = at;
             return error;
         };
         if (tensor.end < tensor.begin) {
             return wrong(fmt::format("its data ends at {}, before it begins at {}", tensor.end, tensor.begin),
-                         "meta.inconsistent");
+                         rule::metaInconsistent);
         }
         int64_t elements = 0;
         if (!checkedProduct(header.shape(index), elements)) {
             return wrong(
                 fmt::format("the number of elements of shape {} overflows", formatDims(header.shape(index))),
-                "meta.inconsistent");
+                rule::metaInconsistent);
         }
         // F4 counts values, two of which are one element (and one byte) for torch.
         const unsigned bits = tensor.dtype == DType::float4E2M1FNx2 ? 4 : dtypeBits(tensor.dtype);
         uint64_t totalBits = 0;
         if (!checkedMul<uint64_t>(static_cast<uint64_t>(elements), bits, totalBits)) {
             return wrong(fmt::format("the size of shape {} overflows", formatDims(header.shape(index))),
-                         "meta.inconsistent");
+                         rule::metaInconsistent);
         }
         if (totalBits % 8 != 0) {
             return wrong(fmt::format("{} elements of {} bits do not fill whole bytes", elements, bits),
-                         "meta.inconsistent");
+                         rule::metaInconsistent);
         }
         if (tensor.end - tensor.begin != totalBits / 8) {
             return wrong(fmt::format("shape {} of {} takes {} bytes, its data_offsets give it {}",
                                      formatDims(header.shape(index)), storedDTypeName(tensor.dtype),
                                      totalBits / 8, tensor.end - tensor.begin),
-                         "meta.inconsistent");
+                         rule::metaInconsistent);
         }
         if (tensor.begin < cursor) {
             return wrong(fmt::format("its data at {} overlaps that of '{}', which ends at {}", tensor.begin,
                                      shown(previous), cursor),
-                         "coverage.overlap");
+                         rule::coverageOverlap);
         }
         if (tensor.begin > cursor) {
             return wrong(fmt::format("{} bytes before its data at {} belong to no tensor",
                                      tensor.begin - cursor, tensor.begin),
-                         "meta.inconsistent");
+                         rule::metaInconsistent);
         }
         cursor = tensor.end;
         previous = name;
@@ -258,7 +259,7 @@ Status checkTensors(Header& header) {
                                    "bytes of file, there are {}",
                                    dataSize - cursor, header.dataEnd, header.fileSize))
             .at(header.dataEnd)
-            .byRule("meta.inconsistent");
+            .byRule(rule::metaInconsistent);
     }
     return {};
 }
@@ -344,7 +345,7 @@ Result<Header> readHeader(const ReadFile& file, uint64_t maxHeader) {
     if (length > file.size() - 8) {
         return damaged(fmt::format("the header ends at byte {}, the file has {}", length + 8, file.size()), 0)
             .inFile(file.path())
-            .byRule("file.truncated")
+            .byRule(rule::fileTruncated)
             .withHint("the file is cut off; fetch it again");
     }
     std::string json(length, '\0');
@@ -352,7 +353,7 @@ Result<Header> readHeader(const ReadFile& file, uint64_t maxHeader) {
     auto header = parseHeader(json, file.size());
     if (!header.ok()) {
         Error error = std::move(header).error();
-        if (error.code == ErrorCode::damaged && error.place.tensor.empty() && !looksLike(head).empty())
+        if (error.code == ErrorCode::damaged && error.location.tensor.empty() && !looksLike(head).empty())
             return notThis(std::move(error));
         return std::move(error).inFile(file.path());
     }

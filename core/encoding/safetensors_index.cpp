@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "storage/file_system.h"
 
 namespace shardscope::safetensors {
@@ -31,7 +32,7 @@ class IndexEvents final : public JsonEvents {
         }
         if (!index_.names.insert(key)) {
             return fail(damaged(fmt::format("the index names '{}' twice", shown(key)))
-                            .byRule("meta.duplicate")
+                            .byRule(rule::metaDuplicate)
                             .at(position()));
         }
         index_.fileOf.push_back(UINT32_MAX);
@@ -55,7 +56,7 @@ class IndexEvents final : public JsonEvents {
             return makeError(ErrorCode::unsafe,
                              fmt::format("the index places '{}' in '{}', which is not a plain file name",
                                          shown(name), shown(text)))
-                .byRule("security.path")
+                .byRule(rule::securityPath)
                 .at(position());
         };
         if (!checkRelativeName(text).ok() || text.find_first_of("/\\") != std::string::npos)
@@ -110,7 +111,7 @@ class ShardingEvents final : public JsonEvents {
         if (depth() == 1) {
             if (!info_.names.insert(key)) {
                 return fail(damaged(fmt::format("the sharding info names '{}' twice", shown(key)))
-                                .byRule("meta.duplicate"));
+                                .byRule(rule::metaDuplicate));
             }
             info_.entries.emplace_back();
             return true;
@@ -156,7 +157,7 @@ class ShardingEvents final : public JsonEvents {
     enum Member : uint8_t { kOther, kOffsets, kShape, kName };
     bool wrong() {
         return fail(damaged(fmt::format("{} is not of the form that torch writes", "DCP_SHARDING_INFO"))
-                        .byRule("meta.inconsistent"));
+                        .byRule(rule::metaInconsistent));
     }
     ShardingInfo& info_;
     Member member_ = kOther;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/torch_legacy.h"
 
 namespace shardscope::torch_save {
@@ -75,7 +76,7 @@ Result<std::unordered_map<std::string, TorchStorage>> allStorages(const ValueGra
         if (bytes != before) {
             return damaged(fmt::format("storage '{}' has {} bytes for one tensor and {} for another",
                                        storage->key, before, bytes))
-                .byRule("meta.inconsistent");
+                .byRule(rule::metaInconsistent);
         }
     }
     return all;
@@ -96,7 +97,7 @@ Result<Opened> openArchive(std::shared_ptr<const ReadFile> file, const FileLimit
     opened.bigEndian = archive.bigEndian;
     opened.variant = "zip";
     for (const std::string& warning : opened.zip->warnings) {
-        opened.notes.push_back({"meta.inconsistent", Severity::warning, warning, {}, {}, std::nullopt});
+        opened.notes.push_back({rule::metaInconsistent, Severity::warning, warning, {}, {}, std::nullopt});
     }
     return opened;
 }
@@ -134,13 +135,14 @@ Result<StoragePlace> findStorage(const Opened& opened, const TorchStorage& stora
     }
     const ZipEntry* entry = opened.zip->find(fmt::format("{}/data/{}", opened.prefix, storage.key));
     if (!entry) {
-        return damaged(fmt::format("the archive has no record data/{}", storage.key)).byRule("file.missing");
+        return damaged(fmt::format("the archive has no record data/{}", storage.key))
+            .byRule(rule::fileMissing);
     }
     if (entry->size < bytes) {
         return damaged(fmt::format("the record data/{} has {} bytes, its storage needs {}", storage.key,
                                    entry->size, bytes),
                        entry->headerOffset)
-            .byRule("file.truncated");
+            .byRule(rule::fileTruncated);
     }
     return StoragePlace{entry, 0};
 }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/torch_file.h"
 
 namespace shardscope::torch_save {
@@ -48,7 +49,7 @@ class PickleStream {
             if (!mayGrow || window >= options_.pickleBytes) {
                 Error error = std::move(pickle).error();
                 error.message = fmt::format("{}: {}", what, error.message);
-                error.place.offset = at_ + error.place.offset.value_or(0);
+                error.location.offset = at_ + error.location.offset.value_or(0);
                 return std::move(error).inFile(file_.path());
             }
             window = std::min(window * 4, options_.pickleBytes);
@@ -122,7 +123,7 @@ Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const FileLimits
                        fmt::format("storage '{}' is stored, but the saved object has no such storage", key));
         int64_t count = 0;
         if (!rangeFits(at, sizeof count, file->size())) {
-            return bad(at, fmt::format("the file ends before storage '{}'", key)).byRule("file.truncated");
+            return bad(at, fmt::format("the file ends before storage '{}'", key)).byRule(rule::fileTruncated);
         }
         SHARDSCOPE_TRY(file->readAt(at, std::as_writable_bytes(std::span(&count, 1))));
         if (count < 0 || static_cast<uint64_t>(count) != storage->second.elements) {
@@ -134,7 +135,7 @@ Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const FileLimits
         if (!rangeFits(at, bytes, file->size())) {
             return bad(at, fmt::format("storage '{}' needs {} bytes, the file has {} left", key, bytes,
                                        file->size() - at))
-                .byRule("file.truncated")
+                .byRule(rule::fileTruncated)
                 .withHint("the file was probably not written or copied completely");
         }
         if (!opened.storages.emplace(key, Opened::Storage{at, bytes}).second) {
@@ -149,7 +150,7 @@ Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const FileLimits
     }
     if (at < file->size()) {
         opened.notes.push_back(
-            {"meta.inconsistent",
+            {rule::metaInconsistent,
              Severity::warning,
              fmt::format("{} bytes follow the last storage; torch.load ignores them", file->size() - at),
              {},
@@ -157,7 +158,7 @@ Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const FileLimits
              at});
     }
     opened.notes.push_back(
-        {"integrity.crc", Severity::info, "the legacy format stores no checksums", {}, {}, std::nullopt});
+        {rule::integrityCrc, Severity::info, "the legacy format stores no checksums", {}, {}, std::nullopt});
     return opened;
 }
 

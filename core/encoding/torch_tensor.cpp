@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/pickle_text.h"
 
 namespace shardscope {
@@ -388,7 +389,7 @@ Result<const ZipEntry*> TorchArchive::storageEntry(const TorchTensor& tensor) co
                                    printable(entry->name), entry->size, bytes),
                        zip.offset + entry->headerOffset)
             .inFile(zip.file->path())
-            .byRule("file.truncated");
+            .byRule(rule::fileTruncated);
     }
     SHARDSCOPE_TRY(storageSpan(tensor));
     return entry;
@@ -475,7 +476,7 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
     SHARDSCOPE_ASSIGN(const std::string bytes, readZipEntry(zip, *pickle, kMaxPickle));
     SHARDSCOPE_ASSIGN(const uint64_t pickleAt, zipDataOffset(zip, *pickle));
     const auto placed = [&](Error error) -> Error {
-        error.place.offset = pickle->method == 0 ? pickleAt + error.place.offset.value_or(0) : pickleAt;
+        error.location.offset = pickle->method == 0 ? pickleAt + error.location.offset.value_or(0) : pickleAt;
         return std::move(error).inFile(path);
     };
     auto decoded = decodePickle(std::as_bytes(std::span(bytes)), limits);

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "encoding/container_walk.h"
 
 namespace shardscope::torch_save {
@@ -136,7 +137,7 @@ class Walker : private ContainerWalk<Child> {
                 continue;
             }
             found_.notes.push_back(
-                {"meta.duplicate",
+                {rule::metaDuplicate,
                  Severity::warning,
                  fmt::format("the key '{}' is set twice; the last value counts", child.part.toString()),
                  {},
@@ -293,7 +294,7 @@ class Walker : private ContainerWalk<Child> {
         special.about.path = path_;
         const auto id = static_cast<uint32_t>(found_.specials.size());
         if (!special.warning.empty()) {
-            found_.notes.push_back({"meta.inconsistent",
+            found_.notes.push_back({rule::metaInconsistent,
                                     Severity::warning,
                                     fmt::format("the tensor '{}' cannot be read: {}", name, special.warning),
                                     {},

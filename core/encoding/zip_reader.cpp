@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/pickle_text.h"
 #include "encoding/zip.h"
 #include "encoding/zip_records.h"
@@ -307,7 +308,7 @@ class Opener {
         const auto refuse = [&](std::string_view why) -> Error {
             Error error = bad(place, fmt::format("the entry name '{}' {}", printable(name), why));
             error.code = ErrorCode::unsafe;
-            error.place.rule = "security.path";
+            error.location.rule = rule::securityPath;
             return error;
         };
         if (name.empty()) return refuse("is empty");
@@ -443,7 +444,7 @@ Result<ZipArchive> openZip(std::shared_ptr<const ReadFile> file, uint64_t offset
                          fmt::format("an archive of {} bytes at {} is outside the file of {} bytes", length,
                                      offset, file->size()))
             .at(offset)
-            .byRule("file.truncated")
+            .byRule(rule::fileTruncated)
             .inFile(file->path());
     }
     ZipArchive archive;
@@ -561,7 +562,7 @@ Status streamZipEntry(const ZipArchive& archive, const ZipEntry& entry, uint64_t
         return inEntry(archive, first, entry,
                        fmt::format("has the checksum {:08x} instead of {:08x}: its bytes were altered", crc,
                                    entry.crc32))
-            .byRule("integrity.crc");
+            .byRule(rule::integrityCrc);
     }
     return {};
 }

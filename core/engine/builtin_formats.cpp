@@ -17,7 +17,11 @@ const std::vector<const Format*>& builtinFormats() {
         &paddleFormat(),     // before safetensors, which its data files may be
         &paddleNlpFormat(),  // before ColossalAI, whose optimizer files have names like those of the unified
                              // checkpoint
-        &colossalaiFormat(), &olmoFormat(), &safetensorsFormat(), &torchSaveFormat(), &indexFormat(),
+        &colossalaiFormat(),
+        &olmoFormat(),
+        &safetensorsFormat(),
+        &torchSaveFormat(),
+        &indexFormat(),
     };
     return formats;
 }

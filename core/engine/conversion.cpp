@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "engine/engine.h"
 #include "engine/filled.h"
 #include "engine/recipe.h"
@@ -71,7 +72,7 @@ std::vector<TensorId> sourceTensors(const Catalog& source, const Wish& wish) {
 Status checkFiles(const Catalog& source, const Wish& wish, const std::string& root) {
     // What a missing file held is not always known (an index names tensors, not their shapes).
     for (const Note& note : source.notes()) {
-        if (note.severity == Severity::error && note.rule == "file.missing" &&
+        if (note.severity == Severity::error && note.rule == rule::fileMissing &&
             note.lacks == Note::Lacks::nothing) {
             return makeError(ErrorCode::notFound, note.message)
                 .inFile(root + "/" + note.file)
@@ -96,14 +97,14 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
                 return makeError(ErrorCode::notFound, "the file is missing")
                     .inFile(path)
                     .ofTensor(source.name(from))
-                    .byRule("file.missing")
+                    .byRule(rule::fileMissing)
                     .withHint("'shardscope validate' lists everything that it held");
             }
             if (file.state == FileInfo::State::wrongKind) {
                 return makeError(ErrorCode::unsafe, "is not a regular file")
                     .inFile(path)
                     .ofTensor(source.name(from))
-                    .byRule("security.path");
+                    .byRule(rule::securityPath);
             }
             if (chunk.offset > file.size || chunk.length > file.size - chunk.offset) {
                 return damaged(fmt::format("the file ends at byte {}, this entry should end at byte {}",
@@ -111,7 +112,7 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
                                chunk.offset)
                     .inFile(path)
                     .ofTensor(source.name(from))
-                    .byRule("file.truncated")
+                    .byRule(rule::fileTruncated)
                     .withHint("'shardscope validate' lists everything that is hurt");
             }
         }
@@ -124,7 +125,7 @@ void findImpossible(const Catalog& source, const Wish& wish, const ConvertReques
     // Tensors of which the reader says that their pieces do not lie as the metadata claims.
     std::unordered_map<std::string_view, const Note*> fused;
     for (const Note& note : source.notes()) {
-        if (note.rule == "layout.fused" && note.severity == Severity::error)
+        if (note.rule == rule::layoutFused && note.severity == Severity::error)
             fused.emplace(note.tensor, &note);
     }
     for (TensorId w = 0; w < wish.wanted.tensorCount(); ++w) {
@@ -233,12 +234,12 @@ Status checkComplete(const Catalog& catalog, const std::string& path, bool optim
             (note.lacks == Note::Lacks::optimizerState && !optimizerState))
             continue;
         Error error =
-            makeError(note.rule == "file.missing" ? ErrorCode::notFound : ErrorCode::damaged, note.message)
+            makeError(note.rule == rule::fileMissing ? ErrorCode::notFound : ErrorCode::damaged, note.message)
                 .inFile(note.file.empty() ? path : path + "/" + note.file)
                 .byRule(note.rule)
                 .withHint("'shardscope validate' lists everything that is hurt");
-        if (!note.tensor.empty()) error.place.tensor = note.tensor;
-        error.place.offset = note.offset;
+        if (!note.tensor.empty()) error.location.tensor = note.tensor;
+        error.location.offset = note.offset;
         return error;
     }
     return {};
@@ -414,7 +415,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     auto layout = p.format->layout(p.wish->wanted, p.writeOptions);
     if (!layout.ok()) {
         if (layout.error().code != ErrorCode::impossible) return std::move(layout).error();
-        impossible.push_back({layout.error().place.tensor, layout.error().message});
+        impossible.push_back({layout.error().location.tensor, layout.error().message});
     } else {
         p.layout = std::move(layout).value();
         SHARDSCOPE_ASSIGN(const FilledElements before, readFilled(source));

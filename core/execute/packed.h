@@ -41,10 +41,10 @@ auto taken(Take&& take) -> decltype(take()) {
 }
 
 inline nlohmann::json packedError(const Error& error) {
-    nlohmann::json json{
-        {"code", static_cast<int>(error.code)}, {"message", error.message}, {"file", error.place.file},
-        {"tensor", error.place.tensor},         {"rule", error.place.rule}, {"hint", error.hint}};
-    if (error.place.offset) json["offset"] = *error.place.offset;
+    nlohmann::json json{{"code", static_cast<int>(error.code)}, {"message", error.message},
+                        {"file", error.location.file},          {"tensor", error.location.tensor},
+                        {"rule", error.location.rule},          {"hint", error.hint}};
+    if (error.location.offset) json["offset"] = *error.location.offset;
     return json;
 }
 
@@ -54,11 +54,11 @@ inline Error unpackedError(const nlohmann::json& json, const std::string& rank) 
     const bool known = code >= 0 && code <= static_cast<int>(ErrorCode::internal);
     Error error =
         makeError(known ? static_cast<ErrorCode>(code) : ErrorCode::remote, rank + ": " + text("message"));
-    error.place.file = text("file");
-    error.place.tensor = text("tensor");
-    error.place.rule = text("rule");
+    error.location.file = text("file");
+    error.location.tensor = text("tensor");
+    error.location.rule = text("rule");
     if (json.contains("offset") && json["offset"].is_number_unsigned())
-        error.place.offset = json["offset"].get<uint64_t>();
+        error.location.offset = json["offset"].get<uint64_t>();
     error.hint = text("hint");
     return error;
 }

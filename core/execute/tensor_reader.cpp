@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "execute/gather.h"
 #include "execute/restride.h"
 #include "model/coverage.h"
@@ -112,7 +113,7 @@ Status TensorReader::checkExtent(const Chunk& chunk) const {
                                    formatBox(shape.offsets, shape.lengths), needed, extent.length),
                        extent.offset)
             .inFile(extent.file->path())
-            .byRule("meta.inconsistent");
+            .byRule(rule::metaInconsistent);
     }
     if (!rangeFits(extent.offset, needed, extent.file->size())) {
         return damaged(
@@ -120,7 +121,7 @@ Status TensorReader::checkExtent(const Chunk& chunk) const {
                                formatBox(shape.offsets, shape.lengths), extent.offset + needed),
                    extent.offset)
             .inFile(extent.file->path())
-            .byRule("file.truncated");
+            .byRule(rule::fileTruncated);
     }
     return {};
 }
@@ -162,7 +163,7 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
             if (context.fill == FillGaps::refuse) {
                 return source->named(damaged(fmt::format("no chunk holds {} of its {} elements{}",
                                                          coverage.gapElements, source->elements_, where))
-                                         .byRule("coverage.gap")
+                                         .byRule(rule::coverageGap)
                                          .withHint("--fill-gaps nan or zero goes on without them"));
             }
             if (!fillPattern(source->dtype_, context.fill) || !dtypeIsWholeBytes(source->dtype_)) {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "execute/rules.h"
+#include "base/rule.h"
 #include "execute/scan.h"
 
 namespace shardscope {
@@ -32,9 +32,9 @@ std::vector<ChunkKey> chunkKeys(const Catalog& catalog, TensorId t) {
 }  // namespace
 
 Error wrongOutput(std::string message, std::string_view tensor) {
-    return damaged(std::move(message))
+    return makeError(ErrorCode::verificationFailed, std::move(message))
         .ofTensor(tensor)
-        .byRule(kOutputRule)
+        .byRule(rule::outputVerification)
         .withHint("the output was not published; check the disk and memory of this machine");
 }
 
@@ -48,8 +48,8 @@ Result<std::unique_ptr<StagedOutput>> StagedOutput::open(const ConvertJob& job, 
             error.code == ErrorCode::remote)
             return error;
         error.message = "verification: the output cannot be opened: " + error.message;
-        error.code = ErrorCode::damaged;
-        error.place.rule = kOutputRule;
+        error.code = ErrorCode::verificationFailed;
+        error.location.rule = rule::outputVerification;
         return error;
     }
     std::unique_ptr<StagedOutput> output(new StagedOutput(job, std::move(reader).value()));

@@ -1,5 +1,7 @@
 #include "formats/open_files.h"
 
+#include "base/rule.h"
+
 namespace shardscope {
 
 Result<std::shared_ptr<const ReadFile>> OpenFiles::open(const std::string& path) const {
@@ -13,7 +15,7 @@ Result<std::shared_ptr<const ReadFile>> OpenFiles::open(const std::string& path)
     auto file = directory_->openFile(path);  // without the lock: it may take long on a network's file system
     if (!file.ok()) {
         Error error = std::move(file).error();
-        if (error.code == ErrorCode::notFound) error.place.rule = "file.missing";
+        if (error.code == ErrorCode::notFound) error.location.rule = rule::fileMissing;
         return error;
     }
     std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/pickle_globals.h"
 #include "encoding/safetensors_header.h"
 #include "encoding/torch_file.h"
@@ -37,14 +38,14 @@ class PartReader final : public Reader {
             return damaged("the file does not hold this piece")
                 .inFile(catalog_.files()[chunk.file].path)
                 .ofTensor(tensor)
-                .byRule("meta.inconsistent");
+                .byRule(rule::metaInconsistent);
         }
         const StoredTensor& stored = (*files_)[part.file].tensors[part.tensor];
         const auto wrong = [&](std::string message) {
             return damaged(std::move(message))
                 .inFile((*files_)[part.file].name)
                 .ofTensor(tensor)
-                .byRule("meta.inconsistent");
+                .byRule(rule::metaInconsistent);
         };
         if (part.bits.value_or(stored.dtype) != part.storedAs.value_or(catalog_.dtype(chunk.tensor))) {
             return wrong(fmt::format("its piece here is {}, the tensor is {}", dtypeName(stored.dtype),
@@ -75,12 +76,12 @@ class PartReader final : public Reader {
         if (info.state == FileInfo::State::missing) {
             return makeError(ErrorCode::notFound, "the file is missing")
                 .inFile(info.path)
-                .byRule("file.missing");
+                .byRule(rule::fileMissing);
         }
         if (info.state == FileInfo::State::wrongKind) {
             return makeError(ErrorCode::unsafe, "not a file of this checkpoint")
                 .inFile(info.path)
-                .byRule("security.path");
+                .byRule(rule::securityPath);
         }
         return files_->handle(info.path, info.size);
     }
@@ -149,7 +150,7 @@ Status TensorFiles::addSafetensors(TensorFile& file, const ReadFile& handle) {
     SHARDSCOPE_ASSIGN(safetensors::Header header,
                       safetensors::readHeader(handle, options_.limits.safetensorsHeader));
     if (header.dataEnd > header.fileSize) {
-        file.notes.push_back({"file.truncated",
+        file.notes.push_back({rule::fileTruncated,
                               Severity::error,
                               fmt::format("the header declares {} bytes, the file has {}: {} are missing",
                                           header.dataEnd, header.fileSize, header.dataEnd - header.fileSize),
@@ -311,7 +312,7 @@ Result<Extent> TensorFiles::extent(const StoredPart& part) const {
             return damaged(fmt::format("elements {} to {} of a tensor with {}", part.firstElement,
                                        part.firstElement + part.elements, elementCount(stored.shape)))
                 .inFile(file.name)
-                .byRule("meta.inconsistent");
+                .byRule(rule::metaInconsistent);
         }
         extent.offset += static_cast<uint64_t>(part.firstElement) * width;
         extent.length = static_cast<uint64_t>(part.elements) * width;
@@ -325,7 +326,7 @@ Result<Extent> TensorFiles::extent(const StoredPart& part) const {
                 return damaged(fmt::format("the box {} in a tensor of shape {}",
                                            formatBox(part.offsets, part.lengths), formatDims(stored.shape)))
                     .inFile(file.name)
-                    .byRule("meta.inconsistent");
+                    .byRule(rule::metaInconsistent);
             }
             empty = empty || part.lengths[d] == 0;
             first += part.offsets[d] * strides[d];
@@ -341,7 +342,7 @@ Result<Extent> TensorFiles::extent(const StoredPart& part) const {
                                    extent.offset + extent.length, file.size),
                        extent.offset)
             .inFile(file.name)
-            .byRule("file.truncated")
+            .byRule(rule::fileTruncated)
             .withHint("the file is cut off; take it from another copy");
     }
     return extent;

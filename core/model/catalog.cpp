@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/large_pages.h"
+#include "base/rule.h"
 
 namespace shardscope {
 
@@ -386,7 +387,7 @@ Catalog CatalogBuilder::finish() && {
         if (repeat == 1) continue;
         const std::string_view name = c.name(c.byName_[i]);
         renamed.emplace_back(c.byName_[i], fmt::format("{}~{}", name, repeat));
-        addNote({"meta.duplicate",
+        addNote({rule::metaDuplicate,
                  Severity::warning,
                  fmt::format("the name '{}' occurs more than once; the later one is shown as '{}'", name,
                              renamed.back().second),
@@ -434,7 +435,7 @@ Catalog CatalogBuilder::finish() && {
         for (ChunkId k = c.firstChunk(t); k < c.endChunk(t); ++k) {
             const ChunkInfo chunk = c.chunk(t, k);
             if (!boxInside(chunk.offsets, chunk.lengths, c.shape(t))) {
-                addNote({"coverage.bounds", Severity::error,
+                addNote({rule::coverageBounds, Severity::error,
                          fmt::format("chunk {} leaves its tensor of shape {}",
                                      formatBox(chunk.offsets, chunk.lengths), formatDims(c.shape(t))),
                          chunk.file == kNone ? std::string() : c.fileInfos_[chunk.file].path,

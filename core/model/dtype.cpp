@@ -69,26 +69,48 @@ struct Alias {
 };
 
 constexpr Alias kAliases[] = {
-    {"u8", DType::uint8},          {"i8", DType::int8},           {"u16", DType::uint16},
-    {"i16", DType::int16},         {"short", DType::int16},       {"u32", DType::uint32},
-    {"i32", DType::int32},         {"int", DType::int32},         {"u64", DType::uint64},
-    {"i64", DType::int64},         {"long", DType::int64},        {"f16", DType::float16},
-    {"fp16", DType::float16},      {"half", DType::float16},      {"bf16", DType::bfloat16},
-    {"f32", DType::float32},       {"fp32", DType::float32},      {"float", DType::float32},
-    {"f64", DType::float64},       {"fp64", DType::float64},      {"double", DType::float64},
-    {"c64", DType::complex64},     {"c128", DType::complex128},   {"f8_e4m3", DType::float8E4M3FN},
-    {"f8_e5m2", DType::float8E5M2}, {"f8_e8m0", DType::float8E8M0FNU},
-    {"f8_e4m3fnuz", DType::float8E4M3FNUZ}, {"f8_e5m2fnuz", DType::float8E5M2FNUZ},
-    {"f6_e2m3", DType::float6E2M3}, {"f6_e3m2", DType::float6E3M2},
+    {"u8", DType::uint8},
+    {"i8", DType::int8},
+    {"u16", DType::uint16},
+    {"i16", DType::int16},
+    {"short", DType::int16},
+    {"u32", DType::uint32},
+    {"i32", DType::int32},
+    {"int", DType::int32},
+    {"u64", DType::uint64},
+    {"i64", DType::int64},
+    {"long", DType::int64},
+    {"f16", DType::float16},
+    {"fp16", DType::float16},
+    {"half", DType::float16},
+    {"bf16", DType::bfloat16},
+    {"f32", DType::float32},
+    {"fp32", DType::float32},
+    {"float", DType::float32},
+    {"f64", DType::float64},
+    {"fp64", DType::float64},
+    {"double", DType::float64},
+    {"c64", DType::complex64},
+    {"c128", DType::complex128},
+    {"f8_e4m3", DType::float8E4M3FN},
+    {"f8_e5m2", DType::float8E5M2},
+    {"f8_e8m0", DType::float8E8M0FNU},
+    {"f8_e4m3fnuz", DType::float8E4M3FNUZ},
+    {"f8_e5m2fnuz", DType::float8E5M2FNUZ},
+    {"f6_e2m3", DType::float6E2M3},
+    {"f6_e3m2", DType::float6E3M2},
 };
 
 }  // namespace
 
-std::string_view dtypeName(DType dtype) { return kInfos[static_cast<int>(dtype)].name; }
+std::string_view dtypeName(DType dtype) {
+    return kInfos[static_cast<int>(dtype)].name;
+}
 
 std::optional<DType> dtypeFromName(std::string_view name) {
     std::string lower;
-    for (char c : name) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    for (char c : name)
+        lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     if (lower.starts_with("torch.")) lower.erase(0, 6);
     for (const Info& info : kInfos) {
         if (info.name == lower) return info.dtype;
@@ -99,9 +121,15 @@ std::optional<DType> dtypeFromName(std::string_view name) {
     return std::nullopt;
 }
 
-unsigned dtypeBits(DType dtype) { return kInfos[static_cast<int>(dtype)].bits; }
-bool dtypeIsComplex(DType dtype) { return kInfos[static_cast<int>(dtype)].isComplex; }
-bool dtypeIsFloat(DType dtype) { return kInfos[static_cast<int>(dtype)].isFloat; }
+unsigned dtypeBits(DType dtype) {
+    return kInfos[static_cast<int>(dtype)].bits;
+}
+bool dtypeIsComplex(DType dtype) {
+    return kInfos[static_cast<int>(dtype)].isComplex;
+}
+bool dtypeIsFloat(DType dtype) {
+    return kInfos[static_cast<int>(dtype)].isFloat;
+}
 
 unsigned dtypeSwapUnit(DType dtype) {
     const unsigned bytes = dtypeBytes(dtype);

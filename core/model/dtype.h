@@ -50,9 +50,13 @@ std::string_view dtypeName(DType dtype);
 // Also accepts the short names of safetensors (BF16, F8_E4M3) and of common use (bf16, fp32, half).
 std::optional<DType> dtypeFromName(std::string_view name);
 
-unsigned dtypeBits(DType dtype);                               // of one element
-inline bool dtypeIsWholeBytes(DType dtype) { return dtypeBits(dtype) % 8 == 0; }
-inline unsigned dtypeBytes(DType dtype) { return (dtypeBits(dtype) + 7) / 8; }
+unsigned dtypeBits(DType dtype);  // of one element
+inline bool dtypeIsWholeBytes(DType dtype) {
+    return dtypeBits(dtype) % 8 == 0;
+}
+inline unsigned dtypeBytes(DType dtype) {
+    return (dtypeBits(dtype) + 7) / 8;
+}
 bool dtypeIsComplex(DType dtype);
 // Real floating point, of any width (float4 and float6 included).
 bool dtypeIsFloat(DType dtype);

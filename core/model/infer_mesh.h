@@ -10,16 +10,16 @@ namespace shardscope {
 
 // How the chunks of one tensor lie over its dimensions.
 struct TensorCut {
-    Dims parts;           // distinct pieces along each dimension; {1, 1} = not cut
-    bool regular = true;  // the pieces form a full grid
-    uint32_t ranks = 0;   // distinct ranks that hold a piece
+    Dims parts;             // distinct pieces along each dimension; {1, 1} = not cut
+    bool regular = true;    // the pieces form a full grid
+    uint32_t ranks = 0;     // distinct ranks that hold a piece
     uint32_t replicas = 1;  // copies of each piece that are stored (formats that keep replicas)
 };
 TensorCut tensorCut(const Catalog& catalog, TensorId tensor);
 
-// The mesh that explains most cut tensors: axes named by what they do (tp for a cut along a weight's dimension that some
-// tensors of the same layer lack, dp/fsdp for one that all share, pp when ranks hold different tensors). nullopt when
-// nothing is cut and all lies on one rank. Never contradicts rankCount().
+// The mesh that explains most cut tensors: axes named by what they do (tp for a cut along a weight's
+// dimension that some tensors of the same layer lack, dp/fsdp for one that all share, pp when ranks hold
+// different tensors). nullopt when nothing is cut and all lies on one rank. Never contradicts rankCount().
 std::optional<Mesh> inferMesh(const Catalog& catalog);
 
 }  // namespace shardscope

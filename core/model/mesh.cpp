@@ -11,7 +11,8 @@ namespace shardscope {
 
 uint32_t Mesh::ranks() const {
     uint32_t n = 1;
-    for (const MeshAxis& axis : axes) n *= axis.size;
+    for (const MeshAxis& axis : axes)
+        n *= axis.size;
     return n;
 }
 
@@ -26,7 +27,8 @@ std::vector<uint32_t> Mesh::coordinates(uint32_t rank) const {
 
 uint32_t Mesh::rankAt(const std::vector<uint32_t>& coordinates) const {
     uint32_t rank = 0;
-    for (size_t i = 0; i < axes.size(); ++i) rank = rank * axes[i].size + coordinates[i];
+    for (size_t i = 0; i < axes.size(); ++i)
+        rank = rank * axes[i].size + coordinates[i];
     return rank;
 }
 
@@ -65,13 +67,15 @@ Result<Mesh> parseMesh(std::string_view text) {
         if (ranks > 1'000'000) return makeError(ErrorCode::usage, "the mesh has more than 1,000,000 ranks");
         mesh.axes.push_back(std::move(axis));
     }
-    if (mesh.axes.empty()) return makeError(ErrorCode::usage, "the mesh is empty").withHint("write a mesh as 'dp=2,tp=4'");
+    if (mesh.axes.empty())
+        return makeError(ErrorCode::usage, "the mesh is empty").withHint("write a mesh as 'dp=2,tp=4'");
     return mesh;
 }
 
 std::string formatMesh(const Mesh& mesh) {
     std::string text;
-    for (const MeshAxis& axis : mesh.axes) text += fmt::format("{}{}={}", text.empty() ? "" : ",", axis.name, axis.size);
+    for (const MeshAxis& axis : mesh.axes)
+        text += fmt::format("{}{}={}", text.empty() ? "" : ",", axis.name, axis.size);
     return text;
 }
 

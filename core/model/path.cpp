@@ -9,13 +9,19 @@ std::string PathPart::toString() const {
     switch (kind) {
         case Kind::integerKey:
         case Kind::index:
-        case Kind::tupleIndex: return std::to_string(index);
-        default: return text;
+        case Kind::tupleIndex:
+            return std::to_string(index);
+        default:
+            return text;
     }
 }
 
-PathPart keyPart(std::string_view text) { return {PathPart::Kind::key, std::string(text), 0}; }
-PathPart indexPart(int64_t index) { return {PathPart::Kind::index, {}, index}; }
+PathPart keyPart(std::string_view text) {
+    return {PathPart::Kind::key, std::string(text), 0};
+}
+PathPart indexPart(int64_t index) {
+    return {PathPart::Kind::index, {}, index};
+}
 
 std::string pathName(const Path& path) {
     std::string name;

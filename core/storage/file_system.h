@@ -23,22 +23,25 @@ struct Fingerprint {
     bool operator==(const Fingerprint&) const = default;
 };
 
-// An open file that is read by position. Thread-safe; closes when destroyed. Never mapped into memory: a mapping of a file
-// that shrinks kills the process.
+// An open file that is read by position. Thread-safe; closes when destroyed. Never mapped into memory: a
+// mapping of a file that shrinks kills the process.
 class ReadFile {
   public:
     virtual ~ReadFile() = default;
 
     virtual const std::string& path() const = 0;  // as the user can open it, for messages
     virtual uint64_t size() const = 0;            // when it was opened
-    // Fills the whole buffer. Errors: changed ("the file shrank") when it ends early, io, all with file and offset.
+    // Fills the whole buffer. Errors: changed ("the file shrank") when it ends early, io, all with file and
+    // offset.
     virtual Status readAt(uint64_t offset, std::span<std::byte> buffer) const = 0;
-    // As readAt, for bulk tensor data: may bypass the page cache when the bytes are not in it. `buffer` should lie in an
-    // AlignedBuffer; anything works.
-    virtual Status readBulk(uint64_t offset, std::span<std::byte> buffer) const { return readAt(offset, buffer); }
-    // Takes as many of the first bytes as lie in the page cache, without waiting for the device; says how many. A caller
-    // that works on bytes in pieces reads small ones with it, which stay in the processor's cache, and the rest with
-    // readBulk.
+    // As readAt, for bulk tensor data: may bypass the page cache when the bytes are not in it. `buffer`
+    // should lie in an AlignedBuffer; anything works.
+    virtual Status readBulk(uint64_t offset, std::span<std::byte> buffer) const {
+        return readAt(offset, buffer);
+    }
+    // Takes as many of the first bytes as lie in the page cache, without waiting for the device; says how
+    // many. A caller that works on bytes in pieces reads small ones with it, which stay in the processor's
+    // cache, and the rest with readBulk.
     virtual size_t readCached(uint64_t /*offset*/, std::span<std::byte> /*buffer*/) const { return 0; }
     virtual Result<Fingerprint> fingerprint() const = 0;  // of now, through the open handle
 };
@@ -52,12 +55,16 @@ class WriteFile {
     // Reserves space so that a full disk shows before the first byte. Errors: noSpace.
     virtual Status allocate(uint64_t size) = 0;
     virtual Status writeAt(uint64_t offset, std::span<const std::byte> bytes) = 0;
-    // As writeAt, for bulk tensor data: goes past the page cache where offset, address and file system allow it.
-    virtual Status writeBulk(uint64_t offset, std::span<const std::byte> bytes) { return writeAt(offset, bytes); }
-    // After a failed sync the file's content is unknown: it must be written again or given up, never synced again.
+    // As writeAt, for bulk tensor data: goes past the page cache where offset, address and file system allow
+    // it.
+    virtual Status writeBulk(uint64_t offset, std::span<const std::byte> bytes) {
+        return writeAt(offset, bytes);
+    }
+    // After a failed sync the file's content is unknown: it must be written again or given up, never synced
+    // again.
     virtual Status sync() = 0;
-    // Advisory lock against other jobs, held until the file is closed or its process ends; false when another holds it.
-    // Where the file system cannot lock, everyone gets it.
+    // Advisory lock against other jobs, held until the file is closed or its process ends; false when another
+    // holds it. Where the file system cannot lock, everyone gets it.
     virtual Result<bool> tryLock() { return true; }
 };
 
@@ -78,14 +85,15 @@ class Directory {
     virtual const std::string& path() const = 0;
     virtual Result<std::vector<DirectoryEntry>> list(std::string_view subdirectory = "") const = 0;
 
-    // For reading. `name` comes from untrusted metadata: absolute paths, "..", empty components, symbolic links that leave
-    // the directory (except those of a Hugging Face cache, models--*/snapshots/*/x -> ../../blobs/*), devices, sockets and
-    // pipes are refused with `unsafe`; nothing blocks.
+    // For reading. `name` comes from untrusted metadata: absolute paths, "..", empty components, symbolic
+    // links that leave the directory (except those of a Hugging Face cache, models--*/snapshots/*/x ->
+    // ../../blobs/*), devices, sockets and pipes are refused with `unsafe`; nothing blocks.
     virtual Result<std::shared_ptr<const ReadFile>> openFile(std::string_view name) const = 0;
     // Kind and size without opening; notFound when absent.
     virtual Result<DirectoryEntry> stat(std::string_view name) const = 0;
 
-    // For writing. Creates parents inside the directory. The file must not exist unless `existing` is true (resume).
+    // For writing. Creates parents inside the directory. The file must not exist unless `existing` is true
+    // (resume).
     virtual Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool existing = false) = 0;
     virtual Status removeFile(std::string_view name) = 0;
     virtual Status sync() = 0;  // the directory itself and its sub-directories
@@ -97,7 +105,8 @@ class FileSystem {
     virtual ~FileSystem() = default;
 
     virtual Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) = 0;
-    // Errors: exists when there is a directory already, unsafe when something else stands there, links included.
+    // Errors: exists when there is a directory already, unsafe when something else stands there, links
+    // included.
     virtual Status makeDirectory(const std::string& path) = 0;
     virtual Result<DirectoryEntry> stat(const std::string& path) = 0;
     // Replaces nothing: errors with `exists` when `to` is there.
@@ -107,7 +116,8 @@ class FileSystem {
     virtual Status removeTree(const std::string& path) = 0;
     virtual Status syncDirectory(const std::string& path) = 0;
     virtual Result<uint64_t> freeBytes(const std::string& path) = 0;
-    // An unnamed file for intermediate data, gone when closed. `directory` empty = the system's temporary directory.
+    // An unnamed file for intermediate data, gone when closed. `directory` empty = the system's temporary
+    // directory.
     virtual Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) = 0;
     // Reading side of a scratch file or of a file being written.
     virtual Result<std::shared_ptr<const ReadFile>> reopen(const std::shared_ptr<WriteFile>& file) = 0;

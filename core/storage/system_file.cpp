@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "storage/aligned_buffer.h"
 
 namespace shardscope {
@@ -136,7 +137,7 @@ Status SystemReadFile::endedEarly(uint64_t at, uint64_t wantedEnd) const {
         return damaged(fmt::format("the file has {} bytes, but bytes up to {} are needed", size_, wantedEnd),
                        at)
             .inFile(path_)
-            .byRule("file.truncated");
+            .byRule(rule::fileTruncated);
     }
     return makeError(ErrorCode::changed,
                      fmt::format("the file shrank while it was read: it had {} bytes and now ends at byte {}",
@@ -254,7 +255,7 @@ Result<std::shared_ptr<const ReadFile>> makeReadFile(Descriptor fd, std::string 
                                                     : "a device";
         return makeError(ErrorCode::unsafe, fmt::format("expected a regular file, found {}", kind))
             .inFile(path)
-            .byRule("security.path");
+            .byRule(rule::securityPath);
     }
     return std::shared_ptr<const ReadFile>(std::make_shared<SystemReadFile>(
         std::move(fd), std::move(path), static_cast<uint64_t>(info.st_size), mode));

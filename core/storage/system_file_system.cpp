@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/rule.h"
 #include "storage/beneath.h"
 #include "storage/file_system.h"
 #include "storage/system_file.h"
@@ -197,7 +198,7 @@ class SystemDirectory final : public Directory {
             if (!fd.valid() && errno == EXDEV) {
                 return makeError(ErrorCode::unsafe, "a symbolic link leads out of the checkpoint's directory")
                     .inFile(join(name))
-                    .byRule("security.path")
+                    .byRule(rule::securityPath)
                     .withHint("copy the file that it points to into the directory");
             }
         }
@@ -205,7 +206,7 @@ class SystemDirectory final : public Directory {
             return makeError(ErrorCode::unsafe,
                              "expected a regular file, found a socket or a device without a driver")
                 .inFile(join(name))
-                .byRule("security.path");
+                .byRule(rule::securityPath);
         }
         if (!fd.valid()) {
             const int error = errno;
@@ -357,9 +358,9 @@ std::shared_ptr<FileSystem> systemFileSystem(IoMode mode) {
 Status checkRelativeName(std::string_view name) {
     const auto refuse = [&](std::string_view why) -> Status {
         return makeError(ErrorCode::unsafe, fmt::format("the name '{}' {}", name, why))
-            .byRule("security.path");
+            .byRule(rule::securityPath);
     };
-    if (name.empty()) return makeError(ErrorCode::unsafe, "a file name is empty").byRule("security.path");
+    if (name.empty()) return makeError(ErrorCode::unsafe, "a file name is empty").byRule(rule::securityPath);
     if (name.find('\0') != std::string_view::npos) return refuse("holds a zero byte");
     if (name.front() == '/') return refuse("is absolute");
     for (size_t begin = 0; begin <= name.size();) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/rule.h"
+
 namespace shardscope {
 
 namespace {
@@ -9,89 +11,89 @@ namespace {
 using enum ValidateLevel;
 
 constexpr RuleInfo kRules[] = {
-    {"coverage.gap", metadata, "Elements that no chunk holds",
+    {rule::coverageGap, metadata, "Elements that no chunk holds",
      "Some part of the tensor is stored nowhere. Loading it leaves those elements at whatever they were "
      "before, or fails.",
      "Look whether a rank's file or metadata is missing; restore it, or save again. Where the values do not "
      "matter, "
      "convert with the gaps filled (--fill-gaps nan or zero)."},
-    {"coverage.overlap", metadata, "Different chunks that claim the same elements",
+    {rule::coverageOverlap, metadata, "Different chunks that claim the same elements",
      "Two ranks own overlapping parts that are not copies of each other, so what a load gives depends on its "
      "order.",
      "Find which save wrote the wrong placement; files of two saves may be mixed in one directory."},
-    {"coverage.bounds", metadata, "A chunk that leaves its tensor",
+    {rule::coverageBounds, metadata, "A chunk that leaves its tensor",
      "The metadata places a chunk outside the shape of its tensor. Such a chunk is never read.",
      "The metadata is damaged or was written by a faulty tool; save again."},
-    {"coverage.shrunk", metadata, "A tensor that may have lost its last shards",
+    {rule::coverageShrunk, metadata, "A tensor that may have lost its last shards",
      "The shape is only known from the chunks that are there, and other tensors of the same grid say that "
      "more belong to it.",
      "Look for missing rank files; compare with the model's configuration or a good checkpoint (--expect)."},
-    {"file.missing", files, "A file that the metadata names is not there",
+    {rule::fileMissing, files, "A file that the metadata names is not there",
      "Every chunk in that file is lost to this checkpoint.",
      "Copy the file from where it was saved; a partial upload or a failed rank is the usual cause."},
-    {"file.truncated", files, "A file ends before its data does",
+    {rule::fileTruncated, files, "A file ends before its data does",
      "The bytes of some chunks are cut off: the write or the copy did not finish.",
      "Copy the file again and compare sizes; if the source is as short, use an earlier checkpoint."},
-    {"file.unreferenced", files, "A file that nothing refers to",
+    {rule::fileUnreferenced, files, "A file that nothing refers to",
      "It belongs to no tensor of this checkpoint. Harmless, but it costs space and may mean that metadata is "
      "missing.",
      "Check whether it belongs to another save, then remove it."},
-    {"file.stale", files, "A file left by another save",
+    {rule::fileStale, files, "A file left by another save",
      "An earlier save with more ranks used the same directory. Readers that go by file names may pick it up.",
      "Remove it, and save into an empty directory."},
-    {"file.lock", files, "Traces of a save that died",
+    {rule::fileLock, files, "Traces of a save that died",
      "A save did not finish here. Its data files may have replaced older ones before the metadata was "
      "written.",
      "Validate the values, or go back to an earlier checkpoint."},
-    {"meta.inconsistent", files, "Metadata and data file disagree",
+    {rule::metaInconsistent, files, "Metadata and data file disagree",
      "Name, dtype, shape or size in a data file differ from what the metadata says.",
      "Files of two saves may be mixed; restore the set that belongs together."},
-    {"meta.duplicate", metadata, "The same name twice",
+    {rule::metaDuplicate, metadata, "The same name twice",
      "Two entries have one name; most loaders silently keep the last.",
      "Rename one of them while converting (--rename)."},
-    {"rank.missing", metadata, "A rank that wrote nothing",
+    {rule::rankMissing, metadata, "A rank that wrote nothing",
      "All other ranks hold a part, this one does not, although the mesh says it should.",
      "Look whether its file was lost."},
-    {"replica.differs", values, "Copies that are not equal",
+    {rule::replicaDiffers, values, "Copies that are not equal",
      "Ranks that should hold the same values do not: training has diverged between them, or one copy is "
      "damaged.",
      "Resume from an earlier checkpoint, or convert from the ranks that you trust."},
-    {"layout.fused", metadata, "A fused projection that was cut rank by rank",
+    {rule::layoutFused, metadata, "A fused projection that was cut rank by rank",
      "Each rank's piece holds parts of several projections; laying them end to end gives a wrong order.",
      "Convert with a recipe that splits and joins the parts (fused-qkv)."},
-    {"value.nan", values, "NaN values", "Training that resumes from this tensor spreads the NaN.",
+    {rule::valueNan, values, "NaN values", "Training that resumes from this tensor spreads the NaN.",
      "Go back to a checkpoint before they appeared."},
-    {"value.inf", values, "Infinite values",
+    {rule::valueInf, values, "Infinite values",
      "Some values overflowed; masks and bounds may hold infinities on purpose.",
      "Decide by the tensor's meaning; suppress the finding with a reason where it is intended."},
-    {"value.zero", values, "Nothing but zeros",
+    {rule::valueZero, values, "Nothing but zeros",
      "The whole tensor or a whole block is zero. A fresh bias is; a trained weight usually is not.",
      "Compare with an earlier checkpoint."},
-    {"value.uniform", values, "One value everywhere",
+    {rule::valueUniform, values, "One value everywhere",
      "All elements are equal. Fresh norms are; trained weights usually are not.",
      "Compare with an earlier checkpoint."},
-    {"value.fill", values, "A fill that nothing wrote over",
+    {rule::valueFill, values, "A fill that nothing wrote over",
      "The source did not hold these elements, and what was put in their place is still there. Known from the "
      "record of a conversion with --fill-gaps, or from the gaps of the checkpoint to compare with "
      "(--expect); "
      "NaN anywhere else is value.nan.",
      "Treat it as a gap: find the shard that was not loaded."},
-    {"integrity.crc", values, "A stored checksum does not fit", "The bytes changed after they were written.",
-     "Copy the file again, or use another copy."},
-    {"expect.missing", metadata, "A tensor that was expected is not there",
+    {rule::integrityCrc, values, "A stored checksum does not fit",
+     "The bytes changed after they were written.", "Copy the file again, or use another copy."},
+    {rule::expectMissing, metadata, "A tensor that was expected is not there",
      "The checkpoint to compare with has it, this one does not.",
      "Check names (rename rules) and whether the save left it out."},
-    {"expect.extra", metadata, "A tensor that was not expected",
+    {rule::expectExtra, metadata, "A tensor that was not expected",
      "This checkpoint has it, the one to compare with does not.", "Check names and versions of the model."},
-    {"expect.shape", metadata, "Another shape than expected", "Name and dtype fit, the shape does not.",
+    {rule::expectShape, metadata, "Another shape than expected", "Name and dtype fit, the shape does not.",
      "Padding of the vocabulary or another model size is the usual cause."},
-    {"expect.dtype", metadata, "Another dtype than expected", "Name and shape fit, the dtype does not.",
+    {rule::expectDtype, metadata, "Another dtype than expected", "Name and shape fit, the dtype does not.",
      "Convert with --dtype when the change is wanted."},
-    {"security.global", metadata, "A pickle names something beyond plain data",
+    {rule::securityGlobal, metadata, "A pickle names something beyond plain data",
      "Loading this file with a plain unpickler would import or call it. Nothing was imported or called here.",
      "Do not load it with weights_only=False unless you know where it comes from; convert it to "
      "safetensors."},
-    {"security.path", metadata, "A path that leaves the checkpoint",
+    {rule::securityPath, metadata, "A path that leaves the checkpoint",
      "The metadata points outside its directory. Such a file is never opened.",
      "Do not trust this checkpoint without knowing who made it."},
 };

@@ -4,12 +4,13 @@
 #include <span>
 #include <string_view>
 
+#include "base/rule.h"
 #include "validate/validate.h"
 
 namespace shardscope {
 
 struct RuleInfo {
-    std::string_view id;       // "coverage.gap"; stable
+    std::string_view id;       // rule::coverageGap; stable
     ValidateLevel level;       // the lowest level that can find it
     std::string_view title;    // "Elements that no chunk holds"
     std::string_view meaning;  // what it says about the checkpoint

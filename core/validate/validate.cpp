@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/pickle_globals.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
@@ -116,9 +117,9 @@ class Validation {
             example.detail = note.message;
             if (!note.file.empty()) noted_.insert(note.file);
             std::string cause;
-            if (note.rule == "file.missing") {
+            if (note.rule == rule::fileMissing) {
                 cause = missingCause(note.file);
-            } else if (note.rule == "file.truncated") {
+            } else if (note.rule == rule::fileTruncated) {
                 cause = truncatedCause(note.file);
             } else if (!note.file.empty()) {
                 cause = note.file;
@@ -143,18 +144,18 @@ class Validation {
             example.file = file.path;
             example.rank = file.rank;
             if (file.state == FileInfo::State::missing && file.referenced) {
-                if (!findings_.has("file.missing", missingCause(file.path))) {
-                    findings_.add("file.missing", Severity::error, missingCause(file.path),
+                if (!findings_.has(rule::fileMissing, missingCause(file.path))) {
+                    findings_.add(rule::fileMissing, Severity::error, missingCause(file.path),
                                   "the file is missing", std::move(example), 0);
                 }
             } else if (file.state == FileInfo::State::wrongKind && !noted_.contains(file.path)) {
-                findings_.add("security.path", Severity::error, file.path,
+                findings_.add(rule::securityPath, Severity::error, file.path,
                               "not a regular file inside the checkpoint", std::move(example));
             } else if (!file.referenced && !noted_.contains(file.path) && file.path != kFilledName) {
                 // A rank without anything to save leaves an empty file.
                 if (file.size == 0 && file.rank != kNone) continue;
                 const bool data = looksLikeData(file.path) || file.rank != kNone;
-                findings_.add("file.unreferenced", data ? Severity::warning : Severity::info,
+                findings_.add(rule::fileUnreferenced, data ? Severity::warning : Severity::info,
                               data ? "data" : "other",
                               data ? "data files that nothing refers to" : "files that nothing refers to",
                               std::move(example));
@@ -171,13 +172,13 @@ class Validation {
                     readable_[c] = false;
                     if (file.state == FileInfo::State::missing) {
                         ++lost[chunk.file];
-                        findings_.add("file.missing", Severity::error, missingCause(file.path), "",
+                        findings_.add(rule::fileMissing, Severity::error, missingCause(file.path), "",
                                       exampleOf(catalog_, chunk));
                     }
                 } else if (!rangeFits(chunk.offset, chunk.length, file.size) && chunk.elements() != 0) {
                     readable_[c] = false;
                     ++cut[chunk.file];
-                    findings_.add("file.truncated", Severity::error, truncatedCause(file.path), "",
+                    findings_.add(rule::fileTruncated, Severity::error, truncatedCause(file.path), "",
                                   exampleOf(catalog_, chunk,
                                             fmt::format("{} bytes at {}, the file has {}", chunk.length,
                                                         chunk.offset, file.size)));
@@ -186,13 +187,13 @@ class Validation {
         }
         for (FileId f = 0; f < files.size(); ++f) {
             if (lost[f]) {
-                findings_.setMessage("file.missing", missingCause(files[f].path),
+                findings_.setMessage(rule::fileMissing, missingCause(files[f].path),
                                      fmt::format("{} cannot be read because {} is missing",
                                                  plural(lost[f], "chunk"), files[f].path));
             }
             if (cut[f]) {
                 findings_.setMessage(
-                    "file.truncated", truncatedCause(files[f].path),
+                    rule::fileTruncated, truncatedCause(files[f].path),
                     fmt::format("{} ends after {} bytes, before {} ends", files[f].path, files[f].size,
                                 cut[f] == 1 ? "a chunk" : fmt::format("each of {} chunks", cut[f])));
             }
@@ -216,13 +217,13 @@ class Validation {
         };
         gaps_ = total(gaps);
         if (gaps_) {
-            findings_.setMessage("coverage.gap", "",
+            findings_.setMessage(rule::coverageGap, "",
                                  fmt::format("{} {} gaps: no chunk holds these elements",
                                              plural(gaps_, "tensor"), gaps_ == 1 ? "has" : "have"));
         }
         if (const uint64_t n = total(overlaps)) {
             findings_.setMessage(
-                "coverage.overlap", "",
+                rule::coverageOverlap, "",
                 fmt::format("in {} different chunks claim the same elements", plural(n, "tensor")));
         }
         return {};
@@ -241,7 +242,7 @@ class Validation {
                 example.detail = fmt::format("{} of {} elements are missing in {}",
                                              elementCount(result.gaps[i].lengths), catalog_.elements(t),
                                              formatBox(result.gaps[i].offsets, result.gaps[i].lengths));
-                findings_.add("coverage.gap", Severity::error, "", "", std::move(example), i == 0);
+                findings_.add(rule::coverageGap, Severity::error, "", "", std::move(example), i == 0);
             }
         }
         if (result.overlapCount > 0) {
@@ -256,14 +257,14 @@ class Validation {
                     fmt::format("{} and {} share {}", formatBox(one.offsets, one.lengths),
                                 formatBox(other.offsets, other.lengths),
                                 shared ? formatBox(shared->offsets, shared->lengths) : "a flat range");
-                findings_.add("coverage.overlap", Severity::error, "", "", std::move(example), first);
+                findings_.add(rule::coverageOverlap, Severity::error, "", "", std::move(example), first);
                 first = false;
             }
         }
         if (!result.complete) {
             FindingExample example;
             example.tensor = catalog_.name(t);
-            findings_.add("coverage.overlap", Severity::error, "too many crossing chunks",
+            findings_.add(rule::coverageOverlap, Severity::error, "too many crossing chunks",
                           "so many chunks cross each other that the search was cut off", std::move(example));
         }
     }
@@ -289,7 +290,7 @@ class Validation {
             FindingExample example;
             example.rank = r;
             // Where all tensors are whole the rank had nothing to add.
-            findings_.add("rank.missing", gaps_ ? Severity::warning : Severity::info,
+            findings_.add(rule::rankMissing, gaps_ ? Severity::warning : Severity::info,
                           gaps_ ? "tensors have gaps" : "",
                           fmt::format("of {} ranks some have no file here", count), std::move(example));
         }
@@ -309,24 +310,26 @@ class Validation {
             const std::string_view name = expect.name(e);
             const TensorId t = catalog_.find(name);
             if (t == kNone) {
-                findings_.add("expect.missing", Severity::error, "", "tensors that should be there are not",
-                              example(name, ""));
+                findings_.add(rule::expectMissing, Severity::error, "",
+                              "tensors that should be there are not", example(name, ""));
                 continue;
             }
             if (!std::ranges::equal(catalog_.shape(t), expect.shape(e))) {
-                findings_.add("expect.shape", Severity::error, "", "tensors have another shape than expected",
+                findings_.add(rule::expectShape, Severity::error, "",
+                              "tensors have another shape than expected",
                               example(name, fmt::format("{} instead of {}", formatDims(catalog_.shape(t)),
                                                         formatDims(expect.shape(e)))));
             }
             if (catalog_.dtype(t) != expect.dtype(e)) {
-                findings_.add("expect.dtype", Severity::error, "", "tensors have another dtype than expected",
+                findings_.add(rule::expectDtype, Severity::error, "",
+                              "tensors have another dtype than expected",
                               example(name, fmt::format("{} instead of {}", dtypeName(catalog_.dtype(t)),
                                                         dtypeName(expect.dtype(e)))));
             }
         }
         for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
             if (expect.find(catalog_.name(t)) == kNone) {
-                findings_.add("expect.extra", Severity::warning, "",
+                findings_.add(rule::expectExtra, Severity::warning, "",
                               "tensors are there that were not expected", example(catalog_.name(t), ""));
             }
         }
@@ -379,23 +382,23 @@ class Validation {
             const bool all = failedInFile[chunk.file] == inFile[chunk.file];
             if (all && !zeroed.contains(chunk.file)) zeroed[chunk.file] = onlyZeros(chunk.file);
             if (all && zeroed[chunk.file]) {
-                findings_.add("value.zero", Severity::error,
+                findings_.add(rule::valueZero, Severity::error,
                               fmt::format("{} holds only zero bytes", file.path),
                               "the file has its size but none of its content",
                               exampleOf(catalog_, chunk, error.message));
                 continue;
             }
-            std::string rule = error.place.rule;
+            std::string rule = error.location.rule;
             if (!isValidationRule(rule)) {
-                rule = error.code == ErrorCode::notFound ? "file.missing"
-                       : error.code == ErrorCode::unsafe ? "security.path"
-                                                         : "meta.inconsistent";
+                rule = error.code == ErrorCode::notFound ? rule::fileMissing
+                       : error.code == ErrorCode::unsafe ? rule::securityPath
+                                                         : rule::metaInconsistent;
             }
             // One cause for a file in which nothing can be read, else one for each tensor.
             std::string cause;
-            if (rule == "file.missing") {
+            if (rule == rule::fileMissing) {
                 cause = missingCause(file.path);
-            } else if (rule == "file.truncated") {
+            } else if (rule == rule::fileTruncated) {
                 cause = truncatedCause(file.path);
             } else if (rule.starts_with("security.") || (all && inFile[chunk.file] > 1)) {
                 cause = file.path;
@@ -425,15 +428,15 @@ class Validation {
             if (!value.ok()) {
                 const Error& error = value.error();
                 if (error.code == ErrorCode::cancelled) return error;
-                std::string rule = error.place.rule;
+                std::string rule = error.location.rule;
                 if (!isValidationRule(rule)) {
-                    rule = error.code == ErrorCode::notFound ? "file.missing"
-                           : error.code == ErrorCode::unsafe ? "security.path"
-                                                             : "meta.inconsistent";
+                    rule = error.code == ErrorCode::notFound ? rule::fileMissing
+                           : error.code == ErrorCode::unsafe ? rule::securityPath
+                                                             : rule::metaInconsistent;
                 }
-                const std::string cause = rule == "file.missing"     ? missingCause(example.file)
-                                          : rule == "file.truncated" ? truncatedCause(example.file)
-                                                                     : object.name;
+                const std::string cause = rule == rule::fileMissing     ? missingCause(example.file)
+                                          : rule == rule::fileTruncated ? truncatedCause(example.file)
+                                                                        : object.name;
                 const bool beyond = error.code == ErrorCode::unsupported || error.code == ErrorCode::limit;
                 example.detail = error.message;
                 findings_.add(rule, beyond ? Severity::warning : Severity::error, cause, error.message,

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "base/units.h"
 #include "model/coverage.h"
 #include "storage/aligned_buffer.h"
@@ -241,7 +242,7 @@ class ValueCheck {
             FindingExample example = exampleOf(
                 catalog_, chunk, fmt::format("stored {:08x}, computed {:08x}", extent->checksum->crc32, crc));
             example.offset = extent->checksum->offset;
-            record(c, "integrity.crc", catalog_.files()[chunk.file].path,
+            record(c, rule::integrityCrc, catalog_.files()[chunk.file].path,
                    "the bytes do not have the checksum that was stored with them", std::move(example));
         }
         return {};
@@ -250,7 +251,7 @@ class ValueCheck {
     Status readFailed(ChunkId c, Error error) {
         const ChunkInfo chunk = catalog_.chunk(c);
         if (error.code == ErrorCode::cancelled || error.code == ErrorCode::limit) return error;
-        record(c, isValidationRule(error.place.rule) ? error.place.rule : "meta.inconsistent",
+        record(c, isValidationRule(error.location.rule) ? error.location.rule : rule::metaInconsistent,
                catalog_.files()[chunk.file].path, error.message, exampleOf(catalog_, chunk, error.message));
         return {};
     }
@@ -381,13 +382,13 @@ class ValueCheck {
             const ChunkInfo chunk = catalog_.chunk(t, c);
             if (n.nan > 0 && !fills_.contains(t)) {
                 nanElements_ += n.nan;
-                s_.findings.add("value.nan", Severity::error, "", "",
+                s_.findings.add(rule::valueNan, Severity::error, "", "",
                                 exampleOf(catalog_, chunk, shareText(n.nan, n.elements, "are NaN")), !nan);
                 nan = true;
             }
             if (n.inf > 0) {
                 infElements_ += n.inf;
-                s_.findings.add("value.inf", Severity::error, "", "",
+                s_.findings.add(rule::valueInf, Severity::error, "", "",
                                 exampleOf(catalog_, chunk, shareText(n.inf, n.elements, "are infinite")),
                                 !inf);
                 inf = true;
@@ -407,7 +408,7 @@ class ValueCheck {
             // Biases start as zeros; a matrix of zeros is either a deliberate start or data that was lost.
             const bool matrix = std::count_if(catalog_.shape(t).begin(), catalog_.shape(t).end(),
                                               [](int64_t d) { return d > 1; }) >= 2;
-            s_.findings.add("value.zero", matrix ? Severity::warning : Severity::info,
+            s_.findings.add(rule::valueZero, matrix ? Severity::warning : Severity::info,
                             matrix ? "weights" : "vectors",
                             matrix ? "weights are zero throughout"
                                    : "vectors are zero throughout, as biases are at the start",
@@ -415,7 +416,7 @@ class ValueCheck {
             return;
         }
         if (whole.uniform && whole.counts.nan == 0) {
-            s_.findings.add("value.uniform", Severity::info, "",
+            s_.findings.add(rule::valueUniform, Severity::info, "",
                             "tensors hold one value throughout, as norms do at the start",
                             std::move(example));
             return;
@@ -423,7 +424,7 @@ class ValueCheck {
         for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
             const ValueCounts& n = state_.seen[c].counts;
             if (n.elements >= 16 && n.zero == n.elements) {
-                s_.findings.add("value.zero", Severity::warning, "blocks",
+                s_.findings.add(rule::valueZero, Severity::warning, "blocks",
                                 "chunks are zero throughout while the rest of their tensor is not",
                                 exampleOf(catalog_, catalog_.chunk(t, c)));
             }
@@ -540,7 +541,7 @@ class ValueCheck {
             example.detail =
                 fmt::format("{} of {} elements are {} here, where nothing was restored", fill.hit[i],
                             elementCount(fill.boxes[i].lengths), fill.zero ? "zero" : "NaN");
-            s_.findings.add("value.fill", fill.zero ? Severity::warning : Severity::error, "",
+            s_.findings.add(rule::valueFill, fill.zero ? Severity::warning : Severity::error, "",
                             "tensors hold a fill where their source held nothing, and nothing wrote over it",
                             std::move(example), first);
             first = false;
@@ -553,7 +554,7 @@ class ValueCheck {
         FindingExample example;
         example.tensor = catalog_.name(t);
         example.detail = fmt::format("{} elements are NaN that no fill put there", genuine);
-        s_.findings.add("value.nan", Severity::error, "", "", std::move(example));
+        s_.findings.add(rule::valueNan, Severity::error, "", "", std::move(example));
         ++nanTensors_;
         nanElements_ += genuine;
     }
@@ -563,9 +564,9 @@ class ValueCheck {
             return fmt::format("{} tensor{} {} {} ({} elements)", tensors, tensors == 1 ? "" : "s",
                                tensors == 1 ? "holds" : "hold", what, elements);
         };
-        if (nanTensors_) s_.findings.setMessage("value.nan", "", text(nanTensors_, nanElements_, "NaN"));
+        if (nanTensors_) s_.findings.setMessage(rule::valueNan, "", text(nanTensors_, nanElements_, "NaN"));
         if (infTensors_)
-            s_.findings.setMessage("value.inf", "", text(infTensors_, infElements_, "infinite values"));
+            s_.findings.setMessage(rule::valueInf, "", text(infTensors_, infElements_, "infinite values"));
     }
 
     void compareReplicas() {
@@ -574,7 +575,7 @@ class ValueCheck {
                 state_.digests[first] == state_.digests[later])
                 continue;
             const ChunkInfo one = catalog_.chunk(first);
-            s_.findings.add("replica.differs", Severity::error, std::string(catalog_.name(one.tensor)),
+            s_.findings.add(rule::replicaDiffers, Severity::error, std::string(catalog_.name(one.tensor)),
                             "copies of one chunk hold different bytes",
                             exampleOf(catalog_, catalog_.chunk(later),
                                       fmt::format("differs from the copy of rank {}", one.rank)));

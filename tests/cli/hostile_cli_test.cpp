@@ -297,7 +297,7 @@ class HostileCliTest : public QObject {
                 error.code == ErrorCode::damaged || error.code == ErrorCode::unsupported ||
                     error.code == ErrorCode::notFound,
                 (std::to_string(size) + ": " + std::string(errorCodeName(error.code)) + ": " + said).c_str());
-            QVERIFY2(!error.place.file.empty() && !error.message.empty(), said.c_str());
+            QVERIFY2(!error.location.file.empty() && !error.message.empty(), said.c_str());
         }
         // A changed byte may be harmless, but never more than an error.
         QVERIFY(victim.seek(0) && victim.write(bytes) == bytes.size());

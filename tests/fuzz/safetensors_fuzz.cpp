@@ -1,5 +1,5 @@
-// Any bytes as a file; and, when they start with '{', as the header of a file and as an index beside one. An error, or a
-// catalog whose chunks lie inside their file.
+// Any bytes as a file; and, when they start with '{', as the header of a file and as an index beside one. An
+// error, or a catalog whose chunks lie inside their file.
 #include "formats/safetensors/safetensors.h"
 #include "fuzz_file.h"
 
@@ -13,7 +13,8 @@ class IndexDirectory final : public fuzz::BytesDirectory {
     IndexDirectory(std::shared_ptr<const ReadFile> index, std::shared_ptr<const ReadFile> file)
         : BytesDirectory(std::move(file)), index_(std::move(index)) {}
     Result<std::shared_ptr<const ReadFile>> openFile(std::string_view name) const override {
-        return name.ends_with(".json") ? Result<std::shared_ptr<const ReadFile>>(index_) : BytesDirectory::openFile(name);
+        return name.ends_with(".json") ? Result<std::shared_ptr<const ReadFile>>(index_)
+                                       : BytesDirectory::openFile(name);
     }
 
   private:
@@ -22,7 +23,8 @@ class IndexDirectory final : public fuzz::BytesDirectory {
 
 std::string withLength(std::string_view header, size_t dataBytes) {
     std::string text;
-    for (size_t i = 0; i < 8; ++i) text += static_cast<char>(header.size() >> (8 * i) & 0xFF);
+    for (size_t i = 0; i < 8; ++i)
+        text += static_cast<char>(header.size() >> (8 * i) & 0xFF);
     text += header;
     return text + std::string(dataBytes, '\1');
 }
@@ -43,7 +45,8 @@ void tryOpen(std::shared_ptr<Directory> directory, const std::string& entry) {
     for (ChunkId c = 0; c < catalog.chunkCount() && c < 1000; ++c) {
         const auto extent = (*reader)->locate(c);
         if (!extent.ok()) continue;
-        if (extent->offset > extent->file->size() || extent->length > extent->file->size() - extent->offset) __builtin_trap();
+        if (extent->offset > extent->file->size() || extent->length > extent->file->size() - extent->offset)
+            __builtin_trap();
     }
     (void)safetensorsFormat().cannotHold(catalog, {});
     (void)safetensorsFormat().layout(catalog, {});
@@ -55,7 +58,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     tryOpen(std::make_shared<fuzz::BytesDirectory>(fileOf(text)), "fuzz");
     if (!text.starts_with('{')) return 0;
-    for (size_t dataBytes : {0, 1, 24}) tryOpen(std::make_shared<fuzz::BytesDirectory>(fileOf(withLength(text, dataBytes))), "fuzz");
+    for (size_t dataBytes : {0, 1, 24})
+        tryOpen(std::make_shared<fuzz::BytesDirectory>(fileOf(withLength(text, dataBytes))), "fuzz");
     const std::string one = withLength(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4);
     tryOpen(std::make_shared<IndexDirectory>(fileOf(text), fileOf(one)), "model.safetensors.index.json");
     return 0;

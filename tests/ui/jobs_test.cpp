@@ -271,7 +271,7 @@ class JobsTest : public QObject {
             QVERIFY(!spec.ok());
             QVERIFY2(QString::fromStdString(spec.error().message).contains(word),
                      spec.error().message.c_str());
-            QCOMPARE(QString::fromStdString(spec.error().place.file), path);
+            QCOMPARE(QString::fromStdString(spec.error().location.file), path);
         };
         refused("{", QStringLiteral("not JSON"));
         refused("[]", QStringLiteral("not a JSON object"));

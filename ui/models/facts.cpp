@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "engine/engine.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
@@ -220,16 +221,17 @@ std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& cat
     for (const Finding& finding : report.findings) {
         if (finding.severity == Severity::info) continue;
         Health health = Health::ok;
-        if (finding.rule == "value.nan" || finding.rule == "value.inf" || finding.rule == "value.fill")
+        if (finding.rule == rule::valueNan || finding.rule == rule::valueInf ||
+            finding.rule == rule::valueFill)
             health = Health::nonFinite;
-        else if (finding.rule == "file.missing" || finding.rule == "file.truncated" ||
-                 finding.rule == "integrity.crc" || finding.rule == "meta.inconsistent")
+        else if (finding.rule == rule::fileMissing || finding.rule == rule::fileTruncated ||
+                 finding.rule == rule::integrityCrc || finding.rule == rule::metaInconsistent)
             health = Health::missing;
-        else if (finding.rule == "coverage.gap" || finding.rule == "coverage.shrunk")
+        else if (finding.rule == rule::coverageGap || finding.rule == rule::coverageShrunk)
             health = Health::gap;
-        else if (finding.rule == "coverage.overlap" || finding.rule == "coverage.bounds")
+        else if (finding.rule == rule::coverageOverlap || finding.rule == rule::coverageBounds)
             health = Health::overlap;
-        else if (finding.rule == "replica.differs")
+        else if (finding.rule == rule::replicaDiffers)
             health = Health::differs;
         if (health == Health::ok) continue;
         for (const FindingExample& example : finding.examples) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "base/rule.h"
 #include "execute/executor.h"
 #include "ui/models/filter.h"
 #include "ui/models/scan_store.h"
@@ -547,8 +548,8 @@ QString Session::beingWritten() const {
     if (!checkpoint_ || finished_) return {};
     if (!growth_.isEmpty()) return growth_;
     const auto& notes = catalog().notes();
-    const auto trace =
-        std::find_if(notes.begin(), notes.end(), [](const Note& note) { return note.rule == "file.lock"; });
+    const auto trace = std::find_if(notes.begin(), notes.end(),
+                                    [](const Note& note) { return note.rule == rule::fileLock; });
     if (trace != notes.end()) {
         return trace->file.empty()
                    ? tr("Traces of a save that is not finished are here.")

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/rule.h"
 #include "formats/colossalai/names.h"
 #include "formats/colossalai/readers.h"
 
@@ -95,7 +96,7 @@ Status DistributedOpener::readMetadata() {
     for (size_t r = 1; r < ranks_.size(); ++r) {
         if (ranks_[r].id == ranks_[r - 1].id) {
             note(
-                "meta.duplicate", Severity::warning,
+                rule::metaDuplicate, Severity::warning,
                 fmt::format("rank {} is described twice, here and in '{}'", ranks_[r].id, ranks_[r - 1].name),
                 ranks_[r].name);
         }
@@ -122,7 +123,7 @@ void DistributedOpener::addMetadataFiles() {
         for (uint64_t rank : here) {
             const auto [it, fresh] = writers.try_emplace(rank, r);
             if (fresh || ranks_[it->second].id == ranks_[r].id) continue;
-            note("meta.inconsistent", Severity::warning,
+            note(rule::metaInconsistent, Severity::warning,
                  fmt::format(
                      "gives its writer as rank {}, as '{}' does; ColossalAI's loader keeps one of them", rank,
                      ranks_[it->second].name),
@@ -152,13 +153,13 @@ void DistributedOpener::noteForeign() {
         }
     }
     if (files.empty()) return;
-    note("file.stale", Severity::error,
+    note(rule::fileStale, Severity::error,
          fmt::format("files of another save lie here: {}; {}{}", listed(files), check_.why,
                      check_.setAside ? ". They are left aside; the others are whole without them" : ""));
     if (!check_.setAside) return;
     for (const std::string& file : files)
         asideFiles_.insert(file);
-    note("coverage.overlap", Severity::error,
+    note(rule::coverageOverlap, Severity::error,
          fmt::format("ColossalAI's loader reads the files of both saves and lays their pieces over each "
                      "other in {} "
                      "tensors; remove those of the other save",
@@ -200,7 +201,7 @@ Result<FileRef> DistributedOpener::openWeight(const std::string& written, const 
         if (const auto it = byPath_.find(info.path); it != byPath_.end()) return it->second;
         info.state = missing ? FileInfo::State::missing : FileInfo::State::wrongKind;
         if (!missing) {
-            note("security.path", Severity::error,
+            note(rule::securityPath, Severity::error,
                  fmt::format("'{}' names '{}', which is no file of this checkpoint; it is not opened",
                              rank.name, shown(written)),
                  info.path);
@@ -212,13 +213,13 @@ Result<FileRef> DistributedOpener::openWeight(const std::string& written, const 
     }
     if (const auto it = byPath_.find(name); it != byPath_.end()) return it->second;
     if (climbs) {
-        note("security.path", Severity::warning,
+        note(rule::securityPath, Severity::warning,
              fmt::format("'{}' names '{}'; the file '{}' beside it was taken", rank.name, shown(written),
                          name),
              name);
     } else if (path && !notedPaths_) {
         notedPaths_ = true;
-        note("meta.inconsistent", Severity::info,
+        note(rule::metaInconsistent, Severity::info,
              fmt::format("the metadata names its files by the path that they were saved to, such as "
                          "'{}'; the files "
                          "here were taken. ColossalAI's own loader does not find them",
@@ -235,8 +236,8 @@ Result<FileRef> DistributedOpener::openWeight(const std::string& written, const 
     } else {
         Error error = std::move(added).error();
         if (error.code == ErrorCode::cancelled) return error;
-        if (error.place.rule.empty()) error.place.rule = "meta.inconsistent";
-        note(error.place.rule, Severity::error, error.message, name);
+        if (error.location.rule.empty()) error.location.rule = rule::metaInconsistent;
+        note(error.location.rule, Severity::error, error.message, name);
         files_->markBroken(ref.id, std::move(error));
     }
     byPath_.emplace(name, ref);
@@ -254,7 +255,7 @@ void DistributedOpener::noteMissingRanks() {
     // Nothing is missing behind the last one where all tensors are whole.
     if (check_.whole) world_ = last + 1;
     if (world_ - present.size() > 100'000) {
-        note("rank.missing", Severity::error,
+        note(rule::rankMissing, Severity::error,
              fmt::format("the highest rank is {}, but only {} ranks are here", last, present.size()));
         world_ = last + 1;
         return;
@@ -271,7 +272,7 @@ void DistributedOpener::noteMissingRanks() {
                 weights += fmt::format("{}'{}'", weights.empty() ? " and its weights, such as " : ", ", name);
             if (!weights.empty()) break;
         }
-        note("file.missing", Severity::error,
+        note(rule::fileMissing, Severity::error,
              fmt::format("rank {} of {} (tp={}) is missing: '{}'{}", id, world_, check_.tp, meta, weights),
              meta);
         FileInfo info;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "formats/colossalai/distributed.h"
 #include "formats/colossalai/names.h"
 
@@ -55,7 +56,7 @@ Status DistributedOpener::addTensor(size_t n, const std::vector<Piece>& pieces) 
     if (!known) {
         // The metadata states no dtype.
         builder_.addSpecial({std::string(name), {keyPart(name)}, "unreadable", "", info.shape, ""});
-        note("meta.inconsistent", Severity::error,
+        note(rule::metaInconsistent, Severity::error,
              "none of the files that hold it can be read, and nothing else says what dtype it has",
              ranks_[pieces[0].rank].name, name);
         return {};
@@ -85,7 +86,7 @@ int DistributedOpener::fusedDimOf(std::string_view name, const std::vector<Piece
     }
     if (cut < 0 || shape[static_cast<size_t>(cut)] % 3 != 0) return -1;
     if (stated || (fusedGiven_ && fusedPatterns_.empty())) return cut;
-    note("layout.fused", Severity::error,
+    note(rule::layoutFused, Severity::error,
          fmt::format("by its name it holds q, k and v, of which each rank has its part: [q_r | k_r | "
                      "v_r]. The metadata "
                      "says that the pieces follow each other along dim {}, which would give [q0 k0 v0 q1 "
@@ -100,7 +101,7 @@ Status DistributedOpener::addPiece(const TensorInfo& info, const Piece& piece, i
     const FileRef& ref = refOf(piece);
     const RankFile& rank = ranks_[piece.rank];
     if (entry.globalShape != info.shape) {
-        note("meta.inconsistent", Severity::error,
+        note(rule::metaInconsistent, Severity::error,
              fmt::format("ranks disagree about its shape: {} and {}", formatDims(info.shape),
                          formatDims(entry.globalShape)),
              rank.name, info.name);
@@ -115,7 +116,7 @@ Status DistributedOpener::addPiece(const TensorInfo& info, const Piece& piece, i
         const TensorFile& file = (*files_)[ref.contents];
         const uint32_t t = file.find(info.name);
         if (t == kNone) {
-            note("meta.inconsistent", Severity::error,
+            note(rule::metaInconsistent, Severity::error,
                  fmt::format("'{}' says that it is in this file, which does not hold it", rank.name),
                  file.name, info.name);
         } else {
@@ -125,7 +126,7 @@ Status DistributedOpener::addPiece(const TensorInfo& info, const Piece& piece, i
             chunk.offset = stored.offset;
             chunk.length = stored.bytes;
             if (stored.dtype != info.dtype) {
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      fmt::format("ranks disagree about its dtype: {} and {}", dtypeName(info.dtype),
                                  dtypeName(stored.dtype)),
                      file.name, info.name);
@@ -133,7 +134,7 @@ Status DistributedOpener::addPiece(const TensorInfo& info, const Piece& piece, i
                 // A parameter without dimensions may have been saved with one.
                 part.elements = 1;
             } else if (stored.shape != lengths) {
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      fmt::format("its piece of rank {} has shape {}, the metadata says {}", rank.id,
                                  formatDims(stored.shape), formatDims(lengths)),
                      file.name, info.name);
@@ -159,7 +160,7 @@ void DistributedOpener::cutPadding(const TensorInfo& info, const PieceEntry& ent
         if (lengths[d] != info.shape[d]) return;
     }
     if (lengths[0] <= info.shape[0]) return;
-    note("meta.inconsistent", Severity::info,
+    note(rule::metaInconsistent, Severity::info,
          fmt::format("{} rows of padding behind its {} rows are left out", lengths[0] - info.shape[0],
                      info.shape[0]),
          {}, info.name);
@@ -243,7 +244,7 @@ Status DistributedOpener::addUnlisted() {
                 if (entry == SIZE_MAX) continue;
                 offsets = metadata.entries[entry].offsets;
             } else if (stored.shape != info.shape || stored.dtype != info.dtype) {
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      fmt::format("the metadata does not list it, and ranks hold different tensors of "
                                  "this name: {} {} and {} {}",
                                  dtypeName(info.dtype), formatDims(info.shape), dtypeName(stored.dtype),

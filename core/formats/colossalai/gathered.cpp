@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "encoding/safetensors_index.h"
 #include "formats/colossalai/names.h"
 #include "formats/colossalai/opener.h"
@@ -40,7 +41,7 @@ class GatheredOpener : private Opener {
         } else {
             for (const DirectoryEntry& entry : source_.entries) {
                 if (entry.kind == DirectoryEntry::Kind::directory && entry.name == kUnfinished) {
-                    note("file.lock", Severity::warning,
+                    note(rule::fileLock, Severity::warning,
                          "the indexes of single stages are still here: the save was interrupted before they "
                          "were merged",
                          entry.name);
@@ -101,7 +102,7 @@ class GatheredOpener : private Opener {
         if (!entry.ok()) {
             if (entry.error().code != ErrorCode::notFound) return entry.error();
             info.state = FileInfo::State::missing;
-            note("file.missing", Severity::error,
+            note(rule::fileMissing, Severity::error,
                  fmt::format("the file is missing{}{}{}", holds.empty() ? "" : "; it holds '", shown(holds),
                              holds.empty() ? "" : "' and perhaps more"),
                  name);
@@ -164,7 +165,7 @@ class GatheredOpener : private Opener {
             if (file == kNone) continue;
             const uint32_t t = (*files_)[file].find(index.names[i]);
             if (t == kNone) {
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      fmt::format("'{}' says that it is in '{}', which does not hold it", indexName,
                                  (*files_)[file].name),
                      (*files_)[file].name, index.names[i]);
@@ -180,7 +181,7 @@ class GatheredOpener : private Opener {
                 if (placed.contains({file, t}) || contents.tensors[t].special != kNone) continue;
                 // Ranks other than the first may have written copies: the last entry of the index counts.
                 if (index.names.find(contents.tensors[t].name) != SIZE_MAX) continue;
-                note("meta.inconsistent", Severity::warning, "the index does not name this tensor",
+                note(rule::metaInconsistent, Severity::warning, "the index does not name this tensor",
                      contents.name, contents.tensors[t].name);
                 SHARDSCOPE_TRY(addModelTensor(file, t, placed));
             }
@@ -285,7 +286,7 @@ class GatheredOpener : private Opener {
             } texts;
             texts.out = &keys;
             if (const Status parsed = texts.parse(value, 0, "non_tensor_keys"); !parsed.ok()) {
-                note("meta.inconsistent", Severity::warning,
+                note(rule::metaInconsistent, Severity::warning,
                      "the list of pickled entries in the header is not readable: " + parsed.error().message,
                      contents.name);
             }
@@ -309,7 +310,7 @@ class GatheredOpener : private Opener {
         object.value = pickledValue(*bytes, options_.limits);
         if (!object.value) {
             if (said) {
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      "the header lists it as pickled, but its bytes are no pickle", contents.name,
                      stored.name);
             }
@@ -317,7 +318,7 @@ class GatheredOpener : private Opener {
         }
         if (!said && !notedPickled_) {
             notedPickled_ = true;
-            note("meta.inconsistent", Severity::info,
+            note(rule::metaInconsistent, Severity::info,
                  "pickled values are told from tensors by their bytes, because the header does not list them",
                  contents.name);
         }
@@ -353,7 +354,7 @@ class GatheredOpener : private Opener {
             const std::string id(index.names[i]);
             if (ids_.contains(id) || byName_.at(index.files[index.fileOf[i]]) == kNone || id == kGroups)
                 continue;
-            note("meta.inconsistent", Severity::warning,
+            note(rule::metaInconsistent, Severity::warning,
                  fmt::format("'{}' lists the state of parameter {}, which '{}' does not hold", indexName,
                              shown(id), index.files[index.fileOf[i]]),
                  index.files[index.fileOf[i]]);
@@ -372,7 +373,7 @@ class GatheredOpener : private Opener {
                                          "not a plain file name",
                                          shown(groups)))
                 .inFile(indexName)
-                .byRule("security.path");
+                .byRule(rule::securityPath);
         }
         SHARDSCOPE_ASSIGN(const uint32_t file, addFile(groups, kGroups));
         if (file == kNone) return {};

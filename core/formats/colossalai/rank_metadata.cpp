@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
+
 namespace shardscope::colossalai {
 
 namespace {
@@ -23,7 +25,7 @@ class MetadataEvents final : public safetensors::JsonEvents {
         if (depth() == 2) {
             if (!out_.names.insert(key)) {
                 return fail(damaged(fmt::format("it names '{}' twice", shown(key)))
-                                .byRule("meta.duplicate")
+                                .byRule(rule::metaDuplicate)
                                 .at(position()));
             }
             out_.entries.emplace_back();
@@ -136,10 +138,10 @@ Result<RankMetadata> parseRankMetadata(std::string_view json) {
     if (!parsed.ok()) {
         Error error = parsed.error();
         // What ends in the middle was cut off.
-        const bool atEnd = error.place.offset && *error.place.offset >= json.size();
-        if (error.code == ErrorCode::damaged && atEnd && error.place.rule.empty())
+        const bool atEnd = error.location.offset && *error.location.offset >= json.size();
+        if (error.code == ErrorCode::damaged && atEnd && error.location.rule.empty())
             return std::move(error)
-                .byRule("file.truncated")
+                .byRule(rule::fileTruncated)
                 .withHint("the file is cut off; take it from another copy");
         return error;
     }

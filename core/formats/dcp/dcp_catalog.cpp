@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "base/thread_pool.h"
 #include "formats/roles.h"
 
@@ -125,7 +126,7 @@ void Builder::prepareFiles() {
                 if (const Status name = checkRelativeName(path); !name.ok()) {
                     info.state = FileInfo::State::wrongKind;
                     builder_.addNote(
-                        {"security.path",
+                        {rule::securityPath,
                          Severity::error,
                          fmt::format("the metadata refers to '{}': {}", path, name.error().message),
                          file.name,
@@ -169,7 +170,7 @@ void Builder::noteFiles() {
             // A rank that had nothing to write still makes its file.
             if (idleRank == kNone || info.rank > idleRank) idleRank = info.rank;
         } else if (info.rank != kNone && highestRank_ != kNone && info.rank > highestRank_) {
-            builder_.addNote({"file.stale",
+            builder_.addNote({rule::fileStale,
                               Severity::warning,
                               fmt::format("'{}' is not part of this checkpoint: the metadata knows ranks up "
                                           "to {} only; an earlier "
@@ -181,7 +182,7 @@ void Builder::noteFiles() {
         } else if (entry.name.starts_with(".metadata.tmp") ||
                    (entry.name.starts_with("__") && entry.name.ends_with(".metadata.tmp"))) {
             builder_.addNote(
-                {"file.lock",
+                {rule::fileLock,
                  Severity::warning,
                  fmt::format(
                      "'{}' is what a save leaves that died before it was finished; data files may have been "
@@ -214,7 +215,7 @@ void Builder::noteForeign() {
                           global.name)
                     : fmt::format("the metadata names '{}', which is beyond plain data; it was left alone",
                                   global.name);
-            addNote(count, {"security.global",
+            addNote(count, {rule::securityGlobal,
                             global.called ? Severity::error : Severity::warning,
                             what,
                             file.name,
@@ -310,7 +311,7 @@ Status Builder::addTensor(const std::vector<Part>& parts) {
     const MetaTensor& tensor = first.tensors[entry.tensor];
     const std::string_view name = first.texts[entry.name];
     if (tensor.unknownDtype != kNone) {
-        addNote(unknownDtypes_, {"meta.inconsistent", Severity::warning,
+        addNote(unknownDtypes_, {rule::metaInconsistent, Severity::warning,
                                  fmt::format("the dtype '{}' is not known; the tensor is left out",
                                              first.texts[tensor.unknownDtype]),
                                  files_[head.file].name, std::string(name), std::nullopt});
@@ -341,7 +342,7 @@ uint16_t Builder::addRow(uint32_t part, const MetaChunk& chunk, uint32_t row, co
     const DimSpan lengths = m.dimsOf(chunk.lengths, chunk.rank);
     if (!boxIsEmpty(lengths)) {
         addNote(missingRows_,
-                {"meta.inconsistent", Severity::error,
+                {rule::metaInconsistent, Severity::error,
                  fmt::format("chunk {} has no entry in storage_data: nobody knows where its data is",
                              formatBox(m.dimsOf(chunk.offsets, chunk.rank), lengths)),
                  files_[part].name, tensor, std::nullopt});
@@ -360,7 +361,7 @@ Status Builder::addChunks(const std::vector<Part>& parts, const TensorInfo& info
             if (t.dtype != info.dtype || t.unknownDtype != kNone ||
                 !std::equal(other.begin(), other.end(), info.shape.begin(), info.shape.end())) {
                 builder_.addNote(
-                    {"meta.inconsistent", Severity::error,
+                    {rule::metaInconsistent, Severity::error,
                      fmt::format(
                          "'{}' gives the tensor another dtype or shape than '{}'; its chunks are left out",
                          files_[part.file].name, files_[head.file].name),
@@ -488,7 +489,7 @@ void Builder::addObject(const Part& part) {
         transform = transformOf(part.file, stored);
     } else {
         addNote(missingRows_,
-                {"meta.inconsistent",
+                {rule::metaInconsistent,
                  Severity::error,
                  fmt::format("the object '{}' has no entry in storage_data: nobody knows where its data is",
                              object.name),
@@ -566,7 +567,7 @@ Result<CatalogParts> Builder::run() {
                                           : std::string();
             addNote(
                 orphanRows_,
-                {"meta.inconsistent", Severity::warning,
+                {rule::metaInconsistent, Severity::warning,
                  fmt::format(
                      "storage_data has an entry for '{}'{}, which is no chunk or object of this checkpoint",
                      m.texts[stored.name], where),
@@ -579,7 +580,7 @@ Result<CatalogParts> Builder::run() {
           std::pair{orphanRows_, "entries of storage_data that belong to nothing"},
           std::pair{unknownDtypes_, "tensors of unknown dtype"}}) {
         if (count > kMaxNotes) {
-            builder_.addNote({"meta.inconsistent",
+            builder_.addNote({rule::metaInconsistent,
                               Severity::error,
                               fmt::format("{} {} in all", count, what),
                               files_[0].name,

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/torch_tensor.h"
 #include "encoding/torch_walk.h"
 #include "encoding/zip.h"
@@ -84,7 +85,7 @@ Error DcpReader::explain(Error error, const EntrySlice& slice) const {
                    "the save was made with SerializationFormat.SAFETENSORS and the ordinary writer, whose "
                    "metadata does not say where each tensor lies",
                    slice.offset)
-            .byRule("meta.inconsistent")
+            .byRule(rule::metaInconsistent)
             .withHint(
                 "torch cannot load it either; save again with torch's HuggingFaceStorageWriter, or without "
                 "that option");
@@ -104,7 +105,7 @@ Error DcpReader::explain(Error error, const EntrySlice& slice) const {
         probed == slice.length
             ? "the entry holds only zero bytes: its data was never written, or is lost"
             : "the entry begins with 16 MiB of zero bytes: its data was never written, or is lost";
-    error.place.offset = slice.offset;
+    error.location.offset = slice.offset;
     return error;
 }
 
@@ -113,7 +114,7 @@ Result<Extent> DcpReader::locateInside(const ChunkInfo& chunk) const {
     if (chunk.file == kNone) {
         if (chunk.elements() == 0) return Extent{};
         return damaged("storage_data has no entry for this chunk: nobody knows where its data is")
-            .byRule("meta.inconsistent");
+            .byRule(rule::metaInconsistent);
     }
     const std::string& path = catalog.files()[chunk.file].path;
     const DType dtype = catalog.dtype(chunk.tensor);
@@ -146,17 +147,17 @@ Result<Extent> DcpReader::locateInside(const ChunkInfo& chunk) const {
                                            special->about.kind))
                 .withHint("leave it out (--exclude), or save its parts as tensors of their own");
         }
-        return damaged("the entry holds something else than a plain tensor").byRule("meta.inconsistent");
+        return damaged("the entry holds something else than a plain tensor").byRule(rule::metaInconsistent);
     }
     if (tensor->dtype != dtype) {
         return damaged(fmt::format("the data file holds {}, the metadata says {}", dtypeName(tensor->dtype),
                                    dtypeName(dtype)))
-            .byRule("meta.inconsistent");
+            .byRule(rule::metaInconsistent);
     }
     if (!std::equal(tensor->shape.begin(), tensor->shape.end(), chunk.lengths.begin(), chunk.lengths.end())) {
         return damaged(fmt::format("the data file holds a tensor of shape {}, the metadata says {}",
                                    formatDims(tensor->shape), formatDims(chunk.lengths)))
-            .byRule("meta.inconsistent");
+            .byRule(rule::metaInconsistent);
     }
     SHARDSCOPE_ASSIGN(const ZipEntry* entry, archive->storageEntry(*tensor));
     SHARDSCOPE_ASSIGN(const StorageSpan span, storageSpan(*tensor));
@@ -186,8 +187,8 @@ Result<Extent> DcpReader::locate(ChunkId id) const {
     if (extent.ok()) return extent;
     Error error = std::move(extent).error();
     if (chunk.file != kNone) {
-        (void)std::move(error).inFile(parts_.catalog.files()[chunk.file].path).at(chunk.offset);
-        if (!error.place.length) error.place.length = chunk.length;
+        error = std::move(error).inFile(parts_.catalog.files()[chunk.file].path).at(chunk.offset);
+        if (!error.location.length) error.location.length = chunk.length;
     }
     return std::move(error).ofTensor(parts_.catalog.name(chunk.tensor));
 }
@@ -199,7 +200,7 @@ Result<Value> DcpReader::objectValue(ObjectId id) const {
     const auto read = [&]() -> Result<Value> {
         if (object.file == kNone)
             return damaged("storage_data has no entry for this object: nobody knows where it is")
-                .byRule("meta.inconsistent");
+                .byRule(rule::metaInconsistent);
         if (object.length > limits_.objectBytes) {
             return makeError(ErrorCode::limit,
                              fmt::format("the object has {} bytes, more than the {} that are read",
@@ -233,7 +234,7 @@ Result<Value> DcpReader::objectValue(ObjectId id) const {
     if (value.ok()) return value;
     Error error = std::move(value).error();
     if (object.file != kNone)
-        (void)std::move(error).inFile(parts_.catalog.files()[object.file].path).at(object.offset);
+        error = std::move(error).inFile(parts_.catalog.files()[object.file].path).at(object.offset);
     return std::move(error).ofTensor(object.name);
 }
 

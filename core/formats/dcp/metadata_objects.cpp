@@ -133,7 +133,7 @@ bool MetadataMachine::dimsValue(const Value& value, DimsRef& out, Error& error) 
                           ErrorCode::limit,
                           fmt::format("{} dimensions are more than the {} that are read", value.b, kMaxRank))
                     : damaged("a shape or offset is not a torch.Size");
-        error.place.offset = here();
+        error.location.offset = here();
         return false;
     }
     out.at = value.a;

@@ -8,6 +8,7 @@
 #include <zstd.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 
 namespace shardscope::dcp {
 
@@ -72,7 +73,7 @@ Result<EntrySlice> StoredEntries::open(const std::string& path, uint64_t offset,
                                    offset + length, file->size()))
             .inFile(file->path())
             .at(offset)
-            .byRule("file.truncated");
+            .byRule(rule::fileTruncated);
     }
     if (transforms.empty()) return EntrySlice{std::move(file), offset, length};
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "encoding/pickle.h"
 
 namespace shardscope {
@@ -431,7 +432,7 @@ Result<std::string> encodeIndexPayload(const Reader& reader, const IndexOrigin& 
     // A builder notes boxes that leave their tensor by itself.
     std::vector<const Note*> notes;
     for (const Note& note : catalog.notes()) {
-        if (note.rule != "coverage.bounds") notes.push_back(&note);
+        if (note.rule != rule::coverageBounds) notes.push_back(&note);
     }
     out.number(notes.size());
     for (const Note* note : notes) {

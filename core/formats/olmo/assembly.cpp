@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
+
 namespace shardscope::olmo {
 
 namespace {
@@ -35,7 +37,7 @@ Result<uint32_t> Assembly::addFile(const std::string& name, uint32_t rank) {
     if (!entry.ok()) {
         if (entry.error().code != ErrorCode::notFound) return entry.error();
         info.state = FileInfo::State::missing;
-        note("file.missing", Severity::error, "the file of this rank is missing", name);
+        note(rule::fileMissing, Severity::error, "the file of this rank is missing", name);
         builder_.addFile(std::move(info));
         return kNone;
     }
@@ -47,8 +49,8 @@ Result<uint32_t> Assembly::addFile(const std::string& name, uint32_t rank) {
     const ErrorCode code = added.error().code;
     if (rank == kNone || code == ErrorCode::cancelled || code == ErrorCode::limit) return added;
     Error error = std::move(added).error();
-    note(error.place.rule.empty() ? "meta.inconsistent" : error.place.rule, Severity::error, error.message,
-         name);
+    note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
+         error.message, name);
     files_->markBroken(id, std::move(error));
     return kNone;
 }
@@ -83,7 +85,7 @@ void Assembly::addPiece(const Path& path, DType dtype, const Dims& shape, Role r
     }
     Tensor& tensor = tensors_[it->second];
     if (tensor.info.dtype != dtype || tensor.info.shape != shape) {
-        note("meta.inconsistent", Severity::error,
+        note(rule::metaInconsistent, Severity::error,
              fmt::format("ranks disagree about it: {} {} and {} {}", dtypeName(tensor.info.dtype),
                          formatDims(tensor.info.shape), dtypeName(dtype), formatDims(shape)),
              (*files_)[piece.part.file].name, tensor.info.name);

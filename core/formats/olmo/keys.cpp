@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "encoding/key_literal.h"
 #include "encoding/pickle.h"
 #include "formats/olmo/pickle4.h"
@@ -66,13 +67,13 @@ Result<Key> decodeKey(std::string_view name) {
     if (!decoded.ok()) {
         Error error = std::move(decoded).error();
         error.message = "its key is no pickle: " + error.message;
-        error.place.offset.reset();
+        error.location.offset.reset();
         return error;
     }
     const ValueGraph& g = decoded->graph;
     if (!decoded->globals.empty()) {
         return damaged(fmt::format("its key names '{}', keys hold plain values only", decoded->globals[0]))
-            .byRule("security.global");
+            .byRule(rule::securityGlobal);
     }
     const NodeId root = decoded->root;
     if (decoded->length != bytes.size() || g.kind(root) != ValueKind::tuple || g.items(root).size() != 2 ||

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "formats/olmo/assembly.h"
 #include "formats/olmo/readers.h"
 
@@ -46,7 +47,7 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
         return damaged(fmt::format("the highest rank is {}, but only {} ranks are here", ranks.back(),
                                    ranks.size()))
             .inFile(source.display)
-            .byRule("rank.missing");
+            .byRule(rule::rankMissing);
     (void)assembly.addText("config.yaml");
     bool first = true;
     for (uint32_t rank = 0; rank < world && rank <= 1'000'000; ++rank) {
@@ -67,7 +68,7 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
             const Path path = renamed(whole.path, role);
             if (whole.kind != "sharded_tensor" || stored.shardOffsets.size() != stored.shape.size() ||
                 whole.shape.size() != stored.shape.size()) {
-                assembly.note("meta.inconsistent", Severity::error,
+                assembly.note(rule::metaInconsistent, Severity::error,
                               "the place of its shard cannot be read from the file", contents.name,
                               pathName(path));
                 continue;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/torch_tensor.h"
 #include "formats/olmo/assembly.h"
 #include "formats/olmo/readers.h"
@@ -81,16 +82,16 @@ class Opener {
         if (stated && *stated > int64_t{ranks} + 100'000) {
             return damaged(fmt::format("metadata.yaml states {} ranks, model holds {}", *stated, ranks))
                 .inFile(source_.display)
-                .byRule("rank.missing");
+                .byRule(rule::rankMissing);
         }
         if (!stated) {
             assembly_.note(
-                "file.missing", Severity::warning,
+                rule::fileMissing, Severity::warning,
                 "how many ranks there were is not stated; the highest rank file was taken for the last",
                 "metadata.yaml");
         } else {
             if (*stated < ranks) {
-                assembly_.note("file.stale", Severity::error,
+                assembly_.note(rule::fileStale, Severity::error,
                                fmt::format("metadata.yaml states {} ranks, files of {} are here; those from "
                                            "rank {} on are left aside",
                                            *stated, ranks, *stated),
@@ -130,7 +131,7 @@ class Opener {
             if (module && module.kind() == ValueKind::text)
                 prefix = withoutWrapper(module.graph->text(module.node));
             if (data.shape.size() != 1) {
-                assembly_.note("meta.inconsistent", Severity::error,
+                assembly_.note(rule::metaInconsistent, Severity::error,
                                fmt::format("a flat parameter of shape {}", formatDims(data.shape)),
                                contents.name, data.name);
                 continue;
@@ -140,7 +141,7 @@ class Opener {
                 checkPadding(file, t, integerOf(valueOf(handle + "flat_param._shard_numel_padded"))));
         }
         if (!any) {
-            assembly_.note("meta.inconsistent", Severity::warning, "the file holds no flat parameters",
+            assembly_.note(rule::metaInconsistent, Severity::warning, "the file holds no flat parameters",
                            contents.name);
         }
         return {};
@@ -152,7 +153,7 @@ class Opener {
         const TensorFile& contents = assembly_.files()[file];
         const StoredTensor& data = contents.tensors[t];
         const auto wrong = [&](std::string message) {
-            assembly_.note("meta.inconsistent", Severity::error, std::move(message), contents.name,
+            assembly_.note(rule::metaInconsistent, Severity::error, std::move(message), contents.name,
                            data.name);
         };
         const Value fqns = valueOf(handle + "flat_param._fqns");
@@ -196,7 +197,7 @@ class Opener {
             stretch.stop > elements || stretch.at < 0 ||
             !checkedAdd(stretch.at, stretch.stop - stretch.start, end) ||
             end > contents.tensors[t].shape[0]) {
-            assembly_.note("meta.inconsistent", Severity::error,
+            assembly_.note(rule::metaInconsistent, Severity::error,
                            fmt::format("elements [{}, {}) of a parameter of shape {} cannot lie at {} of {}",
                                        stretch.start, stretch.stop, formatDims(shape), stretch.at,
                                        contents.tensors[t].shape[0]),
@@ -206,7 +207,7 @@ class Opener {
         Parameter& parameter = parameters_[name];
         if (parameter.onRank.empty()) parameter.shape = shape;
         if (!parameter.onRank.emplace(rank, stretch).second) {
-            assembly_.note("meta.duplicate", Severity::error, "two flat parameters of this rank claim it",
+            assembly_.note(rule::metaDuplicate, Severity::error, "two flat parameters of this rank claim it",
                            contents.name, name);
             return;
         }
@@ -285,7 +286,7 @@ class Opener {
         const int64_t size = contents.tensors[t].shape[0];
         if (!padded || *padded <= 0) return {};
         if (*padded > size) {
-            assembly_.note("meta.inconsistent", Severity::error,
+            assembly_.note(rule::metaInconsistent, Severity::error,
                            fmt::format("{} elements of padding in a flat parameter of {}", *padded, size),
                            contents.name, contents.tensors[t].name);
             return {};
@@ -297,7 +298,7 @@ class Opener {
         SHARDSCOPE_TRY(extent->file->readAt(extent->offset, bytes));
         if (std::any_of(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{}; })) {
             assembly_.note(
-                "meta.inconsistent", Severity::error,
+                rule::metaInconsistent, Severity::error,
                 fmt::format(
                     "the padding behind its last {} elements is not zero: the record of what lies where "
                     "may be wrong",
@@ -338,7 +339,7 @@ class Opener {
         if (stored.path[1].kind == PathPart::Kind::integerKey) {
             const auto it = names.find(stored.path[1].index);
             if (it == names.end()) {
-                assembly_.note("meta.inconsistent", Severity::error,
+                assembly_.note(rule::metaInconsistent, Severity::error,
                                fmt::format("no parameter group names parameter {}, whose state is here",
                                            stored.path[1].index),
                                contents.name, stored.name);
@@ -358,7 +359,7 @@ class Opener {
         const auto piece = it == parameters_.end() ? std::map<uint32_t, Stretch>::const_iterator{}
                                                    : it->second.onRank.find(rank);
         if (it == parameters_.end() || piece == it->second.onRank.end()) {
-            assembly_.note("meta.inconsistent", Severity::error,
+            assembly_.note(rule::metaInconsistent, Severity::error,
                            it == parameters_.end()
                                ? "the model has no parameter of this name, whose state is here"
                                : "this rank has state of a parameter of which model says nothing",
@@ -368,7 +369,7 @@ class Opener {
         const Stretch& stretch = piece->second;
         const int64_t count = stretch.stop - stretch.start;
         if (stored.shape.size() != 1 || stored.shape[0] != count) {
-            assembly_.note("meta.inconsistent", Severity::error,
+            assembly_.note(rule::metaInconsistent, Severity::error,
                            fmt::format("the state has shape {}, the rank holds {} elements of the parameter",
                                        formatDims(stored.shape), count),
                            contents.name, pathName(path));

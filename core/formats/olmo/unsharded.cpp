@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_globals.h"
 #include "formats/olmo/assembly.h"
@@ -127,7 +128,7 @@ class Opener {
             return {};
         }
         if (stored.dtype != DType::uint8 || stored.shape.size() != 1) {
-            assembly_.note("meta.inconsistent", Severity::error,
+            assembly_.note(rule::metaInconsistent, Severity::error,
                            fmt::format("its key says that it is pickled, but it is {} of shape {}",
                                        dtypeName(stored.dtype), formatDims(stored.shape)),
                            contents.name, pathName(path));
@@ -137,8 +138,8 @@ class Opener {
         if (!bytes.ok()) {
             const Error& error = bytes.error();
             if (error.code != ErrorCode::damaged && error.code != ErrorCode::limit) return error;
-            assembly_.note(error.place.rule.empty() ? "meta.inconsistent" : error.place.rule, Severity::error,
-                           error.message, contents.name, pathName(path));
+            assembly_.note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule,
+                           Severity::error, error.message, contents.name, pathName(path));
             return {};
         }
         PickleLimits limits;
@@ -146,7 +147,7 @@ class Opener {
         limits.memory = options_.limits.valueMemory;
         auto value = decodePickle(std::as_bytes(std::span(*bytes)), limits);
         if (!value.ok()) {
-            assembly_.note("meta.inconsistent", Severity::error,
+            assembly_.note(rule::metaInconsistent, Severity::error,
                            "its pickled value: " + value.error().message, contents.name, pathName(path));
             return {};
         }
@@ -199,7 +200,7 @@ class Opener {
         }
         if (differing > 0) {
             assembly_.note(
-                "file.stale", Severity::error,
+                rule::fileStale, Severity::error,
                 fmt::format(
                     "{} of its {} tensors differ from those of '{}', such as '{}'. OLMo reads '{}' without "
                     "a word; here '{}' was taken",

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 
 namespace shardscope::paddle {
 
@@ -99,7 +100,7 @@ class Builder {
             if (name) info.rank = name->rank;
             if (const Status safe = checkRelativeName(path); !safe.ok()) {
                 info.state = FileInfo::State::wrongKind;
-                builder_.addNote({"security.path",
+                builder_.addNote({rule::securityPath,
                                   Severity::error,
                                   fmt::format("the metadata refers to '{}': {}", path, safe.error().message),
                                   metadataName_,
@@ -193,7 +194,7 @@ class Builder {
         for (const ShardRow& row : rows) {
             if (row.shape.rank != rank) {
                 addNote(badShapes_,
-                        {"meta.inconsistent", Severity::error,
+                        {rule::metaInconsistent, Severity::error,
                          fmt::format("pieces of the tensor have {} and {} dimensions; it is left out", rank,
                                      row.shape.rank),
                          metadataName_, tensor.key, std::nullopt});
@@ -205,7 +206,7 @@ class Builder {
                 shape.assign(global.begin(), global.end());
                 given = true;
             } else if (!same(global, shape)) {
-                addNote(badShapes_, {"meta.inconsistent", Severity::error,
+                addNote(badShapes_, {rule::metaInconsistent, Severity::error,
                                      fmt::format("one rank says that the tensor has the shape {}, another {}",
                                                  formatDims(shape), formatDims(global)),
                                      metadataName_, tensor.key, std::nullopt});
@@ -305,7 +306,7 @@ class Builder {
         for (size_t k = 0; k < lengths.size(); ++k) {
             if (offset[k] < 0) {
                 addNote(badShapes_,
-                        {"meta.inconsistent", Severity::error,
+                        {rule::metaInconsistent, Severity::error,
                          fmt::format("a piece has the offset {}; it is left out", formatDims(offset)),
                          metadataName_, key, std::nullopt});
                 return {};
@@ -335,7 +336,7 @@ class Builder {
             const FlatRange range = m_.rangeOf(row.range);
             if (!checkedProduct(lengths, count) || range.stop > count) {
                 addNote(badShapes_,
-                        {"meta.inconsistent", Severity::error,
+                        {rule::metaInconsistent, Severity::error,
                          fmt::format(
                              "a flattened piece takes elements {} to {} of a box of shape {}; it is left out",
                              range.start, range.stop, formatDims(lengths)),
@@ -353,7 +354,7 @@ class Builder {
         const std::vector<uint32_t>& files = filesOf(number, row);
         if (files.empty() && elements > 0) {
             addNote(missingRows_,
-                    {"meta.inconsistent", Severity::error,
+                    {rule::metaInconsistent, Severity::error,
                      fmt::format("storage_metadata has no entry for the piece at {}: nobody knows which "
                                  "file it is in",
                                  formatDims(offset)),
@@ -381,14 +382,14 @@ class Builder {
             if (row.dtype == kNone) continue;
             const auto known = dtypes_[row.dtype];
             if (!known) {
-                addNote(unknownDtypes_, {"meta.inconsistent", Severity::warning,
+                addNote(unknownDtypes_, {rule::metaInconsistent, Severity::warning,
                                          fmt::format("the dtype '{}' is not known; the tensor is left out",
                                                      m_.dtypes[row.dtype]),
                                          metadataName_, tensor.key, std::nullopt});
                 return std::nullopt;
             }
             if (dtype && *dtype != *known) {
-                addNote(badShapes_, {"meta.inconsistent", Severity::error,
+                addNote(badShapes_, {rule::metaInconsistent, Severity::error,
                                      fmt::format("one rank says that the tensor is {}, another {}",
                                                  dtypeName(*dtype), dtypeName(*known)),
                                      metadataName_, tensor.key, std::nullopt});
@@ -409,7 +410,7 @@ class Builder {
             }
         }
         addNote(unknownDtypes_,
-                {"meta.inconsistent", Severity::error,
+                {rule::metaInconsistent, Severity::error,
                  "the metadata names no dtype and no readable file holds the tensor; it is left out",
                  metadataName_, tensor.key, std::nullopt});
         return std::nullopt;
@@ -422,7 +423,7 @@ class Builder {
             const std::string& key = m_.keyOf(row);
             if (parts_.leftOut.contains(key)) continue;
             addNote(orphans_,
-                    {"meta.inconsistent", Severity::warning,
+                    {rule::metaInconsistent, Severity::warning,
                      fmt::format(
                          "storage_metadata has an entry for '{}' at {}, which is no piece of this checkpoint",
                          key, formatDims(m_.dimsOf(row.offset))),
@@ -434,7 +435,7 @@ class Builder {
               std::pair{unknownDtypes_, "tensors of unknown dtype"},
               std::pair{badShapes_, "contradicting pieces"}}) {
             if (count > kMaxNotes)
-                builder_.addNote({"meta.inconsistent",
+                builder_.addNote({rule::metaInconsistent,
                                   Severity::error,
                                   fmt::format("{} {} in all", count, what),
                                   metadataName_,
@@ -475,7 +476,7 @@ class Builder {
         for (const auto& [id, save] : input_.saves) {
             if (save.lock.empty()) continue;
             builder_.addNote(
-                {"file.lock",
+                {rule::fileLock,
                  Severity::warning,
                  fmt::format("'{}' was left by a save that died; as long as it is there, Paddle writes no "
                              "metadata for save {}, and data files may be newer than the metadata",
@@ -490,7 +491,7 @@ class Builder {
     void noteUnreferenced(const DirectoryEntry& entry, const DataName& name, uint32_t highest) {
         const auto index = input_.files.index(entry.name);
         if (!index.ok()) {
-            builder_.addNote({"file.unreferenced",
+            builder_.addNote({rule::fileUnreferenced,
                               Severity::warning,
                               fmt::format("nothing refers to '{}', and it cannot be read: {}", entry.name,
                                           index.error().message),
@@ -501,7 +502,7 @@ class Builder {
         }
         if ((*index)->empty()) {
             builder_.addNote(
-                {"file.unreferenced",
+                {rule::fileUnreferenced,
                  Severity::info,
                  fmt::format("rank {} had nothing to store: '{}' is empty", name.rank, entry.name),
                  entry.name,
@@ -539,7 +540,7 @@ class Builder {
             const std::vector<Note> strange = strangeEntries(input_.files, file.name, *file.index, known);
             if (strange.empty()) {
                 seeRank(file.rank);
-                builder_.addNote({"file.unreferenced",
+                builder_.addNote({rule::fileUnreferenced,
                                   Severity::info,
                                   fmt::format("'{}' holds replicas only", file.name),
                                   file.name,
@@ -547,7 +548,7 @@ class Builder {
                                   std::nullopt});
             } else if (file.beyond) {
                 builder_.addNote(
-                    {"file.stale",
+                    {rule::fileStale,
                      Severity::warning,
                      fmt::format("'{}' is not part of this checkpoint: the metadata knows no rank {}; an "
                                  "earlier save with more ranks has left it",

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "formats/paddle_dist/dist_catalog.h"
 
 namespace shardscope::paddle {
@@ -25,7 +26,7 @@ class DistReader final : public Reader {
         auto extent = locateInside(chunk);
         if (extent.ok()) return extent;
         Error error = std::move(extent).error();
-        if (chunk.file != kNone) (void)std::move(error).inFile(parts_.catalog.files()[chunk.file].path);
+        if (chunk.file != kNone) error = std::move(error).inFile(parts_.catalog.files()[chunk.file].path);
         return std::move(error).ofTensor(parts_.catalog.name(chunk.tensor));
     }
 
@@ -49,7 +50,7 @@ Result<Extent> DistReader::locateInside(const ChunkInfo& chunk) const {
     if (chunk.file == kNone) {
         if (chunk.elements() == 0) return Extent{};
         return damaged("storage_metadata has no entry for this piece: nobody knows which file it is in")
-            .byRule("meta.inconsistent");
+            .byRule(rule::metaInconsistent);
     }
     const std::string& path = catalog.files()[chunk.file].path;
     const DType dtype = catalog.dtype(chunk.tensor);
@@ -59,19 +60,19 @@ Result<Extent> DistReader::locateInside(const ChunkInfo& chunk) const {
         if (chunk.elements() == 0) return Extent{};
         return damaged(
                    "the file has no such tensor, the metadata says that it has: they are of different saves")
-            .byRule("meta.inconsistent");
+            .byRule(rule::metaInconsistent);
     }
     const RankFiles::Entry& entry = found->second;
     const DType stored = entry.parts[0].dtype;
     if (!storedAs(dtype, stored)) {
         return damaged(fmt::format("the file holds {}, the metadata says {}", dtypeName(stored),
                                    dtypeName(dtype)))
-            .byRule("meta.inconsistent");
+            .byRule(rule::metaInconsistent);
     }
     const auto wrongShape = [&](const std::string& wanted) {
         return damaged(fmt::format("the file holds an array of shape {}, the metadata says {}",
                                    formatDims(entry.shape), wanted))
-            .byRule("meta.inconsistent");
+            .byRule(rule::metaInconsistent);
     };
     const auto equal = [](DimSpan a, DimSpan b) {
         return std::equal(a.begin(), a.end(), b.begin(), b.end());
@@ -165,7 +166,7 @@ Error neverFinished(const Source& source, const std::map<uint64_t, SaveFiles>& s
     if (locked) error.message += fmt::format(" ('{}.metadata.lock' is what is left of it)", shown);
     return std::move(error)
         .inFile(source.directory->path() + fmt::format("/{}.metadata", shown))
-        .byRule("file.missing")
+        .byRule(rule::fileMissing)
         .withHint(
             "the save died before its metadata was written, or the file was not copied; use an earlier "
             "checkpoint");
@@ -215,7 +216,7 @@ Result<Candidate> chooseSave(const Source& source, const OpenOptions& options,
         if (save.metadata.empty()) {
             if (saves.size() == 1 || save.data.empty()) continue;
             notes.push_back(
-                {"file.missing",
+                {rule::fileMissing,
                  Severity::warning,
                  fmt::format("save {} has data files, but no '{}.metadata': it was never finished", id, id),
                  fmt::format("{}.metadata", id),
@@ -226,7 +227,7 @@ Result<Candidate> chooseSave(const Source& source, const OpenOptions& options,
         auto candidate = readSave(source, options, id, save);
         if (!candidate.ok()) {
             if (candidate.error().code == ErrorCode::cancelled) return candidate;
-            notes.push_back({"meta.inconsistent",
+            notes.push_back({rule::metaInconsistent,
                              Severity::warning,
                              fmt::format("save {} cannot be opened: {}", id, describe(candidate.error())),
                              save.metadata,
@@ -240,7 +241,7 @@ Result<Candidate> chooseSave(const Source& source, const OpenOptions& options,
         if (incomplete) continue;
         if (saves.size() > 1) {
             notes.push_back(
-                {"file.missing",
+                {rule::fileMissing,
                  Severity::warning,
                  fmt::format("save {} is not complete: '{}' is missing (--variant id={} opens it)", id,
                              missing, id),
@@ -253,7 +254,7 @@ Result<Candidate> chooseSave(const Source& source, const OpenOptions& options,
     if (incomplete) {
         // What was said of the others still holds; of this one, the files themselves will tell.
         std::erase_if(notes, [&](const Note& note) {
-            return note.rule == "file.missing" &&
+            return note.rule == rule::fileMissing &&
                    note.message.starts_with(fmt::format("save {} is not", incomplete->id));
         });
         return std::move(*incomplete);
@@ -315,7 +316,7 @@ Result<std::unique_ptr<Reader>> openDist(const Source& source, const OpenOptions
     for (const auto& [id, save] : saves) {
         if (id == chosen.id || save.metadata.empty()) continue;
         notes.push_back(
-            {"file.unreferenced",
+            {rule::fileUnreferenced,
              Severity::info,
              fmt::format("save {} lies in the same directory; --variant id={} opens it instead of save {}",
                          id, id, chosen.id),

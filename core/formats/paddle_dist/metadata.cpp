@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "encoding/numpy_array.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_globals.h"
@@ -251,7 +252,7 @@ class Decoder {
 
     void noteRow(std::string message, std::string_view tensor) {
         if (++notedRows_ > kMaxNotes) return;
-        out_.notes.push_back({"meta.inconsistent",
+        out_.notes.push_back({rule::metaInconsistent,
                               Severity::error,
                               std::move(message),
                               {},
@@ -445,7 +446,7 @@ Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const 
     SHARDSCOPE_TRY(stop.poll());
     if (file.size() == 0) {
         return damaged("the metadata file is empty", 0)
-            .byRule("file.truncated")
+            .byRule(rule::fileTruncated)
             .inFile(file.path())
             .withHint("the save died while it wrote its metadata; use an earlier one");
     }
@@ -462,10 +463,10 @@ Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const 
     auto metadata = decodeMetadataSlow(std::as_bytes(std::span(bytes)), limits);
     if (!metadata.ok()) {
         Error error = std::move(metadata).error();
-        if (error.code == ErrorCode::damaged && !error.place.offset) error.place.offset = 0;
+        if (error.code == ErrorCode::damaged && !error.location.offset) error.location.offset = 0;
         // Every pickle ends with STOP.
         if (error.code == ErrorCode::damaged && bytes.back() != '.') {
-            error.place.rule = "file.truncated";
+            error.location.rule = rule::fileTruncated;
             error.hint = "the metadata was probably not written or copied completely";
         }
         return std::move(error).inFile(file.path());

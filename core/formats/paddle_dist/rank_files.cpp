@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/safetensors_header.h"
 
 namespace shardscope::paddle {
@@ -47,7 +48,7 @@ Result<std::shared_ptr<const RankFiles::Index>> RankFiles::readIndex(const std::
     if (head.empty()) {
         return damaged("the file is empty", 0)
             .inFile(file->path())
-            .byRule("file.truncated")
+            .byRule(rule::fileTruncated)
             .withHint("the save died before it wrote this file");
     }
     if (!startsAsPickle(head) && head.size() >= 2)
@@ -92,7 +93,7 @@ Result<PaddleArrayPlaces::Place> RankFiles::place(const std::string& path, const
                                    array.offset + array.length, file->size()),
                        array.offset)
             .inFile(file->path())
-            .byRule("file.truncated");
+            .byRule(rule::fileTruncated);
     }
     return place;
 }

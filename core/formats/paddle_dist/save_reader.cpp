@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/paddle_file.h"
 #include "formats/paddle_dist/names.h"
 #include "formats/paddle_dist/rank_files.h"
@@ -115,7 +116,7 @@ class SaveReader final : public Reader {
             if (part.dtype != stored || part.columnMajor || !checkedProduct(part.shape, count) ||
                 !checkedAdd(at, count, end) || end > whole)
                 return damaged("the parts of a split parameter do not fit its shape")
-                    .byRule("meta.inconsistent");
+                    .byRule(rule::metaInconsistent);
             CatalogBuilder::Chunk chunk;
             chunk.rank = 0;
             chunk.file = file;
@@ -131,7 +132,7 @@ class SaveReader final : public Reader {
         if (at != whole)
             return damaged(fmt::format("the parts of a split parameter have {} elements, its shape {} has {}",
                                        at, formatDims(entry.shape), whole))
-                .byRule("meta.inconsistent");
+                .byRule(rule::metaInconsistent);
         return {};
     }
 
@@ -178,7 +179,7 @@ Result<std::unique_ptr<Reader>> openSave(const Source& source, const OpenOptions
     }
     SHARDSCOPE_ASSIGN(auto file, source.directory->openFile(source.entry));
     SHARDSCOPE_ASSIGN(const std::string head, stretch(*file, 0, 16));
-    if (head.empty()) return damaged("the file is empty", 0).inFile(file->path()).byRule("file.truncated");
+    if (head.empty()) return damaged("the file is empty", 0).inFile(file->path()).byRule(rule::fileTruncated);
     if (head.starts_with(kStream)) {
         return unsupported("a tensor stream of Paddle's C++ side (use_binary_format), which is not read")
             .inFile(file->path())

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "formats/paddle_dist/dist_catalog.h"
 
 namespace shardscope::paddle {
@@ -48,7 +49,7 @@ std::vector<Note> strangeEntries(const RankFiles& files, const std::string& path
         };
         if (!tensor) {
             if (std::find(entry.shape.begin(), entry.shape.end(), 0) != entry.shape.end()) continue;
-            note("meta.inconsistent",
+            note(rule::metaInconsistent,
                  fmt::format(
                      "{} holds '{}', which the metadata does not know: the metadata is that of another save",
                      path, key));
@@ -75,7 +76,7 @@ std::vector<Note> strangeEntries(const RankFiles& files, const std::string& path
             if (equal) continue;
             if (whole) {
                 notes.push_back(
-                    {"replica.differs", Severity::warning,
+                    {rule::replicaDiffers, Severity::warning,
                      fmt::format("the replica of '{}' in {} differs from the one that the metadata names",
                                  key, path),
                      path, key, std::nullopt});
@@ -83,13 +84,13 @@ std::vector<Note> strangeEntries(const RankFiles& files, const std::string& path
             }
         }
         if (!tensor->shapeGiven) {
-            note("coverage.shrunk",
+            note(rule::coverageShrunk,
                  fmt::format(
                      "{} holds a piece of shape {} of '{}' that the metadata has no row for: without it the "
                      "tensor may seem smaller than it was saved",
                      path, formatDims(entry.shape), key));
         } else {
-            note("meta.inconsistent",
+            note(rule::metaInconsistent,
                  fmt::format("{} holds a piece of shape {} of '{}' that the metadata has no row for", path,
                              formatDims(entry.shape), key));
         }

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "formats/paddle_nlp/fused.h"
 #include "formats/paddle_nlp/hybrid_axes.h"
 #include "formats/paddle_nlp/hybrid_reader.h"
@@ -89,7 +90,7 @@ class Opener {
             const Dims& first = p.local.begin()->second;
             for (const auto& [tp, shape] : p.local) {
                 if (shape == first) continue;
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      fmt::format("ranks disagree about its shape: {} on tp {}, {} on tp {}",
                                  formatDims(first), p.local.begin()->first, formatDims(shape), tp),
                      {}, p.name, Note::Lacks::anything);
@@ -130,7 +131,7 @@ class Opener {
                 std::any_of(parameters_.list.begin(), parameters_.list.end(),
                             [&](const Parameter& p) { return rule.pattern.matches(p.name); });
             if (!matches)
-                note("meta.inconsistent", Severity::warning,
+                note(rule::metaInconsistent, Severity::warning,
                      fmt::format("--tp-dim '{}' matches no tensor", rule.text));
         }
         SHARDSCOPE_ASSIGN(axes_,
@@ -161,7 +162,7 @@ class Opener {
     Status addParameter(size_t index) {
         Parameter& p = parameters_.list[index];
         if (p.local.empty() && !p.whole) {
-            note("meta.inconsistent", Severity::error,
+            note(rule::metaInconsistent, Severity::error,
                  "nothing says what shape it has: its weight is not stored, and its optimizer state is "
                  "flattened",
                  "model_meta.json", p.name, Note::Lacks::anything);
@@ -217,14 +218,14 @@ class Opener {
                 "({}). Laid one after the other along dim {} the ranks' pieces give {}",
                 parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
                 parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]");
-            note("layout.fused", Severity::error, why, {}, p.name);
+            note(rule::layoutFused, Severity::error, why, {}, p.name);
             // Its states lie the same way; what refuses one refuses the others.
             for (const State& state : p.states) {
                 if (!state.name.empty() && !state.name.ends_with("pow_acc"))
-                    note("layout.fused", Severity::error, why, {}, p.name + "." + state.name);
+                    note(rule::layoutFused, Severity::error, why, {}, p.name + "." + state.name);
             }
         } else if (rule && rule->heads) {
-            note("layout.fused", Severity::info,
+            note(rule::layoutFused, Severity::info,
                  "q, k and v alternate head by head in it, as the framework computes with them; it is "
                  "carried so",
                  {}, p.name);
@@ -274,14 +275,14 @@ class Opener {
         }
         if (!fromMaster && !hasStored && !weightLost(p)) {
             if (!p.states.empty()) {
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      "its weight is not stored, and there is no master weight to take it from", {}, p.name,
                      Note::Lacks::anything);
             }
             return {};
         }
         if (!p.dtype) {
-            note("meta.inconsistent", Severity::error,
+            note(rule::metaInconsistent, Severity::error,
                  "nothing says what dtype it has: its weight is only stored as its fp32 master",
                  "model_meta.json", p.name, Note::Lacks::anything);
             return {};
@@ -400,7 +401,7 @@ class Opener {
                     firstStage = group;
                 } else if (!sameCut(*first, pieces.drafts)) {
                     // The buffers of another stage are cut elsewhere; one copy of the tensor is enough.
-                    note("replica.differs", Severity::info,
+                    note(rule::replicaDiffers, Severity::info,
                          fmt::format("{} holds it too, flattened and cut elsewhere; that of {} is taken",
                                      group, firstStage),
                          {}, p.name + (state.name.empty() ? "" : "." + state.name));
@@ -412,7 +413,7 @@ class Opener {
                            std::make_move_iterator(pieces.drafts.end()));
             }
             if (!first && !axes_.owned.contains(p.name)) {
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      fmt::format("no file of tp {} holds it, those of other ranks do", t), {},
                      p.name + (state.name.empty() ? "" : "." + state.name));
             }
@@ -446,7 +447,7 @@ class Opener {
             return it == p.stages.end() || it->second.empty() ? std::string("a parameter")
                                                               : "'" + it->second + "'";
         };
-        note("meta.inconsistent", Severity::error,
+        note(rule::metaInconsistent, Severity::error,
              fmt::format("two parameters claim this name, and differ: {} of {} and {} of {}", named(*other),
                          firstStage, named(held[0]), stage),
              held[0].file->path, p.name, Note::Lacks::anything);
@@ -491,7 +492,7 @@ class Opener {
             const DType stored = draft.array->dtype;
             const bool float8 = info.dtype == DType::float8E4M3FN || info.dtype == DType::float8E5M2;
             if (!place.storedAs && paddleDType(stored) != info.dtype && !(float8 && stored == DType::int8)) {
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      fmt::format("ranks disagree about its dtype: {} and {}", dtypeName(info.dtype),
                                  dtypeName(stored)),
                      draft.file->path, info.name);
@@ -530,7 +531,7 @@ class Opener {
                 value = joined;
             } else if (json != text && !scheduleNoted_) {
                 scheduleNoted_ = true;
-                note("meta.inconsistent", Severity::warning,
+                note(rule::metaInconsistent, Severity::warning,
                      fmt::format(
                          "the state of the learning rate is {} in '{}' and {} here; the first is taken", text,
                          from->path, json),
@@ -573,7 +574,7 @@ class Opener {
             if (!first) first = &p;
         }
         if (!first) return;
-        note("rank.missing", Severity::warning,
+        note(rule::rankMissing, Severity::warning,
              fmt::format("{} of {} parameters have no optimizer state, such as '{}': they were not trained, "
                          "or the files of "
                          "sharding ranks from {} on are missing",
@@ -583,7 +584,7 @@ class Opener {
 
     void noteBeside() {
         if (files_.beside.empty()) return;
-        note("file.unreferenced", Severity::info,
+        note(rule::fileUnreferenced, Severity::info,
              fmt::format("{} belong to the run and hold no tensors of the model; they are not part of what "
                          "is converted",
                          fmt::join(files_.beside, ", ")));
@@ -591,26 +592,26 @@ class Opener {
 
     void noteMasters() {
         if (fromMasters_ > 0 && options_.masterWeights != MasterWeights::use) {
-            note("meta.inconsistent", Severity::info,
+            note(rule::metaInconsistent, Severity::info,
                  fmt::format(
                      "the weights of {} parameters are not stored; they are their fp32 masters cast to the "
                      "parameter's dtype, to nearest, ties to even",
                      fromMasters_));
         } else if (fromMasters_ > 0) {
-            note("meta.inconsistent", Severity::info,
+            note(rule::metaInconsistent, Severity::info,
                  fmt::format(
                      "the weights of {} parameters are their fp32 masters cast to the parameter's dtype, to "
                      "nearest, ties to even (--master-weights use)",
                      fromMasters_));
         }
         if (ignored_ > 0) {
-            note("meta.inconsistent", Severity::info,
+            note(rule::metaInconsistent, Severity::info,
                  fmt::format(
                      "the weights of {} parameters are not stored, and left out (--master-weights ignore)",
                      ignored_));
         }
         if (!shared_.empty()) {
-            note("meta.inconsistent", Severity::info,
+            note(rule::metaInconsistent, Severity::info,
                  fmt::format("{} {} held by several pipeline stages, which share it; it is listed once",
                              *shared_.begin(),
                              shared_.size() > 1 ? fmt::format("and {} more are", shared_.size() - 1) : "is"),

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "formats/tensor_files.h"
 
 namespace shardscope::paddle_nlp {
@@ -60,7 +61,7 @@ class HybridReader final : public Reader {
                                        array.offset + array.length, file->size()),
                            array.offset)
                 .inFile(file->path())
-                .byRule("file.truncated");
+                .byRule(rule::fileTruncated);
         }
         return place;
     }
@@ -69,7 +70,7 @@ class HybridReader final : public Reader {
         if (!from.present) {
             if (from.file != kNone && files_[from.file].why) return Error(*files_[from.file].why);
             return makeError(ErrorCode::notFound, "the file that should hold it is missing")
-                .byRule("file.missing");
+                .byRule(rule::fileMissing);
         }
         const PaddleArray& array = from.array;
         SHARDSCOPE_ASSIGN(const PaddleArrayPlaces::Place place, placeOf(from.file, array));
@@ -140,10 +141,10 @@ class HybridReader final : public Reader {
                                 "should be zero, but is not",
                                 element, elementCount(padding.array.shape), padding.path));
                 if (padding.array.raw == PaddleArray::Raw::plain)
-                    error.place.offset = place.offset + element * width;
+                    error.location.offset = place.offset + element * width;
                 return std::move(error)
                     .inFile(place.file->path())
-                    .byRule("meta.inconsistent")
+                    .byRule(rule::metaInconsistent)
                     .withHint(
                         "the shape that model_meta.json or the weights give may be that of another save");
             }

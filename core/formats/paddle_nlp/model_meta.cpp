@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/rule.h"
 #include "formats/paddle_nlp/names.h"
 
 namespace shardscope::paddle_nlp {
@@ -37,7 +38,7 @@ Result<Json> parse(std::string_view text, std::string_view what) {
         if (deep) return damaged(fmt::format("{} is nested deeper than {} levels", what, kMaxDepth), 0);
         if (!twice.empty())
             return damaged(fmt::format("{} has the key '{}' twice in one object", what, twice), 0)
-                .byRule("meta.duplicate");
+                .byRule(rule::metaDuplicate);
         if (!document.is_object()) return damaged(fmt::format("{} is no JSON object", what), 0);
         return document;
     } catch (const Json::parse_error& error) {
@@ -46,7 +47,7 @@ Result<Json> parse(std::string_view text, std::string_view what) {
         const bool ended = at >= text.size();
         Error out =
             damaged(fmt::format("{} is not valid JSON{}", what, ended ? ": it ends too early" : ""), at);
-        return ended ? std::move(out).byRule("file.truncated") : std::move(out);
+        return ended ? std::move(out).byRule(rule::fileTruncated) : std::move(out);
     } catch (const Json::exception& error) {
         return damaged(fmt::format("{} is not valid JSON", what), 0);
     }
@@ -58,7 +59,7 @@ const Json* member(const Json& object, const char* key) {
 }
 
 Error wrong(std::string_view what) {
-    return damaged(std::string(what), 0).byRule("meta.inconsistent");
+    return damaged(std::string(what), 0).byRule(rule::metaInconsistent);
 }
 
 std::optional<int64_t> wholeNumber(const Json& value) {

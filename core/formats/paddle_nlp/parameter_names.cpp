@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -250,7 +251,7 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
                            const std::string& by) {
         const auto [it, fresh] = owner.emplace(structured, parameter);
         if (fresh || it->second == parameter) return take(structured, parameter);
-        Note note{"meta.inconsistent",
+        Note note{rule::metaInconsistent,
                   Severity::error,
                   fmt::format("two parameters of {} claim the name '{}': '{}' and '{}'", where, structured,
                               it->second, parameter),
@@ -286,7 +287,7 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
             last.shard = degree;
             const std::string path = formatRankFileName(last);
             Note note{
-                "file.missing",
+                rule::fileMissing,
                 Severity::error,
                 fmt::format("'{}' is missing: what the {} sharding ranks of {} hold is the share of {} ranks",
                             path, degree, where, implied),
@@ -313,7 +314,7 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
             take(replay.model()[i].name, match[i]);
         out.statics.finish();
         out.notes.push_back(
-            {"meta.inconsistent",
+            {rule::metaInconsistent,
              Severity::info,
              fmt::format("the parameters of {} were matched to the optimizer's names by doing the "
                          "partition of sharding again; nothing in the files says it",
@@ -323,7 +324,7 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
              std::nullopt});
         return out;
     }
-    Note note{"meta.inconsistent", Severity::error, {}, file, {}, std::nullopt};
+    Note note{rule::metaInconsistent, Severity::error, {}, file, {}, std::nullopt};
     note.lacks = Note::Lacks::optimizerState;
     if (matches.empty()) {
         std::vector<std::string> names(stored.begin(), stored.end());

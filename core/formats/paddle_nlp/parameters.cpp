@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -99,7 +100,7 @@ class Gathering {
         if (!repeated) experts_ = 0;
         if (experts_) {
             out_.notes.push_back(
-                {"meta.inconsistent",
+                {rule::metaInconsistent,
                  Severity::info,
                  fmt::format("each group of experts counts its {} experts from 0; those of group n are "
                              "numbered on from {} n here",
@@ -128,7 +129,7 @@ class Gathering {
     }
 
     void error(std::string message, const std::string& file, const std::string& tensor, Note::Lacks lacks) {
-        Note note{"meta.inconsistent", Severity::error, std::move(message), file, tensor, std::nullopt};
+        Note note{rule::metaInconsistent, Severity::error, std::move(message), file, tensor, std::nullopt};
         note.lacks = lacks;
         out_.notes.push_back(std::move(note));
     }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -52,7 +53,7 @@ class Laying {
         return in_.parameter.name + (in_.state.name.empty() ? "" : "." + in_.state.name);
     }
     void error(std::string message, const std::string& file) {
-        Note note{"meta.inconsistent", Severity::error, std::move(message), file, name(), std::nullopt};
+        Note note{rule::metaInconsistent, Severity::error, std::move(message), file, name(), std::nullopt};
         note.lacks = in_.weight ? Note::Lacks::anything : Note::Lacks::optimizerState;
         out_.notes.push_back(std::move(note));
     }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/rule.h"
 #include "formats/paddle_nlp/readers.h"
 
 namespace shardscope::paddle_nlp {
@@ -134,7 +135,7 @@ class Listing {
                 if (config.ok()) {
                     out_.config = *config;
                 } else {
-                    note("meta.inconsistent", Severity::warning,
+                    note(rule::metaInconsistent, Severity::warning,
                          fmt::format("config.json is not used: {}", config.error().message), entry.name);
                 }
                 addOther(entry, true);
@@ -157,7 +158,7 @@ class Listing {
         limits.objectBytes = options_.limits.objectBytes;
         const auto saved = readPaddleFile(**file, limits, options_.stop);
         if (!saved.ok()) {
-            note("meta.inconsistent", Severity::warning,
+            note(rule::metaInconsistent, Severity::warning,
                  fmt::format("the state of the scheduler cannot be read: {}", saved.error().message),
                  entry.name);
             return;
@@ -218,16 +219,17 @@ class Listing {
         const auto broken = [&](Error error) -> Status {
             if (error.code == ErrorCode::cancelled) return error;
             file.state = RankFile::State::broken;
-            const bool truncated = error.code == ErrorCode::damaged &&
-                                   (error.place.rule == "file.truncated" || error.place.offset >= file.size);
-            if (truncated) error.place.rule = "file.truncated";
-            if (error.place.rule.empty()) error.place.rule = "meta.inconsistent";
-            Note entry{error.place.rule,
+            const bool truncated =
+                error.code == ErrorCode::damaged &&
+                (error.location.rule == rule::fileTruncated || error.location.offset >= file.size);
+            if (truncated) error.location.rule = rule::fileTruncated;
+            if (error.location.rule.empty()) error.location.rule = rule::metaInconsistent;
+            Note entry{error.location.rule,
                        Severity::error,
                        fmt::format("the file cannot be read: {}", error.message),
                        file.path,
                        {},
-                       error.place.offset};
+                       error.location.offset};
             entry.lacks = file.name.optimizer ? Note::Lacks::optimizerState : Note::Lacks::anything;
             out_.notes.push_back(std::move(entry));
             file.why = std::move(error);
@@ -237,7 +239,8 @@ class Listing {
         if (!opened.ok()) return broken(std::move(opened).error());
         file.size = (*opened)->size();
         if (file.size == 0)
-            return broken(damaged("the file is empty", 0).inFile((*opened)->path()).byRule("file.truncated"));
+            return broken(
+                damaged("the file is empty", 0).inFile((*opened)->path()).byRule(rule::fileTruncated));
         PaddleFileLimits limits;
         limits.outlineBytes = options_.limits.pickleBytes;
         limits.objectBytes = options_.limits.objectBytes;
@@ -361,7 +364,7 @@ class Listing {
         const size_t more = names.size() > kListed ? names.size() - kListed : 0;
         const std::string first = names[0];
         names.resize(names.size() - more);
-        note("file.stale", Severity::warning,
+        note(rule::fileStale, Severity::warning,
              fmt::format("files of another save lie here: {}{}; {}. They are left aside; PaddleNLP's own "
                          "converter takes "
                          "them for ranks of this one",
@@ -417,8 +420,8 @@ class Listing {
                             file.state = RankFile::State::missing;
                             file.why = makeError(ErrorCode::notFound, "the file is missing")
                                            .inFile(source_.directory->path() + "/" + file.path)
-                                           .byRule("file.missing");
-                            note("file.missing", Severity::error,
+                                           .byRule(rule::fileMissing);
+                            note(rule::fileMissing, Severity::error,
                                  fmt::format("'{}' is missing: the {} of tp {}, pp {}{}", file.path,
                                              optimizer ? "optimizer state" : "weights", t, p,
                                              shards > 1 ? fmt::format(", sharding rank {}", s) : ""),

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/rule.h"
 #include "formats/paddle_nlp/family_rules.h"
 
 namespace shardscope::paddle_nlp {
@@ -176,7 +177,7 @@ class Conclusion {
                            "its optimizer state has the shape {} on each of {} ranks, the whole weight {}",
                            formatDims(q.local), degree_, formatDims(*q.whole)))
                 .ofTensor(q.name)
-                .byRule("meta.inconsistent");
+                .byRule(rule::metaInconsistent);
         }
         answer(i, axis, "by the shape of the whole weight");
         return {};

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/safetensors_index.h"
 #include "formats/paddle_nlp/model_meta.h"
 #include "formats/paddle_nlp/names.h"
@@ -189,7 +190,7 @@ class Opener {
         if (!entry.ok() || entry->kind != DirectoryEntry::Kind::file) {
             info.state = entry.ok() ? FileInfo::State::wrongKind : FileInfo::State::missing;
             builder_.addFile(std::move(info));
-            note("file.missing", Severity::error, fmt::format("'{}' is missing", name), name, {},
+            note(rule::fileMissing, Severity::error, fmt::format("'{}' is missing", name), name, {},
                  lacksOf(kind));
             return {};
         }
@@ -199,15 +200,15 @@ class Opener {
         if (!added.ok()) {
             Error error = std::move(added).error();
             if (error.code == ErrorCode::cancelled) return error;
-            if (error.place.rule.empty()) error.place.rule = "meta.inconsistent";
-            note(error.place.rule, Severity::error, fmt::format("the file cannot be read: {}", error.message),
-                 name, {}, lacksOf(kind));
+            if (error.location.rule.empty()) error.location.rule = rule::metaInconsistent;
+            note(error.location.rule, Severity::error,
+                 fmt::format("the file cannot be read: {}", error.message), name, {}, lacksOf(kind));
             files_->markBroken(id, std::move(error));
             return {};
         }
         const TensorFile& file = (*files_)[*added];
         if (file.torch) {
-            note("meta.inconsistent", Severity::error, "is no safetensors file", name, {}, lacksOf(kind));
+            note(rule::metaInconsistent, Severity::error, "is no safetensors file", name, {}, lacksOf(kind));
             return {};
         }
         for (const Note& n : file.notes) {
@@ -240,7 +241,7 @@ class Opener {
             const auto parsed = parseUnifiedKey(tensor.name);
             if (!parsed) {
                 note(
-                    "meta.inconsistent", Severity::error,
+                    rule::metaInconsistent, Severity::error,
                     fmt::format(
                         "'{}' is optimizer state of which the name does not say what parameter it belongs to",
                         safetensors::shown(tensor.name)),
@@ -268,7 +269,7 @@ class Opener {
                 // What a missing file held is said of the file.
                 if (!source_.hasFile(file)) continue;
                 ++noted;
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      fmt::format("'{}' says that it is in '{}', which does not hold it", index.name, file),
                      index.name, name, lacksOf(index.kind));
             }
@@ -307,7 +308,7 @@ class Opener {
             for (const Stored& at : *from) {
                 const StoredTensor& stored = tensorOf(at);
                 if (stored.shape != info.shape || (!cast && dtypeOf(stored) != info.dtype)) {
-                    note("meta.inconsistent", Severity::error,
+                    note(rule::metaInconsistent, Severity::error,
                          fmt::format("files disagree about it: {} {} and {} {}", dtypeName(info.dtype),
                                      formatDims(info.shape), dtypeName(dtypeOf(stored)),
                                      formatDims(stored.shape)),
@@ -319,7 +320,7 @@ class Opener {
             }
         }
         if (fromMasters_ > 0) {
-            note("meta.inconsistent", Severity::info,
+            note(rule::metaInconsistent, Severity::info,
                  fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's "
                              "dtype, to nearest, "
                              "ties to even (--master-weights use)",
@@ -403,7 +404,7 @@ class Opener {
             const int axis =
                 placed && found != axes_.end() && elements != 1 ? found->second : TpAnswer::kReplicated;
             if (axis >= static_cast<int>(info.shape.size())) {
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      fmt::format("its shape on each rank is {}, which is no piece of its parameter",
                                  formatDims(first.shape)),
                      (*files_)[state.stored[0].contents].name, info.name, Note::Lacks::optimizerState);
@@ -417,7 +418,7 @@ class Opener {
             for (const Stored& at : state.stored) {
                 const StoredTensor& stored = tensorOf(at);
                 if (stored.shape != first.shape || dtypeOf(stored) != info.dtype) {
-                    note("meta.inconsistent", Severity::error,
+                    note(rule::metaInconsistent, Severity::error,
                          fmt::format("ranks disagree about its shape: {} and {}", formatDims(first.shape),
                                      formatDims(stored.shape)),
                          (*files_)[at.contents].name, info.name);

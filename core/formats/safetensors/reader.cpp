@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "encoding/safetensors_header.h"
 #include "encoding/safetensors_index.h"
 #include "formats/open_files.h"
@@ -55,7 +56,7 @@ class SafetensorsReader final : public Reader {
                            chunk.offset)
                 .inFile((*file)->path())
                 .ofTensor(tensor)
-                .byRule("file.truncated")
+                .byRule(rule::fileTruncated)
                 .withHint("the file is cut off; fetch it again or take it from another copy");
         }
         Extent extent;
@@ -76,7 +77,9 @@ class SafetensorsReader final : public Reader {
         const FileInfo& info = catalog_.files()[id];
         const std::string path = directory_->path() + "/" + info.path;
         if (info.state == FileInfo::State::missing) {
-            return makeError(ErrorCode::notFound, "the file is missing").inFile(path).byRule("file.missing");
+            return makeError(ErrorCode::notFound, "the file is missing")
+                .inFile(path)
+                .byRule(rule::fileMissing);
         }
         auto file = openFiles_.open(info.path);
         if (!file.ok()) return file;
@@ -160,10 +163,10 @@ class Opener {
         }
         open.id = builder_.addFile(std::move(info));
         if (header.leadingSpace)
-            note("meta.inconsistent", Severity::info,
+            note(rule::metaInconsistent, Severity::info,
                  "the header starts with white space; most readers accept it", name);
         if (header.dataEnd > header.fileSize) {
-            note("file.truncated", Severity::error,
+            note(rule::fileTruncated, Severity::error,
                  fmt::format("the header declares {} bytes, the file has {}: {} are missing", header.dataEnd,
                              header.fileSize, header.dataEnd - header.fileSize),
                  name, {}, header.fileSize);
@@ -186,9 +189,9 @@ class Opener {
         if (const auto entry = source_.directory->stat(name); entry.ok()) info.size = entry->size;
         builder_.addFile(std::move(info));
         unreadable_.push_back(name);
-        note(error.place.rule.empty() ? "meta.inconsistent" : error.place.rule, Severity::error,
+        note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
              fmt::format("the file cannot be read, what it holds is not known: {}", error.message), name, {},
-             error.place.offset);
+             error.location.offset);
         if (!broken_) broken_ = std::move(error);
         return {};
     }
@@ -210,7 +213,7 @@ class Opener {
             SHARDSCOPE_TRY(readIndexed(indexFiles, tensorFiles));
             if (shardedFolder) {
                 note(
-                    "file.unreferenced", Severity::info,
+                    rule::fileUnreferenced, Severity::info,
                     "the shards in 'sharded' are left aside; the files beside it hold the same tensors whole",
                     kShardedFolder);
             }
@@ -224,7 +227,7 @@ class Opener {
                     tensorFiles.push_back(std::string(kShardedFolder) + "/" + entry.name);
             }
         } else if (shardedFolder) {
-            note("file.unreferenced", Severity::info,
+            note(rule::fileUnreferenced, Severity::info,
                  "the shards in 'sharded' are left aside; open that directory to see them", kShardedFolder);
         }
         if (tensorFiles.empty()) {
@@ -255,7 +258,7 @@ class Opener {
             for (const std::string& other : indexFiles) {
                 if (other != chosen) {
                     note(
-                        "file.unreferenced", Severity::warning,
+                        rule::fileUnreferenced, Severity::warning,
                         fmt::format("a second index file; '{}' was taken, open this one by its name", chosen),
                         other);
                 }
@@ -327,7 +330,7 @@ class Opener {
                 FileInfo missing;
                 missing.path = fmt::format("{}-{:05}-of-{:05}.safetensors", set.first, i, set.second);
                 missing.state = FileInfo::State::missing;
-                note("file.missing", Severity::error,
+                note(rule::fileMissing, Severity::error,
                      fmt::format("the other files say that there are {} of this set; which tensors it holds "
                                  "is not known",
                                  set.second),
@@ -359,10 +362,10 @@ class Opener {
                 if (index_) {
                     const size_t inIndex = index_->names.find(name);
                     if (inIndex == SIZE_MAX) {
-                        note("meta.inconsistent", Severity::warning, "the index does not name this tensor",
+                        note(rule::metaInconsistent, Severity::warning, "the index does not name this tensor",
                              file.name, name);
                     } else if (fileOfIndex_[index_->fileOf[inIndex]] != f) {
-                        note("meta.duplicate", Severity::info,
+                        note(rule::metaDuplicate, Severity::info,
                              fmt::format("the index takes it from '{}'; the copy here is not used",
                                          index_->files[index_->fileOf[inIndex]]),
                              file.name, name);
@@ -417,7 +420,7 @@ class Opener {
                               file.header.tensors[piece.tensor].dtype == info.dtype &&
                               (!entry->globalShape || entry->globalShape->size() == rank);
             if (!fits) {
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      !entry ? std::string("this file does not say where in the tensor its piece belongs")
                             : fmt::format("its piece of shape {}, dtype {} at {} does not fit the others",
                                           formatDims(lengths),
@@ -434,7 +437,7 @@ class Opener {
                         .inFile(fullPath(file.name));
                 if (entry->globalShape) {
                     if (declared && info.shape[k] != (*entry->globalShape)[k]) {
-                        note("meta.inconsistent", Severity::error,
+                        note(rule::metaInconsistent, Severity::error,
                              fmt::format("its files disagree about its shape: {} and {}",
                                          formatDims(info.shape), formatDims(*entry->globalShape)),
                              file.name, name);
@@ -497,20 +500,20 @@ class Opener {
             if (fileOfIndex_[index_->fileOf[i]] == kNone) {
                 const bool there =
                     std::find(unreadable_.begin(), unreadable_.end(), file) != unreadable_.end();
-                note(there ? "meta.inconsistent" : "file.missing", Severity::error,
+                note(there ? rule::metaInconsistent : rule::fileMissing, Severity::error,
                      there ? "the index places this tensor in a file that cannot be read"
                            : "the index places this tensor in a file that is missing",
                      file, name);
                 missing = true;
             } else if (found.find(name) == SIZE_MAX) {
-                note("meta.inconsistent", Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      "the index places this tensor in a file that does not hold it", file, name);
                 missing = true;
             }
         }
         if (index_->totalSize && !missing && variant_ == "sharded" && *index_->totalSize != totalSize_ &&
             totalSize_ != 0) {
-            note("meta.inconsistent", Severity::warning,
+            note(rule::metaInconsistent, Severity::warning,
                  fmt::format("the index gives a total_size of {} bytes, the tensors have {}",
                              *index_->totalSize, totalSize_),
                  indexFile_);
@@ -530,7 +533,7 @@ class Opener {
     // Tied weights are written once; the other name stands as {dropped: kept} among the texts of the
     // metadata.
     void noteAlias(std::string_view alias, std::string_view kept, std::string_view file) {
-        note("meta.alias", Severity::info,
+        note(rule::metaAlias, Severity::info,
              fmt::format("'{}' is another name of this tensor (tied weights)", shown(alias)), file, kept);
     }
 
@@ -611,7 +614,7 @@ class Opener {
             const int64_t size = tensor.shape[dim];
             const int64_t piece = first.lengths[dim];
             if (!silent || splitPiece(size, world, 0, SplitRule::torch).length == piece) continue;
-            note("coverage.shrunk", Severity::warning,
+            note(rule::coverageShrunk, Severity::warning,
                  fmt::format("its {} pieces of {} along dim {} make {}, but {} ranks wrote and rank {} has "
                              "no file 'shard-{:05}-...-{:05}-of-{:05}': the "
                              "end is probably missing",

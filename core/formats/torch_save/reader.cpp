@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/rule.h"
 #include "formats/roles.h"
 
 namespace shardscope::torch_save {
@@ -192,7 +193,7 @@ class TorchSaveReader : public Reader {
             const auto it = known.find(key);
             if (it == known.end()) {
                 addNote(builder,
-                        {"file.unreferenced",
+                        {rule::fileUnreferenced,
                          Severity::info,
                          fmt::format("the record data/{} belongs to no storage of the saved object", key),
                          {},
@@ -203,7 +204,7 @@ class TorchSaveReader : public Reader {
             const auto bytes = storageBytes(it->second);
             if (bytes.ok() && entry.size > *bytes) {
                 addNote(builder,
-                        {"meta.inconsistent",
+                        {rule::metaInconsistent,
                          Severity::warning,
                          fmt::format(
                              "the record data/{} has {} bytes, its storage only {}; torch 2.15 refuses it",
@@ -214,7 +215,7 @@ class TorchSaveReader : public Reader {
             }
         }
         if (without > 0) {
-            addNote(builder, {"integrity.crc",
+            addNote(builder, {rule::integrityCrc,
                               Severity::info,
                               fmt::format("no checksums are stored for {} of {} records", without,
                                           opened_.zip->entries.size()),
@@ -224,7 +225,7 @@ class TorchSaveReader : public Reader {
         }
         if (deflated > 0) {
             addNote(builder,
-                    {"meta.inconsistent",
+                    {rule::metaInconsistent,
                      Severity::info,
                      fmt::format(
                          "{} records are deflated, which torch.save never does: the archive was packed again",

@@ -417,7 +417,7 @@ class RemoteTest : public QObject {
         QVERIFY(files->freeBytes(kHost + directory_.path().toStdString()).ok());
         QCOMPARE(roomThere(*host, "/nowhere").error().code, ErrorCode::notFound);
         QCOMPARE(roomThere(*host, writeFile(directory_, "file", "x")).error().code, ErrorCode::notFound);
-        QCOMPARE(QString::fromStdString(roomThere(*host, "/nowhere").error().place.file),
+        QCOMPARE(QString::fromStdString(roomThere(*host, "/nowhere").error().location.file),
                  QString::fromStdString(kHost + "/nowhere"));
         QVERIFY(files->createScratch("").ok());
         // Names from metadata are checked here and there.
@@ -426,7 +426,7 @@ class RemoteTest : public QObject {
         QVERIFY(QFile::link("/etc/passwd", directory_.filePath("link")));
         QCOMPARE((*directory)->openFile("link").error().code, ErrorCode::unsafe);
         QCOMPARE((*directory)->openFile("absent").error().code, ErrorCode::notFound);
-        QCOMPARE((*directory)->openFile("absent").error().place.file, kHost + path + "/absent");
+        QCOMPARE((*directory)->openFile("absent").error().location.file, kHost + path + "/absent");
         QVERIFY(QFile::remove(directory_.filePath("link")));
         host->close();
     }
@@ -609,7 +609,7 @@ class RemoteTest : public QObject {
         const auto directory = remoteFileSystem(host)->openDirectory("/x");
         QVERIFY(!directory.ok());
         QCOMPARE(directory.error().code, ErrorCode::remote);
-        QCOMPARE(directory.error().place.file, kHost + "/x");
+        QCOMPARE(directory.error().location.file, kHost + "/x");
         host->close();
     }
 

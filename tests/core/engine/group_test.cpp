@@ -448,7 +448,7 @@ void GroupTest::partsOfDifferentCheckpointsAreRefused() {
         QVERIFY(!end.ok());
         QCOMPARE(end.error().code, ErrorCode::changed);
         QVERIFY2(end.error().message.find("rank 1") != std::string::npos, describe(end.error()).c_str());
-        QCOMPARE(end.error().place.file, std::string("/source/__0_0.distcp"));
+        QCOMPARE(end.error().location.file, std::string("/source/__0_0.distcp"));
     }
     QVERIFY(filesBelow(directory.path()).empty());
 }

@@ -216,7 +216,7 @@ class TestScan : public QObject {
         ScanOptions options;
         auto refused = readWhole(*reader, 0, options, room.resources());
         QCOMPARE(refused.error().code, ErrorCode::damaged);
-        QCOMPARE(refused.error().place.rule, std::string("coverage.gap"));
+        QCOMPARE(refused.error().location.rule, std::string("coverage.gap"));
         options.fillGaps = FillGaps::nan;
         auto filled = readWhole(*reader, 0, options, room.resources());
         QVERIFY(filled.ok());

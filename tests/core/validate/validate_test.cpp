@@ -220,7 +220,7 @@ class ValidateTest : public QObject {
             const std::string kind = expected["kind"];
             if (!opened.ok()) {
                 QCOMPARE(kind, std::string("truncated"));
-                QVERIFY(opened.error().place.file.find(expected["file"].get<std::string>()) !=
+                QVERIFY(opened.error().location.file.find(expected["file"].get<std::string>()) !=
                         std::string::npos);
                 continue;
             }

@@ -112,9 +112,9 @@ class DcpMetadataTest : public QObject {
             const auto result = decode(whole.substr(0, size));
             QVERIFY2(!result.ok(), std::to_string(size).c_str());
             QCOMPARE(result.error().code, ErrorCode::damaged);
-            QVERIFY(result.error().place.offset.has_value());
-            QVERIFY(*result.error().place.offset <= size);
-            QCOMPARE(result.error().place.file, std::string(".metadata"));
+            QVERIFY(result.error().location.offset.has_value());
+            QVERIFY(*result.error().location.offset <= size);
+            QCOMPARE(result.error().location.file, std::string(".metadata"));
         }
     }
 
@@ -191,7 +191,7 @@ class DcpMetadataTest : public QObject {
         QVERIFY(result->entries.empty() && result->chunks.empty());
         const auto cut = decode(around(all + "\xff"));
         QVERIFY(!cut.ok());
-        QVERIFY(cut.error().place.offset > all.size());
+        QVERIFY(cut.error().location.offset > all.size());
     }
 
     // The offsets of a key are given back once they were compared; who else holds them is refused.

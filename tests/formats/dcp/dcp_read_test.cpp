@@ -252,8 +252,8 @@ class DcpReadTest : public QObject {
             const auto reader = dcpFormat().open(sourceOf(c.path), {});
             QVERIFY(!reader.ok());
             QCOMPARE(reader.error().code, ErrorCode::damaged);
-            QVERIFY(reader.error().place.offset.has_value());
-            QVERIFY(reader.error().place.file.find(".metadata") != std::string::npos);
+            QVERIFY(reader.error().location.offset.has_value());
+            QVERIFY(reader.error().location.file.find(".metadata") != std::string::npos);
             return;
         }
         const auto reader = open(c);
@@ -266,11 +266,11 @@ class DcpReadTest : public QObject {
                 const auto extent = reader->locate(chunk);
                 QVERIFY(!extent.ok());
                 const Error& error = extent.error();
-                QVERIFY(error.place.file.find(finding["file"].get<std::string>()) != std::string::npos);
-                QCOMPARE(error.place.tensor, affected["name"].get<std::string>());
-                QVERIFY(error.place.offset.has_value());
-                if (kind == "missing-file") QCOMPARE(error.place.rule, std::string("file.missing"));
-                if (kind == "truncated") QCOMPARE(error.place.rule, std::string("file.truncated"));
+                QVERIFY(error.location.file.find(finding["file"].get<std::string>()) != std::string::npos);
+                QCOMPARE(error.location.tensor, affected["name"].get<std::string>());
+                QVERIFY(error.location.offset.has_value());
+                if (kind == "missing-file") QCOMPARE(error.location.rule, std::string("file.missing"));
+                if (kind == "truncated") QCOMPARE(error.location.rule, std::string("file.truncated"));
                 if (kind == "zeroed-file")
                     QVERIFY(error.message.find("only zero bytes") != std::string::npos);
             }
@@ -296,7 +296,7 @@ class DcpReadTest : public QObject {
             for (ChunkId k = catalog.firstChunk(t); k < catalog.endChunk(t); ++k) {
                 const auto extent = reader->locate(k);
                 if (!extent.ok()) {
-                    QCOMPARE(extent.error().place.rule, std::string("meta.inconsistent"));
+                    QCOMPARE(extent.error().location.rule, std::string("meta.inconsistent"));
                     refused = true;
                 }
             }

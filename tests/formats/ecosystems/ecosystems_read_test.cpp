@@ -50,10 +50,10 @@ class EcosystemsReadTest : public QObject {
         const auto opened = openCheckpoint(c.path);
         if (c.name == "bad_json") {
             QVERIFY(!opened.ok());
-            QCOMPARE(opened.error().place.rule, std::string("file.truncated"));
-            QVERIFY(opened.error().place.offset.has_value());
+            QCOMPARE(opened.error().location.rule, std::string("file.truncated"));
+            QVERIFY(opened.error().location.offset.has_value());
             QVERIFY(
-                opened.error().place.file.ends_with(c.expected["findings"][0]["file"].get<std::string>()));
+                opened.error().location.file.ends_with(c.expected["findings"][0]["file"].get<std::string>()));
             return;
         }
         QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
@@ -241,7 +241,8 @@ class EcosystemsReadTest : public QObject {
                     QVERIFY2(opened.error().code != ErrorCode::internal, describe(opened.error()).c_str());
                     // The closing brace and what is left out of the metadata's own object are another matter.
                     if (file.starts_with("pytorch_model-meta"))
-                        QVERIFY2(opened.error().place.file.ends_with(file), describe(opened.error()).c_str());
+                        QVERIFY2(opened.error().location.file.ends_with(file),
+                                 describe(opened.error()).c_str());
                     continue;
                 }
                 QVERIFY2(!file.starts_with("pytorch_model-meta"), file.c_str());

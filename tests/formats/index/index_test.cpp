@@ -171,7 +171,7 @@ class IndexTest : public QObject {
             const auto back = openBytes(bytes.substr(0, length));
             QVERIFY2(!back.ok(), qPrintable(QString::number(length)));
             QVERIFY(back.error().code == ErrorCode::damaged);
-            QVERIFY(!back.error().place.file.empty());
+            QVERIFY(!back.error().location.file.empty());
         }
     }
 

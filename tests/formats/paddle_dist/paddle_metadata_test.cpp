@@ -168,7 +168,7 @@ class PaddleMetadataTest : public QObject {
         files = halves();
         files["1_0.distcp"] = stateDict({{"w", {2, 2}, std::string(8, '\1'), "f2"}});
         reader = open(files);
-        QCOMPARE((*reader)->locate(1).error().place.rule, std::string("meta.inconsistent"));
+        QCOMPARE((*reader)->locate(1).error().location.rule, std::string("meta.inconsistent"));
         files["1_0.distcp"] = stateDict({{"w", {4, 1}, floats(4)}});
         reader = open(files);
         QVERIFY((*reader)->locate(1).error().message.find("[4, 1]") != std::string::npos);
@@ -231,7 +231,7 @@ class PaddleMetadataTest : public QObject {
         files.erase("0.metadata");
         const auto reader = open(files);
         QCOMPARE(reader.error().code, ErrorCode::notFound);
-        QCOMPARE(reader.error().place.rule, std::string("file.missing"));
+        QCOMPARE(reader.error().location.rule, std::string("file.missing"));
         QCOMPARE(static_cast<int>(paddleFormat().probe(memorySource(files)).match),
                  static_cast<int>(Probe::Match::possible));
     }
@@ -374,7 +374,7 @@ class PaddleMetadataTest : public QObject {
             QVERIFY((*reader)->locate(0).ok());
             const auto extent = (*reader)->locate(1);
             QVERIFY(!extent.ok());
-            QCOMPARE(extent.error().place.rule, std::string("file.truncated"));
+            QCOMPARE(extent.error().location.rule, std::string("file.truncated"));
         }
     }
 

@@ -126,7 +126,7 @@ class PaddleSaveTest : public QObject {
         const auto missing = open(stateDict(parts, For::python3, info(true, 3)));
         QVERIFY(missing.error().message.find("'w@@.7' of the split parameter is missing") !=
                 std::string::npos);
-        QCOMPARE(open(stateDict(parts, For::python3, info(false, 4))).error().place.rule,
+        QCOMPARE(open(stateDict(parts, For::python3, info(false, 4))).error().location.rule,
                  std::string("meta.inconsistent"));
     }
 
@@ -156,14 +156,14 @@ class PaddleSaveTest : public QObject {
 
     void refused() {
         QCOMPARE(open(std::string("\0\0\0\0\0\0\0\0", 8)).error().code, ErrorCode::unsupported);
-        QCOMPARE(open("").error().place.rule, std::string("file.truncated"));
+        QCOMPARE(open("").error().location.rule, std::string("file.truncated"));
         QCOMPARE(open("not a pickle").error().code, ErrorCode::damaged);
         // Out-of-band buffers and persistent ids are none of Paddle's.
         QVERIFY(!open("\x80\x05\x97.").ok());
         // Lengths that lie.
         std::string lie = "\x80\x04\x8e";
         lie += std::string(8, '\x7f');
-        QCOMPARE(open(lie).error().place.rule, std::string("file.truncated"));
+        QCOMPARE(open(lie).error().location.rule, std::string("file.truncated"));
     }
 
     void everyTruncation() {

@@ -150,7 +150,7 @@ class PaddleNlpDamageTest : public QObject {
             R"({"parallel_config":{},"sharding_metas":{"tp00_pp00":{"structure_name_mapping":{"a":"x","a":"y"}}}})";
         const auto twice = copy.open(format());
         QVERIFY(!twice.ok());
-        QCOMPARE(twice.error().place.rule, std::string("meta.duplicate"));
+        QCOMPARE(twice.error().location.rule, std::string("meta.duplicate"));
     }
 
     void staleFiles_data() {
@@ -224,8 +224,8 @@ class PaddleNlpDamageTest : public QObject {
                 const auto opened = copy.open(format());
                 if (file == "model_meta.json") {
                     QVERIFY2(!opened.ok(), std::to_string(size).c_str());
-                    QVERIFY(opened.error().place.file.ends_with(file));
-                    QVERIFY(opened.error().place.offset.has_value());
+                    QVERIFY(opened.error().location.file.ends_with(file));
+                    QVERIFY(opened.error().location.offset.has_value());
                     QCOMPARE(exitCode(opened.error().code), 3);
                 }
                 if (!opened.ok()) {
@@ -251,7 +251,7 @@ class PaddleNlpDamageTest : public QObject {
             const auto opened = copy.open(format());
             QVERIFY2(!opened.ok(), value);
             QCOMPARE(exitCode(opened.error().code), 3);
-            QCOMPARE(opened.error().place.tensor, std::string("llama.norm.weight"));
+            QCOMPARE(opened.error().location.tensor, std::string("llama.norm.weight"));
         }
         for (const char* degree : {"100000", "1048575", "4294967297", "-3", "0"}) {
             Copy copy(genuine("stage1v2").path);

@@ -200,7 +200,7 @@ class SafetensorsReadTest : public QObject {
         const auto opened = openText(fileText(header.toStdString(), static_cast<size_t>(data)));
         QVERIFY(!opened.ok());
         QVERIFY2(static_cast<int>(opened.error().code) == code, qPrintable(text(opened.error())));
-        QCOMPARE(opened.error().place.file, std::string("/c/model.safetensors"));
+        QCOMPARE(opened.error().location.file, std::string("/c/model.safetensors"));
         QVERIFY(!opened.error().message.empty());
     }
 
@@ -276,9 +276,9 @@ class SafetensorsReadTest : public QObject {
         QVERIFY((*opened)->locate(catalog.firstChunk(catalog.find("a"))).ok());
         const auto b = (*opened)->locate(catalog.firstChunk(catalog.find("b")));
         QVERIFY(!b.ok());
-        QCOMPARE(b.error().place.rule, std::string("file.truncated"));
-        QCOMPARE(b.error().place.tensor, std::string("b"));
-        QVERIFY(b.error().place.offset.has_value());
+        QCOMPARE(b.error().location.rule, std::string("file.truncated"));
+        QCOMPARE(b.error().location.tensor, std::string("b"));
+        QVERIFY(b.error().location.offset.has_value());
     }
 
     void everyTruncation() {

@@ -226,7 +226,7 @@ class TorchSaveReadTest : public QObject {
         for (size_t size = 0; size < whole.size(); ++size) {
             const auto opened = openBytes(whole.substr(0, size));
             QVERIFY2(!opened.ok(), std::to_string(size).c_str());
-            QVERIFY(!opened.error().message.empty() && opened.error().place.file == "/d/model.pt");
+            QVERIFY(!opened.error().message.empty() && opened.error().location.file == "/d/model.pt");
             QCOMPARE(exitCode(opened.error().code), 3);
         }
     }
