@@ -33,7 +33,7 @@ endfunction()
 if(NOT SHARDSCOPE_STATIC OR SHARDSCOPE_SANITIZE)
     return()
 endif()
-foreach(name xxhash deflate zstd z crypto c stdc++)
+foreach(name re2 xxhash deflate zstd z crypto c stdc++)
     # The compiler knows where it looks for them.
     execute_process(COMMAND "${CMAKE_CXX_COMPILER}" "-print-file-name=lib${name}.a" OUTPUT_VARIABLE file
                     OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -54,7 +54,7 @@ foreach(archive ${archives})
 endforeach()
 # By file and not as targets, which would bring the shared libraries.
 target_link_libraries(shardscope-static PRIVATE shardscope_options -static-pie -Wl,--start-group ${files} -Wl,--end-group
-                      -l:libxxhash.a -l:libdeflate.a -l:libzstd.a -l:libz.a -l:libcrypto.a)
+                      -l:libre2.a -l:libxxhash.a -l:libdeflate.a -l:libzstd.a -l:libz.a -l:libcrypto.a)
 add_dependencies(shardscope-static ${archives})
 set_target_properties(shardscope-static PROPERTIES LINK_DEPENDS "${files}")
 # Hosts get what was built last.

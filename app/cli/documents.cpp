@@ -90,7 +90,7 @@ Json infoJson(const Checkpoint& checkpoint, const std::string& path, const Summa
                                     {"shape", dimsJson(special.shape)}});
     }
     json["notes"] = Json::array();
-    for (const Note& note : catalog.notes()) {
+    for (const Note& note : checkpoint.allNotes()) {
         json["notes"].push_back(
             {{"rule", note.rule}, {"severity", severityName(note.severity)}, {"message", note.message}});
     }

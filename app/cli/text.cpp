@@ -8,67 +8,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 namespace shardscope::cli {
-
-namespace {
-
-// Length of the valid UTF-8 sequence at the start of `text`, 0 when there is none; `code` is its code point.
-size_t decodeUtf8(std::string_view text, uint32_t& code) {
-    const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-    if (text.empty()) return 0;
-    size_t length = 0;
-    if (byte(0) < 0x80) {
-        code = byte(0);
-        return 1;
-    }
-    if (byte(0) >= 0xC2 && byte(0) < 0xE0) {
-        length = 2;
-        code = byte(0) & 0x1F;
-    } else if (byte(0) >= 0xE0 && byte(0) < 0xF0) {
-        length = 3;
-        code = byte(0) & 0x0F;
-    } else if (byte(0) >= 0xF0 && byte(0) < 0xF5) {
-        length = 4;
-        code = byte(0) & 0x07;
-    } else {
-        return 0;
-    }
-    if (text.size() < length) return 0;
-    for (size_t i = 1; i < length; ++i) {
-        if ((byte(i) & 0xC0) != 0x80) return 0;
-        code = code << 6 | (byte(i) & 0x3F);
-    }
-    if (length == 3 && (code < 0x800 || (code >= 0xD800 && code < 0xE000))) return 0;
-    if (length == 4 && (code < 0x10000 || code > 0x10FFFF)) return 0;
-    return length;
-}
-
-}  // namespace
-
-std::string printable(std::string_view text) {
-    std::string out;
-    for (size_t i = 0; i < text.size();) {
-        uint32_t code = 0;
-        const size_t length = decodeUtf8(text.substr(i), code);
-        const bool control = code < 0x20 || code == 0x7F || (code >= 0x80 && code < 0xA0);
-        const bool bidirectional = (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) ||
-                                   code == 0x200E || code == 0x200F;
-        if (length == 0 || (length == 1 && control)) {
-            const auto byte = static_cast<unsigned char>(text[i]);
-            out += byte == '\n'   ? std::string("\\n")
-                   : byte == '\t' ? std::string("\\t")
-                                  : fmt::format("\\x{:02x}", byte);
-            ++i;
-        } else if (control || bidirectional) {
-            out += fmt::format("\\u{:04x}", code);
-            i += length;
-        } else {
-            out += text.substr(i, length);
-            i += length;
-        }
-    }
-    return out;
-}
 
 size_t displayWidth(std::string_view text) {
     size_t width = 0;
@@ -78,14 +20,14 @@ size_t displayWidth(std::string_view text) {
             i = end == std::string_view::npos ? text.size() : end + 1;
             continue;
         }
-        uint32_t code = 0;
-        const size_t length = decodeUtf8(text.substr(i), code);
-        const bool wide = (code >= 0x1100 && code <= 0x115F) || (code >= 0x2E80 && code <= 0xA4CF) ||
-                          (code >= 0xAC00 && code <= 0xD7A3) || (code >= 0xF900 && code <= 0xFAFF) ||
-                          (code >= 0xFE30 && code <= 0xFE6F) || (code >= 0xFF00 && code <= 0xFF60) ||
-                          (code >= 0x1F300 && code <= 0x1FAFF);
+        const auto [code, length, valid] = decodeUtf8(text.substr(i));
+        const bool wide =
+            valid && ((code >= 0x1100 && code <= 0x115F) || (code >= 0x2E80 && code <= 0xA4CF) ||
+                      (code >= 0xAC00 && code <= 0xD7A3) || (code >= 0xF900 && code <= 0xFAFF) ||
+                      (code >= 0xFE30 && code <= 0xFE6F) || (code >= 0xFF00 && code <= 0xFF60) ||
+                      (code >= 0x1F300 && code <= 0x1FAFF));
         width += wide ? 2 : 1;
-        i += std::max<size_t>(length, 1);
+        i += length;
     }
     return width;
 }

@@ -7,13 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.h"
 #include "base/units.h"
 
 namespace shardscope::cli {
-
-// Control characters, invalid UTF-8 and bidirectional overrides become \x escapes, so that a name from a file
-// cannot drive the terminal.
-std::string printable(std::string_view text);
 
 // Columns on the terminal, of UTF-8 text.
 size_t displayWidth(std::string_view text);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/thread_pool.h"
 #include "cli/application.h"
 #include "cli/remote.h"
 #include "cluster/file_service.h"
@@ -18,7 +19,7 @@ namespace {
 
 // Of this machine; under Slurm those that it has lent, which nothing need enforce.
 unsigned ownCores() {
-    const unsigned all = std::thread::hardware_concurrency();
+    const unsigned all = availableCores();
     const char* lent = std::getenv("SLURM_CPUS_ON_NODE");
     const unsigned long count = lent ? std::strtoul(lent, nullptr, 10) : 0;
     return count > 0 && count < all ? static_cast<unsigned>(count) : all;

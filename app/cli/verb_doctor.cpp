@@ -10,6 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/thread_pool.h"
 #include "cli/application.h"
 #include "cli/json.h"
 #include "cli/text.h"
@@ -121,7 +122,7 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
         Json json{{"schema", "shardscope.doctor/1"}, {"version", SHARDSCOPE_VERSION}};
         json["system"] = {{"kernel", fmt::format("{} {}", system.sysname, system.release)},
                           {"machine", system.machine},
-                          {"cores", std::thread::hardware_concurrency()},
+                          {"cores", availableCores()},
                           {"memory", memory}};
         json["parts"] = Json::array();
         for (const Part& part : parts)
@@ -142,7 +143,7 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
     }
     const Style style{context.colored()};
     fmt::print("shardscope {} on {} {}, {}, {} cores, {}\n\n", SHARDSCOPE_VERSION, system.sysname,
-               system.release, system.machine, std::thread::hardware_concurrency(), bytesText(memory));
+               system.release, system.machine, availableCores(), bytesText(memory));
     using A = Table::Align;
     Table partTable({{"part", A::left}, {"", A::left}, {"for", A::left}});
     for (const Part& part : parts)

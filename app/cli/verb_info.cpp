@@ -63,12 +63,12 @@ Result<int> info(const Context& context, const std::string& path) {
                        formatDims(special.shape));
         }
     }
-    if (!catalog.notes().empty()) {
+    if (const std::vector<Note> notes = checkpoint.allNotes(); !notes.empty()) {
         fmt::print("\n{}\n", style.bold("notes"));
         size_t shown = 0;
-        for (const Note& note : catalog.notes()) {
+        for (const Note& note : notes) {
             if (++shown > 20) {
-                fmt::print("  ... and {} more (all of them with --json)\n", catalog.notes().size() - 20);
+                fmt::print("  ... and {} more (all of them with --json)\n", notes.size() - 20);
                 break;
             }
             const std::string severity(severityName(note.severity));

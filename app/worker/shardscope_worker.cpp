@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "accelerator/c10d_group.h"
+#include "base/text.h"
 #include "cli/application.h"
 #include "cli/one_of.h"
 #include "cli/own_program.h"
@@ -72,7 +73,7 @@ class OwnRanks {
             if (processes_[i]->waitFor(std::chrono::milliseconds(0))) first_ = {i, now};
         if (!first_ || now - first_->second < std::chrono::seconds(1)) return std::nullopt;
         Process& process = *processes_[first_->first];
-        const std::string said = shownNoise(process.said());
+        const std::string said = oneLine(process.said());
         return makeError(ErrorCode::remote,
                          fmt::format("rank {} ended before the group stood: {}", first_->first + 1,
                                      said.empty() ? process.ending() : said));
@@ -83,7 +84,7 @@ class OwnRanks {
         for (size_t i = 0; i < processes_.size(); ++i) {
             const bool ended = processes_[i]->waitFor(patience);
             const std::string said =
-                failed && ended && processes_[i]->exitCode() > 0 ? shownNoise(processes_[i]->said()) : "";
+                failed && ended && processes_[i]->exitCode() > 0 ? oneLine(processes_[i]->said()) : "";
             if (!said.empty()) fmt::print(stderr, "rank {}: {}\n", i + 1, said);
         }
         processes_.clear();

@@ -1,5 +1,6 @@
-// Ids of the rules that a checkpoint can break. They are stable: docs/cli.md lists them, reports and the window
-// show them, scripts match them. Code names a rule by its constant, never by a literal, so a typo does not compile.
+// Ids of the rules that a checkpoint can break. They are stable: docs/cli.md lists them, reports and the
+// window show them, scripts match them. Code names a rule by its constant, never by a literal, so a typo does
+// not compile.
 #pragma once
 
 namespace shardscope::rule {
@@ -20,6 +21,7 @@ inline constexpr char fileLock[] = "file.lock";
 // Metadata against itself and against the data files.
 inline constexpr char metaInconsistent[] = "meta.inconsistent";
 inline constexpr char metaDuplicate[] = "meta.duplicate";
+inline constexpr char metaEmpty[] = "meta.empty";
 inline constexpr char metaAlias[] = "meta.alias";  // a note, never a finding
 inline constexpr char rankMissing[] = "rank.missing";
 inline constexpr char replicaDiffers[] = "replica.differs";

@@ -2,13 +2,70 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <fstream>
 #include <memory>
 #include <optional>
+#include <string>
+
+#include <sched.h>
 
 namespace shardscope {
 
+namespace {
+
+// Cores that a cgroup's quota amounts to; nullopt without one. `directory` is a cgroup of version 2 or of
+// version 1's cpu controller (Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst of Linux).
+std::optional<double> quotaOf(const std::string& directory) {
+    double quota = 0, period = 0;
+    if (std::ifstream both(directory + "/cpu.max"); both >> quota >> period) {
+    } else {
+        std::ifstream(directory + "/cpu.cfs_quota_us") >> quota;
+        std::ifstream(directory + "/cpu.cfs_period_us") >> period;
+    }
+    if (quota <= 0 || period <= 0) return std::nullopt;
+    return quota / period;
+}
+
+// The least quota of this process's cgroup and those above it.
+std::optional<double> cgroupCores() {
+    std::optional<double> least;
+    std::ifstream groups("/proc/self/cgroup");
+    for (std::string line; std::getline(groups, line);) {
+        // "0::/path" of version 2, "7:cpu,cpuacct:/path" of version 1.
+        const size_t first = line.find(':');
+        const size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
+        if (second == line.npos) continue;
+        const std::string controllers = line.substr(first + 1, second - first - 1);
+        const bool cpu = ("," + controllers + ",").find(",cpu,") != line.npos;
+        if (!controllers.empty() && !cpu) continue;
+        const std::string mount = controllers.empty() ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controllers;
+        for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
+            const auto quota = quotaOf(path == "/" ? mount : mount + path);
+            if (quota && (!least || *quota < *least)) least = quota;
+            if (path.find('/') == path.npos) break;
+        }
+    }
+    return least;
+}
+
+}  // namespace
+
+unsigned availableCores() {
+    static const unsigned cores = [] {
+        unsigned count = std::max(1U, std::thread::hardware_concurrency());
+        cpu_set_t mask;
+        if (sched_getaffinity(0, sizeof mask, &mask) == 0)
+            count = std::clamp(static_cast<unsigned>(CPU_COUNT(&mask)), 1U, count);
+        if (const auto quota = cgroupCores())
+            count = std::clamp(static_cast<unsigned>(std::ceil(*quota)), 1U, count);
+        return count;
+    }();
+    return cores;
+}
+
 ThreadPool::ThreadPool(unsigned threads) {
-    if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
+    if (threads == 0) threads = availableCores();
     threads_.reserve(threads);
     for (unsigned i = 0; i < threads; ++i)
         threads_.emplace_back([this] { work(); });

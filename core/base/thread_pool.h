@@ -1,4 +1,5 @@
-// The one set of threads of the process.
+// A fixed set of threads that loops are spread over. One per job (`Resources::pool`); the engine makes none
+// of its own.
 #pragma once
 
 #include <condition_variable>
@@ -14,9 +15,13 @@
 
 namespace shardscope {
 
+// Cores that this process may use: those of its affinity mask, fewer where a cgroup limits its share of time.
+// At least 1.
+unsigned availableCores();
+
 class ThreadPool {
   public:
-    // 0 = as many as there are cores.
+    // 0 = as many as availableCores().
     explicit ThreadPool(unsigned threads = 0);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;

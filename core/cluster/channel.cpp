@@ -10,6 +10,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 namespace shardscope {
 namespace {
 
@@ -37,23 +39,6 @@ uint32_t numberAt(std::string_view bytes, size_t at) {
 }
 
 }  // namespace
-
-std::string shownNoise(std::string_view bytes, size_t most) {
-    std::string text;
-    for (const char c : bytes) {
-        if (text.size() >= most) {
-            text += "...";
-            break;
-        }
-        const auto u = static_cast<unsigned char>(c);
-        const char shown = u < 0x20 || u >= 0x7f ? ' ' : c;
-        if (shown == ' ' && (text.empty() || text.back() == ' ')) continue;
-        text += shown;
-    }
-    while (!text.empty() && text.back() == ' ')
-        text.pop_back();
-    return text;
-}
 
 Channel::Channel(int in, int out) : in_(in), out_(out) {
     makeNonBlocking(in_);
@@ -88,7 +73,7 @@ Status Channel::greet(Clock::time_point deadline, const std::function<bool()>& o
             have_.erase(0, at + kMark.size());
             return {};
         }
-        const std::string noise = shownNoise(have_);
+        const std::string noise = oneLine(have_);
         const std::string instead = noise.empty() ? std::string() : fmt::format("; it said: {}", noise);
         if (have_.size() > kMaxNoise)
             return makeError(ErrorCode::remote, "what answers is not shardscope" + instead);

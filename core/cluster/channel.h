@@ -70,7 +70,4 @@ class Channel {
     std::atomic<uint64_t> received_{0}, sent_{0};
 };
 
-// What can be shown of bytes from elsewhere: one line, control characters as spaces, at most `most` bytes.
-std::string shownNoise(std::string_view bytes, size_t most = 400);
-
 }  // namespace shardscope

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "cluster/launch.h"
 #include "cluster/messages.h"
 #include "cluster/slurm.h"
@@ -36,11 +37,11 @@ Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text) {
     const auto wrong = [&](std::string_view part) {
         if (part.starts_with("ranks:") || part == "local-gpus")
             return makeError(ErrorCode::usage,
-                             fmt::format("'{}' is a place for jobs alone", shownNoise(part, 100)))
+                             fmt::format("'{}' is a place for jobs alone", oneLine(part, 100)))
                 .withHint(
                     "'shardscope jobs run --on ranks:4 convert ...', and nothing joined to it; or "
                     "shardscope-worker");
-        return makeError(ErrorCode::usage, fmt::format("'{}' is not a place to work", shownNoise(part, 100)))
+        return makeError(ErrorCode::usage, fmt::format("'{}' is not a place to work", oneLine(part, 100)))
             .withHint(
                 "local:4 for four processes here, ssh:HOST,HOST for other hosts, slurm:nodes=2 for nodes of "
                 "a "

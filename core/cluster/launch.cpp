@@ -9,6 +9,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "storage/digest.h"
 #include "storage/file_system.h"
 
@@ -144,7 +145,7 @@ Result<Launched> launchRemote(const WorkerPlace& place, const FarmOptions& optio
     auto first = launch(host, sshWords(place, command), kRemoteAnswer, over, &said);
     const size_t at = said.rfind(kMissing);
     if (first.ok() || at == std::string::npos) return first;
-    const std::string there = shownNoise(std::string_view(said).substr(at + kMissing.size()), 100);
+    const std::string there = oneLine(std::string_view(said).substr(at + kMissing.size()), 100);
     if (there != own.system) {
         return makeError(ErrorCode::remote,
                          fmt::format("{} is {}, this program is for {}", host, there, own.system))
@@ -167,7 +168,7 @@ std::string lastWords(Process& process, size_t most) {
     const std::string said = process.said();
     // A host may greet at length before it says what is wrong.
     const std::string_view last = std::string_view(said).substr(said.size() - std::min(said.size(), most));
-    return (last.size() < said.size() ? "..." : "") + shownNoise(last, most);
+    return (last.size() < said.size() ? "..." : "") + oneLine(last, most);
 }
 
 Error endOf(const std::string& who, Error error, Process& process) {
@@ -193,7 +194,7 @@ Status checkHost(std::string_view host) {
                std::string_view("@.-_:[]%").find(c) != std::string_view::npos;
     };
     if (host.empty() || host.front() == '-' || !std::all_of(host.begin(), host.end(), good))
-        return makeError(ErrorCode::usage, fmt::format("'{}' is no host", shownNoise(host, 100)));
+        return makeError(ErrorCode::usage, fmt::format("'{}' is no host", oneLine(host, 100)));
     return {};
 }
 
@@ -203,7 +204,7 @@ bool isSshPath(std::string_view text) {
 
 Result<SshPath> parseSshPath(std::string_view text) {
     const auto wrong = [&](std::string_view why) {
-        return makeError(ErrorCode::usage, fmt::format("'{}' {}", shownNoise(text, 200), why))
+        return makeError(ErrorCode::usage, fmt::format("'{}' {}", oneLine(text, 200), why))
             .withHint("a checkpoint on another host is ssh://[user@]host[:port]/absolute/path");
     };
     if (!isSshPath(text)) return wrong("does not begin with ssh://");

@@ -6,6 +6,8 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "base/text.h"
+
 namespace shardscope {
 namespace {
 
@@ -100,7 +102,7 @@ Progress::Busy since(const Progress::Busy& now, const Progress::Busy& before) {
 std::string textOf(const Json& json, const char* key, size_t most) {
     const auto it = json.find(key);
     if (it == json.end() || !it->is_string()) return {};
-    return shownNoise(it->get_ref<const std::string&>(), most);
+    return oneLine(it->get_ref<const std::string&>(), most);
 }
 
 Result<Json> parseMessage(const Frame& frame) {

@@ -40,7 +40,7 @@ constexpr size_t kMostText = size_t{64} << 10;  // of a message's text, where no
 Result<nlohmann::json> parseMessage(const Frame& frame);
 Frame message(const nlohmann::json& json, std::string body = {});
 
-// A field of what somebody said; nothing when it is absent or of another kind. Texts come as shownNoise().
+// A field of what somebody said; nothing when it is absent or of another kind. Texts come as oneLine().
 std::optional<uint64_t> numberOf(const nlohmann::json& json, const char* key);
 std::optional<Progress::Busy> busyFrom(const nlohmann::json& json);
 // What the workers of a run are doing, for who watches it from elsewhere. Errors: damaged.

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cluster/channel.h"
 
 extern char** environ;
@@ -170,7 +171,7 @@ Result<std::string> outputOf(const std::vector<std::string>& words, std::chrono:
         std::max(std::chrono::milliseconds(0),
                  std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now())));
     if (process->exitCode() == 0) return text;
-    const std::string said = shownNoise(process->said(), 300);
+    const std::string said = oneLine(process->said(), 300);
     return makeError(ErrorCode::remote,
                      fmt::format("{}: {}", words[0], said.empty() ? process->ending() : said));
 }

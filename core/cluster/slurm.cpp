@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cluster/farm.h"
 
 namespace shardscope {
@@ -114,11 +115,10 @@ Result<SlurmRequest> parseSlurm(std::string_view options) {
         const auto* key =
             std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& k) { return k.name == name; });
         if (key == std::end(kKeys))
-            return wrong(fmt::format("slurm: has no option '{}'", shownNoise(part, 100)));
+            return wrong(fmt::format("slurm: has no option '{}'", oneLine(part, 100)));
         const std::string_view value = part.substr(std::min(part.size(), equals + 1));
         if (!fits(key->kind, value) || open != 0)
-            return wrong(
-                fmt::format("slurm: '{}' takes {}, not '{}'", name, key->what, shownNoise(value, 100)));
+            return wrong(fmt::format("slurm: '{}' takes {}, not '{}'", name, key->what, oneLine(value, 100)));
         if (!seen.insert(key->name).second) return wrong(fmt::format("slurm: '{}' stands there twice", name));
         unsigned number = 0;
         if (key->kind == Kind::number) std::from_chars(value.data(), value.data() + value.size(), number);
@@ -149,7 +149,7 @@ std::string slurmState(const std::string& job) {
     for (const auto& words : ways) {
         const auto said = outputOf(words, kAsked);
         if (!said.ok()) continue;
-        const std::string line = shownNoise(std::string_view(*said).substr(0, said->find('\n')), 100);
+        const std::string line = oneLine(std::string_view(*said).substr(0, said->find('\n')), 100);
         const size_t space = line.find(' ');
         if (line.empty()) continue;
         // Of sacct such as "CANCELLED by 0"; squeue adds a reason that may be none.
@@ -177,7 +177,7 @@ Result<std::unique_ptr<SlurmAllocation>> SlurmAllocation::obtain(const SlurmRequ
     waiting(allocation->job_, "");
     auto list = outputOf({"squeue", "--noheader", "--jobs=" + allocation->job_, "--format=%N"}, kAsked);
     if (!list.ok()) return unavailable(std::move(list).error());
-    SHARDSCOPE_TRY(allocation->findNodes(shownNoise(*list, 100'000)));
+    SHARDSCOPE_TRY(allocation->findNodes(oneLine(*list, 100'000)));
     return allocation;
 }
 
@@ -217,12 +217,12 @@ Status SlurmAllocation::ask(const std::function<bool()>& over, const Waiting& wa
             if (got > 0) have.append(bytes.data(), static_cast<size_t>(got));
             if (got == 0 || have.size() > (size_t{4} << 20)) {
                 salloc_->waitFor(kGrace);
-                const std::string said = shownNoise(salloc_->said(), 600);
+                const std::string said = oneLine(salloc_->said(), 600);
                 return makeError(ErrorCode::remote, fmt::format("Slurm gives no nodes: {}",
                                                                 said.empty() ? salloc_->ending() : said));
             }
         }
-        const std::string said = shownNoise(salloc_->said(), 300);
+        const std::string said = oneLine(salloc_->said(), 300);
         if (said == told) continue;
         told = said;
         constexpr std::string_view kNumber = "job allocation ";
@@ -291,7 +291,7 @@ std::string SlurmAllocation::ending() {
     if (!over && (state.empty() || state.starts_with("RUNNING") || state.starts_with("PENDING"))) return {};
     std::string text =
         fmt::format("the Slurm job {} is {}", job_, state.empty() ? "not known any more" : state);
-    if (over) text += fmt::format("; {}", shownNoise(salloc_->said(), 300));
+    if (over) text += fmt::format("; {}", oneLine(salloc_->said(), 300));
     return text;
 }
 

@@ -32,7 +32,8 @@ Status WorkerSession::begin(const Frame& first) {
     directory_ = words_.front();
     words_.erase(words_.begin());
     silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(start, "silence").value_or(0), 3600));
-    neighbours_ = std::clamp(start.value("neighbours", 1), 1, 1024);
+    neighbours_ =
+        static_cast<unsigned>(std::clamp<uint64_t>(numberOf(start, "neighbours").value_or(1), 1, 1024));
     SHARDSCOPE_ASSIGN(identity_, identityFrom(start.value("identity", Json())));
     beats_ = std::thread([this] { beats(); });
     listener_ = std::thread([this] { listen(); });

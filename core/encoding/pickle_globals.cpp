@@ -111,6 +111,30 @@ constexpr std::array kTorchRecords{
     Pair{"torch.nested._internal.nested_tensor", "NestedTensor"},
     Pair{"torch.nested._internal.nested_tensor", "_rebuild_njt"},
 };
+// Plain data classes and enumerations that frameworks store with a checkpoint's metadata: the save plans of
+// torch.distributed.checkpoint (planner.py) and Megatron-Core's (dist_checkpointing/strategies/torch.py),
+// io.BytesIO of Transformer Engine's extra states, and what Megatron's arguments hold (core/safe_globals.py).
+constexpr std::array kFrameworkRecords{
+    Pair{"torch.distributed.checkpoint.planner", "SavePlan"},
+    Pair{"torch.distributed.checkpoint.planner", "WriteItem"},
+    Pair{"torch.distributed.checkpoint.planner", "WriteItemType"},
+    Pair{"torch.distributed.checkpoint.planner", "TensorWriteData"},
+    Pair{"torch.distributed.checkpoint.planner", "BytesIOWriteData"},
+    Pair{"torch.distributed.checkpoint.metadata", "Metadata"},
+    Pair{"torch.distributed.checkpoint.metadata", "MetadataIndex"},
+    Pair{"torch.distributed.checkpoint.metadata", "ChunkStorageMetadata"},
+    Pair{"torch.distributed.checkpoint.metadata", "TensorStorageMetadata"},
+    Pair{"torch.distributed.checkpoint.metadata", "BytesStorageMetadata"},
+    Pair{"torch.distributed.checkpoint.metadata", "TensorProperties"},
+    Pair{"torch.distributed.checkpoint.metadata", "StorageMeta"},
+    Pair{"torch.distributed.checkpoint.filesystem", "_StorageInfo"},
+    Pair{"megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata"},
+    Pair{"megatron.core.dist_checkpointing.strategies.torch", "MCoreSavePlan"},
+    Pair{"megatron.core.dist_checkpointing.mapping", "ShardedObject"},
+    Pair{"megatron.core.dist_checkpointing.mapping", "ShardedTensor"},
+    Pair{"_io", "BytesIO"},
+    Pair{"io", "BytesIO"},
+};
 // The same of DTensor, which moved from torch.distributed._tensor in torch 2.5.
 constexpr std::array kDTensorRecords{
     Pair{"", "DTensor"},
@@ -222,7 +246,11 @@ GlobalKind classifyGlobal(std::string_view module, std::string_view name) {
     if (module == "torch._utils" && std::find(kRebuild.begin(), kRebuild.end(), name) != kRebuild.end()) {
         return GlobalKind::weights;
     }
-    if (holds(kData, module, name) || holds(kTorchRecords, module, name) || isDTensorRecord(module, name))
+    if (holds(kData, module, name) || holds(kTorchRecords, module, name) ||
+        holds(kFrameworkRecords, module, name) || isDTensorRecord(module, name))
+        return GlobalKind::data;
+    // Enumerations of Megatron-Core, such as megatron.core.transformer.enums.AttnBackend.
+    if (module.starts_with("megatron.core.") && module.ends_with(".enums") && name.find('.') == name.npos)
         return GlobalKind::data;
     if (module.starts_with("pathlib") && name.ends_with("Path") && name.find('.') == name.npos)
         return GlobalKind::data;
@@ -242,23 +270,21 @@ GlobalKind classifyGlobal(std::string_view module, std::string_view name) {
     return GlobalKind::foreign;
 }
 
+GlobalKind classifyGlobal(std::string_view full) {
+    // The name may have dots of its own: the first split that is known decides, else the last dot does.
+    for (size_t dot = full.rfind('.'); dot != full.npos; dot = dot ? full.rfind('.', dot - 1) : full.npos) {
+        const GlobalKind kind = classifyGlobal(full.substr(0, dot), full.substr(dot + 1));
+        if (kind != GlobalKind::foreign) return kind;
+    }
+    return GlobalKind::foreign;
+}
+
 std::vector<Note> globalNotes(const std::vector<std::string>& globals) {
     constexpr size_t kMaxNotes = 200;
     std::vector<Note> notes;
     const auto add = [&](GlobalKind wanted, Severity severity, std::string_view what) {
         for (const std::string& full : globals) {
-            // The name may have dots of its own: the first split that is known decides, else the last dot
-            // does.
-            GlobalKind kind = GlobalKind::foreign;
-            bool known = false;
-            for (size_t dot = full.rfind('.'); dot != full.npos && !known;
-                 dot = dot ? full.rfind('.', dot - 1) : full.npos) {
-                const GlobalKind here = classifyGlobal(std::string_view(full).substr(0, dot),
-                                                       std::string_view(full).substr(dot + 1));
-                known = here != GlobalKind::foreign;
-                if (known) kind = here;
-            }
-            if (kind == wanted && notes.size() < kMaxNotes) {
+            if (classifyGlobal(full) == wanted && notes.size() < kMaxNotes) {
                 notes.push_back({rule::securityGlobal,
                                  severity,
                                  fmt::format("the pickle names {}, {}", full, what),

@@ -16,6 +16,8 @@ enum class GlobalKind : uint8_t {
     dangerous,  // runs commands or code
 };
 GlobalKind classifyGlobal(std::string_view module, std::string_view name);
+// Of "module.name".
+GlobalKind classifyGlobal(std::string_view full);
 
 // Notes of rule security.global for what a pickle names ("module.name"), the worst first.
 std::vector<Note> globalNotes(const std::vector<std::string>& globals);

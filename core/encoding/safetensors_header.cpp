@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/text.h"
 
 namespace shardscope::safetensors {
 
@@ -55,7 +56,8 @@ class HeaderEvents final : public JsonEvents {
             name_ = std::move(key);
             inMetadata_ = name_ == kMetadataName;
             if (inMetadata_ ? hasMetadata_ : !header_.names.insert(name_)) {
-                return fail(damaged(fmt::format("the name '{}' occurs twice in the header", shown(name_)))
+                return fail(damaged(fmt::format("the name '{}' occurs twice in the header",
+                                                printable(name_, kNameInMessage)))
                                 .byRule(rule::metaDuplicate)
                                 .at(position()));
             }
@@ -70,7 +72,8 @@ class HeaderEvents final : public JsonEvents {
         }
         if (inMetadata_) {
             if (!metadataKeys_.insert(key)) {
-                return fail(damaged(fmt::format("the key '{}' occurs twice in __metadata__", shown(key)))
+                return fail(damaged(fmt::format("the key '{}' occurs twice in __metadata__",
+                                                printable(key, kNameInMessage)))
                                 .byRule(rule::metaDuplicate)
                                 .at(position()));
             }
@@ -99,9 +102,10 @@ class HeaderEvents final : public JsonEvents {
             const auto it = std::find_if(kStoredDTypes.begin(), kStoredDTypes.end(),
                                          [&](const StoredDType& d) { return d.name == text; });
             if (it == kStoredDTypes.end()) {
-                return fail(unsupported(fmt::format("the dtype '{}' is not known", shown(text)))
-                                .ofTensor(name_)
-                                .at(position()));
+                return fail(
+                    unsupported(fmt::format("the dtype '{}' is not known", printable(text, kNameInMessage)))
+                        .ofTensor(name_)
+                        .at(position()));
             }
             header_.tensors.back().dtype = it->dtype;
             return true;
@@ -234,7 +238,7 @@ Status checkTensors(Header& header) {
         }
         if (tensor.begin < cursor) {
             return wrong(fmt::format("its data at {} overlaps that of '{}', which ends at {}", tensor.begin,
-                                     shown(previous), cursor),
+                                     printable(previous, kNameInMessage), cursor),
                          rule::coverageOverlap);
         }
         if (tensor.begin > cursor) {

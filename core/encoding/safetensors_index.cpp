@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/text.h"
 #include "storage/file_system.h"
 
 namespace shardscope::safetensors {
@@ -31,7 +32,7 @@ class IndexEvents final : public JsonEvents {
             return true;
         }
         if (!index_.names.insert(key)) {
-            return fail(damaged(fmt::format("the index names '{}' twice", shown(key)))
+            return fail(damaged(fmt::format("the index names '{}' twice", printable(key, kNameInMessage)))
                             .byRule(rule::metaDuplicate)
                             .at(position()));
         }
@@ -55,7 +56,7 @@ class IndexEvents final : public JsonEvents {
         const auto leaves = [&] {
             return makeError(ErrorCode::unsafe,
                              fmt::format("the index places '{}' in '{}', which is not a plain file name",
-                                         shown(name), shown(text)))
+                                         printable(name, kNameInMessage), printable(text, kNameInMessage)))
                 .byRule(rule::securityPath)
                 .at(position());
         };
@@ -110,8 +111,9 @@ class ShardingEvents final : public JsonEvents {
     bool onKey(std::string& key) override {
         if (depth() == 1) {
             if (!info_.names.insert(key)) {
-                return fail(damaged(fmt::format("the sharding info names '{}' twice", shown(key)))
-                                .byRule(rule::metaDuplicate));
+                return fail(
+                    damaged(fmt::format("the sharding info names '{}' twice", printable(key, kNameInMessage)))
+                        .byRule(rule::metaDuplicate));
             }
             info_.entries.emplace_back();
             return true;

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
+
 namespace shardscope::safetensors {
 
 namespace {
@@ -56,8 +58,9 @@ bool JsonEvents::close(bool object) {
 bool JsonEvents::parse_error(size_t, const std::string& lastToken, const nlohmann::detail::exception&) {
     const uint64_t where = position();
     if (at_ == begin_) return fail(damaged(fmt::format("{} is empty", what_), where));
-    return fail(
-        damaged(fmt::format("{} is not valid JSON: unexpected '{}'", what_, shown(lastToken)), where));
+    return fail(damaged(
+        fmt::format("{} is not valid JSON: unexpected '{}'", what_, printable(lastToken, kNameInMessage)),
+        where));
 }
 
 Status JsonEvents::parse(std::string_view text, uint64_t base, std::string_view what) {
@@ -104,31 +107,6 @@ size_t NameSet::find(std::string_view name) const {
     if (table_.empty()) return SIZE_MAX;
     const uint32_t index = table_[slotOf(name)];
     return index == UINT32_MAX ? SIZE_MAX : index;
-}
-
-std::string shown(std::string_view name) {
-    std::string out;
-    for (size_t i = 0; i < name.size() && out.size() < 120; ++i) {
-        const auto c = static_cast<unsigned char>(name[i]);
-        // U+202A..U+202E and U+2066..U+2069 turn text around.
-        const bool turns = c == 0xE2 && i + 2 < name.size() &&
-                           ((static_cast<unsigned char>(name[i + 1]) == 0x80 &&
-                             static_cast<unsigned char>(name[i + 2]) >= 0xAA &&
-                             static_cast<unsigned char>(name[i + 2]) <= 0xAE) ||
-                            (static_cast<unsigned char>(name[i + 1]) == 0x81 &&
-                             static_cast<unsigned char>(name[i + 2]) >= 0xA6 &&
-                             static_cast<unsigned char>(name[i + 2]) <= 0xA9));
-        if (c < 0x20 || c == 0x7F) {
-            out += fmt::format("\\x{:02x}", c);
-        } else if (turns) {
-            out += "\\u20xx";
-            i += 2;
-        } else {
-            out += name[i];
-        }
-    }
-    if (out.size() >= 120) out += "...";
-    return out;
 }
 
 }  // namespace shardscope::safetensors

@@ -121,7 +121,4 @@ class NameSet {
     std::vector<uint32_t> table_;
 };
 
-// A name as it can be shown in a message: control and bidirectional characters escaped, cut when long.
-std::string shown(std::string_view name);
-
 }  // namespace shardscope::safetensors

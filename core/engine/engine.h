@@ -43,6 +43,11 @@ struct Checkpoint {
     const Format* format = nullptr;
     std::shared_ptr<const Reader> reader;
     std::shared_ptr<FileSystem> fileSystem;  // as in CheckpointOptions
+    // What lies in the directory besides, where it says something about this checkpoint: data that no format
+    // accounts for (rule file.unreferenced: a warning, an error where it is the larger share), files of other
+    // formats.
+    std::vector<Note> notes;
+    std::vector<Note> allNotes() const;  // those of the catalog, then these
     const Catalog& catalog() const { return reader->catalog(); }
 };
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});

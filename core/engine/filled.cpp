@@ -217,6 +217,7 @@ Result<FilledElements> readFilled(const Checkpoint& checkpoint) {
 Result<ValidationReport> validateCheckpoint(const Checkpoint& checkpoint, const ValidateOptions& options,
                                             const Resources& resources) {
     ValidateOptions all = options;
+    if (!all.notes) all.notes = &checkpoint.notes;
     FilledElements filled;
     std::string unread;
     if (options.level == ValidateLevel::values && !options.filled) {

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "engine/engine.h"
+#include "engine/surroundings.h"
+#include "formats/companions.h"
 
 namespace shardscope {
 namespace {
@@ -163,40 +165,13 @@ class CountingDirectory final : public Directory {
 
 }  // namespace
 
-Result<std::vector<FormatMatch>> otherFormats(const Checkpoint& checkpoint) {
-    constexpr size_t kMostLooks = 64;  // files that are looked into for one format
-    std::vector<FormatMatch> others;
-    if (!checkpoint.reader->dataElsewhere().empty()) return others;
-    SHARDSCOPE_ASSIGN(const Source source,
-                      sourceFor(checkpoint.path, IoMode::automatic, checkpoint.fileSystem));
-    if (!source.entry.empty()) return others;
-    std::set<std::string, std::less<>> known;
-    for (const FileInfo& file : checkpoint.catalog().files()) {
-        if (file.referenced || file.metadata) known.insert(file.path);
-    }
-    for (const Format* format : builtinFormats()) {
-        if (!format->info().reads || format == checkpoint.format) continue;
-        if (format->probe(source).match == Probe::Match::no) continue;
-        size_t looks = 0;
-        for (const DirectoryEntry& entry : source.entries) {
-            if (entry.kind != DirectoryEntry::Kind::file || known.contains(entry.name)) continue;
-            if (++looks > kMostLooks) break;
-            Source one = source;
-            one.entry = entry.name;
-            if (format->probe(one).match == Probe::Match::no) continue;
-            others.push_back({format, entry.name});
-            break;
-        }
-    }
-    return others;
-}
-
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options) {
     SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io, options.fileSystem));
     if (options.progress) {
         options.progress->files = CountingDirectory::fileCount(source.entries);
         options.progress->listed = true;
     }
+    const bool fileNamed = !source.entry.empty();
     Checkpoint checkpoint;
     checkpoint.path = path;
     checkpoint.fileSystem = options.fileSystem;
@@ -210,12 +185,16 @@ Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptio
         checkpoint.format = detect(source);
         if (!checkpoint.format && source.entry.empty()) {
             // A directory that holds one checkpoint file and nothing else that matters.
-            std::vector<std::string> candidates;
+            std::vector<std::string> candidates, companions;
             for (const DirectoryEntry& e : source.entries) {
                 if (e.kind != DirectoryEntry::Kind::file || e.name.starts_with(".")) continue;
                 Source one = source;
                 one.entry = e.name;
-                if (detect(one)) candidates.push_back(e.name);
+                if (detect(one)) (isCompanionFile(e.name) ? companions : candidates).push_back(e.name);
+            }
+            if (candidates.empty()) {
+                SHARDSCOPE_TRY(refuseZarr(source));
+                candidates = std::move(companions);
             }
             if (candidates.size() == 1) {
                 source.entry = candidates[0];
@@ -230,12 +209,15 @@ Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptio
         if (!checkpoint.format) return nothingMatches(source);
     }
     // Detecting opens some files, too; only those that are read for their metadata count.
+    Source place = source;
+    if (!fileNamed) place.entry.clear();
     if (options.progress)
         source.directory = std::make_shared<CountingDirectory>(source.directory, options.progress);
     auto reader = checkpoint.format->open(source, options.open);
     if (!reader.ok()) return std::move(reader).error();
     if (options.progress) options.progress->metadata = true;
     checkpoint.reader = std::move(reader).value();
+    SHARDSCOPE_TRY(accountForDirectory(place, options, checkpoint));
     // An index stands for the checkpoint that it was made of.
     if (checkpoint.format == findFormat("index")) {
         if (const Format* indexed = findFormat(checkpoint.catalog().format())) checkpoint.format = indexed;

@@ -727,8 +727,10 @@ Status serveRuns(const GroupConversion& conversion) {
         std::string text;
         SHARDSCOPE_TRY(shareText(*conversion.ranks, 0, text, 0));
         SHARDSCOPE_ASSIGN(const Json order, unpacked(text));
-        if (order.value("say", "") != "begin") return {};
-        SHARDSCOPE_TRY(serveRun(conversion, order));
+        if (!order.is_object()) return unreadable();
+        const auto say = order.find("say");
+        if (say == order.end() || *say != "begin") return {};
+        SHARDSCOPE_TRY(taken([&] { return serveRun(conversion, order); }));
     }
 }
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "model/value.h"
 
 namespace shardscope {
@@ -16,44 +17,13 @@ namespace {
 
 // ------------------------------------------------------------------ characters and numbers
 
-// Takes one code point (surrogates included) off the front of UTF-8; a stray byte stands for itself, marked
-// by `ok`.
-uint32_t takeCodePoint(std::string_view& text, bool& ok) {
-    const auto lead = static_cast<uint8_t>(text[0]);
-    const size_t length = lead < 0x80   ? 1
-                          : lead < 0xc2 ? 0
-                          : lead < 0xe0 ? 2
-                          : lead < 0xf0 ? 3
-                          : lead < 0xf5 ? 4
-                                        : 0;
-    ok = length > 0 && text.size() >= length;
-    uint32_t value = length <= 1 ? lead : lead & (0x7fU >> length);
-    for (size_t i = 1; ok && i < length; ++i) {
-        const auto byte = static_cast<uint8_t>(text[i]);
-        ok = (byte & 0xc0) == 0x80;
-        value = value << 6 | (byte & 0x3fU);
-    }
-    text.remove_prefix(ok ? length : 1);
-    return ok ? value : lead;
-}
-
-bool isSurrogate(uint32_t c) {
-    return c >= 0xd800 && c < 0xe000;
-}
-
-// Bidirectional and invisible controls that could make a listing lie.
-bool isDeceptive(uint32_t c) {
-    return (c >= 0x80 && c < 0xa0) || (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
-           (c >= 0x2060 && c <= 0x206f) || c == 0xfeff;
-}
-
 std::string quoted(std::string_view text, size_t most) {
     const char quote = text.find('\'') != text.npos && text.find('"') == text.npos ? '"' : '\'';
     std::string out(1, quote);
     while (!text.empty() && out.size() <= most) {
-        const std::string_view before = text;
-        bool ok = false;
-        const uint32_t c = takeCodePoint(text, ok);
+        const auto [c, length, ok] = decodeUtf8(text);
+        const std::string_view bytes = text.substr(0, length);
+        text.remove_prefix(length);
         if (c == static_cast<uint32_t>(quote) || c == '\\') {
             out += '\\';
             out += static_cast<char>(c);
@@ -63,12 +33,12 @@ std::string quoted(std::string_view text, size_t most) {
             out += "\\t";
         } else if (c == '\r') {
             out += "\\r";
-        } else if (!ok || c < 0x20 || c == 0x7f) {
+        } else if (!ok || (c < 0x80 && isDeceptive(c))) {
             out += fmt::format("\\x{:02x}", c);
         } else if (isSurrogate(c) || isDeceptive(c)) {
             out += fmt::format("\\u{:04x}", c);
         } else {
-            out += before.substr(0, before.size() - text.size());
+            out += bytes;
         }
     }
     return out += quote;
@@ -539,9 +509,9 @@ class Printer {
 bool jsonText(std::string_view text, std::string& out) {
     out += '"';
     while (!text.empty()) {
-        const std::string_view before = text;
-        bool ok = false;
-        const uint32_t c = takeCodePoint(text, ok);
+        const auto [c, length, ok] = decodeUtf8(text);
+        const std::string_view bytes = text.substr(0, length);
+        text.remove_prefix(length);
         if (!ok || isSurrogate(c)) return false;
         if (c == '"' || c == '\\') {
             out += '\\';
@@ -549,7 +519,7 @@ bool jsonText(std::string_view text, std::string& out) {
         } else if (c < 0x20 || c == 0x7f) {
             out += fmt::format("\\u{:04x}", c);
         } else {
-            out += before.substr(0, before.size() - text.size());
+            out += bytes;
         }
     }
     out += '"';

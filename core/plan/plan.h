@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/regular_expression.h"
 #include "base/result.h"
 #include "model/catalog.h"
 #include "model/name_pattern.h"
@@ -72,7 +73,7 @@ class Renamer {
     std::string operator()(std::string_view name) const;
 
   private:
-    std::vector<std::pair<std::shared_ptr<const void>, std::string>> rules_;
+    std::vector<std::pair<RegularExpression, std::string>> rules_;
 };
 
 struct PlanLeftOut {

@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <regex>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
+#include "base/regular_expression.h"
 #include "plan/step_views.h"
 
 namespace shardscope {
 namespace {
-
-// The standard library's expressions recurse along the text, so overlong names never match.
-constexpr size_t kLongestName = 4096;
 
 bool allDigits(std::string_view text) {
     return !text.empty() &&
@@ -53,19 +50,17 @@ struct Match {
     auto key() const { return std::tie(prefix, suffix, groups); }
 };
 
-std::optional<Match> matchName(const std::regex& pattern, const std::vector<std::string>& to,
+std::optional<Match> matchName(const RegularExpression& pattern, const std::vector<std::string>& to,
                                std::string_view name, bool state) {
-    if (name.size() > kLongestName) return std::nullopt;
+    std::vector<std::string_view> found;
     for (const StateName& reading : readings(name, state)) {
-        std::match_results<std::string_view::const_iterator> found;
-        if (!std::regex_match(reading.core.begin(), reading.core.end(), found, pattern)) continue;
+        if (!pattern.matchWhole(reading.core, found)) continue;
         Match match;
         match.prefix = reading.prefix;
         match.suffix = reading.suffix;
         for (const std::string& text : to)
-            match.names.push_back(match.prefix + found.format(text) + match.suffix);
-        for (size_t i = 1; i < found.size(); ++i)
-            match.groups.push_back(found[i].str());
+            match.names.push_back(match.prefix + RegularExpression::expand(text, found) + match.suffix);
+        match.groups.assign(found.begin() + 1, found.end());
         return match;
     }
     return std::nullopt;
@@ -80,11 +75,9 @@ class StepRun {
 
     Status run() {
         for (const std::string& text : step_.from) {
-            try {
-                patterns_.emplace_back(text, std::regex::ECMAScript | std::regex::optimize);
-            } catch (const std::regex_error& e) {
-                return fail(fmt::format("'{}' is not a regular expression: {}", text, e.what()));
-            }
+            auto pattern = RegularExpression::parse(text);
+            if (!pattern.ok()) return fail(pattern.error().message).withHint(pattern.error().hint);
+            patterns_.push_back(std::move(pattern).value());
         }
         if (step_.kind == RecipeStep::Kind::rename) {
             renameAll();
@@ -117,8 +110,7 @@ class StepRun {
 
     void renameAll() {
         const auto apply = [&](std::string& name) {
-            if (name.size() > kLongestName) return;
-            std::string out = std::regex_replace(name, patterns_[0], step_.to[0]);
+            std::string out = patterns_[0].replaceAll(name, step_.to[0]);
             touched_ = touched_ || out != name;
             name = std::move(out);
         };
@@ -319,7 +311,7 @@ class StepRun {
     const Catalog& source_;
     const RecipeStep& step_;
     StepState& state_;
-    std::vector<std::regex> patterns_;
+    std::vector<RegularExpression> patterns_;
     std::vector<Group> groups_;
     bool touched_ = false;
 };

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "encoding/pickle_globals.h"
+#include "formats/companions.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 #include "validate/findings.h"
@@ -52,6 +53,9 @@ class Validation {
         readable_.assign(catalog_.chunkCount(), true);
 
         takeNotes(catalog_.notes());
+        if (options_.notes) takeNotes(*options_.notes);
+        checkEmpty();
+        checkSpecials();
         checkFiles();
         SHARDSCOPE_TRY(checkTensors());
         checkRanks();
@@ -128,14 +132,38 @@ class Validation {
         }
     }
 
+    // ------------------------------------------------------------------ what there is at all
+
+    // Whatever else holds: nothing can be resumed from it.
+    void checkEmpty() {
+        if (catalog_.tensorCount() > 0) return;
+        findings_.add(rule::metaEmpty, Severity::warning, "", "the checkpoint holds no tensors", {});
+    }
+
+    // A DTensor or ShardedTensor in a file of its own is one rank's part of the whole.
+    void checkSpecials() {
+        const auto& specials = catalog_.specials();
+        std::vector<int64_t> held(specials.size(), 0);
+        for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
+            if (const uint32_t s = catalog_.special(t); s < held.size()) held[s] += catalog_.elements(t);
+        }
+        for (size_t s = 0; s < specials.size(); ++s) {
+            const SpecialTensor& special = specials[s];
+            if (special.kind != "dtensor" && special.kind != "sharded_tensor") continue;
+            int64_t whole = 0;
+            if (!checkedProduct(special.shape, whole) || held[s] >= whole) continue;
+            FindingExample example;
+            example.tensor = special.name;
+            example.detail = fmt::format("{} of {} elements are here", held[s], whole);
+            findings_.add(rule::rankMissing, Severity::error, "parts of other ranks",
+                          "tensors are sharded over ranks whose files are not part of this checkpoint",
+                          std::move(example));
+        }
+    }
+
     // ------------------------------------------------------------------ files, as the catalog knows them
 
-    static bool looksLikeData(std::string_view path) {
-        for (std::string_view ending : {".distcp", ".safetensors", ".pt", ".pth", ".bin"}) {
-            if (path.ends_with(ending)) return true;
-        }
-        return false;
-    }
+    static std::string_view fileNameOf(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
     void checkFiles() {
         const auto& files = catalog_.files();
@@ -154,7 +182,9 @@ class Validation {
             } else if (!file.referenced && !noted_.contains(file.path) && file.path != kFilledName) {
                 // A rank without anything to save leaves an empty file.
                 if (file.size == 0 && file.rank != kNone) continue;
-                const bool data = looksLikeData(file.path) || file.rank != kNone;
+                const std::string_view name = fileNameOf(file.path);
+                const bool data =
+                    !isCompanionFile(name) && (mayHoldTensors(name, file.size) || file.rank != kNone);
                 findings_.add(rule::fileUnreferenced, data ? Severity::warning : Severity::info,
                               data ? "data" : "other",
                               data ? "data files that nothing refers to" : "files that nothing refers to",

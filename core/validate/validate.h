@@ -88,6 +88,8 @@ struct ValidateOptions {
     // Names, shapes and dtypes that must be there. NaN where this has gaps is a fill.
     const Catalog* expect = nullptr;
     const FilledElements* filled = nullptr;  // NaN (or zero) in these places is a fill
+    // What the reader does not know, such as Checkpoint::notes of the directory around it.
+    const std::vector<Note>* notes = nullptr;
     // For level `values`: when the reading is stopped, the answer is a report of what was seen until then
     // (`stopped`) instead of an error, and the scan keeps it.
     std::shared_ptr<ValueScan> scan;

@@ -11,6 +11,7 @@
 #include <QSettings>
 #include <QTreeView>
 
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "support/window_fixture.h"
@@ -236,6 +237,44 @@ class StatesTest : public QObject, protected WindowFixture {
         QTRY_VERIFY(shownText(window_->tree()).contains("0 of 18 tensors match “nothing-like-this”"));
         click(window_->tree(), "Clear the filter");
         QTRY_COMPARE(session().visible().size(), size_t{18});
+    }
+
+    // A file chooses the names of its tensors. With std::regex a filter over 300,000 characters ended the
+    // window.
+    void filtersNamesOfAMegabyte() {
+        const std::string longest(1'000'000, 'a'), longer(300'000, 'b');
+        const nlohmann::json entry{{"dtype", "F32"}, {"shape", {1}}};
+        nlohmann::json header;
+        uint64_t at = 0;
+        for (const std::string& name : {longest, longer, std::string("w")}) {
+            header[name] = entry;
+            header[name]["data_offsets"] = {at, at + 4};
+            at += 4;
+        }
+        const std::string text = header.dump();
+        QByteArray file;
+        for (int i = 0; i < 8; ++i)
+            file += static_cast<char>(text.size() >> (8 * i));
+        file += QByteArray::fromStdString(text) + QByteArray(12, '\0');
+        QTemporaryDir dir;
+        write(dir.filePath("long.safetensors"), file);
+        open(dir.filePath("long.safetensors"));
+        QTRY_COMPARE(session().visible().size(), size_t{3});
+        for (const auto& [filter, hits] :
+             {std::pair{"name:~(.*)z", size_t{0}}, std::pair{"name:~(a*)*b", size_t{1}},
+              std::pair{"name:~^a+$", size_t{1}}, std::pair{"name:*b", size_t{1}}, std::pair{"w", size_t{1}},
+              std::pair{"name:~^(a|aa)+$", size_t{1}}}) {
+            session().selection().setFilter(filter);
+            QTRY_COMPARE_WITH_TIMEOUT(session().visible().size(), hits, kPatience);
+        }
+        session().selection().setFilter(QString());
+        QTRY_COMPARE(session().visible().size(), size_t{3});
+        // Every page takes such a name.
+        for (const Page page : {Page::overview, Page::placement, Page::tensor, Page::files}) {
+            session().selection().selectTensor(0);
+            session().selection().setPage(page);
+            QVERIFY(!window_->grab().isNull());
+        }
     }
 
     void changedUnderneath() {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <regex>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
+#include "base/regular_expression.h"
 #include "base/units.h"
 #include "plan/plan.h"
 
@@ -83,15 +83,11 @@ Result<Filter::Term> Filter::parseToken(const std::string& full) {
     if (key == "name") {
         term.cost = 2;
         if (value[0] == '~') {
-            try {
-                term.test = [re = std::regex(value.substr(1), std::regex::ECMAScript | std::regex::optimize)](
-                                const Scope& s, TensorId t) {
-                    const std::string_view name = s.catalog.name(t);
-                    return std::regex_search(name.begin(), name.end(), re);
-                };
-            } catch (const std::regex_error&) {
-                return notUnderstood(full, "the regular expression is malformed");
-            }
+            auto expression = RegularExpression::parse(value.substr(1));
+            if (!expression.ok()) return notUnderstood(full, expression.error().message);
+            term.test = [expression = std::move(expression).value()](const Scope& s, TensorId t) {
+                return expression.matchesPart(s.catalog.name(t));
+            };
             term.cost = 4;
             return term;
         }

@@ -42,7 +42,7 @@ void FindingsModel::setShowSuppressed(bool show) {
 // Notes of the same rule are one row.
 void FindingsModel::fromNotes() {
     std::map<std::string, size_t> known;
-    for (const Note& note : session_.catalog().notes()) {
+    for (const Note& note : session_.checkpoint()->allNotes()) {
         auto [it, fresh] = known.emplace(note.rule, findings_.size());
         if (fresh) findings_.push_back({note.rule, note.severity, 0, note.message, {}, {}});
         Finding& finding = findings_[it->second];

@@ -4,25 +4,13 @@
 #include <QStringList>
 #include <algorithm>
 
+#include "base/text.h"
 #include "ui/bridge/hosts.h"
 
 namespace shardscope::ui {
 
 QString toQString(std::string_view text) {
-    QString out = QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
-    const auto harmful = [](QChar c) {
-        return c.category() == QChar::Other_Control || (c.unicode() >= 0x202A && c.unicode() <= 0x202E) ||
-               (c.unicode() >= 0x2066 && c.unicode() <= 0x2069);
-    };
-    if (std::none_of(out.cbegin(), out.cend(), harmful)) return out;
-    QString clean;
-    for (const QChar c : out) {
-        if (harmful(c))
-            clean += QStringLiteral("\\u%1").arg(c.unicode(), 4, 16, QLatin1Char('0'));
-        else
-            clean += c;
-    }
-    return clean;
+    return QString::fromStdString(printable(text));
 }
 
 QString ratioText(double share) {

@@ -6,12 +6,11 @@
 #include <fmt/ranges.h>
 
 #include "base/rule.h"
+#include "base/text.h"
 #include "formats/colossalai/names.h"
 #include "formats/colossalai/readers.h"
 
 namespace shardscope::colossalai {
-
-using safetensors::shown;
 
 namespace {
 
@@ -203,7 +202,7 @@ Result<FileRef> DistributedOpener::openWeight(const std::string& written, const 
         if (!missing) {
             note(rule::securityPath, Severity::error,
                  fmt::format("'{}' names '{}', which is no file of this checkpoint; it is not opened",
-                             rank.name, shown(written)),
+                             rank.name, printable(written, kNameInMessage)),
                  info.path);
         }
         const std::string key = info.path;
@@ -214,8 +213,8 @@ Result<FileRef> DistributedOpener::openWeight(const std::string& written, const 
     if (const auto it = byPath_.find(name); it != byPath_.end()) return it->second;
     if (climbs) {
         note(rule::securityPath, Severity::warning,
-             fmt::format("'{}' names '{}'; the file '{}' beside it was taken", rank.name, shown(written),
-                         name),
+             fmt::format("'{}' names '{}'; the file '{}' beside it was taken", rank.name,
+                         printable(written, kNameInMessage), name),
              name);
     } else if (path && !notedPaths_) {
         notedPaths_ = true;
@@ -223,7 +222,7 @@ Result<FileRef> DistributedOpener::openWeight(const std::string& written, const 
              fmt::format("the metadata names its files by the path that they were saved to, such as "
                          "'{}'; the files "
                          "here were taken. ColossalAI's own loader does not find them",
-                         shown(written)),
+                         printable(written, kNameInMessage)),
              rank.name);
     }
     info.path = name;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/text.h"
 #include "encoding/safetensors_index.h"
 #include "formats/colossalai/names.h"
 #include "formats/colossalai/opener.h"
@@ -16,8 +17,6 @@
 namespace shardscope::colossalai {
 
 namespace {
-
-using safetensors::shown;
 
 constexpr std::string_view kGroups = "param_groups";
 constexpr std::string_view kUnfinished = "tmp_index_files";
@@ -103,8 +102,8 @@ class GatheredOpener : private Opener {
             if (entry.error().code != ErrorCode::notFound) return entry.error();
             info.state = FileInfo::State::missing;
             note(rule::fileMissing, Severity::error,
-                 fmt::format("the file is missing{}{}{}", holds.empty() ? "" : "; it holds '", shown(holds),
-                             holds.empty() ? "" : "' and perhaps more"),
+                 fmt::format("the file is missing{}{}{}", holds.empty() ? "" : "; it holds '",
+                             printable(holds, kNameInMessage), holds.empty() ? "" : "' and perhaps more"),
                  name);
             builder_.addFile(std::move(info));
             byName_.emplace(name, kNone);
@@ -356,7 +355,7 @@ class GatheredOpener : private Opener {
                 continue;
             note(rule::metaInconsistent, Severity::warning,
                  fmt::format("'{}' lists the state of parameter {}, which '{}' does not hold", indexName,
-                             shown(id), index.files[index.fileOf[i]]),
+                             printable(id, kNameInMessage), index.files[index.fileOf[i]]),
                  index.files[index.fileOf[i]]);
         }
     }
@@ -371,7 +370,7 @@ class GatheredOpener : private Opener {
             return makeError(ErrorCode::unsafe,
                              fmt::format("the index places the parameter groups in '{}', which is "
                                          "not a plain file name",
-                                         shown(groups)))
+                                         printable(groups, kNameInMessage)))
                 .inFile(indexName)
                 .byRule(rule::securityPath);
         }

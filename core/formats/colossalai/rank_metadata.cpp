@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/text.h"
 
 namespace shardscope::colossalai {
 
 namespace {
-
-using safetensors::shown;
 
 class MetadataEvents final : public safetensors::JsonEvents {
   public:
@@ -24,7 +23,7 @@ class MetadataEvents final : public safetensors::JsonEvents {
         }
         if (depth() == 2) {
             if (!out_.names.insert(key)) {
-                return fail(damaged(fmt::format("it names '{}' twice", shown(key)))
+                return fail(damaged(fmt::format("it names '{}' twice", printable(key, kNameInMessage)))
                                 .byRule(rule::metaDuplicate)
                                 .at(position()));
             }
@@ -117,7 +116,7 @@ class MetadataEvents final : public safetensors::JsonEvents {
     }
     bool wrong(std::string_view what) {
         Error error = damaged(fmt::format("the metadata of this rank has {}", what), position());
-        if (!name_.empty()) return fail(std::move(error).ofTensor(shown(name_)));
+        if (!name_.empty()) return fail(std::move(error).ofTensor(printable(name_, kNameInMessage)));
         return fail(std::move(error));
     }
 

@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/thread_pool.h"
+#include "encoding/pickle_globals.h"
 #include "formats/roles.h"
 
 namespace shardscope::dcp {
@@ -58,6 +59,7 @@ class Builder {
     FileId fileOf(uint32_t part, TextId path) const { return fileIds_[part].at(path); }
     Status addTensor(const std::vector<Part>& parts);
     Status addChunks(const std::vector<Part>& parts, const TensorInfo& info);
+    DimSpan reformulatedShape(uint32_t part, TextId name) const;
     Status addBoxes(const MetaTensor& tensor, const std::string& name);
     uint16_t addRow(uint32_t part, const MetaChunk& chunk, uint32_t row, const std::string& tensor);
     void planBoxes(size_t boxDims);
@@ -74,8 +76,9 @@ class Builder {
     std::vector<MetadataFile>& files_;
     CatalogBuilder builder_;
     std::vector<StorageJoin> joins_;
-    std::vector<std::vector<FileId>> fileIds_;     // per metadata file, by text id
-    std::vector<std::vector<uint32_t>> pathRows_;  // per metadata file, by text id: row + 1
+    std::vector<std::vector<FileId>> fileIds_;                       // per metadata file, by text id
+    std::vector<std::vector<uint32_t>> pathRows_;                    // per metadata file, by text id: row + 1
+    std::vector<std::unordered_map<TextId, DimsRef>> reformulated_;  // per metadata file
     std::vector<uint32_t>
         aliasEntry_;  // per entry of a single metadata file: the entry whose bytes it shares
     std::vector<TensorId> tensorOfEntry_;
@@ -208,6 +211,8 @@ void Builder::noteForeign() {
     for (const MetadataFile& file : files_) {
         size_t count = 0;
         for (const ForeignGlobal& global : file.metadata.foreign) {
+            // The save plans that Megatron keeps, enumerations and the like.
+            if (classifyGlobal(global.name) == GlobalKind::data) continue;
             const std::string what =
                 global.called
                     ? fmt::format(
@@ -322,7 +327,8 @@ Status Builder::addTensor(const std::vector<Part>& parts) {
     info.path = pathOf(head.file, entry.name);
     info.role = roles_.role(name);
     info.dtype = tensor.dtype;
-    const DimSpan shape = first.dimsOf(tensor.shape);
+    const DimSpan logical = reformulatedShape(head.file, entry.name);
+    const DimSpan shape = logical.empty() ? first.dimsOf(tensor.shape) : logical;
     info.shape.assign(shape.begin(), shape.end());
     if (!aliasEntry_.empty()) {
         if (const uint32_t original = aliasEntry_[head.entry]; original != kNone)
@@ -350,14 +356,41 @@ uint16_t Builder::addRow(uint32_t part, const MetaChunk& chunk, uint32_t row, co
     return 0;
 }
 
+// The shape that a reformulated tensor really has; empty when it is stored as it is.
+DimSpan Builder::reformulatedShape(uint32_t part, TextId name) const {
+    const auto& known = reformulated_[part];
+    const auto it = known.find(name);
+    return it == known.end() ? DimSpan() : files_[part].metadata.dimsOf(it->second);
+}
+
+// The lengths of the boxes whose flattened ranges are stored; see MetaReformulated.
+Result<Dims> boxOfReformulated(DimSpan original, DimSpan stored) {
+    Dims box;
+    int64_t elements = 1;
+    bool fits = stored.size() == original.size() + 1;
+    for (size_t d = 0; fits && d < original.size(); ++d) {
+        fits = stored[d] > 0 && original[d] > 0 && original[d] % stored[d] == 0;
+        if (!fits) break;
+        box.push_back(original[d] / stored[d]);
+        fits = checkedMul(elements, box.back(), elements);
+    }
+    if (!fits || elements != stored.back()) {
+        return damaged(fmt::format("the stored shape {} does not hold flattened parts of the shape {}",
+                                   formatDims(stored), formatDims(original)))
+            .byRule(rule::metaInconsistent);
+    }
+    return box;
+}
+
 // One chunk at a time, from all the files that know the tensor.
 Status Builder::addChunks(const std::vector<Part>& parts, const TensorInfo& info) {
     const Part& head = parts.front();
     for (const Part& part : parts) {
         const Metadata& m = files_[part.file].metadata;
         const MetaTensor& t = m.tensors[m.entries[part.entry].tensor];
+        const DimSpan original = reformulatedShape(part.file, m.entries[part.entry].name);
         if (&part != &head) {
-            const DimSpan other = m.dimsOf(t.shape);
+            const DimSpan other = original.empty() ? m.dimsOf(t.shape) : original;
             if (t.dtype != info.dtype || t.unknownDtype != kNone ||
                 !std::equal(other.begin(), other.end(), info.shape.begin(), info.shape.end())) {
                 builder_.addNote(
@@ -369,11 +402,37 @@ Status Builder::addChunks(const std::vector<Part>& parts, const TensorInfo& info
                 continue;
             }
         }
+        Dims box;
+        if (!original.empty()) {
+            auto lengths = boxOfReformulated(original, m.dimsOf(t.shape));
+            if (!lengths.ok())
+                return std::move(lengths).error().inFile(files_[part.file].name).ofTensor(info.name);
+            box = std::move(lengths).value();
+        }
+        Dims offsets(box.size());
         for (uint32_t c = t.firstChunk; c < t.endChunk; ++c) {
             const MetaChunk& meta = m.chunks[c];
             CatalogBuilder::Chunk chunk;
             chunk.offsets = m.dimsOf(meta.offsets, meta.rank);
             chunk.lengths = m.dimsOf(meta.lengths, meta.rank);
+            if (!original.empty()) {
+                const size_t last = box.size();
+                const bool inCell = std::all_of(chunk.lengths.begin(), chunk.lengths.end() - 1,
+                                                [](int64_t length) { return length == 1; });
+                if (!inCell || !boxInside(chunk.offsets, chunk.lengths, m.dimsOf(t.shape))) {
+                    return damaged(fmt::format("the flattened range {} is not inside one cell of {}",
+                                               formatBox(chunk.offsets, chunk.lengths),
+                                               formatDims(m.dimsOf(t.shape))))
+                        .inFile(files_[part.file].name)
+                        .ofTensor(info.name)
+                        .byRule(rule::metaInconsistent);
+                }
+                for (size_t d = 0; d < last; ++d)
+                    offsets[d] = chunk.offsets[d] * box[d];
+                chunk.flat = FlatRange{chunk.offsets[last], chunk.offsets[last] + chunk.lengths[last]};
+                chunk.offsets = offsets;
+                chunk.lengths = box;
+            }
             const uint32_t row = joins_[part.file].chunkRow[c];
             if (row != kNone) {
                 const MetaStored& stored = m.stored[row];
@@ -407,6 +466,7 @@ void Builder::planBoxes(size_t boxDims) {
     if (files_.size() != 1) return;
     const Metadata& m = files_[0].metadata;
     size_t scattered = 0;
+    if (!m.reformulated.empty()) return;  // their boxes are not the stored ones
     for (const MetaTensor& tensor : m.tensors) {
         if (!contiguous(m, tensor))
             scattered += size_t{tensor.endChunk - tensor.firstChunk} * tensor.shape.rank * 2;
@@ -464,7 +524,7 @@ Status Builder::fillColumns() {
             fill(t);
         return {};
     }
-    ThreadPool pool(std::clamp(std::thread::hardware_concurrency(), 2U, 4U) - 1);
+    ThreadPool pool(std::clamp(availableCores(), 2U, 4U) - 1);
     return pool.parallelFor(placed_.size(), {}, [&](size_t t) -> Status {
         fill(t);
         return {};
@@ -510,6 +570,16 @@ Result<CatalogParts> Builder::run() {
         std::vector<uint32_t>& rows = pathRows_.emplace_back(m.texts.size(), 0);
         for (size_t i = 0; i < m.paths.size(); ++i)
             rows[m.paths[i].name] = static_cast<uint32_t>(i + 1);
+        auto& reformulated = reformulated_.emplace_back();
+        for (const MetaReformulated& row : m.reformulated) {
+            if (row.shape.rank == 0) {
+                return damaged("mcore_data gives a flattened tensor no dimensions")
+                    .inFile(file.name)
+                    .ofTensor(m.texts[row.name])
+                    .byRule(rule::metaInconsistent);
+            }
+            reformulated[row.name] = row.shape;
+        }
         chunkCount += m.chunks.size();
         for (const MetaChunk& chunk : m.chunks)
             dimCount += chunk.rank;

@@ -154,9 +154,16 @@ Result<Extent> DcpReader::locateInside(const ChunkInfo& chunk) const {
                                    dtypeName(dtype)))
             .byRule(rule::metaInconsistent);
     }
-    if (!std::equal(tensor->shape.begin(), tensor->shape.end(), chunk.lengths.begin(), chunk.lengths.end())) {
+    // A flattened range is stored as a vector, with a leading 1 for each dimension of its box.
+    Dims expected(chunk.lengths.begin(), chunk.lengths.end());
+    if (chunk.flat) {
+        expected.assign(expected.size(), 1);
+        expected.push_back(chunk.elements());
+    }
+    const bool vector = chunk.flat && tensor->shape == Dims{chunk.elements()};
+    if (!vector && tensor->shape != expected) {
         return damaged(fmt::format("the data file holds a tensor of shape {}, the metadata says {}",
-                                   formatDims(tensor->shape), formatDims(chunk.lengths)))
+                                   formatDims(tensor->shape), formatDims(expected)))
             .byRule(rule::metaInconsistent);
     }
     SHARDSCOPE_ASSIGN(const ZipEntry* entry, archive->storageEntry(*tensor));

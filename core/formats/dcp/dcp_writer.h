@@ -1,3 +1,5 @@
+// How a DCP directory is laid out and its `.metadata` written. Private to this format. Source of the facts:
+// torch/distributed/checkpoint/{metadata,filesystem,default_planner}.py, as docs/formats/dcp.md lists them.
 #pragma once
 
 #include <functional>
@@ -10,7 +12,9 @@
 
 namespace shardscope::dcp {
 
+// What DCP cannot hold of a target, and why.
 std::vector<LeftOut> cannotHoldInDcp(const Catalog& wanted);
+// One file for each rank; every chunk is an archive of its own. `wanted` outlives the layout. Errors: limit.
 Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& wanted);
 
 // Where the blobs of a checkpoint that is written lie: what `.metadata` says.

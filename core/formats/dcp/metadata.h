@@ -71,6 +71,16 @@ struct MetaPath {
     uint32_t length = 0;
 };
 
+// A tensor that Megatron-Core 0.6 to 0.15 stored as flattened ranges. DCP has no such chunks, so a tensor of
+// shape [X, Y] whose ranks hold boxes of shape [x, y] is stored with the shape [X/x, Y/y, x*y]: a chunk at
+// [i, j, start] of lengths [1, 1, n] is the elements [start, start + n) of the box at [i*x, j*y]. `shape` is
+// [X, Y], from Metadata.mcore_data[name]["nd_reformulated_orig_global_shape"]. Source:
+// megatron/core/dist_checkpointing/strategies/{torch,resharding}.py of megatron-core 0.12.3.
+struct MetaReformulated {
+    TextId name = 0;
+    DimsRef shape;
+};
+
 struct ForeignGlobal {
     std::string name;     // "module.name"
     bool called = false;  // a REDUCE asks for a call of it
@@ -86,6 +96,7 @@ struct Metadata {
     std::vector<MetaStored> stored;
     std::vector<MetaPath> paths;
     std::string pathBytes;
+    std::vector<MetaReformulated> reformulated;
     bool hasPlannerData = false;
     std::vector<std::vector<std::string>> transforms;
     std::vector<ForeignGlobal> foreign;

@@ -12,12 +12,27 @@ namespace shardscope::dcp {
 
 namespace {
 
-constexpr std::array<std::string_view, kWordCount> kWords = {
-    "offsets",      "sizes",         "fqn",          "index",
-    "offset",       "relative_path", "length",       "transform_descriptors",
-    "properties",   "size",          "chunks",       "state_dict_metadata",
-    "planner_data", "storage_data",  "storage_meta", "version",
-    "dtype",        "strides",       "modules"};
+constexpr std::array<std::string_view, kWordCount> kWords = {"offsets",
+                                                             "sizes",
+                                                             "fqn",
+                                                             "index",
+                                                             "offset",
+                                                             "relative_path",
+                                                             "length",
+                                                             "transform_descriptors",
+                                                             "properties",
+                                                             "size",
+                                                             "chunks",
+                                                             "state_dict_metadata",
+                                                             "planner_data",
+                                                             "storage_data",
+                                                             "storage_meta",
+                                                             "version",
+                                                             "dtype",
+                                                             "strides",
+                                                             "modules",
+                                                             "mcore_data",
+                                                             "nd_reformulated_orig_global_shape"};
 
 }  // namespace
 
@@ -152,6 +167,25 @@ void MetadataMachine::release(const Value& value) {
 
 // ------------------------------------------------------------------ the end
 
+Status MetadataMachine::takeReformulated(const Dict& mcoreData) {
+    for (uint32_t i = 0; i < mcoreData.items.count; i += 2) {
+        const Value name = items_[mcoreData.items.first + i];
+        const Value about = items_[mcoreData.items.first + i + 1];
+        if (name.kind != Kind::text || about.kind != Kind::dict) continue;
+        const Slice fields = dicts_[about.a].items;
+        for (uint32_t k = 0; k < fields.count; k += 2) {
+            const Value key = items_[fields.first + k];
+            if (key.kind != Kind::text || key.a != wReformulated) continue;
+            MetaReformulated row{name.a, {}};
+            Error error;
+            if (!dimsValue(items_[fields.first + k + 1], row.shape, error))
+                return std::move(error).ofTensor(out_.texts[name.a]);
+            out_.reformulated.push_back(row);
+        }
+    }
+    return {};
+}
+
 Result<Metadata> MetadataMachine::finish(const Value& root) {
     if (root.kind != Kind::object || root.cls != Class::metadata) {
         return damaged("the pickle does not hold the Metadata of a distributed checkpoint").at(here());
@@ -179,6 +213,7 @@ Result<Metadata> MetadataMachine::finish(const Value& root) {
         if (key.kind == Kind::text && (path.kind == Kind::tuple || path.kind == Kind::ints))
             SHARDSCOPE_TRY(addPath(paths, key.a, path));
     }
+    SHARDSCOPE_TRY(takeReformulated(takeDict(record.mcoreData)));
     out_.hasPlannerData = record.plannerData != kNone;
     keep(out_.entries, stateDict.entries);
     keep(out_.stored, storageData.stored);

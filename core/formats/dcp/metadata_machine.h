@@ -37,6 +37,8 @@ enum Word : TextId {
     wDtype,
     wStrides,
     wModules,
+    wMcoreData,
+    wReformulated,
     kWordCount
 };
 
@@ -141,7 +143,7 @@ class MetadataMachine {
         bool set = false;
     };
     struct RootRecord {
-        uint32_t stateDict = kNone, plannerData = kNone, storageData = kNone;
+        uint32_t stateDict = kNone, plannerData = kNone, storageData = kNone, mcoreData = kNone;
     };
     static constexpr uint64_t kUnset = UINT64_MAX;
     // The most bytes of an object that is taken in one step: a name of 255 bytes and two sizes, amply.
@@ -213,6 +215,7 @@ class MetadataMachine {
     Value* slotOf(uint64_t index);
 
     Result<Metadata> finish(const Value& root);
+    Status takeReformulated(const Dict& mcoreData);
 
     PickleWindow window_;
     const Limits& limits_;

@@ -177,7 +177,8 @@ Status MetadataMachine::apply(Value& object, const Value& key, const Value& valu
     DimsRef ref;
     if (object.kind == Kind::opaque) {
         // A subclass of Metadata, such as Megatron's: known by its attributes.
-        if (object.cls != Class::foreign || word != wStateDictMetadata || value.kind != Kind::dict) return {};
+        const bool known = word == wStateDictMetadata || word == wMcoreData;
+        if (object.cls != Class::foreign || !known || value.kind != Kind::dict) return {};
         object.kind = Kind::object;
         object.cls = Class::metadata;
         object.a = static_cast<uint32_t>(roots_.size());
@@ -270,6 +271,8 @@ Status MetadataMachine::apply(Value& object, const Value& key, const Value& valu
                 root.plannerData = dict ? value.a : kNone;
             } else if (word == wStorageData) {
                 root.storageData = dict ? value.a : kNone;
+            } else if (word == wMcoreData) {
+                root.mcoreData = dict ? value.a : kNone;
             } else if (word == wVersion && value.kind == Kind::text) {
                 out_.version = out_.texts[value.a];
             }

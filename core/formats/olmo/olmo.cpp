@@ -1,7 +1,10 @@
 #include "formats/olmo/olmo.h"
 
+#include <algorithm>
 #include <charconv>
+#include <initializer_list>
 
+#include "encoding/torch_file.h"
 #include "formats/olmo/keys.h"
 #include "formats/olmo/layout.h"
 #include "formats/olmo/readers.h"
@@ -35,6 +38,21 @@ bool hasKeys(const Directory& directory, const std::string& name) {
     return end != head.npos && decodeKey(std::string_view(head).substr(quote + 1, end - quote - 1)).ok();
 }
 
+// Whether a torch.save file holds a dictionary with these keys. A file that cannot be read contradicts
+// nothing: its damage is for the reader to report.
+bool mayHold(const Directory& directory, const std::string& name,
+             std::initializer_list<std::string_view> keys) {
+    auto file = directory.openFile(name);
+    if (!file.ok()) return true;
+    const auto opened = torch_save::openTorchFile(std::move(file).value(), {});
+    if (!opened.ok()) return true;
+    const ValueGraph& graph = opened->pickle.graph;
+    const NodeId root = opened->pickle.root;
+    return graph.isMapping(root) && std::all_of(keys.begin(), keys.end(), [&](std::string_view key) {
+               return graph.find(root, key) != kNoNode;
+           });
+}
+
 struct Found {
     Layout layout = Layout::none;
     Probe probe;
@@ -46,8 +64,8 @@ Found find(const Source& source) {
             return {Layout::unsharded, {Probe::Match::certain, "a safetensors file with OLMo's keys"}};
         return {};
     }
-    bool model = false, modelFolder = false, config = false, company = false, metadata = false, ranks = false;
-    std::string keyed;
+    bool model = false, modelFolder = false, config = false, company = false, metadata = false;
+    std::string keyed, rankFile;
     for (const DirectoryEntry& entry : source.entries) {
         if (entry.kind == DirectoryEntry::Kind::directory) {
             modelFolder = modelFolder || entry.name == "model";
@@ -59,7 +77,7 @@ Found find(const Source& source) {
         config = config || name == "config.yaml";
         metadata = metadata || name == "metadata.yaml";
         company = company || name == "optim.pt" || name == "train.pt" || name == "other.pt";
-        ranks = ranks || rankOf(name).has_value();
+        if (rankFile.empty() && rankOf(name)) rankFile = name;
         // One look is enough: all files of such a directory have the same keys.
         if (keyed.empty() && name.ends_with(".safetensors")) keyed = name;
     }
@@ -68,13 +86,15 @@ Found find(const Source& source) {
         if (inside.ok()) {
             for (const DirectoryEntry& entry : *inside) {
                 if (!rankOf(entry.name)) continue;
+                if (!mayHold(*source.directory, "model/" + entry.name, {"modules"})) break;
                 return {Layout::local,
                         {metadata || config ? Probe::Match::certain : Probe::Match::possible,
                          "has model/" + entry.name}};
             }
         }
     }
-    if (ranks)
+    // FSDP and others call their files so, too.
+    if (!rankFile.empty() && mayHold(*source.directory, rankFile, {"model", "optim"}))
         return {Layout::legacy, {config ? Probe::Match::certain : Probe::Match::possible, "has rank*.pt"}};
     if (model && (config || company))
         return {Layout::unsharded, {Probe::Match::certain, "has model.pt and what belongs to it"}};

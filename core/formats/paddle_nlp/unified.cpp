@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/text.h"
 #include "encoding/safetensors_index.h"
 #include "formats/paddle_nlp/model_meta.h"
 #include "formats/paddle_nlp/names.h"
@@ -244,7 +245,7 @@ class Opener {
                     rule::metaInconsistent, Severity::error,
                     fmt::format(
                         "'{}' is optimizer state of which the name does not say what parameter it belongs to",
-                        safetensors::shown(tensor.name)),
+                        printable(tensor.name, kNameInMessage)),
                     file, tensor.name, Note::Lacks::optimizerState);
                 return;
             }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "encoding/safetensors_header.h"
 #include "formats/safetensors/reader.h"
 
@@ -23,12 +24,6 @@ constexpr std::string_view kNoObjects = "safetensors holds tensors and the texts
 
 std::string jsonText(std::string_view text) {
     return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-bool isUtf8(std::string_view text) {
-    const nlohmann::json value = std::string(text);
-    return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) ==
-           value.dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
 }
 
 // The texts of a "__metadata__" object; nullopt when it is anything but texts under text keys.

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/text.h"
 #include "encoding/safetensors_header.h"
 #include "encoding/safetensors_index.h"
 #include "formats/open_files.h"
@@ -534,7 +535,9 @@ class Opener {
     // metadata.
     void noteAlias(std::string_view alias, std::string_view kept, std::string_view file) {
         note(rule::metaAlias, Severity::info,
-             fmt::format("'{}' is another name of this tensor (tied weights)", shown(alias)), file, kept);
+             fmt::format("'{}' is another name of this tensor (tied weights)",
+                         printable(alias, kNameInMessage)),
+             file, kept);
     }
 
     // ------------------------------------------------------------------ texts

@@ -78,6 +78,7 @@ def headers(corpus):
     one("S12-deep-inside", safetensors_file(b'{"__metadata__":{"a":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}," + w + b"}", FLOATS))
     one("S12-300k-keys", safetensors_file({f"k{i}": entry([0], 0, 0) for i in range(300_000)}), "any")
     one("S12-one-key-30mb", safetensors_file({"k" * 30_000_000: entry([2, 3], 0, 24)}, FLOATS), "any")
+    one("S12-names-of-a-megabyte", safetensors_file({"a" * 1_000_000: entry([2], 0, 8), "b" * 300_000: entry([2], 8, 16), "w": entry([2], 16, 24)}, FLOATS), "ok")
     for label, key in {"surrogate": b"\\ud800", "raw-nul": b"\0", "raw-control": b"\x01", "bad-escape": b"\\x41"}.items():
         one(f"S13-key-{label}", safetensors_file(b"{" + w.replace(b'"w"', b'"' + key + b'"') + b"}", FLOATS))
     for label, key in {"nul": b"a\\u0000b", "escape": b"\\u001b[2J\\u001b]0;owned\\u0007", "newline": b"w\\nverdict: safe", "bidi": "\u202egnp.exe".encode(), "path": b"../../etc/passwd", "empty": b"", "metadata-like": b"__metadata"}.items():

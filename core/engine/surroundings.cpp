@@ -1,0 +1,199 @@
+#include "engine/surroundings.h"
+
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/rule.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "formats/companions.h"
+
+namespace shardscope {
+
+namespace {
+
+constexpr size_t kMostLooks = 64;         // files that are looked into for one format
+constexpr size_t kMostDirectories = 256;  // that are looked at for zarr arrays
+
+using NameSet = std::set<std::string, std::less<>>;
+
+// Paths that the catalog knows as parts of the checkpoint.
+NameSet ownFiles(const Catalog& catalog) {
+    NameSet own;
+    for (const FileInfo& file : catalog.files()) {
+        if (file.referenced || file.metadata) own.insert(file.path);
+    }
+    return own;
+}
+
+uint64_t ownBytes(const Catalog& catalog) {
+    uint64_t bytes = 0;
+    for (const FileInfo& file : catalog.files()) {
+        if ((file.referenced || file.metadata) && file.state != FileInfo::State::missing) bytes += file.size;
+    }
+    return bytes;
+}
+
+// Data files of the directory that are not part of the checkpoint.
+std::vector<const DirectoryEntry*> otherData(const Source& source, const NameSet& own) {
+    std::vector<const DirectoryEntry*> others;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind == DirectoryEntry::Kind::file && entry.size > 0 && !own.contains(entry.name) &&
+            mayHoldTensors(entry.name, entry.size))
+            others.push_back(&entry);
+    }
+    return others;
+}
+
+// The format that takes this file for a whole checkpoint; null when none does.
+const Format* formatOfFile(const Source& source, const std::string& name) {
+    Source one = source;
+    one.entry = name;
+    for (const Format* format : builtinFormats()) {
+        if (format->info().reads && format->probe(one).match != Probe::Match::no) return format;
+    }
+    return nullptr;
+}
+
+// Directories that are zarr arrays (a .zarray or zarr.json in them), and the bytes of their chunks.
+struct Zarr {
+    size_t arrays = 0;
+    uint64_t bytes = 0;
+    std::string first;
+};
+Zarr findZarr(const Source& source) {
+    Zarr zarr;
+    size_t looks = 0;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.')) continue;
+        if (++looks > kMostDirectories) break;
+        if (!source.directory->stat(entry.name + "/.zarray").ok() &&
+            !source.directory->stat(entry.name + "/zarr.json").ok())
+            continue;
+        if (zarr.arrays++ == 0) zarr.first = entry.name;
+        const auto chunks = source.directory->list(entry.name);
+        if (!chunks.ok()) continue;
+        for (const DirectoryEntry& chunk : *chunks) {
+            if (chunk.kind == DirectoryEntry::Kind::file) zarr.bytes += chunk.size;
+        }
+    }
+    return zarr;
+}
+
+Error zarrError(const Source& source, const Zarr& zarr) {
+    return unsupported(fmt::format("the tensors are {} zarr array{}, such as '{}', which cannot be read yet",
+                                   zarr.arrays, zarr.arrays == 1 ? "" : "s",
+                                   printable(zarr.first, kNameInMessage)))
+        .inFile(source.display)
+        .withHint("Megatron-Core 0.12 and older read them and can save them again as torch_dist");
+}
+
+Note noteOf(Severity severity, std::string message, const std::string& file) {
+    Note note;
+    note.rule = rule::fileUnreferenced;
+    note.severity = severity;
+    note.message = std::move(message);
+    note.file = file;
+    return note;
+}
+
+}  // namespace
+
+std::vector<Note> Checkpoint::allNotes() const {
+    std::vector<Note> all = catalog().notes();
+    all.insert(all.end(), notes.begin(), notes.end());
+    return all;
+}
+
+Status refuseZarr(const Source& source) {
+    const Zarr zarr = findZarr(source);
+    if (zarr.arrays > 0) return zarrError(source, zarr);
+    return {};
+}
+
+Status accountForDirectory(const Source& source, const CheckpointOptions& options, Checkpoint& checkpoint) {
+    if (!checkpoint.reader->dataElsewhere().empty()) return {};
+    // The user named a file; a file that stands for its directory, such as an index of shards, is one of
+    // several own files.
+    NameSet own = ownFiles(checkpoint.catalog());
+    if (!source.entry.empty() && own.size() <= 1) return {};
+    std::vector<const DirectoryEntry*> others = otherData(source, own);
+    uint64_t mine = ownBytes(checkpoint.catalog());
+    uint64_t theirs = 0;
+    for (const DirectoryEntry* entry : others)
+        theirs += entry->size;
+    if (options.format.empty() && theirs > 2 * mine) {
+        for (const Format* format : builtinFormats()) {
+            if (!format->info().reads || format == checkpoint.format) continue;
+            if (format->probe(source).match == Probe::Match::no) continue;
+            auto reader = format->open(source, options.open);
+            if (!reader.ok() || ownBytes((*reader)->catalog()) <= 2 * mine) continue;
+            checkpoint.format = format;
+            checkpoint.reader = std::move(reader).value();
+            mine = ownBytes(checkpoint.catalog());
+        }
+        own = ownFiles(checkpoint.catalog());
+        others = otherData(source, own);
+    }
+    const Zarr zarr = findZarr(source);
+    if (zarr.bytes > mine) return zarrError(source, zarr);
+
+    NameSet noted;  // the reader has said what these are
+    for (const Note& note : checkpoint.catalog().notes())
+        noted.insert(note.file);
+    uint64_t unknown = zarr.bytes;
+    std::vector<std::string> unknownFiles;
+    size_t looks = 0;
+    for (const DirectoryEntry* entry : others) {
+        if (noted.contains(entry->name)) continue;
+        const Format* format = ++looks <= kMostLooks ? formatOfFile(source, entry->name) : nullptr;
+        if (format) {
+            checkpoint.notes.push_back(
+                noteOf(Severity::info,
+                       fmt::format("'{}' is not part of this checkpoint; it can be opened by itself, as {}",
+                                   printable(entry->name, kNameInMessage), format->info().name),
+                       entry->name));
+        } else if (looks <= kMostLooks) {
+            unknown += entry->size;
+            unknownFiles.push_back(entry->name);
+        }
+    }
+    const Severity severity = unknown > mine ? Severity::error : Severity::warning;
+    const std::string share = fmt::format("{} of data here belong to no known format, {} to this checkpoint",
+                                          bytesText(unknown), bytesText(mine));
+    for (const std::string& file : unknownFiles)
+        checkpoint.notes.push_back(
+            noteOf(severity,
+                   fmt::format("nothing refers to '{}'; {}", printable(file, kNameInMessage), share), file));
+    if (zarr.arrays > 0)
+        checkpoint.notes.push_back(
+            noteOf(severity, fmt::format("{} zarr arrays are not read; {}", zarr.arrays, share), zarr.first));
+    return {};
+}
+
+Result<std::vector<FormatMatch>> otherFormats(const Checkpoint& checkpoint) {
+    std::vector<FormatMatch> others;
+    if (!checkpoint.reader->dataElsewhere().empty()) return others;
+    SHARDSCOPE_ASSIGN(const Source source,
+                      sourceFor(checkpoint.path, IoMode::automatic, checkpoint.fileSystem));
+    if (!source.entry.empty()) return others;
+    const NameSet known = ownFiles(checkpoint.catalog());
+    for (const Format* format : builtinFormats()) {
+        if (!format->info().reads || format == checkpoint.format) continue;
+        if (format->probe(source).match == Probe::Match::no) continue;
+        size_t looks = 0;
+        for (const DirectoryEntry& entry : source.entries) {
+            if (entry.kind != DirectoryEntry::Kind::file || known.contains(entry.name)) continue;
+            if (++looks > kMostLooks) break;
+            Source one = source;
+            one.entry = entry.name;
+            if (format->probe(one).match == Probe::Match::no) continue;
+            others.push_back({format, entry.name});
+            break;
+        }
+    }
+    return others;
+}
+
+}  // namespace shardscope

@@ -1,0 +1,18 @@
+// What a file of a checkpoint's directory is likely to be, by its name and size alone.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace shardscope {
+
+// Files that belong to a healthy checkpoint without holding its tensors: configuration, tokenizer, the state
+// of trainer, scheduler, data loader and random generators, Megatron's common.pt, Lightning's meta.pt,
+// documentation. `name` has no directory.
+bool isCompanionFile(std::string_view name);
+
+// Whether a file that is no companion may hold tensors: by the endings that frameworks use, or because it is
+// larger than 1 MiB and not text.
+bool mayHoldTensors(std::string_view name, uint64_t size);
+
+}  // namespace shardscope
