@@ -77,7 +77,7 @@ class TextTest : public QObject {
         QTest::newRow("all matches") << "a"
                                      << "bb"
                                      << "banana"
-                                     << "bbbbnbbnbb";
+                                     << "bbbnbbnbb";
         QTest::newRow("whole match") << "[0-9]+"
                                      << "<$&>"
                                      << "a1b22"
