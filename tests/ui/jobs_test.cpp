@@ -185,7 +185,7 @@ class JobsTest : public QObject {
         ConversionSpec spec = simple(QStringLiteral("/x/y"));
         spec.cast = {QStringLiteral("*=nodtype")};
         QVERIFY(!spec.toSettings().ok());
-        QVERIFY(!spec.toJson().ok());
+        QVERIFY(!requestJson(spec.toRequest()).ok());
         spec.cast.clear();
         spec.mesh = QStringLiteral("tp=");
         QCOMPARE(spec.toSettings().error().code, ErrorCode::usage);
@@ -201,12 +201,13 @@ class JobsTest : public QObject {
         spec.shard = {QStringLiteral("*:tp=0")};
         spec.memory = uint64_t{1} << 30;
         spec.strict = true;
-        const auto json = spec.toJson();
+        const auto json = requestJson(spec.toRequest());
         QVERIFY(json.ok());
-        const auto again = ConversionSpec::fromJson(*json);
-        QVERIFY2(again.ok(), again.ok() ? "" : describe(again.error()).c_str());
-        QCOMPARE(again->arguments(), spec.arguments());
-        QVERIFY(*again == spec);
+        const auto read = requestFromJson(*json);
+        QVERIFY2(read.ok(), read.ok() ? "" : describe(read.error()).c_str());
+        const ConversionSpec again = ConversionSpec::fromRequest(*read);
+        QCOMPARE(again.arguments(), spec.arguments());
+        QVERIFY(again == spec);
 
         // The command line takes the steps out of the same file, and nothing else.
         const QString file = fresh() + "/recipe.json";
