@@ -46,17 +46,7 @@ std::string failure(const Json& result) {
 
 // One line: how far it is, or how it ended.
 std::string stateLine(const JobRecord& job) {
-    if (job.state == JobState::running && job.progress.is_object()) {
-        const double done = numberIn(job.progress, "bytes_done"),
-                     total = numberIn(job.progress, "bytes_total");
-        std::string line = textIn(job.progress, "phase");
-        if (total > 0) line += fmt::format(" {:.0f} %", 100 * std::min(1.0, done / total));
-        const double rate = numberIn(job.progress, "rate");
-        if (rate > 0 && total > done)
-            line += fmt::format(", {}/s, {} left", bytesText(static_cast<uint64_t>(rate)),
-                                durationText(numberIn(job.progress, "eta_s")));
-        return line;
-    }
+    if (job.state == JobState::running && job.progress.is_object()) return job.at().text();
     if (job.state == JobState::failed || job.state == JobState::cancelled) {
         const std::string message = failure(job.result);
         return std::string(jobStateName(job.state)) + (message.empty() ? "" : ": " + printable(message));
