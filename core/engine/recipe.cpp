@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/embedded.h"
 #include "engine/recipe_fields.h"
 #include "engine/recipe_steps.h"
 
@@ -15,6 +16,8 @@ namespace shardscope {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr std::string_view kRecipes = "recipes/", kSuffix = ".json";
 
 const BuiltinRecipe* findBuiltin(std::string_view name) {
     for (const BuiltinRecipe& recipe : builtinRecipes()) {
@@ -29,6 +32,20 @@ std::string shown(const Json& value) {
 }
 
 }  // namespace
+
+const std::vector<BuiltinRecipe>& builtinRecipes() {
+    static const std::vector<BuiltinRecipe> recipes = [] {
+        std::vector<BuiltinRecipe> all;
+        for (auto [name, text] : embeddedFiles()) {
+            if (!name.starts_with(kRecipes)) continue;
+            name.remove_prefix(kRecipes.size());
+            name.remove_suffix(kSuffix.size());
+            all.push_back({name, text});
+        }
+        return all;
+    }();
+    return recipes;
+}
 
 Error wrongRecipe(std::string message) {
     return makeError(ErrorCode::usage, std::move(message)).withHint("docs/cli.md describes recipes");
