@@ -123,12 +123,13 @@ int runWords(Context& context, const std::function<Status(const CLI::App&)>& acc
         if (accept) {
             if (const Status status = accept(*app); !status.ok()) return reportError(context, status.error());
         }
+        std::optional<int> taken;
         if (instead) {
-            const auto code = instead(*app);
+            auto code = instead(*app);
             if (!code.ok()) return reportError(context, code.error());
-            if (*code) return **code;
+            taken = *code;
         }
-        Result<int> result = context.verb();
+        Result<int> result = taken ? Result<int>(*taken) : context.verb();
         if (!result.ok()) return reportError(context, result.error());
         if (std::fflush(stdout) != 0)
             return reportError(context, systemError(errno, "write the answer", "standard output"));

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "cli/convert.h"
 #include "cli/json.h"
 #include "cli/one_of.h"
 #include "cli/progress.h"
@@ -23,6 +24,17 @@ bool Context::colored() const {
 
 bool Context::progressBar() const {
     return progress == ProgressMode::bar || (progress == ProgressMode::automatic && isatty(STDERR_FILENO));
+}
+
+std::vector<std::string> Context::sourceWords() const {
+    std::vector<std::string> all;
+    if (!format.empty()) all.push_back("--format=" + format);
+    if (!variant.empty()) all.push_back("--variant=" + variant);
+    for (const std::string& rule : tpDim)
+        all.push_back("--tp-dim=" + rule);
+    if (const auto how = choiceName(masterWeights); !how.empty())
+        all.push_back(fmt::format("--master-weights={}", how));
+    return all;
 }
 
 CheckpointOptions Context::openOptions() const {
@@ -63,13 +75,11 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
                     "it (PaddleNLP; repeatable, the first match counts)")
         ->type_name("GLOB=DIM")
         ->allow_extra_args(false);
-    static const std::map<std::string, MasterWeights> masters{{"use", MasterWeights::use},
-                                                              {"ignore", MasterWeights::ignore}};
     verb.add_option("--master-weights", context.masterWeights,
                     "Weights of PaddleNLP sources: use (cast from their fp32 masters) or ignore (as stored "
                     "or not at all); "
                     "without it the masters are used where no weight is stored")
-        ->transform(oneOf(masters))
+        ->transform(oneOf<MasterWeights>())
         ->type_name("HOW");
     static const std::map<std::string, ColorMode> colors{
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
@@ -105,10 +115,8 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
     verb.add_option("--threads", context.threads, "Worker threads (0 = chosen for this machine)")
         ->check(CLI::Range(0, 1024).description(""))
         ->type_name("N");
-    static const std::map<std::string, IoMode> ios{
-        {"auto", IoMode::automatic}, {"direct", IoMode::direct}, {"buffered", IoMode::buffered}};
     verb.add_option("--io", context.io, "Reads and writes: auto, direct (past the page cache) or buffered")
-        ->transform(oneOf(ios))
+        ->transform(oneOf<IoMode>())
         ->type_name("MODE");
 }
 
@@ -130,8 +138,8 @@ Status Work::start() {
 int reportError(const Context& context, const Error& where) {
     Error error = where;
     error.location.file = context.shown(error.location.file);
-    if (context.away() && !context.jobDestination.empty()) {
-        const std::string staging = stagingPath(context.jobDestination);
+    if (context.away() && context.conversion) {
+        const std::string staging = stagingPath(context.conversion->request.destination);
         if (const size_t at = error.hint.find(staging); at != std::string::npos)
             error.hint.replace(at, staging.size(), context.shown(staging));
     }

@@ -14,10 +14,7 @@
 #include "engine/engine.h"
 
 namespace shardscope {
-class WorkerSession;  // cluster/worker.h
-struct WorkerState;   // cluster/farm.h
-class RankGroup;      // execute/group.h
-enum class GroupMode : uint8_t;
+struct WorkerState;  // cluster/farm.h
 }  // namespace shardscope
 
 namespace shardscope::cli {
@@ -39,16 +36,8 @@ struct Context {
     StopSource stop;
 
     std::vector<std::string> words;  // of this command line, without the program's name
-    WorkerSession* worker =
-        nullptr;  // not null: the conversion is another process's, this one does parts of it
-    // Not null: the ranks that do the conversion together, of which this process is one.
-    RankGroup* ranks = nullptr;
-    GroupMode groupMode{};
-    std::string groupBackend;
-    bool ownDisks = false;  // they share no file system for the destination
-    // Of a conversion: that others can take part, and what it reads and writes.
-    bool joins = false;
-    std::string jobSource, jobDestination, jobPlaces;
+    // What a verb that converts is to do; null with the others. Set before `verb` runs.
+    std::shared_ptr<const struct ConvertCommand> conversion;
 
     // Set where this command line runs for one on another machine (cli/remote.h): what this host is called
     // there, and who is shown the progress. Then nothing is written into files here.
@@ -62,8 +51,9 @@ struct Context {
     // What the chosen verb does; set by its callback. Returns the exit code or an error.
     std::function<Result<int>()> verb;
 
-    bool colored() const;      // of stdout
-    bool progressBar() const;  // on stderr
+    bool colored() const;                          // of stdout
+    bool progressBar() const;                      // on stderr
+    std::vector<std::string> sourceWords() const;  // how a source is opened (engine/request.h: openingOf)
     CheckpointOptions openOptions() const;
     Result<Checkpoint> open(const std::string& path, std::shared_ptr<FileSystem> fileSystem = nullptr) const;
 };

@@ -126,6 +126,12 @@ Json jobJson(const JobRecord& job) {
               {"attempts", job.attempts}};
     json["exit_code"] = job.exitCode >= 0 ? Json(job.exitCode) : Json();
     json["progress"] = job.progress;
+    // Of the whole job, where `progress` is the last event as it was printed.
+    if (const JobProgress at = job.at(); job.state == JobState::running && !at.phase.empty())
+        json["overall"] = {{"share", at.share >= 0 ? Json(at.share) : Json()},
+                           {"rate", at.rate},
+                           {"seconds_left", at.secondsLeft >= 0 ? Json(at.secondsLeft) : Json()},
+                           {"text", at.text()}};
     json["workers"] = job.workers;
     json["result"] = job.result;
     return json;

@@ -6,6 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "engine/request.h"
+
 namespace shardscope::cli {
 
 // The option takes one of these words. (CLI11's own transformer names the enumerators' numbers in its
@@ -24,6 +26,15 @@ CLI::Validator oneOf(const std::map<std::string, T>& words) {
             return input + " not in {" + all + "}";
         },
         "");
+}
+
+// The same of a choice that a conversion has.
+template <class T>
+CLI::Validator oneOf() {
+    std::map<std::string, T> words;
+    for (const auto& [name, choice] : choicesOf(T{}))
+        words.emplace(name, choice);
+    return oneOf(words);
 }
 
 }  // namespace shardscope::cli

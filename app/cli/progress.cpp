@@ -68,8 +68,15 @@ void ProgressPrinter::show(bool last) {
     if (progress_.phase() != phase_) {
         phase_ = progress_.phase();
         phaseStart_ = now;
+        lastDone_ = 0;
+        if (phase_ != Progress::Phase::open) ++pass_;
     }
     const uint64_t done = progress_.bytesDone();
+    if (phase_ == Progress::Phase::verify && done < lastDone_ / 2) {  // of the source, after the destination
+        phaseStart_ = now;
+        ++pass_;
+    }
+    lastDone_ = done;
     const uint64_t total = progress_.bytesTotal();
     const double seconds = std::chrono::duration<double>(now - phaseStart_).count();
     const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
@@ -78,6 +85,7 @@ void ProgressPrinter::show(bool last) {
         Json event;
         event["event"] = "progress";
         event["phase"] = Progress::phaseName(phase_);
+        if (phase_ != Progress::Phase::open) event["pass"] = pass_;
         event["bytes_done"] = done;
         event["bytes_total"] = total;
         event["rate"] = rate;

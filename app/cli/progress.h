@@ -36,6 +36,8 @@ class ProgressPrinter {
     const bool json_;
     std::chrono::steady_clock::time_point start_;
     Progress::Phase phase_ = Progress::Phase::open;
+    int pass_ = 0;           // over all bytes: writing, verifying, reading the source again
+    uint64_t lastDone_ = 0;  // of this phase, as last seen
     std::chrono::steady_clock::time_point phaseStart_;
     std::chrono::steady_clock::time_point said_;
     bool drawn_ = false;

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "cli/convert.h"
 #include "cli/output_file.h"
 #include "cli/own_program.h"
 #include "cli/progress.h"
@@ -194,7 +195,8 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
         return makeError(ErrorCode::usage, fmt::format("'{}' does not take ssh:// paths", name))
             .withHint(fmt::format("run it there: ssh {} shardscope {} ...", call.place.host, name));
     }
-    if (context.joins) SHARDSCOPE_TRY(checkConversion(*verb, call, several));
+    if (context.conversion && !context.conversion->dryRun)
+        SHARDSCOPE_TRY(checkConversion(*verb, call, several));
     if (several) {
         return makeError(ErrorCode::impossible, "the paths are on different hosts, and a verb runs on one")
             .withHint("'shardscope index' makes of each a small file; these can be compared here");

@@ -13,6 +13,7 @@
 #include "cluster/file_service.h"
 #include "cluster/messages.h"
 #include "cluster/worker.h"
+#include "engine/run_conversion.h"
 
 namespace shardscope::cli {
 namespace {
@@ -36,21 +37,14 @@ Result<int> work(std::unique_ptr<Channel> channel, const Frame& first) {
     if (chdir(session.directory().c_str()) != 0)
         return refuse(systemError(errno, "enter the coordinator's directory", session.directory())
                           .withHint("the paths of the job must be the same on all hosts"));
-    Context job;
-    job.worker = &session;
-    job.threads = std::max(1U, ownCores() / session.neighbours());
-    const auto app = makeApp(job);
-    try {
-        std::vector<std::string> words(session.words().rbegin(), session.words().rend());
-        app->parse(words);
-    } catch (const CLI::ParseError& error) {
-        return refuse(makeError(ErrorCode::usage, error.what()));
-    }
-    if (!job.joins) return refuse(makeError(ErrorCode::usage, "only conversions can be worked on"));
-    Result<int> result = job.verb();
+    auto request = unpackRequest(session.request());
+    if (!request.ok()) return refuse(std::move(request).error());
+    if (request->threads == 0) request->threads = std::max(1U, ownCores() / session.neighbours());
+    const auto done = runConversion(*request, Worker{&session}, nullptr, session.stop());
+    if (done.ok()) return 0;
     // What went wrong before the conversion was joined; said twice it does no harm.
-    if (!result.ok() && result.error().code != ErrorCode::cancelled) session.refuse(result.error());
-    return result;
+    if (done.error().code != ErrorCode::cancelled) session.refuse(done.error());
+    return done.error();
 }
 
 // The channel takes the descriptors of standard input and output; what anything else prints goes nowhere.

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/application.h"
+#include "cli/convert.h"
 #include "cli/documents.h"
 #include "cli/json.h"
 #include "cli/one_of.h"
@@ -17,7 +18,6 @@
 #include "cli/words.h"
 #include "cluster/farm.h"
 #include "cluster/slurm.h"
-#include "engine/recipe.h"
 #include "jobs/jobs.h"
 #include "jobs/rank_places.h"
 
@@ -46,17 +46,7 @@ std::string failure(const Json& result) {
 
 // One line: how far it is, or how it ended.
 std::string stateLine(const JobRecord& job) {
-    if (job.state == JobState::running && job.progress.is_object()) {
-        const double done = numberIn(job.progress, "bytes_done"),
-                     total = numberIn(job.progress, "bytes_total");
-        std::string line = textIn(job.progress, "phase");
-        if (total > 0) line += fmt::format(" {:.0f} %", 100 * std::min(1.0, done / total));
-        const double rate = numberIn(job.progress, "rate");
-        if (rate > 0 && total > done)
-            line += fmt::format(", {}/s, {} left", bytesText(static_cast<uint64_t>(rate)),
-                                durationText(numberIn(job.progress, "eta_s")));
-        return line;
-    }
+    if (job.state == JobState::running && job.progress.is_object()) return job.at().text();
     if (job.state == JobState::failed || job.state == JobState::cancelled) {
         const std::string message = failure(job.result);
         return std::string(jobStateName(job.state)) + (message.empty() ? "" : ": " + printable(message));
@@ -108,11 +98,8 @@ Result<int> attach(const Context& context, const JobDirectory& jobs, const std::
     }
 }
 
-// What the words of a conversion read and write; they are checked as `convert` checks them.
-struct Conversion {
-    std::string source, destination, on;
-};
-Result<Conversion> parseWords(std::vector<std::string> words) {
+// What the words of a conversion ask for; they are checked as `convert` checks them.
+Result<ConversionRequest> parseWords(std::vector<std::string> words) {
     if (words.empty() || (words[0] != "convert" && words[0] != "reshard"))
         return makeError(ErrorCode::usage,
                          "'convert' or 'reshard' with its words, or a recipe's file alone, is expected after "
@@ -128,21 +115,23 @@ Result<Conversion> parseWords(std::vector<std::string> words) {
     } catch (const CLI::ParseError& error) {
         return makeError(ErrorCode::usage, error.what()).withHint("see 'shardscope convert --help'");
     }
-    if (!context.joins)
+    if (!context.conversion || context.conversion->dryRun)
         return makeError(ErrorCode::usage, "a job converts: leave out --dry-run, or say 'shardscope plan'");
-    return Conversion{context.jobSource, context.jobDestination, context.jobPlaces};
+    return context.conversion->request;
 }
 
 Result<int> startJob(const Context& context, const Options& options, std::vector<std::string> rest) {
     // One word that is no verb: a recipe in place of the words.
     std::error_code none;
     if (rest.size() == 1 && (rest[0].ends_with(".json") || std::filesystem::is_regular_file(rest[0], none))) {
-        SHARDSCOPE_ASSIGN(rest, recipeWords(rest[0]));
+        SHARDSCOPE_ASSIGN(const ConversionRequest request, requestFromRecipe(rest[0]));
+        SHARDSCOPE_TRY(checkEnds(request, rest[0]));
+        rest = convertWords(request);
     }
     // How a job answers is not for its words to say: whoever asks for it chooses.
     std::vector<std::string> words = wordsWithout(rest, {"--json"}, {"--progress"});
-    SHARDSCOPE_ASSIGN(const Conversion conversion, parseWords(words));
-    std::string places = options.on.empty() ? conversion.on : options.on;
+    SHARDSCOPE_ASSIGN(const ConversionRequest request, parseWords(words));
+    std::string places = options.on.empty() ? request.on : options.on;
     words = wordsWithout(words, {}, {"--on"});
     if (places.empty()) places = "local:1";
     std::string program = ownProgram();
@@ -163,8 +152,8 @@ Result<int> startJob(const Context& context, const Options& options, std::vector
     }
     const JobDirectory jobs;
     JobDirectory::Start start;
-    start.source = conversion.source;
-    start.destination = conversion.destination;
+    start.source = request.source;
+    start.destination = request.destination;
     start.title = fmt::format("{} to {}", start.source, start.destination);
     start.program = program;
     start.arguments = words;

@@ -18,6 +18,7 @@
 #include "accelerator/c10d_group.h"
 #include "base/text.h"
 #include "cli/application.h"
+#include "cli/convert.h"
 #include "cli/one_of.h"
 #include "cli/own_program.h"
 #include "cli/words.h"
@@ -200,20 +201,20 @@ int work(const Options& options, const std::vector<std::string>& all) {
     if (!ranks.ok()) _exit(end(reportError(context, ranks.error()), kMoment));
 
     context.json = false;
-    context.ranks = ranks->get();
-    context.groupMode = options.mode;
-    context.ownDisks = options.ownDisks;
-    context.groupBackend = groupBackendName(group.backend);
     if (place->rank != 0) {
         // Rank 0 speaks for all; the others say what went wrong with them, and where.
         context.words = wordsWithout(context.words, {"--json"}, {"--progress", "--report"});
         context.words.insert(context.words.end(), {"--progress", "none"});
         if (!freopen("/dev/null", "w", stdout)) return end(exitCode(ErrorCode::io), kMoment);
     }
-    const int code = runWords(context, [&](const CLI::App& app) -> Status {
-        if (context.joins || app.got_subcommand("plan")) return {};
-        return makeError(ErrorCode::usage,
-                         "ranks do 'plan', 'convert' and 'reshard'; everything else is for shardscope");
+    const Rank rank{ranks->get(), options.mode, options.ownDisks,
+                    std::string(groupBackendName(group.backend))};
+    const int code = runWords(context, {}, [&](const CLI::App&) -> Result<std::optional<int>> {
+        if (!context.conversion)
+            return makeError(ErrorCode::usage,
+                             "ranks do 'plan', 'convert' and 'reshard'; everything else is for shardscope");
+        SHARDSCOPE_ASSIGN(const int done, convert(context, *context.conversion, rank));
+        return std::optional(done);
     });
     if ((*ranks)->broken()) _exit(end(code, kMoment));
     ranks->reset();

@@ -362,7 +362,7 @@ class FarmRun {
                                                  {"neighbours", neighbours},
                                                  {"silence", place.host.empty() ? 0 : kForsaken.count()},
                                                  {"identity", identityJson(identity_)}},
-                                                startBody(options.directory, options.words))));
+                                                startBody(options.directory, options.request))));
         for (;;) {
             {
                 std::lock_guard lock(mutex_);

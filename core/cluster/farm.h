@@ -29,11 +29,11 @@ Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text);
 
 struct FarmOptions {
     std::vector<WorkerPlace> places;
-    std::vector<std::string> words;  // of `shardscope convert ...`, as the workers are to prepare it
-    std::string directory;           // that relative paths among the words belong to
-    std::string version;             // of this program; workers must have the same
-    std::string program;             // to run as a worker here
-    std::string remoteProgram;       // the same on other hosts; empty = the static one is copied there
+    std::string request;        // what the workers are to prepare, packed; passed on as it is
+    std::string directory;      // that relative paths of the request belong to
+    std::string version;        // of this program; workers must have the same
+    std::string program;        // to run as a worker here
+    std::string remoteProgram;  // the same on other hosts; empty = the static one is copied there
 };
 
 // What a worker is doing, for people.

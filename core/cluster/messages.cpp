@@ -194,18 +194,14 @@ Result<JobIdentity> identityFrom(const Json& json) {
     return JobIdentity{*plan, *source, *tile, *largest, token};
 }
 
-std::string startBody(const std::string& directory, const std::vector<std::string>& words) {
-    std::string body = directory + '\0';
-    for (const std::string& word : words)
-        body += word + '\0';
-    return body;
+std::string startBody(const std::string& directory, const std::string& request) {
+    return directory + '\0' + request;
 }
 
-std::vector<std::string> startWords(std::string_view body) {
-    std::vector<std::string> words;
-    for (size_t end = 0; (end = body.find('\0')) != std::string_view::npos; body.remove_prefix(end + 1))
-        words.emplace_back(body.substr(0, end));
-    return words;
+Result<std::pair<std::string, std::string>> startFrom(std::string_view body) {
+    const size_t end = body.find('\0');
+    if (end == std::string_view::npos) return damaged("the coordinator gives no job");
+    return std::pair(std::string(body.substr(0, end)), std::string(body.substr(end + 1)));
 }
 
 Json unitJson(size_t id, const Unit& unit) {

@@ -7,9 +7,9 @@
 // another host; it ends when the stream does, or when it has heard nothing for kForsaken.
 //
 // - worker: hello {version, protocol, host, pid}: first, unasked
-// - coordinator: start {neighbours, silence, identity} and a body: the directory where the job was given, and
-//   the words of `convert`, as they are (paths need not be UTF-8), each with a zero byte behind it; after so
-//   many seconds in which it hears nothing (0 = none) the worker ends
+// - coordinator: start {neighbours, silence, identity} and a body: the directory where the job was given, a
+//   zero byte, and the request as JSON (core/engine/request.h; paths need not be UTF-8); after so many
+//   seconds in which it hears nothing (0 = none) the worker ends
 // - worker: ready {}: plan and source are the coordinator's
 // - coordinator: unit {id, work, bytes, spans: [[tensor, first, count], ...]}: several may be under way; work
 // is
@@ -29,7 +29,7 @@
 
 namespace shardscope {
 
-constexpr int kProtocol = 5;
+constexpr int kProtocol = 6;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
 // A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
@@ -61,8 +61,9 @@ Status checkHello(const nlohmann::json& hello, const std::string& version, bool 
 std::string pack(std::string bytes, bool& packed);
 Result<std::string> unpack(std::string body, bool packed, uint64_t size);
 
-std::string startBody(const std::string& directory, const std::vector<std::string>& words);
-std::vector<std::string> startWords(std::string_view body);
+std::string startBody(const std::string& directory, const std::string& request);
+// The directory and the request. Errors: damaged.
+Result<std::pair<std::string, std::string>> startFrom(std::string_view body);
 nlohmann::json identityJson(const JobIdentity& identity);
 Result<JobIdentity> identityFrom(const nlohmann::json& json);
 nlohmann::json unitJson(size_t id, const Unit& unit);

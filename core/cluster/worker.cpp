@@ -1,6 +1,7 @@
 #include "cluster/worker.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "cluster/messages.h"
 
@@ -27,10 +28,8 @@ WorkerSession::~WorkerSession() {
 
 Status WorkerSession::begin(const Frame& first) {
     SHARDSCOPE_ASSIGN(const Json start, parseMessage(first));
-    words_ = startWords(first.body);
-    if (start["say"] != "start" || words_.size() < 2) return damaged("the coordinator gives no job");
-    directory_ = words_.front();
-    words_.erase(words_.begin());
+    if (start["say"] != "start") return damaged("the coordinator gives no job");
+    SHARDSCOPE_ASSIGN(std::tie(directory_, request_), startFrom(first.body));
     silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(start, "silence").value_or(0), 3600));
     neighbours_ =
         static_cast<unsigned>(std::clamp<uint64_t>(numberOf(start, "neighbours").value_or(1), 1, 1024));

@@ -1,4 +1,4 @@
-// The worker's end: takes the words of a job, and does units of it until the coordinator ends it or is gone.
+// The worker's end: takes a job, and does units of it until the coordinator ends it or is gone.
 #pragma once
 
 #include <atomic>
@@ -23,12 +23,12 @@ class WorkerSession {
 
     // Takes the job from the message that the agent was started with. Heartbeats begin. Errors: damaged.
     Status begin(const Frame& first);
-    const std::vector<std::string>& words() const { return words_; }
+    const std::string& request() const { return request_; }  // as FarmOptions::request
     const std::string& directory() const { return directory_; }
     unsigned neighbours() const { return neighbours_; }  // workers on this machine, this one included
     StopToken stop() const { return stop_; }  // raised when the coordinator ends the job or is gone
 
-    // Joins the conversion that the words describe and does what it is told. Returns when the coordinator
+    // Joins the conversion that was requested and does what it is told. Returns when the coordinator
     // ends it. Errors: remote, cancelled, and those of UnitWorker::join(), which the coordinator is told too.
     Status serve(const ConvertJob& job, Resources resources);
     // Tells the coordinator why there is no conversion to serve.
@@ -40,8 +40,7 @@ class WorkerSession {
     Status runUnits(UnitWorker& worker);
 
     std::unique_ptr<Channel> channel_;
-    std::vector<std::string> words_;
-    std::string directory_;
+    std::string directory_, request_;
     unsigned neighbours_ = 1;
     std::chrono::seconds silence_{0};  // of the coordinator that ends it; zero = none
     JobIdentity identity_;

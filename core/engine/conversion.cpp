@@ -8,9 +8,8 @@
 #include "base/rule.h"
 #include "engine/engine.h"
 #include "engine/filled.h"
+#include "engine/objects_file.h"
 #include "engine/recipe.h"
-#include "engine/whole_file.h"
-#include "execute/units.h"
 #include "execute/view_reader.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
@@ -262,40 +261,6 @@ Result<uint64_t> bufferBudget(uint64_t memory, uint64_t held) {
     return memory - taken;
 }
 
-namespace {
-
-// Of the objects that stay out, with their values: those that a torch.save file can hold (--objects), and why
-// it cannot hold the others.
-struct Beside {
-    std::vector<ObjectInfo> kept;
-    std::unordered_map<std::string, std::string> refused;
-};
-
-Result<Beside> objectsBeside(const Checkpoint& source, const std::vector<PlanLeftOut>& leftOut) {
-    const std::vector<ObjectInfo>& objects = source.catalog().objects();
-    std::unordered_map<std::string_view, ObjectId> byName;
-    for (ObjectId o = 0; o < objects.size(); ++o)
-        byName.emplace(objects[o].name, o);
-    CatalogBuilder builder("torch", "", "shardscope");
-    for (const PlanLeftOut& left : leftOut) {
-        const auto it = byName.find(left.name);
-        if (it == byName.end()) continue;
-        ObjectInfo object = objects[it->second];
-        SHARDSCOPE_ASSIGN(object.value, source.reader->objectValue(it->second));
-        builder.addObject(std::move(object));
-    }
-    const Catalog wanted = std::move(builder).finish();
-    Beside beside;
-    for (const LeftOut& left : findFormat("torch")->cannotHold(wanted, {}))
-        beside.refused.emplace(left.name, left.why);
-    for (const ObjectInfo& object : wanted.objects()) {
-        if (!beside.refused.contains(object.name)) beside.kept.push_back(object);
-    }
-    return beside;
-}
-
-}  // namespace
-
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConvertSettings& settings, const StopToken& stop) {
     PreparedConversion p;
@@ -392,7 +357,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
 
     std::set<std::string, std::less<>> kept;
     if (!settings.objectsFile.empty()) {
-        SHARDSCOPE_ASSIGN(const Beside beside, objectsBeside(source, p.wish->leftOut));
+        SHARDSCOPE_ASSIGN(const ObjectsBeside beside, objectsBeside(source, p.wish->leftOut));
         for (const ObjectInfo& object : beside.kept)
             kept.insert(object.name);
         for (PlanLeftOut& left : p.wish->leftOut) {
@@ -424,119 +389,6 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     }
     p.plan = makePlan(p, settings, impossible);
     return p;
-}
-
-namespace {
-
-// --objects: what the target cannot hold is kept beside, as a torch.save file of its own.
-Status writeObjectsFile(const PreparedConversion& p, const ConvertSettings& settings,
-                        const Resources& resources) {
-    SHARDSCOPE_ASSIGN(const Beside beside, objectsBeside(p.source, p.wish->leftOut));
-    if (beside.kept.empty()) return {};
-    CatalogBuilder builder("torch", "", "shardscope");
-    for (const ObjectInfo& object : beside.kept)
-        builder.addObject(object);
-    Wish wish;
-    wish.wanted = std::move(builder).finish();
-    const Format* torch = findFormat("torch");
-    WriteOptions options;
-    options.archiveName = stem(settings.objectsFile);
-    SHARDSCOPE_ASSIGN(auto layout, torch->layout(wish.wanted, options));
-    Plan plan;
-    plan.targetPath = settings.objectsFile;
-    ConvertJob job;
-    job.source = p.source.reader.get();
-    job.wish = &wish;
-    job.layout = layout.get();
-    job.plan = &plan;
-    job.fileSystem = systemFileSystem(settings.io);
-    job.destination = settings.objectsFile;
-    job.singleFile = true;
-    job.options = settings.options;
-    job.options.resume = false;
-    job.reopen = [&](const std::string& path,
-                     const std::shared_ptr<FileSystem>&) -> Result<std::unique_ptr<Reader>> {
-        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, settings.io));
-        return torch->open(place, {});
-    };
-    auto report = runConversion(job, resources);
-    if (!report.ok()) return std::move(report).error();
-    return {};
-}
-
-// Said before the conversion begins rather than after it.
-Status checkObjectsFile(const ConvertSettings& settings, const std::string& source) {
-    const std::filesystem::path file = settings.objectsFile;
-    std::error_code error;
-    if (std::filesystem::exists(file, error) && !settings.options.overwrite) {
-        return makeError(ErrorCode::exists, "the file for --objects exists already")
-            .inFile(settings.objectsFile)
-            .withHint("choose another file, or --overwrite");
-    }
-    if (!file.parent_path().empty() && !std::filesystem::is_directory(file.parent_path(), error)) {
-        return makeError(ErrorCode::io, "the directory of the file for --objects does not exist")
-            .inFile(settings.objectsFile);
-    }
-    return checkOutside(settings.objectsFile, source);
-}
-
-}  // namespace
-
-ConvertJob conversionJob(const PreparedConversion& p, const ConvertSettings& settings) {
-    ConvertJob job;
-    job.source = p.source.reader.get();
-    job.wish = p.wish.get();
-    job.layout = p.layout.get();
-    job.plan = &p.plan;
-    job.fileSystem = settings.farm ? settings.farm->fileSystem() : nullptr;
-    job.reopen = [format = p.format, io = settings.io, files = job.fileSystem](
-                     const std::string& path,
-                     const std::shared_ptr<FileSystem>& through) -> Result<std::unique_ptr<Reader>> {
-        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, io, through ? through : files));
-        return format->open(place, {});
-    };
-    if (!job.fileSystem) job.fileSystem = systemFileSystem(settings.io);
-    job.destination = p.destination;
-    job.singleFile = p.singleFile;
-    job.options = settings.options;
-    job.options.fillGaps = settings.request.fillGaps;
-    job.farm = settings.farm;
-    return job;
-}
-
-Status checkRunnable(const PreparedConversion& p) {
-    if (p.plan.runnable()) return needData(p.source, "a conversion");
-    const PlanLeftOut& first = p.plan.impossible.front();
-    Error error = makeError(ErrorCode::impossible, first.why).ofTensor(first.name);
-    if (p.plan.impossible.size() > 1)
-        error.hint = fmt::format("and {} more; 'shardscope plan' lists them", p.plan.impossible.size() - 1);
-    return error;
-}
-
-Result<uint64_t> conversionBuffers(const PreparedConversion& p, const ConvertSettings& settings) {
-    const uint64_t held = p.source.catalog().memoryBytes() + p.wish->wanted.memoryBytes() +
-                          p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
-    return bufferBudget(settings.memory, held);
-}
-
-Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSettings& settings,
-                                  Progress* progress, const StopToken& stop) {
-    SHARDSCOPE_TRY(checkRunnable(p));
-    SHARDSCOPE_ASSIGN(const uint64_t buffers, conversionBuffers(p, settings));
-    ThreadPool pool(settings.threads);
-    MemoryBudget memory(buffers);
-    Resources resources;
-    resources.pool = &pool;
-    resources.memory = &memory;
-    resources.progress = progress;
-    resources.stop = stop;
-
-    if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(settings, p.source.path));
-    auto report = runConversion(conversionJob(p, settings), resources);
-    if (!report.ok()) return report;
-    if (p.singleFile) SHARDSCOPE_TRY(putRecordBeside(p.destination, p.filled));
-    if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(writeObjectsFile(p, settings, resources));
-    return report;
 }
 
 }  // namespace shardscope

@@ -111,20 +111,19 @@ struct ConvertSettings {
     uint64_t memory = uint64_t{512} << 20;
     unsigned threads = 0;
     IoMode io = IoMode::automatic;
-    std::string objectsFile;   // --objects: objects that the target cannot hold go there
-    UnitFarm* farm = nullptr;  // other processes that do the work; null = this one alone
+    std::string objectsFile;  // --objects: objects that the target cannot hold go there
 };
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConvertSettings& settings, const StopToken& stop = {});
-// What runPrepared() is made of, for a worker that takes part in another process's conversion. `prepared`
-// outlives the job.
-ConvertJob conversionJob(const PreparedConversion& prepared, const ConvertSettings& settings);
 Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
-Result<uint64_t> conversionBuffers(const PreparedConversion& prepared, const ConvertSettings& settings);
-// Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of
-// runConversion().
+// What run_conversion.h is made of. `prepared` outlives the job; `farm` are others who do the work, null =
+// this process alone.
+ConvertJob conversionJob(const PreparedConversion& prepared, const ConvertSettings& settings,
+                         UnitFarm* farm = nullptr);
+// Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of the
+// executor.
 Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConvertSettings& settings,
-                                  Progress* progress, const StopToken& stop = {});
+                                  Progress* progress, const StopToken& stop = {}, UnitFarm* farm = nullptr);
 
 // Buffer memory that a job may take when the whole process is to stay below `memory`, given what is held
 // already. Errors: limit when `memory` leaves too little to work with.

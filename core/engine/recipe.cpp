@@ -8,12 +8,16 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/embedded.h"
+#include "engine/recipe_fields.h"
 #include "engine/recipe_steps.h"
 
 namespace shardscope {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr std::string_view kRecipes = "recipes/", kSuffix = ".json";
 
 const BuiltinRecipe* findBuiltin(std::string_view name) {
     for (const BuiltinRecipe& recipe : builtinRecipes()) {
@@ -22,47 +26,58 @@ const BuiltinRecipe* findBuiltin(std::string_view name) {
     return nullptr;
 }
 
-Error wrong(const std::string& path, std::string message) {
-    return makeError(ErrorCode::usage, std::move(message))
-        .inFile(path)
-        .withHint("docs/cli.md describes recipes");
-}
-
-Status readPatterns(const std::string& path, const std::string& key, const Json& value,
-                    std::vector<std::string>& out) {
-    if (!value.is_array()) return wrong(path, fmt::format("'{}' is not a list of patterns", key));
-    for (const auto& item : value) {
-        if (!item.is_string())
-            return wrong(path, fmt::format("'{}' holds {}, not a pattern", key, item.dump()));
-        out.push_back(item.get<std::string>());
-    }
-    return {};
-}
-
-// "rename" and "cast": objects of two texts.
-Status readPairs(const std::string& path, const std::string& key, const Json& value, ConvertRequest& out) {
-    const bool rename = key == "rename";
-    const char* second = rename ? "to" : "dtype";
-    const char* first = rename ? "from" : "tensors";
-    if (!value.is_array()) return wrong(path, fmt::format("'{}' is not a list", key));
-    for (const auto& item : value) {
-        if (!item.is_object() || item.size() != 2 || !item.contains(first) || !item.contains(second) ||
-            !item[first].is_string() || !item[second].is_string()) {
-            return wrong(path, fmt::format("'{}' holds {}, not {{\"{}\": text, \"{}\": text}}", key,
-                                           item.dump(), first, second));
-        }
-        if (rename) {
-            out.rename.push_back({item[first].get<std::string>(), item[second].get<std::string>()});
-            continue;
-        }
-        const auto dtype = dtypeFromName(item[second].get<std::string>());
-        if (!dtype) return wrong(path, fmt::format("{} is not a dtype", item[second].dump()));
-        out.cast.push_back({item[first].get<std::string>(), *dtype});
-    }
-    return {};
+// For messages; what is not UTF-8 must not end the program.
+std::string shown(const Json& value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace
+
+const std::vector<BuiltinRecipe>& builtinRecipes() {
+    static const std::vector<BuiltinRecipe> recipes = [] {
+        std::vector<BuiltinRecipe> all;
+        for (auto [name, text] : embeddedFiles()) {
+            if (!name.starts_with(kRecipes)) continue;
+            name.remove_prefix(kRecipes.size());
+            name.remove_suffix(kSuffix.size());
+            all.push_back({name, text});
+        }
+        return all;
+    }();
+    return recipes;
+}
+
+Error wrongRecipe(std::string message) {
+    return makeError(ErrorCode::usage, std::move(message)).withHint("docs/cli.md describes recipes");
+}
+
+Result<std::vector<std::string>> recipePatterns(const std::string& key, const Json& value) {
+    if (!value.is_array()) return wrongRecipe(fmt::format("'{}' is not a list of patterns", key));
+    std::vector<std::string> patterns;
+    for (const auto& item : value) {
+        if (!item.is_string())
+            return wrongRecipe(fmt::format("'{}' holds {}, not a pattern", key, shown(item)));
+        patterns.push_back(item.get<std::string>());
+    }
+    return patterns;
+}
+
+Result<RecipePairs> recipePairs(const std::string& key, const Json& value) {
+    const bool rename = key == "rename";
+    const char* first = rename ? "from" : "tensors";
+    const char* second = rename ? "to" : "dtype";
+    if (!value.is_array()) return wrongRecipe(fmt::format("'{}' is not a list", key));
+    RecipePairs pairs;
+    for (const auto& item : value) {
+        if (!item.is_object() || item.size() != 2 || !item.contains(first) || !item.contains(second) ||
+            !item[first].is_string() || !item[second].is_string()) {
+            return wrongRecipe(fmt::format("'{}' holds {}, not {{\"{}\": text, \"{}\": text}}", key,
+                                           shown(item), first, second));
+        }
+        pairs.emplace_back(item[first].get<std::string>(), item[second].get<std::string>());
+    }
+    return pairs;
+}
 
 std::string recipeDescription(const BuiltinRecipe& recipe) {
     const Json json = Json::parse(recipe.text, nullptr, false);
@@ -81,45 +96,68 @@ Result<std::string> recipeText(const std::string& map) {
     return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-Status applyRecipe(const std::string& path, const std::vector<std::string>& set, const std::string& beside,
-                   ConvertRequest& request) {
-    SHARDSCOPE_ASSIGN(const std::string text, recipeText(path));
-    const Json recipe = Json::parse(text, nullptr, false);
-    if (recipe.is_discarded() || !recipe.is_object()) return wrong(path, "the recipe is not a JSON object");
+namespace {
 
+// The steps of a recipe, in its own terms.
+Result<ConvertRequest> recipeSteps(const Json& recipe, const std::vector<std::string>& set,
+                                   const std::string& beside) {
     ConvertRequest steps;
     Json declared = Json::object();
     for (const auto& [key, value] : recipe.items()) {
         if (key == "schema") {
             if (value != "shardscope.recipe/1")
-                return wrong(path,
-                             fmt::format("the schema is {}, not \"shardscope.recipe/1\"", value.dump()));
+                return wrongRecipe(
+                    fmt::format("the schema is {}, not \"shardscope.recipe/1\"", shown(value)));
         } else if (key == "description" || key == "sources") {
             continue;
         } else if (key == "job") {
-            // The rest of a conversion (recipeWords), which the words beside --map have said already.
-            if (!value.is_object()) return wrong(path, "'job' is not an object");
+            // The rest of a conversion (request.h), which the words beside --map have said already.
+            if (!value.is_object()) return wrongRecipe("'job' is not an object");
         } else if (key == "select" || key == "drop") {
-            SHARDSCOPE_TRY(readPatterns(path, key, value, key == "select" ? steps.select : steps.exclude));
-        } else if (key == "rename" || key == "cast") {
-            SHARDSCOPE_TRY(readPairs(path, key, value, steps));
+            SHARDSCOPE_ASSIGN((key == "select" ? steps.select : steps.exclude), recipePatterns(key, value));
+        } else if (key == "rename") {
+            SHARDSCOPE_ASSIGN(const RecipePairs pairs, recipePairs(key, value));
+            for (const auto& [from, to] : pairs)
+                steps.rename.push_back({from, to});
+        } else if (key == "cast") {
+            SHARDSCOPE_ASSIGN(const RecipePairs pairs, recipePairs(key, value));
+            for (const auto& [tensors, name] : pairs) {
+                const auto dtype = dtypeFromName(name);
+                if (!dtype) return wrongRecipe(fmt::format("{} is not a dtype", shown(name)));
+                steps.cast.push_back({tensors, *dtype});
+            }
         } else if (key == "parameters") {
-            if (!value.is_object()) return wrong(path, "'parameters' is not an object");
+            if (!value.is_object()) return wrongRecipe("'parameters' is not an object");
             declared = value;
         } else if (key == "steps") {
-            if (!value.is_array()) return wrong(path, "'steps' is not a list");
+            if (!value.is_array()) return wrongRecipe("'steps' is not a list");
         } else {
-            return wrong(path, fmt::format("'{}' is not a step of a recipe", key));
+            return wrongRecipe(fmt::format("'{}' is not a step of a recipe", key));
         }
     }
     const auto parameters = RecipeParameters::make(declared, set, beside);
-    if (!parameters.ok()) return wrong(path, parameters.error().message);
+    if (!parameters.ok()) return wrongRecipe(parameters.error().message);
     if (recipe.contains("steps")) {
         auto parsed = parseSteps(recipe["steps"], *parameters);
-        if (!parsed.ok()) return wrong(path, parsed.error().message);
+        if (!parsed.ok()) return wrongRecipe(parsed.error().message);
         steps.steps = std::move(parsed).value();
     }
-    const auto prepend = [](auto& list, auto& more) { list.insert(list.begin(), more.begin(), more.end()); };
+    return steps;
+}
+
+}  // namespace
+
+Status applyRecipe(const std::string& path, const std::vector<std::string>& set, const std::string& beside,
+                   ConvertRequest& request) {
+    SHARDSCOPE_ASSIGN(const std::string text, recipeText(path));
+    const Json recipe = Json::parse(text, nullptr, false);
+    if (!recipe.is_object()) return wrongRecipe("the recipe is not a JSON object").inFile(path);
+    auto read = recipeSteps(recipe, set, beside);
+    if (!read.ok()) return std::move(read).error().inFile(path);
+    const ConvertRequest& steps = *read;
+    const auto prepend = [](auto& list, const auto& more) {
+        list.insert(list.begin(), more.begin(), more.end());
+    };
     prepend(request.select, steps.select);
     prepend(request.exclude, steps.exclude);
     prepend(request.steps, steps.steps);

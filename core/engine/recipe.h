@@ -29,9 +29,4 @@ Result<std::string> recipeText(const std::string& map);
 Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const std::string& beside,
                    ConvertRequest& request);
 
-// The words of the conversion that a recipe keeps under "job", as the window saves it: "convert", source,
-// destination and options, with the recipe itself as --map where it has steps. Errors: those of recipeText();
-// usage, naming the field that is missing or wrong.
-Result<std::vector<std::string>> recipeWords(const std::string& path);
-
 }  // namespace shardscope

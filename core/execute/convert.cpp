@@ -55,6 +55,51 @@ std::vector<TensorId> workOrder(const ConvertJob& job) {
     return tensors;
 }
 
+// ------------------------------------------------------------------ ends of tiles
+
+// A tensor of which others have done every tile, so that nothing of it is read here.
+class GatheredElements final : public ElementReader {
+  public:
+    GatheredElements(DType dtype, int64_t elements) {
+        dtype_ = dtype;
+        elements_ = elements;
+    }
+    uint64_t goodTileBytes(uint64_t preferred, uint64_t) const override { return preferred; }
+    size_t readBufferBytes(int64_t, int64_t) const override { return 0; }
+    size_t goodPhase(int64_t, int64_t) const override { return 0; }
+    Status readTile(int64_t, int64_t, std::span<std::byte>, std::span<std::byte>) const override {
+        return makeError(ErrorCode::internal, "a tile that others have done is missing");
+    }
+};
+
+// Whether the tiles that others have done are all of them.
+bool allGathered(const ConvertState& state, TensorId wanted) {
+    if (state.tiles.preferred != state.tiles.largest) return false;
+    const TileGrid grid = sharedGrid(state.job, wanted, state.tiles.preferred);
+    const auto found = state.reusable.find(wanted);
+    return grid.tiles() == 0 ||
+           (found != state.reusable.end() && static_cast<int64_t>(found->second.size()) >= grid.tiles());
+}
+
+// After others have done tiles: a tensor of which all are done is not read.
+class GatheredSource final : public TileSource {
+  public:
+    Result<std::unique_ptr<ElementReader>> open(const ConvertState& state, SourceContext& context,
+                                                TensorId wanted, WorkerMemory& kept) override {
+        if (!allGathered(state, wanted)) return TileSource::open(state, context, wanted, kept);
+        return std::unique_ptr<ElementReader>(std::make_unique<GatheredElements>(
+            sourceDType(state.job, wanted), state.wanted().elements(wanted)));
+    }
+};
+
+// Nothing is written; the digests are those of the state.
+class NoSink final : public TileSink {
+  public:
+    bool writes() const override { return false; }
+    Status write(FileId, uint64_t, std::span<const std::byte>) override { return {}; }
+    Status finished(JournalTile, uint64_t) override { return {}; }
+};
+
 // ------------------------------------------------------------------ the whole job, here
 
 Status runWork(ConvertState& state, SourceContext& context, const std::vector<TensorId>& tensors) {
@@ -75,8 +120,10 @@ Error readsDifferently(const Catalog& wanted, TensorId t) {
 
 // Reads the source once more and compares with what was taken on the way.
 Status verifySource(const ConvertState& done, SourceContext& context, const std::vector<TensorId>& tensors) {
-    ConvertState again{done.job, done.resources, nullptr, done.tiles, {}, {}, {}, {}, {}, {}, {}};
-    again.digests.resize(done.digests.size());
+    TileSource source;
+    NoSink sink;
+    ConvertState again{
+        .job = done.job, .resources = done.resources, .tiles = done.tiles, .source = &source, .sink = &sink};
     SHARDSCOPE_TRY(runWork(again, context, tensors));
     for (TensorId t : tensors) {
         if (again.digests[t] == done.digests[t]) continue;
@@ -154,8 +201,7 @@ Result<TileGrid> gridOf(const ConvertState& state, SourceContext& context, Tenso
     if (state.tiles.preferred == state.tiles.largest) return sharedGrid(state.job, t, state.tiles.preferred);
     // A job that one process began alone has tiles that only the data files tell.
     WorkerMemory kept(*context.resources.memory);
-    SHARDSCOPE_ASSIGN(const auto reader,
-                      elementReader(context, state.job.wish->sources[t], sourceDType(state.job, t), kept));
+    SHARDSCOPE_ASSIGN(const auto reader, TileSource().open(state, context, t, kept));
     return tileGrid(*reader, state.wanted().dtype(t), state.tiles);
 }
 
@@ -226,7 +272,7 @@ Status gather(ConvertState& state, SourceContext& context, const JobIdentity& id
         }
         return {};
     };
-    state.gathered = true;
+    state.reuseCounted = true;
     if (units.empty()) return {};
     return state.job.farm->run(identity, units, done, progress, state.resources.stop);
 }
@@ -356,9 +402,15 @@ Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& give
     SHARDSCOPE_ASSIGN(const auto staging, Staging::open(job, header));
     if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
 
-    ConvertState state{job, resources, staging.get(), staging->tiles(), {}, {}, {}, {}, {}, {}, {}};
-    state.chunkCrcs.resize(job.wish->wanted.chunkCount());
-    state.digests.resize(job.wish->wanted.tensorCount());
+    TileSource own;
+    GatheredSource gathered;
+    StagingSink sink(*staging, true);
+    ConvertState state{.job = job,
+                       .resources = resources,
+                       .tiles = staging->tiles(),
+                       .source = job.farm ? &gathered : &own,
+                       .sink = &sink,
+                       .staging = staging.get()};
     for (JournalTile& tile : staging->takeReusable())
         state.reusable[tile.tensor].push_back(std::move(tile));
     SourceContext context(*job.source, resources, job.options.fillGaps, job.fileSystem);

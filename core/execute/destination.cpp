@@ -7,34 +7,6 @@
 #include "execute/view_reader.h"
 
 namespace shardscope {
-namespace {
-
-// A tensor of which others have done every tile, so that nothing of it is read here.
-class GatheredElements final : public ElementReader {
-  public:
-    GatheredElements(DType dtype, int64_t elements) {
-        dtype_ = dtype;
-        elements_ = elements;
-    }
-    uint64_t goodTileBytes(uint64_t preferred, uint64_t) const override { return preferred; }
-    size_t readBufferBytes(int64_t, int64_t) const override { return 0; }
-    size_t goodPhase(int64_t, int64_t) const override { return 0; }
-    Status readTile(int64_t, int64_t, std::span<std::byte>, std::span<std::byte>) const override {
-        return makeError(ErrorCode::internal, "a tile that others have done is missing");
-    }
-};
-
-// Whether the tiles that others have done are all of them.
-bool allGathered(const ConvertState& state, TensorId wanted) {
-    if (!state.gathered || state.tiles.preferred != state.tiles.largest) return false;
-    const TileGrid grid = sharedGrid(state.job, wanted, state.tiles.preferred);
-    const auto found = state.reusable.find(wanted);
-    return grid.tiles() == 0 ||
-           (found != state.reusable.end() && static_cast<int64_t>(found->second.size()) >= grid.tiles());
-}
-
-}  // namespace
-
 DType sourceDType(const ConvertJob& job, TensorId wanted) {
     const Catalog& have = job.source->catalog();
     DType dtype = job.wish->wanted.dtype(wanted);
@@ -64,20 +36,21 @@ DestinationWork::DestinationWork(ConvertState& state, std::unique_ptr<ElementRea
       shape_(state.wanted().shape(wanted)),
       dtype_(state.wanted().dtype(wanted)),
       grid_(tileGrid(*source_, dtype_, state.tiles)),
-      needsCrc_(state.staging && state.job.layout->needsCrc) {
+      needsCrc_(state.sink->writes() && state.job.layout->needsCrc) {
     const int64_t perCell = digestCellElements(dtype_);
     cells_.resize(static_cast<size_t>(grid_.elements == 0 ? 0 : (grid_.elements - 1) / perCell + 1));
 }
 
-Result<std::unique_ptr<ElementReader>> elementReader(SourceContext& context, const TensorSource& source,
-                                                     DType dtype, WorkerMemory& kept) {
-    if (source.view) {
+Result<std::unique_ptr<ElementReader>> TileSource::open(const ConvertState& state, SourceContext& context,
+                                                        TensorId wanted, WorkerMemory& kept) {
+    const TensorSource& from = state.job.wish->sources[wanted];
+    if (from.view) {
         SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> view,
-                          ViewReader::prepare(context, *source.view, dtype, kept));
+                          ViewReader::prepare(context, *from.view, sourceDType(state.job, wanted), kept));
         return view;
     }
     SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> tensor,
-                      TensorReader::prepare(context, source.source, &kept));
+                      TensorReader::prepare(context, from.source, &kept));
     return tensor;
 }
 
@@ -107,14 +80,9 @@ Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state
     }
     if (state.resources.progress) state.resources.progress->setTensor(catalog.name(wanted));
     const BusyTime busy(state.resources.progress, Progress::Work::read);
-    std::unique_ptr<ElementReader> source;
-    if (allGathered(state, wanted)) {
-        source = std::make_unique<GatheredElements>(dtype, catalog.elements(wanted));
-    } else {
-        SHARDSCOPE_ASSIGN(source, elementReader(context, from, dtype, kept));
-    }
+    SHARDSCOPE_ASSIGN(auto source, state.source->open(state, context, wanted, kept));
     std::unique_ptr<DestinationWork> work(new DestinationWork(state, std::move(source), wanted));
-    if (!state.staging) return std::unique_ptr<TensorWork>(std::move(work));
+    if (!state.sink->writes()) return std::unique_ptr<TensorWork>(std::move(work));
 
     if (const auto found = state.reusable.find(wanted); found != state.reusable.end()) {
         for (const JournalTile& tile : found->second)
@@ -156,8 +124,7 @@ Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state
     }
     work->index_.build();
     work->findStrips();
-    if (state.joined) return std::unique_ptr<TensorWork>(std::move(work));
-    for (ChunkId id : empty)
+    for (ChunkId id : state.sink->completesChunks() ? empty : std::vector<ChunkId>())
         SHARDSCOPE_TRY(state.job.layout->chunkLiterals(id, 0, state.literals()));
     return std::unique_ptr<TensorWork>(std::move(work));
 }
@@ -186,11 +153,11 @@ void DestinationWork::findStrips() {
     strip_ = elementCount(first.lengths.subspan(cut));
 }
 
-std::vector<DestinationWork::TargetPiece> DestinationWork::piecesIn(int64_t a, int64_t b) const {
+std::vector<DestinationWork::TargetPiece> DestinationWork::piecesIn(int64_t a, int64_t b) {
     std::vector<TargetPiece> pieces;
     const auto [first, last] = index_.touching(a, b);
     for (size_t i = first; i < last; ++i) {
-        auto& target = const_cast<Target&>(targets_[i]);
+        Target& target = targets_[i];
         const ChunkShape::Piece piece = target.shape.pieceIn(a, b, shape_);
         if (!piece.empty()) pieces.push_back({&target, i, piece});
     }
@@ -224,7 +191,7 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     const std::vector<TargetPiece> pieces = piecesIn(a, b);
 
     if (const auto found = reusable_.find(tile); found != reusable_.end() && reuse(*found->second)) {
-        if (!state_.gathered) {
+        if (!state_.reuseCounted) {
             state_.bytesReused += bytes;
             if (progress) progress->add(bytes);
         }
@@ -244,7 +211,7 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
             phase = static_cast<size_t>((fileOffset(p) - inTile) % kIoAlignment);
         }
     }
-    TileCompute& compute = state_.compute ? *state_.compute : processorCompute();
+    TileCompute& compute = *state_.compute;
     TileTask task{fromType, dtype_, b - a, state_.job.options.scanValues, {}, {}, {}};
     if (apart > 0 && strip_ > 0) {
         task.cut = {columns_, strip_, a % columns_, std::vector<std::span<std::byte>>(targets_.size())};
@@ -270,7 +237,7 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     const auto readTile = [&] { return source_->readTile(a, b, read, memory.read.span()); };
     {
         const BusyTime busy(progress, Progress::Work::read);
-        SHARDSCOPE_TRY(state_.exchange ? state_.exchange->read(readTile) : readTile());
+        SHARDSCOPE_TRY(state_.source->read(readTile));
     }
     task.read = read;
     std::span<const std::byte> ready = read;
@@ -312,10 +279,7 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
         }
     }
     const std::vector<uint32_t> crcs = done.crcs;
-    if (state_.exchange)
-        SHARDSCOPE_TRY(state_.exchange->finished(std::move(done)));
-    else if (state_.staging)
-        SHARDSCOPE_TRY(state_.staging->finished(std::move(done), bytes));
+    SHARDSCOPE_TRY(state_.sink->finished(std::move(done), bytes));
     if (progress) progress->add(bytes);
     for (size_t i = 0; i < pieces.size(); ++i)
         SHARDSCOPE_TRY(pieceDone(pieces[i], crcs, i));
@@ -347,15 +311,13 @@ Status DestinationWork::writePiece(const TargetPiece& p, std::span<const std::by
         crcs.push_back(crc32Of(out));
     }
     state_.bytesWritten += out.size();
-    const FileId file = state_.job.layout->chunkFile[p.target->id];
-    Status status = state_.exchange ? state_.exchange->write(file, offset, out)
-                                    : state_.staging->write(file, offset, out, true);
+    Status status = state_.sink->write(state_.job.layout->chunkFile[p.target->id], offset, out);
     if (!status.ok()) return std::move(status).error().ofTensor(state_.wanted().name(wanted_));
     return {};
 }
 
 Status DestinationWork::pieceDone(const TargetPiece& p, const std::vector<uint32_t>& crcs, size_t index) {
-    if (state_.joined) return {};  // whoever has all pieces of the chunk goes on
+    if (!state_.sink->completesChunks()) return {};
     const int64_t elements = p.piece.hi - p.piece.lo;
     if (needsCrc_) {
         std::lock_guard lock(mutex_);

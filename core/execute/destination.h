@@ -1,5 +1,5 @@
-// One wanted tensor on its way: read, cast, scan, digest, and write to its destination chunks. Private to
-// this room.
+// One wanted tensor on its way: from a source of tiles, through a transform (tile_compute.h: cast, scan,
+// digest), to a sink of the bytes of its destination chunks. Private to this room.
 #pragma once
 
 #include <atomic>
@@ -16,44 +16,76 @@
 
 namespace shardscope {
 
-// Tiles of which parts come from or go to other processes (group.cpp).
-class TileExchange {
+struct ConvertState;
+
+// Where the elements of tiles come from: here, the checkpoint.
+class TileSource {
   public:
-    virtual ~TileExchange() = default;
-    // Runs `read`, more than once when bytes must come first.
-    virtual Status read(const std::function<Status()>& read) = 0;
+    virtual ~TileSource() = default;
+    // What a wanted tensor is made of. Errors: those of TensorReader.
+    virtual Result<std::unique_ptr<ElementReader>> open(const ConvertState& state, SourceContext& context,
+                                                        TensorId wanted, WorkerMemory& kept);
+    // Runs `read`, more than once when bytes must come from other processes first.
+    virtual Status read(const std::function<Status()>& read) { return read(); }
+};
+
+// Where tiles go. Called from many threads.
+class TileSink {
+  public:
+    virtual ~TileSink() = default;
+    // Whether bytes are wanted; else only what was found in them.
+    virtual bool writes() const = 0;
+    // Whether all tiles of a chunk come here, so that its literal bytes are written once they have.
+    virtual bool completesChunks() const { return false; }
     virtual Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) = 0;
-    virtual Status finished(JournalTile tile) = 0;
+    // A tile is done, of so many bytes.
+    virtual Status finished(JournalTile tile, uint64_t bytes) = 0;
+};
+
+// The staging directory. `whole`: no other process writes into it.
+class StagingSink final : public TileSink {
+  public:
+    StagingSink(Staging& staging, bool whole) : staging_(staging), whole_(whole) {}
+    bool writes() const override { return true; }
+    bool completesChunks() const override { return whole_; }
+    Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) override {
+        return staging_.write(file, offset, bytes, true);
+    }
+    Status finished(JournalTile tile, uint64_t bytes) override {
+        return staging_.finished(std::move(tile), bytes);
+    }
+
+  private:
+    Staging& staging_;
+    const bool whole_;
 };
 
 // What all tensors of one conversion share.
 struct ConvertState {
     const ConvertJob& job;
     const Resources& resources;
-    Staging* staging = nullptr;  // null: nothing is written, only digests are taken
     TileSizes tiles;
-    std::vector<uint32_t> chunkCrcs;  // by ChunkId of the wanted catalog
-    std::map<TensorId, std::vector<JournalTile>> reusable;
+    TileSource* source;
+    TileCompute* compute = &processorCompute();
+    TileSink* sink;
+    Staging* staging = nullptr;  // for the bytes that are no tensor data; null = another process writes them
+    // Tiles that need not be done again, and whether they are counted already.
+    std::map<TensorId, std::vector<JournalTile>> reusable{};
+    bool reuseCounted = false;
+
+    std::vector<uint32_t> chunkCrcs = std::vector<uint32_t>(job.wish->wanted.chunkCount());  // by ChunkId
     std::atomic<uint64_t> bytesWritten{0};
     std::atomic<uint64_t> bytesReused{0};
 
-    std::mutex mutex;                               // below
-    std::vector<std::optional<Digest128>> digests;  // by wanted tensor
-    std::map<TensorId, ValueCounts> counts;         // those with NaN or infinity
-
-    bool joined = false;               // into another's job: what is no tensor data is the other's to write
-    bool gathered = false;             // the tiles in `reusable` are counted already
-    TileExchange* exchange = nullptr;  // instead of the staging directory; may be null
-    TileCompute* compute = nullptr;    // null: the processor
+    std::mutex mutex{};  // guards what follows
+    std::vector<std::optional<Digest128>> digests =
+        std::vector<std::optional<Digest128>>(job.wish->wanted.tensorCount());
+    std::map<TensorId, ValueCounts> counts{};  // those with NaN or infinity
 
     const Catalog& wanted() const { return job.wish->wanted; }
     // A sink for the bytes that are no tensor data.
     LiteralSink literals();
 };
-
-// What a wanted tensor is made of. Errors: those of TensorReader.
-Result<std::unique_ptr<ElementReader>> elementReader(SourceContext& context, const TensorSource& source,
-                                                     DType dtype, WorkerMemory& kept);
 
 // Of what a wanted tensor is made; its own where that is nothing.
 DType sourceDType(const ConvertJob& job, TensorId wanted);
@@ -90,7 +122,7 @@ class DestinationWork final : public TensorWork {
     };
 
     DestinationWork(ConvertState& state, std::unique_ptr<ElementReader> source, TensorId wanted);
-    std::vector<TargetPiece> piecesIn(int64_t a, int64_t b) const;
+    std::vector<TargetPiece> piecesIn(int64_t a, int64_t b);
     void findStrips();
     uint64_t fileOffset(const TargetPiece& piece) const;
     std::span<const std::byte> pieceOf(const TargetPiece& piece, int64_t tileBegin,

@@ -76,7 +76,7 @@ struct GroupTile {
     int home = 0;
 };
 
-class GroupLane final : public TileExchange {
+class GroupLane final : public TileSource, public TileSink {
   public:
     // `writers` is the rank that writes each file; empty where each rank writes what it makes. With an
     // `output`, which `files` reads, tiles of that are verified.
@@ -90,26 +90,16 @@ class GroupLane final : public TileExchange {
           lane_(lane),
           writers_(writers),
           resources_(conversion.resources),
-          state_{*conversion.job,
-                 resources_,
-                 &staging,
-                 {identity.tileBytes, identity.largestTileBytes},
-                 {},
-                 {},
-                 {},
-                 {},
-                 {},
-                 {},
-                 {}},
+          state_{.job = *conversion.job,
+                 .resources = resources_,
+                 .tiles = {identity.tileBytes, identity.largestTileBytes},
+                 .source = this,
+                 .sink = this},
           context_(output ? output->reader() : *conversion.job->source, resources_,
                    output ? FillGaps::refuse : conversion.job->options.fillGaps, conversion.job->fileSystem),
           memory_(*resources_.memory) {
         resources_.progress = &own_;
-        state_.joined = true;
-        state_.exchange = this;
-        state_.compute = group_.compute();
-        state_.chunkCrcs.resize(state_.wanted().chunkCount());
-        state_.digests.resize(state_.wanted().tensorCount());
+        if (group_.compute()) state_.compute = group_.compute();
     }
 
     // Does this rank's part of the tiles; called by all ranks in step. What it returns counts on rank 0.
@@ -156,8 +146,9 @@ class GroupLane final : public TileExchange {
         return status;
     }
 
+    bool writes() const override { return kind_ != UnitWork::reread; }
+
     Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) override {
-        if (kind_ == UnitWork::reread) return {};
         const int rank = writers_.empty() ? group_.rank() : writers_[file];
         if (rank == group_.rank()) return staging_.write(file, offset, bytes, true);
         std::vector<std::byte>& to = outgoing_[static_cast<size_t>(rank)];
@@ -168,7 +159,7 @@ class GroupLane final : public TileExchange {
         return {};
     }
 
-    Status finished(JournalTile tile) override {
+    Status finished(JournalTile tile, uint64_t) override {
         done_.push_back(std::move(tile));
         return {};
     }
@@ -189,7 +180,7 @@ class GroupLane final : public TileExchange {
         if (!output_) return DestinationWork::prepare(state_, context_, tensor, memory_);
         return output_->tilesOf(
             tensor, state_.tiles.preferred, context_, memory_,
-            [this](JournalTile tile) { return finished(std::move(tile)); }, this);
+            [this](JournalTile tile) { return finished(std::move(tile), 0); }, this);
     }
 
     // The steps of a round up to where bytes leave for others; a rank without a tile takes part in them.

@@ -43,13 +43,13 @@ using Visit = std::function<Status(const TileView&)>;
 class ScanWork final : public TensorWork {
   public:
     ScanWork(std::unique_ptr<TensorReader> source, const TileSizes& sizes, Progress* progress, Visit visit,
-             std::function<Status(TensorId)> finished, TileExchange* exchange)
+             std::function<Status(TensorId)> finished, TileSource* through)
         : source_(std::move(source)),
           grid_(tileGrid(*source_, source_->dtype(), sizes)),
           progress_(progress),
           visit_(std::move(visit)),
           finished_(std::move(finished)),
-          exchange_(exchange) {}
+          through_(through) {}
 
     int64_t tileCount() const override { return grid_.tiles(); }
 
@@ -64,7 +64,7 @@ class ScanWork final : public TensorWork {
         {
             const BusyTime busy(progress_, Progress::Work::read);
             const auto read = [&] { return source_->readTile(a, b, view, memory.read.span()); };
-            SHARDSCOPE_TRY(exchange_ ? exchange_->read(read) : read());
+            SHARDSCOPE_TRY(through_ ? through_->read(read) : read());
         }
         {
             const BusyTime busy(progress_, Progress::Work::compute);
@@ -82,7 +82,7 @@ class ScanWork final : public TensorWork {
     Progress* const progress_;
     const Visit visit_;
     const std::function<Status(TensorId)> finished_;
-    TileExchange* const exchange_;
+    TileSource* const through_;
 };
 
 Status checkIds(const Catalog& catalog, const std::vector<TensorId>& tensors) {
@@ -117,10 +117,10 @@ Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, 
 }
 
 Result<std::unique_ptr<TensorWork>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
-                                             WorkerMemory& kept, Visit visit, TileExchange* exchange) {
+                                             WorkerMemory& kept, Visit visit, TileSource* through) {
     SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensor, &kept));
     return std::unique_ptr<TensorWork>(std::make_unique<ScanWork>(
-        std::move(source), sizes, context.resources.progress, std::move(visit), nullptr, exchange));
+        std::move(source), sizes, context.resources.progress, std::move(visit), nullptr, through));
 }
 
 size_t cellCount(const Catalog& catalog, TensorId tensor) {

@@ -32,11 +32,11 @@ class SpanWork final : public TensorWork {
 };
 
 // Keeps what was found, and writes nothing.
-class DigestsOnly final : public TileExchange {
+class DigestsOnly final : public TileSink {
   public:
-    Status read(const std::function<Status()>& read) override { return read(); }
+    bool writes() const override { return false; }
     Status write(FileId, uint64_t, std::span<const std::byte>) override { return {}; }
-    Status finished(JournalTile tile) override {
+    Status finished(JournalTile tile, uint64_t) override {
         std::lock_guard lock(mutex_);
         tiles_.push_back(std::move(tile));
         return {};
@@ -54,20 +54,16 @@ class DigestsOnly final : public TileExchange {
 class Joined final : public UnitWorker {
   public:
     Joined(const ConvertJob& job, const Resources& resources, const JobIdentity& identity)
-        : resources_(resources), state_{job,     resources_,
-                                        nullptr, {identity.tileBytes, identity.largestTileBytes},
-                                        {},      {},
-                                        {},      {},
-                                        {},      {},
-                                        {}} {
-        state_.joined = true;
-        state_.chunkCrcs.resize(job.wish->wanted.chunkCount());
-        state_.digests.resize(job.wish->wanted.tensorCount());
-    }
+        : resources_(resources),
+          state_{.job = job,
+                 .resources = resources_,
+                 .tiles = {identity.tileBytes, identity.largestTileBytes},
+                 .source = &source_,
+                 .sink = &digests_} {}
 
     Status open(const JobIdentity& identity) {
         SHARDSCOPE_ASSIGN(staging_, Staging::join(state_.job, identity.token));
-        state_.staging = staging_.get();
+        sink_.emplace(*staging_, false);
         context_ = std::make_unique<SourceContext>(*state_.job.source, resources_,
                                                    state_.job.options.fillGaps, state_.job.fileSystem);
         return {};
@@ -77,11 +73,12 @@ class Joined final : public UnitWorker {
         SHARDSCOPE_TRY(check(unit));
         if (unit.work == UnitWork::verify) return verify(unit);
         const uint64_t before = context_->bytesRead;
-        state_.exchange = unit.work == UnitWork::reread ? &digests_ : nullptr;
+        const bool rereads = unit.work == UnitWork::reread;
+        state_.sink = rereads ? static_cast<TileSink*>(&digests_) : &*sink_;
         Status status = runSpans(unit, [&](const TileSpan& span, WorkerMemory& kept) {
             return DestinationWork::prepare(state_, *context_, span.tensor, kept);
         });
-        const std::vector<JournalTile> tiles = state_.exchange ? digests_.take() : staging_->takeFinished();
+        const std::vector<JournalTile> tiles = rereads ? digests_.take() : staging_->takeFinished();
         if (!status.ok()) return std::move(status).error();
         return UnitResult{encodeTiles(tiles), context_->bytesRead - before};
     }
@@ -128,7 +125,9 @@ class Joined final : public UnitWorker {
             outputContext_ = std::make_unique<SourceContext>(output_->reader(), resources_, FillGaps::refuse,
                                                              state_.job.fileSystem);
         }
-        const StagedOutput::Take take = [&](JournalTile tile) { return digests_.finished(std::move(tile)); };
+        const StagedOutput::Take take = [&](JournalTile tile) {
+            return digests_.finished(std::move(tile), 0);
+        };
         Status status = runSpans(unit, [&](const TileSpan& span, WorkerMemory& kept) {
             return output_->tilesOf(span.tensor, state_.tiles.preferred, *outputContext_, kept, take,
                                     nullptr);
@@ -139,10 +138,12 @@ class Joined final : public UnitWorker {
     }
 
     Resources resources_;
+    TileSource source_;
+    DigestsOnly digests_;
     ConvertState state_;
     std::unique_ptr<Staging> staging_;
+    std::optional<StagingSink> sink_;  // of converted tiles; others complete their chunks
     std::unique_ptr<SourceContext> context_;
-    DigestsOnly digests_;
     std::unique_ptr<StagedOutput> output_;  // once it is verified
     std::unique_ptr<SourceContext> outputContext_;
 };

@@ -99,7 +99,7 @@ TileGrid StagedOutput::grid(TensorId wanted, uint64_t tileBytes) const {
 
 Result<std::unique_ptr<TensorWork>> StagedOutput::tilesOf(TensorId wanted, uint64_t tileBytes,
                                                           SourceContext& context, WorkerMemory& kept,
-                                                          const Take& take, TileExchange* exchange) const {
+                                                          const Take& take, TileSource* through) const {
     if (ids_[wanted] == kNone) return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
     const int64_t tileElements = grid(wanted, tileBytes).tileElements;
     const auto visit = [wanted, tileElements, take,
@@ -110,7 +110,7 @@ Result<std::unique_ptr<TensorWork>> StagedOutput::tilesOf(TensorId wanted, uint6
         tile.cells = cellDigests(dtype, view.bytes, nullptr);
         return take(std::move(tile));
     };
-    return scanWork(context, ids_[wanted], {tileBytes, tileBytes}, kept, visit, exchange);
+    return scanWork(context, ids_[wanted], {tileBytes, tileBytes}, kept, visit, through);
 }
 
 Status StagedOutput::compare(const ConvertState& state, const std::vector<Digest128>& digests) const {

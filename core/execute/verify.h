@@ -32,7 +32,7 @@ class StagedOutput {
     using Take = std::function<Status(JournalTile)>;
     Result<std::unique_ptr<TensorWork>> tilesOf(TensorId wanted, uint64_t tileBytes, SourceContext& context,
                                                 WorkerMemory& kept, const Take& take,
-                                                TileExchange* exchange) const;
+                                                TileSource* through) const;
 
     // Reads all of it here. Errors: damaged (with the tensor that differs), those of reading.
     Status verify(const ConvertState& state) const;

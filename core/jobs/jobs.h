@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
+#include "jobs/job_progress.h"
 
 namespace shardscope {
 
@@ -39,6 +40,7 @@ struct JobRecord {
     nlohmann::json workers;   // the last list of workers; null without
     nlohmann::json result;    // result.json; null while it runs
 
+    JobProgress at() const { return jobProgress(progress, arguments); }  // while it runs
     bool active() const { return state == JobState::starting || state == JobState::running; }
 };
 

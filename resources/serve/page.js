@@ -160,14 +160,10 @@ function showJobs(list) {
   page.replaceChildren(table([{ text: "job" }, { text: "what" }, { text: "state" }, { text: "progress" }],
     list.jobs.map((job) => {
       const progress = element("span");
-      const now = job.progress;
-      if (job.state === "running" && now && now.bytes_total > 0) {
-        const share = Math.min(1, now.bytes_done / now.bytes_total);
-        progress.append(element("progress", { value: share, max: 1, "aria-label": "done" }), " " + Math.floor(share * 100) + " % ");
-        const words = [now.phase];
-        if (now.rate > 0) words.push(bytesText(now.rate) + "/s");
-        if (now.eta_s > 0) words.push(timeText(now.eta_s) + " left");
-        progress.append(element("span", { class: "quiet" }, words.join(", ")));
+      const now = job.overall;
+      if (job.state === "running" && now) {
+        if (now.share != null) progress.append(element("progress", { value: now.share, max: 1, "aria-label": "done" }), " ");
+        progress.append(now.text);
       } else if (job.result && job.result.message) {
         progress.append(element("span", { class: "error" }, job.result.message));
       } else if (job.result && job.result.bytes_written != null) {

@@ -15,6 +15,7 @@
 
 #include "cli/run_shardscope.h"
 #include "serve/page_server.h"
+#include "support/recorded_job.h"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -275,6 +276,37 @@ class ServeCliTest : public QObject {
         QVERIFY2(streamed.starts_with("event: jobs\ndata: {"), streamed.c_str());
         QVERIFY(streamed.find("\"state\":\"done\"") != std::string::npos);
         COMPARE_JSON(server.document("/api/jobs")["jobs"][0]["state"], json("done"));
+    }
+
+    // The command line and the page say the same of a job; jobs_test has the window.
+    void progressOfJobs() {
+        QTemporaryDir state;
+        QVERIFY(RecordedJob::write(state.filePath("shardscope/jobs")));
+        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+        environment.insert("XDG_STATE_HOME", state.path());
+        const auto said = [&](const QStringList& words) {
+            QProcess process;
+            process.setProcessEnvironment(environment);
+            process.start(SHARDSCOPE_PROGRAM, QStringList{"jobs"} + words);
+            process.waitForFinished(60'000);
+            return process.readAllStandardOutput();
+        };
+        QVERIFY(said({"list"}).contains(RecordedJob::text));
+        QVERIFY(said({"show", RecordedJob::id}).contains(RecordedJob::text));
+        const json overall = json::parse(said({"list", "--json"}).toStdString())["jobs"][0]["overall"];
+        QCOMPARE(overall["share"].get<double>(), RecordedJob::share);
+        QCOMPARE(overall["rate"].get<double>(), RecordedJob::rate);
+        QCOMPARE(overall["seconds_left"].get<double>(), RecordedJob::secondsLeft);
+        const Served server({"--jobs"}, environment);
+        COMPARE_JSON(server.document("/api/jobs")["jobs"][0]["overall"], overall);
+        if (QStandardPaths::findExecutable("chromium").isEmpty())
+            QSKIP("chromium is not installed (package chromium)");
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto shown = [&] { return browser.evaluate("document.getElementById('jobs').textContent"); };
+        QTRY_VERIFY_WITH_TIMEOUT(shown().contains(RecordedJob::text), 60'000);
+        QCOMPARE(browser.evaluate("String(document.querySelector('#jobs progress').value)"),
+                 QString::number(RecordedJob::share));
     }
 
     // What is no HTTP, or too much of it, gets no further; the server goes on.

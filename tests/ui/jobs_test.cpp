@@ -23,6 +23,7 @@
 
 #include "base/units.h"
 #include "support/gui_test.h"
+#include "support/recorded_job.h"
 #include "ui/models/job_store.h"
 #include "ui/models/job_table_model.h"
 #include "ui/pages/jobs_panel.h"
@@ -31,6 +32,7 @@
 
 using namespace shardscope;
 using namespace shardscope::ui;
+using shardscope::test::RecordedJob;
 
 namespace {
 
@@ -185,7 +187,7 @@ class JobsTest : public QObject {
         ConversionSpec spec = simple(QStringLiteral("/x/y"));
         spec.cast = {QStringLiteral("*=nodtype")};
         QVERIFY(!spec.toSettings().ok());
-        QVERIFY(!spec.toJson().ok());
+        QVERIFY(!requestJson(spec.toRequest()).ok());
         spec.cast.clear();
         spec.mesh = QStringLiteral("tp=");
         QCOMPARE(spec.toSettings().error().code, ErrorCode::usage);
@@ -201,12 +203,13 @@ class JobsTest : public QObject {
         spec.shard = {QStringLiteral("*:tp=0")};
         spec.memory = uint64_t{1} << 30;
         spec.strict = true;
-        const auto json = spec.toJson();
+        const auto json = requestJson(spec.toRequest());
         QVERIFY(json.ok());
-        const auto again = ConversionSpec::fromJson(*json);
-        QVERIFY2(again.ok(), again.ok() ? "" : describe(again.error()).c_str());
-        QCOMPARE(again->arguments(), spec.arguments());
-        QVERIFY(*again == spec);
+        const auto read = requestFromJson(*json);
+        QVERIFY2(read.ok(), read.ok() ? "" : describe(read.error()).c_str());
+        const ConversionSpec again = ConversionSpec::fromRequest(*read);
+        QCOMPARE(again.arguments(), spec.arguments());
+        QVERIFY(again == spec);
 
         // The command line takes the steps out of the same file, and nothing else.
         const QString file = fresh() + "/recipe.json";
@@ -319,17 +322,61 @@ class JobsTest : public QObject {
         QVERIFY(!store.remove(id).ok());
     }
 
+    // The window says the same of a job as the command line and the page (serve_cli_test).
+    void progressOfJobs() {
+        const QString directory = fresh();
+        QVERIFY(RecordedJob::write(directory));
+        JobStore store(nullptr, directory);
+        JobTableModel model(store);
+        const QString id = QString::fromLatin1(RecordedJob::id);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id) && store.find(id)->progress.rate > 0, kPatience);
+        const Job* job = store.find(id);
+        QCOMPARE(job->share(), RecordedJob::share);
+        QCOMPARE(job->progress.rate, RecordedJob::rate);
+        QCOMPARE(job->progress.secondsLeft, RecordedJob::secondsLeft);
+        QCOMPARE(job->progress.text(), std::string(RecordedJob::text));
+        const QStringList words = QString::fromLatin1(RecordedJob::text).split(", ");
+        const auto column = [&](int c) { return model.index(0, c).data().toString(); };
+        QCOMPARE(column(JobTableModel::progress), words[0]);
+        QCOMPARE(jobPhaseText(*job).toLower(), words[1]);
+        QCOMPARE(column(JobTableModel::rate), words[2]);
+        QCOMPARE(column(JobTableModel::left) + " left", words[3]);
+    }
+
+    // Each pass over the bytes is a part of the whole, and what it goes back to is not counted twice.
+    void passesOfJobs() {
+        const auto at = [](const char* event, std::vector<std::string> words = {}) {
+            return jobProgress(nlohmann::json::parse(event), words);
+        };
+        const char* const verifying = R"({"phase":"verify","bytes_done":50,"bytes_total":100,"rate":10})";
+        QCOMPARE(at(verifying).share, 0.75);
+        QCOMPARE(at(verifying).secondsLeft, 5.0);
+        const std::vector<std::string> full{"convert", "a", "b", "--verify", "full"};
+        QCOMPARE(at(verifying, full).share, 0.5);
+        const char* const again = R"({"phase":"verify","pass":3,"bytes_done":50,"bytes_total":100,"rate":10})";
+        QVERIFY(std::abs(at(again, full).share - 5.0 / 6) < 1e-12);
+        QCOMPARE(at(again, full).secondsLeft, 5.0);
+        const char* const writing = R"({"phase":"write","pass":1,"bytes_done":50,"bytes_total":100,"rate":10})";
+        QCOMPARE(at(writing, {"--verify=none"}).share, 0.5);
+        QCOMPARE(at(R"({"phase":"commit","bytes_done":0,"bytes_total":0})").share, 1.0);
+        // What a log may hold that nobody wrote in this way.
+        for (const char* odd : {"[]", "{}", R"({"phase":"write","bytes_done":-1,"bytes_total":"x"})",
+                                R"({"phase":7,"pass":1e300,"bytes_total":1e300})"})
+            QVERIFY(at(odd).share < 0);
+        QCOMPARE(at(R"({"phase":"write","pass":1e300,"bytes_done":9e99,"bytes_total":1,"rate":1})").share, 1.0);
+    }
+
     void killedAndResumed() {
         JobStore store(nullptr, fresh());
         store.setProgram(patientProgram());
         const ConversionSpec spec = simple(fresh() + "/out");
         const QString id = startAndWait(store, spec, JobState::running);
-        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->bytesDone > 0, kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->progress.bytesDone > 0, kPatience);
         const Job* job = store.find(id);
         QCOMPARE(job->tensor, QStringLiteral("a.weight"));
-        QCOMPARE(job->bytesTotal, uint64_t{4194304});
-        QCOMPARE(job->secondsLeft, 1.5);
-        QVERIFY(!store.resume(id).ok());  // it runs
+        QCOMPARE(job->progress.bytesTotal, uint64_t{4194304});
+        QCOMPARE(job->progress.secondsLeft, 3.5);  // to write the rest and to verify all
+        QVERIFY(!store.resume(id).ok());           // it runs
         QVERIFY(!store.remove(id).ok());
         const pid_t group = getpgid(static_cast<pid_t>(job->pid));
         QVERIFY(group > 1 && group != getpgrp());
@@ -371,7 +418,8 @@ class JobsTest : public QObject {
         QVERIFY(id.ok());
         panel.selectJob(*id);
         QTRY_VERIFY_WITH_TIMEOUT(
-            store.find(*id) && (!store.find(*id)->active() || store.find(*id)->bytesDone > 0), kPatience);
+            store.find(*id) && (!store.find(*id)->active() || store.find(*id)->progress.bytesDone > 0),
+            kPatience);
         if (!store.find(*id)->active()) QSKIP("this machine was faster than the look at its progress");
         ::kill(-getpgid(static_cast<pid_t>(store.find(*id)->pid)), SIGKILL);
         QTRY_COMPARE_WITH_TIMEOUT(store.find(*id)->state, JobState::lost, kPatience);
@@ -405,7 +453,7 @@ class JobsTest : public QObject {
         JobStore store(nullptr, fresh());
         store.setProgram(patientProgram());
         const QString id = startAndWait(store, simple(fresh() + "/out"), JobState::running);
-        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->bytesDone > 0, kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->progress.bytesDone > 0, kPatience);
         QVERIFY(store.cancel(id).ok());
         QVERIFY(store.cancelling(id));
         QTRY_COMPARE_WITH_TIMEOUT(store.find(id)->state, JobState::cancelled, kPatience);
@@ -540,14 +588,14 @@ class JobsTest : public QObject {
             R"({"event":"progress","phase":"write","bytes_done":1000,"bytes_total":4000,"rate":500.0,"eta_s":6.0,"tensor":"x"})";
         progress.write(event.left(50));
         QVERIFY(reader.poll().ok());
-        QVERIFY(reader.job().phase.isEmpty());
+        QVERIFY(reader.job().progress.phase.empty());
         progress.write(
             event.mid(50) +
             "\nnot json, but a "
             "message\n{\"event\":\"finding\",\"finding\":{\"tensor\":\"w\",\"nan\":3,\"inf\":0}}\n");
         QVERIFY(reader.poll().ok());
         QVERIFY(reader.version() > before);
-        QCOMPARE(reader.job().bytesDone, uint64_t{1000});
+        QCOMPARE(reader.job().progress.bytesDone, uint64_t{1000});
         QCOMPARE(reader.job().share(), 0.125);
         QCOMPARE(reader.job().log.size(), size_t{3});
         QCOMPARE(reader.job().log[1].text, QStringLiteral("not json, but a message"));
@@ -751,7 +799,7 @@ class JobsTest : public QObject {
         shoot(panel, QStringLiteral("jobs-empty"));
         store.setProgram(patientProgram());
         const QString running = startAndWait(store, simple(fresh() + "/running"), JobState::running);
-        QTRY_VERIFY_WITH_TIMEOUT(store.find(running)->bytesDone > 0, kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(running)->progress.bytesDone > 0, kPatience);
         panel.selectJob(running);
         QTRY_COMPARE(panel.selectedJob(), running);
         QPushButton* cancel = buttonWith(panel, QStringLiteral("Cancel"));
@@ -842,7 +890,7 @@ class JobsTest : public QObject {
         start.arguments = {"convert", "/a", "/b", "--on", "local:2"};
         QVERIFY(JobDirectory().start(start).ok());
         QTRY_VERIFY_WITH_TIMEOUT(store.find(id) && store.find(id)->state == JobState::running, kPatience);
-        QTRY_COMPARE(store.find(id)->bytesDone, uint64_t{1} << 20);
+        QTRY_COMPARE(store.find(id)->progress.bytesDone, uint64_t{1} << 20);
         QVERIFY(store.cancel(id).ok());
         QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->state == JobState::cancelled, kPatience);
         // It goes on with the program of whoever asks.

@@ -1,33 +1,12 @@
 #include "ui/bridge/source_options.h"
 
 #include <QProcess>
-#include <array>
+
+#include "engine/request.h"
 
 namespace shardscope::ui {
 
 namespace {
-
-struct Option {
-    const char* name;
-    bool (*set)(CheckpointOptions& options, const std::string& value);  // false = no such value
-};
-
-constexpr std::array kOptions{
-    Option{"--format", [](CheckpointOptions& o, const std::string& value) { return o.format = value, true; }},
-    Option{"--variant",
-           [](CheckpointOptions& o, const std::string& value) { return o.open.variant = value, true; }},
-    Option{"--tp-dim",
-           [](CheckpointOptions& o, const std::string& value) {
-               o.open.tpDim.push_back(value);
-               return true;
-           }},
-    Option{"--master-weights",
-           [](CheckpointOptions& o, const std::string& value) {
-               if (value != "use" && value != "ignore") return false;
-               o.open.masterWeights = value == "use" ? MasterWeights::use : MasterWeights::ignore;
-               return true;
-           }},
-};
 
 // Calls use(name, value) for each option; false when a word has no place.
 template <class Use>
@@ -85,26 +64,10 @@ SourceOptions SourceOptions::fromWords(const QStringList& words) {
 }
 
 Result<CheckpointOptions> SourceOptions::toEngine() const {
-    CheckpointOptions engine;
-    QString wrong;
-    const bool whole = forEachOption(words(), wrong, [&](const QString& name, const QString& value) {
-        for (const Option& option : kOptions) {
-            if (name != QLatin1String(option.name)) continue;
-            return option.set(engine, value.toStdString());
-        }
-        return false;
-    });
-    if (!whole && wrong == QLatin1String("--master-weights"))
-        return makeError(ErrorCode::usage, "--master-weights takes 'use' or 'ignore'");
-    if (!whole) {
-        std::string known;
-        for (const Option& option : kOptions)
-            known += (known.empty() ? "" : ", ") + std::string(option.name);
-        return makeError(ErrorCode::usage,
-                         "'" + wrong.toStdString() + "' is not an option with a value that opening takes")
-            .withHint("options of opening: " + known);
-    }
-    return engine;
+    std::vector<std::string> all;
+    for (const QString& word : words())
+        all.push_back(word.toStdString());
+    return openingOf(all);
 }
 
 }  // namespace shardscope::ui

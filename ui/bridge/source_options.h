@@ -1,6 +1,5 @@
 // How a checkpoint is opened beyond its path, in the words of the command line, so that commands, jobs and
-// the list of recent checkpoints can repeat it. A new option of opening is one line of the table in
-// source_options.cpp.
+// the list of recent checkpoints can repeat it (engine/request.h: openingOf).
 #pragma once
 
 #include <QString>

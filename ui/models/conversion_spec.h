@@ -1,16 +1,12 @@
-// All that `shardscope convert` takes, as a value: what the wizard edits, what a job is started with, and
-// what a recipe keeps. Rules stay in the text form of the command line (core/plan/request_text.h), so that
-// unfinished ones can be held.
+// A ConversionRequest in Qt's types: what the wizard edits. What it means as words, JSON and settings is the
+// engine's to say (engine/request.h).
 #pragma once
 
-#include <QByteArray>
-#include <QJsonArray>
-#include <QJsonObject>
 #include <QString>
 #include <QStringList>
 #include <cstdint>
 
-#include "engine/engine.h"
+#include "engine/request.h"
 #include "ui/bridge/source_options.h"
 
 namespace shardscope::ui {
@@ -27,12 +23,8 @@ struct ConversionSpec {
     QStringList shard;   // "GLOB:tp=0,dp=0"
     QStringList stage;   // "GLOB:pp=1"
     SplitRule split = SplitRule::torch;
-    QString like, map;  // a checkpoint, a recipe: a file or one that is built in
-    QStringList set;    // "NAME=VALUE" for the recipe's parameters
-    // Steps of a recipe that only a file can hold: carried from file to file. A spec to be run names the file
-    // as `map` instead, as loadRecipe() sees to.
-    QJsonArray steps;
-    QJsonObject parameters;
+    QString like, map;         // a checkpoint, a recipe: a file or one that is built in
+    QStringList set;           // "NAME=VALUE" for the recipe's parameters
     uint64_t maxFileSize = 0;  // bytes; 0 = the format's default
     bool strict = false;
     FillGaps fillGaps = FillGaps::refuse;
@@ -58,13 +50,11 @@ struct ConversionSpec {
     // The same for the engine of this process. Errors: usage, naming the rule that is malformed.
     Result<ConvertSettings> toSettings() const;
 
-    // As a recipe: steps where `--map` finds them, everything else under "job". fromJson() reads any recipe.
-    // Errors: usage, naming the field; for toJson() a malformed rule.
-    Result<QJsonObject> toJson() const;
-    static Result<ConversionSpec> fromJson(const QJsonObject& recipe);
-    // Files of that. Saving takes the steps of `map` into the recipe itself, so that it stands alone. Loading
-    // leaves a recipe with `steps` where it is and names it as `map`. Both read and write small files.
-    // Errors: those above, io.
+    // As the engine, jobs and recipes have it (engine/request.h).
+    ConversionRequest toRequest() const;
+    static ConversionSpec fromRequest(const ConversionRequest& request);
+    // As files. Saving takes the recipe of `map` in, so that the file stands alone; loading names a recipe
+    // with steps as `map`. Both read and write small files. Errors: usage, naming the field or rule; io.
     Status saveRecipe(const QString& path) const;
     static Result<ConversionSpec> loadRecipe(const QString& path);
 };

@@ -150,19 +150,6 @@ JobBusy Job::busy() const {
     return all;
 }
 
-double Job::share() const {
-    if (state == JobState::done) return 1;
-    // Writing and reading back take about the same time; publishing takes next to none.
-    const qsizetype option = arguments.indexOf(QStringLiteral("--verify"));
-    const bool verifies = option < 0 || arguments.value(option + 1) != QLatin1String("none");
-    const double phaseShare =
-        bytesTotal ? std::min(1.0, static_cast<double>(bytesDone) / static_cast<double>(bytesTotal)) : 0.0;
-    if (phase == QLatin1String("write")) return bytesTotal ? phaseShare * (verifies ? 0.5 : 1.0) : -1;
-    if (phase == QLatin1String("verify")) return 0.5 + phaseShare * 0.5;
-    if (phase == QLatin1String("commit")) return 1;
-    return -1;
-}
-
 JobReader::JobReader(QString directory)
     : directory_(std::move(directory)), jobs_(QFileInfo(directory_).path().toStdString()) {
     job_.directory = directory_;
@@ -190,13 +177,10 @@ Status JobReader::poll() {
         job_.exitCode = -1;
         job_.error.reset();
         job_.report.reset();
-        job_.phase.clear();
         job_.workers.clear();
-        job_.bytesDone = job_.bytesTotal = 0;
-        job_.rate = 0;
-        job_.secondsLeft = -1;
+        job_.progress = {};
     }
-    readProgress();
+    readProgress(record.arguments);
     takeRecord(std::move(record));
     return {};
 }
@@ -226,7 +210,8 @@ void JobReader::takeRecord(JobRecord record) {
     job_.record = std::move(record);
 }
 
-void JobReader::readProgress() {
+void JobReader::readProgress(const std::vector<std::string>& arguments) {
+    arguments_ = arguments;
     QFile file(directory_ + "/progress.ndjson");
     if (!file.open(QIODevice::ReadOnly)) return;
     if (file.size() < offset_) {  // someone cut it short; begin again
@@ -346,11 +331,7 @@ void JobReader::takeProgress(const QByteArray& line) {
     const JobBusy busy = busyOf(json);
     addRate(before_ + phaseSeconds_, {fresh, writing ? fresh : 0, since(busy, lineBusy_)});
     lineBusy_ = busy;
-    job_.phase = phase;
-    job_.bytesDone = done;
-    job_.bytesTotal = count(json, "bytes_total");
-    job_.rate = rate;
-    job_.secondsLeft = rate > 0 ? number(json, "eta_s") : -1;
+    job_.progress = jobProgress(json, arguments_);
     job_.tensor = text(json, "tensor");
 }
 
@@ -381,7 +362,6 @@ void JobReader::takeOutcome(const JobRecord& record) {
     switch (job_.state) {
         case JobState::done:
             job_.report = reportOf(record.result);
-            job_.secondsLeft = 0;
             say(JobMessage::Kind::info,
                 QObject::tr("Done: %1 written.").arg(sizeText(job_.report->bytesWritten)));
             return;
@@ -431,10 +411,10 @@ QString jobStateText(const Job& job) {
 }
 
 QString jobPhaseText(const Job& job) {
-    if (job.phase == QLatin1String("write")) return QObject::tr("Converting");
-    if (job.phase == QLatin1String("verify")) return QObject::tr("Verifying");
-    if (job.phase == QLatin1String("commit")) return QObject::tr("Finishing");
-    return QObject::tr("Running");
+    const std::string_view text = shardscope::jobPhaseText(job.progress.phase);
+    QString words = QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));
+    words[0] = words[0].toUpper();
+    return words;
 }
 
 }  // namespace shardscope::ui

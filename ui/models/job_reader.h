@@ -77,10 +77,7 @@ struct Job {
         false;        // on another machine that shares this directory: its process cannot be seen from here
     int64_t pid = 0;  // of the recording shell, which leads the job's processes; 0 = not known
     int exitCode = -1;
-    QString phase;  // "open", "write", "verify", "commit"; empty before the first event
-    uint64_t bytesDone = 0, bytesTotal = 0;  // of this phase
-    double rate = 0;                         // bytes a second
-    double secondsLeft = -1;                 // of this phase; negative = not known
+    JobProgress progress;
     QString tensor;
     double rateStep = 0.5;           // seconds that one element of `rates` stands for
     std::vector<JobRate> rates;      // over the time that the job ran
@@ -94,7 +91,7 @@ struct Job {
     bool resumable() const {
         return state == JobState::lost || state == JobState::cancelled || state == JobState::failed;
     }
-    double share() const;  // 0..1 of the whole job; negative = not known
+    double share() const { return state == JobState::done ? 1 : progress.share; }  // as JobProgress::share
     JobBusy busy() const;  // of all attempts; nothing where the program does not say it
 };
 
@@ -112,7 +109,7 @@ class JobReader {
 
   private:
     void takeRecord(JobRecord record);
-    void readProgress();
+    void readProgress(const std::vector<std::string>& arguments);
     void takeLine(const QByteArray& line);
     void takeProgress(const QByteArray& line);
     void takeWorkers(const nlohmann::json& event);
@@ -126,7 +123,8 @@ class JobReader {
     Job job_;
     uint64_t version_ = 0;
     QByteArray partial_;
-    QDateTime described_;  // when job.json was written, as far as it has been read
+    std::vector<std::string> arguments_;  // of the job, as recorded
+    QDateTime described_;                 // when job.json was written, as far as it has been read
     qint64 describedSize_ = -1;
     qint64 offset_ = 0;
     // Where the current attempt and phase stand in time.

@@ -83,13 +83,16 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
             return store_.cancelling(job->id) ? tr("Cancelling") : jobStateText(*job);
         case progress: {
             const double share = job->share();
-            return job->active() || job->state == JobState::done ? (share < 0 ? QString() : ratioText(share))
-                                                                 : QString();
+            return job->active() || job->state == JobState::done
+                       ? (share < 0 ? QString() : QString::fromStdString(jobShareText(share)))
+                       : QString();
         }
         case bytes:
             if (job->report) return sizeText(job->report->bytesWritten);
-            return job->bytesTotal ? tr("%1 of %2").arg(sizeText(job->bytesDone), sizeText(job->bytesTotal))
-                                   : QString();
+            return job->progress.bytesTotal
+                       ? tr("%1 of %2")
+                             .arg(sizeText(job->progress.bytesDone), sizeText(job->progress.bytesTotal))
+                       : QString();
         case rate:
             if (job->report) {
                 return job->report->seconds > 0
@@ -97,10 +100,12 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
                                  static_cast<double>(job->report->bytesWritten) / job->report->seconds)))
                            : QString();
             }
-            return running && job->rate > 0 ? tr("%1/s").arg(sizeText(static_cast<uint64_t>(job->rate)))
-                                            : QString();
+            return running && job->progress.rate > 0
+                       ? tr("%1/s").arg(sizeText(static_cast<uint64_t>(job->progress.rate)))
+                       : QString();
         case left:
-            return running && job->secondsLeft >= 0 ? timeText(job->secondsLeft) : QString();
+            return running && job->progress.secondsLeft >= 0 ? timeText(job->progress.secondsLeft)
+                                                             : QString();
         case where: {
             // Who works, then where that was started.
             const qsizetype option = job->arguments.indexOf(QStringLiteral("--on"));
@@ -126,7 +131,8 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
 
 QVariant JobTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
     if (orientation != Qt::Horizontal) return {};
-    if (role == Qt::ToolTipRole && section == left) return tr("Of the present phase");
+    if (role == Qt::ToolTipRole && (section == bytes || section == rate)) return tr("Of the present phase");
+    if (role == Qt::ToolTipRole && (section == progress || section == left)) return tr("Of the whole job");
     if (role != Qt::DisplayRole) return {};
     switch (section) {
         case title:

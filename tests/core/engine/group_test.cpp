@@ -100,9 +100,7 @@ Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode
         conversion.ownDisks = !targets.empty();
         if (r != 0) return serveGroup(conversion);
         GroupFarm farm(conversion);
-        ConvertSettings mine = settings;
-        mine.farm = &farm;
-        SHARDSCOPE_ASSIGN(outcome.report, runPrepared(*prepared, mine, nullptr, stop));
+        SHARDSCOPE_ASSIGN(outcome.report, runPrepared(*prepared, settings, nullptr, stop, &farm));
         return {};
     };
     // A process that has ended with an error is gone for the others.

@@ -1,0 +1,30 @@
+// plan, convert and reshard: what their command lines ask for, and carrying it out.
+#pragma once
+
+#include <string>
+
+#include "cli/context.h"
+#include "cli/json.h"
+#include "engine/run_conversion.h"
+
+namespace shardscope::cli {
+
+struct ConvertCommand {
+    ConversionRequest request;
+    std::string report;   // a file for the report; empty = none
+    bool dryRun = false;  // only the plan is shown
+};
+
+// As `shardscope convert`: alone, or with the workers that `on` names. The other as what `execution` says.
+Result<int> convert(const Context& context, const ConvertCommand& command);
+Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution);
+
+// What is shown before, and after (convert_report.cpp). Paths are as whoever gave the command knows them.
+int showPlan(const Context& context, const Conversion& conversion);
+void sayLeftOut(const Plan& plan);
+Json reportJson(const Context& context, const Conversion& conversion, const ConvertReport& report,
+                std::chrono::system_clock::time_point started, Verify verify);
+void showReport(const Context& context, const Conversion& conversion, const ConvertReport& report,
+                Verify verify);
+
+}  // namespace shardscope::cli

@@ -1,0 +1,201 @@
+#include "base/units.h"
+#include "cli/application.h"
+#include "cli/convert.h"
+#include "cli/one_of.h"
+#include "plan/request_text.h"
+
+namespace shardscope::cli {
+namespace {
+
+// Takes what `parse` takes; anything else is a usage error that names the option.
+template <class T>
+CLI::Validator malformed(Result<T> (*parse)(std::string_view)) {
+    return CLI::Validator(
+        [parse](std::string& text) {
+            const auto parsed = parse(text);
+            return parsed.ok() ? std::string() : parsed.error().message;
+        },
+        "");
+}
+
+void addOne(CLI::App& app, Context& context, const std::string& name, const std::string& description,
+            const std::string& footer) {
+    CLI::App* verb = app.add_subcommand(name, description);
+    verb->footer(footer);
+    const auto command = std::make_shared<ConvertCommand>();
+    command->dryRun = name == "plan";
+    ConversionRequest& request = command->request;
+    verb->add_option("source", request.source, "Checkpoint to read: a directory or a file")
+        ->required()
+        ->type_name("SRC");
+    verb->add_option("destination", request.destination, "Where the new one goes; must not exist")
+        ->required()
+        ->type_name("DST");
+
+    const std::string target = "Target";
+    if (name != "reshard")
+        verb->add_option("--to", request.format,
+                         "Format to write (default: the source's); 'shardscope formats' lists them")
+            ->type_name("FORMAT")
+            ->group(target);
+    verb->add_option_function<std::vector<std::string>>(
+            "--variant",
+            [&request, &context](const std::vector<std::string>& words) {
+                // A target's variant is a name; KEY=VALUE says which checkpoint of the source is meant.
+                for (const std::string& word : words)
+                    (word.find('=') == std::string::npos ? request.variant : context.variant) = word;
+            },
+            "Variant of the format, where it has several; id=N chooses a save of a Paddle source")
+        ->type_name("NAME")
+        ->allow_extra_args(false)
+        ->group(target);
+    verb->add_option_function<std::string>(
+            "--max-file-size",
+            [&request](const std::string& text) {
+                const auto bytes = parseBytes(text);
+                if (!bytes || *bytes == 0)
+                    throw CLI::ValidationError("--max-file-size", "'" + text + "' is not a size such as 5GB");
+                request.maxFileSize = *bytes;
+            },
+            "Start a new file above this size")
+        ->type_name("SIZE")
+        ->group(target);
+    if (name != "reshard") {
+        // After --to, whose word it refines.
+        verb->add_option_function<std::string>(
+                "--keys",
+                [&request](const std::string& keys) {
+                    if (keys == "olmo" && !request.format.empty() && request.format != "safetensors" &&
+                        request.format != "olmo")
+                        throw CLI::ValidationError("--keys", "olmo is a way to write safetensors");
+                    if (keys == "olmo") request.format = "olmo";
+                },
+                "Names in safetensors files: plain, or olmo (nested keys as OLMo pickles them)")
+            ->check(CLI::IsMember({"plain", "olmo"}).description(""))
+            ->type_name("KIND")
+            ->group(target);
+    }
+
+    const std::string what = "What";
+    verb->add_option("--select", request.select, "Only these names (GLOB or re:REGEX, repeatable)")
+        ->type_name("GLOB")
+        ->allow_extra_args(false)
+        ->group(what);
+    verb->add_option("--exclude", request.exclude, "Not these names (repeatable)")
+        ->type_name("GLOB")
+        ->allow_extra_args(false)
+        ->group(what);
+    verb->add_flag("--weights-only", request.weightsOnly, "Leave optimizer state behind")->group(what);
+    verb->add_option("--rename", request.rename, "Regular expression and replacement for names (repeatable)")
+        ->check(malformed(parseRenameRule))
+        ->type_name("FROM=TO")
+        ->allow_extra_args(false)
+        ->group(what);
+    verb->add_option("--dtype", request.cast, "Cast matching tensors (repeatable; the first match wins)")
+        ->check(malformed(parseCastRule))
+        ->type_name("GLOB=DTYPE")
+        ->allow_extra_args(false)
+        ->group(what);
+    verb->add_option("--map", request.map,
+                     "Recipe for names, shapes and dtypes: a file, or one of 'shardscope recipes'")
+        ->type_name("RECIPE")
+        ->group(what);
+    verb->add_option("--set", request.set, "Value of a parameter of the recipe (repeatable)")
+        ->type_name("NAME=VALUE")
+        ->allow_extra_args(false)
+        ->group(what);
+    verb->add_option("--objects", request.objectsFile,
+                     "Keep objects that the target cannot hold in this torch.save file")
+        ->type_name("FILE.pt")
+        ->group(what);
+    verb->add_flag("--strict", request.strict, "Refuse to leave anything out")->group(what);
+    static const std::map<std::string, FillGaps> fills{{"nan", FillGaps::nan}, {"zero", FillGaps::zero}};
+    verb->add_option("--fill-gaps", request.fillGaps,
+                     "Fill elements that no chunk holds with nan or zero (otherwise an error)")
+        ->transform(oneOf(fills))
+        ->type_name("VALUE")
+        ->group(what);
+
+    const std::string where = "Where each byte goes";
+    verb->add_option("--mesh", request.mesh,
+                     "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)")
+        ->check(malformed(parseMesh))
+        ->type_name("MESH")
+        ->group(where);
+    verb->add_option("--shard", request.shard,
+                     "Cut matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)")
+        ->check(malformed(parseShardRule))
+        ->type_name("RULE")
+        ->allow_extra_args(false)
+        ->group(where);
+    verb->add_option("--stage", request.stage,
+                     "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)")
+        ->check(malformed(parseStageRule))
+        ->type_name("RULE")
+        ->allow_extra_args(false)
+        ->group(where);
+    verb->add_option("--like", request.like, "Same names and placement as this checkpoint")
+        ->type_name("CHECKPOINT")
+        ->group(where);
+    verb->add_option("--split", request.split,
+                     "Rule for sizes that do not divide: torch (default), even or paddle")
+        ->transform(oneOf<SplitRule>())
+        ->type_name("RULE")
+        ->group(where);
+
+    if (name != "plan") {
+        const std::string run = "How";
+        verb->add_option("--verify", request.verify,
+                         "digest (re-read the destination; default), full (the source again too) or none")
+            ->transform(oneOf<Verify>())
+            ->type_name("HOW")
+            ->group(run);
+        verb->add_flag("--resume", request.resume, "Go on with an interrupted job")->group(run);
+        verb->add_flag("--overwrite", request.overwrite,
+                       "Replace an existing destination, once the new one is whole")
+            ->group(run);
+        verb->add_flag("--dry-run", command->dryRun, "Only show the plan")->group(run);
+        verb->add_option("--report", command->report, "Write the report to this file as JSON")
+            ->type_name("FILE")
+            ->group(run);
+    }
+    if (name != "plan") {
+        const std::string who = "Who works";
+        verb->add_option(
+                "--on", request.on,
+                "local:N processes, ssh:HOST,HOST through your own ssh, or slurm:nodes=N,KEY=VALUE,... on "
+                "nodes that Slurm lends; joined by '+'; the destination must lie on a file system that "
+                "all share (default: this process alone)")
+            ->type_name("WHERE")
+            ->group(who);
+        verb->add_option("--remote-program", context.remoteProgram,
+                         "shardscope on the other hosts (default: this one; ssh copies it there once)")
+            ->type_name("PATH")
+            ->group(who);
+    }
+    addCommon(*verb, context, true);
+    verb->callback([&context, command] {
+        command->request.sourceOptions = context.sourceWords();
+        command->request.threads = context.threads;
+        command->request.memory = context.memory;
+        command->request.io = context.io;
+        context.conversion = command;
+        context.verb = [&context, command] { return convert(context, *command); };
+    });
+}
+
+}  // namespace
+
+void addConvert(CLI::App& app, Context& context) {
+    addOne(app, context, "plan", "What a conversion would read, write and leave out (convert --dry-run)",
+           "Example:\n  shardscope plan /checkpoints/step-1000 model/ --to safetensors --weights-only");
+    addOne(app, context, "convert", "Convert to another format or sharding, bit for bit, in bounded memory",
+           "Examples:\n  shardscope convert /checkpoints/step-1000 model/ --to safetensors --weights-only\n"
+           "  shardscope convert model.pt dcp/ --to dcp --mesh dp=2,tp=4 --shard '*.weight:tp=0,dp=0'\n\n"
+           "The destination appears whole or not at all; an interrupted job goes on with --resume.");
+    addOne(app, context, "reshard", "Convert to another sharding of the same format",
+           "Example:\n  shardscope reshard /checkpoints/step-1000 /checkpoints/step-1000-tp8 --mesh tp=8 "
+           "--shard '*:tp=0'");
+}
+
+}  // namespace shardscope::cli

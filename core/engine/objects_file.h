@@ -1,0 +1,27 @@
+// --objects: what a target cannot hold is kept beside it, as a torch.save file of its own. Private to this
+// room.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace shardscope {
+
+// Of the objects that stay out, with their values: those that the file can hold, and why it cannot hold the
+// others, by name.
+struct ObjectsBeside {
+    std::vector<ObjectInfo> kept;
+    std::unordered_map<std::string, std::string> refused;
+};
+// Errors: those of reading the objects.
+Result<ObjectsBeside> objectsBeside(const Checkpoint& source, const std::vector<PlanLeftOut>& leftOut);
+
+// Says before the conversion begins what would stop it at its end. Errors: exists, io, usage.
+Status checkObjectsFile(const ConvertSettings& settings, const std::string& source);
+Status writeObjectsFile(const PreparedConversion& prepared, const ConvertSettings& settings,
+                        const Resources& resources);
+
+}  // namespace shardscope

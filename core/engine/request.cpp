@@ -1,0 +1,492 @@
+#include "engine/request.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <variant>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "engine/recipe.h"
+#include "engine/recipe_fields.h"
+#include "jobs/rank_places.h"
+#include "plan/request_text.h"
+
+namespace shardscope {
+namespace {
+
+using Json = nlohmann::json;
+using Request = ConversionRequest;
+
+constexpr std::string_view kSchema = "shardscope.recipe/1";
+
+// The one list of what a conversion takes: the field of "job", the option of `convert`, the member; without a
+// name it stands elsewhere in a recipe, without an option elsewhere in a command line. The order is that of
+// command lines.
+struct Field {
+    std::string_view name, option;
+    std::variant<std::string Request::*, std::vector<std::string> Request::*, bool Request::*,
+                 unsigned Request::*, uint64_t Request::*, SplitRule Request::*, FillGaps Request::*,
+                 Verify Request::*, IoMode Request::*>
+        member;
+};
+constexpr Field kFields[] = {
+    {"source", "", &Request::source},
+    {"destination", "", &Request::destination},
+    {"source_options", "", &Request::sourceOptions},
+    {"format", "--to", &Request::format},
+    {"variant", "--variant", &Request::variant},
+    {"max_file_size", "--max-file-size", &Request::maxFileSize},
+    {"", "--select", &Request::select},
+    {"", "--exclude", &Request::exclude},
+    {"weights_only", "--weights-only", &Request::weightsOnly},
+    {"", "--rename", &Request::rename},
+    {"", "--dtype", &Request::cast},
+    {"map", "--map", &Request::map},
+    {"set", "--set", &Request::set},
+    {"objects", "--objects", &Request::objectsFile},
+    {"strict", "--strict", &Request::strict},
+    {"fill_gaps", "--fill-gaps", &Request::fillGaps},
+    {"mesh", "--mesh", &Request::mesh},
+    {"shard", "--shard", &Request::shard},
+    {"stage", "--stage", &Request::stage},
+    {"like", "--like", &Request::like},
+    {"split", "--split", &Request::split},
+    {"verify", "--verify", &Request::verify},
+    {"on", "--on", &Request::on},
+    {"threads", "--threads", &Request::threads},
+    {"memory", "--memory", &Request::memory},
+    {"io", "--io", &Request::io},
+    {"overwrite", "--overwrite", &Request::overwrite},
+    {"resume", "--resume", &Request::resume},
+};
+constexpr unsigned kMostThreads = 1024;
+
+// How a source is opened: each option with a value.
+struct Opening {
+    std::string_view option;
+    bool (*set)(CheckpointOptions& options, const std::string& value);  // false = no such value
+};
+constexpr Opening kOpening[] = {
+    {"--format", [](CheckpointOptions& o, const std::string& value) { return o.format = value, true; }},
+    {"--variant",
+     [](CheckpointOptions& o, const std::string& value) { return o.open.variant = value, true; }},
+    {"--tp-dim",
+     [](CheckpointOptions& o, const std::string& value) { return o.open.tpDim.push_back(value), true; }},
+    {"--master-weights",
+     [](CheckpointOptions& o, const std::string& value) {
+         for (const auto& [name, choice] : choicesOf(MasterWeights{})) {
+             if (name != value) continue;
+             o.open.masterWeights = choice;
+             return true;
+         }
+         return false;
+     }},
+};
+
+// ------------------------------------------------------------------ as words
+
+void addOption(std::vector<std::string>& words, std::string_view name, const std::string& value) {
+    // A value that begins with a dash must not be taken for an option.
+    if (value.empty() || value.starts_with('-')) {
+        words.push_back(fmt::format("{}={}", name, value));
+    } else {
+        words.emplace_back(name);
+        words.push_back(value);
+    }
+}
+
+// What a field holds, as JSON.
+Json valueOf(const Request& request, const Field& field) {
+    return std::visit(
+        [&](auto member) -> Json {
+            const auto& value = request.*member;
+            using T = std::decay_t<decltype(value)>;
+            if constexpr (std::is_enum_v<T>)
+                return std::string(choiceName(value));
+            else if constexpr (std::is_same_v<T, uint64_t>)
+                return exactBytesText(value);
+            else
+                return value;
+        },
+        field.member);
+}
+
+// ------------------------------------------------------------------ as a recipe
+
+Json pairsOf(const std::vector<std::string>& rules, const char* first, const char* second, bool last) {
+    Json list = Json::array();
+    for (const std::string& rule : rules) {
+        const size_t equals = std::min(last ? rule.rfind('=') : rule.find('='), rule.size());
+        list.push_back(
+            {{first, rule.substr(0, equals)}, {second, rule.substr(std::min(equals + 1, rule.size()))}});
+    }
+    return list;
+}
+
+Json documentOf(const Request& request) {
+    static const Request usual;
+    Json job;
+    for (const Field& field : kFields) {
+        if (field.name.empty()) continue;
+        if (Json value = valueOf(request, field); value != valueOf(usual, field))
+            job[std::string(field.name)] = std::move(value);
+    }
+    Json recipe{{"schema", kSchema}};
+    if (!request.select.empty()) recipe["select"] = request.select;
+    if (!request.exclude.empty()) recipe["drop"] = request.exclude;
+    if (!request.rename.empty()) recipe["rename"] = pairsOf(request.rename, "from", "to", false);
+    if (!request.cast.empty()) recipe["cast"] = pairsOf(request.cast, "tensors", "dtype", true);
+    if (!job.empty()) recipe["job"] = std::move(job);
+    return recipe;
+}
+
+Result<std::string> textOf(const Json& recipe) {
+    try {
+        return recipe.dump(4) + "\n";
+    } catch (const Json::exception&) {
+        return makeError(ErrorCode::usage, "a conversion whose words are not UTF-8 cannot be kept as JSON");
+    }
+}
+
+Error wrongField(const Field& field, std::string_view kind) {
+    return wrongRecipe(fmt::format("'job.{}' is not {}", field.name, kind));
+}
+
+Status takeField(Request& request, const Field& field, const Json& json) {
+    const auto texts = [](const Json& list) {
+        return std::all_of(list.begin(), list.end(), [](const Json& item) { return item.is_string(); });
+    };
+    return std::visit(
+        [&](auto member) -> Status {
+            auto& value = request.*member;
+            using T = std::decay_t<decltype(value)>;
+            if constexpr (std::is_same_v<T, bool>) {
+                if (!json.is_boolean()) return wrongField(field, "true or false");
+                value = json.get<bool>();
+            } else if constexpr (std::is_same_v<T, unsigned>) {
+                if (!json.is_number_unsigned() || json.get<uint64_t>() > kMostThreads)
+                    return wrongField(field, fmt::format("a number from 0 to {}", kMostThreads));
+                value = json.get<unsigned>();
+            } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+                if (!json.is_array() || !texts(json)) return wrongField(field, "a list of texts");
+                value = json.get<T>();
+            } else {
+                if (!json.is_string()) return wrongField(field, "a text");
+                const auto& text = json.get_ref<const std::string&>();
+                if constexpr (std::is_same_v<T, std::string>) {
+                    value = text;
+                } else if constexpr (std::is_same_v<T, uint64_t>) {
+                    const auto bytes = parseBytes(text);
+                    if (!bytes) return wrongField(field, "a size such as 512MiB");
+                    value = *bytes;
+                } else {
+                    std::string all;
+                    for (const auto& [name, choice] : choicesOf(T{})) {
+                        if (name == text) return value = choice, Status();
+                        all += fmt::format("{}{}", all.empty() ? "" : ", ", name);
+                    }
+                    return wrongField(field, "one of " + all);
+                }
+            }
+            return {};
+        },
+        field.member);
+}
+
+Status takeJob(Request& request, const Json& job) {
+    if (!job.is_object()) return wrongRecipe("'job' is not an object");
+    for (const auto& [name, value] : job.items()) {
+        const auto field =
+            std::ranges::find_if(kFields, [&](const Field& f) { return f.name == name && !name.empty(); });
+        if (field == std::end(kFields))
+            return wrongRecipe(fmt::format("'job.{}' is not a field of a recipe", name));
+        SHARDSCOPE_TRY(takeField(request, *field, value));
+    }
+    auto opening = openingOf(request.sourceOptions);
+    return opening.ok() ? Status() : wrongRecipe("'job.source_options': " + opening.error().message);
+}
+
+// Rules that no one could run are refused when they are read or kept, not when a job starts.
+Status checkRules(const Request& request) {
+    auto settings = settingsOf(request);
+    return settings.ok() ? Status() : std::move(settings).error();
+}
+
+// "rename" and "cast" as rules of the command line. An equals sign before the separating one can only be kept
+// as an escape of the regular expression.
+Result<std::vector<std::string>> rulesOf(const std::string& key, const Json& value) {
+    SHARDSCOPE_ASSIGN(const RecipePairs pairs, recipePairs(key, value));
+    std::vector<std::string> rules;
+    for (auto [first, second] : pairs) {
+        if (key == "rename" && first.find("(?=") != std::string::npos)
+            return wrongRecipe("'rename' holds a rule that a command line cannot hold: it looks ahead (?=");
+        for (size_t at = 0; key == "rename" && (at = first.find('=', at)) != std::string::npos;)
+            first.replace(at, 1, "\\x3D");
+        rules.push_back(first + '=' + second);
+    }
+    return rules;
+}
+
+Result<Request> requestOf(const Json& recipe) {
+    if (recipe.is_discarded()) return wrongRecipe("the recipe is not JSON");
+    if (!recipe.is_object()) return wrongRecipe("the recipe is not a JSON object");
+    if (recipe.value("schema", Json(kSchema)) != kSchema)
+        return wrongRecipe(fmt::format("the schema is not \"{}\"", kSchema));
+    Request request;
+    for (const auto& [key, value] : recipe.items()) {
+        if (key == "select" || key == "drop") {
+            SHARDSCOPE_ASSIGN((key == "select" ? request.select : request.exclude),
+                              recipePatterns(key, value));
+        } else if (key == "rename" || key == "cast") {
+            SHARDSCOPE_ASSIGN((key == "rename" ? request.rename : request.cast), rulesOf(key, value));
+        } else if (key == "job") {
+            SHARDSCOPE_TRY(takeJob(request, value));
+        } else if (key == "steps" ? !value.is_array() : key == "parameters" && !value.is_object()) {
+            return wrongRecipe(fmt::format("'{}' is not {}", key, key == "steps" ? "a list" : "an object"));
+        } else if (!std::ranges::count(std::array{"schema", "description", "sources", "steps", "parameters"},
+                                       key)) {
+            return wrongRecipe(fmt::format("'{}' is not a step of a recipe", key));
+        }
+    }
+    SHARDSCOPE_TRY(checkRules(request));
+    return request;
+}
+
+// Calls use(text) for everything that the user has written.
+template <class Use>
+void forEachText(Request& request, Use&& use) {
+    for (const Field& field : kFields) {
+        if (const auto* text = std::get_if<std::string Request::*>(&field.member)) use(request.**text);
+        if (const auto* list = std::get_if<std::vector<std::string> Request::*>(&field.member))
+            std::ranges::for_each(request.**list, use);
+    }
+}
+
+template <class T>
+Status parseAll(const std::vector<std::string>& texts, Result<T> (*parse)(std::string_view),
+                std::vector<T>& out) {
+    for (const std::string& text : texts) {
+        SHARDSCOPE_ASSIGN(T rule, parse(text));
+        out.push_back(std::move(rule));
+    }
+    return {};
+}
+
+}  // namespace
+
+Choices<SplitRule> choicesOf(SplitRule) {
+    static constexpr std::pair<std::string_view, SplitRule> kNames[] = {
+        {"torch", SplitRule::torch}, {"even", SplitRule::even}, {"paddle", SplitRule::paddle}};
+    return kNames;
+}
+Choices<FillGaps> choicesOf(FillGaps) {
+    static constexpr std::pair<std::string_view, FillGaps> kNames[] = {
+        {"refuse", FillGaps::refuse}, {"nan", FillGaps::nan}, {"zero", FillGaps::zero}};
+    return kNames;
+}
+Choices<Verify> choicesOf(Verify) {
+    static constexpr std::pair<std::string_view, Verify> kNames[] = {
+        {"digest", Verify::digest}, {"full", Verify::full}, {"none", Verify::none}};
+    return kNames;
+}
+Choices<IoMode> choicesOf(IoMode) {
+    static constexpr std::pair<std::string_view, IoMode> kNames[] = {
+        {"auto", IoMode::automatic}, {"direct", IoMode::direct}, {"buffered", IoMode::buffered}};
+    return kNames;
+}
+Choices<MasterWeights> choicesOf(MasterWeights) {
+    static constexpr std::pair<std::string_view, MasterWeights> kNames[] = {
+        {"use", MasterWeights::use}, {"ignore", MasterWeights::ignore}};
+    return kNames;
+}
+
+std::string exactBytesText(uint64_t bytes) {
+    constexpr std::pair<std::string_view, uint64_t> kUnits[] = {
+        {"GiB", uint64_t{1} << 30}, {"GB", 1'000'000'000}, {"MiB", uint64_t{1} << 20},
+        {"MB", 1'000'000},          {"KiB", 1024},         {"KB", 1000}};
+    for (const auto& [unit, size] : kUnits)
+        if (bytes && bytes % size == 0) return fmt::format("{}{}", bytes / size, unit);
+    return std::to_string(bytes);
+}
+
+Result<ConvertSettings> settingsOf(const Request& from) {
+    ConvertSettings settings;
+    ConvertRequest& request = settings.request;
+    request.format = from.format;
+    request.variant = from.variant;
+    request.select = from.select;
+    request.exclude = from.exclude;
+    request.weightsOnly = from.weightsOnly;
+    SHARDSCOPE_TRY(parseAll(from.rename, parseRenameRule, request.rename));
+    SHARDSCOPE_TRY(parseAll(from.cast, parseCastRule, request.cast));
+    if (!from.mesh.empty()) {
+        SHARDSCOPE_ASSIGN(request.mesh, parseMesh(from.mesh));
+    }
+    SHARDSCOPE_TRY(parseAll(from.shard, parseShardRule, request.shard));
+    SHARDSCOPE_TRY(parseAll(from.stage, parseStageRule, request.stage));
+    request.split = from.split;
+    request.maxFileSize = from.maxFileSize;
+    request.strict = from.strict;
+    request.fillGaps = from.fillGaps;
+    settings.options.verify = from.verify;
+    settings.options.resume = from.resume;
+    settings.options.overwrite = from.overwrite;
+    settings.like = from.like;
+    settings.map = from.map;
+    settings.set = from.set;
+    settings.memory = from.memory;
+    settings.threads = from.threads;
+    settings.io = from.io;
+    settings.objectsFile = from.objectsFile;
+    return settings;
+}
+
+Result<CheckpointOptions> openingOf(const std::vector<std::string>& words) {
+    CheckpointOptions options;
+    for (size_t i = 0; i < words.size(); ++i) {
+        const size_t equals = words[i].starts_with("--") ? words[i].find('=') : std::string::npos;
+        const std::string name = words[i].substr(0, equals);
+        const auto option =
+            std::ranges::find_if(kOpening, [&](const Opening& known) { return known.option == name; });
+        if (option == std::end(kOpening) || (equals == std::string::npos && i + 1 == words.size())) {
+            std::string known;
+            for (const Opening& each : kOpening)
+                known += fmt::format("{}{}", known.empty() ? "" : ", ", each.option);
+            return makeError(ErrorCode::usage, option == std::end(kOpening)
+                                                   ? fmt::format("'{}' is no option of opening", words[i])
+                                                   : fmt::format("'{}' needs a value", words[i]))
+                .withHint("options of opening, each with a value: " + known);
+        }
+        const std::string value = equals == std::string::npos ? words[++i] : words[i].substr(equals + 1);
+        if (!option->set(options, value))
+            return makeError(ErrorCode::usage, fmt::format("{} takes 'use' or 'ignore'", name));
+    }
+    return options;
+}
+
+std::vector<std::string> convertWords(const Request& request) {
+    static const Request usual;
+    std::vector<std::string> words{"convert"};
+    for (const std::string& path : {request.source, request.destination})
+        words.push_back(path.starts_with('-') ? "./" + path : path);
+    words.insert(words.end(), request.sourceOptions.begin(), request.sourceOptions.end());
+    for (const Field& field : kFields) {
+        const Json value = valueOf(request, field);
+        if (field.option.empty() || value == valueOf(usual, field)) continue;
+        if (value.is_boolean())
+            words.emplace_back(field.option);
+        else if (value.is_array())
+            for (const Json& item : value)
+                addOption(words, field.option, item.get<std::string>());
+        else
+            addOption(words, field.option, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    return words;
+}
+
+std::vector<std::string> jobWords(Request request) {
+    const auto ranks = parseRankPlaces(request.on);
+    if (!ranks.ok() || !*ranks) return convertWords(request);
+    request.on.clear();
+    std::vector<std::string> words = (*ranks)->words();
+    const std::vector<std::string> rest = convertWords(request);
+    words.insert(words.end(), rest.begin(), rest.end());
+    return words;
+}
+
+Result<std::string> requestJson(const Request& request) {
+    SHARDSCOPE_TRY(checkRules(request));
+    return textOf(documentOf(request));
+}
+
+Result<std::string> recipeJson(const Request& request) {
+    if (request.map.empty()) return requestJson(request);
+    SHARDSCOPE_ASSIGN(const std::string text, recipeText(request.map));
+    const Json inner = Json::parse(text, nullptr, false);
+    if (auto read = requestOf(inner); !read.ok()) return std::move(read).error().inFile(request.map);
+    Request whole = request;
+    whole.map.clear();
+    SHARDSCOPE_TRY(checkRules(whole));
+    Json recipe = documentOf(whole);
+    // Its patterns come before those beside --map.
+    for (const char* key : {"select", "drop", "rename", "cast"}) {
+        Json all = inner.value(key, Json::array());
+        for (const Json& item : recipe.value(key, Json::array()))
+            all.push_back(item);
+        if (!all.empty()) recipe[key] = std::move(all);
+    }
+    for (const char* key : {"parameters", "steps"})
+        if (inner.contains(key) && !inner[key].empty()) recipe[key] = inner[key];
+    return textOf(recipe);
+}
+
+Result<Request> requestFromJson(std::string_view text) {
+    return requestOf(Json::parse(text, nullptr, false));
+}
+
+std::string packRequest(Request request) {
+    forEachText(request, [](std::string& text) {
+        std::string packed;
+        for (const char c : text)
+            packed += c == '%' || static_cast<unsigned char>(c) >= 0x80
+                          ? fmt::format("%{:02X}", static_cast<unsigned char>(c))
+                          : std::string(1, c);
+        text = std::move(packed);
+    });
+    return documentOf(request).dump();
+}
+
+Result<Request> unpackRequest(std::string_view text) {
+    SHARDSCOPE_ASSIGN(Request request, requestFromJson(text));
+    forEachText(request, [](std::string& packed) {
+        std::string plain;
+        for (size_t at = 0; at < packed.size(); ++at) {
+            unsigned char byte = 0;
+            const char* const digits = packed.data() + at + 1;
+            if (packed[at] == '%' && packed.size() - at > 2 &&
+                std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2)
+                at += 2;
+            else
+                byte = static_cast<unsigned char>(packed[at]);
+            plain += static_cast<char>(byte);
+        }
+        packed = std::move(plain);
+    });
+    return request;
+}
+
+Result<Request> requestFromRecipe(const std::string& path) {
+    SHARDSCOPE_ASSIGN(const std::string text, recipeText(path));
+    const Json recipe = Json::parse(text, nullptr, false);
+    auto read = requestOf(recipe);
+    if (!read.ok()) return std::move(read).error().inFile(path);
+    Request request = std::move(read).value();
+    if (!request.map.empty() &&
+        std::ranges::any_of(std::array{"select", "drop", "rename", "cast", "parameters", "steps"},
+                            [&](const char* key) { return recipe.contains(key); }))
+        return wrongRecipe("the recipe has steps, and 'job.map' names another").inFile(path);
+    if (!recipe.value("steps", Json::array()).empty()) {
+        std::error_code error;
+        request.map = std::filesystem::absolute(path, error).string();
+        for (auto* brought : {&request.select, &request.exclude, &request.rename, &request.cast})
+            brought->clear();
+    }
+    return request;
+}
+
+Status checkEnds(const Request& request, const std::string& recipe) {
+    std::string missing;
+    for (const auto& [name, end] :
+         {std::pair("source", &request.source), {"destination", &request.destination}})
+        if (end->empty()) missing += fmt::format("{}'job.{}'", missing.empty() ? "" : " and ", name);
+    if (missing.empty()) return {};
+    return makeError(ErrorCode::usage, fmt::format("the recipe holds no {}", missing))
+        .inFile(recipe)
+        .withHint(fmt::format("add it, or give both: convert SRC DST --map {}", recipe));
+}
+
+}  // namespace shardscope
