@@ -147,6 +147,15 @@ Status accountForDirectory(const Source& source, const CheckpointOptions& option
     size_t looks = 0;
     for (const DirectoryEntry* entry : others) {
         if (noted.contains(entry->name)) continue;
+        if (const std::string_view other = otherModelFormat(entry->name); !other.empty() && mine > 0) {
+            checkpoint.notes.push_back(noteOf(
+                Severity::info,
+                fmt::format(
+                    "'{}' is not part of this checkpoint; it is a model in the format {}, which is not read",
+                    printable(entry->name, kNameInMessage), other),
+                entry->name));
+            continue;
+        }
         const Format* format = ++looks <= kMostLooks ? formatOfFile(source, entry->name) : nullptr;
         if (format) {
             checkpoint.notes.push_back(

@@ -55,4 +55,20 @@ bool mayHoldTensors(std::string_view name, uint64_t size) {
     return endsWithAny(name, kDataEndings) || size > kLarge;
 }
 
+std::string_view otherModelFormat(std::string_view name) {
+    struct Ending {
+        std::string_view ending, format;
+    };
+    constexpr Ending endings[] = {
+        {".onnx", "ONNX"},       {".onnx_data", "ONNX"},    {".h5", "Keras HDF5"},
+        {".msgpack", "Flax"},    {".ot", "rust-bert"},      {".tflite", "TensorFlow Lite"},
+        {".gguf", "GGUF"},       {".mlmodel", "Core ML"},   {".pb", "TensorFlow"},
+        {".engine", "TensorRT"}, {".nemo", "NeMo archive"},
+    };
+    for (const Ending& known : endings) {
+        if (name.ends_with(known.ending)) return known.format;
+    }
+    return {};
+}
+
 }  // namespace shardscope

@@ -15,4 +15,8 @@ bool isCompanionFile(std::string_view name);
 // larger than 1 MiB and not text.
 bool mayHoldTensors(std::string_view name, uint64_t size);
 
+// The name of a model format that is not read here, of which repositories often hold the same model once more
+// ("ONNX"); empty for any other file.
+std::string_view otherModelFormat(std::string_view name);
+
 }  // namespace shardscope

@@ -107,6 +107,27 @@ class SafetyCliTest : public QObject {
         }
     }
 
+    // A shape that does not fit the stored one is an error, never a guess.
+    void contradictoryShapesAreRefused() {
+        const QString path = place_.filePath("contradictory");
+        copyInto(genuine("megatron/m0.12.3-optim-flat-tp2dp2/ckpt/iter_0000010"), path);
+        QFile file(path + "/.metadata");
+        QVERIFY(file.open(QIODevice::ReadWrite));
+        QByteArray bytes = file.readAll();
+        const QByteArray word = "nd_reformulated_orig_global_shape";
+        const qsizetype at = bytes.indexOf(word) + word.size();
+        QVERIFY(at > word.size() && bytes[at + 1] == 'K');  // MEMOIZE, then BININT1
+        bytes[at + 2] = static_cast<char>(bytes[at + 2] + 1);
+        QVERIFY(file.seek(0));
+        QCOMPARE(file.write(bytes), bytes.size());
+        file.close();
+        const Outcome info = runShardscope({"info", path, "--json"});
+        QCOMPARE(info.exitCode, 3);
+        COMPARE_JSON(info.json()["code"], json("damaged"));
+        COMPARE_JSON(info.json()["rule"], json("meta.inconsistent"));
+        QVERIFY(info.json()["tensor"].get<std::string>().starts_with("optimizer.state."));
+    }
+
     void zarrIsRefused() {
         const QString path = genuine("megatron/m0.8.0-zarr-tp2pp2/ckpt");
         const QStringList steps = QDir(path).entryList({"iter_*"}, QDir::Dirs);
@@ -174,6 +195,13 @@ class SafetyCliTest : public QObject {
         const json info = runShardscope({"info", path, "--json"}).json();
         COMPARE_JSON(info["format"], json("dcp"));
         QVERIFY(info["notes"].dump().find("model.safetensors") != std::string::npos);
+    }
+    void modelsInFormatsThatAreNotReadAreANote() {
+        const QString path = sampleCopy("onnx");
+        write(path + "/model.onnx", QByteArray(2 << 20, 'x'));
+        const Outcome report = validate(path);
+        COMPARE_JSON(report.json()["verdict"], json("safe"));
+        COMPARE_JSON(findingOf(report, "file.unreferenced")["severity"], json("info"));
     }
     void noTensorsAreNotSafe() {
         const QString path = place_.filePath("empty.safetensors");
