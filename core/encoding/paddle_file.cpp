@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -9,10 +10,10 @@
 
 #include "base/rule.h"
 #include "encoding/container_walk.h"
-#include "encoding/numpy_array.h"
 #include "encoding/pickle_globals.h"
 #include "encoding/pickle_outline.h"
 #include "encoding/pickle_text.h"
+#include "model/numpy_array.h"
 
 namespace shardscope {
 

@@ -4,18 +4,17 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "base/stop.h"
 #include "model/catalog.h"
 #include "storage/file_system.h"
+#include "storage/materialized.h"
 
 namespace shardscope {
 
@@ -79,32 +78,18 @@ DType paddleDType(DType stored);
 // Whether the first bytes are those of a pickle of protocol 2 or later.
 bool startsAsPickle(std::string_view first);
 
-// Where the elements of arrays can be read by position; unpacks what is spelled as text. Thread-safe.
-class PaddleArrayPlaces {
-  public:
-    PaddleArrayPlaces(std::shared_ptr<FileSystem> fileSystem, std::string scratchDirectory, StopToken stop);
-
-    struct Place {
-        std::shared_ptr<const ReadFile> file;
-        uint64_t offset = 0;
-    };
-    // Errors: damaged when the bytes are not as many as shape and dtype need.
-    Result<Place> place(const std::shared_ptr<const ReadFile>& file, const PaddleArray& array) const;
-
-  private:
-    struct Slot {
-        std::mutex mutex;
-        std::weak_ptr<const ReadFile> file;
-    };
-    Result<std::shared_ptr<const ReadFile>> unpack(const std::shared_ptr<const ReadFile>& file,
-                                                   const PaddleArray& array, uint64_t bytes) const;
-
-    std::shared_ptr<FileSystem> fileSystem_;
-    std::string scratchDirectory_;
-    StopToken stop_;
-    mutable std::mutex mutex_;
-    mutable std::map<std::pair<std::string, uint64_t>, std::shared_ptr<Slot>> slots_;
-    mutable std::list<std::shared_ptr<const ReadFile>> recent_;
+// Where elements can be read by position.
+struct PaddlePlace {
+    std::shared_ptr<const ReadFile> file;
+    uint64_t offset = 0;
 };
+// Of one array in `file`; what is spelled as text is unpacked first. Errors: damaged when the bytes are not
+// as many as shape and dtype need.
+Result<PaddlePlace> placeOfArray(const std::shared_ptr<const ReadFile>& file, const PaddleArray& array,
+                                 const Materialized& cache, const StopToken& stop);
+// Of a split parameter of this shape, put together from its parts. Errors: damaged when they do not fit.
+Result<PaddlePlace> placeOfParts(const std::shared_ptr<const ReadFile>& file, std::string_view name,
+                                 DimSpan shape, std::span<const PaddleArray> parts, const Materialized& cache,
+                                 const StopToken& stop);
 
 }  // namespace shardscope

@@ -125,6 +125,49 @@ Result<Opened> openTorchFile(std::shared_ptr<const ReadFile> file, const FileLim
         .inFile(path);
 }
 
+std::vector<Note> recordNotes(const Opened& opened,
+                              const std::unordered_map<std::string, TorchStorage>& storages) {
+    std::vector<Note> notes;
+    if (!opened.zip) return notes;
+    const auto note = [&](const char* rule, Severity severity, std::string message,
+                          std::optional<uint64_t> offset = std::nullopt) {
+        notes.push_back({rule, severity, std::move(message), {}, {}, offset});
+    };
+    const std::string folder = opened.prefix + "/data/";
+    size_t without = 0, deflated = 0;
+    for (const ZipEntry& entry : opened.zip->entries) {
+        without += !zipHasCrc(entry);
+        deflated += entry.method != 0;
+        if (!entry.name.starts_with(folder)) continue;
+        const std::string key = entry.name.substr(folder.size());
+        const auto it = storages.find(key);
+        if (it == storages.end()) {
+            note(rule::fileUnreferenced, Severity::info,
+                 fmt::format("the record data/{} belongs to no storage of the saved object", key),
+                 entry.headerOffset);
+            continue;
+        }
+        const auto bytes = storageBytes(it->second);
+        if (bytes.ok() && entry.size > *bytes) {
+            note(rule::metaInconsistent, Severity::warning,
+                 fmt::format("the record data/{} has {} bytes, its storage only {}; torch 2.15 refuses it",
+                             key, entry.size, *bytes),
+                 entry.headerOffset);
+        }
+    }
+    if (without > 0) {
+        note(
+            rule::integrityCrc, Severity::info,
+            fmt::format("no checksums are stored for {} of {} records", without, opened.zip->entries.size()));
+    }
+    if (deflated > 0) {
+        note(rule::metaInconsistent, Severity::info,
+             fmt::format("{} records are deflated, which torch.save never does: the archive was packed again",
+                         deflated));
+    }
+    return notes;
+}
+
 Result<StoragePlace> findStorage(const Opened& opened, const TorchStorage& storage) {
     SHARDSCOPE_ASSIGN(const uint64_t bytes, storageBytes(storage));
     if (!opened.zip) {

@@ -55,6 +55,10 @@ Result<Opened> openTorchFile(std::shared_ptr<const ReadFile> file, const FileLim
 // The elements of every storage that the pickle refers to, checked against each other. Errors: damaged.
 Result<std::unordered_map<std::string, TorchStorage>> allStorages(const ValueGraph& graph);
 
+// What the records of a zip archive give reason to note; `storages` as allStorages() gives them.
+std::vector<Note> recordNotes(const Opened& opened,
+                              const std::unordered_map<std::string, TorchStorage>& storages);
+
 // Where a storage lies, checked to be as long as the pickle says.
 struct StoragePlace {
     const ZipEntry* entry = nullptr;  // of a zip archive

@@ -11,85 +11,92 @@
 #include "encoding/pickle_globals.h"
 #include "encoding/safetensors_header.h"
 #include "encoding/torch_file.h"
+#include "formats/catalog_reader.h"
 
 namespace shardscope {
 
 namespace {
 
-class PartReader final : public Reader {
+constexpr size_t kPiece = size_t{64} << 10;
+
+Status checkInside(const Extent& extent) {
+    if (rangeFits(extent.offset, extent.length, extent.file->size())) return {};
+    return damaged(fmt::format("its {} bytes end at {}, the file has {}", extent.length,
+                               extent.offset + extent.length, extent.file->size()),
+                   extent.offset)
+        .inFile(extent.file->path())
+        .byRule(rule::fileTruncated)
+        .withHint("the file is cut off; fetch it again or take it from another copy");
+}
+
+class PartReader final : public CatalogReader {
   public:
-    PartReader(Catalog catalog, std::unique_ptr<TensorFiles> files, std::vector<StoredPart> parts)
-        : catalog_(std::move(catalog)), files_(std::move(files)), parts_(std::move(parts)) {}
+    PartReader(const Source& source, Catalog catalog, std::unique_ptr<TensorFiles> files, FindPart findPart,
+               FindNotes findNotes)
+        : CatalogReader(std::move(catalog), source.directory->path()),
+          files_(std::move(files)),
+          findPart_(std::move(findPart)),
+          findNotes_(std::move(findNotes)) {}
 
-    const Catalog& catalog() const override { return catalog_; }
-
-    Result<Extent> locate(ChunkId id) const override {
-        if (id >= parts_.size()) return makeError(ErrorCode::internal, "there is no such chunk");
-        const ChunkInfo chunk = catalog_.chunk(id);
-        const std::string_view tensor = catalog_.name(chunk.tensor);
-        if (chunk.file == kNone || catalog_.files()[chunk.file].state != FileInfo::State::present) {
-            auto file = openFile(chunk.file);
-            if (file.ok()) return makeError(ErrorCode::internal, "a chunk without a file").ofTensor(tensor);
-            return std::move(file).error().ofTensor(tensor);
-        }
-        const StoredPart& part = parts_[id];
-        if (const Error* why = files_->whyBroken(chunk.file)) return Error(*why).ofTensor(tensor);
-        if (part.file == kNone) {
-            return damaged("the file does not hold this piece")
-                .inFile(catalog_.files()[chunk.file].path)
-                .ofTensor(tensor)
-                .byRule(rule::metaInconsistent);
-        }
-        const StoredTensor& stored = (*files_)[part.file].tensors[part.tensor];
-        const auto wrong = [&](std::string message) {
-            return damaged(std::move(message))
-                .inFile((*files_)[part.file].name)
-                .ofTensor(tensor)
-                .byRule(rule::metaInconsistent);
-        };
-        if (part.bits.value_or(stored.dtype) != part.storedAs.value_or(catalog_.dtype(chunk.tensor))) {
-            return wrong(fmt::format("its piece here is {}, the tensor is {}", dtypeName(stored.dtype),
-                                     dtypeName(catalog_.dtype(chunk.tensor))));
-        }
-        const int64_t count = part.elements >= 0     ? part.elements
-                              : part.lengths.empty() ? elementCount(stored.shape)
-                                                     : elementCount(part.lengths);
-        if (count != chunk.elements() || (part.elements < 0 && part.lengths.empty() && !chunk.flat &&
-                                          !std::ranges::equal(stored.shape, chunk.lengths))) {
-            return wrong(fmt::format("its piece here has shape {}, the metadata says {}",
-                                     formatDims(stored.shape), formatDims(chunk.lengths)));
-        }
-        auto extent = files_->extent(part);
-        if (!extent.ok()) return std::move(extent).error().ofTensor(tensor);
-        return extent;
-    }
-
-    Result<Value> objectValue(ObjectId object) const override {
-        if (object >= catalog_.objects().size())
-            return makeError(ErrorCode::internal, "there is no such object");
-        return catalog_.objects()[object].value;
-    }
-
-    Result<std::shared_ptr<const ReadFile>> openFile(FileId id) const override {
-        if (id >= catalog_.files().size()) return makeError(ErrorCode::internal, "there is no such file");
-        const FileInfo& info = catalog_.files()[id];
-        if (info.state == FileInfo::State::missing) {
-            return makeError(ErrorCode::notFound, "the file is missing")
-                .inFile(info.path)
-                .byRule(rule::fileMissing);
-        }
-        if (info.state == FileInfo::State::wrongKind) {
-            return makeError(ErrorCode::unsafe, "not a file of this checkpoint")
-                .inFile(info.path)
-                .byRule(rule::securityPath);
-        }
-        return files_->handle(info.path, info.size);
+    Result<std::vector<Note>> fileNotes() const override {
+        return findNotes_ ? findNotes_(catalog()) : std::vector<Note>{};
     }
 
   private:
-    const Catalog catalog_;
+    Result<Extent> extentOf(const ChunkInfo& chunk) const override {
+        if (chunk.file != kNone) {
+            SHARDSCOPE_TRY(checkState(catalog().files()[chunk.file]));
+            if (const Error* why = files_->whyBroken(chunk.file)) return Error(*why);
+        }
+        if (!findPart_) return asStated(chunk);
+        SHARDSCOPE_ASSIGN(const StoredPart part, findPart_(catalog(), chunk));
+        if (part.file == kNone) {
+            if (chunk.elements() == 0) return Extent{};
+            return damaged("the file does not hold this piece").byRule(rule::metaInconsistent);
+        }
+        const StoredTensor& stored = (*files_)[part.file].tensors[part.tensor];
+        const DType wanted = catalog().dtype(chunk.tensor);
+        if (part.bits.value_or(stored.dtype) != part.storedAs.value_or(wanted)) {
+            return wrong(fmt::format("its piece here is {}, the tensor is {}", dtypeName(stored.dtype),
+                                     dtypeName(wanted)));
+        }
+        const Dims& box = part.lengths.empty() ? stored.shape : part.lengths;
+        const bool sameBox = part.elements < 0 && std::ranges::equal(box, chunk.lengths);
+        int64_t count = part.elements;
+        if (count < 0 && !checkedProduct(box, count)) return wrong("the size of its piece here overflows");
+        if (count != chunk.elements() ||
+            (part.elements < 0 && part.lengths.empty() && !chunk.flat && !sameBox)) {
+            return wrong(fmt::format("its piece here has shape {}, the metadata says {}",
+                                     formatDims(stored.shape), formatDims(chunk.lengths)));
+        }
+        SHARDSCOPE_ASSIGN(Extent extent, files_->extent(part));
+        if (!extent.strides.empty() && (chunk.flat || !sameBox))
+            return unsupported(
+                "the stored elements are not contiguous, and the chunk is not a box of the same lengths");
+        return extent;
+    }
+
+    static Error wrong(std::string message) {
+        return damaged(std::move(message)).byRule(rule::metaInconsistent);
+    }
+
+    Result<Extent> asStated(const ChunkInfo& chunk) const {
+        const FileInfo& info = catalog().files()[chunk.file];
+        Extent extent;
+        SHARDSCOPE_ASSIGN(extent.file, files_->handle(info.path, info.size));
+        extent.offset = chunk.offset;
+        extent.length = chunk.length;
+        SHARDSCOPE_TRY(checkInside(extent));
+        return extent;
+    }
+
+    Result<std::shared_ptr<const ReadFile>> openPresent(const FileInfo& file) const override {
+        return files_->handle(file.path, file.size);
+    }
+
     const std::unique_ptr<TensorFiles> files_;
-    const std::vector<StoredPart> parts_;
+    const FindPart findPart_;  // empty: chunks are the raw bytes that the catalog states
+    const FindNotes findNotes_;
 };
 
 }  // namespace
@@ -123,15 +130,51 @@ Value pickledValue(std::string_view bytes, const Limits& limits) {
     return makeValue(std::move(pickle->graph), root);
 }
 
+const TensorFile& TensorFiles::operator[](uint32_t index) const {
+    std::lock_guard lock(mutex_);
+    return *files_[index];
+}
+
+uint32_t TensorFiles::size() const {
+    std::lock_guard lock(mutex_);
+    return static_cast<uint32_t>(files_.size());
+}
+
 Result<uint32_t> TensorFiles::add(const std::string& name, FileId id) {
+    std::shared_ptr<Slot> slot;
+    {
+        std::lock_guard lock(mutex_);
+        auto& known = slots_[name];
+        if (!known) known = std::make_shared<Slot>();
+        slot = known;
+    }
+    std::lock_guard lock(slot->mutex);
+    if (!slot->added) {
+        auto added = read(name, id);
+        if (!added.ok() && added.error().code == ErrorCode::cancelled) return added;
+        slot->added = std::move(added);
+    }
+    return *slot->added;
+}
+
+Result<uint32_t> TensorFiles::read(const std::string& name, FileId id) {
     SHARDSCOPE_TRY(options_.stop.poll());
     auto file = std::make_unique<TensorFile>();
     file->name = name;
     file->id = id;
-    SHARDSCOPE_ASSIGN(auto handle, directory_->openFile(name));
+    SHARDSCOPE_ASSIGN(auto handle, openFiles_.open(name));
     file->size = handle->size();
-    if (name.ends_with(".safetensors") || isSafetensorsStart(*handle)) {
+    std::string head;
+    if (writer_ != Writer::torch) {
+        head.resize(static_cast<size_t>(std::min<uint64_t>(file->size, 16)));
+        SHARDSCOPE_TRY(handle->readAt(0, std::as_writable_bytes(std::span(head))));
+    }
+    // By content: Paddle 3.2 writes safetensors into files named .distcp.
+    if (name.ends_with(".safetensors") || isSafetensorsStart(*handle) ||
+        (head.size() > 8 && head[0] != '\x80' && head[8] == '{')) {
         SHARDSCOPE_TRY(addSafetensors(*file, *handle));
+    } else if (writer_ != Writer::torch) {
+        SHARDSCOPE_TRY(addPaddle(*file, *handle, head));
     } else {
         SHARDSCOPE_TRY(addTorch(*file, std::move(handle)));
     }
@@ -139,9 +182,12 @@ Result<uint32_t> TensorFiles::add(const std::string& name, FileId id) {
     std::iota(file->byName.begin(), file->byName.end(), 0U);
     std::stable_sort(file->byName.begin(), file->byName.end(),
                      [&](uint32_t a, uint32_t b) { return file->tensors[a].name < file->tensors[b].name; });
-    for (Note& note : file->notes) {
-        if (note.file.empty()) note.file = name;
+    for (auto* notes : {&file->notes, &file->recordNotes}) {
+        for (Note& note : *notes) {
+            if (note.file.empty()) note.file = name;
+        }
     }
+    std::lock_guard lock(mutex_);
     files_.push_back(std::move(file));
     return static_cast<uint32_t>(files_.size() - 1);
 }
@@ -149,6 +195,7 @@ Result<uint32_t> TensorFiles::add(const std::string& name, FileId id) {
 Status TensorFiles::addSafetensors(TensorFile& file, const ReadFile& handle) {
     SHARDSCOPE_ASSIGN(safetensors::Header header,
                       safetensors::readHeader(handle, options_.limits.safetensorsHeader));
+    file.kind = TensorFile::Kind::safetensors;
     if (header.dataEnd > header.fileSize) {
         file.notes.push_back({rule::fileTruncated,
                               Severity::error,
@@ -185,10 +232,12 @@ Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> h
     auto walked = torch_save::walk(opened.pickle.graph, opened.pickle.root, opened.pickle.length);
     if (!walked.ok()) return std::move(walked).error().inFile(path);
     torch_save::Found found = std::move(walked).value();
-    if (auto storages = torch_save::allStorages(opened.pickle.graph); !storages.ok())
-        return std::move(storages).error().inFile(path);
+    const auto storages = torch_save::allStorages(opened.pickle.graph);
+    if (!storages.ok()) return Error(storages.error()).inFile(path);
 
-    file.torch = true;
+    file.variant = opened.variant;
+    file.writer = opened.writer;
+    file.recordNotes = torch_save::recordNotes(opened, *storages);
     file.bigEndian = opened.bigEndian;
     file.notes = globalNotes(opened.pickle.globals);
     file.notes.insert(file.notes.end(), opened.notes.begin(), opened.notes.end());
@@ -204,6 +253,7 @@ Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> h
         tensor.dtype = from.tensor.dtype;
         tensor.shape = from.tensor.shape;
         tensor.special = from.special;
+        tensor.buffer = from.buffer;
         tensor.shardOffsets = std::move(from.shardOffsets);
         const auto [it, fresh] = same.try_emplace(
             fmt::format("{}/{}/{}/{}/{}/{}/{}", from.tensor.storage.key, from.tensor.storageOffset,
@@ -240,6 +290,46 @@ Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> h
     return {};
 }
 
+Status TensorFiles::addPaddle(TensorFile& file, const ReadFile& handle, std::string_view head) {
+    if (head.empty()) {
+        return damaged("the file is empty", 0)
+            .inFile(handle.path())
+            .byRule(rule::fileTruncated)
+            .withHint("the save died before it wrote this file");
+    }
+    if (!startsAsPickle(head) && head.size() >= 2)
+        return damaged("the file begins neither as a pickle nor as safetensors", 0).inFile(handle.path());
+    PaddleFileLimits limits;
+    limits.outlineBytes = options_.limits.pickleBytes;
+    limits.objectBytes = options_.limits.objectBytes;
+    limits.objects = writer_ != Writer::paddleTensorsOnly;
+    SHARDSCOPE_ASSIGN(PaddleFile saved, readPaddleFile(handle, limits, options_.stop));
+    file.kind = TensorFile::Kind::paddle;
+    file.variant = saved.tuples ? "save-tuples" : "save";
+    file.writer = fmt::format("paddle.save, pickle protocol {}", saved.protocol);
+    file.notes = std::move(saved.notes);
+    file.tensors.reserve(saved.entries.size());
+    for (PaddleEntry& entry : saved.entries) {
+        StoredTensor tensor;
+        tensor.name = std::move(entry.name);
+        tensor.path = std::move(entry.path);
+        tensor.shape = std::move(entry.shape);
+        tensor.sameAs = entry.sameAs;
+        tensor.parts = std::move(entry.parts);
+        tensor.parameter = std::move(entry.parameter);
+        tensor.loadedAsTensor = entry.tensor;
+        if (!tensor.parts.empty()) {
+            tensor.dtype = tensor.parts[0].dtype;
+            tensor.offset = tensor.parts[0].offset;
+            tensor.bytes = tensor.parts[0].length;
+        }
+        file.tensors.push_back(std::move(tensor));
+    }
+    for (PaddleObject& object : saved.objects)
+        file.objects.push_back({std::move(object.name), std::move(object.path), std::move(object.value)});
+    return {};
+}
+
 Result<std::shared_ptr<const ReadFile>> TensorFiles::handle(const std::string& name, uint64_t size) const {
     auto file = openFiles_.open(name);
     if (!file.ok()) return file;
@@ -252,125 +342,216 @@ Result<std::shared_ptr<const ReadFile>> TensorFiles::handle(const std::string& n
     return file;
 }
 
-Result<Extent> TensorFiles::extent(const StoredPart& part) const {
-    const TensorFile& file = *files_[part.file];
-    const StoredTensor& stored = file.tensors[part.tensor];
-    const TensorFile::Place& place = file.places[part.tensor];
-    Extent extent;
+// Makes an extent relative to a record of a zip archive one of a file.
+Status TensorFiles::readRecord(const TensorFile& file, const TensorFile::Place& place, Extent& extent) const {
+    const ZipEntry& entry = *place.entry;
+    ZipArchive zip;
+    zip.file = extent.file;
+    zip.length = file.zip->length;
+    zip.directoryOffset = file.zip->directoryOffset;
+    if (entry.method == 0) {
+        SHARDSCOPE_ASSIGN(const uint64_t offset, zipDataOffset(zip, entry));
+        extent.offset += offset;
+        if (entry.size > 0 && zipHasCrc(entry))
+            extent.checksum = StoredChecksum{offset, entry.size, entry.crc32};
+        return {};
+    }
+    SHARDSCOPE_ASSIGN(
+        extent.file,
+        unpacked_.get({fmt::format("record {} {}", entry.headerOffset, file.name), zip.file, entry.size},
+                      [&](const Materialized::Sink& sink) {
+                          return streamZipEntry(zip, entry, UINT64_MAX,
+                                                [&](std::span<const std::byte> piece) -> Status {
+                                                    SHARDSCOPE_TRY(options_.stop.poll());
+                                                    return sink(piece);
+                                                });
+                      }));
+    return {};
+}
+
+// An extent of at least the elements [first, stop) of a tensor, in its row-major order.
+Result<TensorFiles::Elements> TensorFiles::elementsOf(const TensorFile& file, uint32_t tensor, int64_t first,
+                                                      int64_t stop) const {
+    const StoredTensor& stored = file.tensors[tensor];
+    Elements out;
+    Extent& extent = out.extent;
     SHARDSCOPE_ASSIGN(extent.file, handle(file.name, file.size));
-    extent.offset = place.first;
-    extent.length = place.length;
-    extent.strides = place.strides;
-    extent.swapBytes = file.bigEndian && dtypeSwapUnit(stored.dtype) > 1;
-    extent.conjugate = place.conjugate;
-    extent.negate = place.negate;
-    extent.storedAs = part.storedAs;
-    if (const ZipEntry* entry = place.entry) {
-        ZipArchive zip;
-        zip.file = extent.file;
-        zip.length = file.zip->length;
-        zip.directoryOffset = file.zip->directoryOffset;
-        if (entry->method == 0) {
-            SHARDSCOPE_ASSIGN(const uint64_t offset, zipDataOffset(zip, *entry));
-            extent.offset += offset;
-            if (entry->size > 0 && zipHasCrc(*entry))
-                extent.checksum = StoredChecksum{offset, entry->size, entry->crc32};
-        } else {
-            std::lock_guard lock(mutex_);
-            std::shared_ptr<const ReadFile> scratch;
-            for (const auto& [known, content] : unpacked_) {
-                if (known == entry) scratch = content;
-            }
-            if (!scratch) {
-                SHARDSCOPE_ASSIGN(const auto out, fileSystem_->createScratch(options_.scratchDirectory));
-                SHARDSCOPE_TRY(out->allocate(entry->size));
-                uint64_t at = 0;
-                SHARDSCOPE_TRY(
-                    streamZipEntry(zip, *entry, UINT64_MAX, [&](std::span<const std::byte> piece) -> Status {
-                        SHARDSCOPE_TRY(options_.stop.poll());
-                        SHARDSCOPE_TRY(out->writeAt(at, piece));
-                        at += piece.size();
-                        return {};
-                    }));
-                SHARDSCOPE_ASSIGN(scratch, fileSystem_->reopen(out));
-                unpacked_.emplace_back(entry, scratch);
-            }
-            extent.file = std::move(scratch);
+    if (file.kind != TensorFile::Kind::paddle) {
+        const TensorFile::Place& place = file.places[tensor];
+        extent.offset = place.first;
+        extent.length = place.length;
+        extent.strides = place.strides;
+        extent.swapBytes = file.bigEndian && dtypeSwapUnit(stored.dtype) > 1;
+        extent.conjugate = place.conjugate;
+        extent.negate = place.negate;
+        if (place.entry) SHARDSCOPE_TRY(readRecord(file, place, extent));
+        return out;
+    }
+    // A range inside one part of a split parameter is read there; otherwise the parts are joined.
+    const PaddleArray* array = nullptr;
+    int64_t at = 0, end = 0;
+    for (const PaddleArray& part : stored.parts) {
+        int64_t count = 0;
+        if (!checkedProduct(part.shape, count) || !checkedAdd(at, count, end)) break;
+        if (at <= first && stop <= end && part.dtype == stored.dtype &&
+            (!part.columnMajor || part.shape == stored.shape)) {
+            array = &part;
+            out.first = at;
+            break;
         }
+        at = end;
+    }
+    SHARDSCOPE_ASSIGN(PaddlePlace place, array ? placeOfArray(extent.file, *array, unpacked_, options_.stop)
+                                               : placeOfParts(extent.file, stored.name, stored.shape,
+                                                              stored.parts, unpacked_, options_.stop));
+    extent.file = std::move(place.file);
+    extent.offset = place.offset;
+    extent.length =
+        static_cast<uint64_t>(elementCount(array ? array->shape : stored.shape)) * dtypeBytes(stored.dtype);
+    extent.swapBytes = (array ? *array : stored.parts[0]).bigEndian && dtypeSwapUnit(stored.dtype) > 1;
+    if (array && array->columnMajor && extent.length > 0) {
+        extent.strides.assign(stored.shape.size(), 1);
+        for (size_t d = 1; d < stored.shape.size(); ++d)
+            extent.strides[d] = extent.strides[d - 1] * stored.shape[d - 1];
+    }
+    return out;
+}
+
+Result<Extent> TensorFiles::extent(const StoredPart& part) const {
+    const TensorFile& file = (*this)[part.file];
+    const StoredTensor& stored = file.tensors[part.tensor];
+    const auto outside = [&](const std::string& what) -> Error {
+        return damaged(fmt::format("{} a tensor of shape {}", what, formatDims(stored.shape)))
+            .inFile(file.name)
+            .byRule(rule::metaInconsistent);
+    };
+    int64_t total = 0;
+    if (!checkedProduct(stored.shape, total)) return outside("the size overflows of");
+    // The elements that it spans in the tensor's row-major order.
+    const bool range = part.elements >= 0, strided = !range && !part.strides.empty();
+    const bool box = !range && !strided && !part.lengths.empty();
+    const Dims rowMajor = rowMajorStrides(stored.shape);
+    int64_t first = range || strided ? part.firstElement : 0, stop = total;
+    if (range) {
+        if (first < 0 || first > total || part.elements > total - first)
+            return outside(fmt::format("elements {} to {} of", first, first + part.elements));
+        stop = first + part.elements;
+    } else if (strided || box) {
+        const Dims& strides = strided ? part.strides : rowMajor;
+        if (strides.size() != part.lengths.size() || (box && part.offsets.size() != strides.size()))
+            return outside("a box of another rank in");
+        int64_t last = first;
+        bool empty = false;
+        for (size_t d = 0; d < strides.size(); ++d) {
+            if (box && (part.offsets[d] < 0 || part.lengths[d] < 0 ||
+                        part.lengths[d] > stored.shape[d] - part.offsets[d]))
+                return outside(fmt::format("the box {} in", formatBox(part.offsets, part.lengths)));
+            empty = empty || part.lengths[d] == 0;
+            first += box ? part.offsets[d] * strides[d] : 0;
+            last += ((box ? part.offsets[d] : 0) + part.lengths[d] - 1) * strides[d];
+        }
+        if (empty) first = 0;
+        stop = empty ? 0 : last + 1;
+        if (first < 0 || stop < first || stop > total)
+            return outside(fmt::format("elements {} to {} of", first, stop));
     }
     const uint64_t width = dtypeBits(stored.dtype) / 8;
-    const bool part_ = part.elements >= 0 || !part.lengths.empty();
-    if (part_ && dtypeBits(stored.dtype) % 8 != 0)
+    if ((range || strided || box) && dtypeBits(stored.dtype) % 8 != 0)
         return unsupported(fmt::format("a part of a {} tensor", dtypeName(stored.dtype))).inFile(file.name);
-    if (part.elements >= 0) {
-        if (!extent.strides.empty()) {
-            return unsupported("a stretch of a tensor whose elements do not follow each other")
-                .inFile(file.name);
+
+    SHARDSCOPE_ASSIGN(Elements from, elementsOf(file, part.tensor, first, stop));
+    Extent& extent = from.extent;
+    extent.storedAs = part.storedAs;
+    if (box && !extent.strides.empty()) {
+        // Not contiguous: the box at the strides of the stored tensor.
+        first = 0;
+        stop = 1;
+        for (size_t d = 0; d < part.lengths.size(); ++d) {
+            first += part.offsets[d] * extent.strides[d];
+            stop += (part.offsets[d] + part.lengths[d] - 1) * extent.strides[d];
         }
-        if (part.firstElement < 0 || part.firstElement > elementCount(stored.shape) ||
-            part.elements > elementCount(stored.shape) - part.firstElement) {
-            return damaged(fmt::format("elements {} to {} of a tensor with {}", part.firstElement,
-                                       part.firstElement + part.elements, elementCount(stored.shape)))
-                .inFile(file.name)
-                .byRule(rule::metaInconsistent);
-        }
-        extent.offset += static_cast<uint64_t>(part.firstElement) * width;
-        extent.length = static_cast<uint64_t>(part.elements) * width;
-    } else if (!part.lengths.empty()) {
-        const Dims strides = extent.strides.empty() ? rowMajorStrides(stored.shape) : extent.strides;
-        int64_t first = 0, last = 0;
-        bool empty = false;
-        for (size_t d = 0; d < stored.shape.size(); ++d) {
-            if (part.offsets[d] < 0 || part.lengths[d] < 0 ||
-                part.lengths[d] > stored.shape[d] - part.offsets[d]) {
-                return damaged(fmt::format("the box {} in a tensor of shape {}",
-                                           formatBox(part.offsets, part.lengths), formatDims(stored.shape)))
-                    .inFile(file.name)
-                    .byRule(rule::metaInconsistent);
-            }
-            empty = empty || part.lengths[d] == 0;
-            first += part.offsets[d] * strides[d];
-            last += (part.lengths[d] - 1) * strides[d];
-        }
-        extent.offset += empty ? 0 : static_cast<uint64_t>(first) * width;
-        extent.length = empty ? 0 : static_cast<uint64_t>(last + 1) * width;
-        extent.strides = strides;
-        if (strides == rowMajorStrides(part.lengths)) extent.strides.clear();
+        if (elementCount(part.lengths) == 0) first = stop = 0;
+    } else if (box || strided) {
+        extent.strides = strided ? part.strides : rowMajor;
+    } else if (range && !extent.strides.empty()) {
+        return unsupported("a flat range of a stored tensor whose elements are not contiguous")
+            .inFile(file.name);
     }
-    if (!place.entry && !rangeFits(extent.offset, extent.length, file.size)) {
-        return damaged(fmt::format("its {} bytes end at {}, the file has {}", extent.length,
-                                   extent.offset + extent.length, file.size),
-                       extent.offset)
-            .inFile(file.name)
-            .byRule(rule::fileTruncated)
-            .withHint("the file is cut off; take it from another copy");
+    if (range || strided || box) {
+        extent.offset += static_cast<uint64_t>(first - from.first) * width;
+        extent.length = static_cast<uint64_t>(stop - first) * width;
+        if (!range && extent.strides == rowMajorStrides(part.lengths)) extent.strides.clear();
     }
-    return extent;
+    SHARDSCOPE_TRY(checkInside(extent));
+    for (const StoredPart& zeros : part.zeros)
+        SHARDSCOPE_TRY(checkZeros(zeros));
+    return std::move(extent);
+}
+
+// Padding holds zeros. Anything else means that the size of the tensor is not what the catalog says.
+Status TensorFiles::checkZeros(const StoredPart& part) const {
+    const TensorFile& file = (*this)[part.file];
+    const StoredTensor& stored = file.tensors[part.tensor];
+    SHARDSCOPE_ASSIGN(const Extent extent, this->extent(part));
+    std::string buffer;
+    for (uint64_t at = 0; at < extent.length; at += buffer.size()) {
+        buffer.resize(static_cast<size_t>(std::min<uint64_t>(kPiece, extent.length - at)));
+        SHARDSCOPE_TRY(extent.file->readAt(extent.offset + at, std::as_writable_bytes(std::span(buffer))));
+        const size_t other = buffer.find_first_not_of('\0');
+        if (other == buffer.npos) continue;
+        const uint64_t width = dtypeBytes(stored.dtype), element = (at + other) / width;
+        Error error = damaged(fmt::format(
+            "element {} of the {} in '{}' is padding behind the parameter's end and should be "
+            "zero, but is not",
+            static_cast<uint64_t>(part.firstElement) + element, elementCount(stored.shape), file.name));
+        SHARDSCOPE_ASSIGN(const auto opened, handle(file.name, file.size));
+        if (extent.file == opened) error.location.offset = extent.offset + element * width;
+        return std::move(error)
+            .inFile(opened->path())
+            .byRule(rule::metaInconsistent)
+            .withHint("the shape that the metadata or the weights give may be that of another save");
+    }
+    return {};
 }
 
 const Error* TensorFiles::whyBroken(FileId id) const {
-    for (const auto& [file, why] : broken_) {
-        if (file == id) return &why;
-    }
-    return nullptr;
+    const auto it = broken_.find(id);
+    return it == broken_.end() ? nullptr : &it->second;
 }
 
 Result<std::string> TensorFiles::bytesOf(uint32_t file, uint32_t tensor) const {
-    SHARDSCOPE_ASSIGN(const Extent extent, this->extent({file, tensor, {}, {}, 0, -1}));
+    SHARDSCOPE_ASSIGN(const Extent extent, this->extent(StoredPart::whole(file, tensor)));
     if (extent.length > options_.limits.objectBytes || !extent.strides.empty()) {
         return makeError(ErrorCode::limit,
                          fmt::format("an object of {} bytes is longer than the {} that are read",
                                      extent.length, options_.limits.objectBytes))
-            .inFile(files_[file]->name);
+            .inFile((*this)[file].name);
     }
     std::string bytes(extent.length, '\0');
     SHARDSCOPE_TRY(extent.file->readAt(extent.offset, std::as_writable_bytes(std::span(bytes))));
     return bytes;
 }
 
-std::unique_ptr<Reader> makePartReader(Catalog catalog, std::unique_ptr<TensorFiles> files,
-                                       std::vector<StoredPart> parts) {
-    return std::make_unique<PartReader>(std::move(catalog), std::move(files), std::move(parts));
+std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
+                                       std::unique_ptr<TensorFiles> files, FindPart findPart,
+                                       FindNotes findNotes) {
+    return std::make_unique<PartReader>(source, std::move(catalog), std::move(files), std::move(findPart),
+                                        std::move(findNotes));
+}
+
+std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
+                                       std::unique_ptr<TensorFiles> files, std::vector<StoredPart> parts) {
+    return makePartReader(
+        source, std::move(catalog), std::move(files),
+        [parts = std::move(parts)](const Catalog&, const ChunkInfo& chunk) -> Result<StoredPart> {
+            return parts[chunk.id];
+        },
+        {});
+}
+
+std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
+                                       std::unique_ptr<TensorFiles> files) {
+    return makePartReader(source, std::move(catalog), std::move(files), FindPart(), {});
 }
 
 }  // namespace shardscope

@@ -8,7 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/text.h"
+#include "model/numpy_array.h"
 #include "model/value.h"
 
 namespace shardscope {
@@ -141,48 +143,23 @@ bool isModule(const ValueGraph& g, NodeId node) {
            g.find(state, "_parameters") != kNoNode && g.find(state, "_buffers") != kNoNode;
 }
 
-// A numpy dtype of plain numbers.
-struct NumpyType {
-    char kind = 0;  // f, i, u, b, c
-    unsigned bytes = 0;
-    bool swapped = false;
-    std::string name() const {
-        if (kind == 'b') return "bool";
-        const char* base = kind == 'f' ? "float" : kind == 'i' ? "int" : kind == 'u' ? "uint" : "complex";
-        return fmt::format("{}{}", base, bytes * 8);
-    }
-};
-
-std::optional<NumpyType> numpyType(const ValueGraph& g, NodeId node) {
-    if (g.kind(node) != ValueKind::object || !g.isGlobal(g.object(node).callable, "numpy", "dtype"))
-        return std::nullopt;
-    const auto args = argumentsOf(g, node);
-    if (args.empty() || g.kind(args[0]) != ValueKind::text) return std::nullopt;
-    const std::string_view code = g.text(args[0]);
-    if (code.size() != 2 || std::string_view("fiubc").find(code[0]) == std::string_view::npos)
-        return std::nullopt;
-    NumpyType type{code[0], static_cast<unsigned>(code[1] - '0'), false};
-    if (type.bytes != 1 && type.bytes != 2 && type.bytes != 4 && type.bytes != 8) return std::nullopt;
-    if (type.kind == 'c' || (type.kind == 'f' && type.bytes < 4) || (type.kind == 'b' && type.bytes != 1))
-        return std::nullopt;
-    const NodeId state = g.object(node).state;
-    if (state != kNoNode && g.kind(state) == ValueKind::tuple && g.items(state).size() > 1) {
-        type.swapped = g.isText(g.items(state)[1], ">");
-    }
-    return type;
+// Whether elements of a numpy dtype are shown; others stay the calls that make them.
+bool isShown(DType dtype) {
+    return dtype != DType::float16 && dtype != DType::complex64 && dtype != DType::complex128;
 }
 
-std::string numpyElement(const NumpyType& type, const char* at) {
+std::string numpyElement(const NumpyDType& type, const char* at) {
+    const unsigned bytes = dtypeBytes(type.dtype);
     std::array<char, 8> raw{};
-    std::copy_n(at, type.bytes, raw.begin());
-    if (type.swapped) std::reverse(raw.begin(), raw.begin() + type.bytes);
-    if (type.kind == 'b') return raw[0] ? "True" : "False";
-    if (type.kind == 'f') {
-        if (type.bytes == 8) {
-            double value = 0;
-            std::memcpy(&value, raw.data(), sizeof value);
-            return realText(value);
-        }
+    std::copy_n(at, bytes, raw.begin());
+    if (type.bigEndian) std::reverse(raw.begin(), raw.begin() + bytes);
+    if (type.dtype == DType::boolean) return raw[0] ? "True" : "False";
+    if (type.dtype == DType::float64) {
+        double value = 0;
+        std::memcpy(&value, raw.data(), sizeof value);
+        return realText(value);
+    }
+    if (type.dtype == DType::float32) {
         float value = 0;
         std::memcpy(&value, raw.data(), sizeof value);
         std::string text = fmt::format("{}", value);
@@ -191,15 +168,9 @@ std::string numpyElement(const NumpyType& type, const char* at) {
     }
     uint64_t bits = 0;
     std::memcpy(&bits, raw.data(), sizeof bits);
-    if (type.kind == 'u') return std::to_string(bits);
-    const unsigned unused = 64 - type.bytes * 8;
+    if (dtypeName(type.dtype).starts_with('u')) return std::to_string(bits);
+    const unsigned unused = 64 - bytes * 8;
     return std::to_string(static_cast<int64_t>(bits << unused) >> unused);
-}
-
-// numpy's makers of arrays and scalars, before and after its modules were renamed.
-bool isNumpyMaker(const ValueGraph& g, NodeId callable, std::string_view name) {
-    return g.isGlobal(callable, "numpy.core.multiarray", name) ||
-           g.isGlobal(callable, "numpy._core.multiarray", name);
 }
 
 // ------------------------------------------------------------------ Python's notation
@@ -399,12 +370,13 @@ class Printer {
             out_ += safeName(name) + "(" + quoted(path.empty() ? "." : path, most_) + ")";
             return true;
         }
-        if (isNumpyMaker(g_, made.callable, "scalar")) return numpyScalar(args);
-        if (isNumpyMaker(g_, made.callable, "_reconstruct")) return numpyArray(made.state);
+        if (const auto scalar = asNumpyScalar(g_, node)) return numpyScalar(*scalar);
+        if (isNumpyArray(g_, node)) return numpyArray(node);
         if (g_.isGlobal(made.callable, "numpy", "dtype")) {
-            const auto type = numpyType(g_, node);
-            if (type) out_ += fmt::format("dtype('{}')", type->name());
-            return type.has_value();
+            const auto type = asNumpyDType(g_, node);
+            if (!type.ok() || !isShown(type->dtype)) return false;
+            out_ += fmt::format("dtype('{}')", dtypeName(type->dtype));
+            return true;
         }
         if (module == "torch._utils" && name.starts_with("_rebuild_")) {
             out_ += name.starts_with("_rebuild_parameter") ? "<Parameter>" : "<tensor>";
@@ -450,48 +422,37 @@ class Printer {
         return true;
     }
 
-    bool numpyScalar(std::span<const NodeId> args) {
-        if (args.size() != 2 || g_.kind(args[1]) != ValueKind::bytes) return false;
-        const auto type = numpyType(g_, args[0]);
-        const std::string_view bytes = g_.text(args[1]);
-        if (!type || bytes.size() != type->bytes) return false;
-        out_ += fmt::format("np.{}({})", type->name(), numpyElement(*type, bytes.data()));
+    bool numpyScalar(const NumpyScalar& scalar) {
+        const std::string_view bytes = g_.text(scalar.raw);
+        if (!isShown(scalar.dtype.dtype) || bytes.size() != dtypeBytes(scalar.dtype.dtype)) return false;
+        out_ +=
+            fmt::format("np.{}({})", dtypeName(scalar.dtype.dtype), numpyElement(scalar.dtype, bytes.data()));
         return true;
     }
 
-    // State: (version, shape, dtype, Fortran order, raw bytes).
-    bool numpyArray(NodeId state) {
-        if (state == kNoNode || g_.kind(state) != ValueKind::tuple || g_.items(state).size() != 5)
+    bool numpyArray(NodeId node) {
+        const auto array = asNumpyArray(g_, node);
+        if (!array.ok() || !isShown(array->dtype) || (array->columnMajor && array->shape.size() > 1))
             return false;
-        const auto parts = g_.items(state);
-        const auto type = numpyType(g_, parts[2]);
-        if (!type || g_.kind(parts[1]) != ValueKind::tuple || g_.kind(parts[3]) != ValueKind::boolean ||
-            g_.boolean(parts[3]) || g_.kind(parts[4]) != ValueKind::bytes) {
+        const std::string_view bytes = g_.text(array->raw);
+        int64_t count = 0;
+        if (!checkedProduct(array->shape, count) ||
+            dtypeByteCount(array->dtype, static_cast<uint64_t>(count)) != bytes.size())
             return false;
-        }
-        const std::string_view bytes = g_.text(parts[4]);
-        std::vector<size_t> shape;
-        size_t count = 1;
-        for (NodeId d : g_.items(parts[1])) {
-            if (g_.kind(d) != ValueKind::integer || g_.integer(d) < 0 || shape.size() == 32) return false;
-            shape.push_back(static_cast<size_t>(g_.integer(d)));
-            if (__builtin_mul_overflow(count, shape.back(), &count)) return false;
-        }
-        if (count != bytes.size() / type->bytes || bytes.size() % type->bytes) return false;
         out_ += "array(";
         const char* at = bytes.data();
-        numpyRows(*type, shape, 0, at);
-        out_ += fmt::format(", dtype={})", type->name());
+        numpyRows({array->dtype, array->bigEndian}, array->shape, 0, at);
+        out_ += fmt::format(", dtype={})", dtypeName(array->dtype));
         return true;
     }
-    void numpyRows(const NumpyType& type, std::span<const size_t> shape, size_t dim, const char*& at) {
+    void numpyRows(const NumpyDType& type, DimSpan shape, size_t dim, const char*& at) {
         if (dim == shape.size()) {
             out_ += numpyElement(type, at);
-            at += type.bytes;
+            at += dtypeBytes(type.dtype);
             return;
         }
         out_ += '[';
-        for (size_t i = 0; i < shape[dim] && !full(); ++i) {
+        for (int64_t i = 0; i < shape[dim] && !full(); ++i) {
             if (i) out_ += ", ";
             numpyRows(type, shape, dim + 1, at);
         }
@@ -677,12 +638,11 @@ std::string valueKindName(const Value& value) {
         case ValueKind::object:
             break;
     }
-    const NodeId callable = g.object(value.node).callable;
-    if (callable != kNoNode && isNumpyMaker(g, callable, "_reconstruct")) return "numpy.ndarray";
-    if (callable != kNoNode && isNumpyMaker(g, callable, "scalar")) {
-        const auto args = argumentsOf(g, value.node);
-        const auto type = args.empty() ? std::nullopt : numpyType(g, args[0]);
-        return type ? "numpy." + type->name() : "numpy.generic";
+    if (isNumpyArray(g, value.node)) return "numpy.ndarray";
+    if (isNumpyScalar(g, value.node)) {
+        const auto scalar = asNumpyScalar(g, value.node);
+        if (!scalar || !isShown(scalar->dtype.dtype)) return "numpy.generic";
+        return fmt::format("numpy.{}", dtypeName(scalar->dtype.dtype));
     }
     const NodeId type = classOf(g, value.node);
     if (type == kNoNode) return "object";

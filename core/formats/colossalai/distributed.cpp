@@ -231,7 +231,7 @@ Result<FileRef> DistributedOpener::openWeight(const std::string& written, const 
     auto added = files_->add(name, ref.id);
     if (added.ok()) {
         ref.contents = *added;
-        ((*files_)[*added].torch ? sawTorch_ : sawSafetensors_) = true;
+        ((*files_)[*added].kind == TensorFile::Kind::torch ? sawTorch_ : sawSafetensors_) = true;
     } else {
         Error error = std::move(added).error();
         if (error.code == ErrorCode::cancelled) return error;

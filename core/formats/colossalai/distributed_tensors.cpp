@@ -255,7 +255,7 @@ Status DistributedOpener::addUnlisted() {
             chunk.offsets = offsets;
             chunk.lengths = stored.shape;
             SHARDSCOPE_TRY(builder_.addChunk(chunk));
-            parts_.push_back({copy.contents, copy.tensor, {}, {}, 0, -1});
+            parts_.push_back(StoredPart::whole(copy.contents, copy.tensor));
         }
     }
     return {};

@@ -152,7 +152,7 @@ class GatheredOpener : private Opener {
         auto added = builder_.addTensor(info);
         if (!added.ok()) return std::move(added).error().inFile((*files_)[file].name);
         SHARDSCOPE_TRY(builder_.addWhole(0, (*files_)[file].id, stored.offset, stored.bytes));
-        parts_.push_back({file, t, {}, {}, 0, -1});
+        parts_.push_back(StoredPart::whole(file, t));
         return {};
     }
 
@@ -245,23 +245,24 @@ class GatheredOpener : private Opener {
             if (stored.special != kNone) continue;
             TensorInfo info;
             info.path = stored.path;
-            if (contents.torch && sharded) {
+            if (contents.kind == TensorFile::Kind::torch && sharded) {
                 info.path.insert(info.path.begin(), keyPart("state"));
-            } else if (!contents.torch) {
+            } else if (contents.kind != TensorFile::Kind::torch) {
                 (void)splitState(stored.name, info.path);
             }
             info.name = pathName(info.path);
             info.dtype = stored.dtype;
             info.shape = stored.shape;
             info.role = Role::optimizer;
-            if (!contents.torch && stored.dtype == DType::uint8 && stored.shape.size() == 1) {
+            if (contents.kind != TensorFile::Kind::torch && stored.dtype == DType::uint8 &&
+                stored.shape.size() == 1) {
                 SHARDSCOPE_ASSIGN(const bool object, addPickled(file, t, info, pickled));
                 if (object) continue;
             }
             if (info.path.size() > 1) ids_.insert(info.path[1].toString());
             SHARDSCOPE_TRY(addTensor(info, file, t));
         }
-        addObjects(contents, contents.torch && sharded ? "state" : "");
+        addObjects(contents, contents.kind == TensorFile::Kind::torch && sharded ? "state" : "");
         return {};
     }
 

@@ -7,25 +7,21 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/catalog_opener.h"
 #include "formats/format.h"
 #include "formats/tensor_files.h"
 
 namespace shardscope::colossalai {
 
-class Opener {
+class Opener : protected CatalogOpener {
   protected:
     Opener(const Source& source, const OpenOptions& options, std::string_view variant,
            std::string_view writer)
-        : source_(source),
+        : CatalogOpener("colossalai", std::string(variant), std::string(writer)),
+          source_(source),
           options_(options),
-          files_(std::make_unique<TensorFiles>(source, options)),
-          builder_("colossalai", std::string(variant), std::string(writer)) {}
+          files_(std::make_unique<TensorFiles>(source, options)) {}
 
-    void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
-              std::string_view tensor = {}) {
-        builder_.addNote({std::string(rule), severity, std::move(message), std::string(file),
-                          std::string(tensor), std::nullopt});
-    }
     // The notes of all files that were read; what is so in all of them is said once.
     void noteFiles() {
         std::set<std::string> seen;
@@ -40,13 +36,12 @@ class Opener {
     // of the file.
     Result<std::string> readJson(const ReadFile& file, std::string_view kind) const;
     Result<std::unique_ptr<Reader>> finish() {
-        return makePartReader(std::move(builder_).finish(), std::move(files_), std::move(parts_));
+        return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts_));
     }
 
     const Source& source_;
     const OpenOptions& options_;
     std::unique_ptr<TensorFiles> files_;
-    CatalogBuilder builder_;
     std::vector<StoredPart> parts_;
 };
 

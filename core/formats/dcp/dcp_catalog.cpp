@@ -12,6 +12,7 @@
 #include "base/rule.h"
 #include "base/thread_pool.h"
 #include "encoding/pickle_globals.h"
+#include "formats/catalog_opener.h"
 #include "formats/roles.h"
 
 namespace shardscope::dcp {
@@ -20,7 +21,6 @@ namespace {
 
 constexpr uint32_t kAhead = 16;
 constexpr size_t kShareWork = 100'000;       // chunks that are worth a second thread
-constexpr size_t kMaxNotes = 100;            // of one kind
 constexpr uint32_t kMaxNamedRank = 1 << 24;  // ranks in file names above this are taken for something else
 
 uint32_t leadingRank(std::string_view name, std::string_view& rest) {
@@ -39,12 +39,12 @@ const DirectoryEntry* entryOf(const Source& source, std::string_view name) {
     return it != source.entries.end() && it->name == name ? &*it : nullptr;
 }
 
-class Builder {
+class Builder : private CatalogOpener {
   public:
     Builder(const Source& source, std::vector<MetadataFile>& files)
-        : source_(source),
-          files_(files),
-          builder_("dcp", files.size() > 1 ? "no-collectives" : "", writerOf(files)) {}
+        : CatalogOpener("dcp", files.size() > 1 ? "no-collectives" : "", writerOf(files)),
+          source_(source),
+          files_(files) {}
 
     Result<CatalogParts> run();
 
@@ -54,7 +54,6 @@ class Builder {
         uint32_t entry;
     };
     static std::string writerOf(const std::vector<MetadataFile>& files);
-    void addNote(size_t& count, Note note);
     void prepareFiles();
     FileId fileOf(uint32_t part, TextId path) const { return fileIds_[part].at(path); }
     Status addTensor(const std::vector<Part>& parts);
@@ -74,7 +73,6 @@ class Builder {
 
     const Source& source_;
     std::vector<MetadataFile>& files_;
-    CatalogBuilder builder_;
     std::vector<StorageJoin> joins_;
     std::vector<std::vector<FileId>> fileIds_;                       // per metadata file, by text id
     std::vector<std::vector<uint32_t>> pathRows_;                    // per metadata file, by text id: row + 1
@@ -102,10 +100,6 @@ std::string Builder::writerOf(const std::vector<MetadataFile>& files) {
     if (m.hasStorageMeta) return "torch 2.4 to 2.6";
     if (m.oldProperties) return "torch 2.0 to 2.2";
     return "torch 2.3";
-}
-
-void Builder::addNote(size_t& count, Note note) {
-    if (++count <= kMaxNotes) builder_.addNote(std::move(note));
 }
 
 // Every file that the metadata names, with what the directory knows of it.
@@ -645,19 +639,9 @@ Result<CatalogParts> Builder::run() {
         }
         orphanRows_ += joins_[f].orphanCount - joins_[f].orphans.size();
     }
-    for (const auto& [count, what] :
-         {std::pair{missingRows_, "chunks or objects without an entry in storage_data"},
-          std::pair{orphanRows_, "entries of storage_data that belong to nothing"},
-          std::pair{unknownDtypes_, "tensors of unknown dtype"}}) {
-        if (count > kMaxNotes) {
-            builder_.addNote({rule::metaInconsistent,
-                              Severity::error,
-                              fmt::format("{} {} in all", count, what),
-                              files_[0].name,
-                              {},
-                              std::nullopt});
-        }
-    }
+    noteTotals(files_[0].name, {{missingRows_, "chunks or objects without an entry in storage_data"},
+                                {orphanRows_, "entries of storage_data that belong to nothing"},
+                                {unknownDtypes_, "tensors of unknown dtype"}});
     noteFiles();
     if (!transformed_) {
         parts_.chunkTransforms = {};

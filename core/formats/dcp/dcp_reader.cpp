@@ -11,6 +11,7 @@
 #include "encoding/torch_tensor.h"
 #include "encoding/torch_walk.h"
 #include "encoding/zip.h"
+#include "formats/catalog_reader.h"
 #include "formats/dcp/dcp_catalog.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/stored_entries.h"
@@ -39,27 +40,28 @@ bool looksLikeMetadata(const Source& source, std::string_view name) {
            text.find("Metadata") != std::string_view::npos;
 }
 
-class DcpReader final : public Reader {
+class DcpReader final : public CatalogReader {
   public:
     DcpReader(const Source& source, const OpenOptions& options, CatalogParts parts)
-        : limits_(options.limits), parts_(std::move(parts)), entries_(source, options) {}
-
-    const Catalog& catalog() const override { return parts_.catalog; }
-    Result<Extent> locate(ChunkId chunk) const override;
-    Result<Value> objectValue(ObjectId object) const override;
-    Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const override {
-        return entries_.openFile(parts_.catalog.files()[file].path);
-    }
+        : CatalogReader(std::move(parts.catalog), source.directory->path()),
+          limits_(options.limits),
+          parts_(std::move(parts)),
+          entries_(source, options) {}
 
   private:
-    Result<Extent> locateInside(const ChunkInfo& chunk) const;
+    Result<Extent> extentOf(const ChunkInfo& chunk) const override;
+    Result<Value> valueOf(ObjectId object) const override;
+    Result<std::shared_ptr<const ReadFile>> openPresent(const FileInfo& file) const override {
+        return entries_.openFile(file.path);
+    }
+    Result<Extent> extentInside(const ChunkInfo& chunk) const;
     const std::vector<std::string>& transforms(const std::vector<uint16_t>& column, size_t at) const {
         return parts_.transforms[column.empty() ? 0 : column[at]];
     }
     Error explain(Error error, const EntrySlice& slice) const;
 
     const Limits limits_;
-    const CatalogParts parts_;
+    const CatalogParts parts_;  // without the catalog
     const StoredEntries entries_;
 };
 
@@ -109,15 +111,14 @@ Error DcpReader::explain(Error error, const EntrySlice& slice) const {
     return error;
 }
 
-Result<Extent> DcpReader::locateInside(const ChunkInfo& chunk) const {
-    const Catalog& catalog = parts_.catalog;
+Result<Extent> DcpReader::extentInside(const ChunkInfo& chunk) const {
     if (chunk.file == kNone) {
         if (chunk.elements() == 0) return Extent{};
         return damaged("storage_data has no entry for this chunk: nobody knows where its data is")
             .byRule(rule::metaInconsistent);
     }
-    const std::string& path = catalog.files()[chunk.file].path;
-    const DType dtype = catalog.dtype(chunk.tensor);
+    const std::string& path = catalog().files()[chunk.file].path;
+    const DType dtype = catalog().dtype(chunk.tensor);
     const auto bytes = dtypeByteCount(dtype, static_cast<uint64_t>(chunk.elements()));
     uint64_t bound = 0;
     if (!bytes || !checkedAdd(*bytes, kTransformSlack, bound))
@@ -187,22 +188,16 @@ Result<Extent> DcpReader::locateInside(const ChunkInfo& chunk) const {
     return extent;
 }
 
-Result<Extent> DcpReader::locate(ChunkId id) const {
-    if (id >= parts_.catalog.chunkCount()) return makeError(ErrorCode::internal, "no such chunk");
-    const ChunkInfo chunk = parts_.catalog.chunk(id);
-    auto extent = locateInside(chunk);
-    if (extent.ok()) return extent;
-    Error error = std::move(extent).error();
-    if (chunk.file != kNone) {
-        error = std::move(error).inFile(parts_.catalog.files()[chunk.file].path).at(chunk.offset);
-        if (!error.location.length) error.location.length = chunk.length;
-    }
-    return std::move(error).ofTensor(parts_.catalog.name(chunk.tensor));
+Result<Extent> DcpReader::extentOf(const ChunkInfo& chunk) const {
+    auto extent = extentInside(chunk);
+    if (extent.ok() || chunk.file == kNone) return extent;
+    Error error = std::move(extent).error().at(chunk.offset);
+    if (!error.location.length) error.location.length = chunk.length;
+    return error;
 }
 
-Result<Value> DcpReader::objectValue(ObjectId id) const {
-    if (id >= parts_.catalog.objects().size()) return makeError(ErrorCode::internal, "no such object");
-    const ObjectInfo& object = parts_.catalog.objects()[id];
+Result<Value> DcpReader::valueOf(ObjectId id) const {
+    const ObjectInfo& object = catalog().objects()[id];
     if (object.value) return object.value;
     const auto read = [&]() -> Result<Value> {
         if (object.file == kNone)
@@ -213,7 +208,7 @@ Result<Value> DcpReader::objectValue(ObjectId id) const {
                              fmt::format("the object has {} bytes, more than the {} that are read",
                                          object.length, limits_.objectBytes));
         }
-        const std::string& path = parts_.catalog.files()[object.file].path;
+        const std::string& path = catalog().files()[object.file].path;
         SHARDSCOPE_ASSIGN(const EntrySlice slice,
                           entries_.open(path, object.offset, object.length,
                                         transforms(parts_.objectTransforms, id), limits_.objectBytes));
@@ -241,7 +236,7 @@ Result<Value> DcpReader::objectValue(ObjectId id) const {
     if (value.ok()) return value;
     Error error = std::move(value).error();
     if (object.file != kNone)
-        error = std::move(error).inFile(parts_.catalog.files()[object.file].path).at(object.offset);
+        error = std::move(error).inFile(catalog().files()[object.file].path).at(object.offset);
     return std::move(error).ofTensor(object.name);
 }
 

@@ -9,6 +9,7 @@
 #include <zstd.h>
 
 #include "encoding/pickle.h"
+#include "formats/catalog_reader.h"
 #include "storage/digest.h"
 
 namespace shardscope {
@@ -61,25 +62,28 @@ std::string originText(const IndexOrigin& origin) {
     return text;
 }
 
-class IndexReader final : public Reader {
+class IndexReader final : public CatalogReader {
   public:
     IndexReader(IndexContents contents, std::string path)
-        : contents_(std::move(contents)), path_(std::move(path)), from_(originText(contents_.origin)) {}
+        : CatalogReader(std::move(contents.catalog), {}),
+          values_(std::move(contents.values)),
+          path_(std::move(path)),
+          from_(originText(contents.origin)) {}
 
-    const Catalog& catalog() const override { return contents_.catalog; }
     std::string dataElsewhere() const override { return from_; }
-    Result<Extent> locate(ChunkId chunk) const override {
-        return notHere().ofTensor(contents_.catalog.name(contents_.catalog.tensorOf(chunk)));
-    }
-    Result<std::shared_ptr<const ReadFile>> openFile(FileId) const override { return notHere(); }
 
-    Result<Value> objectValue(ObjectId object) const override {
-        const IndexContents::StoredValue& stored = contents_.values[object];
+  private:
+    Result<Extent> extentOf(const ChunkInfo&) const override { return notHere(); }
+    Status checkState(const FileInfo&) const override { return notHere(); }
+    Result<std::shared_ptr<const ReadFile>> openPresent(const FileInfo&) const override { return notHere(); }
+
+    Result<Value> valueOf(ObjectId object) const override {
+        const IndexContents::StoredValue& stored = values_[object];
         if (stored.pickle.empty()) {
             Error error = notHere();
-            error.message = fmt::format("the value of {} is not in the index ({})",
-                                        contents_.catalog.objects()[object].name,
-                                        stored.reason.empty() ? "it was not written to it" : stored.reason);
+            error.message =
+                fmt::format("the value of {} is not in the index ({})", catalog().objects()[object].name,
+                            stored.reason.empty() ? "it was not written to it" : stored.reason);
             return error;
         }
         PickleLimits limits;
@@ -89,14 +93,13 @@ class IndexReader final : public Reader {
         return makeValue(std::move(pickle->graph), pickle->root);
     }
 
-  private:
     Error notHere() const {
         return unsupported(fmt::format("the data is not here: this is {}", from_))
             .inFile(path_)
             .withHint("open the checkpoint itself, where it lies");
     }
 
-    const IndexContents contents_;
+    const std::vector<IndexContents::StoredValue> values_;  // by ObjectId
     const std::string path_, from_;
 };
 

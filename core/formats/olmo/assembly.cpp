@@ -17,16 +17,10 @@ constexpr std::string_view kWrapper = "_fsdp_wrapped_module";
 }  // namespace
 
 Assembly::Assembly(const Source& source, const OpenOptions& options, std::string variant)
-    : source_(source),
+    : CatalogOpener("olmo", std::move(variant), "OLMo"),
+      source_(source),
       options_(options),
-      files_(std::make_unique<TensorFiles>(source, options)),
-      builder_("olmo", std::move(variant), "OLMo") {}
-
-void Assembly::note(std::string_view rule, Severity severity, std::string message, std::string_view file,
-                    std::string_view tensor) {
-    builder_.addNote({std::string(rule), severity, std::move(message), std::string(file), std::string(tensor),
-                      std::nullopt});
-}
+      files_(std::make_unique<TensorFiles>(source, options)) {}
 
 Result<uint32_t> Assembly::addFile(const std::string& name, uint32_t rank) {
     const auto entry = source_.directory->stat(name);
@@ -175,7 +169,7 @@ Result<std::unique_ptr<Reader>> Assembly::finish(uint32_t world) {
         mesh.evidence = {fmt::format("fsdp={}: a file for each of {} ranks", world, world)};
         builder_.setMesh(std::move(mesh));
     }
-    return makePartReader(std::move(builder_).finish(), std::move(files_), std::move(parts));
+    return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts));
 }
 
 std::optional<int64_t> yamlInteger(std::string_view text, std::string_view key) {

@@ -9,19 +9,19 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/catalog_opener.h"
 #include "formats/tensor_files.h"
 
 namespace shardscope::olmo {
 
-class Assembly {
+class Assembly : private CatalogOpener {
   public:
     Assembly(const Source& source, const OpenOptions& options, std::string variant);
 
     TensorFiles& files() { return *files_; }
     CatalogBuilder& builder() { return builder_; }
+    using CatalogOpener::note;
 
-    void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
-              std::string_view tensor = {});
     // A file of the checkpoint; kNone when it is missing, or there but damaged; both are noted.
     Result<uint32_t> addFile(const std::string& name, uint32_t rank);
     // A file that holds no tensors. Its text where it is short, else nothing.
@@ -53,7 +53,6 @@ class Assembly {
     const Source& source_;
     const OpenOptions& options_;
     std::unique_ptr<TensorFiles> files_;
-    CatalogBuilder builder_;
     std::vector<Tensor> tensors_;
     std::unordered_map<std::string, size_t> byPath_;  // encoded
     std::unordered_map<uint64_t, size_t> stored_;     // file and tensor -> tensors_

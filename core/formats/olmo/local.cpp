@@ -213,7 +213,7 @@ class Opener {
         }
         Assembly::Piece piece;
         piece.rank = rank;
-        piece.part = {file, t, {}, {}, stretch.at, stretch.stop - stretch.start};
+        piece.part = StoredPart::range(file, t, stretch.at, stretch.stop - stretch.start);
         addFlat({keyPart(name)}, contents.tensors[t].dtype, shape, Role::parameter, stretch,
                 std::move(piece));
     }
@@ -292,7 +292,7 @@ class Opener {
             return {};
         }
         const int64_t count = std::min(*padded, kMaxPaddingChecked);
-        const auto extent = assembly_.files().extent({file, t, {}, {}, size - count, count});
+        const auto extent = assembly_.files().extent(StoredPart::range(file, t, size - count, count));
         if (!extent.ok()) return {};
         std::vector<std::byte> bytes(extent->length);
         SHARDSCOPE_TRY(extent->file->readAt(extent->offset, bytes));
@@ -377,7 +377,7 @@ class Opener {
         }
         Assembly::Piece state;
         state.rank = rank;
-        state.part = {file, t, {}, {}, 0, count};
+        state.part = StoredPart::range(file, t, 0, count);
         addFlat(path, stored.dtype, it->second.shape, Role::optimizer, stretch, std::move(state));
         return {};
     }

@@ -93,7 +93,7 @@ class Opener {
         const TensorFile& contents = assembly_.files()[file];
         for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
             const StoredTensor& stored = contents.tensors[t];
-            if (contents.torch) {
+            if (contents.kind == TensorFile::Kind::torch) {
                 if (stored.special != kNone) continue;
                 assembly_.addWhole(file, t, joined(group.prefix, stored.path), roleOf(group, stored.path), 0);
                 continue;
@@ -189,7 +189,7 @@ class Opener {
                 assembly_.addWhole(file, t, joined(group.prefix, key.path), roleOf(group, key.path), 0);
                 if (sampled++ < kSampledTensors) {
                     SHARDSCOPE_ASSIGN(
-                        equal, sampleEqual({file, t, {}, {}, 0, -1}, {first, it->second, {}, {}, 0, -1}));
+                        equal, sampleEqual(StoredPart::whole(file, t), StoredPart::whole(first, it->second)));
                 }
             }
             if (equal) {

@@ -7,12 +7,11 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "formats/catalog_opener.h"
 
 namespace shardscope::paddle {
 
 namespace {
-
-constexpr size_t kMaxNotes = 100;  // of one kind
 
 // Of a few dimensions, for which a call takes longer than the comparison.
 inline bool same(DimSpan a, DimSpan b) {
@@ -30,13 +29,13 @@ uint64_t hashOf(DimSpan dims) {
     return hash ^ hash >> 32;
 }
 
-class Builder {
+class Builder : private CatalogOpener {
   public:
     explicit Builder(DistInput& input)
-        : input_(input),
-          m_(input.metadata),
-          builder_("paddle", std::string(generationName(m_.generation)),
-                   std::string(generationWriter(m_.generation))) {}
+        : CatalogOpener("paddle", std::string(generationName(input.metadata.generation)),
+                        std::string(generationWriter(input.metadata.generation))),
+          input_(input),
+          m_(input.metadata) {}
 
     Result<DistParts> run() {
         parts_.generation = m_.generation;
@@ -76,9 +75,6 @@ class Builder {
     }
 
   private:
-    void addNote(size_t& count, Note note) {
-        if (++count <= kMaxNotes) builder_.addNote(std::move(note));
-    }
     void seeRank(uint32_t rank) {
         if (rank != kNone && (highestRank_ == kNone || rank > highestRank_)) highestRank_ = rank;
     }
@@ -403,10 +399,11 @@ class Builder {
             for (const uint32_t file : filesOf(number, row)) {
                 const std::string& path = m_.files[file];
                 if (builder_.file(fileIds_[file]).state != FileInfo::State::present) continue;
-                const auto index = input_.files.index(path);
+                const auto index = input_.files.add(path);
                 if (!index.ok()) continue;
-                const auto entry = (*index)->find(tensor.key);
-                if (entry != (*index)->end()) return paddleDType(entry->second.parts[0].dtype);
+                const TensorFile& contents = input_.files[*index];
+                const uint32_t stored = contents.find(tensor.key);
+                if (stored != kNone) return paddleDType(contents.tensors[stored].dtype);
             }
         }
         addNote(unknownDtypes_,
@@ -429,19 +426,10 @@ class Builder {
                          key, formatDims(m_.dimsOf(row.offset))),
                      metadataName_, key, std::nullopt});
         }
-        for (const auto& [count, what] :
-             {std::pair{missingRows_, "pieces without an entry in storage_metadata"},
-              std::pair{orphans_, "entries of storage_metadata that belong to nothing"},
-              std::pair{unknownDtypes_, "tensors of unknown dtype"},
-              std::pair{badShapes_, "contradicting pieces"}}) {
-            if (count > kMaxNotes)
-                builder_.addNote({rule::metaInconsistent,
-                                  Severity::error,
-                                  fmt::format("{} {} in all", count, what),
-                                  metadataName_,
-                                  {},
-                                  std::nullopt});
-        }
+        noteTotals(metadataName_, {{missingRows_, "pieces without an entry in storage_metadata"},
+                                   {orphans_, "entries of storage_metadata that belong to nothing"},
+                                   {unknownDtypes_, "tensors of unknown dtype"},
+                                   {badShapes_, "contradicting pieces"}});
     }
 
     // What lies in the directory beside the files that the metadata names.
@@ -489,7 +477,7 @@ class Builder {
 
     // A rank that had nothing to store writes a file without arrays; in 2.6 also one with replicas only.
     void noteUnreferenced(const DirectoryEntry& entry, const DataName& name, uint32_t highest) {
-        const auto index = input_.files.index(entry.name);
+        const auto index = input_.files.add(entry.name);
         if (!index.ok()) {
             builder_.addNote({rule::fileUnreferenced,
                               Severity::warning,
@@ -500,7 +488,7 @@ class Builder {
                               std::nullopt});
             return;
         }
-        if ((*index)->empty()) {
+        if (input_.files[*index].tensors.empty()) {
             builder_.addNote(
                 {rule::fileUnreferenced,
                  Severity::info,
@@ -537,7 +525,7 @@ class Builder {
             return out;
         };
         for (const Unreferenced& file : unreferenced_) {
-            const std::vector<Note> strange = strangeEntries(input_.files, file.name, *file.index, known);
+            const std::vector<Note> strange = strangeEntries(input_.files, file.index, known);
             if (strange.empty()) {
                 seeRank(file.rank);
                 builder_.addNote({rule::fileUnreferenced,
@@ -567,13 +555,12 @@ class Builder {
     struct Unreferenced {
         std::string name;
         uint32_t rank;
-        bool beyond;  // the highest rank of the metadata
-        std::shared_ptr<const RankFiles::Index> index;
+        bool beyond;     // the highest rank of the metadata
+        uint32_t index;  // in DistInput::files
     };
 
     DistInput& input_;
     Metadata& m_;
-    CatalogBuilder builder_;
     DistParts parts_;
     std::string metadataName_;
     std::vector<FileId> fileIds_;
@@ -592,6 +579,19 @@ class Builder {
 };
 
 }  // namespace
+
+bool storedAs(DType wanted, DType stored) {
+    if (wanted == stored) return true;
+    switch (wanted) {
+        case DType::bfloat16:
+            return stored == DType::uint16;
+        case DType::float8E4M3FN:
+        case DType::float8E5M2:
+            return stored == DType::int8 || stored == DType::uint8;
+        default:
+            return false;
+    }
+}
 
 Result<DistParts> buildDistCatalog(DistInput input) {
     return Builder(input).run();

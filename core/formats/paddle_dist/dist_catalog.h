@@ -14,7 +14,7 @@
 #include "formats/format.h"
 #include "formats/paddle_dist/metadata.h"
 #include "formats/paddle_dist/names.h"
-#include "formats/paddle_dist/rank_files.h"
+#include "formats/tensor_files.h"
 
 namespace shardscope::paddle {
 
@@ -31,7 +31,7 @@ struct DistParts {
 
 struct DistInput {
     const Source& source;
-    const RankFiles& files;
+    TensorFiles& files;  // read as far as they are needed
     uint64_t id = 0;
     const std::map<uint64_t, SaveFiles>& saves;
     Metadata metadata;
@@ -60,7 +60,9 @@ struct KnownTensor {
 // Notes on entries of a data file that the metadata does not know: of another save, or without a row of
 // theirs.
 using FindKnown = std::function<std::optional<KnownTensor>(const std::string& key)>;
-std::vector<Note> strangeEntries(const RankFiles& files, const std::string& path,
-                                 const RankFiles::Index& index, const FindKnown& known);
+std::vector<Note> strangeEntries(TensorFiles& files, uint32_t file, const FindKnown& known);
+
+// Whether an array of dtype `stored` is what a tensor of dtype `wanted` is stored as.
+bool storedAs(DType wanted, DType stored);
 
 }  // namespace shardscope::paddle

@@ -13,111 +13,57 @@ namespace shardscope::paddle {
 
 namespace {
 
-class DistReader final : public Reader {
-  public:
-    DistReader(std::unique_ptr<RankFiles> files, DistParts parts)
-        : files_(std::move(files)), parts_(std::move(parts)) {}
-
-    const Catalog& catalog() const override { return parts_.catalog; }
-
-    Result<Extent> locate(ChunkId id) const override {
-        if (id >= parts_.catalog.chunkCount()) return makeError(ErrorCode::internal, "no such chunk");
-        const ChunkInfo chunk = parts_.catalog.chunk(id);
-        auto extent = locateInside(chunk);
-        if (extent.ok()) return extent;
-        Error error = std::move(extent).error();
-        if (chunk.file != kNone) error = std::move(error).inFile(parts_.catalog.files()[chunk.file].path);
-        return std::move(error).ofTensor(parts_.catalog.name(chunk.tensor));
-    }
-
-    Result<Value> objectValue(ObjectId) const override {
-        return makeError(ErrorCode::internal, "no such object");
-    }
-    Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const override {
-        return files_->openFile(parts_.catalog.files()[file].path);
-    }
-    Result<std::vector<Note>> fileNotes() const override;
-
-  private:
-    Result<Extent> locateInside(const ChunkInfo& chunk) const;
-
-    std::unique_ptr<RankFiles> files_;
-    const DistParts parts_;
-};
-
-Result<Extent> DistReader::locateInside(const ChunkInfo& chunk) const {
-    const Catalog& catalog = parts_.catalog;
+// What a chunk is in its file, which is read now if it was not before.
+Result<StoredPart> findPart(TensorFiles& files, const DistParts& parts, const Catalog& catalog,
+                            const ChunkInfo& chunk) {
     if (chunk.file == kNone) {
-        if (chunk.elements() == 0) return Extent{};
+        if (chunk.elements() == 0) return StoredPart{};
         return damaged("storage_metadata has no entry for this piece: nobody knows which file it is in")
             .byRule(rule::metaInconsistent);
     }
-    const std::string& path = catalog.files()[chunk.file].path;
     const DType dtype = catalog.dtype(chunk.tensor);
-    SHARDSCOPE_ASSIGN(const auto index, files_->index(path));
-    const auto found = index->find(std::string(catalog.name(chunk.tensor)));
-    if (found == index->end()) {
-        if (chunk.elements() == 0) return Extent{};
+    SHARDSCOPE_ASSIGN(const uint32_t file, files.add(catalog.files()[chunk.file].path));
+    const uint32_t found = files[file].find(catalog.name(chunk.tensor));
+    if (found == kNone) {
+        if (chunk.elements() == 0) return StoredPart{};
         return damaged(
                    "the file has no such tensor, the metadata says that it has: they are of different saves")
             .byRule(rule::metaInconsistent);
     }
-    const RankFiles::Entry& entry = found->second;
-    const DType stored = entry.parts[0].dtype;
-    if (!storedAs(dtype, stored)) {
-        return damaged(fmt::format("the file holds {}, the metadata says {}", dtypeName(stored),
+    const StoredTensor& stored = files[file].tensors[found];
+    if (!storedAs(dtype, stored.dtype)) {
+        return damaged(fmt::format("the file holds {}, the metadata says {}", dtypeName(stored.dtype),
                                    dtypeName(dtype)))
             .byRule(rule::metaInconsistent);
     }
     const auto wrongShape = [&](const std::string& wanted) {
         return damaged(fmt::format("the file holds an array of shape {}, the metadata says {}",
-                                   formatDims(entry.shape), wanted))
+                                   formatDims(stored.shape), wanted))
             .byRule(rule::metaInconsistent);
     };
-    const auto equal = [](DimSpan a, DimSpan b) {
-        return std::equal(a.begin(), a.end(), b.begin(), b.end());
-    };
-    bool cut = false;
+    StoredPart part = StoredPart::whole(file, found);
+    part.bits = dtype;
     if (chunk.flat) {
-        if (entry.shape.size() != 1 || entry.shape[0] != chunk.elements())
+        if (stored.shape.size() != 1 || stored.shape[0] != chunk.elements())
             return wrongShape(fmt::format("[{}]", chunk.elements()));
-    } else if (!equal(entry.shape, chunk.lengths)) {
-        const auto claimed = parts_.claimed.find(chunk.id);
-        cut = claimed != parts_.claimed.end() && claimed->second == entry.shape;
-        if (!cut) return wrongShape(formatDims(chunk.lengths));
+    } else if (!std::ranges::equal(stored.shape, chunk.lengths)) {
+        const auto claimed = parts.claimed.find(chunk.id);
+        if (claimed == parts.claimed.end() || claimed->second != stored.shape)
+            return wrongShape(formatDims(chunk.lengths));
+        part.offsets.assign(chunk.lengths.size(), 0);
+        part.lengths.assign(chunk.lengths.begin(), chunk.lengths.end());
     }
-    SHARDSCOPE_ASSIGN(const PaddleArrayPlaces::Place place, files_->place(path, entry));
-    Extent extent;
-    extent.file = place.file;
-    extent.offset = place.offset;
-    const unsigned bytes = dtypeBytes(dtype);
-    extent.length = static_cast<uint64_t>(chunk.elements()) * bytes;
-    extent.swapBytes = entry.parts[0].bigEndian && dtypeSwapUnit(dtype) > 1;
-    const bool columns = entry.parts.size() == 1 && entry.parts[0].columnMajor;
-    if (chunk.elements() == 0 || (!columns && !cut)) return extent;
-    extent.strides.assign(entry.shape.size(), 1);
-    int64_t stride = 1;
-    for (size_t i = 0; i < entry.shape.size(); ++i) {
-        const size_t k = columns ? i : entry.shape.size() - 1 - i;
-        extent.strides[k] = stride;
-        stride *= entry.shape[k];
-    }
-    int64_t last = 0;
-    for (size_t k = 0; k < entry.shape.size(); ++k)
-        last += (chunk.lengths[k] - 1) * extent.strides[k];
-    extent.length = static_cast<uint64_t>(last + 1) * bytes;
-    return extent;
+    return part;
 }
 
-Result<std::vector<Note>> DistReader::fileNotes() const {
-    const Catalog& catalog = parts_.catalog;
+Result<std::vector<Note>> findNotes(TensorFiles& files, const DistParts& parts, const Catalog& catalog) {
     const FindKnown known = [&](const std::string& key) -> std::optional<KnownTensor> {
         const TensorId t = catalog.find(key);
         KnownTensor out;
-        out.generation = parts_.generation;
-        out.shapeGiven = parts_.shapesGiven;
+        out.generation = parts.generation;
+        out.shapeGiven = parts.shapesGiven;
         if (t == kNone) {
-            if (!parts_.leftOut.contains(key)) return std::nullopt;
+            if (!parts.leftOut.contains(key)) return std::nullopt;
             out.ignored = true;
             return out;
         }
@@ -131,12 +77,12 @@ Result<std::vector<Note>> DistReader::fileNotes() const {
     std::vector<Note> notes;
     for (const FileInfo& file : catalog.files()) {
         if (file.metadata || !file.referenced || file.state != FileInfo::State::present) continue;
-        const auto index = files_->index(file.path);
+        const auto index = files.add(file.path);
         if (!index.ok()) {
             if (index.error().code == ErrorCode::cancelled) return Error(index.error());
             continue;  // locate() tells
         }
-        auto strange = strangeEntries(*files_, file.path, **index, known);
+        auto strange = strangeEntries(files, *index, known);
         notes.insert(notes.end(), std::make_move_iterator(strange.begin()),
                      std::make_move_iterator(strange.end()));
     }
@@ -325,11 +271,19 @@ Result<std::unique_ptr<Reader>> openDist(const Source& source, const OpenOptions
              std::nullopt});
     }
     const std::string described = source.directory->path() + "/" + saves.at(chosen.id).metadata;
-    auto files = std::make_unique<RankFiles>(source, options);
-    auto parts = buildDistCatalog(
+    auto files = std::make_unique<TensorFiles>(source, options, TensorFiles::Writer::paddleTensorsOnly);
+    auto built = buildDistCatalog(
         {source, *files, chosen.id, saves, std::move(chosen.metadata), chosen.size, std::move(notes)});
-    if (!parts.ok()) return std::move(parts).error().inFile(described);
-    return std::unique_ptr<Reader>(std::make_unique<DistReader>(std::move(files), std::move(parts).value()));
+    if (!built.ok()) return std::move(built).error().inFile(described);
+    Catalog catalog = std::move(built->catalog);
+    const auto parts = std::make_shared<const DistParts>(std::move(built).value());
+    TensorFiles& opened = *files;  // as long as the reader lives
+    return makePartReader(
+        source, std::move(catalog), std::move(files),
+        [&opened, parts](const Catalog& of, const ChunkInfo& chunk) {
+            return findPart(opened, *parts, of, chunk);
+        },
+        [&opened, parts](const Catalog& of) { return findNotes(opened, *parts, of); });
 }
 
 }  // namespace shardscope::paddle

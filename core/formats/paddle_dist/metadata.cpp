@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
-#include "encoding/numpy_array.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_globals.h"
 #include "formats/paddle_dist/metadata_fast.h"
+#include "model/numpy_array.h"
 
 namespace shardscope::paddle {
 

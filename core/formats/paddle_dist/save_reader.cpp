@@ -1,7 +1,6 @@
 #include "formats/paddle_dist/save_reader.h"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
@@ -9,7 +8,7 @@
 #include "base/rule.h"
 #include "encoding/paddle_file.h"
 #include "formats/paddle_dist/names.h"
-#include "formats/paddle_dist/rank_files.h"
+#include "formats/tensor_files.h"
 
 namespace shardscope::paddle {
 
@@ -26,122 +25,53 @@ bool hasPaddleEnding(std::string_view name) {
     return parseDataName(name).has_value() && name.ends_with(".distcp");
 }
 
-class SaveReader final : public Reader {
-  public:
-    SaveReader(const Source& source, const OpenOptions& options, std::shared_ptr<const ReadFile> file)
-        : fileName_(source.entry),
-          file_(std::move(file)),
-          places_(source.fileSystem, options.scratchDirectory, options.stop) {}
-
-    Status build(PaddleFile saved) {
-        CatalogBuilder builder("paddle", saved.tuples ? "save-tuples" : "save",
-                               fmt::format("paddle.save, pickle protocol {}", saved.protocol));
-        FileInfo info;
-        info.path = fileName_;
-        info.size = file_->size();
-        info.rank = 0;
-        const FileId file = builder.addFile(std::move(info));
-        for (Note& note : saved.notes) {
-            note.file = fileName_;
-            builder.addNote(std::move(note));
-        }
-        builder.reserve(saved.entries.size(), saved.entries.size(), saved.entries.size() * 4);
-        for (PaddleEntry& entry : saved.entries) {
-            auto added = addEntry(builder, file, entry);
-            if (!added.ok()) return std::move(added).error().ofTensor(entry.name).inFile(file_->path());
-        }
-        for (PaddleObject& object : saved.objects) {
-            ObjectInfo out;
-            out.name = std::move(object.name);
-            out.path = std::move(object.path);
-            out.rank = 0;
-            out.file = file;
-            out.value = std::move(object.value);
-            builder.addObject(std::move(out));
-        }
-        catalog_ = std::move(builder).finish();
-        return {};
+// Adds a tensor and its chunks: one, or one for each part of a split parameter.
+Status addTensor(CatalogBuilder& builder, FileId file, uint32_t index, uint32_t number,
+                 const StoredTensor& stored, std::vector<StoredPart>& parts) {
+    if (stored.parts.empty()) return damaged("a split parameter has no parts");
+    TensorInfo tensor;
+    tensor.name = stored.name;
+    tensor.path = stored.path;
+    tensor.shape = stored.shape;
+    tensor.dtype = stored.loadedAsTensor ? paddleDType(stored.dtype) : stored.dtype;
+    tensor.role = roleOf(stored.name);
+    tensor.aliasOf = stored.sameAs;
+    SHARDSCOPE_TRY(builder.addTensor(tensor));
+    StoredPart part = StoredPart::whole(index, number);
+    part.bits = tensor.dtype;
+    if (stored.parts.size() == 1 && stored.parts[0].shape == stored.shape) {
+        parts.push_back(std::move(part));
+        return builder.addWhole(0, file, stored.offset, stored.bytes);
     }
-
-    const Catalog& catalog() const override { return catalog_; }
-
-    Result<Extent> locate(ChunkId id) const override {
-        if (id >= arrays_.size()) return makeError(ErrorCode::internal, "no such chunk");
-        const PaddleArray& array = arrays_[id];
-        auto place = places_.place(file_, array);
-        if (!place.ok())
-            return std::move(place)
-                .error()
-                .inFile(file_->path())
-                .ofTensor(catalog_.name(catalog_.tensorOf(id)));
-        Extent extent;
-        extent.file = std::move(place->file);
-        extent.offset = place->offset;
-        extent.length = static_cast<uint64_t>(elementCount(array.shape)) * dtypeBytes(array.dtype);
-        extent.swapBytes = array.bigEndian;
-        if (array.columnMajor && extent.length > 0) {
-            extent.strides.assign(array.shape.size(), 1);
-            for (size_t k = 1; k < array.shape.size(); ++k)
-                extent.strides[k] = extent.strides[k - 1] * array.shape[k - 1];
-        }
-        return extent;
-    }
-
-    Result<Value> objectValue(ObjectId object) const override { return catalog_.objects()[object].value; }
-    Result<std::shared_ptr<const ReadFile>> openFile(FileId) const override { return file_; }
-
-  private:
-    Status addEntry(CatalogBuilder& builder, FileId file, PaddleEntry& entry) {
-        TensorInfo tensor;
-        tensor.name = entry.name;
-        tensor.path = std::move(entry.path);
-        tensor.shape = entry.shape;
-        if (entry.parts.empty()) return damaged("a split parameter has no parts");
-        const DType stored = entry.parts[0].dtype;
-        tensor.dtype = entry.tensor ? paddleDType(stored) : stored;
-        tensor.role = roleOf(entry.name);
-        if (entry.sameAs != kNone) tensor.aliasOf = entry.sameAs;
-        SHARDSCOPE_TRY(builder.addTensor(tensor));
-        if (entry.parts.size() == 1 && entry.parts[0].shape == entry.shape) {
-            SHARDSCOPE_TRY(builder.addWhole(0, file, entry.parts[0].offset, entry.parts[0].length));
-            arrays_.push_back(std::move(entry.parts[0]));
-            return {};
-        }
-        // The parts of a big parameter follow each other in its row-major order.
-        const Dims zeros(entry.shape.size(), 0);
-        int64_t whole = 0, at = 0;
-        if (!checkedProduct(entry.shape, whole)) return damaged("the size of a split parameter overflows");
-        for (PaddleArray& part : entry.parts) {
-            int64_t count = 0, end = 0;
-            if (part.dtype != stored || part.columnMajor || !checkedProduct(part.shape, count) ||
-                !checkedAdd(at, count, end) || end > whole)
-                return damaged("the parts of a split parameter do not fit its shape")
-                    .byRule(rule::metaInconsistent);
-            CatalogBuilder::Chunk chunk;
-            chunk.rank = 0;
-            chunk.file = file;
-            chunk.offset = part.offset;
-            chunk.length = part.length;
-            chunk.offsets = zeros;
-            chunk.lengths = entry.shape;
-            chunk.flat = FlatRange{at, end};
-            SHARDSCOPE_TRY(builder.addChunk(chunk));
-            arrays_.push_back(std::move(part));
-            at = end;
-        }
-        if (at != whole)
-            return damaged(fmt::format("the parts of a split parameter have {} elements, its shape {} has {}",
-                                       at, formatDims(entry.shape), whole))
+    const Dims zeros(stored.shape.size(), 0);
+    int64_t whole = 0, at = 0;
+    if (!checkedProduct(stored.shape, whole)) return damaged("the size of a split parameter overflows");
+    for (const PaddleArray& array : stored.parts) {
+        int64_t count = 0, end = 0;
+        if (array.dtype != stored.dtype || array.columnMajor || !checkedProduct(array.shape, count) ||
+            !checkedAdd(at, count, end) || end > whole)
+            return damaged("the parts of a split parameter do not fit its shape")
                 .byRule(rule::metaInconsistent);
-        return {};
+        CatalogBuilder::Chunk chunk;
+        chunk.rank = 0;
+        chunk.file = file;
+        chunk.offset = array.offset;
+        chunk.length = array.length;
+        chunk.offsets = zeros;
+        chunk.lengths = stored.shape;
+        chunk.flat = FlatRange{at, end};
+        SHARDSCOPE_TRY(builder.addChunk(chunk));
+        part.firstElement = at;
+        part.elements = count;
+        parts.push_back(part);
+        at = end;
     }
-
-    std::string fileName_;
-    std::shared_ptr<const ReadFile> file_;
-    PaddleArrayPlaces places_;
-    Catalog catalog_;
-    std::vector<PaddleArray> arrays_;  // by ChunkId
-};
+    if (at != whole)
+        return damaged(fmt::format("the parts of a split parameter have {} elements, its shape {} has {}", at,
+                                   formatDims(stored.shape), whole))
+            .byRule(rule::metaInconsistent);
+    return {};
+}
 
 Result<std::string> stretch(const ReadFile& file, uint64_t offset, uint64_t length) {
     std::string bytes(static_cast<size_t>(std::min(length, file.size() - offset)), '\0');
@@ -177,7 +107,7 @@ Result<std::unique_ptr<Reader>> openSave(const Source& source, const OpenOptions
             ErrorCode::usage,
             fmt::format("'{}' is no variant of a paddle.save file, which has none", options.variant));
     }
-    SHARDSCOPE_ASSIGN(auto file, source.directory->openFile(source.entry));
+    SHARDSCOPE_ASSIGN(const auto file, source.directory->openFile(source.entry));
     SHARDSCOPE_ASSIGN(const std::string head, stretch(*file, 0, 16));
     if (head.empty()) return damaged("the file is empty", 0).inFile(file->path()).byRule(rule::fileTruncated);
     if (head.starts_with(kStream)) {
@@ -187,13 +117,33 @@ Result<std::unique_ptr<Reader>> openSave(const Source& source, const OpenOptions
     }
     if (!startsAsPickle(head))
         return damaged("the file does not begin as a pickle of protocol 2 to 5", 0).inFile(file->path());
-    PaddleFileLimits limits;
-    limits.outlineBytes = options.limits.pickleBytes;
-    limits.objectBytes = options.limits.objectBytes;
-    SHARDSCOPE_ASSIGN(PaddleFile saved, readPaddleFile(*file, limits, options.stop));
-    auto reader = std::make_unique<SaveReader>(source, options, std::move(file));
-    SHARDSCOPE_TRY(reader->build(std::move(saved)));
-    return std::unique_ptr<Reader>(std::move(reader));
+    auto files = std::make_unique<TensorFiles>(source, options, TensorFiles::Writer::paddle);
+    SHARDSCOPE_ASSIGN(const uint32_t index, files->add(source.entry, 0));
+    const TensorFile& saved = (*files)[index];
+    CatalogBuilder builder("paddle", saved.variant, saved.writer);
+    FileInfo info;
+    info.path = source.entry;
+    info.size = saved.size;
+    info.rank = 0;
+    const FileId id = builder.addFile(std::move(info));
+    for (const Note& note : saved.notes)
+        builder.addNote(note);
+    builder.reserve(saved.tensors.size(), saved.tensors.size(), saved.tensors.size() * 4);
+    std::vector<StoredPart> parts;
+    for (uint32_t t = 0; t < saved.tensors.size(); ++t) {
+        auto added = addTensor(builder, id, index, t, saved.tensors[t], parts);
+        if (!added.ok()) return std::move(added).error().ofTensor(saved.tensors[t].name).inFile(file->path());
+    }
+    for (const StoredObject& object : saved.objects) {
+        ObjectInfo out;
+        out.name = object.name;
+        out.path = object.path;
+        out.rank = 0;
+        out.file = id;
+        out.value = object.value;
+        builder.addObject(std::move(out));
+    }
+    return makePartReader(source, std::move(builder).finish(), std::move(files), std::move(parts));
 }
 
 }  // namespace shardscope::paddle

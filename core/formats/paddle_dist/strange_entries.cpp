@@ -9,17 +9,17 @@ namespace shardscope::paddle {
 
 namespace {
 
-// Whether two entries of the same shape hold the same bytes, as far as their first and last ones tell.
-bool looksEqual(const RankFiles& files, const std::string& pathA, const RankFiles::Entry& a,
-                const std::string& pathB, const RankFiles::Entry& b) {
-    if (a.shape != b.shape || a.parts[0].dtype != b.parts[0].dtype) return false;
-    const auto placeA = files.place(pathA, a);
-    const auto placeB = files.place(pathB, b);
-    if (!placeA.ok() || !placeB.ok()) return false;
-    const uint64_t bytes = static_cast<uint64_t>(elementCount(a.shape)) * dtypeBytes(a.parts[0].dtype);
-    const uint64_t piece = std::min<uint64_t>(bytes, 4096);
+// Whether two tensors of the same shape hold the same bytes, as far as their first and last ones tell.
+bool looksEqual(const TensorFiles& files, const StoredPart& a, const StoredPart& b) {
+    const StoredTensor& tensorA = files[a.file].tensors[a.tensor];
+    const StoredTensor& tensorB = files[b.file].tensors[b.tensor];
+    if (tensorA.shape != tensorB.shape || tensorA.dtype != tensorB.dtype) return false;
+    const auto placeA = files.extent(a);
+    const auto placeB = files.extent(b);
+    if (!placeA.ok() || !placeB.ok() || placeA->length != placeB->length) return false;
+    const uint64_t piece = std::min<uint64_t>(placeA->length, 4096);
     std::string first(piece, '\0'), other(piece, '\0');
-    for (const uint64_t at : {uint64_t{0}, bytes - piece}) {
+    for (const uint64_t at : {uint64_t{0}, placeA->length - piece}) {
         if (!placeA->file->readAt(placeA->offset + at, std::as_writable_bytes(std::span(first))).ok())
             return false;
         if (!placeB->file->readAt(placeB->offset + at, std::as_writable_bytes(std::span(other))).ok())
@@ -31,17 +31,13 @@ bool looksEqual(const RankFiles& files, const std::string& pathA, const RankFile
 
 }  // namespace
 
-std::vector<Note> strangeEntries(const RankFiles& files, const std::string& path,
-                                 const RankFiles::Index& index, const FindKnown& known) {
+std::vector<Note> strangeEntries(TensorFiles& files, uint32_t file, const FindKnown& known) {
     std::vector<Note> notes;
-    std::vector<const RankFiles::Index::value_type*> entries;
-    for (const auto& entry : index)
-        entries.push_back(&entry);
-    std::sort(entries.begin(), entries.end(),
-              [](const auto* a, const auto* b) { return a->first < b->first; });
-    for (const auto* item : entries) {
-        const std::string& key = item->first;
-        const RankFiles::Entry& entry = item->second;
+    const TensorFile& contents = files[file];
+    const std::string& path = contents.name;
+    for (const uint32_t t : contents.byName) {
+        const StoredTensor& entry = contents.tensors[t];
+        const std::string& key = entry.name;
         const auto tensor = known(key);
         const auto note = [&](std::string_view rule, std::string message) {
             notes.push_back(
@@ -63,15 +59,15 @@ std::vector<Note> strangeEntries(const RankFiles& files, const std::string& path
             for (const KnownPiece& piece : tensor->pieces) {
                 if (piece.lengths != entry.shape || piece.file.empty()) continue;
                 whole = whole || tensor->pieces.size() == 1;
-                const auto other = files.index(piece.file);
+                const auto other = files.add(piece.file);
                 // Where the other copy cannot be read there is nothing to compare with.
                 if (!other.ok()) {
                     equal = true;
                     continue;
                 }
-                const auto twin = (*other)->find(key);
-                equal = equal ||
-                        (twin != (*other)->end() && looksEqual(files, path, entry, piece.file, twin->second));
+                const uint32_t twin = files[*other].find(key);
+                equal = equal || (twin != kNone && looksEqual(files, StoredPart::whole(file, t),
+                                                              StoredPart::whole(*other, twin)));
             }
             if (equal) continue;
             if (whole) {

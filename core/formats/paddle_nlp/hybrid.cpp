@@ -10,9 +10,9 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "formats/catalog_opener.h"
 #include "formats/paddle_nlp/fused.h"
 #include "formats/paddle_nlp/hybrid_axes.h"
-#include "formats/paddle_nlp/hybrid_reader.h"
 #include "formats/paddle_nlp/parameters.h"
 #include "formats/paddle_nlp/pieces.h"
 #include "formats/paddle_nlp/rank_files.h"
@@ -25,10 +25,12 @@ namespace {
 
 constexpr size_t kMaxNotes = 200;
 
-class Opener {
+class Opener : private CatalogOpener {
   public:
     Opener(const Source& source, const OpenOptions& options)
-        : source_(source), options_(options), builder_("paddlenlp", "hybrid", "PaddleNLP") {}
+        : CatalogOpener("paddlenlp", "hybrid", "PaddleNLP"), source_(source), options_(options) {
+        most_ = kMaxNotes;
+    }
 
     Result<std::unique_ptr<Reader>> open() {
         SHARDSCOPE_ASSIGN(fused_, FusedChoice::parse(options_.variant));
@@ -58,27 +60,14 @@ class Opener {
         noteBeside();
         noteMasters();
         finishMesh();
-        std::vector<PlacedFile> placed;
         for (const RankFile& file : files_.files) {
-            PlacedFile out{file.id, file.path, file.size, std::nullopt};
-            if (file.state == RankFile::State::missing || file.state == RankFile::State::broken)
-                out.why = file.why;
-            placed.push_back(std::move(out));
+            if (file.state == RankFile::State::broken) files_.tensors->markBroken(file.id, file.why);
         }
-        return makeHybridReader(source_, options_, std::move(builder_).finish(), std::move(places_),
-                                std::move(placed));
+        return makePartReader(source_, std::move(builder_).finish(), std::move(files_.tensors),
+                              std::move(parts_));
     }
 
   private:
-    void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
-              std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing) {
-        if (severity != Severity::error && ++noteCount_ > kMaxNotes) return;
-        Note entry{std::string(rule),   severity,    std::move(message), std::string(file),
-                   std::string(tensor), std::nullopt};
-        entry.lacks = lacks;
-        builder_.addNote(std::move(entry));
-    }
-
     // ------------------------------------------------------------------ shapes
 
     // The shape on one tensor-parallel rank, and what disagrees with it.
@@ -469,9 +458,7 @@ class Opener {
     }
 
     Status addChunk(const TensorInfo& info, const Draft& draft) {
-        ChunkPlace place;
-        place.file = draft.file->id;
-        place.present = draft.array != nullptr;
+        StoredPart part;
         CatalogBuilder::Chunk chunk;
         chunk.rank = files_.rankOf(draft.tp, draft.pp, draft.shard, draft.moe);
         chunk.file = draft.file->id;
@@ -479,28 +466,34 @@ class Opener {
         chunk.lengths = draft.lengths;
         chunk.flat = draft.flat;
         if (draft.array) {
-            place.array = *draft.array;
-            place.first = draft.first;
-            place.stretch = draft.flat.has_value();
-            place.offsets = draft.arrayOffsets;
-            place.lengths = draft.arrayLengths;
-            place.strides = draft.arrayStrides;
-            place.padding = draft.padding;
-            if (draft.cast && info.dtype != draft.array->dtype) place.storedAs = draft.array->dtype;
+            part =
+                StoredPart::box(draft.file->contents, draft.tensor, draft.arrayOffsets, draft.arrayLengths);
+            part.firstElement = draft.first;
+            if (!draft.arrayStrides.empty()) {
+                part.lengths = draft.lengths;
+                part.strides = draft.arrayStrides;
+            } else if (draft.flat) {
+                part.elements = draft.flat->stop - draft.flat->start;
+            }
+            part.zeros = draft.padding;
             chunk.offset = draft.array->offset;
             chunk.length = draft.array->raw == PaddleArray::Raw::inMemory ? 0 : draft.array->length;
             const DType stored = draft.array->dtype;
             const bool float8 = info.dtype == DType::float8E4M3FN || info.dtype == DType::float8E5M2;
-            if (!place.storedAs && paddleDType(stored) != info.dtype && !(float8 && stored == DType::int8)) {
+            if (draft.cast && info.dtype != stored) {
+                part.storedAs = stored;
+            } else if (paddleDType(stored) == info.dtype || (float8 && stored == DType::int8)) {
+                part.bits = info.dtype;
+            } else {
                 note(rule::metaInconsistent, Severity::error,
                      fmt::format("ranks disagree about its dtype: {} and {}", dtypeName(info.dtype),
                                  dtypeName(stored)),
                      draft.file->path, info.name);
-                place.present = false;
+                part = {};
             }
         }
         SHARDSCOPE_TRY(builder_.addChunk(chunk));
-        places_.push_back(std::move(place));
+        parts_.push_back(std::move(part));
         return {};
     }
 
@@ -511,9 +504,9 @@ class Opener {
         std::string text;
         Value value;
         for (const RankFile& file : files_.files) {
-            std::vector<const PaddleObject*> schedule;
+            std::vector<const StoredObject*> schedule;
             std::map<std::string, bool> others;
-            for (const PaddleObject& object : file.content.objects) {
+            for (const StoredObject& object : file.content->objects) {
                 if (!object.path.empty() && object.path[0].text == "LR_Scheduler") {
                     schedule.push_back(&object);
                 } else {
@@ -662,7 +655,6 @@ class Opener {
 
     const Source& source_;
     const OpenOptions& options_;
-    CatalogBuilder builder_;
     FusedChoice fused_;
     std::vector<TpRule> stated_;
     HybridFiles files_;
@@ -678,8 +670,8 @@ class Opener {
     std::map<std::string, TensorId> weightOf_;
     std::map<TensorId, DType> aliasDType_;
     std::map<TensorId, std::vector<Draft>> draftsByTensor_;
-    std::vector<ChunkPlace> places_;
-    size_t fromMasters_ = 0, ignored_ = 0, noteCount_ = 0;
+    std::vector<StoredPart> parts_;  // by ChunkId
+    size_t fromMasters_ = 0, ignored_ = 0;
     bool scheduleNoted_ = false;
 };
 

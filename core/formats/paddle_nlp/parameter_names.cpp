@@ -114,7 +114,7 @@ class Replay {
   private:
     void listModel() {
         for (const RankFile* file : group_.weights) {
-            for (const PaddleEntry& entry : file->content.entries)
+            for (const StoredTensor& entry : file->content->tensors)
                 model_.push_back({entry.name, entry.shape, elementsOf(entry.shape)});
         }
     }
@@ -127,7 +127,7 @@ class Replay {
             if (file->shard() >= degree_) continue;
             std::vector<Stored>& out = stored_[file->shard()];
             std::string first;
-            for (const PaddleEntry& entry : file->content.entries) {
+            for (const StoredTensor& entry : file->content->tensors) {
                 const auto state = parseStateName(entry.path, none);
                 if (!state || state->state.ends_with("pow_acc") || state->state == "master_weight") continue;
                 if (first.empty()) first = state->state;
@@ -227,7 +227,7 @@ std::string listed(const std::vector<std::string>& names) {
 std::set<std::string> storedParameters(const Group& group, const StaticNames& known) {
     std::set<std::string> names;
     for (const RankFile* file : group.optimizer) {
-        for (const PaddleEntry& entry : file->content.entries) {
+        for (const StoredTensor& entry : file->content->tensors) {
             if (auto state = parseStateName(entry.path, known)) names.insert(std::move(state->parameter));
         }
     }
@@ -267,7 +267,7 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
             claim(parameter.structured, parameter.parameter, "model_meta.json");
     } else {
         for (const RankFile* weights : group.weights) {
-            for (const PaddleEntry& entry : weights->content.entries) {
+            for (const StoredTensor& entry : weights->content->tensors) {
                 if (!entry.parameter.empty() && entry.name != entry.parameter)
                     claim(entry.name, entry.parameter, weights->path);
             }

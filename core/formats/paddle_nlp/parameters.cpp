@@ -84,7 +84,7 @@ class Gathering {
         std::map<uint32_t, std::set<std::string>> names;
         for (const Group& group : out_.groups) {
             for (const RankFile* file : group.weights) {
-                for (const PaddleEntry& entry : file->content.entries) {
+                for (const StoredTensor& entry : file->content->tensors) {
                     const auto expert = expertOf(entry.name);
                     if (!expert) continue;
                     names[group.moe].insert(fmt::format("{}/{}", group.tp, entry.name));
@@ -172,7 +172,7 @@ class Gathering {
 
     void takeWeights(const Group& group, const NameMap& names,
                      const std::map<std::string, std::string, std::less<>>& statics, const RankFile& file) {
-        for (const PaddleEntry& entry : file.content.entries) {
+        for (const StoredTensor& entry : file.content->tensors) {
             Parameter& p = parameter(nameIn(group, entry.name));
             const auto known = statics.find(entry.name);
             p.stages.emplace(std::pair(group.pp, group.moe),
@@ -217,7 +217,7 @@ class Gathering {
     void takeStates(const Group& group, const NameMap& names, const RankFile& file) {
         std::map<std::string, size_t> unknown;
         std::string first;
-        for (const PaddleEntry& entry : file.content.entries) {
+        for (const StoredTensor& entry : file.content->tensors) {
             const auto state = parseStateName(entry.path, names.statics);
             const auto it = state ? names.structured.find(state->parameter) : names.structured.end();
             if (it == names.structured.end()) {

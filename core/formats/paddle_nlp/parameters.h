@@ -14,7 +14,7 @@ namespace shardscope::paddle_nlp {
 // One stored entry of a parameter's weight or of one of its optimizer states.
 struct Held {
     const RankFile* file = nullptr;
-    const PaddleEntry* entry = nullptr;
+    const StoredTensor* entry = nullptr;
     uint32_t tp = 0, pp = 0, shard = 0, moe = 0;
     bool sliced = false;  // a stage-3 slice by its name
 };

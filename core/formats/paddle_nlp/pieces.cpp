@@ -70,6 +70,10 @@ class Laying {
         return d;
     }
 
+    static uint32_t indexOf(const Held& h) {
+        return static_cast<uint32_t>(h.entry - h.file->content->tensors.data());
+    }
+
     void addLost(int64_t start, int64_t stop, bool flat) {
         if (!in_.lost) return;
         Held at;
@@ -85,6 +89,7 @@ class Laying {
         if (h.entry->parts.size() == 1 && h.entry->parts[0].shape == h.entry->shape) {
             Draft d = draft(h.file, h);
             d.array = &h.entry->parts[0];
+            d.tensor = indexOf(h);
             out_.drafts.push_back(std::move(d));
             return;
         }
@@ -98,6 +103,8 @@ class Laying {
             }
             Draft d = draft(h.file, h);
             d.array = &part;
+            d.tensor = indexOf(h);
+            d.first = at;
             d.flat = FlatRange{at, end};
             out_.drafts.push_back(std::move(d));
             at = end;
@@ -164,20 +171,22 @@ class Laying {
     struct Slice {
         const Held* held = nullptr;
         const PaddleArray* array = nullptr;
-        int64_t elements = 0;
+        int64_t first = 0, elements = 0;  // in the entry
     };
 
     void addSlices() {
         std::vector<Slice> slices;
         int64_t total = 0;
         for (const Held& h : held_) {
+            int64_t first = 0;
             for (const PaddleArray& part : h.entry->parts) {
                 int64_t count = 0;
                 if (!checkedProduct(part.shape, count) || !checkedAdd(total, count, total)) {
                     error("the sizes of its slices overflow", h.file->path);
                     return;
                 }
-                slices.push_back({&h, &part, count});
+                slices.push_back({&h, &part, first, count});
+                first += count;
             }
         }
         // The padding tells whether all slices are here, even where those that are would hold elements
@@ -214,12 +223,15 @@ class Laying {
             if (real > 0) {
                 Draft d = draft(slice.held->file, *slice.held);
                 d.array = slice.array;
+                d.tensor = indexOf(*slice.held);
+                d.first = slice.first;
                 d.flat = FlatRange{at, at + real};
                 out_.drafts.push_back(std::move(d));
             }
             if (real < slice.elements && !out_.drafts.empty()) {
                 out_.drafts.back().padding.push_back(
-                    {slice.held->file->id, *slice.array, real, slice.held->file->path});
+                    StoredPart::range(slice.held->file->contents, indexOf(*slice.held), slice.first + real,
+                                      slice.elements - real));
             }
             at += slice.elements;
         }

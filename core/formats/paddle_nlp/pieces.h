@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "formats/paddle_nlp/hybrid_reader.h"
 #include "formats/paddle_nlp/parameters.h"
 
 namespace shardscope::paddle_nlp {
@@ -38,11 +37,12 @@ struct Draft {
     uint32_t tp = 0, pp = 0, shard = 0, moe = 0;
     Dims offsets, lengths;
     std::optional<FlatRange> flat;
-    int64_t first = 0;                // of the array, for a flat range
-    Dims arrayOffsets, arrayLengths;  // a box in the array; empty = all of it
+    uint32_t tensor = 0;              // in the file; `array` is one of its parts
+    int64_t first = 0;                // of the stored tensor, for a flat range and for strides
+    Dims arrayOffsets, arrayLengths;  // a box in the stored tensor; empty = all of it
     Dims arrayStrides;                // or the chunk's elements from `first` at these strides
     bool cast = false;
-    std::vector<Padding> padding;
+    std::vector<StoredPart> padding;  // that must be zeros
 };
 
 struct PieceInput {

@@ -35,7 +35,9 @@ constexpr size_t kListed = 20;
 class Listing {
   public:
     Listing(const Source& source, const OpenOptions& options, CatalogBuilder& builder)
-        : source_(source), options_(options), builder_(builder) {}
+        : source_(source), options_(options), builder_(builder) {
+        out_.tensors = std::make_unique<TensorFiles>(source, options, TensorFiles::Writer::paddle);
+    }
 
     Result<HybridFiles> run() {
         SHARDSCOPE_TRY(sortEntries());
@@ -152,19 +154,15 @@ class Listing {
     // A constant learning rate leaves nothing in the optimizer's files, but the scheduler has a file of its
     // own.
     void readSchedule(const DirectoryEntry& entry) {
-        const auto file = source_.directory->openFile(entry.name);
-        if (!file.ok()) return;
-        PaddleFileLimits limits;
-        limits.objectBytes = options_.limits.objectBytes;
-        const auto saved = readPaddleFile(**file, limits, options_.stop);
+        const auto saved = out_.tensors->add(entry.name);
         if (!saved.ok()) {
             note(rule::metaInconsistent, Severity::warning,
                  fmt::format("the state of the scheduler cannot be read: {}", saved.error().message),
                  entry.name);
             return;
         }
-        std::vector<const PaddleObject*> leaves;
-        for (const PaddleObject& object : saved->objects)
+        std::vector<const StoredObject*> leaves;
+        for (const StoredObject& object : (*out_.tensors)[*saved].objects)
             leaves.push_back(&object);
         if (!leaves.empty()) out_.schedule = joinObjects(leaves, 0);
     }
@@ -235,23 +233,14 @@ class Listing {
             file.why = std::move(error);
             return {};
         };
-        auto opened = source_.directory->openFile(file.path);
-        if (!opened.ok()) return broken(std::move(opened).error());
-        file.size = (*opened)->size();
-        if (file.size == 0)
-            return broken(
-                damaged("the file is empty", 0).inFile((*opened)->path()).byRule(rule::fileTruncated));
-        PaddleFileLimits limits;
-        limits.outlineBytes = options_.limits.pickleBytes;
-        limits.objectBytes = options_.limits.objectBytes;
-        auto content = readPaddleFile(**opened, limits, options_.stop);
-        if (!content.ok()) return broken(std::move(content).error().inFile((*opened)->path()));
-        file.content = std::move(content).value();
-        for (Note& inner : file.content.notes) {
-            inner.file = file.path;
-            out_.notes.push_back(std::move(inner));
-        }
-        file.content.notes.clear();
+        const auto added = out_.tensors->add(file.path);
+        if (!added.ok()) return broken(added.error());
+        if ((*out_.tensors)[*added].kind != TensorFile::Kind::paddle)
+            return broken(damaged("the file is not one of paddle.save", 0));
+        file.contents = *added;
+        file.content = &(*out_.tensors)[*added];
+        file.size = file.content->size;
+        out_.notes.insert(out_.notes.end(), file.content->notes.begin(), file.content->notes.end());
         return {};
     }
 
@@ -300,7 +289,7 @@ class Listing {
         for (RankFile& file : out_.files) {
             if ((file.*axis)() < from) continue;
             file.state = RankFile::State::stale;
-            file.content = {};
+            file.content = &kNotRead;
         }
         why_ = std::move(why);
     }
@@ -313,7 +302,7 @@ class Listing {
             if (!file.readable() || file.name.optimizer) continue;
             seen.insert(file.tp());
             auto& side = file.tp() < k ? low : high;
-            for (const PaddleEntry& entry : file.content.entries) {
+            for (const StoredTensor& entry : file.content->tensors) {
                 const auto [it, fresh] = side.try_emplace({file.pp(), entry.name}, &entry.shape);
                 if (!fresh && *it->second != entry.shape) return false;
             }
@@ -343,7 +332,7 @@ class Listing {
         std::set<Key> low, high;
         for (const RankFile& file : out_.files) {
             if (!file.readable() || file.name.optimizer != optimizer) continue;
-            for (const PaddleEntry& entry : file.content.entries) {
+            for (const StoredTensor& entry : file.content->tensors) {
                 if (optimizer && entry.shape.size() < 2) continue;
                 const Key key{file.tp(), optimizer ? file.pp() : 0, file.moe(), entry.name};
                 ((file.*axis)() < k ? low : high).insert(key);
@@ -456,7 +445,7 @@ Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& opt
     return Listing(source, options, builder).run();
 }
 
-Value joinObjects(const std::vector<const PaddleObject*>& leaves, size_t depth) {
+Value joinObjects(const std::vector<const StoredObject*>& leaves, size_t depth) {
     ValueGraph graph;
     std::map<std::string, NodeId> dicts;
     const NodeId root = graph.addContainer(ValueKind::dict);
@@ -466,7 +455,7 @@ Value joinObjects(const std::vector<const PaddleObject*>& leaves, size_t depth) 
                    ? graph.addText(ValueKind::text, part.text)
                    : graph.addInteger(part.index);
     };
-    for (const PaddleObject* leaf : leaves) {
+    for (const StoredObject* leaf : leaves) {
         if (leaf->path.size() <= depth) continue;
         NodeId at = root;
         for (size_t k = depth; k + 1 < leaf->path.size(); ++k) {

@@ -3,16 +3,19 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "encoding/paddle_file.h"
 #include "formats/format.h"
 #include "formats/paddle_nlp/model_meta.h"
 #include "formats/paddle_nlp/names.h"
+#include "formats/tensor_files.h"
 
 namespace shardscope::paddle_nlp {
+
+inline const TensorFile kNotRead{};
 
 struct RankFile {
     enum class State : uint8_t {
@@ -27,7 +30,8 @@ struct RankFile {
     State state = State::read;
     Error why;
     FileId id = kNone;
-    PaddleFile content;
+    uint32_t contents = kNone;              // index into HybridFiles::tensors; kNone = not read
+    const TensorFile* content = &kNotRead;  // that file
 
     uint32_t tp() const { return name.tp == kNotNamed ? 0 : name.tp; }
     uint32_t pp() const { return name.pp == kNotNamed ? 0 : name.pp; }
@@ -37,6 +41,7 @@ struct RankFile {
 };
 
 struct HybridFiles {
+    std::unique_ptr<TensorFiles> tensors;
     std::vector<RankFile> files;  // by pp, tp, moe, then weights before optimizer, then sharding rank
     ModelMeta meta;
     bool hasMeta = false;
@@ -61,6 +66,6 @@ Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& opt
                                     CatalogBuilder& builder);
 
 // A dict of the leaves of one that was read apart; `depth` parts of their paths are left out.
-Value joinObjects(const std::vector<const PaddleObject*>& leaves, size_t depth);
+Value joinObjects(const std::vector<const StoredObject*>& leaves, size_t depth);
 
 }  // namespace shardscope::paddle_nlp

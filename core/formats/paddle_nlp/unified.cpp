@@ -12,6 +12,7 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/safetensors_index.h"
+#include "formats/catalog_opener.h"
 #include "formats/paddle_nlp/model_meta.h"
 #include "formats/paddle_nlp/names.h"
 #include "formats/paddle_nlp/readers.h"
@@ -46,13 +47,13 @@ bool writtenByPaddle(const Source& source, std::string_view name) {
     return head.find("\"format\":\"np\"") != head.npos && head.find("\"U16\"") != head.npos;
 }
 
-class Opener {
+class Opener : private CatalogOpener {
   public:
     Opener(const Source& source, const OpenOptions& options)
-        : source_(source),
+        : CatalogOpener("paddlenlp", "unified", "PaddleNLP unified checkpoint"),
+          source_(source),
           options_(options),
-          files_(std::make_unique<TensorFiles>(source, options)),
-          builder_("paddlenlp", "unified", "PaddleNLP unified checkpoint") {}
+          files_(std::make_unique<TensorFiles>(source, options)) {}
 
     Result<std::unique_ptr<Reader>> open() {
         if (!options_.variant.empty()) {
@@ -72,7 +73,7 @@ class Opener {
         SHARDSCOPE_TRY(addStates());
         addOtherFiles();
         finishMesh();
-        return makePartReader(std::move(builder_).finish(), std::move(files_), std::move(parts_));
+        return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts_));
     }
 
   private:
@@ -91,13 +92,6 @@ class Opener {
         std::vector<Stored> stored;
     };
 
-    void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
-              std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing) {
-        Note entry{std::string(rule),   severity,    std::move(message), std::string(file),
-                   std::string(tensor), std::nullopt};
-        entry.lacks = lacks;
-        builder_.addNote(std::move(entry));
-    }
     static Note::Lacks lacksOf(Kind kind) {
         return kind == Kind::weights ? Note::Lacks::anything : Note::Lacks::optimizerState;
     }
@@ -208,7 +202,7 @@ class Opener {
             return {};
         }
         const TensorFile& file = (*files_)[*added];
-        if (file.torch) {
+        if (file.kind == TensorFile::Kind::torch) {
             note(rule::metaInconsistent, Severity::error, "is no safetensors file", name, {}, lacksOf(kind));
             return {};
         }
@@ -474,7 +468,6 @@ class Opener {
     const Source& source_;
     const OpenOptions& options_;
     std::unique_ptr<TensorFiles> files_;
-    CatalogBuilder builder_;
     std::vector<StoredPart> parts_;
     std::vector<TpRule> stated_;
     ModelConfig config_;

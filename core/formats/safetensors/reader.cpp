@@ -12,7 +12,8 @@
 #include "base/text.h"
 #include "encoding/safetensors_header.h"
 #include "encoding/safetensors_index.h"
-#include "formats/open_files.h"
+#include "formats/catalog_opener.h"
+#include "formats/tensor_files.h"
 
 namespace shardscope::safetensors {
 
@@ -36,75 +37,10 @@ Role roleOf(std::string_view name) {
     return Role::parameter;
 }
 
-class SafetensorsReader final : public Reader {
-  public:
-    SafetensorsReader(std::shared_ptr<Directory> directory, Catalog catalog)
-        : directory_(std::move(directory)),
-          catalog_(std::move(catalog)),
-          openFiles_(directory_, kOpenFiles) {}
-
-    const Catalog& catalog() const override { return catalog_; }
-
-    Result<Extent> locate(ChunkId id) const override {
-        if (id >= catalog_.chunkCount()) return makeError(ErrorCode::internal, "there is no such chunk");
-        const ChunkInfo chunk = catalog_.chunk(id);
-        const std::string_view tensor = catalog_.name(chunk.tensor);
-        auto file = openFile(chunk.file);
-        if (!file.ok()) return std::move(file).error().ofTensor(tensor);
-        if (!rangeFits(chunk.offset, chunk.length, (*file)->size())) {
-            return damaged(fmt::format("its {} bytes end at {}, the file has {}", chunk.length,
-                                       chunk.offset + chunk.length, (*file)->size()),
-                           chunk.offset)
-                .inFile((*file)->path())
-                .ofTensor(tensor)
-                .byRule(rule::fileTruncated)
-                .withHint("the file is cut off; fetch it again or take it from another copy");
-        }
-        Extent extent;
-        extent.file = std::move(file).value();
-        extent.offset = chunk.offset;
-        extent.length = chunk.length;
-        return extent;
-    }
-
-    Result<Value> objectValue(ObjectId object) const override {
-        if (object >= catalog_.objects().size())
-            return makeError(ErrorCode::internal, "there is no such object");
-        return catalog_.objects()[object].value;
-    }
-
-    Result<std::shared_ptr<const ReadFile>> openFile(FileId id) const override {
-        if (id >= catalog_.files().size()) return makeError(ErrorCode::internal, "there is no such file");
-        const FileInfo& info = catalog_.files()[id];
-        const std::string path = directory_->path() + "/" + info.path;
-        if (info.state == FileInfo::State::missing) {
-            return makeError(ErrorCode::notFound, "the file is missing")
-                .inFile(path)
-                .byRule(rule::fileMissing);
-        }
-        auto file = openFiles_.open(info.path);
-        if (!file.ok()) return file;
-        if ((*file)->size() != info.size) {
-            return makeError(ErrorCode::changed,
-                             fmt::format("the file had {} bytes when it was opened, now it has {}", info.size,
-                                         (*file)->size()))
-                .inFile(path);
-        }
-        return file;
-    }
-
-  private:
-    static constexpr size_t kOpenFiles = 64;  // handles kept; readers hold on to what they use
-
-    const std::shared_ptr<Directory> directory_;
-    const Catalog catalog_;
-    const OpenFiles openFiles_;
-};
-
-class Opener {
+class Opener : private CatalogOpener {
   public:
     Opener(const Source& source, const OpenOptions& options)
-        : source_(source), options_(options), builder_("safetensors", "", "") {}
+        : CatalogOpener("safetensors", "", ""), source_(source), options_(options) {}
 
     Result<std::unique_ptr<Reader>> open() {
         if (!source_.entry.empty() && !isIndexFile(source_.entry)) {
@@ -118,8 +54,8 @@ class Opener {
         addMetadataObject();
         noteShrunkTensors();
         builder_.setVariant(variant_);
-        return std::unique_ptr<Reader>(
-            std::make_unique<SafetensorsReader>(source_.directory, std::move(builder_).finish()));
+        return makePartReader(source_, std::move(builder_).finish(),
+                              std::make_unique<TensorFiles>(source_, options_));
     }
 
   private:
@@ -138,12 +74,6 @@ class Opener {
 
     std::string fullPath(std::string_view name) const {
         return source_.directory->path() + "/" + std::string(name);
-    }
-
-    void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
-              std::string_view tensor = {}, std::optional<uint64_t> offset = {}) {
-        builder_.addNote({std::string(rule), severity, std::move(message), std::string(file),
-                          std::string(tensor), offset});
     }
 
     Status readOne(const std::string& name) {
@@ -170,7 +100,7 @@ class Opener {
             note(rule::fileTruncated, Severity::error,
                  fmt::format("the header declares {} bytes, the file has {}: {} are missing", header.dataEnd,
                              header.fileSize, header.dataEnd - header.fileSize),
-                 name, {}, header.fileSize);
+                 name, {}, Note::Lacks::nothing, header.fileSize);
         }
         open.header = std::move(header);
         files_.push_back(std::move(open));
@@ -192,7 +122,7 @@ class Opener {
         unreadable_.push_back(name);
         note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
              fmt::format("the file cannot be read, what it holds is not known: {}", error.message), name, {},
-             error.location.offset);
+             Note::Lacks::nothing, error.location.offset);
         if (!broken_) broken_ = std::move(error);
         return {};
     }
@@ -640,7 +570,6 @@ class Opener {
 
     const Source& source_;
     const OpenOptions& options_;
-    CatalogBuilder builder_;
     std::string variant_;
     std::vector<OpenFile> files_;
     std::optional<Index> index_;

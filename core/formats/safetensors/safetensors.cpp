@@ -6,6 +6,7 @@
 
 #include "formats/safetensors/layout.h"
 #include "formats/safetensors/reader.h"
+#include "formats/tensor_files.h"
 
 namespace shardscope {
 
@@ -72,20 +73,10 @@ class SafetensorsFormat final : public Format {
   private:
     static Probe probeFile(const Source& source) {
         if (safetensors::isIndexFile(source.entry)) return {Probe::Match::certain, "is a safetensors index"};
+        // Files in a cache have no telling name: a length that fits, then a JSON object.
         const auto file = source.directory->openFile(source.entry);
-        if (file.ok() && (*file)->size() >= 10) {
-            // Files in a cache have no telling name: a length that fits, then a JSON object.
-            unsigned char head[10] = {};
-            if ((*file)->readAt(0, std::as_writable_bytes(std::span(head))).ok()) {
-                uint64_t length = 0;
-                for (size_t i = 8; i-- > 0;)
-                    length = length << 8 | head[i];
-                if (length >= 2 && length <= (*file)->size() - 8 && head[8] == '{' &&
-                    (head[9] == '"' || head[9] == '}' || head[9] == ' ')) {
-                    return {Probe::Match::certain, "starts with a safetensors header"};
-                }
-            }
-        }
+        if (file.ok() && isSafetensorsStart(**file))
+            return {Probe::Match::certain, "starts with a safetensors header"};
         if (safetensors::isTensorFile(source.entry)) return {Probe::Match::possible, "is named .safetensors"};
         return {};
     }

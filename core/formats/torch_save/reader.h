@@ -1,16 +1,15 @@
-// An open torch.save file: the catalog, and where each tensor lies.
+// An open torch.save file: the catalog of its tensors and objects.
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "encoding/torch_file.h"
 #include "formats/format.h"
 
 namespace shardscope::torch_save {
 
-Result<std::unique_ptr<Reader>> makeReader(Opened opened, std::string fileName,
-                                           std::shared_ptr<FileSystem> fileSystem,
-                                           const OpenOptions& options);
+// `entry`: the file's name in the directory. Errors: as openTorchFile() and walk().
+Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const std::string& entry,
+                                               const OpenOptions& options);
 
 }  // namespace shardscope::torch_save

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "encoding/torch_file.h"
 #include "formats/torch_save/reader.h"
 #include "formats/torch_save/writer.h"
 
@@ -67,11 +68,7 @@ class TorchSaveFormat : public Format {
                 .inFile(source.display)
                 .withHint("name the file itself");
         }
-        SHARDSCOPE_ASSIGN(auto file, source.directory->openFile(entry));
-        torch_save::FileLimits limits{options.limits.pickleText, options.limits.pickleBytes,
-                                      options.limits.valueMemory, options.stop};
-        SHARDSCOPE_ASSIGN(auto opened, torch_save::openTorchFile(std::move(file), limits));
-        return torch_save::makeReader(std::move(opened), entry, source.fileSystem, options);
+        return torch_save::openCheckpoint(source, entry, options);
     }
 
     std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions&) const override {

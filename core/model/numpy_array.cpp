@@ -1,16 +1,21 @@
-#include "encoding/numpy_array.h"
+#include "model/numpy_array.h"
 
 #include <fmt/format.h>
-
-#include "encoding/pickle_text.h"
 
 namespace shardscope {
 
 namespace {
 
 bool isCall(const ValueGraph& g, NodeId node) {
-    return node != kNoNode && g.kind(node) == ValueKind::object &&
+    return node != kNoNode && g.kind(node) == ValueKind::object && g.object(node).callable != kNoNode &&
            g.kind(g.object(node).callable) == ValueKind::global;
+}
+
+// Of a call; empty where they are no tuple.
+std::span<const NodeId> argumentsOf(const ValueGraph& g, NodeId call) {
+    const NodeId arguments = g.object(call).arguments;
+    if (arguments == kNoNode || g.kind(arguments) != ValueKind::tuple) return {};
+    return g.items(arguments);
 }
 
 // numpy 2 renamed numpy.core to numpy._core.
@@ -79,9 +84,9 @@ Result<NumpyDType> asNumpyDType(const ValueGraph& g, NodeId node) {
     if (!isCall(g, node) || !g.isGlobal(g.object(node).callable, "numpy", "dtype"))
         return unsupported("a dtype that is no numpy.dtype");
     const ValueObject& call = g.object(node);
-    if (g.kind(call.arguments) != ValueKind::tuple || g.items(call.arguments).empty())
-        return damaged("numpy.dtype is called without a name");
-    const NodeId first = g.items(call.arguments)[0];
+    const auto args = argumentsOf(g, node);
+    if (args.empty()) return damaged("numpy.dtype is called without a name");
+    const NodeId first = args[0];
     if (g.kind(first) != ValueKind::text) return unsupported("a dtype that is not named by a text");
     std::string_view code = g.text(first);
     NumpyDType out;
@@ -95,7 +100,10 @@ Result<NumpyDType> asNumpyDType(const ValueGraph& g, NodeId node) {
         out.dtype = c.dtype;
         known = true;
     }
-    if (!known) return unsupported(fmt::format("arrays of the dtype '{}'", pickle_text::printable(code)));
+    if (!known)
+        return unsupported(
+            fmt::format("arrays of the dtype {}",
+                        valueRepr({std::shared_ptr<const ValueGraph>(std::shared_ptr<void>(), &g), first})));
     // State: (version, byte order, ...).
     if (call.state != kNoNode && g.kind(call.state) == ValueKind::tuple && g.items(call.state).size() >= 2) {
         const NodeId order = g.items(call.state)[1];
@@ -119,9 +127,7 @@ bool isNumpyArray(const ValueGraph& g, NodeId node) {
 Result<NumpyArray> asNumpyArray(const ValueGraph& g, NodeId node) {
     const ValueObject& call = g.object(node);
     if (isNumpyCall(g, node, "numeric", "_frombuffer")) {
-        if (g.kind(call.arguments) != ValueKind::tuple)
-            return damaged("_frombuffer is called without arguments");
-        const auto args = g.items(call.arguments);
+        const auto args = argumentsOf(g, node);
         if (args.size() < 4 || args.size() > 5)
             return damaged(fmt::format("_frombuffer has {} arguments", args.size()));
         const bool columns = g.isText(args[3], "F");
@@ -140,11 +146,14 @@ Result<NumpyArray> asNumpyArray(const ValueGraph& g, NodeId node) {
     return fromParts(g, state[0], state[1], columns, state[3]);
 }
 
+bool isNumpyScalar(const ValueGraph& g, NodeId node) {
+    return isNumpyCall(g, node, "multiarray", "scalar");
+}
+
 std::optional<NumpyScalar> asNumpyScalar(const ValueGraph& g, NodeId node) {
-    if (!isNumpyCall(g, node, "multiarray", "scalar")) return std::nullopt;
-    const NodeId arguments = g.object(node).arguments;
-    if (g.kind(arguments) != ValueKind::tuple || g.items(arguments).size() != 2) return std::nullopt;
-    const auto args = g.items(arguments);
+    if (!isNumpyScalar(g, node)) return std::nullopt;
+    const auto args = argumentsOf(g, node);
+    if (args.size() != 2) return std::nullopt;
     const auto dtype = asNumpyDType(g, args[0]);
     if (!dtype.ok() || !isBytes(g, args[1])) return std::nullopt;
     return NumpyScalar{*dtype, args[1]};

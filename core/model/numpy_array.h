@@ -1,5 +1,5 @@
-// numpy arrays and scalars as pickles hold them. Source: numpy/_core/src/multiarray (array_reduce,
-// array_setstate, arraydescr_reduce) and numpy/_core/numeric.py (_frombuffer).
+// numpy dtypes, arrays and scalars as the values of a pickle hold them. Source: numpy/_core/src/multiarray
+// (array_reduce, array_setstate, arraydescr_reduce) and numpy/_core/numeric.py (_frombuffer).
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,9 @@ struct NumpyDType {
 // numpy.dtype("f4", ...). Errors: damaged, unsupported.
 Result<NumpyDType> asNumpyDType(const ValueGraph& graph, NodeId node);
 
-// A numpy scalar: the call of numpy.core.multiarray.scalar. `raw` is its bytes.
+// Whether the node is the call of numpy.core.multiarray.scalar.
+bool isNumpyScalar(const ValueGraph& graph, NodeId node);
+// Such a scalar, unless its dtype has no counterpart. `raw` is its bytes.
 struct NumpyScalar {
     NumpyDType dtype;
     NodeId raw = kNoNode;

@@ -1,0 +1,41 @@
+// What the readers of all formats share: the catalog, the checks of ids, and errors that name file and
+// tensor.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "formats/format.h"
+
+namespace shardscope {
+
+// A reader of one Catalog. Callers may pass any id; the hooks below only see ids that exist. Thread-safe as
+// long as the hooks are.
+class CatalogReader : public Reader {
+  public:
+    const Catalog& catalog() const final { return catalog_; }
+    // Errors: internal for an id that does not exist; those of the hook, with the chunk's tensor and file.
+    Result<Extent> locate(ChunkId chunk) const final;
+    Result<Value> objectValue(ObjectId object) const final;
+    // Errors: as above; notFound (file.missing) and unsafe (security.path) by the state of the file.
+    Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const final;
+
+  protected:
+    // `directory`: the path that those of the catalog's files are relative to.
+    CatalogReader(Catalog catalog, std::string directory)
+        : catalog_(std::move(catalog)), directory_(std::move(directory)) {}
+
+    virtual Result<Extent> extentOf(const ChunkInfo& chunk) const = 0;
+    virtual Result<Value> valueOf(ObjectId object) const { return catalog_.objects()[object].value; }
+    // `file` is in the state `present` or `unreadable`.
+    virtual Result<std::shared_ptr<const ReadFile>> openPresent(const FileInfo& file) const = 0;
+    // Why nothing of this file can be read, by its state; success when it is there.
+    virtual Status checkState(const FileInfo& file) const;
+
+  private:
+    const Catalog catalog_;
+    const std::string directory_;
+};
+
+}  // namespace shardscope
