@@ -2,10 +2,9 @@
 // whoever shows jobs.
 #pragma once
 
-#include <string>
-
 #include <QDir>
 #include <QFile>
+#include <string>
 
 namespace shardscope::test {
 

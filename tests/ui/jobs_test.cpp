@@ -353,17 +353,20 @@ class JobsTest : public QObject {
         QCOMPARE(at(verifying).secondsLeft, 5.0);
         const std::vector<std::string> full{"convert", "a", "b", "--verify", "full"};
         QCOMPARE(at(verifying, full).share, 0.5);
-        const char* const again = R"({"phase":"verify","pass":3,"bytes_done":50,"bytes_total":100,"rate":10})";
+        const char* const again =
+            R"({"phase":"verify","pass":3,"bytes_done":50,"bytes_total":100,"rate":10})";
         QVERIFY(std::abs(at(again, full).share - 5.0 / 6) < 1e-12);
         QCOMPARE(at(again, full).secondsLeft, 5.0);
-        const char* const writing = R"({"phase":"write","pass":1,"bytes_done":50,"bytes_total":100,"rate":10})";
+        const char* const writing =
+            R"({"phase":"write","pass":1,"bytes_done":50,"bytes_total":100,"rate":10})";
         QCOMPARE(at(writing, {"--verify=none"}).share, 0.5);
         QCOMPARE(at(R"({"phase":"commit","bytes_done":0,"bytes_total":0})").share, 1.0);
         // What a log may hold that nobody wrote in this way.
         for (const char* odd : {"[]", "{}", R"({"phase":"write","bytes_done":-1,"bytes_total":"x"})",
                                 R"({"phase":7,"pass":1e300,"bytes_total":1e300})"})
             QVERIFY(at(odd).share < 0);
-        QCOMPARE(at(R"({"phase":"write","pass":1e300,"bytes_done":9e99,"bytes_total":1,"rate":1})").share, 1.0);
+        QCOMPARE(at(R"({"phase":"write","pass":1e300,"bytes_done":9e99,"bytes_total":1,"rate":1})").share,
+                 1.0);
     }
 
     void killedAndResumed() {

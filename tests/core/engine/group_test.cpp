@@ -734,7 +734,7 @@ void GroupTest::damageIsFound() {
         convertTogether(group, source, GroupMode::direct, "/place/out", cutSettings(3), {}, targets);
     QVERIFY(done);
     QVERIFY(!outcome.ends[0].ok());
-    QCOMPARE(outcome.ends[0].error().code, ErrorCode::damaged);
+    QCOMPARE(outcome.ends[0].error().code, ErrorCode::verificationFailed);
     QVERIFY2(outcome.ends[0].error().message.find("differs from what was written") != std::string::npos,
              said(outcome).c_str());
     for (const auto& each : disks)
