@@ -1,5 +1,6 @@
-// Ids of the rules that a checkpoint can break. They are stable: docs/cli.md lists them, reports and the window
-// show them, scripts match them. Code names a rule by its constant, never by a literal, so a typo does not compile.
+// Ids of the rules that a checkpoint can break. They are stable: docs/cli.md lists them, reports and the
+// window show them, scripts match them. Code names a rule by its constant, never by a literal, so a typo does
+// not compile.
 #pragma once
 
 namespace shardscope::rule {
