@@ -182,14 +182,21 @@ class TorchSaveReadTest : public QObject {
             sourceOf(SHARDSCOPE_TEST_DATA "/genuine/torch_save/t2.15.0-optimizer/ckpt/model.pt"), {});
         QVERIFY(opened.ok());
         const Catalog& catalog = (*opened)->catalog();
-        for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-            const std::string_view name = catalog.name(t);
-            const Role wanted =
-                name.starts_with("optimizer.") ? Role::optimizer
-                : name.ends_with("running_mean") || name.ends_with("running_var") || name.ends_with("tracked")
-                    ? Role::buffer
-                    : Role::parameter;
-            QCOMPARE(static_cast<int>(catalog.role(t)), static_cast<int>(wanted));
+        std::vector<std::pair<std::string, Role>> wanted;
+        for (const char* name : {"emb.weight", "body.0.weight", "body.0.bias", "body.2.weight", "body.2.bias",
+                                 "bn.weight", "bn.bias", "head.weight"})
+            wanted.emplace_back(std::string("model.") + name, Role::parameter);
+        for (const char* name : {"running_mean", "running_var", "num_batches_tracked"})
+            wanted.emplace_back(std::string("model.bn.") + name, Role::buffer);
+        for (int parameter = 0; parameter < 8; ++parameter) {
+            for (const char* part : {".step", ".exp_avg", ".exp_avg_sq"})
+                wanted.emplace_back("optimizer.state." + std::to_string(parameter) + part, Role::optimizer);
+        }
+        QCOMPARE(catalog.tensorCount(), wanted.size());
+        for (const auto& [name, role] : wanted) {
+            const TensorId t = catalog.find(name);
+            QVERIFY2(t != kNone, name.c_str());
+            QVERIFY2(catalog.role(t) == role, name.c_str());
         }
     }
 

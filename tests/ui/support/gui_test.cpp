@@ -6,6 +6,7 @@
 #include <QFileInfo>
 #include <QStandardPaths>
 #include <csignal>
+#include <ctime>
 
 namespace shardscope::ui {
 
@@ -69,6 +70,20 @@ QString copyCheckpoint(const QString& path) {
     for (const QFileInfo& file : source.entryInfoList(QDir::Files | QDir::Hidden))
         QFile::copy(file.filePath(), target + '/' + file.fileName());
     return target;
+}
+
+void settle() {
+    // An answer may begin more work.
+    for (int round = 0; round < 5; ++round) {
+        Tasks::waitForAll();
+        QCoreApplication::processEvents();
+    }
+}
+
+double threadMilliseconds() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return 1e3 * static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e6;
 }
 
 QImage shoot(QWidget& widget, const QString& name) {

@@ -35,6 +35,11 @@ std::unique_ptr<Page> pageOf(Session& session, QSize size = {1280, 720}) {
     return page;
 }
 
+// Waits until the work that was begun is done and shown. Not for a test that holds some of it back.
+void settle();
+// Processor time of this thread so far, in milliseconds: for ceilings that hold on a busy machine.
+double threadMilliseconds();
+
 // Grabs a widget; with SHARDSCOPE_SCREENSHOTS=DIR in the environment the picture is kept there as NAME.png.
 QImage shoot(QWidget& widget, const QString& name);
 // The same once all layouts and palettes have settled.

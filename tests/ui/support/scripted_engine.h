@@ -2,6 +2,7 @@
 // go to the real engine.
 #pragma once
 
+#include <QThread>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -9,6 +10,22 @@
 #include "ui/bridge/engine_service.h"
 
 namespace shardscope::ui {
+
+// Lets work wait until the test opens the gate.
+class Gate {
+  public:
+    void open() { open_.store(true); }
+    Status wait(const TaskContext& context) const {
+        while (!open_.load()) {
+            SHARDSCOPE_TRY(context.stop.poll());
+            QThread::msleep(2);
+        }
+        return {};
+    }
+
+  private:
+    std::atomic<bool> open_{false};
+};
 
 class ScriptedEngine : public EngineService {
   public:
