@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "encoding/pickle_opcodes.h"
 #include "model/value.h"
 
 namespace shardscope {
@@ -45,10 +46,6 @@ struct Pickle {
 // NEXT_BUFFER, protocol above 5); limit.
 Result<Pickle> decodePickle(std::span<const std::byte> bytes, const PickleLimits& limits = {});
 
-// Protocol 2, the opcodes that torch's weights_only unpickler accepts whenever the values allow it; shared
-// nodes are memoized. Errors: unsupported (naming the value) for what cannot be written; limit for depth.
-Result<std::string> encodePickle(const Value& value);
-
 // A stream that is put together piece by piece, for pickles that are not held as a Value (torch's data.pkl
 // with its storages, DCP's .metadata, Paddle's files of arrays). Memo indices are the caller's: put() returns
 // one.
@@ -56,8 +53,9 @@ class PickleWriter {
   public:
     // python: byte for byte what CPython's pickler writes. weightsOnly: the same, except that empty bytes are
     // spelled in a way that torch.load(weights_only=True) accepts. python3: protocol 4, for readers of Python
-    // 3 only; bytes are bytes, globals keep their names.
-    enum class For : uint8_t { python, weightsOnly, python3 };
+    // 3 only; bytes are bytes, globals keep their names. framed: protocol 4 with frames and MEMOIZE, byte for
+    // byte what pickle.dumps() of Python 3.8 to 3.13 writes; no persistent ids and no frozensets.
+    enum class For : uint8_t { python, weightsOnly, python3, framed };
     explicit PickleWriter(For reader = For::python);  // writes PROTO
 
     void none();
@@ -107,10 +105,22 @@ class PickleWriter {
 
   private:
     friend class ValueEncoder;
+    static constexpr size_t kFrame = 64 << 10;  // a frame ends behind the value that reaches this
+    bool isProtocol4() const { return reader_ >= For::python3; }
+    void counted(uint64_t length, PickleOpcode byOne, PickleOpcode byFour, PickleOpcode byEight);
+    bool beginLong(uint64_t length);
+    void endFrame();
+
     For reader_;
+    size_t frame_ = 0;  // where the frame begins in out_
     std::string out_;
     uint32_t memo_ = 0;
     std::unordered_map<std::string, uint32_t> globals_, texts_;
 };
+
+// A whole pickle of one value; shared nodes are memoized. For::python is protocol 2, whose opcodes torch's
+// weights_only unpickler accepts whenever the values allow it. Errors: unsupported (naming the value) for
+// what cannot be written; limit for depth.
+Result<std::string> encodePickle(const Value& value, PickleWriter::For reader = PickleWriter::For::python);
 
 }  // namespace shardscope

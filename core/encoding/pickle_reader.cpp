@@ -1,13 +1,17 @@
+// The graph of inert values: the handler of pickle_machine.h for pickles of any kind.
 #include <algorithm>
 #include <charconv>
+#include <random>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "encoding/pickle.h"
-#include "encoding/pickle_lexer.h"
+#include "encoding/pickle_machine.h"
+#include "encoding/pickle_outline.h"
 #include "encoding/pickle_text.h"
 
 namespace shardscope {
@@ -15,90 +19,167 @@ namespace shardscope {
 namespace {
 
 constexpr uint64_t kMaxNodes = uint64_t{256} << 20;
+constexpr uint64_t kBytesPayload = 256;  // shorter values are read
+constexpr uint64_t kTextPayload = 4096;
 
-// What stands for a STACK_GLOBAL whose names were put together while unpickling: nobody can say what it would
-// be.
-constexpr std::string_view kDynamic = "<dynamic>";
+// What stands for a payload: drawn anew by every process, so that no file can hold it, and ASCII, so that it
+// survives being taken for text or for bytes.
+const std::string& placeholder() {
+    static const std::string text = [] {
+        std::random_device device;
+        std::string out = "payload-";
+        for (int i = 0; i < 4; ++i)
+            out += fmt::format("{:08x}", static_cast<uint32_t>(device()));
+        return out + "-";
+    }();
+    return text;
+}
 
-// Python 2 names that a Python 3 unpickler maps before it looks them up (CPython's _compat_pickle, the ones
-// that data is made of).
-struct RenamedGlobal {
-    std::string_view module, name, newModule, newName;
-};
-constexpr RenamedGlobal kRenamed[] = {
-    {"__builtin__", "xrange", "builtins", "range"},
-    {"__builtin__", "unicode", "builtins", "str"},
-    {"__builtin__", "long", "builtins", "int"},
-    {"__builtin__", "unichr", "builtins", "chr"},
-    {"__builtin__", "reduce", "functools", "reduce"},
-    {"__builtin__", "intern", "sys", "intern"},
-    {"__builtin__", "raw_input", "builtins", "input"},
-    {"UserDict", "UserDict", "collections", "UserDict"},
-    {"UserList", "UserList", "collections", "UserList"},
-    {"UserString", "UserString", "collections", "UserString"},
-};
-struct RenamedModule {
-    std::string_view module, newModule;
-};
-constexpr RenamedModule kRenamedModules[] = {
-    {"__builtin__", "builtins"}, {"copy_reg", "copyreg"}, {"cPickle", "pickle"},
-    {"_socket", "socket"},       {"cStringIO", "io"},     {"StringIO", "io"},
-};
-
-class Decoder {
+class GraphHandler {
   public:
-    Decoder(std::span<const std::byte> bytes, const PickleLimits& limits)
-        : lexer_(bytes, std::min<uint64_t>(limits.textBytes, UINT32_MAX)),
-          streamSize_(bytes.size()),
-          maxNodes_(limits.nodes ? std::min<uint64_t>(limits.nodes, kNoNode - 1)
-                                 : std::min<uint64_t>(4 * (bytes.size() + 16), kMaxNodes)),
-          maxMemory_(limits.memory),
-          maxDepth_(limits.depth) {}
+    using Value = NodeId;
+    static constexpr NodeId kUnset = kNoNode;
+    static bool isUnset(NodeId node) { return node == kNoNode; }
 
-    Result<Pickle> run() {
-        while (!done_) {
-            if (!lexer_.next(op_)) return std::move(lexer_.error());
-            if (!step()) return std::move(error_);
-            if (result_.graph.size() > maxNodes_) {
-                return makeError(ErrorCode::limit,
-                                 fmt::format("the pickle makes more than {} values", maxNodes_))
-                    .at(op_.offset);
-            }
-            if (++steps_ % 4096 == 0 && memoryBytes() > maxMemory_) {
-                return makeError(ErrorCode::limit,
-                                 fmt::format("the values of the pickle need more than the {} MiB of memory "
-                                             "that they may take",
-                                             maxMemory_ >> 20))
-                    .at(op_.offset)
-                    .withHint("raise --memory: half of it is for such values");
-            }
+    // `outlineBytes`: large values stay in the source, of which this much may be read otherwise; 0: all are
+    // read.
+    GraphHandler(const PickleLimits& limits, uint64_t outlineBytes)
+        : limits_(limits), outlineBytes_(outlineBytes) {}
+
+    // The graph below `root`, when the machine has stopped. False: see the stream's error.
+    template <class Machine>
+    bool finish(const Machine& machine, PickleOutline& out) {
+        if (!withinLimits(machine.memoryBytes()) || !checkDepth(machine.root())) return false;
+        out.pickle = {std::move(graph_), machine.root(), static_cast<size_t>(machine.end() - machine.start()),
+                      machine.protocol(), std::move(globals_)};
+        out.payloads = std::move(payloads_);
+        return true;
+    }
+
+    // --- for the machine
+    void begin(PickleStream& in) {
+        in_ = &in;
+        maxNodes_ = limits_.nodes ? std::min<uint64_t>(limits_.nodes, kNoNode - 1)
+                                  : std::min<uint64_t>(4 * (in.sourceSize() + 16), kMaxNodes);
+    }
+    bool withinLimits(uint64_t machineBytes) {
+        if (graph_.size() > maxNodes_)
+            return in_->failLimit(fmt::format("the pickle makes more than {} values", maxNodes_));
+        if (outlineBytes_ && in_->end() - in_->start() > outlineBytes_ + payloadBytes_)
+            return in_->failLimit(
+                fmt::format("the pickle has more than {} bytes besides its arrays", outlineBytes_));
+        if (graph_.memoryBytes() + machineBytes <= limits_.memory) return true;
+        return in_->failLimit(
+            fmt::format("the values of the pickle need more than the {} MiB of memory that they may take",
+                        limits_.memory >> 20),
+            "raise --memory: half of it is for such values");
+    }
+    void memoized(NodeId) {}
+
+    NodeId none() { return graph_.addNone(); }
+    NodeId boolean(bool value) { return graph_.addBoolean(value); }
+    NodeId integer(int64_t value) { return graph_.addInteger(value); }
+    NodeId bigInteger(std::string_view bytes) { return graph_.addText(ValueKind::bigInteger, bytes); }
+    NodeId real(double value) { return graph_.addReal(value); }
+    NodeId persistent(NodeId id) { return graph_.addContainer(ValueKind::persistent, {id}); }
+    bool text(PickleText kind, std::string_view bytes, NodeId& made) {
+        const bool isUtf8 = kind < PickleText::bytes && pickle_text::isUtf8(bytes);
+        if (kind == PickleText::utf8 && !isUtf8) return in_->fail("the text is not UTF-8");
+        // A Python 2 str: text where it is UTF-8, as torch.load decodes it.
+        made = graph_.addText(isUtf8                          ? ValueKind::text
+                              : kind == PickleText::byteArray ? ValueKind::byteArray
+                                                              : ValueKind::bytes,
+                              bytes);
+        return true;
+    }
+    bool isPayload(PickleText kind, uint64_t length) const {
+        return outlineBytes_ && length >= (kind == PickleText::utf8 ? kTextPayload : kBytesPayload);
+    }
+    NodeId payload(PickleText kind, uint64_t offset, uint64_t length) {
+        const std::string name = placeholder() + std::to_string(payloads_.size());
+        payloads_.push_back({offset, length, kind == PickleText::utf8});
+        payloadBytes_ += length;
+        return graph_.addText(kind == PickleText::utf8        ? ValueKind::text
+                              : kind == PickleText::byteArray ? ValueKind::byteArray
+                                                              : ValueKind::bytes,
+                              name);
+    }
+
+    bool global(std::string_view module, std::string_view name, NodeId& made) {
+        if (module.empty() || name.empty()) return in_->fail("an empty module or name");
+        for (std::string_view part : {module, name}) {
+            if (!pickle_text::isUtf8(part) || part.find_first_of(std::string_view("\0\n", 2)) != part.npos)
+                return in_->fail(fmt::format("'{}' is not a name", pickle_text::printable(part)));
+            if (part.size() > 4096) return in_->failLimit(fmt::format("a name of {} bytes", part.size()));
         }
-        result_.length = lexer_.position();
-        if (!checkDepth()) return std::move(error_);
-        return std::move(result_);
+        const auto [module3, name3] = pickle_text::python3Name(module, name);
+        made = graph_.addGlobal(module3, name3);
+        noteGlobal(fmt::format("{}.{}", module3, name3));
+        return true;
+    }
+    bool stackGlobal(NodeId module, NodeId name, NodeId& made) {
+        if (graph_.kind(name) != ValueKind::text || graph_.kind(module) != ValueKind::text)
+            return global(pickle_text::kDynamicName, pickle_text::kDynamicName, made);
+        // Copies: a new node may move the texts.
+        return global(std::string(graph_.text(module)), std::string(graph_.text(name)), made);
+    }
+
+    bool container(PickleContainer kind, std::span<const NodeId> items, NodeId& made) {
+        constexpr ValueKind kinds[] = {ValueKind::list, ValueKind::tuple, ValueKind::set,
+                                       ValueKind::frozenSet, ValueKind::dict};
+        if (kind >= PickleContainer::set && !checkKeys(items, kind == PickleContainer::dict ? 2 : 1))
+            return false;
+        made = graph_.addContainer(kinds[static_cast<size_t>(kind)], items);
+        return true;
+    }
+    bool append(NodeId target, std::span<const NodeId> items) { return fill(target, ValueKind::list, items); }
+    bool addToSet(NodeId target, std::span<const NodeId> items) {
+        return checkKeys(items, 1) && fill(target, ValueKind::set, items);
+    }
+    bool setItems(NodeId target, std::span<const NodeId> pairs) {
+        return checkKeys(pairs, 2) && fill(target, ValueKind::dict, pairs);
+    }
+
+    bool reduce(NodeId callable, NodeId arguments, NodeId& made) {
+        if (!checkCallable(callable) || !checkArguments(arguments)) return false;
+        made = plainData(callable, arguments);
+        if (made != kNoNode || in_->failed()) return !in_->failed();
+        ValueObject object;
+        object.callable = callable;
+        object.arguments = arguments;
+        made = graph_.addObject(object);
+        noteAttribute(callable, arguments, made);
+        return true;
+    }
+    bool newObject(NodeId cls, NodeId arguments, const NodeId* keywords, NodeId& made) {
+        ValueObject object;
+        object.made = keywords ? ValueObject::Made::newObjectWithKeywords : ValueObject::Made::newObject;
+        if (keywords) object.keywords = *keywords;
+        object.arguments = arguments;
+        object.callable = cls;
+        if (!checkCallable(cls) || !checkArguments(arguments)) return false;
+        if (keywords && graph_.kind(*keywords) != ValueKind::dict)
+            return in_->fail("the keywords are not a dict");
+        made = graph_.addObject(object);
+        return true;
+    }
+    bool instance(NodeId cls, std::span<const NodeId> arguments, NodeId& made) {
+        if (!checkCallable(cls)) return false;
+        ValueObject object;
+        object.made = ValueObject::Made::instance;
+        object.callable = cls;
+        object.arguments = graph_.addContainer(ValueKind::tuple, arguments);
+        made = graph_.addObject(object);
+        return true;
+    }
+    bool build(NodeId object, NodeId state) {
+        if (graph_.kind(object) != ValueKind::object)
+            return in_->fail(fmt::format("{} is given a state", kindWord(graph_.kind(object))));
+        graph_.object(object).state = state;
+        return true;
     }
 
   private:
-    ValueGraph& graph() { return result_.graph; }
-    uint64_t memoryBytes() const {
-        return result_.graph.memoryBytes() + (stack_.capacity() + dense_.capacity()) * sizeof(NodeId) +
-               sparse_.size() * 4 * sizeof(uint64_t);
-    }
-
-    // --- errors
-    bool fail(std::string what) {
-        error_ = damaged(fmt::format("{}: {}", pickleOpcodeName(op_.code), what), op_.offset);
-        return false;
-    }
-    bool failLimit(std::string what) {
-        error_ = makeError(ErrorCode::limit, fmt::format("{}: {}", pickleOpcodeName(op_.code), what))
-                     .at(op_.offset);
-        return false;
-    }
-    bool failUnsupported(std::string what) {
-        error_ = unsupported(fmt::format("{}: {}", pickleOpcodeName(op_.code), what)).at(op_.offset);
-        return false;
-    }
     static std::string_view kindWord(ValueKind kind) {
         constexpr std::string_view words[] = {"None",    "a bool",   "an int",    "an int",
                                               "a float", "a str",    "bytes",     "a bytearray",
@@ -107,197 +188,101 @@ class Decoder {
         return words[static_cast<size_t>(kind)];
     }
 
-    // --- stack
-    size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-    bool need(size_t count) {
-        if (stack_.size() - floor() >= count) return true;
-        return fail(fmt::format("the stack holds {} values, {} are needed", stack_.size() - floor(), count));
-    }
-    bool push(NodeId node) {
-        stack_.push_back(node);
-        return true;
-    }
-    NodeId pop() {
-        const NodeId node = stack_.back();
-        stack_.pop_back();
-        return node;
-    }
-    bool popMark(size_t& begin) {
-        if (marks_.empty()) return fail("there is no MARK on the stack");
-        begin = marks_.back();
-        marks_.pop_back();
-        return true;
-    }
-    std::span<const NodeId> from(size_t begin) const { return std::span(stack_).subspan(begin); }
-
-    // --- memo: dense as picklers write it, a map for anything else
-    void remember(uint64_t index, NodeId node) {
-        ++opcodes_;
-        if (index < dense_.size()) {
-            memoCount_ += dense_[index] == kNoNode;
-            dense_[index] = node;
-        } else if (index < 2 * opcodes_ + 1024) {
-            dense_.resize(index + 1, kNoNode);
-            dense_[index] = node;
-            ++memoCount_;
-        } else {
-            memoCount_ += sparse_.insert_or_assign(index, node).second;
-        }
-    }
-    bool recall(uint64_t index) {
-        if (index < dense_.size() && dense_[index] != kNoNode) return push(dense_[index]);
-        if (const auto it = sparse_.find(index); it != sparse_.end()) return push(it->second);
-        return fail(fmt::format("memo entry {} was never stored", index));
-    }
-    bool textIndex(uint64_t& index) {
-        const auto [end, error] = std::from_chars(op_.text.data(), op_.text.data() + op_.text.size(), index);
-        if (error == std::errc() && end == op_.text.data() + op_.text.size()) return true;
-        return fail(fmt::format("'{}' is no memo index", pickle_text::printable(op_.text)));
-    }
-
     // Copies that the stream asks for (bytes from text, sets from lists) may not grow past its own size many
     // times over.
     bool mayCopy(uint64_t bytes) {
         copied_ += bytes;
-        if (copied_ <= 4 * streamSize_ + 4096) return true;
-        return failLimit("the pickle repeats a large value too often");
+        if (copied_ <= 4 * in_->sourceSize() + 4096) return true;
+        return in_->failLimit("the pickle repeats a large value too often");
     }
 
-    bool text(ValueKind kind, std::string_view bytes) { return push(graph().addText(kind, bytes)); }
-    bool utf8(std::string_view bytes) {
-        if (!pickle_text::isUtf8(bytes)) return fail("the text is not UTF-8");
-        return text(ValueKind::text, bytes);
-    }
-    // A Python 2 str: text where it is UTF-8, as torch.load decodes it.
-    bool byteString(std::string_view bytes) {
-        return text(pickle_text::isUtf8(bytes) ? ValueKind::text : ValueKind::bytes, bytes);
-    }
-    bool longBytes(std::string_view bytes) {
-        constexpr size_t kMaxIntegerBytes = 4096;
-        if (bytes.size() > kMaxIntegerBytes) {
-            return failLimit(fmt::format("an integer of {} bytes is longer than the {} that are read",
-                                         bytes.size(), kMaxIntegerBytes));
-        }
-        bytes = pickle_text::trimInteger(bytes);
-        if (bytes.size() > 8) return text(ValueKind::bigInteger, bytes);
-        return push(graph().addInteger(pickle_text::smallInteger(bytes)));
-    }
-    bool integerText(std::string_view digits) {
-        int64_t value = 0;
-        const std::string_view unsignedDigits = digits.starts_with('+') ? digits.substr(1) : digits;
-        const char* end = unsignedDigits.data() + unsignedDigits.size();
-        const auto parsed = std::from_chars(unsignedDigits.data(), end, value);
-        if (parsed.ec == std::errc() && parsed.ptr == end) return push(graph().addInteger(value));
-        constexpr size_t kMaxDigits = 4300;  // as CPython
-        if (digits.size() > kMaxDigits)
-            return failLimit(fmt::format("an integer of {} digits", digits.size()));
-        std::string bytes;
-        if (!pickle_text::parseDecimal(digits, bytes)) {
-            return fail(fmt::format("'{}' is no integer", pickle_text::printable(digits)));
-        }
-        return longBytes(bytes);
-    }
-
-    // --- globals and calls
-    bool global(std::string_view module, std::string_view name) {
-        if (module.empty() || name.empty()) return fail("an empty module or name");
-        for (std::string_view part : {module, name}) {
-            if (!pickle_text::isUtf8(part) || part.find_first_of(std::string_view("\0\n", 2)) != part.npos) {
-                return fail(fmt::format("'{}' is no name", pickle_text::printable(part)));
-            }
-            if (part.size() > 4096) return failLimit(fmt::format("a name of {} bytes", part.size()));
-        }
-        bool renamed = false;
-        for (const RenamedGlobal& r : kRenamed) {
-            if (r.module == module && r.name == name) {
-                module = r.newModule;
-                name = r.newName;
-                renamed = true;
-                break;
-            }
-        }
-        for (const RenamedModule& r : kRenamedModules) {
-            if (!renamed && r.module == module) module = r.newModule;
-        }
-        const NodeId node = graph().addGlobal(module, name);
-        std::string full = fmt::format("{}.{}", module, name);
-        if (seen_.insert(full).second) result_.globals.push_back(std::move(full));
-        return push(node);
-    }
-    bool stackGlobal() {
-        if (!need(2)) return false;
-        const NodeId name = pop();
-        const NodeId module = pop();
-        if (graph().kind(name) != ValueKind::text || graph().kind(module) != ValueKind::text) {
-            return global(kDynamic, kDynamic);
-        }
-        const std::string moduleText(graph().text(module));
-        const std::string nameText(graph().text(name));
-        return global(moduleText, nameText);
+    void noteGlobal(std::string name) {
+        if (seen_.insert(name).second) globals_.push_back(std::move(name));
     }
     bool checkCallable(NodeId callable) {
-        const ValueKind kind = graph().kind(callable);
+        const ValueKind kind = graph_.kind(callable);
         if (kind == ValueKind::global || kind == ValueKind::object || kind == ValueKind::persistent)
             return true;
-        return fail(fmt::format("{} is called", kindWord(kind)));
+        return in_->fail(fmt::format("{} is called", kindWord(kind)));
     }
-    bool checkTuple(NodeId node, std::string_view what) {
-        if (graph().kind(node) == ValueKind::tuple) return true;
-        return fail(fmt::format("{} where {} should be a tuple", kindWord(graph().kind(node)), what));
+    bool checkArguments(NodeId node) {
+        if (graph_.kind(node) == ValueKind::tuple) return true;
+        return in_->fail(
+            fmt::format("{} where the arguments should be a tuple", kindWord(graph_.kind(node))));
+    }
+    bool checkKeys(std::span<const NodeId> items, size_t step) {
+        for (size_t i = 0; i < items.size(); i += step) {
+            const ValueKind kind = graph_.kind(items[i]);
+            if (kind == ValueKind::list || kind == ValueKind::dict || kind == ValueKind::set ||
+                kind == ValueKind::byteArray) {
+                return in_->fail(fmt::format("{} cannot be a key or a member of a set", kindWord(kind)));
+            }
+        }
+        return true;
+    }
+    bool fill(NodeId target, ValueKind kind, std::span<const NodeId> items) {
+        if (graph_.kind(target) == kind)
+            graph_.append(target, items);
+        else if (graph_.kind(target) != ValueKind::object)
+            return in_->fail(fmt::format("items are added to {}", kindWord(graph_.kind(target))));
+        else if (kind == ValueKind::dict)
+            graph_.setInObject(target, items);
+        else
+            graph_.appendToObject(target, items);
+        return true;
     }
 
     // Calls that only spell plain data become that data; kNoNode for all others.
     NodeId plainData(NodeId callable, NodeId arguments) {
-        if (graph().kind(callable) != ValueKind::global) return kNoNode;
-        const std::string_view module = graph().globalModule(callable);
-        const std::string_view name = graph().globalName(callable);
-        const std::span<const NodeId> args = graph().items(arguments);
+        if (graph_.kind(callable) != ValueKind::global) return kNoNode;
+        const std::string_view module = graph_.globalModule(callable);
+        const std::string_view name = graph_.globalName(callable);
+        const std::span<const NodeId> args = graph_.items(arguments);
         if (module == "_codecs" && name == "encode" && args.size() == 2 &&
-            graph().kind(args[0]) == ValueKind::text &&
-            (graph().isText(args[1], "latin1") || graph().isText(args[1], "latin-1"))) {
+            graph_.kind(args[0]) == ValueKind::text &&
+            (graph_.isText(args[1], "latin1") || graph_.isText(args[1], "latin-1"))) {
             std::string bytes;
-            const std::string_view text = graph().text(args[0]);
+            const std::string_view text = graph_.text(args[0]);
             if (!pickle_text::toLatin1(text, bytes)) return kNoNode;
             if (!mayCopy(text.size())) return kNoNode;
-            return graph().addText(ValueKind::bytes, bytes);
+            return graph_.addText(ValueKind::bytes, bytes);
         }
         if (module == "collections" && name == "Counter" && args.size() == 1 &&
-            graph().kind(args[0]) == ValueKind::dict) {
+            graph_.kind(args[0]) == ValueKind::dict) {
             return callWithPairs(callable, arguments, args[0]);
         }
         if (module == "collections" && name == "OrderedDict" && args.size() == 1 &&
-            graph().kind(args[0]) == ValueKind::list) {
+            graph_.kind(args[0]) == ValueKind::list) {
             return callWithListOfPairs(callable, arguments, args[0]);
         }
         if (module != "builtins") return kNoNode;
-        if (name == "bytes" && args.empty()) return graph().addText(ValueKind::bytes, {});
-        if (name == "bytearray" && args.empty()) return graph().addText(ValueKind::byteArray, {});
-        if (name == "bytearray" && args.size() == 1 && graph().kind(args[0]) == ValueKind::bytes) {
-            const std::string bytes(graph().text(args[0]));
+        if (name == "bytes" && args.empty()) return graph_.addText(ValueKind::bytes, {});
+        if (name == "bytearray" && args.empty()) return graph_.addText(ValueKind::byteArray, {});
+        if (name == "bytearray" && args.size() == 1 && graph_.kind(args[0]) == ValueKind::bytes) {
+            const std::string bytes(graph_.text(args[0]));
             if (!mayCopy(bytes.size())) return kNoNode;
-            return graph().addText(ValueKind::byteArray, bytes);
+            return graph_.addText(ValueKind::byteArray, bytes);
         }
-        if (name == "bytearray" && args.size() == 2 && graph().kind(args[0]) == ValueKind::text &&
-            (graph().isText(args[1], "latin-1") || graph().isText(args[1], "latin1"))) {
+        if (name == "bytearray" && args.size() == 2 && graph_.kind(args[0]) == ValueKind::text &&
+            (graph_.isText(args[1], "latin-1") || graph_.isText(args[1], "latin1"))) {
             std::string bytes;
-            if (!pickle_text::toLatin1(graph().text(args[0]), bytes) || !mayCopy(bytes.size()))
-                return kNoNode;
-            return graph().addText(ValueKind::byteArray, bytes);
+            if (!pickle_text::toLatin1(graph_.text(args[0]), bytes) || !mayCopy(bytes.size())) return kNoNode;
+            return graph_.addText(ValueKind::byteArray, bytes);
         }
         if ((name == "set" || name == "frozenset") && args.size() <= 1) {
             const ValueKind kind = name == "set" ? ValueKind::set : ValueKind::frozenSet;
-            if (args.empty()) return graph().addContainer(kind);
-            const ValueKind source = graph().kind(args[0]);
+            if (args.empty()) return graph_.addContainer(kind);
+            const ValueKind source = graph_.kind(args[0]);
             if (source != ValueKind::list && source != ValueKind::tuple) return kNoNode;
-            const auto items = graph().items(args[0]);
+            const auto items = graph_.items(args[0]);
             if (!mayCopy(items.size()) || !checkKeys(items, 1)) return kNoNode;
             const std::vector<NodeId> copy(items.begin(), items.end());
-            return graph().addContainer(kind, copy);
+            return graph_.addContainer(kind, copy);
         }
         return kNoNode;
     }
     NodeId callWithPairs(NodeId callable, NodeId arguments, NodeId dict) {
-        const auto items = graph().items(dict);
+        const auto items = graph_.items(dict);
         if (!mayCopy(items.size())) return kNoNode;
         const std::vector<NodeId> copy(items.begin(), items.end());
         return filledObject(callable, arguments, copy);
@@ -305,10 +290,10 @@ class Decoder {
     // OrderedDict([[key, value], ...]), as Python 2 wrote it.
     NodeId callWithListOfPairs(NodeId callable, NodeId arguments, NodeId list) {
         std::vector<NodeId> copy;
-        for (NodeId pair : graph().items(list)) {
-            const ValueKind kind = graph().kind(pair);
+        for (NodeId pair : graph_.items(list)) {
+            const ValueKind kind = graph_.kind(pair);
             if (kind != ValueKind::list && kind != ValueKind::tuple) return kNoNode;
-            const auto both = graph().items(pair);
+            const auto both = graph_.items(pair);
             if (both.size() != 2) return kNoNode;
             copy.push_back(both[0]);
             copy.push_back(both[1]);
@@ -319,14 +304,14 @@ class Decoder {
     NodeId filledObject(NodeId callable, NodeId arguments, std::span<const NodeId> pairs) {
         ValueObject object;
         object.callable = callable;
-        object.arguments = pairs.empty() ? arguments : graph().addContainer(ValueKind::tuple);
-        object.pairs = graph().addContainer(ValueKind::dict, pairs);
-        return graph().addObject(object);
+        object.arguments = pairs.empty() ? arguments : graph_.addContainer(ValueKind::tuple);
+        object.pairs = graph_.addContainer(ValueKind::dict, pairs);
+        return graph_.addObject(object);
     }
 
     // getattr(module.name, "attribute") names a global as well, of which GLOBAL only shows the start.
     void noteAttribute(NodeId callable, NodeId arguments, NodeId made) {
-        const ValueGraph& g = graph();
+        const ValueGraph& g = graph_;
         if (g.kind(callable) != ValueKind::global || g.globalModule(callable) != "builtins" ||
             g.globalName(callable) != "getattr")
             return;
@@ -344,346 +329,12 @@ class Decoder {
         constexpr size_t kMaxName = 256;
         if (full.size() > kMaxName) return;
         attributes_.emplace(made, full);
-        if (seen_.insert(full).second) result_.globals.push_back(std::move(full));
-    }
-
-    bool reduce() {
-        if (!need(2)) return false;
-        const NodeId arguments = pop();
-        const NodeId callable = pop();
-        if (!checkCallable(callable) || !checkTuple(arguments, "the arguments")) return false;
-        if (const NodeId plain = plainData(callable, arguments); plain != kNoNode) return push(plain);
-        if (!error_.message.empty()) return false;
-        ValueObject object;
-        object.callable = callable;
-        object.arguments = arguments;
-        const NodeId made = graph().addObject(object);
-        noteAttribute(callable, arguments, made);
-        return push(made);
-    }
-    bool newObject(bool withKeywords) {
-        if (!need(withKeywords ? 3 : 2)) return false;
-        ValueObject object;
-        object.made = withKeywords ? ValueObject::Made::newObjectWithKeywords : ValueObject::Made::newObject;
-        if (withKeywords) object.keywords = pop();
-        object.arguments = pop();
-        object.callable = pop();
-        if (!checkCallable(object.callable) || !checkTuple(object.arguments, "the arguments")) return false;
-        if (withKeywords && graph().kind(object.keywords) != ValueKind::dict)
-            return fail("the keywords are no dict");
-        return push(graph().addObject(object));
-    }
-    bool instance(NodeId callable, size_t begin) {
-        ValueObject object;
-        object.made = ValueObject::Made::instance;
-        object.callable = callable;
-        object.arguments = graph().addContainer(ValueKind::tuple, from(begin));
-        stack_.resize(begin);
-        return push(graph().addObject(object));
-    }
-    bool build() {
-        if (!need(2)) return false;
-        const NodeId state = pop();
-        const NodeId target = stack_.back();
-        if (graph().kind(target) != ValueKind::object) {
-            return fail(fmt::format("{} is given a state", kindWord(graph().kind(target))));
-        }
-        graph().object(target).state = state;
-        return true;
-    }
-
-    // --- containers
-    bool checkKeys(std::span<const NodeId> items, size_t step) {
-        for (size_t i = 0; i < items.size(); i += step) {
-            const ValueKind kind = graph().kind(items[i]);
-            if (kind == ValueKind::list || kind == ValueKind::dict || kind == ValueKind::set ||
-                kind == ValueKind::byteArray) {
-                return fail(fmt::format("{} cannot be a key or a member of a set", kindWord(kind)));
-            }
-        }
-        return true;
-    }
-    bool appendItems(NodeId target, std::span<const NodeId> items) {
-        switch (graph().kind(target)) {
-            case ValueKind::list:
-                graph().append(target, items);
-                return true;
-            case ValueKind::object:
-                graph().appendToObject(target, items);
-                return true;
-            default:
-                return fail(fmt::format("items are appended to {}", kindWord(graph().kind(target))));
-        }
-    }
-    bool setItems(NodeId target, std::span<const NodeId> items) {
-        if (items.size() % 2) return fail("a key without a value");
-        if (!checkKeys(items, 2)) return false;
-        switch (graph().kind(target)) {
-            case ValueKind::dict:
-                graph().append(target, items);
-                return true;
-            case ValueKind::object:
-                graph().setInObject(target, items);
-                return true;
-            default:
-                return fail(fmt::format("items are set in {}", kindWord(graph().kind(target))));
-        }
-    }
-    bool addItems(NodeId target, std::span<const NodeId> items) {
-        if (!checkKeys(items, 1)) return false;
-        switch (graph().kind(target)) {
-            case ValueKind::set:
-                graph().append(target, items);
-                return true;
-            case ValueKind::object:
-                graph().appendToObject(target, items);
-                return true;
-            default:
-                return fail(fmt::format("items are added to {}", kindWord(graph().kind(target))));
-        }
-    }
-    // Items from the last MARK on go into what lies below it.
-    template <class Into>
-    bool into(Into&& put) {
-        size_t begin = 0;
-        if (!popMark(begin)) return false;
-        if (begin <= floor()) return fail("there is no container below the MARK");
-        if (!put(stack_[begin - 1], from(begin))) return false;
-        stack_.resize(begin);
-        return true;
-    }
-    bool tupleOf(size_t count) {
-        if (!need(count)) return false;
-        const size_t begin = stack_.size() - count;
-        const NodeId node = graph().addContainer(ValueKind::tuple, from(begin));
-        stack_.resize(begin);
-        return push(node);
-    }
-    bool containerFromMark(ValueKind kind) {
-        size_t begin = 0;
-        if (!popMark(begin)) return false;
-        if (kind == ValueKind::dict) {
-            if ((stack_.size() - begin) % 2) return fail("a key without a value");
-            if (!checkKeys(from(begin), 2)) return false;
-        }
-        if (kind == ValueKind::frozenSet && !checkKeys(from(begin), 1)) return false;
-        const NodeId node = graph().addContainer(kind, from(begin));
-        stack_.resize(begin);
-        return push(node);
-    }
-
-    bool step() {
-        ValueGraph& g = graph();
-        switch (op_.code) {
-            case PickleOpcode::proto:
-                if (op_.offset != 0) return fail("it stands only at the start of a pickle");
-                if (op_.number > 5)
-                    return failUnsupported(fmt::format("protocol {} is newer than 5", op_.number));
-                result_.protocol = static_cast<int>(op_.number);
-                return true;
-            case PickleOpcode::stop:
-                if (!marks_.empty()) return fail("a MARK is left on the stack");
-                if (stack_.size() != 1)
-                    return fail(fmt::format("{} values are left on the stack instead of one", stack_.size()));
-                result_.root = stack_.back();
-                done_ = true;
-                return true;
-            case PickleOpcode::mark:
-                marks_.push_back(stack_.size());
-                return true;
-            case PickleOpcode::pop:
-                if (!marks_.empty() && marks_.back() == stack_.size()) {
-                    marks_.pop_back();
-                    return true;
-                }
-                if (!need(1)) return false;
-                stack_.pop_back();
-                return true;
-            case PickleOpcode::popMark: {
-                size_t begin = 0;
-                if (!popMark(begin)) return false;
-                stack_.resize(begin);
-                return true;
-            }
-            case PickleOpcode::dup:
-                return need(1) && push(stack_.back());
-
-            case PickleOpcode::none:
-                return push(g.addNone());
-            case PickleOpcode::newTrue:
-                return push(g.addBoolean(true));
-            case PickleOpcode::newFalse:
-                return push(g.addBoolean(false));
-            case PickleOpcode::binInt:
-            case PickleOpcode::binInt1:
-            case PickleOpcode::binInt2:
-                return push(g.addInteger(static_cast<int64_t>(op_.number)));
-            case PickleOpcode::intText:
-                if (op_.text == "00" || op_.text == "01") return push(g.addBoolean(op_.text[1] == '1'));
-                return integerText(op_.text);
-            case PickleOpcode::longText:
-                if (op_.text.ends_with('L')) op_.text.remove_suffix(1);
-                return integerText(op_.text);
-            case PickleOpcode::long1:
-            case PickleOpcode::long4:
-                return longBytes(op_.text);
-            case PickleOpcode::binFloat:
-                return push(g.addReal(op_.real));
-            case PickleOpcode::floatText: {
-                double value = 0;
-                std::string_view digits = op_.text;
-                if (digits.starts_with('+')) digits.remove_prefix(1);
-                const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-                if (parsed.ptr != digits.data() + digits.size() || digits.empty() ||
-                    parsed.ec == std::errc::invalid_argument) {
-                    return fail(fmt::format("'{}' is no number", pickle_text::printable(op_.text)));
-                }
-                return push(g.addReal(value));
-            }
-            case PickleOpcode::binUnicode:
-            case PickleOpcode::shortBinUnicode:
-            case PickleOpcode::binUnicode8:
-                return utf8(op_.text);
-            case PickleOpcode::binString:
-            case PickleOpcode::shortBinString:
-                return byteString(op_.text);
-            case PickleOpcode::binBytes:
-            case PickleOpcode::shortBinBytes:
-            case PickleOpcode::binBytes8:
-                return text(ValueKind::bytes, op_.text);
-            case PickleOpcode::byteArray8:
-                return text(ValueKind::byteArray, op_.text);
-            case PickleOpcode::unicode: {
-                std::string decoded;
-                if (!pickle_text::decodeRawUnicodeEscape(op_.text, decoded))
-                    return fail("a malformed \\u escape");
-                return text(ValueKind::text, decoded);
-            }
-            case PickleOpcode::string: {
-                std::string decoded;
-                if (!pickle_text::decodeQuoted(op_.text, decoded))
-                    return fail("the string is not quoted as it should be");
-                return byteString(decoded);
-            }
-
-            case PickleOpcode::emptyList:
-                return push(g.addContainer(ValueKind::list));
-            case PickleOpcode::emptyDict:
-                return push(g.addContainer(ValueKind::dict));
-            case PickleOpcode::emptyTuple:
-                return push(g.addContainer(ValueKind::tuple));
-            case PickleOpcode::emptySet:
-                return push(g.addContainer(ValueKind::set));
-            case PickleOpcode::tuple1:
-                return tupleOf(1);
-            case PickleOpcode::tuple2:
-                return tupleOf(2);
-            case PickleOpcode::tuple3:
-                return tupleOf(3);
-            case PickleOpcode::tuple:
-                return containerFromMark(ValueKind::tuple);
-            case PickleOpcode::list:
-                return containerFromMark(ValueKind::list);
-            case PickleOpcode::dict:
-                return containerFromMark(ValueKind::dict);
-            case PickleOpcode::frozenSet:
-                return containerFromMark(ValueKind::frozenSet);
-            case PickleOpcode::append: {
-                if (!need(2)) return false;
-                const NodeId item = pop();
-                return appendItems(stack_.back(), {&item, 1});
-            }
-            case PickleOpcode::appends:
-                return into([&](NodeId t, auto items) { return appendItems(t, items); });
-            case PickleOpcode::setItem: {
-                if (!need(3)) return false;
-                const NodeId pair[] = {stack_[stack_.size() - 2], stack_.back()};
-                stack_.resize(stack_.size() - 2);
-                return setItems(stack_.back(), pair);
-            }
-            case PickleOpcode::setItems:
-                return into([&](NodeId t, auto items) { return setItems(t, items); });
-            case PickleOpcode::addItems:
-                return into([&](NodeId t, auto items) { return addItems(t, items); });
-
-            case PickleOpcode::get:
-            case PickleOpcode::put: {
-                uint64_t index = 0;
-                if (!textIndex(index)) return false;
-                if (op_.code == PickleOpcode::get) return recall(index);
-                if (!need(1)) return false;
-                remember(index, stack_.back());
-                return true;
-            }
-            case PickleOpcode::binGet:
-            case PickleOpcode::longBinGet:
-                return recall(op_.number);
-            case PickleOpcode::binPut:
-            case PickleOpcode::longBinPut:
-                if (!need(1)) return false;
-                remember(op_.number, stack_.back());
-                return true;
-            case PickleOpcode::memoize:
-                if (!need(1)) return false;
-                remember(memoCount_, stack_.back());
-                return true;
-
-            case PickleOpcode::global:
-                return global(op_.text, op_.text2);
-            case PickleOpcode::stackGlobal:
-                return stackGlobal();
-            case PickleOpcode::reduce:
-                return reduce();
-            case PickleOpcode::newObj:
-                return newObject(false);
-            case PickleOpcode::newObjEx:
-                return newObject(true);
-            case PickleOpcode::inst: {
-                size_t begin = 0;
-                if (!popMark(begin)) return false;
-                if (!global(op_.text, op_.text2)) return false;
-                return instance(pop(), begin);
-            }
-            case PickleOpcode::obj: {
-                size_t begin = 0;
-                if (!popMark(begin)) return false;
-                if (stack_.size() <= begin) return fail("there is no class above the MARK");
-                const NodeId callable = stack_[begin];
-                if (!checkCallable(callable)) return false;
-                stack_.erase(stack_.begin() + static_cast<ptrdiff_t>(begin));
-                return instance(callable, begin);
-            }
-            case PickleOpcode::build:
-                return build();
-            case PickleOpcode::persId: {
-                if (!pickle_text::isUtf8(op_.text)) return fail("the persistent id is not text");
-                const NodeId id = g.addText(ValueKind::text, op_.text);
-                return push(g.addContainer(ValueKind::persistent, {id}));
-            }
-            case PickleOpcode::binPersId: {
-                if (!need(1)) return false;
-                const NodeId id = pop();
-                return push(g.addContainer(ValueKind::persistent, {id}));
-            }
-
-            case PickleOpcode::ext1:
-            case PickleOpcode::ext2:
-            case PickleOpcode::ext4:
-                return failUnsupported("the extension registry of another program is not known here");
-            case PickleOpcode::nextBuffer:
-            case PickleOpcode::readonlyBuffer:
-                return failUnsupported("out-of-band buffers are not part of a file");
-            case PickleOpcode::frame:
-                return true;
-        }
-        error_ = damaged(fmt::format("byte 0x{:02x} is no pickle opcode", static_cast<unsigned>(op_.code)),
-                         op_.offset);
-        return false;
+        noteGlobal(std::move(full));
     }
 
     // The longest path down from the root, cycles left out.
-    bool checkDepth() {
-        const ValueGraph& g = result_.graph;
+    bool checkDepth(NodeId root) {
+        const ValueGraph& g = graph_;
         constexpr uint16_t kInProgress = UINT16_MAX;
         std::vector<uint16_t> height(g.size(),
                                      0);  // 0 = not visited, else levels below and including the node
@@ -707,9 +358,9 @@ class Decoder {
             const ValueKind kind = g.kind(node);
             return kind < ValueKind::list || kind == ValueKind::global;
         };
-        if (isLeaf(result_.root)) return true;
-        path.push_back({result_.root, 0, 0});
-        height[result_.root] = kInProgress;
+        if (isLeaf(root)) return true;
+        path.push_back({root, 0, 0});
+        height[root] = kInProgress;
         while (!path.empty()) {
             Frame& frame = path.back();
             const NodeId child = childOf(frame.node, frame.next);
@@ -723,11 +374,9 @@ class Decoder {
             ++frame.next;
             if (isLeaf(child) || height[child] == kInProgress) continue;
             const size_t below = height[child] ? height[child] : 1;
-            if (path.size() + below > static_cast<size_t>(std::min(maxDepth_, 60'000))) {
-                error_ = makeError(
-                    ErrorCode::limit,
-                    fmt::format("values are nested deeper than the {} levels that are read", maxDepth_));
-                return false;
+            if (path.size() + below > static_cast<size_t>(std::min(limits_.depth, 60'000))) {
+                return in_->failLimit(
+                    fmt::format("values are nested deeper than the {} levels that are read", limits_.depth));
             }
             if (height[child]) {
                 frame.tallest = std::max(frame.tallest, height[child]);
@@ -739,31 +388,65 @@ class Decoder {
         return true;
     }
 
-    PickleLexer lexer_;
-    PickleOp op_;
-    uint64_t streamSize_;
-    uint64_t maxNodes_;
-    uint64_t maxMemory_;
-    uint64_t steps_ = 0;
-    int maxDepth_;
-    Pickle result_;
-    Error error_;
-    std::vector<NodeId> stack_;
-    std::vector<size_t> marks_;
-    std::vector<NodeId> dense_;
-    std::unordered_map<uint64_t, NodeId> sparse_;
-    uint64_t memoCount_ = 0;
-    uint64_t opcodes_ = 0;
+    const PickleLimits limits_;
+    const uint64_t outlineBytes_;
+    uint64_t maxNodes_ = 0;
+    PickleStream* in_ = nullptr;
+    ValueGraph graph_;
+    std::vector<PicklePayload> payloads_;
+    uint64_t payloadBytes_ = 0;
     uint64_t copied_ = 0;
+    std::vector<std::string> globals_;
     std::unordered_set<std::string> seen_;
     std::unordered_map<NodeId, std::string> attributes_;  // what calls of getattr name
-    bool done_ = false;
 };
 
 }  // namespace
 
 Result<Pickle> decodePickle(std::span<const std::byte> bytes, const PickleLimits& limits) {
-    return Decoder(bytes, limits).run();
+    GraphHandler handler(limits, 0);
+    PickleMachine machine(handler, PickleWindow(bytes), 0, std::min<uint64_t>(limits.textBytes, UINT32_MAX),
+                          limits.memory, nullptr);
+    PickleOutline out;
+    if (!machine.run() || !handler.finish(machine, out)) return machine.takeError();
+    return std::move(out.pickle);
+}
+
+bool PickleOutline::isPlaceholder(std::string_view text) {
+    return text.starts_with(placeholder());
+}
+
+const PicklePayload* PickleOutline::payloadOf(NodeId node) const {
+    if (node == kNoNode) return nullptr;
+    const ValueKind kind = pickle.graph.kind(node);
+    if (kind != ValueKind::bytes && kind != ValueKind::byteArray && kind != ValueKind::text) return nullptr;
+    std::string_view text = pickle.graph.text(node);
+    if (!isPlaceholder(text)) return nullptr;
+    text.remove_prefix(placeholder().size());
+    size_t index = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+    if (error != std::errc() || end != text.data() + text.size() || index >= payloads.size()) return nullptr;
+    return &payloads[index];
+}
+
+Result<PickleOutline> outlinePickle(const ReadFile& file, uint64_t offset, const OutlineLimits& limits,
+                                    const StopToken& stop) {
+    if (offset >= file.size()) {
+        return damaged(file.size() == 0 ? "the file is empty" : "the file ends before the pickle", offset)
+            .byRule(rule::fileTruncated)
+            .inFile(file.path());
+    }
+    const PickleLimits pickleLimits;
+    GraphHandler handler(pickleLimits, limits.outlineBytes);
+    PickleMachine machine(handler, PickleWindow(file, stop), offset, pickleLimits.textBytes,
+                          pickleLimits.memory, nullptr);
+    PickleOutline out;
+    if (machine.run() && handler.finish(machine, out)) return out;
+    Error error = machine.takeError().inFile(file.path());
+    if (!machine.truncated()) return error;
+    return std::move(error)
+        .byRule(rule::fileTruncated)
+        .withHint("the file was probably not written or copied completely");
 }
 
 }  // namespace shardscope

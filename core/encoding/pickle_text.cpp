@@ -204,6 +204,35 @@ bool parseDecimal(std::string_view digits, std::string& bytes) {
     return true;
 }
 
+std::pair<std::string_view, std::string_view> python3Name(std::string_view module, std::string_view name) {
+    struct Renamed {
+        std::string_view module, name, newModule, newName;  // no name: all of the module
+    };
+    constexpr Renamed kRenamed[] = {
+        {"__builtin__", "xrange", "builtins", "range"},
+        {"__builtin__", "unicode", "builtins", "str"},
+        {"__builtin__", "long", "builtins", "int"},
+        {"__builtin__", "unichr", "builtins", "chr"},
+        {"__builtin__", "reduce", "functools", "reduce"},
+        {"__builtin__", "intern", "sys", "intern"},
+        {"__builtin__", "raw_input", "builtins", "input"},
+        {"UserDict", "UserDict", "collections", "UserDict"},
+        {"UserList", "UserList", "collections", "UserList"},
+        {"UserString", "UserString", "collections", "UserString"},
+        {"__builtin__", {}, "builtins", {}},
+        {"copy_reg", {}, "copyreg", {}},
+        {"cPickle", {}, "pickle", {}},
+        {"_socket", {}, "socket", {}},
+        {"cStringIO", {}, "io", {}},
+        {"StringIO", {}, "io", {}},
+    };
+    for (const Renamed& r : kRenamed) {
+        if (r.module == module && (r.name.empty() || r.name == name))
+            return {r.newModule, r.newName.empty() ? name : r.newName};
+    }
+    return {module, name};
+}
+
 std::string printable(std::string_view text) {
     std::string out;
     for (char c : text.substr(0, 60)) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace shardscope::pickle_text {
 
@@ -28,6 +29,11 @@ std::string_view trimInteger(std::string_view bytes);
 int64_t smallInteger(std::string_view bytes);
 // of a decimal number of any length; false when it is none:
 bool parseDecimal(std::string_view digits, std::string& bytes);
+
+// Names of Python 2 as Python 3's unpickler maps them (CPython's _compat_pickle, those that data is made of).
+std::pair<std::string_view, std::string_view> python3Name(std::string_view module, std::string_view name);
+// What stands for both names of a global that are put together while unpickling: nobody can say what it is.
+inline constexpr std::string_view kDynamicName = "<dynamic>";
 
 // For messages: at most 60 bytes, anything odd escaped.
 std::string printable(std::string_view text);

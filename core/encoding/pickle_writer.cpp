@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "encoding/pickle.h"
-#include "encoding/pickle_lexer.h"
+#include "encoding/pickle_opcodes.h"
 #include "encoding/pickle_text.h"
 
 namespace shardscope {
@@ -41,7 +41,8 @@ std::pair<std::string_view, std::string_view> python2Name(std::string_view modul
 
 PickleWriter::PickleWriter(For reader) : reader_(reader) {
     code(out_, PickleOpcode::proto);
-    out_ += reader_ == For::python3 ? '\4' : '\2';
+    out_ += isProtocol4() ? '\4' : '\2';
+    frame_ = out_.size();
 }
 
 void PickleWriter::none() {
@@ -79,15 +80,25 @@ void PickleWriter::real(double value) {
 }
 
 void PickleWriter::text(std::string_view utf8) {
+    if (reader_ == For::framed) {
+        const bool aside = beginLong(utf8.size());
+        counted(utf8.size(), PickleOpcode::shortBinUnicode, PickleOpcode::binUnicode,
+                PickleOpcode::binUnicode8);
+        out_ += utf8;
+        if (aside) frame_ = out_.size();
+        return;
+    }
     code(out_, PickleOpcode::binUnicode);
     little(out_, static_cast<uint32_t>(utf8.size()));
     out_ += utf8;
 }
 
 void PickleWriter::bytes(std::string_view value) {
-    if (reader_ == For::python3) {
+    if (isProtocol4()) {
+        const bool aside = beginLong(value.size());
         beginBytes(value.size());
         out_ += value;
+        if (aside) frame_ = out_.size();
         return;
     }
     if (value.empty() && reader_ == For::python) {
@@ -105,19 +116,46 @@ void PickleWriter::bytes(std::string_view value) {
 }
 
 void PickleWriter::beginBytes(uint64_t length) {
+    counted(length, PickleOpcode::shortBinBytes, PickleOpcode::binBytes, PickleOpcode::binBytes8);
+}
+
+// The shortest of three opcodes for a value of `length` bytes.
+void PickleWriter::counted(uint64_t length, PickleOpcode byOne, PickleOpcode byFour, PickleOpcode byEight) {
     if (length <= UINT8_MAX) {
-        code(out_, PickleOpcode::shortBinBytes);
+        code(out_, byOne);
         little(out_, static_cast<uint8_t>(length));
     } else if (length <= UINT32_MAX) {
-        code(out_, PickleOpcode::binBytes);
+        code(out_, byFour);
         little(out_, static_cast<uint32_t>(length));
     } else {
-        code(out_, PickleOpcode::binBytes8);
+        code(out_, byEight);
         little(out_, length);
     }
 }
 
+// A long value is not part of a frame: true where what comes now is one. The next frame begins behind it.
+bool PickleWriter::beginLong(uint64_t length) {
+    if (reader_ != For::framed || length < kFrame) return false;
+    endFrame();
+    return true;
+}
+
+void PickleWriter::endFrame() {
+    constexpr size_t kSmallest = 4;  // shorter ones have no header
+    if (const uint64_t size = out_.size() - frame_; size >= kSmallest) {
+        std::string header(1, static_cast<char>(PickleOpcode::frame));
+        little(header, size);
+        out_.insert(frame_, header);
+    }
+    frame_ = out_.size();
+}
+
 void PickleWriter::global(std::string_view module, std::string_view name) {
+    if (reader_ == For::framed) {
+        memoText(module);
+        memoText(name);
+        return code(out_, PickleOpcode::stackGlobal);
+    }
     const auto [module2, name2] =
         reader_ == For::python3 ? std::pair(module, name) : python2Name(module, name);
     code(out_, PickleOpcode::global);
@@ -128,10 +166,10 @@ void PickleWriter::global(std::string_view module, std::string_view name) {
 }
 
 void PickleWriter::memoGlobal(std::string_view module, std::string_view name) {
-    const auto [it, fresh] = globals_.try_emplace(fmt::format("{}\n{}", module, name), memo_);
-    if (!fresh) return get(it->second);
+    const std::string both = fmt::format("{}\n{}", module, name);
+    if (const auto known = globals_.find(both); known != globals_.end()) return get(known->second);
     global(module, name);
-    put();
+    globals_.emplace(both, put());
 }
 
 void PickleWriter::memoText(std::string_view utf8) {
@@ -211,7 +249,9 @@ void PickleWriter::pop() {
 }
 
 uint32_t PickleWriter::put() {
-    if (memo_ <= UINT8_MAX) {
+    if (reader_ == For::framed) {
+        code(out_, PickleOpcode::memoize);
+    } else if (memo_ <= UINT8_MAX) {
         code(out_, PickleOpcode::binPut);
         little(out_, static_cast<uint8_t>(memo_));
     } else {
@@ -237,6 +277,7 @@ std::string PickleWriter::take() {
 
 std::string PickleWriter::finish() {
     code(out_, PickleOpcode::stop);
+    if (reader_ == For::framed) endFrame();
     return take();
 }
 
@@ -254,6 +295,7 @@ class ValueEncoder {
             w_.get(it->second);
             return {};
         }
+        if (framed() && w_.out_.size() - w_.frame_ >= PickleWriter::kFrame) w_.endFrame();
         const std::string_view text = isTextual(graph_.kind(node)) ? graph_.text(node) : std::string_view();
         switch (graph_.kind(node)) {
             case ValueKind::none:
@@ -312,6 +354,7 @@ class ValueEncoder {
             case ValueKind::object:
                 return object(node, depth);
             case ValueKind::persistent:
+                if (framed()) return unsupported("a persistent id refers to something outside of the pickle");
                 SHARDSCOPE_TRY(save(graph_.items(node)[0], depth + 1));
                 w_.persistentId();
                 return {};
@@ -320,6 +363,7 @@ class ValueEncoder {
     }
 
   private:
+    bool framed() const { return w_.reader_ == PickleWriter::For::framed; }
     static bool isTextual(ValueKind kind) {
         return kind == ValueKind::bigInteger || kind == ValueKind::text || kind == ValueKind::bytes ||
                kind == ValueKind::byteArray || kind == ValueKind::global;
@@ -404,24 +448,26 @@ class ValueEncoder {
             w_.get(memo_[node]);
             return {};
         }
-        switch (items.size()) {
-            case 1:
-                w_.tuple1();
-                break;
-            case 2:
-                w_.tuple2();
-                break;
-            case 3:
-                w_.tuple3();
-                break;
-            default:
-                w_.tuple();
-        }
+        w_.endTuple(items.size());
         remember(node);
         return {};
     }
 
     Status setOf(NodeId node, std::string_view type, int depth) {
+        if (framed()) {
+            if (graph_.kind(node) == ValueKind::frozenSet) return unsupported("a frozenset in protocol 4");
+            code(w_.out_, PickleOpcode::emptySet);
+            remember(node);
+            for (auto items = graph_.items(node); !items.empty();) {
+                w_.mark();
+                const auto batch = items.first(std::min(kBatch, items.size()));
+                for (NodeId item : batch)
+                    SHARDSCOPE_TRY(save(item, depth + 1));
+                code(w_.out_, PickleOpcode::addItems);
+                items = items.subspan(batch.size());
+            }
+            return {};
+        }
         w_.memoGlobal("builtins", type);
         w_.emptyList();
         w_.put();
@@ -437,7 +483,7 @@ class ValueEncoder {
         const std::string_view module = graph_.globalModule(node);
         const std::string_view name = graph_.globalName(node);
         for (char c : graph_.text(node)) {
-            if (static_cast<uint8_t>(c) >= 0x80) {
+            if (static_cast<uint8_t>(c) >= 0x80 && !framed()) {
                 return unsupported(
                     fmt::format("the name {}.{} is not ASCII, which protocol 2 needs", module, name));
             }
@@ -450,6 +496,8 @@ class ValueEncoder {
 
     Status object(NodeId node, int depth) {
         const ValueObject& made = graph_.object(node);
+        if (framed() && made.made == ValueObject::Made::instance)
+            return unsupported("a value that is made in a way of older pickles");
         switch (made.made) {
             case ValueObject::Made::newObjectWithKeywords:
                 return unsupported(
@@ -502,8 +550,8 @@ Status PickleWriter::value(const Value& value) {
     return ValueEncoder(*this, *value.graph).save(value.node, 0);
 }
 
-Result<std::string> encodePickle(const Value& value) {
-    PickleWriter writer;
+Result<std::string> encodePickle(const Value& value, PickleWriter::For reader) {
+    PickleWriter writer(reader);
     SHARDSCOPE_TRY(writer.value(value));
     return writer.finish();
 }

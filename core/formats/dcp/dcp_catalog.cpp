@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/large_pages.h"
 #include "base/rule.h"
 #include "base/thread_pool.h"
 #include "encoding/pickle_globals.h"
@@ -61,7 +62,6 @@ class Builder : private CatalogOpener {
     DimSpan reformulatedShape(uint32_t part, TextId name) const;
     Status addBoxes(const MetaTensor& tensor, const std::string& name);
     uint16_t addRow(uint32_t part, const MetaChunk& chunk, uint32_t row, const std::string& tensor);
-    void planBoxes(size_t boxDims);
     Status fillColumns();
     void addObject(const Part& part);
     void findAliases();
@@ -82,9 +82,10 @@ class Builder : private CatalogOpener {
     std::vector<TensorId> tensorOfEntry_;
     CatalogParts parts_;
     bool transformed_ = false;
-    // The boxes of a single metadata file are taken over where they stand, and the other columns are filled
-    // at once: `placed_` says which MetaTensor each tensor of the catalog is.
+    // Of a single metadata file all boxes are in one column, and the other columns are filled at once:
+    // `placed_` says which MetaTensor each tensor of the catalog is.
     bool inPlace_ = false;
+    std::vector<int64_t> boxes_;
     std::vector<uint32_t> placed_;
     RoleFinder roles_;
     size_t missingRows_ = 0, orphanRows_ = 0, unknownDtypes_ = 0;
@@ -443,50 +444,21 @@ Status Builder::addChunks(const std::vector<Part>& parts, const TensorInfo& info
     return {};
 }
 
-// Whether the boxes of the tensor stand one after another as a Catalog holds them.
-bool contiguous(const Metadata& m, const MetaTensor& tensor) {
-    const uint32_t rank = tensor.shape.rank;
-    if (tensor.firstChunk == tensor.endChunk) return true;
-    uint32_t at = m.chunks[tensor.firstChunk].offsets;
-    for (uint32_t c = tensor.firstChunk; c < tensor.endChunk; ++c, at += 2 * rank) {
-        if (m.chunks[c].offsets != at || m.chunks[c].lengths != at + rank) return false;
-    }
-    return true;
-}
-
-// Boxes that lie scattered (torch.Size objects that chunks share) are gathered at the end of the column. Not
-// where that makes the column much longer than it need be.
-void Builder::planBoxes(size_t boxDims) {
-    if (files_.size() != 1) return;
-    const Metadata& m = files_[0].metadata;
-    size_t scattered = 0;
-    if (!m.reformulated.empty()) return;  // their boxes are not the stored ones
-    for (const MetaTensor& tensor : m.tensors) {
-        if (!contiguous(m, tensor))
-            scattered += size_t{tensor.endChunk - tensor.firstChunk} * tensor.shape.rank * 2;
-    }
-    inPlace_ = m.dims.size() + scattered <= boxDims + boxDims / 4 + 1024;
-}
-
+// Boxes are gathered into one column, because chunks share equal offsets and lengths in the metadata.
 Status Builder::addBoxes(const MetaTensor& tensor, const std::string& name) {
-    Metadata& m = files_[0].metadata;
-    const uint32_t count = tensor.endChunk - tensor.firstChunk;
-    uint64_t at = count ? m.chunks[tensor.firstChunk].offsets : 0;
-    if (!contiguous(m, tensor)) {
-        const uint32_t rank = tensor.shape.rank;
-        at = m.dims.size();
-        m.dims.resize(at + uint64_t{count} * rank * 2);
-        int64_t* to = m.dims.data() + at;
-        for (uint32_t c = tensor.firstChunk; c < tensor.endChunk; ++c) {
-            to = std::copy_n(m.dims.data() + m.chunks[c].offsets, rank, to);
-            to = std::copy_n(m.dims.data() + m.chunks[c].lengths, rank, to);
+    const Metadata& m = files_[0].metadata;
+    const uint64_t at = boxes_.size();
+    for (uint32_t c = tensor.firstChunk; c < tensor.endChunk; ++c) {
+        for (const uint32_t dims : {m.chunks[c].offsets, m.chunks[c].lengths}) {
+            const DimSpan half = m.dimsOf(dims, m.chunks[c].rank);
+            boxes_.insert(boxes_.end(), half.begin(), half.end());
         }
     }
     if (joins_[0].missing || m.transforms.size() > 1) {
         for (uint32_t c = tensor.firstChunk; c < tensor.endChunk; ++c)
             parts_.chunkTransforms.push_back(addRow(0, m.chunks[c], joins_[0].chunkRow[c], name));
     }
-    return builder_.addBoxes(m.dims, at, count);
+    return builder_.addBoxes(boxes_, at, tensor.endChunk - tensor.firstChunk);
 }
 
 // Where the chunks are stored, with as many threads as there is work for. The rows come in another order than
@@ -583,7 +555,11 @@ Result<CatalogParts> Builder::run() {
     }
     prepareFiles();
     noteForeign();
-    planBoxes(dimCount * 2);
+    inPlace_ = files_.size() == 1 && files_[0].metadata.reformulated.empty();
+    if (inPlace_) {
+        boxes_.reserve(dimCount * 2);
+        preferLargePages(boxes_);
+    }
     builder_.reserve(entryCount, chunkCount, inPlace_ ? 0 : dimCount * 2);
 
     if (files_.size() == 1) {
@@ -626,9 +602,9 @@ Result<CatalogParts> Builder::run() {
         const Metadata& m = files_[f].metadata;
         for (const uint32_t row : joins_[f].orphans) {
             const MetaStored& stored = m.stored[row];
-            const std::string where = stored.where != MetaStored::Where::nowhere
-                                          ? fmt::format(" at {}", formatDims(m.dimsOf(m.offsetsOf(stored))))
-                                          : std::string();
+            const std::string where =
+                stored.place != kNone ? fmt::format(" at {}", formatDims(m.dimsOf(stored.place, stored.rank)))
+                                      : std::string();
             addNote(
                 orphanRows_,
                 {rule::metaInconsistent, Severity::warning,
@@ -647,7 +623,7 @@ Result<CatalogParts> Builder::run() {
         parts_.chunkTransforms = {};
         parts_.objectTransforms = {};
     }
-    if (inPlace_) builder_.takeDims(std::move(files_[0].metadata.dims));
+    if (inPlace_) builder_.takeDims(std::move(boxes_));
     parts_.catalog = std::move(builder_).finish();
     return std::move(parts_);
 }

@@ -76,10 +76,16 @@ StorageJoin joinStorage(const Metadata& metadata) {
     ChunkFinder finder(metadata);
     std::vector<uint32_t> next(metadata.tensors.size(), 0);
     for (size_t r = 0; r < metadata.stored.size(); ++r) {
-        // The rows come in another order than the chunks.
+        // The rows come rank by rank, the chunks tensor by tensor: nearly every look at a chunk misses the
+        // caches.
         if (r + kAhead < metadata.stored.size()) {
-            const MetaStored& soon = metadata.stored[r + kAhead];
-            if (soon.where == MetaStored::Where::chunk) __builtin_prefetch(&join.chunkRow[soon.place], 1);
+            const uint32_t soon = entryOf[metadata.stored[r + kAhead].name];
+            const uint32_t tensor = soon == kNone ? kNone : metadata.entries[soon].tensor;
+            if (tensor != kNone) {
+                const size_t guess = size_t{metadata.tensors[tensor].firstChunk} + next[tensor];
+                __builtin_prefetch(metadata.chunks.data() + guess);
+                __builtin_prefetch(join.chunkRow.data() + guess, 1);
+            }
         }
         const MetaStored& row = metadata.stored[r];
         const auto id = static_cast<uint32_t>(r);
@@ -92,10 +98,8 @@ StorageJoin joinStorage(const Metadata& metadata) {
             const uint32_t tensor = metadata.entries[entry].tensor;
             const MetaTensor& t = metadata.tensors[tensor];
             uint32_t chunk = kNone;
-            if (row.where == MetaStored::Where::chunk && row.place >= t.firstChunk && row.place < t.endChunk)
-                chunk = row.place;
-            else if (row.where != MetaStored::Where::nowhere)
-                chunk = finder.find(tensor, metadata.offsetsOf(row), next[tensor]);
+            if (row.place != kNone)
+                chunk = finder.find(tensor, {row.place, row.rank}, next[tensor]);
             else if (t.endChunk - t.firstChunk == 1)
                 chunk = t.firstChunk;  // a key without offsets can only mean the one chunk
             if (chunk != kNone) {

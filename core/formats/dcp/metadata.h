@@ -1,5 +1,5 @@
-// What a DCP `.metadata` pickle says, as columns, decoded straight from the opcodes. No Python object is
-// built, nothing is imported or called: classes are recognised by name, everything else becomes inert.
+// What a DCP `.metadata` pickle says, as columns. No Python object is built, nothing is imported or called:
+// classes are recognized by name, everything else is inert.
 //
 // Source of the facts: torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch 2.0 to 2.15, and
 // CPython's pickletools; docs/formats/dcp.md lists them.
@@ -20,7 +20,7 @@
 
 namespace shardscope::dcp {
 
-// A stretch of Metadata::dims.
+// A run of values of Metadata::dims. Equal ones are often the same run.
 struct DimsRef {
     uint32_t at = 0;
     uint8_t rank = 0;
@@ -35,7 +35,7 @@ struct MetaTensor {
 };
 
 struct MetaChunk {
-    uint32_t offsets = 0;  // both are stretches of Metadata::dims
+    uint32_t offsets = 0;  // both are runs of Metadata::dims
     uint32_t lengths = 0;
     uint8_t rank = 0;  // of both
 };
@@ -48,18 +48,12 @@ struct MetaEntry {
 
 // One row of storage_data.
 struct MetaStored {
-    enum class Where : uint8_t {
-        nowhere,  // the key has no offsets
-        dims,     // its offsets are the stretch of Metadata::dims that begins at `place`
-        chunk     // they are those of the MetaChunk `place`, where the writer's hint led
-    };
     uint64_t offset = 0;
     uint64_t length = 0;
     TextId name = 0;
     TextId path = 0;
-    uint32_t place = 0;
-    Where where = Where::nowhere;
-    uint8_t rank = 0;         // of the stretch
+    uint32_t place = kNone;   // the key's offsets in Metadata::dims; kNone: the key has none
+    uint8_t rank = 0;         // of these
     uint16_t transforms = 0;  // index into Metadata::transforms; 0 = none
 };
 static_assert(sizeof(MetaStored) == 32);
@@ -111,11 +105,6 @@ struct Metadata {
 
     DimSpan dimsOf(uint32_t at, uint8_t rank) const { return DimSpan(dims).subspan(at, rank); }
     DimSpan dimsOf(DimsRef ref) const { return dimsOf(ref.at, ref.rank); }
-    // Of a row that has offsets.
-    DimsRef offsetsOf(const MetaStored& row) const {
-        if (row.where != MetaStored::Where::chunk) return {row.place, row.rank};
-        return {chunks[row.place].offsets, chunks[row.place].rank};
-    }
 };
 
 // Errors: damaged with the byte offset; unsupported (the layouts of torch 1.12 and 1.13, protocols above 5);

@@ -7,7 +7,6 @@
 #include "base/rule.h"
 #include "encoding/key_literal.h"
 #include "encoding/pickle.h"
-#include "formats/olmo/pickle4.h"
 
 namespace shardscope::olmo {
 
@@ -127,7 +126,8 @@ Result<std::string> encodeKey(const Path& path, bool pickled) {
     const NodeId tuple = graph.addContainer(ValueKind::tuple, parts);
     const NodeId flag = graph.addBoolean(pickled);
     const NodeId root = graph.addContainer(ValueKind::tuple, {tuple, flag});
-    SHARDSCOPE_ASSIGN(const std::string bytes, pickle4(makeValue(std::move(graph), root)));
+    SHARDSCOPE_ASSIGN(const std::string bytes,
+                      encodePickle(makeValue(std::move(graph), root), PickleWriter::For::framed));
     return toBase64(bytes);
 }
 

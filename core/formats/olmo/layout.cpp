@@ -9,7 +9,6 @@
 #include "encoding/safetensors_file.h"
 #include "encoding/safetensors_header.h"
 #include "formats/olmo/keys.h"
-#include "formats/olmo/pickle4.h"
 
 namespace shardscope::olmo {
 
@@ -34,8 +33,9 @@ Place placeOf(Path path, std::string_view name) {
 
 // As OLMo pickles it; values that are no plain data in protocol 2, which reads the same.
 Result<std::string> pickled(const Value& value) {
-    auto bytes = pickle4(value);
-    if (bytes.ok() || bytes.error().code != ErrorCode::unsupported || !value) return bytes;
+    if (!value) return unsupported("a value that was not read");
+    auto bytes = encodePickle(value, PickleWriter::For::framed);
+    if (bytes.ok() || bytes.error().code != ErrorCode::unsupported) return bytes;
     return encodePickle(value);
 }
 

@@ -2,405 +2,638 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <unordered_map>
 
 #include <fmt/format.h>
 
+#include "base/large_pages.h"
 #include "base/rule.h"
-#include "encoding/pickle.h"
 #include "encoding/pickle_globals.h"
-#include "formats/paddle_dist/metadata_fast.h"
-#include "model/numpy_array.h"
+#include "encoding/pickle_rows.h"
 
 namespace shardscope::paddle {
 
 namespace {
 
-constexpr std::string_view kOldModule = "paddle.distributed.checkpoint.metadata";
-constexpr std::string_view kFlexModule = "paddle.distributed.flex_checkpoint.dcp.metadata";
 constexpr size_t kMaxNotes = 100;
+constexpr size_t kAhead = 16;
 
-class Decoder {
-  public:
-    explicit Decoder(const Pickle& pickle)
-        : pickle_(pickle), g_(pickle.graph), known_(g_.size(), 0), dims_(g_.size(), kNone) {}
+// Attribute names, in the order of their TextIds.
+enum Word : TextId {
+    wOffset,
+    wShape,
+    wDType,
+    wGlobal,
+    wIsFlat,
+    wRange,
+    wKey,
+    wReplica,
+    wStateDict,
+    wStorage,
+    wMapping,
+};
+constexpr std::array<std::string_view, wMapping + 1> kWords{
+    "global_offset",       "local_shape",      "dtype",       "global_shape",
+    "is_flattened",        "flattened_range",  "tensor_key",  "replica_id",
+    "state_dict_metadata", "storage_metadata", "flat_mapping"};
 
-    Result<Metadata> run() {
-        out_.protocol = pickle_.protocol;
-        const NodeId root = pickle_.root;
-        Fields fields;
-        if (!fieldsOf(root, Class::metadata, fields))
-            return damaged("the pickle holds no Metadata of paddle.distributed", 0);
-        out_.flexModule =
-            g_.globalModule(g_.object(root).callable).find("flex_checkpoint") != std::string_view::npos;
-        noteGlobals();
-        SHARDSCOPE_TRY(readTensors(get(fields, Field::stateDict)));
-        SHARDSCOPE_TRY(readStored(get(fields, Field::storage)));
-        joinStored(out_);
-        const NodeId paths = get(fields, Field::mapping);
-        readPaths(paths);
-        seen_.mapping = paths != kNoNode;
-        seen_.tensors = !out_.tensors.empty();
-        out_.generation = generationOf(seen_, out_.flexModule);
-        return std::move(out_);
-    }
-
-  private:
-    // What is known of a node that many rows share: a class, the name of a field, the key of a tensor. The
-    // nodes are shared because the pickler memoizes them; where they are not, it only takes longer.
-    enum class Class : uint8_t { unknown, none, metadata, tensorMetadata, tensorIndex };
-    enum class Field : uint8_t {
-        unknown,
-        none,
-        offset,
-        shape,
-        dtype,
-        global,
-        isFlat,
-        range,
-        key,
-        replica,
-        stateDict,
-        storage,
-        mapping,
-        count
-    };
-    using Fields = std::array<NodeId, static_cast<size_t>(Field::count)>;
-
-    Class classOf(NodeId callable) {
-        if (g_.kind(callable) != ValueKind::global) return Class::none;
-        auto known = static_cast<Class>(known_[callable]);
-        if (known == Class::unknown) {
-            const std::string_view name = g_.globalName(callable);
-            known = !isMetadataModule(g_.globalModule(callable)) ? Class::none
-                    : name == "Metadata"                         ? Class::metadata
-                    : name == "LocalTensorMetadata"              ? Class::tensorMetadata
-                    : name == "LocalTensorIndex"                 ? Class::tensorIndex
-                                                                 : Class::none;
-            known_[callable] = static_cast<uint8_t>(known);
-        }
-        return known;
-    }
-    Field fieldOf(NodeId key) {
-        if (g_.kind(key) != ValueKind::text) return Field::none;
-        auto known = static_cast<Field>(known_[key]);
-        if (known == Field::unknown) {
-            constexpr std::pair<std::string_view, Field> names[] = {{"global_offset", Field::offset},
-                                                                    {"local_shape", Field::shape},
-                                                                    {"dtype", Field::dtype},
-                                                                    {"global_shape", Field::global},
-                                                                    {"is_flattened", Field::isFlat},
-                                                                    {"flattened_range", Field::range},
-                                                                    {"tensor_key", Field::key},
-                                                                    {"replica_id", Field::replica},
-                                                                    {"state_dict_metadata", Field::stateDict},
-                                                                    {"storage_metadata", Field::storage},
-                                                                    {"flat_mapping", Field::mapping}};
-            known = Field::none;
-            for (const auto& [name, field] : names) {
-                if (g_.text(key) == name) known = field;
-            }
-            known_[key] = static_cast<uint8_t>(known);
-        }
-        return known;
-    }
-    // False when the node is no instance of the class. Fields that it does not have are kNoNode.
-    bool fieldsOf(NodeId node, Class wanted, Fields& fields) {
-        if (node == kNoNode || g_.kind(node) != ValueKind::object ||
-            classOf(g_.object(node).callable) != wanted)
-            return false;
-        fields.fill(kNoNode);
-        const NodeId state = g_.object(node).state;
-        const auto take = [&](NodeId mapping) {
-            const auto pairs = g_.pairs(mapping);
-            for (size_t i = 0; i + 1 < pairs.size(); i += 2)
-                fields[static_cast<size_t>(fieldOf(pairs[i]))] = pairs[i + 1];
-        };
-        if (state != kNoNode && g_.kind(state) == ValueKind::tuple) {
-            // (fields, slots) of classes with slots.
-            for (NodeId part : g_.items(state))
-                take(part);
-        } else if (state != kNoNode) {
-            take(state);
-        }
-        return true;
-    }
-    static NodeId get(const Fields& fields, Field field) { return fields[static_cast<size_t>(field)]; }
-
-    bool isNone(NodeId node) const { return node == kNoNode || g_.kind(node) == ValueKind::none; }
-    bool isTrue(NodeId node) const {
-        return node != kNoNode && g_.kind(node) == ValueKind::boolean && g_.boolean(node);
-    }
-
-    std::optional<int64_t> integer(NodeId node) const {
-        if (node == kNoNode) return std::nullopt;
-        if (g_.kind(node) == ValueKind::integer) return g_.integer(node);
-        const auto scalar = asNumpyScalar(g_, node);
-        if (!scalar || scalar->dtype.bigEndian) return std::nullopt;
-        const std::string_view raw = g_.text(scalar->raw);
-        if (scalar->dtype.dtype == DType::int64 && raw.size() == 8) {
-            int64_t value = 0;
-            std::memcpy(&value, raw.data(), sizeof value);
-            return value;
-        }
-        if (scalar->dtype.dtype == DType::int32 && raw.size() == 4) {
-            int32_t value = 0;
-            std::memcpy(&value, raw.data(), sizeof value);
-            return value;
-        }
-        return std::nullopt;
-    }
-
-    // Tuples, and the lists that 2.6 and 3.2 write in places.
-    Result<DimsAt> dims(NodeId node, std::string_view what) {
-        const ValueKind kind = node == kNoNode ? ValueKind::none : g_.kind(node);
-        if (kind != ValueKind::tuple && kind != ValueKind::list)
-            return damaged(fmt::format("{} is no tuple", what));
-        const auto items = g_.items(node);
-        if (items.size() > kMaxRank) {
-            return makeError(ErrorCode::limit,
-                             fmt::format("{} has {} dimensions, more than the {} that are read", what,
-                                         items.size(), kMaxRank));
-        }
-        const auto rank = static_cast<uint16_t>(items.size());
-        if (dims_[node] != kNone) return DimsAt{dims_[node], rank, true};
-        SHARDSCOPE_ASSIGN(const uint32_t begin, room(rank));
-        for (NodeId item : items) {
-            const auto value = integer(item);
-            if (!value) return damaged(fmt::format("{} holds something else than integers", what));
-            if (*value > kMaxDim || *value < -kMaxDim)
-                return damaged(fmt::format("{} holds the impossible size {}", what, *value));
-            out_.dims.push_back(*value);
-        }
-        // Tuples are often shared between rows.
-        dims_[node] = begin;
-        return DimsAt{begin, rank, true};
-    }
-    // Where the next `count` dimensions will stand.
-    Result<uint32_t> room(size_t count) const {
-        if (out_.dims.size() + count >= kNone)
-            return makeError(ErrorCode::limit, "the metadata holds more than 4 billion dimensions");
-        return static_cast<uint32_t>(out_.dims.size());
-    }
-
-    // A pair, or a slice object. Errors: damaged.
-    Result<DimsAt> range(NodeId node) {
-        std::span<const NodeId> items;
-        if (g_.kind(node) == ValueKind::tuple || g_.kind(node) == ValueKind::list) {
-            items = g_.items(node);
-        } else if (g_.kind(node) == ValueKind::object &&
-                   g_.isGlobal(g_.object(node).callable, "builtins", "slice")) {
-            items = g_.items(g_.object(node).arguments);
-        }
-        if (items.size() < 2) return damaged("a flattened range is no pair");
-        const auto start = integer(items[0]);
-        const auto stop = integer(items[1]);
-        if (!start || !stop || *start < 0 || *stop < *start) return damaged("a flattened range is none");
-        SHARDSCOPE_ASSIGN(const uint32_t at, room(2));
-        out_.dims.push_back(*start);
-        out_.dims.push_back(*stop);
-        return DimsAt{at, 2, true};
-    }
-
-    uint32_t intern(std::string_view text, std::vector<std::string>& list,
-                    std::unordered_map<std::string, uint32_t>& known) {
-        uint32_t& last = &list == &out_.dtypes  ? lastDType_
-                         : &list == &out_.files ? lastFile_
-                                                : lastStranger_;
-        // As a rule the text of the row before.
-        if (!list.empty() && last < list.size() && list[last] == text) return last;
-        const auto [it, fresh] = known.try_emplace(std::string(text), static_cast<uint32_t>(list.size()));
-        if (fresh) list.emplace_back(text);
-        last = it->second;
-        return last;
-    }
-
-    Result<ShardRow> shard(NodeId node) {
-        Fields fields;
-        if (!fieldsOf(node, Class::tensorMetadata, fields))
-            return damaged("a piece is no LocalTensorMetadata");
-        ShardRow row;
-        SHARDSCOPE_ASSIGN(row.offset, dims(get(fields, Field::offset), "the offset of a piece"));
-        SHARDSCOPE_ASSIGN(row.shape, dims(get(fields, Field::shape), "the shape of a piece"));
-        if (row.offset.rank != row.shape.rank) {
-            return damaged(fmt::format("a piece has the offset {} and the shape {}",
-                                       formatDims(out_.dimsOf(row.offset)),
-                                       formatDims(out_.dimsOf(row.shape))));
-        }
-        if (const NodeId dtype = get(fields, Field::dtype); !isNone(dtype)) {
-            if (g_.kind(dtype) != ValueKind::text) return damaged("the dtype of a piece is no text");
-            row.dtype = intern(g_.text(dtype), out_.dtypes, dtypeIds_);
-            seen_.dtype = true;
-        }
-        const NodeId global = get(fields, Field::global);
-        seen_.global = seen_.global || global != kNoNode;
-        if (!isNone(global)) {
-            SHARDSCOPE_ASSIGN(row.global, dims(global, "the global shape of a piece"));
-            if (row.global.rank != row.shape.rank) {
-                return damaged(fmt::format("a piece of shape {} belongs to a tensor of shape {}",
-                                           formatDims(out_.dimsOf(row.shape)),
-                                           formatDims(out_.dimsOf(row.global))));
-            }
-        }
-        const NodeId flat = get(fields, Field::range);
-        if (isTrue(get(fields, Field::isFlat)) && !isNone(flat)) {
-            SHARDSCOPE_ASSIGN(row.range, range(flat));
-        }
-        return row;
-    }
-
-    void noteRow(std::string message, std::string_view tensor) {
-        if (++notedRows_ > kMaxNotes) return;
-        out_.notes.push_back({rule::metaInconsistent,
-                              Severity::error,
-                              std::move(message),
-                              {},
-                              std::string(tensor),
-                              std::nullopt});
-    }
-
-    Status readTensors(NodeId table) {
-        if (isNone(table)) return {};
-        if (!g_.isMapping(table)) return damaged("state_dict_metadata is no dict");
-        const auto pairs = g_.pairs(table);
-        out_.tensors.reserve(pairs.size() / 2);
-        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-            if (g_.kind(pairs[i]) != ValueKind::text)
-                return damaged("a tensor of state_dict_metadata has no name");
-            const std::string_view key = g_.text(pairs[i]);
-            const ValueKind kind = g_.kind(pairs[i + 1]);
-            if (kind != ValueKind::list && kind != ValueKind::tuple)
-                return damaged("a tensor of state_dict_metadata has no list of pieces").ofTensor(key);
-            const auto [place, fresh] = places_.try_emplace(key, static_cast<uint32_t>(out_.tensors.size()));
-            if (fresh) out_.tensors.push_back({std::string(key)});
-            TensorRows& tensor = out_.tensors[place->second];
-            // Of a key that is set twice the last value counts.
-            tensor.first = static_cast<uint32_t>(out_.rows.size());
-            for (NodeId item : g_.items(pairs[i + 1])) {
-                auto row = shard(item);
-                if (row.ok()) {
-                    out_.rows.push_back(*row);
-                } else {
-                    noteRow(row.error().message + "; the piece is left out", key);
-                }
-            }
-            tensor.count = static_cast<uint32_t>(out_.rows.size()) - tensor.first;
-            if (tensor.count == 0)
-                noteRow("the metadata lists no readable piece of the tensor; it is left out", key);
-        }
-        return {};
-    }
-
-    Status readStored(NodeId table) {
-        if (isNone(table)) return {};
-        if (!g_.isMapping(table)) return damaged("storage_metadata is no dict");
-        const auto pairs = g_.pairs(table);
-        out_.stored.reserve(pairs.size() / 2);
-        NodeId lastKey = kNoNode;
-        uint32_t lastTensor = kNone;
-        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-            const NodeId index = pairs[i];
-            StoredRow row;
-            Fields fields;
-            NodeId key = kNoNode;
-            if (fieldsOf(index, Class::tensorIndex, fields)) key = get(fields, Field::key);
-            if (key == kNoNode || g_.kind(key) != ValueKind::text)
-                return damaged("an entry of storage_metadata is no LocalTensorIndex");
-            if (key != lastKey) {
-                const auto place = places_.find(g_.text(key));
-                lastTensor = place == places_.end() ? kNone : place->second;
-                lastKey = key;
-            }
-            row.key = lastTensor;
-            if (row.key == kNone) {
-                row.key = static_cast<uint32_t>(out_.tensors.size()) +
-                          intern(g_.text(key), out_.strangers, strangerIds_);
-            }
-            const auto fill = [&]() -> Status {
-                SHARDSCOPE_ASSIGN(row.offset,
-                                  dims(get(fields, Field::offset), "the offset of a stored piece"));
-                if (const NodeId shape = get(fields, Field::shape); !isNone(shape)) {
-                    SHARDSCOPE_ASSIGN(row.shape, dims(shape, "the shape of a stored piece"));
-                }
-                const NodeId flat = get(fields, Field::range);
-                if (isTrue(get(fields, Field::isFlat)) && !isNone(flat)) {
-                    SHARDSCOPE_ASSIGN(row.range, range(flat));
-                }
-                const NodeId replica = get(fields, Field::replica);
-                seen_.replica = seen_.replica || replica != kNoNode;
-                row.replica = integer(replica).value_or(0);
-                if (g_.kind(pairs[i + 1]) != ValueKind::text)
-                    return damaged("a stored piece has no file name");
-                row.file = intern(g_.text(pairs[i + 1]), out_.files, fileIds_);
-                return {};
-            };
-            if (const Status filled = fill(); !filled.ok()) {
-                noteRow(filled.error().message + "; the entry is left out", g_.text(key));
-                continue;
-            }
-            out_.stored.push_back(row);
-        }
-        return {};
-    }
-
-    void readPaths(NodeId table) {
-        if (isNone(table) || !g_.isMapping(table)) return;
-        const auto pairs = g_.pairs(table);
-        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-            if (g_.kind(pairs[i]) != ValueKind::text) continue;
-            const ValueKind kind = g_.kind(pairs[i + 1]);
-            if (kind != ValueKind::tuple && kind != ValueKind::list) continue;
-            FlatPath path{std::string(g_.text(pairs[i])), {}};
-            bool texts = g_.items(pairs[i + 1]).size() <= static_cast<size_t>(kMaxValueDepth);
-            for (NodeId part : g_.items(pairs[i + 1])) {
-                texts = texts && g_.kind(part) == ValueKind::text;
-                if (texts) path.parts.emplace_back(g_.text(part));
-            }
-            if (texts && path.parts.size() > 1) out_.paths.push_back(std::move(path));
-        }
-    }
-
-    void noteGlobals() {
-        std::vector<std::string> others;
-        for (const std::string& name : pickle_.globals) {
-            const size_t dot = name.rfind('.');
-            const std::string_view text = name;
-            const bool own = dot != std::string::npos && isMetadataModule(text.substr(0, dot)) &&
-                             (text.ends_with(".Metadata") || text.ends_with(".LocalTensorMetadata") ||
-                              text.ends_with(".LocalTensorIndex"));
-            if (!own) others.push_back(name);
-        }
-        for (Note& note : globalNotes(others))
-            out_.notes.push_back(std::move(note));
-    }
-
-    const Pickle& pickle_;
-    const ValueGraph& g_;
-    Metadata out_;
-    std::vector<uint8_t> known_;  // by node: Class or Field
-    std::vector<uint32_t> dims_;  // by node: where its integers stand in Metadata::dims
-    std::unordered_map<std::string_view, uint32_t> places_;  // of tensors
-    std::unordered_map<std::string, uint32_t> dtypeIds_, fileIds_, strangerIds_;
-    uint32_t lastDType_ = 0, lastFile_ = 0, lastStranger_ = 0;
-    size_t notedRows_ = 0;
-    SeenFields seen_;
+enum Class : uint8_t {
+    kForeign,
+    kMetadata,
+    kShard,
+    kIndex,
+    kMapping,  // OrderedDict, defaultdict
+    kNumpyDType,
+    kNumpyScalar,
+    kSlice,
+    kEncode,
+    kGetAttribute
 };
 
-}  // namespace
-
 bool isMetadataModule(std::string_view module) {
-    return module == kOldModule || module == kFlexModule ||
+    return module == "paddle.distributed.checkpoint.metadata" ||
+           module == "paddle.distributed.flex_checkpoint.dcp.metadata" ||
            (module.starts_with("paddle.distributed.") && module.ends_with(".metadata"));
 }
 
-Generation generationOf(const SeenFields& seen, bool flexModule) {
-    if (seen.replica) return Generation::flex3;
-    if (seen.global || (flexModule && !seen.tensors)) return Generation::flex2;
-    // The first flex releases have the fields of 3.0.
-    if (seen.dtype || flexModule) return Generation::v1;
-    return seen.mapping ? Generation::v0b : Generation::v0a;
+class MetadataRows final : public PickleRows<MetadataRows> {
+  public:
+    MetadataRows(const Limits& limits, uint64_t objects) : PickleRows(kWords, limits.valueMemory) {
+        // A piece and its entry are one object each; untouched reserve costs no memory.
+        const auto rows = static_cast<size_t>(objects / 2) + 16;
+        out_.rows.reserve(rows);
+        out_.stored.reserve(rows);
+        preferLargePages(out_.rows);
+        preferLargePages(out_.stored);
+    }
+
+    Result<Metadata> finish(const RowValue& root, int protocol);
+
+    // --- for PickleRows
+    uint8_t classify(std::string_view module, std::string_view name);
+    bool construct(RowValue& object);
+    bool call(const RowValue& callable, const RowValue& arguments, RowValue& made);
+    bool setAttributes(RowValue& object, Pairs pairs);
+    bool setState(RowValue& object, const RowValue& state, bool& done);
+    bool addRow(Dict& dict, const RowValue& key, const RowValue& value, bool& done);
+    bool addListRow(List& list, const RowValue& value, bool& done);
+    // The records of storage rows are needed no more.
+    void taken(Pairs pairs) {
+        if (!pairs.empty() && pairs[0].is(kIndex))
+            indexes_.resize(std::min(indexes_.size(), std::max<size_t>(indexPin_, pairs[0].a)));
+    }
+    void pin(const RowValue& value) {
+        if (value.is(kIndex)) indexPin_ = indexes_.size();
+    }
+
+  private:
+    // Rows of a dict.
+    enum { kTensorRows, kStoredRows };
+    struct Root {
+        RowValue stateDict, storage, mapping;
+        bool hasMapping = false, flex = false;
+    };
+    struct TensorRecord {
+        TextId key = 0;
+        RowSlice rows;
+        uint32_t others = 0;  // items that are not pieces
+    };
+    struct NumpyDType {
+        uint8_t bytes = 0;  // of a signed integer; 0 = something else
+        bool bigEndian = false;
+    };
+
+    bool dimsOf(const RowValue& value, std::string_view what, DimsAt& out, std::string& problem);
+    bool rangeOf(const RowValue& value, DimsAt& out, std::string& problem);
+    bool setShard(ShardRow& row, Pairs pairs, std::string& problem);
+    bool setIndex(StoredRow& row, Pairs pairs, std::string& problem);
+    void setRoot(Root& root, Pairs pairs);
+    RowValue scalar(const RowValue& arguments) const;
+    std::string problemOf(const ShardRow& row, uint32_t number) const;
+    bool addTensor(Dict& dict, TextId key, const RowValue& value);
+    void noteRow(std::string message, std::string_view tensor);
+    Status finishTensors(const RowValue& table);
+    Status finishStored(const RowValue& table);
+    void finishPaths(const RowValue& table);
+    void joinStored();
+    // The number of a text in a list, to whose end it is added when it is new.
+    uint32_t listed(TextId text, std::vector<std::string>& list, std::vector<uint32_t>& known) {
+        if (known.empty()) known.resize(texts_.size(), kNone);
+        if (known[text] == kNone) {
+            known[text] = static_cast<uint32_t>(list.size());
+            list.emplace_back(texts_[text]);
+        }
+        return known[text];
+    }
+
+    Metadata out_;  // until the end, dtypes, files and keys of rows are TextIds
+    std::vector<StoredRow> indexes_;
+    size_t indexPin_ = 0;  // records below may be in the memo
+    std::vector<Root> roots_;
+    std::vector<TensorRecord> tensors_;
+    std::vector<NumpyDType> numpyDTypes_;
+    // Why pieces and entries of storage_metadata cannot be read, by their number; the first ones.
+    std::unordered_map<uint32_t, std::string> badRows_, badIndexes_;
+    std::vector<Note> storedNotes_;
+    std::vector<uint32_t> tensorOf_;  // by TextId, in out_.tensors
+    size_t notedRows_ = 0;
+    bool seenDType_ = false, seenGlobal_ = false, seenReplica_ = false;
+};
+
+uint8_t MetadataRows::classify(std::string_view module, std::string_view name) {
+    if (isMetadataModule(module)) {
+        if (name == "Metadata") return kMetadata;
+        if (name == "LocalTensorMetadata") return kShard;
+        if (name == "LocalTensorIndex") return kIndex;
+    }
+    if (module == "collections" && (name == "OrderedDict" || name == "defaultdict")) return kMapping;
+    if (module == "numpy" && name == "dtype") return kNumpyDType;
+    if ((module == "numpy.core.multiarray" || module == "numpy._core.multiarray") && name == "scalar")
+        return kNumpyScalar;
+    if (module == "builtins" && name == "slice") return kSlice;
+    if (module == "builtins" && name == "getattr") return kGetAttribute;
+    if (module == "_codecs" && name == "encode") return kEncode;
+    return kForeign;
 }
+
+bool MetadataRows::construct(RowValue& object) {
+    switch (object.cls) {
+        case kMetadata:
+            object.a = static_cast<uint32_t>(roots_.size());
+            roots_.emplace_back();
+            return true;
+        case kShard:
+            if (out_.rows.size() >= kNone - 1) return in().failLimit("more than 4 billion pieces");
+            object.a = static_cast<uint32_t>(out_.rows.size());
+            out_.rows.emplace_back();
+            return true;
+        case kIndex:
+            object.a = static_cast<uint32_t>(indexes_.size());
+            indexes_.emplace_back();
+            return true;
+        case kMapping:
+            object = {Kind::dict, 0, kNone, 0};
+            return true;
+        default:
+            object = {Kind::opaque, 0, 0, 0};
+            return true;
+    }
+}
+
+bool MetadataRows::call(const RowValue& callable, const RowValue& arguments, RowValue& made) {
+    const auto items = itemsOf(arguments);
+    switch (callable.cls) {
+        case kNumpyDType: {
+            made = {Kind::object, kNumpyDType, static_cast<uint32_t>(numpyDTypes_.size()), 0};
+            NumpyDType type;
+            if (!items.empty() && items[0].kind == Kind::text) {
+                std::string_view code = texts_[items[0].a];
+                type.bigEndian = code.starts_with('>');
+                if (!code.empty() && std::string_view("<>=|").find(code[0]) != std::string_view::npos)
+                    code.remove_prefix(1);
+                type.bytes = code == "i8" ? 8 : code == "i4" ? 4 : 0;
+            }
+            numpyDTypes_.push_back(type);
+            return true;
+        }
+        case kNumpyScalar:
+            made = scalar(arguments);
+            return true;
+        case kSlice:
+            made = arguments;
+            return true;
+        case kEncode: {
+            std::string bytes;
+            if (items.size() == 2 && items[0].kind == Kind::text &&
+                pickle_text::toLatin1(texts_[items[0].a], bytes))
+                return text(PickleText::bytes, bytes, made);
+            return true;
+        }
+        case kGetAttribute:  // names something as well
+            if (items.size() == 2 && items[0].kind == Kind::global && items[1].kind == Kind::text) {
+                const RowGlobal& owner = globals_[items[0].a];
+                return global(fmt::format("{}.{}", texts_[owner.module], texts_[owner.name]),
+                              std::string(texts_[items[1].a]), made);
+            }
+            return true;
+        default:
+            made = {Kind::object, callable.cls, kNone, callable.a};
+            return construct(made);
+    }
+}
+
+// An integer of numpy: scalar(dtype, bytes).
+RowValue MetadataRows::scalar(const RowValue& arguments) const {
+    const auto items = itemsOf(arguments);
+    const RowValue unknown{Kind::opaque, 0, 0, 0};
+    if (items.size() != 2 || !items[0].is(kNumpyDType) || items[1].kind != Kind::bytes) return unknown;
+    const NumpyDType type = numpyDTypes_[items[0].a];
+    if (type.bigEndian || type.bytes == 0 || type.bytes != items[1].a) return unknown;
+    return {Kind::integer, 0, 0, type.bytes == 8 ? items[1].b : static_cast<int32_t>(items[1].b)};
+}
+
+// Of a numpy.dtype: (version, byte order, ...).
+bool MetadataRows::setState(RowValue& object, const RowValue& state, bool& done) {
+    const auto items = itemsOf(state);
+    done = object.is(kNumpyDType);
+    if (done && items.size() > 1 && items[1].kind == Kind::text)
+        numpyDTypes_[object.a].bigEndian = texts_[items[1].a] == ">";
+    return true;
+}
+
+// Tuples, and the lists that 2.6 and 3.2 write in places.
+bool MetadataRows::dimsOf(const RowValue& value, std::string_view what, DimsAt& out, std::string& problem) {
+    const auto bad = [&](std::string_view why) {
+        if (problem.empty()) problem = fmt::format("{} {}", what, why);
+        return true;
+    };
+    RowValue ints = value;
+    if (value.kind == Kind::list) {
+        const auto items = itemsOf(value);
+        for (const RowValue& item : items) {
+            if (item.kind != Kind::integer) return bad("holds something else than integers");
+        }
+        ints = {Kind::ints, 0, 0, static_cast<int64_t>(items.size())};
+        if (!addInts(items, ints.a)) return false;
+    }
+    if (ints.kind == Kind::tuple || ints.kind == Kind::oneInts)
+        return bad("holds something else than integers");
+    if (ints.kind != Kind::ints) return bad("is not a tuple");
+    if (ints.b > int64_t{kMaxRank})
+        return bad(fmt::format("has {} dimensions, more than the {} that are read", ints.b, kMaxRank));
+    for (int64_t i = 0; i < ints.b; ++i) {
+        const int64_t size = dims_[ints.a + static_cast<size_t>(i)];
+        if (size > kMaxDim || size < -kMaxDim) return bad(fmt::format("holds the impossible size {}", size));
+    }
+    out = {ints.a, static_cast<uint16_t>(ints.b), true};
+    return true;
+}
+
+// A pair, or the arguments of a slice.
+bool MetadataRows::rangeOf(const RowValue& value, DimsAt& out, std::string& problem) {
+    auto items = itemsOf(value);
+    const std::array<RowValue, 2> ints =
+        value.kind == Kind::ints && value.b >= 2
+            ? std::array{integer(dims_[value.a]), integer(dims_[value.a + 1])}
+            : std::array<RowValue, 2>{};
+    if (value.kind == Kind::ints && value.b >= 2) items = ints;
+    if (items.size() < 2) {
+        problem = "a flattened range is not a pair";
+        return true;
+    }
+    if (items[0].kind != Kind::integer || items[1].kind != Kind::integer || items[0].b < 0 ||
+        items[1].b < items[0].b) {
+        problem = "invalid flattened_range";
+        return true;
+    }
+    out = {0, 2, true};
+    return addInts(std::vector(items.begin(), items.begin() + 2), out.at);
+}
+
+bool MetadataRows::setShard(ShardRow& row, Pairs pairs, std::string& problem) {
+    RowValue range;
+    bool flat = false;
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        const RowValue& value = pairs[i + 1];
+        if (pairs[i].kind != Kind::text) continue;
+        switch (pairs[i].a) {
+            case wOffset:
+                if (!dimsOf(value, "the offset of a piece", row.offset, problem)) return false;
+                break;
+            case wShape:
+                if (!dimsOf(value, "the shape of a piece", row.shape, problem)) return false;
+                break;
+            case wGlobal:
+                seenGlobal_ = true;
+                row.global = {};
+                if (value.kind != Kind::none &&
+                    !dimsOf(value, "the global shape of a piece", row.global, problem))
+                    return false;
+                break;
+            case wDType:
+                if (value.kind == Kind::none) break;
+                if (value.kind != Kind::text)
+                    problem = "the dtype of a piece is not a text";
+                else
+                    row.dtype = value.a;
+                seenDType_ |= value.kind == Kind::text;
+                break;
+            case wIsFlat:
+                flat = value.kind == Kind::boolean && value.b != 0;
+                break;
+            case wRange:
+                range = value;
+                break;
+            default:
+                break;
+        }
+    }
+    return !flat || range.kind == Kind::none || rangeOf(range, row.range, problem);
+}
+
+bool MetadataRows::setIndex(StoredRow& row, Pairs pairs, std::string& problem) {
+    RowValue range;
+    bool flat = false;
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        const RowValue& value = pairs[i + 1];
+        if (pairs[i].kind != Kind::text) continue;
+        switch (pairs[i].a) {
+            case wKey:
+                row.key = value.kind == Kind::text ? value.a : kNone;
+                break;
+            case wOffset:
+                if (!dimsOf(value, "the offset of a stored piece", row.offset, problem)) return false;
+                break;
+            case wShape:
+                row.shape = {};
+                if (value.kind != Kind::none &&
+                    !dimsOf(value, "the shape of a stored piece", row.shape, problem))
+                    return false;
+                break;
+            case wReplica:
+                seenReplica_ = true;
+                row.replica = value.kind == Kind::integer ? value.b : 0;
+                break;
+            case wIsFlat:
+                flat = value.kind == Kind::boolean && value.b != 0;
+                break;
+            case wRange:
+                range = value;
+                break;
+            default:
+                break;
+        }
+    }
+    return !flat || range.kind == Kind::none || rangeOf(range, row.range, problem);
+}
+
+void MetadataRows::setRoot(Root& root, Pairs pairs) {
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        if (pairs[i].kind != Kind::text) continue;
+        if (pairs[i].a == wStateDict) root.stateDict = pairs[i + 1];
+        if (pairs[i].a == wStorage) root.storage = pairs[i + 1];
+        if (pairs[i].a == wMapping) root.mapping = pairs[i + 1];
+        root.hasMapping |= pairs[i].a == wMapping;
+    }
+}
+
+bool MetadataRows::setAttributes(RowValue& object, Pairs pairs) {
+    if (object.kind != Kind::object) return true;
+    std::string problem;
+    auto* bad = &badRows_;
+    switch (object.cls) {
+        case kMetadata:
+            setRoot(roots_[object.a], pairs);
+            return true;
+        case kShard:
+            if (!setShard(out_.rows[object.a], pairs, problem)) return false;
+            break;
+        case kIndex:
+            if (object.a >= indexes_.size() || !setIndex(indexes_[object.a], pairs, problem)) return false;
+            if (badIndexes_.empty() && problem.empty()) return true;
+            badIndexes_.erase(object.a);
+            bad = &badIndexes_;
+            break;
+        default:
+            return true;
+    }
+    if (!problem.empty()) {
+        (object.cls == kShard ? out_.rows[object.a].offset : indexes_[object.a].offset).given = false;
+        if (bad->size() < 10 * kMaxNotes) bad->try_emplace(object.a, std::move(problem));
+    }
+    return true;
+}
+
+bool MetadataRows::addListRow(List& list, const RowValue& value, bool& done) {
+    done = value.is(kShard);
+    if (!done) return true;
+    if (list.rows.count == 0) list.rows.first = value.a;
+    if (list.rows.end() != value.a) return appendRow(out_.rows, list.rows, ShardRow(out_.rows[value.a]));
+    ++list.rows.count;
+    return true;
+}
+
+bool MetadataRows::addTensor(Dict& dict, TextId key, const RowValue& value) {
+    TensorRecord tensor{key, {}, static_cast<uint32_t>(itemsOf(value).size())};
+    if (const List* list = listOf(value)) tensor.rows = list->rows;
+    for (const RowValue& item : value.kind == Kind::tuple ? itemsOf(value) : Pairs{}) {
+        if (!item.is(kShard)) continue;
+        --tensor.others;
+        if (!appendRow(out_.rows, tensor.rows, ShardRow(out_.rows[item.a]))) return false;
+    }
+    return appendRow(tensors_, dict.rows[kTensorRows], tensor);
+}
+
+bool MetadataRows::addRow(Dict& dict, const RowValue& key, const RowValue& value, bool& done) {
+    done = true;
+    const List* list = listOf(value);
+    if (key.kind == Kind::text && key.a >= wordCount_ && list && list->rows.count)
+        return addTensor(dict, key.a, value);
+    done = key.is(kIndex);
+    if (!done) return true;
+    if (key.a >= indexes_.size() || indexes_[key.a].key == kNone)
+        return in().fail("an entry of storage_metadata is not a LocalTensorIndex");
+    StoredRow row = indexes_[key.a];
+    std::string problem;
+    if (!row.offset) {
+        const auto known = badIndexes_.find(key.a);
+        problem = known != badIndexes_.end() ? known->second : "the offset of a stored piece is not a tuple";
+    } else if (value.kind != Kind::text) {
+        problem = "a stored piece has no file name";
+    }
+    if (!problem.empty()) {
+        if (storedNotes_.size() < kMaxNotes)
+            storedNotes_.push_back({rule::metaInconsistent,
+                                    Severity::error,
+                                    problem + "; the entry is left out",
+                                    {},
+                                    std::string(texts_[row.key]),
+                                    std::nullopt});
+        return true;
+    }
+    row.file = value.a;
+    return appendRow(out_.stored, dict.rows[kStoredRows], row);
+}
+
+// ------------------------------------------------------------------ the end
+
+void MetadataRows::noteRow(std::string message, std::string_view tensor) {
+    if (++notedRows_ > kMaxNotes) return;
+    out_.notes.push_back(
+        {rule::metaInconsistent, Severity::error, std::move(message), {}, std::string(tensor), std::nullopt});
+}
+
+// Why a piece cannot be read; empty if it can.
+std::string MetadataRows::problemOf(const ShardRow& row, uint32_t number) const {
+    if (!row.offset) {
+        const auto known = badRows_.find(number);
+        return known != badRows_.end() ? known->second : "the offset of a piece is not a tuple";
+    }
+    if (!row.shape) return "the shape of a piece is not a tuple";
+    const auto text = [&](DimsAt where) { return formatDims(DimSpan(dims_).subspan(where.at, where.rank)); };
+    if (row.offset.rank != row.shape.rank)
+        return fmt::format("a piece has the offset {} and the shape {}", text(row.offset), text(row.shape));
+    if (row.global && row.global.rank != row.shape.rank)
+        return fmt::format("a piece of shape {} belongs to a tensor of shape {}", text(row.shape),
+                           text(row.global));
+    return {};
+}
+
+Status MetadataRows::finishTensors(const RowValue& table) {
+    if (table.kind == Kind::none) return {};
+    if (table.kind != Kind::dict) return damaged("state_dict_metadata is not a dict");
+    Dict dict = dictOf(table);
+    const Pairs others = itemsOf(dict.items);
+    for (size_t i = 0; i + 1 < others.size(); i += 2) {
+        const RowValue& value = others[i + 1];
+        if (others[i].kind != Kind::text) return damaged("a tensor of state_dict_metadata has no name");
+        const bool list = value.kind == Kind::list || value.kind == Kind::tuple || value.kind == Kind::ints;
+        if (!list)
+            return damaged("a tensor of state_dict_metadata has no list of pieces")
+                .ofTensor(texts_[others[i].a]);
+        if (!addTensor(dict, others[i].a, value)) return in().takeError();
+    }
+    tensorOf_.resize(texts_.size(), kNone);
+    std::vector<uint32_t> known;
+    const RowSlice tensors = dict.rows[kTensorRows];
+    // As a rule the rows already stand in the order of their tensors, and no other ones are among them.
+    uint32_t end = 0;
+    bool inOrder = true;
+    for (uint32_t t = tensors.first; t < tensors.end(); ++t) {
+        inOrder = inOrder && tensors_[t].rows.first >= end;
+        end = tensors_[t].rows.end();
+    }
+    std::vector<ShardRow> moved;
+    std::vector<ShardRow>& rows = inOrder ? out_.rows : moved;
+    uint32_t count = 0;
+    for (uint32_t t = tensors.first; t < tensors.end(); ++t) {
+        const TensorRecord& tensor = tensors_[t];
+        const std::string_view key = texts_[tensor.key];
+        uint32_t& place = tensorOf_[tensor.key];
+        // Of a key that is set twice the last value counts.
+        if (place == kNone) {
+            place = static_cast<uint32_t>(out_.tensors.size());
+            out_.tensors.push_back({std::string(key)});
+        }
+        TensorRows& made = out_.tensors[place];
+        made.first = count;
+        for (uint32_t i = 0; i < tensor.others; ++i)
+            noteRow("a piece is not a LocalTensorMetadata; the piece is left out", key);
+        for (uint32_t r = tensor.rows.first; r < tensor.rows.end(); ++r) {
+            ShardRow row = out_.rows[r];
+            if (std::string problem = problemOf(row, r); !problem.empty()) {
+                noteRow(problem + "; the piece is left out", key);
+                continue;
+            }
+            if (row.dtype != kNone) row.dtype = listed(row.dtype, out_.dtypes, known);
+            if (!inOrder) rows.emplace_back();
+            rows[count++] = row;
+        }
+        made.count = count - made.first;
+        if (made.count == 0)
+            noteRow("the metadata lists no readable piece of the tensor; it is left out", key);
+    }
+    rows.resize(count);
+    if (!inOrder) out_.rows = std::move(moved);
+    return {};
+}
+
+Status MetadataRows::finishStored(const RowValue& table) {
+    tensorOf_.resize(texts_.size(), kNone);
+    if (table.kind != Kind::none && table.kind != Kind::dict)
+        return damaged("storage_metadata is not a dict");
+    const Dict dict = dictOf(table);
+    if (dict.items.count) return damaged("an entry of storage_metadata is not a LocalTensorIndex");
+    keepRows(out_.stored, dict.rows[kStoredRows]);
+    std::vector<uint32_t> files, strangers;
+    for (StoredRow& row : out_.stored) {
+        row.file = listed(row.file, out_.files, files);
+        const uint32_t tensor = tensorOf_[row.key];
+        row.key = tensor != kNone ? tensor
+                                  : static_cast<uint32_t>(out_.tensors.size()) +
+                                        listed(row.key, out_.strangers, strangers);
+    }
+    for (Note& note : storedNotes_)
+        noteRow(std::move(note.message), note.tensor);
+    joinStored();
+    return {};
+}
+
+// Puts entries of storage_metadata into the rows of their pieces: those that come in the order of the pieces,
+// one for each.
+void MetadataRows::joinStored() {
+    Metadata& m = out_;
+    std::vector<uint32_t> joined(m.tensors.size(), 0);
+    const auto rowOf = [&](const StoredRow& stored) -> ShardRow* {
+        if (!m.hasTensor(stored) || stored.replica < 0 || stored.replica > INT32_MAX) return nullptr;
+        const TensorRows& tensor = m.tensors[stored.key];
+        return joined[stored.key] < tensor.count ? &m.rows[tensor.first + joined[stored.key]] : nullptr;
+    };
+    const auto same = [&](DimsAt a, DimsAt b) {
+        if (a.given != b.given || a.rank != b.rank) return false;
+        return a.at == b.at ||
+               std::ranges::equal(DimSpan(dims_).subspan(a.at, a.rank), DimSpan(dims_).subspan(b.at, b.rank));
+    };
+    std::erase_if(m.stored, [&](const StoredRow& stored) {
+        // Entries come rank by rank, pieces tensor by tensor: nearly every look misses the caches.
+        if (&stored + kAhead < m.stored.data() + m.stored.size()) {
+            if (const ShardRow* soon = rowOf(*(&stored + kAhead))) __builtin_prefetch(soon, 1);
+        }
+        ShardRow* row = rowOf(stored);
+        if (!row || !same(stored.offset, row->offset) || !same(stored.range, row->range) ||
+            (stored.shape && !same(stored.shape, row->shape)))
+            return false;
+        row->file = stored.file;
+        row->replica = static_cast<int32_t>(stored.replica);
+        ++joined[stored.key];
+        return true;
+    });
+    m.stored.shrink_to_fit();
+}
+
+void MetadataRows::finishPaths(const RowValue& table) {
+    const Pairs pairs = itemsOf(dictOf(table).items);
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        const auto parts = itemsOf(pairs[i + 1]);
+        if (pairs[i].kind != Kind::text || parts.size() < 2 ||
+            parts.size() > static_cast<size_t>(kMaxValueDepth))
+            continue;
+        if (std::ranges::any_of(parts, [](const RowValue& part) { return part.kind != Kind::text; }))
+            continue;
+        FlatPath path{std::string(texts_[pairs[i].a]), {}};
+        for (const RowValue& part : parts)
+            path.parts.emplace_back(texts_[part.a]);
+        out_.paths.push_back(std::move(path));
+    }
+}
+
+Result<Metadata> MetadataRows::finish(const RowValue& root, int protocol) {
+    if (!root.is(kMetadata)) return damaged("the pickle holds no Metadata of paddle.distributed", 0);
+    const Root record = roots_[root.a];
+    out_.protocol = protocol;
+    std::vector<std::string> others;
+    for (const RowGlobal& global : globals_) {
+        const std::string_view module = texts_[global.module];
+        if (global.cls == kMetadata && &global == &globals_[static_cast<size_t>(root.b)])
+            out_.flexModule = module.find("flex_checkpoint") != std::string_view::npos;
+        if (global.cls == kForeign || global.cls > kIndex)
+            others.push_back(fmt::format("{}.{}", module, texts_[global.name]));
+    }
+    out_.notes = globalNotes(others);
+    SHARDSCOPE_TRY(finishTensors(record.stateDict));
+    SHARDSCOPE_TRY(finishStored(record.storage));
+    finishPaths(record.mapping);
+    const bool fresh = out_.flexModule;
+    // The first flex releases have the fields of 3.0.
+    out_.generation = seenReplica_                                     ? Generation::flex3
+                      : seenGlobal_ || (fresh && out_.tensors.empty()) ? Generation::flex2
+                      : seenDType_ || fresh                            ? Generation::v1
+                      : record.hasMapping                              ? Generation::v0b
+                                                                       : Generation::v0a;
+    out_.dims = std::move(dims_);
+    return std::move(out_);
+}
+
+}  // namespace
 
 std::string_view generationName(Generation generation) {
     constexpr std::string_view names[] = {"v0a", "v0b", "v1", "flex-v2", "flex-v3"};
@@ -411,35 +644,6 @@ std::string_view generationWriter(Generation generation) {
     constexpr std::string_view names[] = {"paddle 2.6", "paddle after 2.6", "paddle 3.0", "paddle 3.2",
                                           "paddle 3.3 or later"};
     return names[static_cast<size_t>(generation)];
-}
-
-void joinStored(Metadata& m) {
-    std::vector<uint32_t> joined(m.tensors.size(), 0);
-    const auto same = [&](DimsAt a, DimsAt b) {
-        return a.given == b.given && std::ranges::equal(m.dimsOf(a), m.dimsOf(b));
-    };
-    std::erase_if(m.stored, [&](const StoredRow& stored) {
-        if (!m.hasTensor(stored) || stored.replica < 0 || stored.replica > INT32_MAX) return false;
-        const TensorRows& tensor = m.tensors[stored.key];
-        uint32_t& next = joined[stored.key];
-        if (next == tensor.count) return false;
-        ShardRow& row = m.rows[tensor.first + next];
-        if (!same(stored.offset, row.offset) || !same(stored.range, row.range) ||
-            (stored.shape && !same(stored.shape, row.shape)))
-            return false;
-        row.file = stored.file;
-        row.replica = static_cast<int32_t>(stored.replica);
-        ++next;
-        return true;
-    });
-}
-
-Result<Metadata> decodeMetadataSlow(std::span<const std::byte> bytes, const Limits& limits) {
-    PickleLimits pickleLimits;
-    pickleLimits.textBytes = limits.pickleText;
-    pickleLimits.memory = limits.valueMemory;
-    SHARDSCOPE_ASSIGN(const Pickle pickle, decodePickle(bytes, pickleLimits));
-    return Decoder(pickle).run();
 }
 
 Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop) {
@@ -456,22 +660,23 @@ Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const 
                                      limits.pickleBytes))
             .inFile(file.path());
     }
-    if (auto plain = decodeMetadataFast(file, limits, stop)) return std::move(*plain);
-    SHARDSCOPE_TRY(stop.poll());
-    std::string bytes(static_cast<size_t>(file.size()), '\0');
-    SHARDSCOPE_TRY(file.readAt(0, std::as_writable_bytes(std::span(bytes))));
-    auto metadata = decodeMetadataSlow(std::as_bytes(std::span(bytes)), limits);
-    if (!metadata.ok()) {
-        Error error = std::move(metadata).error();
-        if (error.code == ErrorCode::damaged && !error.location.offset) error.location.offset = 0;
-        // Every pickle ends with STOP.
-        if (error.code == ErrorCode::damaged && bytes.back() != '.') {
-            error.location.rule = rule::fileTruncated;
-            error.hint = "the metadata was probably not written or copied completely";
-        }
-        return std::move(error).inFile(file.path());
-    }
-    return metadata;
+    PickleMemoUse use;
+    PickleStream first(PickleWindow(file, stop), 0, limits.pickleText);
+    const auto failed = [&](PickleStream& in) {
+        Error error = in.takeError().inFile(file.path());
+        if (!in.truncated()) return error;
+        return std::move(error)
+            .byRule(rule::fileTruncated)
+            .withHint("the metadata was probably not written or copied completely");
+    };
+    if (!first.scan(use)) return failed(first);
+    MetadataRows rows(limits, use.objects());
+    constexpr uint64_t kStackBytes = uint64_t{64} << 20;
+    PickleMachine machine(rows, PickleWindow(file, stop), 0, limits.pickleText, kStackBytes, &use);
+    if (!machine.run()) return failed(machine);
+    auto made = rows.finish(machine.root(), machine.protocol());
+    if (!made.ok()) return std::move(made).error().at(0).inFile(file.path());
+    return made;
 }
 
 bool looksLikeMetadata(std::string_view first) {

@@ -92,12 +92,6 @@ struct Metadata {
 
 // Errors: damaged, limit, unsupported, io; with file and, where it is known, offset.
 Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop);
-// The general decoder, which readMetadata() uses for what is not as Paddle writes it, on bytes in memory.
-Result<Metadata> decodeMetadataSlow(std::span<const std::byte> bytes, const Limits& limits);
-
-// Puts entries of `stored` into the rows of their pieces: those that come in the order of the pieces, one for
-// each.
-void joinStored(Metadata& metadata);
 
 // Whether bytes from the start of a file are those of such a metadata file.
 bool looksLikeMetadata(std::string_view first);

@@ -333,6 +333,36 @@ class PickleTest : public QObject {
         QVERIFY(check.waitForFinished(60'000));
         QCOMPARE(check.readAllStandardOutput().trimmed(), QByteArray("same"));
     }
+
+    // Frames, MEMOIZE, batches and long values as pickle.dumps() writes them.
+    void framedIsWhatPythonWrites() {
+        const QString python = QStandardPaths::findExecutable("python3");
+        if (python.isEmpty()) QSKIP("python3 is not installed");
+        QProcess process;
+        process.start(
+            python,
+            {"-c",
+             "import pickle,sys,collections\n"
+             "o={'a':[1,2,(3,4,5,6)],'n':None,'f':-0.25,'b':b'\\x00\\xff','e':b'','s':{1},'big':1<<70,'i':1<<"
+             "40,'neg':-3,\n"
+             " 'od':collections.OrderedDict([('x',1),('y',2)]),'m':list(range(2501)),'d':dict.fromkeys(range("
+             "1000)),"
+             "\n"
+             " 'many':['text %d'%i for i in "
+             "range(20000)],'long':'x'*70000,'bytes':bytes(70000),'set':set(range("
+             "1001)),\n"
+             " 't':(),'one':[1],'two':{1:2},'k':{(1,2):True},'r':range(3),'none':[],'nothing':set()}\n"
+             "sys.stdout.buffer.write(pickle.dumps([o,o['a']],4))"});
+        QVERIFY(process.waitForFinished(60'000));
+        const std::string bytes = process.readAllStandardOutput().toStdString();
+        auto pickle = decode(bytes);
+        QVERIFY2(pickle.ok(), text(pickle).c_str());
+        const auto again =
+            encodePickle(makeValue(std::move(pickle->graph), pickle->root), PickleWriter::For::framed);
+        QVERIFY(again.ok());
+        QCOMPARE(again->size(), bytes.size());
+        QVERIFY(*again == bytes);
+    }
 };
 
 QTEST_GUILESS_MAIN(PickleTest)

@@ -5,7 +5,6 @@
 #include <random>
 
 #include "formats/paddle_dist/metadata.h"
-#include "formats/paddle_dist/metadata_fast.h"
 #include "formats/paddle_dist/paddle_dist.h"
 #include "large_metadata.h"
 #include "pickles.h"
@@ -30,14 +29,17 @@ std::string genuineFile(const std::string& path) {
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
-std::optional<paddle::Metadata> fastly(const std::string& bytes) {
-    return paddle::decodeMetadataFast(TextFile(bytes), {}, {});
-}
-Result<paddle::Metadata> slowly(const std::string& bytes) {
-    return paddle::decodeMetadataSlow(std::as_bytes(std::span(bytes)), {});
-}
 Result<paddle::Metadata> decode(const std::string& bytes) {
     return paddle::readMetadata(TextFile(bytes), {}, {});
+}
+
+// The same values as another pickler spells them: protocol 2, nothing memoized but what is shared. Empty
+// where they cannot be written.
+std::string respelled(const std::string& bytes) {
+    auto pickle = decodePickle(std::as_bytes(std::span(bytes)));
+    if (!pickle.ok()) return {};
+    const auto written = encodePickle(makeValue(std::move(pickle->graph), pickle->root));
+    return written.ok() ? *written : std::string();
 }
 
 // Two ranks with two rows each of a 4 x 2 tensor.
@@ -275,33 +277,44 @@ class PaddleMetadataTest : public QObject {
         }
     }
 
-    // The way of plain metadata says what the general decoder says, or leaves it to that.
-    void bothDecodersAgree() {
+    // Whoever wrote the pickle, and in which protocol: the rows are the same. Where bytes are wrong but there
+    // is a pickle at all, both spellings are read.
+    void spellingDoesNotMatter() {
         std::mt19937 random(3);
-        size_t plain = 0;
+        size_t read = 0, damagedRead = 0;
         for (const GenuineCase& c : genuineCases("paddle_dist")) {
             const std::string whole = genuineFile(c.name + "/ckpt/0.metadata");
-            const auto fast = fastly(whole);
-            // All that Paddle wrote, of every generation, is plain.
-            QVERIFY2(fast.has_value() == slowly(whole).ok(), c.name.c_str());
-            if (!fast) continue;
-            ++plain;
-            QCOMPARE(dump(*fast), dump(slowly(whole).value()));
+            if (whole.empty()) continue;
+            const auto metadata = decode(whole);
+            const std::string other = respelled(whole);
+            // A pickle that is cut off is no pickle to the other decoder either.
+            QVERIFY2(metadata.ok() != other.empty(), c.name.c_str());
+            if (!metadata.ok()) continue;
+            QVERIFY(other != whole);
+            const auto again = decode(other);
+            QVERIFY2(again.ok(), c.name.c_str());
+            ++read;
+            QCOMPARE(dump(*metadata), dump(*again));
             for (int round = 0; round < 1500; ++round) {
                 std::string damaged = whole;
                 for (int n = 0; n <= round % 3; ++n)
                     damaged[random() % damaged.size()] = static_cast<char>(random());
-                const auto again = fastly(damaged);
-                if (!again) continue;
-                const auto slow = slowly(damaged);
-                QVERIFY2(slow.ok(), slow.ok() ? "" : describe(slow.error()).c_str());
-                QCOMPARE(dump(*again), dump(*slow));
+                const auto first = decode(damaged);
+                if (!first.ok()) continue;
+                const std::string rewritten = respelled(damaged);
+                if (rewritten.empty()) continue;
+                ++damagedRead;
+                const auto second = decode(rewritten);
+                QVERIFY2(second.ok(), second.ok() ? "" : describe(second.error()).c_str());
+                QVERIFY(!dump(*first).empty() && !dump(*second).empty());
             }
         }
-        QVERIFY(plain > 20);
+        QVERIFY(read > 20);
+        QVERIFY(damagedRead > 1000);
     }
 
-    void bothDecodersAgreeOnMany_data() {
+    // A piece and its entry are one row, across windows and frames, whatever the protocol.
+    void manyPieces_data() {
         QTest::addColumn<int>("protocol");
         QTest::addColumn<int>("way");
         for (int protocol = 2; protocol <= 4; ++protocol) {
@@ -309,8 +322,7 @@ class PaddleMetadataTest : public QObject {
                 QTest::addRow("protocol %d way %d", protocol, way) << protocol << way;
         }
     }
-    // Many pieces, so that they are taken by their molds, across windows and frames.
-    void bothDecodersAgreeOnMany() {
+    void manyPieces() {
         QFETCH(int, protocol);
         QFETCH(int, way);
         LargeMetadata wish;
@@ -321,30 +333,30 @@ class PaddleMetadataTest : public QObject {
         wish.replicas = (way & 4) != 0;
         if (way == 5) wish.ranks = 400;  // larger than the window
         const std::string whole = MetadataPickler(wish).run();
-        const auto fast = fastly(whole);
-        QVERIFY(fast.has_value());
-        const auto slow = slowly(whole);
-        QVERIFY2(slow.ok(), slow.ok() ? "" : describe(slow.error()).c_str());
-        QCOMPARE(dump(*fast), dump(*slow));
-        QCOMPARE(fast->rows.size(), size_t{wish.ranks} * wish.tensors);
-        for (const auto& row : fast->rows)
+        const auto metadata = decode(whole);
+        QVERIFY2(metadata.ok(), metadata.ok() ? "" : describe(metadata.error()).c_str());
+        QCOMPARE(metadata->rows.size(), size_t{wish.ranks} * wish.tensors);
+        for (const auto& row : metadata->rows)
             QVERIFY(row.file != kNone);
+        QCOMPARE(dump(*metadata), dump(decode(respelled(whole)).value()));
         std::mt19937 random(static_cast<unsigned>(8 * protocol + way));
-        size_t taken = 0;
+        size_t read = 0;
         for (int round = 0; round < 150; ++round) {
             std::string damaged = whole;
             if (round % 3 == 0)
                 damaged.resize(random() % damaged.size());
             else
                 damaged[random() % damaged.size()] = static_cast<char>(random());
-            const auto again = fastly(damaged);
-            if (!again) continue;
-            ++taken;
-            const auto other = slowly(damaged);
-            QVERIFY2(other.ok(), other.ok() ? "" : describe(other.error()).c_str());
-            QCOMPARE(dump(*again), dump(*other));
+            const auto first = decode(damaged);
+            if (round % 3 == 0) QVERIFY(!first.ok());
+            // Every fifth one, because the other decoder takes much longer.
+            const std::string rewritten = first.ok() && read++ % 5 == 0 ? respelled(damaged) : std::string();
+            if (rewritten.empty()) continue;
+            const auto second = decode(rewritten);
+            QVERIFY2(second.ok(), second.ok() ? "" : describe(second.error()).c_str());
+            QCOMPARE(dump(*first), dump(*second));
         }
-        QVERIFY(taken > 0);
+        QVERIFY(read > 0);
     }
 
     void everyTruncation_data() {

@@ -1,0 +1,133 @@
+// The bytes of one pickle as opcodes and operands, whose lengths are checked against what remains and against
+// the frame they stand in. No stack, no memo: see pickle_machine.h.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "encoding/pickle_opcodes.h"
+#include "encoding/pickle_window.h"
+
+namespace shardscope {
+
+class PickleMemoUse;
+
+// Errors are kept, not returned, because an opcode takes a few nanoseconds: a function that fails says false,
+// and takeError() gives the reason, with the offset of the opcode.
+class PickleStream {
+  public:
+    // A pickle that begins at `start` of the window's source. `textLimit`: bytes of one string.
+    PickleStream(PickleWindow window, uint64_t start, uint64_t textLimit);
+
+    bool fail(std::string message);  // damaged
+    bool failLimit(std::string message, std::string_view hint = {});
+    bool failUnsupported(std::string message, std::string_view hint = {});
+    bool failed() const { return !error_.message.empty(); }
+    Error takeError() { return std::move(error_); }
+    bool truncated() const { return truncated_; }  // the error is that the source ends inside the pickle
+
+    std::string_view opcodeName() const { return kPickleOpcodes[*opcode_].name; }
+    uint64_t offset() const { return window_.offsetOf(opcode_); }  // of the opcode
+    uint64_t start() const { return start_; }
+    uint64_t end() const { return window_.offsetOf(p_); }  // behind what was read so far
+    uint64_t sourceSize() const { return window_.size(); }
+    uint64_t textLimit() const { return textLimit_; }
+
+    // Walks all opcodes up to STOP and notes what they fetch from the memo.
+    bool scan(PickleMemoUse& use);
+
+  protected:
+    using Op = PickleOpcode;
+
+    // EMPTY_TUPLE NEWOBJ MEMOIZE EMPTY_DICT MEMOIZE MARK, as the bytes of a number: once per object.
+    static constexpr uint64_t kSixBytes = (uint64_t{1} << 48) - 1;
+    static constexpr uint64_t kBeginObject = 0x28'94'7d'94'81'29;
+
+    template <class T>
+    static T load(const uint8_t* p) {
+        static_assert(std::endian::native == std::endian::little);  // as pickles
+        T value;
+        std::memcpy(&value, p, sizeof value);
+        return value;
+    }
+
+    // To be called before each opcode. A fixed operand is loaded at once, from the slack behind the window if
+    // need be: whether it was there is found here, before the next opcode.
+    bool ready() { return p_ < pause_ || resume(); }
+    // The value of a length of `width` bytes behind the opcode, and p_ behind it.
+    uint64_t lengthOperand(size_t width);
+    // The bytes of an operand of `length` behind p_, and p_ behind them. They stay until the next operand.
+    bool bytesOperand(uint64_t length, std::string_view& out) {
+        if (p_ > end_ || length > static_cast<size_t>(end_ - p_) || length > textLimit_)
+            return distantBytes(length, out);
+        out = {reinterpret_cast<const char*>(p_), static_cast<size_t>(length)};
+        p_ += length;
+        return true;
+    }
+    // The lines behind the opcode, and p_ behind them.
+    bool lineOperands(std::string_view* lines, size_t count, uint64_t limit);
+    bool skip(uint64_t length);
+    bool openFrame();
+
+    PickleWindow window_;
+    const uint8_t* p_ = nullptr;  // what is read next
+    const uint8_t* end_ = nullptr;
+    const uint8_t* pause_ = nullptr;  // where the window or the frame may be at its end
+    const uint8_t* opcode_ = nullptr;
+
+  private:
+    bool resume();
+    bool distantBytes(uint64_t length, std::string_view& out);
+    bool refill(size_t need);
+    bool remains(uint64_t length);
+    void setPause();
+
+    uint64_t start_, textLimit_;
+    static constexpr uint64_t kNoFrame = UINT64_MAX;
+    uint64_t frameEnd_ = kNoFrame;
+    bool truncated_ = false;
+    Error error_;
+};
+
+// Which memo entries a pickle fetches. A pickle of a million rows memoizes some sixteen million values and
+// fetches a few thousand of them; a first pass finds these, so that only they are kept.
+class PickleMemoUse {
+  public:
+    bool fetched(uint64_t index) const {
+        return index < bits_.size() * 64 && (bits_[index / 64] >> (index % 64) & 1);
+    }
+    // Position among the fetched entries; only for a fetched one.
+    uint32_t rank(uint64_t index) const {
+        const uint64_t below = bits_[index / 64] & ((uint64_t{1} << (index % 64)) - 1);
+        return before_[index / 64] + bitCount(below);
+    }
+    uint32_t count() const { return count_; }
+    uint64_t objects() const { return objects_; }  // NEWOBJ opcodes: a bound for reserving rows
+
+  private:
+    friend class PickleStream;
+    void fetch(uint64_t index) {
+        if (index / 64 >= bits_.size()) bits_.resize(std::max<uint64_t>(index / 64 + 1, bits_.size() * 2));
+        bits_[index / 64] |= uint64_t{1} << (index % 64);
+    }
+    void finish();
+    // Inline for processors that are not known to count bits themselves, where std::popcount is a call.
+    static uint32_t bitCount(uint64_t x) {
+        x -= x >> 1 & 0x5555555555555555;
+        x = (x & 0x3333333333333333) + (x >> 2 & 0x3333333333333333);
+        x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0f;
+        return static_cast<uint32_t>(x * 0x0101010101010101 >> 56);
+    }
+
+    std::vector<uint64_t> bits_;
+    std::vector<uint32_t> before_;  // set bits before each word
+    uint32_t count_ = 0;
+    uint64_t objects_ = 0;
+};
+
+}  // namespace shardscope

@@ -1,0 +1,636 @@
+// A `.metadata` pickle as columns: which of its objects are rows, and what their attributes mean.
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/large_pages.h"
+#include "encoding/pickle_rows.h"
+#include "formats/dcp/metadata.h"
+
+namespace shardscope::dcp {
+
+namespace {
+
+// Attribute names, in the order of their TextIds.
+enum Word : TextId {
+    wOffsets,
+    wSizes,
+    wFqn,
+    wOffset,
+    wRelativePath,
+    wLength,
+    wTransformDescriptors,
+    wProperties,
+    wSize,
+    wChunks,
+    wStateDictMetadata,
+    wPlannerData,
+    wStorageData,
+    wVersion,
+    wDtype,
+    wStrides,
+    wModules,
+    wMcoreData,
+    wReformulated,
+};
+constexpr std::array<std::string_view, wReformulated + 1> kWords{"offsets",
+                                                                 "sizes",
+                                                                 "fqn",
+                                                                 "offset",
+                                                                 "relative_path",
+                                                                 "length",
+                                                                 "transform_descriptors",
+                                                                 "properties",
+                                                                 "size",
+                                                                 "chunks",
+                                                                 "state_dict_metadata",
+                                                                 "planner_data",
+                                                                 "storage_data",
+                                                                 "version",
+                                                                 "dtype",
+                                                                 "strides",
+                                                                 "modules",
+                                                                 "mcore_data",
+                                                                 "nd_reformulated_orig_global_shape"};
+
+enum Class : uint8_t {
+    kForeign,
+    kTorchSize,
+    kDType,
+    kMetadata,
+    kTensor,
+    kChunk,
+    kBytes,
+    kProperties,
+    kMemoryFormat,
+    kIndex,
+    kStorageInfo,
+    kStorageMeta,
+    kOrderedDict,
+    kReconstructor,
+    kGetAttribute,
+    kInert
+};
+
+bool isOneOf(std::string_view text, std::initializer_list<std::string_view> all) {
+    return std::ranges::find(all, text) != all.end();
+}
+
+class MetadataRows final : public PickleRows<MetadataRows> {
+  public:
+    MetadataRows(const Limits& limits, uint64_t objects) : PickleRows(kWords, limits.valueMemory) {
+        out_.transforms.emplace_back();
+        // A chunk is one object, its storage row two; untouched reserve costs no memory.
+        const auto rows = static_cast<size_t>(objects / 3) + 16;
+        out_.chunks.reserve(rows);
+        out_.stored.reserve(rows);
+        preferLargePages(out_.chunks);
+        preferLargePages(out_.stored);
+    }
+
+    Result<Metadata> finish(const RowValue& root, int protocol);
+
+    // --- for PickleRows
+    uint8_t classify(std::string_view module, std::string_view name);
+    bool construct(RowValue& object);
+    bool call(const RowValue& callable, const RowValue& arguments, RowValue& made);
+    bool setAttributes(RowValue& object, Pairs pairs);
+    bool setState(RowValue& object, const RowValue& state, bool& done);
+    bool addRow(Dict& dict, const RowValue& key, const RowValue& value, bool& done);
+    bool addListRow(List& list, const RowValue& value, bool& done);
+    // The records of storage rows are needed no more.
+    void taken(Pairs pairs) {
+        if (pairs.empty() || !pairs[0].is(kIndex)) return;
+        indexes_.resize(std::min(indexes_.size(), std::max<size_t>(indexPin_, pairs[0].a)));
+        if (pairs[1].is(kStorageInfo))
+            infos_.resize(std::min(infos_.size(), std::max<size_t>(infoPin_, pairs[1].a)));
+    }
+    // What the memo may hand out again is never given back.
+    void pin(const RowValue& value) {
+        if (value.is(kIndex)) indexPin_ = indexes_.size();
+        if (value.is(kStorageInfo)) infoPin_ = infos_.size();
+    }
+
+  private:
+    // Rows of a dict.
+    enum { kEntryRows, kStoredRows, kPathRows };
+    static constexpr uint64_t kNoLength = UINT64_MAX;
+    struct IndexRecord {
+        TextId name = kNone;
+        DimsRef offsets{kNone, 0};
+    };
+    struct InfoRecord {
+        TextId path = kNone;
+        uint16_t transforms = 0;
+        uint64_t offset = 0;
+        uint64_t length = kNoLength;
+    };
+    struct TensorRecord {
+        TextId dtype = kNone;
+        bool hasProperties = false, hasShape = false;
+        DimsRef shape;
+        RowSlice chunks;
+    };
+    struct Root {
+        std::optional<RowValue> stateDict, plannerData, storageData, mcoreData;
+    };
+
+    bool dimsOf(const RowValue& value, DimsRef& out);
+    bool setChunk(MetaChunk& chunk, Pairs pairs);
+    bool setIndex(IndexRecord& record, Pairs pairs);
+    bool setInfo(InfoRecord& record, Pairs pairs);
+    bool setTensor(TensorRecord& record, Pairs pairs);
+    bool setRoot(Root& root, Pairs pairs);
+    bool takeReformulated(const RowValue& mcoreData);
+    bool transformsOf(const RowValue& value, uint16_t& out);
+    bool addStored(Dict& dict, const RowValue& key, const RowValue& value);
+    bool addPath(Dict& dict, TextId name, const RowValue& tuple);
+    Status finishTensor(const MetaEntry& entry);
+
+    Metadata out_;
+    std::vector<IndexRecord> indexes_;
+    std::vector<InfoRecord> infos_;
+    std::vector<TensorRecord> tensors_;
+    std::vector<TextId> properties_;  // the dtype of each TensorProperties
+    std::vector<Root> roots_;
+    size_t indexPin_ = 0, infoPin_ = 0;  // records below these may be in the memo
+};
+
+uint8_t MetadataRows::classify(std::string_view module, std::string_view name) {
+    if (module.starts_with("torch.distributed._shard.checkpoint")) {
+        in().failUnsupported(
+            "this checkpoint was written by torch 1.12 or 1.13, whose first generation of the distributed "
+            "checkpoint format is not read",
+            "load it with that torch version and save it again with torch 2.0 or later");
+        return kForeign;
+    }
+    if (module == "torch") {
+        if (name == "Size") return kTorchSize;
+        if (isOneOf(name, {"device", "layout", "memory_format"})) return kInert;
+        // Also dtypes that are not known here: uint4, int3, ... A class or function would be called, which
+        // they are not.
+        return kDType;
+    }
+    if (module == "torch.serialization" && name == "_get_layout") return kInert;
+    const bool checkpoint = module.starts_with("torch.distributed.checkpoint.");
+    if (checkpoint || module == "torch.distributed._shard.sharded_tensor.metadata") {
+        if (name == "TensorProperties") {
+            if (!checkpoint) out_.oldProperties = true;
+            return kProperties;
+        }
+        if (name.ends_with("MEM_FORMAT_ENCODING")) return kMemoryFormat;
+    }
+    if (checkpoint) {
+        if (name == "Metadata") return kMetadata;
+        if (name == "TensorStorageMetadata") return kTensor;
+        if (name == "ChunkStorageMetadata") return kChunk;
+        if (name == "BytesStorageMetadata") return kBytes;
+        if (name == "MetadataIndex") return kIndex;
+        if (name == "StorageMeta") return kStorageMeta;
+        if (name == "_StorageInfo") return kStorageInfo;
+    }
+    if (module == "collections") {
+        if (name == "OrderedDict") return kOrderedDict;
+        if (isOneOf(name, {"defaultdict", "Counter", "ChainMap", "deque"})) return kInert;
+    }
+    if (module == "copyreg" && name == "_reconstructor") return kReconstructor;
+    if (module == "builtins") {
+        if (name == "getattr") return kGetAttribute;
+        if (isOneOf(name, {"set", "frozenset", "list", "tuple", "dict", "str", "int", "float", "complex",
+                           "bytes", "bytearray", "object", "bool", "range", "slice"}))
+            return kInert;
+    }
+    if (module == "_codecs" && name == "encode") return kInert;
+    const bool path = module == "pathlib" || module.starts_with("pathlib.");
+    if (path && isOneOf(name, {"PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "Path"}))
+        return kInert;
+    return kForeign;
+}
+
+bool MetadataRows::construct(RowValue& object) {
+    const auto record = [&](auto& records, auto made) {
+        object.a = static_cast<uint32_t>(records.size());
+        records.push_back(std::move(made));
+    };
+    switch (object.cls) {
+        case kMetadata:
+            record(roots_, Root{});
+            break;
+        case kTensor:
+            record(tensors_, TensorRecord{});
+            break;
+        case kChunk:
+            record(out_.chunks, MetaChunk{kNone, kNone, 0});
+            break;
+        case kProperties:
+            record(properties_, kNone);
+            break;
+        case kIndex:
+            record(indexes_, IndexRecord{});
+            break;
+        case kStorageInfo:
+            record(infos_, InfoRecord{});
+            break;
+        case kStorageMeta:
+            out_.hasStorageMeta = true;
+            break;
+        case kBytes:
+            break;
+        case kOrderedDict:
+            object = {Kind::dict, 0, kNone, 0};
+            break;
+        default:
+            object = {Kind::opaque, 0, 0, 1};
+    }
+    return true;
+}
+
+bool MetadataRows::call(const RowValue& callable, const RowValue& arguments, RowValue& made) {
+    RowGlobal& global = globals_[callable.a];
+    switch (callable.cls) {
+        case kTorchSize: {
+            made = arguments;
+            const auto items = itemsOf(arguments);
+            if (arguments.kind == Kind::oneInts || (items.size() == 1 && items[0].kind == Kind::ints)) {
+                if (!items.empty()) made = items[0];
+                made.kind = Kind::ints;
+                return true;
+            }
+            return (made.kind == Kind::ints && made.b == 0) ||
+                   in().fail("a torch.Size is made of something else than integers");
+        }
+        case kReconstructor:  // protocols 0 and 1: _reconstructor(cls, object, None)
+            return itemsOf(arguments).empty() || newObject(itemsOf(arguments)[0], {}, nullptr, made);
+        case kGetAttribute: {
+            const auto items = itemsOf(arguments);
+            if (items.size() == 2 && items[0].isGlobal(kMemoryFormat)) return true;
+            global.cls = kForeign;
+            global.called = true;
+            return true;
+        }
+        case kDType:
+            global.called = true;
+            return true;
+        default:
+            made = {Kind::object, callable.cls, kNone, callable.a};
+            return construct(made);
+    }
+}
+
+bool MetadataRows::dimsOf(const RowValue& value, DimsRef& out) {
+    if (value.kind != Kind::ints) return in().fail("a shape or offset is not a torch.Size");
+    if (value.b > int64_t{kMaxRank})
+        return in().failLimit(
+            fmt::format("{} dimensions are more than the {} that are read", value.b, kMaxRank));
+    out = {value.a, static_cast<uint8_t>(value.b)};
+    return true;
+}
+
+bool MetadataRows::transformsOf(const RowValue& value, uint16_t& out) {
+    std::vector<std::string> names;
+    const bool empty =
+        value.kind == Kind::none || value.kind == Kind::list || (value.kind == Kind::ints && !value.b);
+    if (!empty && value.kind != Kind::tuple) return in().fail("transform_descriptors is not a list of names");
+    for (const RowValue& item : itemsOf(value)) {
+        if (item.kind != Kind::text) return in().fail("transform_descriptors is not a list of names");
+        names.emplace_back(texts_[item.a]);
+        if (names.size() > 16) return in().failLimit("an entry went through more than 16 transforms");
+    }
+    const auto known = std::ranges::find(out_.transforms, names);
+    out = static_cast<uint16_t>(known - out_.transforms.begin());
+    if (known != out_.transforms.end()) return true;
+    if (out_.transforms.size() >= 256) return in().failLimit("more than 255 kinds of transforms");
+    out_.transforms.push_back(std::move(names));
+    return true;
+}
+
+bool MetadataRows::setChunk(MetaChunk& chunk, Pairs pairs) {
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        const bool offsets = pairs[i].a == wOffsets;
+        if (pairs[i].kind != Kind::text || (!offsets && pairs[i].a != wSizes)) continue;
+        DimsRef ref;
+        if (!dimsOf(pairs[i + 1], ref)) return false;
+        if ((offsets ? chunk.lengths : chunk.offsets) != kNone && chunk.rank != ref.rank)
+            return in().fail("the offsets and sizes of a chunk differ in their number of dimensions");
+        chunk.rank = ref.rank;
+        (offsets ? chunk.offsets : chunk.lengths) = ref.at;
+    }
+    return true;
+}
+
+bool MetadataRows::setIndex(IndexRecord& record, Pairs pairs) {
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        const RowValue& value = pairs[i + 1];
+        if (pairs[i].kind != Kind::text) continue;
+        if (pairs[i].a == wFqn) {
+            if (value.kind != Kind::text) return in().fail("the fqn of a storage key is not a text");
+            record.name = value.a;
+        } else if (pairs[i].a == wOffset) {
+            record.offsets = {kNone, 0};
+            if (value.kind != Kind::none && !dimsOf(value, record.offsets)) return false;
+        }
+    }
+    return true;
+}
+
+bool MetadataRows::setInfo(InfoRecord& record, Pairs pairs) {
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        const TextId word = pairs[i].a;
+        const RowValue& value = pairs[i + 1];
+        if (pairs[i].kind != Kind::text) continue;
+        if (word == wRelativePath) {
+            if (value.kind != Kind::text)
+                return in().fail("the relative_path of a storage entry is not a text");
+            record.path = value.a;
+        } else if (word == wOffset || word == wLength) {
+            if (value.kind != Kind::integer || value.b < 0)
+                return in().fail(
+                    fmt::format("the {} of a storage entry is not a number of bytes", texts_[word]));
+            (word == wOffset ? record.offset : record.length) = static_cast<uint64_t>(value.b);
+        } else if (word == wTransformDescriptors) {
+            if (!transformsOf(value, record.transforms)) return false;
+        }
+    }
+    return true;
+}
+
+bool MetadataRows::setTensor(TensorRecord& record, Pairs pairs) {
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        const RowValue& value = pairs[i + 1];
+        if (pairs[i].kind != Kind::text) continue;
+        if (pairs[i].a == wProperties) {
+            if (!value.is(kProperties))
+                return in().fail("the properties of a tensor are not a TensorProperties object");
+            record.hasProperties = true;
+            record.dtype = properties_[value.a];
+        } else if (pairs[i].a == wSize) {
+            if (!dimsOf(value, record.shape)) return false;
+            record.hasShape = true;
+        } else if (pairs[i].a == wChunks) {
+            if (value.kind != Kind::list) return in().fail("the chunks of a tensor are not a list");
+            if (!itemsOf(value).empty())
+                return in().fail("the chunk list of a tensor holds something else than chunks");
+            record.chunks = listOf(value) ? listOf(value)->rows : RowSlice{};
+        }
+    }
+    return true;
+}
+
+bool MetadataRows::setRoot(Root& root, Pairs pairs) {
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        const RowValue& value = pairs[i + 1];
+        const bool dict = value.kind == Kind::dict;
+        if (pairs[i].kind != Kind::text) continue;
+        if (pairs[i].a == wStateDictMetadata) {
+            if (!dict) return in().fail("state_dict_metadata is not a dictionary");
+            root.stateDict = value;
+        } else if (pairs[i].a == wPlannerData) {
+            root.plannerData = dict ? std::optional(value) : std::nullopt;
+        } else if (pairs[i].a == wStorageData) {
+            root.storageData = dict ? std::optional(value) : std::nullopt;
+        } else if (pairs[i].a == wMcoreData) {
+            root.mcoreData = dict ? std::optional(value) : std::nullopt;
+        } else if (pairs[i].a == wVersion && value.kind == Kind::text) {
+            out_.version = texts_[value.a];
+        }
+    }
+    return true;
+}
+
+bool MetadataRows::setAttributes(RowValue& object, Pairs pairs) {
+    const auto has = [&](TextId word) {
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+            if (pairs[i].kind == Kind::text && pairs[i].a == word) return true;
+        }
+        return false;
+    };
+    // A subclass of Metadata, such as Megatron's, is known by its attributes.
+    if (object.kind == Kind::opaque && object.b == 0 && has(wStateDictMetadata)) {
+        object = {Kind::object, kMetadata, kNone, 0};
+        construct(object);
+    }
+    if (object.kind != Kind::object) return true;
+    switch (object.cls) {
+        case kChunk:
+            return setChunk(out_.chunks[object.a], pairs);
+        case kIndex:
+            return object.a < indexes_.size() && setIndex(indexes_[object.a], pairs);
+        case kStorageInfo:
+            return object.a < infos_.size() && setInfo(infos_[object.a], pairs);
+        case kTensor:
+            return setTensor(tensors_[object.a], pairs);
+        case kMetadata:
+            return setRoot(roots_[object.a], pairs);
+        case kProperties:
+            for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+                if (pairs[i].kind == Kind::text && pairs[i].a == wDtype && pairs[i + 1].isGlobal(kDType))
+                    properties_[object.a] = globals_[pairs[i + 1].a].name;
+            }
+            out_.sixProperties |= has(wStrides);
+            return true;
+        case kStorageMeta:
+            out_.storageMetaModules |= has(wModules);
+            return true;
+        default:
+            return true;
+    }
+}
+
+// TensorProperties give their state as a tuple.
+bool MetadataRows::setState(RowValue& object, const RowValue& state, bool& done) {
+    const auto items = itemsOf(state);
+    done = object.is(kProperties) && state.kind == Kind::tuple &&
+           !(items.size() == 2 && items[1].kind == Kind::dict);
+    if (!done) return true;
+    if (!items[0].isGlobal(kDType)) {
+        done = false;
+        return in().fail("the first tensor property is not a dtype");
+    }
+    properties_[object.a] = globals_[items[0].a].name;
+    out_.sixProperties |= items.size() >= 6;
+    return true;
+}
+
+bool MetadataRows::addListRow(List& list, const RowValue& value, bool& done) {
+    done = value.is(kChunk);
+    if (!done) return true;
+    RowSlice& rows = list.rows;
+    if (rows.count == 0) rows.first = value.a;
+    if (rows.end() == value.a) {
+        ++rows.count;
+        return true;
+    }
+    return appendRow(out_.chunks, rows, MetaChunk(out_.chunks[value.a]));
+}
+
+bool MetadataRows::addStored(Dict& dict, const RowValue& key, const RowValue& value) {
+    if (key.a >= indexes_.size() || value.a >= infos_.size())
+        return in().fail("a storage entry is used a second time");
+    const IndexRecord& index = indexes_[key.a];
+    const InfoRecord& info = infos_[value.a];
+    if (index.name == kNone) return in().fail("a storage key has no fqn");
+    if (info.path == kNone || info.length == kNoLength)
+        return in().fail("a storage entry lacks its relative_path or length");
+    return appendRow(out_.stored, dict.rows[kStoredRows],
+                     MetaStored{info.offset, info.length, index.name, info.path, index.offsets.at,
+                                index.offsets.rank, info.transforms});
+}
+
+bool MetadataRows::addPath(Dict& dict, TextId name, const RowValue& tuple) {
+    Path path;
+    const auto count = static_cast<size_t>(tuple.b);
+    if (count > kMaxValueDepth) return in().failLimit(fmt::format("a state dict path has {} parts", count));
+    for (size_t i = 0; i < count; ++i) {
+        const RowValue part = tuple.kind == Kind::ints ? integer(dims_[tuple.a + i]) : itemsOf(tuple)[i];
+        if (part.kind == Kind::integer)
+            path.push_back(indexPart(part.b));
+        else if (part.kind == Kind::text)
+            path.push_back(keyPart(texts_[part.a]));
+        else
+            return true;  // not the path of a state dict
+    }
+    MetaPath row;
+    row.name = name;
+    const bool single = count == 1 && path[0].kind == PathPart::Kind::key && path[0].text == texts_[name];
+    if (!single) {
+        const std::string encoded = encodePath(path);
+        row.at = out_.pathBytes.size();
+        row.length = static_cast<uint32_t>(encoded.size());
+        out_.pathBytes += encoded;
+    }
+    return appendRow(out_.paths, dict.rows[kPathRows], row);
+}
+
+bool MetadataRows::addRow(Dict& dict, const RowValue& key, const RowValue& value, bool& done) {
+    done = true;
+    if (key.is(kIndex)) {
+        if (!value.is(kStorageInfo))
+            return value.kind != Kind::object ||
+                   in().fail("a storage key has something else than a _StorageInfo");
+        return addStored(dict, key, value);
+    }
+    if (key.kind == Kind::text && (value.is(kTensor) || value.is(kBytes)))
+        return appendRow(out_.entries, dict.rows[kEntryRows],
+                         MetaEntry{key.a, value.cls == kTensor ? value.a : kNone});
+    if (key.kind == Kind::text && key.a >= wordCount_ &&
+        (value.kind == Kind::tuple || value.kind == Kind::ints))
+        return addPath(dict, key.a, value);
+    done = false;
+    return true;
+}
+
+bool MetadataRows::takeReformulated(const RowValue& mcoreData) {
+    const RowSlice names = dictOf(mcoreData).items;
+    for (uint32_t i = 0; i + 1 < names.count; i += 2) {
+        const RowValue name = itemsOf(names)[i];
+        const RowValue about = itemsOf(names)[i + 1];
+        if (name.kind != Kind::text || about.kind != Kind::dict) continue;
+        const RowSlice fields = dictOf(about).items;
+        for (uint32_t k = 0; k + 1 < fields.count; k += 2) {
+            const RowValue key = itemsOf(fields)[k];
+            if (key.kind != Kind::text || key.a != wReformulated) continue;
+            MetaReformulated row{name.a, {}};
+            if (!dimsOf(itemsOf(fields)[k + 1], row.shape)) return false;
+            out_.reformulated.push_back(row);
+        }
+    }
+    return true;
+}
+
+Status MetadataRows::finishTensor(const MetaEntry& entry) {
+    const TensorRecord& tensor = tensors_[entry.tensor];
+    const auto bad = [&](std::string message) {
+        return damaged(std::move(message)).ofTensor(texts_[entry.name]);
+    };
+    if (!tensor.hasShape) return bad("the metadata of a tensor has no size");
+    if (!tensor.hasProperties || tensor.dtype == kNone) return bad("the metadata of a tensor has no dtype");
+    MetaTensor& made = out_.tensors[entry.tensor];
+    const std::string_view dtype = texts_[tensor.dtype];
+    const auto known = dtypeFromName(dtype);
+    if (known && dtypeName(*known) == dtype)
+        made.dtype = *known;
+    else
+        made.unknownDtype = tensor.dtype;
+    made.shape = tensor.shape;
+    made.firstChunk = tensor.chunks.first;
+    made.endChunk = tensor.chunks.end();
+    for (uint32_t c = made.firstChunk; c < made.endChunk; ++c) {
+        const MetaChunk& chunk = out_.chunks[c];
+        if (chunk.offsets == kNone || chunk.lengths == kNone)
+            return bad("a chunk lacks its offsets or sizes");
+        if (chunk.rank != made.shape.rank)
+            return bad(
+                fmt::format("a chunk has {} dimensions, its tensor has {}", chunk.rank, made.shape.rank));
+    }
+    return {};
+}
+
+Result<Metadata> MetadataRows::finish(const RowValue& root, int protocol) {
+    if (!root.is(kMetadata))
+        return damaged("the pickle does not hold the Metadata of a distributed checkpoint");
+    const Root& record = roots_[root.a];
+    if (!record.stateDict) return damaged("the Metadata has no state_dict_metadata");
+    const Dict entries = dictOf(*record.stateDict);
+    const Dict stored = dictOf(record.storageData.value_or(RowValue{}));
+    Dict paths = dictOf(record.plannerData.value_or(RowValue{}));
+    if (entries.items.count)
+        return damaged("state_dict_metadata holds something else than tensors and bytes");
+    if (stored.items.count) return damaged("storage_data holds something else than storage entries");
+    // Keys that are also attribute names were kept as plain pairs.
+    for (uint32_t i = 0; i < paths.items.count; i += 2) {
+        const RowValue key = itemsOf(paths.items)[i];
+        const RowValue path = itemsOf(paths.items)[i + 1];
+        if (key.kind == Kind::text && (path.kind == Kind::tuple || path.kind == Kind::ints) &&
+            !addPath(paths, key.a, path))
+            return in().takeError();
+    }
+    if (record.mcoreData && !takeReformulated(*record.mcoreData)) return in().takeError();
+    out_.protocol = protocol;
+    out_.hasPlannerData = record.plannerData.has_value();
+    keepRows(out_.entries, entries.rows[kEntryRows]);
+    keepRows(out_.stored, stored.rows[kStoredRows]);
+    keepRows(out_.paths, paths.rows[kPathRows]);
+    out_.tensors.resize(tensors_.size());
+    for (const MetaEntry& entry : out_.entries) {
+        if (entry.tensor != kNone) SHARDSCOPE_TRY(finishTensor(entry));
+    }
+    for (const RowGlobal& global : globals_) {
+        if (global.cls == kForeign || (global.cls == kDType && global.called))
+            out_.foreign.push_back({fmt::format("{}.{}", texts_[global.module], texts_[global.name]),
+                                    global.called, global.offset});
+    }
+    out_.texts = std::move(texts_);
+    out_.dims = std::move(dims_);
+    return std::move(out_);
+}
+
+Result<Metadata> decode(const ReadFile& file, const Limits& limits, const StopToken& stop) {
+    PickleMemoUse use;
+    PickleStream first(PickleWindow(file, stop), 0, limits.pickleText);
+    if (!first.scan(use)) return first.takeError();
+    MetadataRows rows(limits, use.objects());
+    constexpr uint64_t kStackBytes = uint64_t{64} << 20;
+    PickleMachine machine(rows, PickleWindow(file, stop), 0, limits.pickleText, kStackBytes, &use);
+    if (!machine.run()) return machine.takeError();
+    auto made = rows.finish(machine.root(), machine.protocol());
+    if (!made.ok()) return std::move(made).error().at(machine.offset());
+    return made;
+}
+
+}  // namespace
+
+Result<Metadata> decodeMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop) {
+    if (file.size() > limits.pickleBytes) {
+        return makeError(ErrorCode::limit,
+                         fmt::format("the metadata file has {} bytes, more than the {} that are read",
+                                     file.size(), limits.pickleBytes))
+            .inFile(file.path());
+    }
+    if (file.size() == 0) return damaged("the metadata file is empty", 0).inFile(file.path());
+    auto decoded = decode(file, limits, stop);
+    if (!decoded.ok()) return std::move(decoded).error().inFile(file.path());
+    return decoded;
+}
+
+}  // namespace shardscope::dcp
