@@ -11,7 +11,7 @@ namespace shardscope::cli {
 
 using Json = nlohmann::ordered_json;
 
-// Names from files may be no valid UTF-8; what is not is replaced rather than refused.
+// Names from files may be invalid UTF-8; what is not is replaced rather than refused.
 std::string dump(const Json& json);
 void printJson(const Json& json);                  // on stdout, one line
 void printLine(std::FILE* out, const Json& json);  // one line, flushed

@@ -121,7 +121,7 @@ Result<ConversionRequest> parseWords(std::vector<std::string> words) {
 }
 
 Result<int> startJob(const Context& context, const Options& options, std::vector<std::string> rest) {
-    // One word that is no verb: a recipe in place of the words.
+    // One word that is not a verb: a recipe in place of the words.
     std::error_code none;
     if (rest.size() == 1 && (rest[0].ends_with(".json") || std::filesystem::is_regular_file(rest[0], none))) {
         SHARDSCOPE_ASSIGN(const ConversionRequest request, requestFromRecipe(rest[0]));

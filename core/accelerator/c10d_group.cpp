@@ -163,8 +163,7 @@ Result<std::string> addressTowards(const std::string& host, uint16_t port) {
         close(probe);
     }
     freeaddrinfo(found);
-    if (address.empty())
-        return makeError(ErrorCode::remote, fmt::format("there is no way from here to '{}'", host));
+    if (address.empty()) return makeError(ErrorCode::remote, fmt::format("no route from here to '{}'", host));
     return address;
 }
 
@@ -176,8 +175,8 @@ Result<int> listenAt(const std::string& address, uint16_t port) {
     addrinfo* found = nullptr;
     if (const int error = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
         error != 0)
-        return makeError(ErrorCode::remote,
-                         fmt::format("'{}' is no address of this machine: {}", address, gai_strerror(error)));
+        return makeError(ErrorCode::remote, fmt::format("'{}' is not an address of this machine: {}", address,
+                                                        gai_strerror(error)));
     int listener = -1, failed = 0;
     for (const addrinfo* each = found; each && listener < 0; each = each->ai_next) {
         listener = socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -33,7 +33,7 @@ Result<uint64_t> number(const char* name, const std::string& text, uint64_t most
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size() || value > most)
-        return makeError(ErrorCode::usage, fmt::format("{} is '{}', which is no number up to {}", name,
+        return makeError(ErrorCode::usage, fmt::format("{} is '{}', which is not a number up to {}", name,
                                                        text.substr(0, 40), most));
     return value;
 }

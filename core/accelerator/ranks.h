@@ -24,7 +24,7 @@ struct RankPlace {
 // From the environment: SHARDSCOPE_RANK and its like (our own launcher), then torchrun's, Open MPI's and
 // Slurm's variables; whoever starts ranks inside another's step counts. Alone where there is nothing.
 // `variable` reads one; `firstHost` the first host of a Slurm list, where MASTER_ADDR says none. Errors:
-// usage (a variable that is no number, a rank outside its group, no address of rank 0).
+// usage (a variable that is not a number, a rank outside its group, no address of rank 0).
 Result<RankPlace> rankPlace(const std::function<std::optional<std::string>(const char* name)>& variable,
                             const std::function<Result<std::string>(const std::string& list)>& firstHost);
 // Of this process; the first host by `scontrol show hostnames`.

@@ -9,7 +9,7 @@
 
 namespace shardscope {
 
-// Asks for large pages under what the vector has reserved; a wish that the system may ignore. Reserved memory
+// Asks for large pages under what the vector has reserved; a hint that the kernel may ignore. Reserved memory
 // stays unused until it is written to, as before.
 template <class T>
 void preferLargePages(const std::vector<T>& column) {

@@ -37,7 +37,7 @@ Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text) {
     const auto wrong = [&](std::string_view part) {
         if (part.starts_with("ranks:") || part == "local-gpus")
             return makeError(ErrorCode::usage,
-                             fmt::format("'{}' is a place for jobs alone", oneLine(part, 100)))
+                             fmt::format("'{}' is only valid for 'shardscope jobs run'", oneLine(part, 100)))
                 .withHint(
                     "'shardscope jobs run --on ranks:4 convert ...', and nothing joined to it; or "
                     "shardscope-worker");
@@ -124,7 +124,7 @@ class FarmRun {
         end();
         if (left_ > 0 && !stop_.stopRequested()) explainWithSlurm();
         allocations_.clear();
-        // Once it is stopped, what workers die of is no news.
+        // Once it is stopped, what workers die of is not news.
         if (failure_ && !(stop_.stopRequested() && failure_->code == ErrorCode::remote))
             return std::move(*failure_);
         SHARDSCOPE_TRY(stop_.poll());

@@ -176,7 +176,7 @@ Result<Frame> FileService::stat(const Request& request) {
 Result<Frame> FileService::list(const Request& request) {
     SHARDSCOPE_ASSIGN(auto where, place(request));
     const uint64_t length = numberOf(request.json, "after").value_or(0);
-    if (length > where.second.size()) return damaged("a request for a listing that is none");
+    if (length > where.second.size()) return damaged("malformed listing request");
     const std::string after = where.second.substr(where.second.size() - length);
     where.second.resize(where.second.size() - length);
     std::shared_ptr<const Listing> listing;
@@ -261,7 +261,7 @@ Result<Frame> FileService::open(const Request& request) {
 Result<Frame> FileService::read(const Request& request) {
     SHARDSCOPE_ASSIGN(const auto opened, file(request));
     const auto offset = numberOf(request.json, "offset"), length = numberOf(request.json, "length");
-    if (!offset || !length || *length > kBlock) return damaged("a request for bytes that are none");
+    if (!offset || !length || *length > kBlock) return damaged("malformed read request");
     if (*offset > opened->size() || *length > opened->size() - *offset)
         return damaged("a request for bytes beyond the end of the file").inFile(opened->path());
     std::string bytes(*length, '\0');

@@ -1,7 +1,7 @@
 // The agent's end of remote files: reads what the other side asks for, and nothing else. It writes nothing.
 //
 // Requests after "files" {}; each has an id that its answer repeats, and several may be under way. Paths are
-// in the body, as they are no text; `path` says how many bytes of it are the path (absolute), the rest is a
+// in the body, as they are not text; `path` says how many bytes of it are the path (absolute), the rest is a
 // name inside that directory, checked as any name from metadata (storage/file_system.h).
 //
 //   stat  {path} + path, name            -> stat  {kind, size}          the path itself when there is no name

@@ -176,7 +176,7 @@ Error endOf(const std::string& who, Error error, Process& process) {
     process.waitFor(std::chrono::milliseconds(500));
     const std::string said = lastWords(process, 600);
     const std::string ending = process.ending();
-    // But for what says what to do: that was no end of a stream.
+    // But for what says what to do: that was not the end of a stream.
     const bool plain = said.empty() || !error.hint.empty();
     Error full = makeError(ErrorCode::remote, fmt::format("{}: {}", who, plain ? error.message : said));
     full.hint = error.hint;
@@ -194,7 +194,7 @@ Status checkHost(std::string_view host) {
                std::string_view("@.-_:[]%").find(c) != std::string_view::npos;
     };
     if (host.empty() || host.front() == '-' || !std::all_of(host.begin(), host.end(), good))
-        return makeError(ErrorCode::usage, fmt::format("'{}' is no host", oneLine(host, 100)));
+        return makeError(ErrorCode::usage, fmt::format("'{}' is not a host", oneLine(host, 100)));
     return {};
 }
 
@@ -235,7 +235,7 @@ Result<SshPath> parseSshPath(std::string_view text) {
         const char* end = port.data() + port.size();
         const auto [stopped, error] = std::from_chars(port.data() + 1, end, found.place.port);
         if (port.front() != ':' || error != std::errc{} || stopped != end || found.place.port == 0)
-            return wrong("has a port that is none");
+            return wrong("has an invalid port");
     }
     if (host.empty() || host.front() == '-' || host.find('@') != std::string_view::npos)
         return wrong("names no host");

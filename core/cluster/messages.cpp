@@ -72,15 +72,15 @@ std::string workersText(const std::vector<WorkerState>& workers) {
 
 Result<std::vector<WorkerState>> workersFrom(std::string_view text) {
     const Json all = Json::parse(text, nullptr, false);
-    if (!all.is_array()) return damaged("workers that are none");
+    if (!all.is_array()) return damaged("malformed worker list");
     std::vector<WorkerState> workers;
     for (const Json& each : all) {
-        if (!each.is_object()) return damaged("a worker that is none");
+        if (!each.is_object()) return damaged("malformed worker entry");
         const auto phase = numberOf(each, "phase"), bytes = numberOf(each, "bytes"),
                    units = numberOf(each, "units");
         const auto busy = busyFrom(each);
         if (!phase || *phase > static_cast<unsigned>(WorkerState::Phase::ended) || !bytes || !units || !busy)
-            return damaged("a worker that is none");
+            return damaged("malformed worker entry");
         workers.push_back({.name = textOf(each, "name", 200),
                            .slurmJob = textOf(each, "slurm_job", 200),
                            .phase = static_cast<WorkerState::Phase>(*phase),
@@ -108,7 +108,7 @@ std::string textOf(const Json& json, const char* key, size_t most) {
 Result<Json> parseMessage(const Frame& frame) {
     Json json = Json::parse(frame.text, nullptr, false);
     if (!json.is_object() || !json.contains("say") || !json["say"].is_string())
-        return damaged("a message that is none of this protocol");
+        return damaged("not a valid protocol message");
     return json;
 }
 
@@ -131,7 +131,7 @@ Result<Frame> introduceAgent(Channel& channel, const std::string& version) {
 }
 
 Status checkHello(const Json& hello, const std::string& version, bool sameVersion) {
-    if (textOf(hello, "say", 40) != "hello") return damaged("a message that is none of this protocol");
+    if (textOf(hello, "say", 40) != "hello") return damaged("not a valid protocol message");
     const std::string said = textOf(hello, "version", 40), theirs = said.empty() ? "unknown" : said;
     std::string why;
     if (numberOf(hello, "protocol") != uint64_t{kProtocol})
@@ -148,7 +148,7 @@ Status checkHello(const Json& hello, const std::string& version, bool sameVersio
 Status meetAgent(Channel& channel, const std::string& version) {
     SHARDSCOPE_ASSIGN(const auto frame, channel.receive(Channel::Clock::now() + kStart));
     if (!frame) return makeError(ErrorCode::remote, "shardscope there says nothing");
-    if (frame->text.size() > kMostText) return damaged("a message that is none of this protocol");
+    if (frame->text.size() > kMostText) return damaged("not a valid protocol message");
     SHARDSCOPE_ASSIGN(const Json hello, parseMessage(*frame));
     return checkHello(hello, version, false);
 }
@@ -222,15 +222,15 @@ Result<std::pair<uint64_t, Unit>> unitFrom(const Json& json) {
     Unit unit;
     unit.bytes = *bytes;
     const auto work = unitWorkFrom(textOf(json, "work", 40));
-    if (!work) return damaged("a unit of work that is none");
+    if (!work) return damaged("malformed unit of work");
     unit.work = *work;
     for (const Json& span : *spans) {
-        if (!span.is_array() || span.size() != 3) return damaged("a unit with a span that is none");
+        if (!span.is_array() || span.size() != 3) return damaged("malformed span of a unit");
         for (const Json& number : span) {
             if (!number.is_number_unsigned() || number.get<uint64_t>() > (uint64_t{1} << 53))
-                return damaged("a unit with a span that is none");
+                return damaged("malformed span of a unit");
         }
-        if (span[0].get<uint64_t>() >= kNone) return damaged("a unit with a span that is none");
+        if (span[0].get<uint64_t>() >= kNone) return damaged("malformed span of a unit");
         unit.spans.push_back({span[0].get<TensorId>(), span[1].get<int64_t>(), span[2].get<int64_t>()});
     }
     return std::pair(*id, std::move(unit));

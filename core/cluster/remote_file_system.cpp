@@ -111,7 +111,7 @@ class RemoteFile final : public ReadFile {
             SHARDSCOPE_ASSIGN(const Answer answer,
                               open.session->ask("print", {{"file", open.number}}, {}, 0));
             const auto print = printOf(answer.json);
-            if (!print) return wrongAnswer("a fingerprint that is none");
+            if (!print) return wrongAnswer("malformed fingerprint");
             return *print;
         }();
         if (!now.ok()) return where_.seen(now.error());
@@ -407,7 +407,7 @@ class RemoteFileSystem final : public ReadOnlyFileSystem {
         std::string there = path;
         if (path.starts_with(host_->name() + "/")) there = path.substr(host_->name().size());
         if (!there.starts_with('/') || there.find('\0') != std::string::npos)
-            return makeError(ErrorCode::notFound, "this is no absolute path on " + host_->name())
+            return makeError(ErrorCode::notFound, "this is not an absolute path on " + host_->name())
                 .inFile(path);
         return Where{host_, there, {}, host_->name() + there};
     }
@@ -423,7 +423,7 @@ Result<Room> roomHere(const std::string& directory) {
     const auto files = systemFileSystem();
     SHARDSCOPE_ASSIGN(const DirectoryEntry entry, files->stat(directory));
     if (entry.kind != DirectoryEntry::Kind::directory)
-        return makeError(ErrorCode::notFound, "is no directory").inFile(directory);
+        return makeError(ErrorCode::notFound, "is not a directory").inFile(directory);
     SHARDSCOPE_ASSIGN(const uint64_t free, files->freeBytes(directory));
     return Room{::access(directory.c_str(), W_OK | X_OK) == 0, free};
 }

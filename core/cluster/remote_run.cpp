@@ -134,12 +134,12 @@ Result<int> follow(Channel& channel, const RunSinks& sinks, const StopToken& sto
             if (sinks.workers) sinks.workers(std::move(workers));
         } else if (say == "exit") {
             const auto code = numberOf(json, "code");
-            if (!code || *code > 255) return damaged("an exit code that is none");
+            if (!code || *code > 255) return damaged("malformed exit code");
             return static_cast<int>(*code);
         } else if (say == "failed") {
             return errorFrom(json.value("error", Json()));
         } else {
-            return damaged("a message that is none of this protocol");
+            return damaged("not a valid protocol message");
         }
     }
 }

@@ -39,7 +39,7 @@ Result<RunOrder> runOrderFrom(const Frame& frame) {
     SHARDSCOPE_ASSIGN(const Json json, parseMessage(frame));
     const auto words = numberOf(json, "words"), width = numberOf(json, "width");
     if (json["say"] != "run" || !words || *words > kMostWords || !width || *width > 100'000)
-        return damaged("an order to run something that is none");
+        return damaged("malformed run request");
     RunOrder order;
     for (size_t at = 0; at < frame.body.size();) {
         const size_t end = frame.body.find('\0', at);

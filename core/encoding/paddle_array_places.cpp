@@ -43,7 +43,7 @@ Status unpackText(const ReadFile& file, const PaddleArray& array, uint64_t bytes
             buffer.pop_back();
         plain.clear();
         if (!pickle_text::isUtf8(buffer) || !pickle_text::toLatin1(buffer, plain)) {
-            return damaged("an array is spelled as text with characters that are no bytes",
+            return damaged("an array is spelled as text with characters that are not bytes",
                            array.offset + done);
         }
         if (plain.size() > bytes - written) return wrongSize(array, bytes, "more");

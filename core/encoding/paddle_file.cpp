@@ -191,7 +191,7 @@ class Walker : private ContainerWalk<Child> {
                     .ofTensor(name);
             const NodeId array = unwrapped(node);
             if (!isNumpyArray(g_, array))
-                return damaged(fmt::format("the part '{}' of the split parameter is no array", slice))
+                return damaged(fmt::format("the part '{}' of the split parameter is not an array", slice))
                     .ofTensor(name);
             SHARDSCOPE_ASSIGN(PaddleArray part, arrayOf(array, name));
             entry.parts.push_back(std::move(part));

@@ -240,7 +240,7 @@ class PickleMachine : public PickleStream {
         if (digits.size() > kMostDigits)
             return failLimit(fmt::format("an integer of {} digits", digits.size()));
         if (!pickle_text::parseDecimal(digits, bytes))
-            return failOpcode(fmt::format("'{}' is not an integer", pickle_text::printable(digits)));
+            return failOpcode(fmt::format("'{}' is not an integer", printable(digits, kNameInMessage)));
         return pushLong(bytes);
     }
     bool realText(std::string_view text) {
@@ -250,7 +250,7 @@ class PickleMachine : public PickleStream {
         const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
         if (digits.empty() || parsed.ptr != digits.data() + digits.size() ||
             parsed.ec == std::errc::invalid_argument)
-            return failOpcode(fmt::format("'{}' is not a number", pickle_text::printable(text)));
+            return failOpcode(fmt::format("'{}' is not a number", printable(text, kNameInMessage)));
         return push(h_.real(value));
     }
     bool memoLine(uint64_t& index) {
@@ -258,7 +258,7 @@ class PickleMachine : public PickleStream {
         if (!line(text)) return false;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
         if (error == std::errc() && end == text.data() + text.size()) return true;
-        return failOpcode(fmt::format("'{}' is not a memo index", pickle_text::printable(text)));
+        return failOpcode(fmt::format("'{}' is not a memo index", printable(text, kNameInMessage)));
     }
 
     // --- values of several
@@ -543,7 +543,7 @@ class PickleMachine : public PickleStream {
             default:
                 break;
         }
-        return fail(fmt::format("byte 0x{:02x} is no pickle opcode", *opcode_));
+        return fail(fmt::format("byte 0x{:02x} is not a pickle opcode", *opcode_));
     }
 
     // The longest line that is a name or a number; only strings may be longer.

@@ -109,7 +109,7 @@ class GraphHandler {
         if (module.empty() || name.empty()) return in_->fail("an empty module or name");
         for (std::string_view part : {module, name}) {
             if (!pickle_text::isUtf8(part) || part.find_first_of(std::string_view("\0\n", 2)) != part.npos)
-                return in_->fail(fmt::format("'{}' is not a name", pickle_text::printable(part)));
+                return in_->fail(fmt::format("'{}' is not a name", printable(part, kNameInMessage)));
             if (part.size() > 4096) return in_->failLimit(fmt::format("a name of {} bytes", part.size()));
         }
         const auto [module3, name3] = pickle_text::python3Name(module, name);

@@ -226,7 +226,7 @@ bool PickleStream::scan(PickleMemoUse& use) {
                                       std::max(kLineLimit, textLimit_)))
                         return false;
                 } else if (operand == kNotAPickleOpcode) {
-                    return fail(fmt::format("byte 0x{:02x} is no pickle opcode", *opcode_));
+                    return fail(fmt::format("byte 0x{:02x} is not a pickle opcode", *opcode_));
                 } else if (!skip(lengthOperand(operand & 0xf))) {
                     return false;
                 }

@@ -9,28 +9,6 @@ namespace shardscope::pickle_text {
 
 namespace {
 
-// One code point from the front; false when the bytes are no UTF-8.
-bool takeCodePoint(std::string_view& text, uint32_t& codePoint) {
-    const auto byteAt = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-    const uint8_t lead = byteAt(0);
-    const size_t length = lead < 0x80   ? 1
-                          : lead < 0xc2 ? 0
-                          : lead < 0xe0 ? 2
-                          : lead < 0xf0 ? 3
-                          : lead < 0xf5 ? 4
-                                        : 0;
-    if (length == 0 || text.size() < length) return false;
-    codePoint = length == 1 ? lead : lead & (0x7fU >> length);
-    for (size_t i = 1; i < length; ++i) {
-        if ((byteAt(i) & 0xc0) != 0x80) return false;
-        codePoint = codePoint << 6 | (byteAt(i) & 0x3fU);
-    }
-    if ((length == 3 && codePoint < 0x800) || (length == 4 && (codePoint < 0x10000 || codePoint > 0x10ffff)))
-        return false;
-    text.remove_prefix(length);
-    return true;
-}
-
 bool takeHex(std::string_view& text, size_t digits, uint32_t& value) {
     if (text.size() < digits) return false;
     value = 0;
@@ -49,28 +27,14 @@ bool takeHex(std::string_view& text, size_t digits, uint32_t& value) {
 
 }  // namespace
 
-bool isUtf8(std::string_view text) {
-    while (!text.empty()) {
-        // Most text is ASCII: eight bytes at a time.
-        while (text.size() >= 8) {
-            uint64_t word = 0;
-            std::memcpy(&word, text.data(), sizeof word);
-            if (word & 0x8080808080808080U) break;
-            text.remove_prefix(8);
-        }
-        uint32_t codePoint = 0;
-        if (!text.empty() && !takeCodePoint(text, codePoint)) return false;
-    }
-    return true;
-}
-
 bool toLatin1(std::string_view text, std::string& bytes) {
     bytes.clear();
     bytes.reserve(text.size());
     while (!text.empty()) {
-        uint32_t codePoint = 0;
-        if (!takeCodePoint(text, codePoint) || codePoint > 0xff) return false;
-        bytes += static_cast<char>(codePoint);
+        const CodePoint next = decodeUtf8(text);
+        if (!next.valid || next.value > 0xff) return false;
+        bytes += static_cast<char>(next.value);
+        text.remove_prefix(next.length);
     }
     return true;
 }
@@ -231,19 +195,6 @@ std::pair<std::string_view, std::string_view> python3Name(std::string_view modul
             return {r.newModule, r.newName.empty() ? name : r.newName};
     }
     return {module, name};
-}
-
-std::string printable(std::string_view text) {
-    std::string out;
-    for (char c : text.substr(0, 60)) {
-        if (c >= 0x20 && c < 0x7f) {
-            out += c;
-        } else {
-            out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
-        }
-    }
-    if (text.size() > 60) out += "...";
-    return out;
 }
 
 }  // namespace shardscope::pickle_text

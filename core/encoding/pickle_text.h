@@ -6,10 +6,14 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text.h"
+
 namespace shardscope::pickle_text {
 
 // UTF-8 in shortest form up to U+10FFFF, lone surrogates included (Python's "surrogatepass").
-bool isUtf8(std::string_view bytes);
+inline bool isUtf8(std::string_view bytes) {
+    return shardscope::isUtf8(bytes, Surrogates::accept);
+}
 
 // Text whose characters are all below 256, as bytes; false otherwise.
 bool toLatin1(std::string_view utf8, std::string& bytes);
@@ -34,8 +38,5 @@ bool parseDecimal(std::string_view digits, std::string& bytes);
 std::pair<std::string_view, std::string_view> python3Name(std::string_view module, std::string_view name);
 // What stands for both names of a global that are put together while unpickling: nobody can say what it is.
 inline constexpr std::string_view kDynamicName = "<dynamic>";
-
-// For messages: at most 60 bytes, anything odd escaped.
-std::string printable(std::string_view text);
 
 }  // namespace shardscope::pickle_text

@@ -170,7 +170,7 @@ class HeaderEvents final : public JsonEvents {
     enum Member : uint8_t { kUnknown = 0, kDType = 1, kShape = 2, kOffsets = 4 };
 
     Error bad(std::string_view what) {
-        if (depth() == 0) return damaged("the header is no JSON object", position());
+        if (depth() == 0) return damaged("the header is not a JSON object", position());
         if (inMetadata_)
             return damaged(fmt::format("__metadata__ holds {}; only texts are allowed", what), position());
         return damaged(fmt::format("its header entry is wrong: {}", what)).ofTensor(name_).at(position());

@@ -53,8 +53,8 @@ Result<Header> readHeader(const ReadFile& file, uint64_t maxHeader);
 // The same on bytes in memory: `json` is the header text, `fileSize` that of the whole file.
 Result<Header> parseHeader(std::string_view json, uint64_t fileSize);
 
-// What the first bytes of something that is no safetensors file look like; empty when they look like nothing
-// known.
+// What the first bytes of something that is not a safetensors file look like; empty when they look like
+// nothing known.
 std::string looksLike(std::string_view head);
 
 // The format's name of a dtype; empty when it has none.

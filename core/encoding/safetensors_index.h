@@ -20,7 +20,7 @@ struct Index {
     NameSet names;                      // of weight_map
     std::vector<uint32_t> fileOf;       // for each name, an index into `files`
     std::vector<std::string> files;     // distinct, in the order of their first use
-    std::optional<uint64_t> totalSize;  // absent when it is no whole number (ColossalAI counts MiB)
+    std::optional<uint64_t> totalSize;  // absent when it is not a whole number (ColossalAI counts MiB)
     std::vector<std::pair<std::string, std::string>> texts;  // further text entries of "metadata"
 };
 // Errors: damaged with offset (rule meta.duplicate for a name that occurs twice), unsafe for a file name that

@@ -43,7 +43,7 @@ class TorchArchiveWriter {
     PickleWriter pickle_{PickleWriter::For::weightsOnly};
     TorchTensorPickler tensors_{pickle_};
     std::vector<uint64_t> storageBytes_;
-    std::vector<std::string> small_;  // contents of the records that are no storages
+    std::vector<std::string> small_;  // contents of the records that are not storages
     size_t firstStorage_ = 0;         // record of data/0
 };
 

@@ -91,7 +91,7 @@ Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const FileLimits
     uint64_t at = stream.position();
     SHARDSCOPE_ASSIGN(const Pickle version, stream.next("the protocol version"));
     if (version.graph.kind(version.root) != ValueKind::integer)
-        return bad(at, "the protocol version is no integer");
+        return bad(at, "the protocol version is not an integer");
     if (version.graph.integer(version.root) != kProtocolVersion) {
         return unsupported(fmt::format("protocol version {}; only {} is read",
                                        version.graph.integer(version.root), kProtocolVersion))
@@ -100,7 +100,7 @@ Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const FileLimits
     }
     at = stream.position();
     SHARDSCOPE_ASSIGN(const Pickle system, stream.next("the system information"));
-    if (!system.graph.isMapping(system.root)) return bad(at, "the system information is no dict");
+    if (!system.graph.isMapping(system.root)) return bad(at, "the system information is not a dict");
     at = stream.position();
     SHARDSCOPE_ASSIGN(opened.pickle, stream.next("the saved object"));
     auto storages = allStorages(opened.pickle.graph);
@@ -109,7 +109,7 @@ Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const FileLimits
 
     at = stream.position();
     SHARDSCOPE_ASSIGN(const Pickle keys, stream.next("the list of storages"));
-    if (keys.graph.kind(keys.root) != ValueKind::list) return bad(at, "the list of storages is no list");
+    if (keys.graph.kind(keys.root) != ValueKind::list) return bad(at, "the storage table is not a list");
     at = stream.position();
     for (NodeId item : keys.graph.items(keys.root)) {
         const ValueKind kind = keys.graph.kind(item);

@@ -31,7 +31,7 @@ Error bad(std::string what) {
 // A part that must be a dense tensor.
 Status addPart(const ValueGraph& g, NodeId node, std::string name, Special& special) {
     SHARDSCOPE_ASSIGN(auto tensor, asTorchTensor(g, node));
-    if (!tensor) return bad(fmt::format("its {} is no dense tensor", name));
+    if (!tensor) return bad(fmt::format("its {} is not a dense tensor", name));
     special.parts.push_back({std::move(name), std::move(*tensor), {}});
     return {};
 }
@@ -93,7 +93,7 @@ Result<Special> quantized(const ValueGraph& g, std::span<const NodeId> args) {
     SHARDSCOPE_ASSIGN(data.storage, asTorchStorage(g, args[0]));
     if (!data.storage.dtype) return bad("a quantized tensor without a storage type");
     if (g.kind(args[1]) != ValueKind::integer || g.integer(args[1]) < 0)
-        return bad("the storage offset is no integer that is 0 or more");
+        return bad("the storage offset is not a non-negative integer");
     data.storageOffset = g.integer(args[1]);
     SHARDSCOPE_ASSIGN(data.shape, asDims(g, args[2], "the size"));
     SHARDSCOPE_ASSIGN(data.strides, asDims(g, args[3], "the stride"));
@@ -337,7 +337,7 @@ Result<Special> asSpecial(const ValueGraph& g, NodeId node) {
             !callOf(g, call.args[0]).name.starts_with("_rebuild_parameter")) {
             return asSpecial(g, call.args[0]);
         }
-        special.warning = "it is a Parameter around something that is no tensor";
+        special.warning = "it is a Parameter around something that is not a tensor";
     }
     return special;
 }

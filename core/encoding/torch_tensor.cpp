@@ -9,11 +9,9 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
-#include "encoding/pickle_text.h"
+#include "base/text.h"
 
 namespace shardscope {
-
-using pickle_text::printable;
 
 namespace {
 
@@ -60,7 +58,7 @@ Result<TorchTensor> denseTensor(const ValueGraph& graph, NodeId storage, NodeId 
     TorchTensor tensor;
     SHARDSCOPE_ASSIGN(tensor.storage, asTorchStorage(graph, storage));
     if (!asInteger(graph, offset, tensor.storageOffset) || tensor.storageOffset < 0) {
-        return badTensor("the storage offset is no integer that is 0 or more");
+        return badTensor("the storage offset is not a non-negative integer");
     }
     SHARDSCOPE_ASSIGN(tensor.shape, asDims(graph, size, "the size"));
     SHARDSCOPE_ASSIGN(tensor.strides, asDims(graph, stride, "the stride"));
@@ -82,12 +80,12 @@ Result<TorchTensor> denseTensor(const ValueGraph& graph, NodeId storage, NodeId 
 
 Status takeMetadata(const ValueGraph& graph, NodeId metadata, TorchTensor& tensor) {
     if (graph.kind(metadata) == ValueKind::none) return {};
-    if (!graph.isMapping(metadata)) return badTensor("its metadata is no dict");
+    if (!graph.isMapping(metadata)) return badTensor("its metadata is not a dict");
     for (const auto& [key, flag] : {std::pair{"conj", &tensor.conjugate}, std::pair{"neg", &tensor.negate}}) {
         const NodeId value = graph.find(metadata, key);
         if (value == kNoNode) continue;
         if (graph.kind(value) != ValueKind::boolean)
-            return badTensor(fmt::format("its '{}' is no bool", key));
+            return badTensor(fmt::format("its '{}' is not a bool", key));
         *flag = graph.boolean(value);
     }
     return {};
@@ -152,12 +150,12 @@ Result<std::optional<TorchTensor>> rebuild(const ValueGraph& graph, NodeId calla
     if (name == "_rebuild_tensor_v3") {
         SHARDSCOPE_TRY(arity(7, 8));
         SHARDSCOPE_ASSIGN(TorchTensor tensor, denseTensor(graph, args[0], args[1], args[2], args[3]));
-        if (graph.kind(args[6]) != ValueKind::global) return badTensor("its dtype is no name");
+        if (graph.kind(args[6]) != ValueKind::global) return badTensor("its dtype is not a name");
         const auto dtype = dtypeFromTorchGlobal(graph.globalModule(args[6]), graph.globalName(args[6]));
         if (!dtype) {
             return unsupported(fmt::format("the dtype {}.{} is not known",
-                                           printable(graph.globalModule(args[6])),
-                                           printable(graph.globalName(args[6]))));
+                                           printable(graph.globalModule(args[6]), kNameInMessage),
+                                           printable(graph.globalName(args[6]), kNameInMessage)));
         }
         tensor.dtype = *dtype;
         if (args.size() > 7) SHARDSCOPE_TRY(takeMetadata(graph, args[7], tensor));
@@ -266,20 +264,22 @@ Result<uint64_t> storageBytes(const TorchStorage& storage) {
 Result<TorchStorage> asTorchStorage(const ValueGraph& graph, NodeId node) {
     if (graph.kind(node) != ValueKind::persistent) return badTensor("it has no storage");
     const NodeId id = graph.items(node)[0];
-    if (graph.kind(id) != ValueKind::tuple) return badTensor("the persistent id of its storage is no tuple");
+    if (graph.kind(id) != ValueKind::tuple)
+        return badTensor("the persistent id of its storage is not a tuple");
     const std::span<const NodeId> parts = graph.items(id);
     if (parts.size() < 5 || parts.size() > 6 || !graph.isText(parts[0], "storage")) {
         return badTensor(
             "the persistent id of its storage has not the form ('storage', class, key, location, size)");
     }
     TorchStorage storage;
-    if (graph.kind(parts[1]) != ValueKind::global) return badTensor("the class of its storage is no name");
+    if (graph.kind(parts[1]) != ValueKind::global) return badTensor("the class of its storage is not a name");
     // As torch does: by the last component, whatever the module.
     std::string_view className = graph.globalName(parts[1]);
     if (const size_t dot = className.rfind('.'); dot != className.npos) className.remove_prefix(dot + 1);
     storage.dtype = dtypeFromStorageClass(className);
     if (!storage.dtype && className != "UntypedStorage") {
-        return unsupported(fmt::format("the storage class {} is not known", printable(className)));
+        return unsupported(
+            fmt::format("the storage class {} is not known", printable(className, kNameInMessage)));
     }
     if (graph.kind(parts[2]) == ValueKind::text) {
         storage.key = graph.text(parts[2]);
@@ -290,11 +290,11 @@ Result<TorchStorage> asTorchStorage(const ValueGraph& graph, NodeId node) {
     }
     if (storage.key.empty() || storage.key.size() > 4096)
         return badTensor("the key of its storage is empty or too long");
-    if (graph.kind(parts[3]) != ValueKind::text) return badTensor("the device of its storage is no text");
+    if (graph.kind(parts[3]) != ValueKind::text) return badTensor("the device of its storage is not text");
     storage.location = graph.text(parts[3]);
     int64_t elements = 0;
     if (!asInteger(graph, parts[4], elements) || elements < 0) {
-        return badTensor("the size of its storage is no integer that is 0 or more");
+        return badTensor("the size of its storage is not a non-negative integer");
     }
     storage.elements = static_cast<uint64_t>(elements);
     if (parts.size() == 6 && graph.kind(parts[5]) != ValueKind::none) {
@@ -323,7 +323,7 @@ Result<Dims> asDims(const ValueGraph& graph, NodeId node, std::string_view what)
     }
     const ValueKind kind = graph.kind(node);
     if (kind != ValueKind::tuple && kind != ValueKind::list)
-        return badTensor(fmt::format("{} is no tuple", what));
+        return badTensor(fmt::format("{} is not a tuple", what));
     const std::span<const NodeId> items = graph.items(node);
     if (items.size() > kMaxRank) {
         return makeError(ErrorCode::limit, fmt::format("{} has {} dimensions, more than the {} that are read",
@@ -380,13 +380,13 @@ Result<const ZipEntry*> TorchArchive::storageEntry(const TorchTensor& tensor) co
     const ZipEntry* entry = zip.find(fmt::format("{}/data/{}", prefix, tensor.storage.key));
     if (!entry) {
         return damaged(fmt::format("the archive has no record data/{} for a storage",
-                                   printable(tensor.storage.key)))
+                                   printable(tensor.storage.key, kNameInMessage)))
             .inFile(zip.file->path());
     }
     SHARDSCOPE_ASSIGN(const uint64_t bytes, storageBytes(tensor.storage));
     if (entry->size < bytes) {
         return damaged(fmt::format("the record '{}' has {} bytes, its storage needs {}",
-                                   printable(entry->name), entry->size, bytes),
+                                   printable(entry->name, kNameInMessage), entry->size, bytes),
                        zip.offset + entry->headerOffset)
             .inFile(zip.file->path())
             .byRule(rule::fileTruncated);
@@ -412,14 +412,15 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
     const size_t slash = firstName.find('/');
     if (slash == firstName.npos) {
         return unsupported(fmt::format("a zip archive, but not of torch.save: '{}' is in no folder",
-                                       printable(firstName)))
+                                       printable(firstName, kNameInMessage)))
             .inFile(path);
     }
     archive.prefix = firstName.substr(0, slash);
     for (const ZipEntry& entry : zip.entries) {
         if (!entry.name.starts_with(archive.prefix + "/")) {
             return damaged(fmt::format("the entry '{}' is not in the folder '{}' of the others",
-                                       printable(entry.name), printable(archive.prefix)),
+                                       printable(entry.name, kNameInMessage),
+                                       printable(archive.prefix, kNameInMessage)),
                            offset + entry.headerOffset)
                 .inFile(path);
         }
@@ -442,7 +443,8 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
         SHARDSCOPE_ASSIGN(const std::string text, smallRecord(archive, *version));
         int number = 0;
         if (!parseNumber(text, number) || number < 1 || number > 10) {
-            return unsupported(fmt::format("the archive has version '{}'; 1 to 10 are read", printable(text)))
+            return unsupported(fmt::format("the archive has version '{}'; 1 to 10 are read",
+                                           printable(text, kNameInMessage)))
                 .inFile(path);
         }
     } else {
@@ -451,7 +453,8 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
     if (const ZipEntry* order = record("byteorder")) {
         SHARDSCOPE_ASSIGN(const std::string text, smallRecord(archive, *order));
         if (text != "little" && text != "big") {
-            return unsupported(fmt::format("the byte order '{}' is neither little nor big", printable(text)))
+            return unsupported(fmt::format("the byte order '{}' is neither little nor big",
+                                           printable(text, kNameInMessage)))
                 .inFile(path);
         }
         archive.bigEndian = text == "big";
@@ -459,7 +462,8 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
     if (const ZipEntry* alignment = record(".storage_alignment")) {
         SHARDSCOPE_ASSIGN(const std::string text, smallRecord(archive, *alignment));
         if (!parseNumber(text, archive.alignment) || archive.alignment < 1) {
-            return damaged(fmt::format("the storage alignment '{}' is no positive number", printable(text)),
+            return damaged(fmt::format("the storage alignment '{}' is not a positive number",
+                                       printable(text, kNameInMessage)),
                            offset + alignment->headerOffset)
                 .inFile(path);
         }

@@ -17,7 +17,6 @@
 namespace shardscope {
 
 using namespace zip;
-using pickle_text::printable;
 
 namespace {
 
@@ -236,26 +235,28 @@ class Opener {
                 .inFile(a_.file->path());
         constexpr uint16_t kRefused = kFlagEncrypted | kFlagPatch | kFlagStrongEncryption | kFlagMaskedHeader;
         if (entry.flags & kRefused) {
-            return unsupported(fmt::format("the entry '{}' is encrypted or a patch", printable(entry.name)))
+            return unsupported(fmt::format("the entry '{}' is encrypted or a patch",
+                                           printable(entry.name, kNameInMessage)))
                 .at(a_.offset + place)
                 .inFile(a_.file->path());
         }
         if (entry.method != 0 && entry.method != 8) {
             return unsupported(fmt::format("the entry '{}' is compressed by method {}; only stored and "
                                            "deflated entries are read",
-                                           printable(entry.name), entry.method))
+                                           printable(entry.name, kNameInMessage), entry.method))
                 .at(a_.offset + place)
                 .inFile(a_.file->path());
         }
         if (entry.method == 0 && entry.compressedSize != entry.size) {
-            return bad(place, fmt::format("the entry '{}' is stored, but its sizes {} and {} differ",
-                                          printable(entry.name), entry.compressedSize, entry.size));
+            return bad(place,
+                       fmt::format("the entry '{}' is stored, but its sizes {} and {} differ",
+                                   printable(entry.name, kNameInMessage), entry.compressedSize, entry.size));
         }
         if (!rangeFits(entry.headerOffset, kLocalHeaderSize + nameSize, end_.directoryOffset) ||
             entry.compressedSize > end_.directoryOffset - entry.headerOffset - kLocalHeaderSize - nameSize) {
             return bad(place, fmt::format("the entry '{}' ({} bytes at {}) reaches into the directory at {}",
-                                          printable(entry.name), entry.compressedSize, entry.headerOffset,
-                                          end_.directoryOffset));
+                                          printable(entry.name, kNameInMessage), entry.compressedSize,
+                                          entry.headerOffset, end_.directoryOffset));
         }
         at += kCentralHeaderSize + nameSize + extraSize + commentSize;
         a_.entries.push_back(std::move(entry));
@@ -306,7 +307,8 @@ class Opener {
 
     Status checkName(std::string_view name, uint64_t size, uint64_t place) const {
         const auto refuse = [&](std::string_view why) -> Error {
-            Error error = bad(place, fmt::format("the entry name '{}' {}", printable(name), why));
+            Error error =
+                bad(place, fmt::format("the entry name '{}' {}", printable(name, kNameInMessage), why));
             error.code = ErrorCode::unsafe;
             error.location.rule = rule::securityPath;
             return error;
@@ -336,8 +338,8 @@ class Opener {
         for (size_t i = 1; i < a_.byName.size(); ++i) {
             const ZipEntry& entry = a_.entries[a_.byName[i]];
             if (entry.name == a_.entries[a_.byName[i - 1]].name) {
-                return bad(entry.headerOffset,
-                           fmt::format("the archive has two entries named '{}'", printable(entry.name)));
+                return bad(entry.headerOffset, fmt::format("the archive has two entries named '{}'",
+                                                           printable(entry.name, kNameInMessage)));
             }
         }
         // torch takes names for equal that differ in the case of letters only, so which one it reads is
@@ -353,7 +355,7 @@ class Opener {
             if (!folded.insert(lower).second || a_.find(lower)) {
                 return bad(entry.headerOffset, fmt::format("the archive has two entries named '{}' but for "
                                                            "upper and lower case",
-                                                           printable(entry.name)));
+                                                           printable(entry.name, kNameInMessage)));
             }
         }
         return {};
@@ -374,7 +376,7 @@ class Opener {
                 entry.headerOffset + kLocalHeaderSize + entry.name.size() + entry.compressedSize;
             if (least > end) {
                 return bad(entry.headerOffset, fmt::format("the entry '{}' overlaps what follows at {}",
-                                                           printable(entry.name), end));
+                                                           printable(entry.name, kNameInMessage), end));
             }
             end = entry.headerOffset;
         }
@@ -388,7 +390,8 @@ class Opener {
 };
 
 Error inEntry(const ZipArchive& archive, uint64_t at, const ZipEntry& entry, std::string_view what) {
-    return damaged(fmt::format("the entry '{}' {}", printable(entry.name), what), archive.offset + at)
+    return damaged(fmt::format("the entry '{}' {}", printable(entry.name, kNameInMessage), what),
+                   archive.offset + at)
         .inFile(archive.file->path());
 }
 
@@ -503,7 +506,7 @@ Status streamZipEntry(const ZipArchive& archive, const ZipEntry& entry, uint64_t
     if (entry.size > maxBytes) {
         return makeError(ErrorCode::limit,
                          fmt::format("the entry '{}' has {} bytes, more than the {} that are read",
-                                     printable(entry.name), entry.size, maxBytes))
+                                     printable(entry.name, kNameInMessage), entry.size, maxBytes))
             .at(archive.offset + entry.headerOffset)
             .inFile(archive.file->path());
     }

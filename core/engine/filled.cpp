@@ -123,7 +123,7 @@ Result<std::optional<FilledElements>> readRecord(const Directory& directory, con
     std::string text(static_cast<size_t>(file->size()), '\0');
     SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(text))));
     auto filled = decode(text);
-    if (!filled) return damaged("this is no record of filled elements").inFile(file->path());
+    if (!filled) return damaged("this is not a record of filled elements").inFile(file->path());
     return std::optional(std::move(*filled));
 }
 

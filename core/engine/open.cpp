@@ -11,7 +11,7 @@
 namespace shardscope {
 namespace {
 
-// What bytes look like that are no checkpoint, for messages.
+// What bytes look like that are not a checkpoint, for messages.
 std::string looksLike(std::string_view head) {
     if (head.empty()) return "an empty file";
     struct Magic {

@@ -20,7 +20,7 @@ class RecipeParameters {
                                          const std::string& beside);
 
     // An integer, or text: integers and names of parameters joined by * and /. Errors: usage (malformed, a
-    // name that is not declared); a name without a value is no error yet.
+    // name that is not declared); a name without a value is not an error yet.
     Result<StepNumber> number(const nlohmann::json& value) const;
 
   private:

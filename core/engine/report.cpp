@@ -101,7 +101,7 @@ std::string validationJson(const ValidationReport& report) {
         }
         json["findings"].push_back(std::move(entry));
     }
-    // Names from files may be no valid UTF-8; what is not is replaced rather than refused.
+    // Names from files may be invalid UTF-8; what is not is replaced rather than refused.
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

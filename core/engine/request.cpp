@@ -357,7 +357,7 @@ Result<CheckpointOptions> openingOf(const std::vector<std::string>& words) {
             for (const Opening& each : kOpening)
                 known += fmt::format("{}{}", known.empty() ? "" : ", ", each.option);
             return makeError(ErrorCode::usage, option == std::end(kOpening)
-                                                   ? fmt::format("'{}' is no option of opening", words[i])
+                                                   ? fmt::format("'{}' is not an option of opening", words[i])
                                                    : fmt::format("'{}' needs a value", words[i]))
                 .withHint("options of opening, each with a value: " + known);
         }

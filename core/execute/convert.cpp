@@ -247,7 +247,7 @@ Result<std::vector<JournalTile>> tilesOf(const Unit& unit, const UnitResult& res
 }
 
 // Has the tiles done by others. They are then as those of an interrupted job: what is left for this process
-// is everything that is no tensor data.
+// is everything that is not tensor data.
 Status gather(ConvertState& state, SourceContext& context, const JobIdentity& identity,
               const std::vector<TensorId>& tensors) {
     Progress* progress = state.resources.progress;

@@ -230,11 +230,11 @@ class GroupLane final : public TileSource, public TileSink {
     Status writeReceived(std::span<const std::byte> bytes) {
         while (!bytes.empty()) {
             Piece piece{};
-            if (bytes.size() < sizeof piece) return makeError(ErrorCode::remote, "a piece came torn");
+            if (bytes.size() < sizeof piece) return makeError(ErrorCode::remote, "truncated piece header");
             std::memcpy(&piece, bytes.data(), sizeof piece);
             bytes = bytes.subspan(sizeof piece);
             if (piece.length > bytes.size() || piece.file >= writers_.size())
-                return makeError(ErrorCode::remote, "a piece came torn");
+                return makeError(ErrorCode::remote, "truncated piece header");
             const BusyTime busy(&own_, Progress::Work::write);
             SHARDSCOPE_TRY(staging_.write(static_cast<FileId>(piece.file), piece.offset,
                                           bytes.first(piece.length), true));
@@ -674,7 +674,7 @@ Status serveLane(const GroupConversion& conversion, Joined& joined, size_t lane)
             auto result = joined.lane(lane).run(tiles);
             if (!result.ok()) status = std::move(result).error();
         } else {
-            return makeError(ErrorCode::remote, "rank 0 says what cannot be understood");
+            return makeError(ErrorCode::remote, "unknown command from rank 0");
         }
         // Rank 0 has heard of any error, and ends the lane; unless nobody hears anybody any more.
         if (conversion.ranks->broken()) return status;

@@ -407,7 +407,7 @@ Status GroupFiles::serveLeader() {
         const auto offset = wanted.at(1).get<uint64_t>(), length = wanted.at(2).get<uint64_t>();
         const auto it = entries_.find(std::string(bytes.begin(), bytes.end()));
         if (it == entries_.end() || length > kAskedAtOnce)
-            return makeError(ErrorCode::remote, "rank 0 asks for what there is not");
+            return makeError(ErrorCode::remote, "rank 0 requested a nonexistent range");
         Entry& entry = it->second;
         std::string answer;
         if (entry.owner == ranks_.rank()) {

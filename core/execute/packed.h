@@ -15,7 +15,7 @@ inline std::span<std::byte> bytesOf(std::string& text) {
 }
 
 inline Error unreadable() {
-    return makeError(ErrorCode::remote, "another rank says what cannot be read");
+    return makeError(ErrorCode::remote, "malformed message from another rank");
 }
 
 inline std::string packed(const nlohmann::json& json) {

@@ -208,7 +208,7 @@ Status Staging::takeOver() {
     if (!job_.options.resume) {
         return makeError(ErrorCode::exists, "an interrupted job has left its work here")
             .inFile(path_)
-            .withHint("--resume goes on with it; or remove the directory");
+            .withHint("use --resume to continue it; or remove the directory");
     }
     if (!(content->header.source == header_.source)) {
         return makeError(ErrorCode::changed, "the source has changed since the job was interrupted")

@@ -164,7 +164,7 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
                 return source->named(damaged(fmt::format("no chunk holds {} of its {} elements{}",
                                                          coverage.gapElements, source->elements_, where))
                                          .byRule(rule::coverageGap)
-                                         .withHint("--fill-gaps nan or zero goes on without them"));
+                                         .withHint("--fill-gaps nan or zero fills them"));
             }
             if (!fillPattern(source->dtype_, context.fill) || !dtypeIsWholeBytes(source->dtype_)) {
                 return source->named(

@@ -11,8 +11,8 @@ namespace shardscope {
 // documentation. `name` has no directory.
 bool isCompanionFile(std::string_view name);
 
-// Whether a file that is no companion may hold tensors: by the endings that frameworks use, or because it is
-// larger than 1 MiB and not text.
+// Whether a file that is not a companion may hold tensors: by the endings that frameworks use, or because it
+// is larger than 1 MiB and not text.
 bool mayHoldTensors(std::string_view name, uint64_t size);
 
 // The name of a model format that is not read here, of which repositories often hold the same model once more

@@ -388,7 +388,7 @@ Status JobDirectory::launch(JobRecord job, bool resume) const {
         if (!out.flush()) return systemError(errno, "record the job", logPath(job));
     }
     std::vector<std::string> words{"/bin/sh", "-c", kWrapper, "shardscope-job", job.directory, job.program};
-    // What follows "--" is no option.
+    // What follows "--" is not an option.
     const auto paths = std::find(job.arguments.begin(), job.arguments.end(), "--");
     words.insert(words.end(), job.arguments.begin(), paths);
     if (resume && std::find(words.begin(), words.end(), "--resume") == words.end())
@@ -476,7 +476,7 @@ Status JobDirectory::remove(const JobRecord& job) const {
     if (job.active() && !job.elsewhere)
         return makeError(ErrorCode::exists, fmt::format("the job {} still runs", job.id))
             .withHint("cancel it first");
-    // The description goes first: without it the rest is no job any more, even when removing it fails half
+    // The description goes first: without it the rest is no longer a job, even when removing it fails half
     // way.
     if (unlink((job.directory + "/job.json").c_str()) != 0)
         return systemError(errno, "remove the job", job.directory + "/job.json");

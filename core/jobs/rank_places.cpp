@@ -45,7 +45,7 @@ Result<std::optional<RankPlaces>> parseRankPlaces(std::string_view text) {
         places.mode = rest.substr(1);
         constexpr std::string_view kModes[] = {"auto", "direct", "broadcast", "exchange"};
         if (std::find(std::begin(kModes), std::end(kModes), places.mode) == std::end(kModes))
-            return makeError(ErrorCode::usage, fmt::format("'{}' is no way for ranks to work", places.mode))
+            return makeError(ErrorCode::usage, fmt::format("'{}' is not a mode of ranks", places.mode))
                 .withHint("auto, direct, broadcast or exchange, as in ranks:4,broadcast");
     }
     return std::optional(std::move(places));
@@ -54,7 +54,8 @@ Result<std::optional<RankPlaces>> parseRankPlaces(std::string_view text) {
 Result<std::string> workerBeside(const std::string& program) {
     std::string worker = (std::filesystem::path(program).parent_path() / "shardscope-worker").string();
     if (access(worker.c_str(), X_OK) != 0)
-        return makeError(ErrorCode::notFound, "ranks in step need shardscope-worker beside shardscope")
+        return makeError(ErrorCode::notFound,
+                         "rank mode requires shardscope-worker in the same directory as shardscope")
             .inFile(worker)
             .withHint("it is built where libtorch is: packaging/libtorch, then build again");
     return worker;

@@ -45,8 +45,7 @@ constexpr Code kCodes[] = {{"f2", DType::float16}, {"f4", DType::float32},   {"f
 
 Result<Dims> dimsOf(const ValueGraph& g, NodeId node) {
     const ValueKind kind = g.kind(node);
-    if (kind != ValueKind::tuple && kind != ValueKind::list)
-        return damaged("the shape of an array is no tuple");
+    if (kind != ValueKind::tuple && kind != ValueKind::list) return damaged("the array shape is not a tuple");
     if (g.items(node).size() > kMaxRank)
         return makeError(ErrorCode::limit, "an array of more than 64 dimensions");
     Dims shape;
@@ -73,7 +72,7 @@ Result<NumpyArray> fromParts(const ValueGraph& g, NodeId shape, NodeId dtype, bo
     array.bigEndian = type.bigEndian;
     SHARDSCOPE_ASSIGN(array.shape, dimsOf(g, shape));
     array.columnMajor = columnMajor;
-    if (!isBytes(g, raw)) return damaged("an array whose data is no bytes");
+    if (!isBytes(g, raw)) return damaged("an array whose data is not bytes");
     array.raw = raw;
     return array;
 }
@@ -82,7 +81,7 @@ Result<NumpyArray> fromParts(const ValueGraph& g, NodeId shape, NodeId dtype, bo
 
 Result<NumpyDType> asNumpyDType(const ValueGraph& g, NodeId node) {
     if (!isCall(g, node) || !g.isGlobal(g.object(node).callable, "numpy", "dtype"))
-        return unsupported("a dtype that is no numpy.dtype");
+        return unsupported("a dtype that is not a numpy.dtype");
     const ValueObject& call = g.object(node);
     const auto args = argumentsOf(g, node);
     if (args.empty()) return damaged("numpy.dtype is called without a name");
@@ -112,7 +111,7 @@ Result<NumpyDType> asNumpyDType(const ValueGraph& g, NodeId node) {
         } else if (g.isText(order, "<") || g.isText(order, "|")) {
             out.bigEndian = false;
         } else {
-            return damaged("the byte order of a dtype is none");
+            return damaged("invalid byte order of a dtype");
         }
     }
     if (dtypeSwapUnit(out.dtype) == 1) out.bigEndian = false;

@@ -55,7 +55,7 @@ struct StepTensor {
     TensorId origin = kNone;                 // the (first) source tensor that it is made of
     std::shared_ptr<const TensorView> view;  // null: `origin` as it is
     std::string made;                        // what was done, e.g. "rope (step 2)"; empty = nothing
-    bool copy = false;  // `origin` goes to another name too, and this is no alias of that
+    bool copy = false;  // `origin` goes to another name too, and this is not an alias of that
 };
 struct StepObject {
     std::string name;

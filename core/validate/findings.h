@@ -11,7 +11,7 @@
 
 namespace shardscope {
 
-// Whether a rule is one of the published ones; notes of other kinds are no findings.
+// Whether a rule is one of the published ones; notes of other kinds are not findings.
 bool isValidationRule(std::string_view rule);
 
 class Findings {

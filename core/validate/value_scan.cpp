@@ -147,7 +147,7 @@ Digest128 digestOf(std::string_view bytes) {
 }
 
 Error unusable(std::string_view why) {
-    return damaged("the stored reading of values cannot be gone on with: " + std::string(why));
+    return damaged("cannot resume the saved value scan: " + std::string(why));
 }
 
 }  // namespace

@@ -308,7 +308,7 @@ class InterruptCliTest : public QObject {
         QVERIFY2(nowhere.json()["file"].get<std::string>().find("/nonexistent") != std::string::npos,
                  nowhere.describe().c_str());
         QVERIFY2(runMeasured(words(source_, sources_.filePath("source.safetensors/out"))).exitCode != 0,
-                 "a file is no directory");
+                 "a file is not a directory");
 
         if (geteuid() == 0) QSKIP("root may write everywhere");
         QTemporaryDir directory;

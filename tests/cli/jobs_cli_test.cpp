@@ -509,7 +509,7 @@ class JobsCliTest : public QObject {
         refused("'job.threads' is not a number");
         saved["job"].erase("threads");
         saved["job"]["source_options"] = {"--report", "x"};
-        refused("'--report' is no option of opening");
+        refused("'--report' is not an option of opening");
         saved["job"].erase("source_options");
         saved["job"]["on"] = "moon:1";
         refused("is not a place to work");

@@ -285,7 +285,7 @@ class JobsTest : public QObject {
         refused(R"({"job":{"threads":-1}})", QStringLiteral("job.threads"));
         refused(R"({"job":{"verify":"perhaps"}})", QStringLiteral("job.verify"));
         refused(R"({"job":{"colour":"red"}})", QStringLiteral("job.colour"));
-        // The command line refuses a `job` that is no object, and no other.
+        // The command line refuses a `job` that is not an object, and no other.
         write(path, R"({"job":1})");
         QCOMPARE(runShardscope({"plan", sampleCheckpoint(), fresh() + "/o", "--map", path}).code, 2);
         write(path, R"({"rename":[{"from":"a=b","to":"c"}],"job":{"future":1}})");
@@ -662,7 +662,7 @@ class JobsTest : public QObject {
         const Job* verified = store.find(startAndWait(store, spec, JobState::done));
         QVERIFY(verified->report && verified->report->verified);
         QCOMPARE(verified->workers.size(), size_t{2});
-        // So short a job may be seen for the first time while it is verified, which is no writing.
+        // So short a job may be seen for the first time while it is verified, which is not a writing.
         spec.destination = fresh() + "/out";
         spec.verify = Verify::none;
         const QString id = startAndWait(store, spec, JobState::done);

@@ -71,7 +71,7 @@ void OverviewTest::saysWhatThereIs() {
     auto session = openSession(sampleCheckpoint());
     auto page = pageOf<OverviewPage>(*session);
     auto* verdict = page->findChild<VerdictStrip*>();
-    QCOMPARE(verdict->headline(), QStringLiteral("Not validated yet: metadata only"));
+    QCOMPARE(verdict->headline(), QStringLiteral("Not validated (metadata read only)"));
     QVERIFY(verdict->details().contains("Not checked"));
     QCOMPARE(card(*page, "Format")->value(), QStringLiteral("dcp"));
     QCOMPARE(card(*page, "Tensors")->value(), QString::number(session->catalog().tensorCount()));
@@ -95,7 +95,7 @@ void OverviewTest::saysWhatIsDamagedBeforeValidation() {
     auto session = openSession(copy);
     auto page = pageOf<OverviewPage>(*session);
     auto* verdict = page->findChild<VerdictStrip*>();
-    QCOMPARE(verdict->headline(), QStringLiteral("Not validated yet: metadata only"));
+    QCOMPARE(verdict->headline(), QStringLiteral("Not validated (metadata read only)"));
     QVERIFY2(verdict->details().contains("lack bytes"), qPrintable(verdict->details()));
     auto* chart = page->findChild<RankChart*>();
     QVERIFY(page->findChild<RankChart*>()->bars()[2].health == Health::missing);
@@ -145,7 +145,7 @@ void OverviewTest::aFailingValidationIsSaid() {
     auto* verdict = page->findChild<VerdictStrip*>();
     session->validate(ValidateLevel::files);
     QTRY_VERIFY2(verdict->details().contains("The disk went away"), qPrintable(verdict->details()));
-    QCOMPARE(verdict->headline(), QStringLiteral("Not validated yet: metadata only"));
+    QCOMPARE(verdict->headline(), QStringLiteral("Not validated (metadata read only)"));
 }
 
 void OverviewTest::claimedSizeIsHeldAgainstTheComputedOne() {

@@ -95,7 +95,7 @@ class StatesTest : public QObject, protected WindowFixture {
         open(dir.path());
         QCOMPARE(session().state(), Session::State::failed);
         const QString text = shownText(window_->startPage());
-        QVERIFY2(text.contains("This is not a checkpoint that is known here"), qPrintable(text));
+        QVERIFY2(text.contains("Unrecognized checkpoint"), qPrintable(text));
         QVERIFY2(text.contains("Looked for .metadata, *.index.json"), qPrintable(text));
         QVERIFY2(text.contains("1 .txt file") && text.contains("1 .ckpt file"), qPrintable(text));
         click(window_->startPage(), "Open “b.ckpt” alone");
@@ -152,7 +152,7 @@ class StatesTest : public QObject, protected WindowFixture {
         QVERIFY2(text.contains("The metadata is damaged"), qPrintable(text));
         QVERIFY2(text.contains(".metadata"), qPrintable(text));
         QVERIFY2(text.contains(QRegularExpression("byte [0-9]+")), qPrintable(text));
-        QVERIFY2(text.contains("byte 0xff is no pickle opcode"), qPrintable(text));
+        QVERIFY2(text.contains("byte 0xff is not a pickle opcode"), qPrintable(text));
         picture(*window_, "state-unreadable");
         click(window_->startPage(), "Copy the message");
         QVERIFY2(QApplication::clipboard()->text().contains("0xff", Qt::CaseInsensitive),

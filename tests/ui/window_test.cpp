@@ -174,7 +174,7 @@ class WindowTest : public QObject, protected WindowFixture {
         const QStringList stored = details->lines().filter("Stored: ");
         QVERIFY2(stored.size() == 1 && stored[0] == "Stored: " + sizeText(catalog.bytes(t)),
                  qPrintable(details->lines().join('\n')));
-        QVERIFY(details->lines().filter("In files: ").join("").endsWith(" with the wrapping"));
+        QVERIFY(details->lines().filter("In files: ").join("").endsWith(" incl. zip overhead"));
         // What lies along each axis of the mesh.
         for (const MeshAxis& axis : window_->session().facts()->mesh->axes) {
             const QString begin = QStringLiteral("Along %1: ").arg(toQString(axis.name));
@@ -248,7 +248,7 @@ class WindowTest : public QObject, protected WindowFixture {
         actionOf(*window_, "Clear the filter")->trigger();
         QTRY_COMPARE(window_->session().visible().size(), window_->session().catalog().tensorCount());
         QTest::keyClicks(&line, "dtype:nonsense");
-        QTRY_VERIFY(shownText(window_->tree()).contains("is no dtype"));
+        QTRY_VERIFY(shownText(window_->tree()).contains("is not a dtype"));
     }
 
     void locator() {
@@ -648,7 +648,7 @@ class WindowTest : public QObject, protected WindowFixture {
         QVERIFY(!window_->session().canGoOn());
     }
 
-    // Back and forward bring the zoom of the map along; zooming is no step of its own.
+    // Back and forward bring the zoom of the map along; zooming is not a step of its own.
     void zoomGoesWithTheHistory() {
         open(sampleCheckpoint());
         Selection& selection = window_->session().selection();

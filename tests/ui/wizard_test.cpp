@@ -447,7 +447,7 @@ class WizardTest : public QObject {
         wizard.setSpec(spec);
         wizard.showPage(workers);
         auto* where = named<QComboBox>(wizard, "where");
-        where->setCurrentIndex(where->findText(QStringLiteral("Ranks in step on this machine")));
+        where->setCurrentIndex(where->findText(QStringLiteral("Distributed ranks (Gloo) on this machine")));
         emit where->activated(where->currentIndex());
         auto* ranks = named<QSpinBox>(wizard, "processes");
         auto* mode = named<QComboBox>(wizard, "rankMode");
@@ -682,7 +682,7 @@ class WizardTest : public QObject {
         picture(wizard, QStringLiteral("wizard-heads"));
         type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("dp=3,tp=4"));
         QTRY_VERIFY_WITH_TIMEOUT(!legality->text().contains("heads"), kPatience);
-        // A configuration that says nothing of use is no obstacle.
+        // A configuration that says nothing of use is not an obstacle.
         for (const char* text : {R"({"num_attention_heads": "many", "n_kv_heads": -3})", "[1, 2", "",
                                  R"({"num_attention_heads": 1e300, "num_key_value_heads": 0.5})"}) {
             config(text);

@@ -43,7 +43,7 @@ class Selection : public QObject {
     void selectFile(FileId file);
     void setFilter(const QString& text);
     void setPage(Page page);
-    // Goes with where one is, and is no step of its own.
+    // Goes with where one is, and is not a step of its own.
     void keepMapView(const QRectF& view);
     void clear();
 

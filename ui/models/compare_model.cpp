@@ -151,7 +151,7 @@ QString Comparison::summary() const {
                values;
     }
     const QString elsewhere = countedText(moved, tr("1 tensor lies elsewhere or is cut in another way"),
-                                          tr("%1 tensors lie elsewhere or are cut in another way"));
+                                          tr("%1 tensors are sharded or placed differently"));
     if (report.equal())
         return (report.valuesCompared ? tr("Equal but for placement, values included: %1.")
                                       : tr("Equal but for placement: %1."))

@@ -99,7 +99,7 @@ Result<Filter::Term> Filter::parseToken(const std::string& full) {
         std::vector<DType> dtypes;
         for (const std::string& name : split(value, ',')) {
             const auto dtype = dtypeFromName(lower(name));
-            if (!dtype) return notUnderstood(full, fmt::format("'{}' is no dtype", name));
+            if (!dtype) return notUnderstood(full, fmt::format("'{}' is not a dtype", name));
             dtypes.push_back(*dtype);
         }
         term.test = [dtypes](const Scope& s, TensorId t) {

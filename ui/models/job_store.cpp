@@ -93,7 +93,7 @@ JobStore::Look JobStore::look(Watch& watch) {
         Watch::Entry& entry = watch.entries[name];
         if (!entry.reader) entry.reader = std::make_unique<JobReader>(watch.directory + '/' + name);
         if (const Status status = entry.reader->poll(); !status.ok()) {
-            // A job that another window is just creating or removing is no job yet, or no more.
+            // A job that another window is just creating or removing is not a job yet, or no more.
             if (QFile::exists(watch.directory + '/' + name + "/job.json") ||
                 QFileInfo(watch.directory + '/' + name).lastModified().secsTo(QDateTime::currentDateTime()) >
                     5)

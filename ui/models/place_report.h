@@ -33,7 +33,7 @@ PlaceReport placeReport(const QString& place, const Result<PlaceFacts>& facts, c
 PlaceReport slurmReport(const QString& options, const Result<PlaceFacts>& here, const PlaceNeeds& needs,
                         const StopToken& stop);
 
-// Ranks in step on this machine, by shardscope-worker, or why there is none.
+// Distributed ranks (Gloo) on this machine, by shardscope-worker, or why there is none.
 struct RankNeeds {
     Result<std::string> worker = std::string();
     bool gpus = false;  // a rank on each

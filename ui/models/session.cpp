@@ -146,7 +146,7 @@ void Session::opened(Opened opened) {
     validationError_.reset();
     changedFiles_.clear();
     settling_ = settling_ && again;
-    growth_ = settling_ ? tr("Its files grew a moment ago; a look at them comes right away.") : QString();
+    growth_ = settling_ ? tr("Files were still growing; checking again.") : QString();
     finished_ = false;
     checkpoint_ = std::move(opened.checkpoint);
     directory_ = std::move(opened.directory);
@@ -325,8 +325,7 @@ QString Session::openingStage() const {
     if (!*connected_) return tr("Connecting to %1").arg(hostOf(path_));
     if (!now.listed) return tr("Listing the directory");
     const uint64_t files = now.files, opened = std::min<uint64_t>(now.opened, files);
-    if (now.metadata)
-        return tr("Indexing what %1 hold").arg(countedText(files, tr("1 file"), tr("%1 files")));
+    if (now.metadata) return tr("Indexing %1").arg(countedText(files, tr("1 file"), tr("%1 files")));
     if (files < 2 || opened == 0)
         return tr("Reading metadata; %1")
             .arg(countedText(files, tr("1 file is here"), tr("%1 files are here")));

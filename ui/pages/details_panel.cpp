@@ -44,7 +44,7 @@ QString rankList(const std::vector<uint32_t>& ranks) {
 // What the stored entries take, beside the bytes of their elements.
 QString entryText(uint64_t entries, uint64_t elements) {
     return entries < elements ? DetailsPanel::tr("%1, compressed").arg(sizeText(entries))
-                              : DetailsPanel::tr("%1 with the wrapping").arg(sizeText(entries));
+                              : DetailsPanel::tr("%1 incl. zip overhead").arg(sizeText(entries));
 }
 
 // What lies along one axis of the mesh, by the first two chunks that differ in their place on it alone.

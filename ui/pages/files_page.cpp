@@ -439,7 +439,7 @@ void FilesPage::refreshStrip() {
                                painter.setPen(QPen(outlineColor(), 1));
                                painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
                            }});
-        entries.push_back(Legend::state(Health::missing, tr("missing: behind the end of the file")));
+        entries.push_back(Legend::state(Health::missing, tr("truncated: past end of file")));
     }
     legend_->setEntries(std::move(entries));
     strip_->setMessage(message);

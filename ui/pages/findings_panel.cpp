@@ -167,7 +167,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
         explanation_->parentWidget()->show();
         explanation_->setFocus();
     });
-    suppress_ = new QAction(tr("Accept with a reason…"), this);
+    suppress_ = new QAction(tr("Suppress…"), this);
     connect(suppress_, &QAction::triggered, this, &FindingsPanel::suppress);
     copy_ = new QAction(tr("Copy"), this);
     copy_->setToolTip(tr("Copy the finding with all that is listed under it"));
@@ -353,9 +353,8 @@ void FindingsPanel::updateExplanation() {
     const Finding* finding = model_->finding(view_->currentIndex());
     for (QAction* action : {go_, copy_, suppress_})
         action->setEnabled(finding != nullptr);
-    suppress_->setText(finding && !model_->reason(view_->currentIndex()).isNull()
-                           ? tr("No longer accept")
-                           : tr("Accept with a reason…"));
+    suppress_->setText(finding && !model_->reason(view_->currentIndex()).isNull() ? tr("No longer accept")
+                                                                                  : tr("Suppress…"));
     if (!finding) {
         explanation_->setPlainText(tr("Select a finding to see what it means."));
         return;
@@ -431,7 +430,7 @@ void FindingsPanel::suppress() {
     auto* dialog = new QInputDialog(this);
     dialog->setAttribute(Qt::WA_DeleteOnClose);
     dialog->setWindowTitle(tr("Accept a finding"));
-    dialog->setLabelText(tr("Why is this finding in order? The reason appears in reports."));
+    dialog->setLabelText(tr("Why is this OK? The reason appears in reports."));
     dialog->setInputMode(QInputDialog::TextInput);
     connect(dialog, &QInputDialog::textValueSelected, this,
             [this, copy = Finding(*finding)](const QString& reason) {

@@ -254,7 +254,7 @@ QWidget* JobsPanel::buildDetails() {
     workers_->setHeaderLabels(
         {tr("Worker"), tr("State"), tr("Done"), tr("Read, compute, write"), tr("What happened")});
     workers_->headerItem()->setToolTip(2, tr("Written; then, to verify, read back"));
-    workers_->headerItem()->setToolTip(3, tr("Seconds that its threads spent on each, in sum"));
+    workers_->headerItem()->setToolTip(3, tr("Thread-seconds reading / computing / writing"));
     workers_->setAccessibleName(tr("Processes that do the job"));
     workers_->setRootIsDecorated(false);
     const int em = fontMetrics().averageCharWidth();
@@ -491,7 +491,7 @@ void JobsPanel::showJob() {
     } else if (job->state == JobState::lost) {
         problem = tr("⚠ The process is gone without a result. Resume goes on with what it has done so far.");
     } else if (cancelling) {
-        problem = tr("Asked to stop; it ends when its present work is safe.");
+        problem = tr("Stopping: finishing writes in flight so that the job can be resumed.");
     }
     problem_->setText(problem);
     problem_->setVisible(!problem.isEmpty());
@@ -543,12 +543,12 @@ void JobsPanel::showOutcome(const Job& job) {
         return;
     }
     const JobReport& report = *job.report;
-    const QString verification =
-        report.verified ? (report.verify == QLatin1String("full")
-                               ? tr("source and destination were read again and are equal (%1)")
-                               : tr("the destination was read again; its digests are right (%1)"))
-                              .arg(timeText(report.verifySeconds))
-                        : tr("values were not verified, as asked");
+    const QString verification = report.verified
+                                     ? (report.verify == QLatin1String("full")
+                                            ? tr("source and destination were read again and are equal (%1)")
+                                            : tr("read back, all digests match (%1)"))
+                                           .arg(timeText(report.verifySeconds))
+                                     : tr("values were not verified, as asked");
     group(outcome_, report.verified ? tr("✓ Verified") : tr("⚠ Not verified"), verification);
     row(outcome_->invisibleRootItem(), tr("Tensors"), numberText(report.tensors));
     row(outcome_->invisibleRootItem(), tr("Read"), sizeText(report.bytesRead));

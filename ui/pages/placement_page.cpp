@@ -220,7 +220,7 @@ QWidget* PlacementPage::makeToolbar() {
     connect(in, &QToolButton::clicked, this, [this] { map_->zoomIn(); });
     connect(fit, &QToolButton::clicked, this, [this] { map_->fit(); });
     const auto find = [this](bool forward) {
-        if (!map_->nextFinding(forward)) cellLabel_->setText(tr("Nothing on this map is worse than ok."));
+        if (!map_->nextFinding(forward)) cellLabel_->setText(tr("No problems on this map."));
     };
     connect(previous, &QToolButton::clicked, this, [find] { find(false); });
     connect(next, &QToolButton::clicked, this, [find] { find(true); });

@@ -312,8 +312,8 @@ void StartPage::showFailure() {
                         .arg(info.owner(), shellQuoted(path));
             break;
         case ErrorCode::unsupported: {
-            title = info.isDir() || !host.isEmpty() ? tr("This is not a checkpoint that is known here")
-                                                    : tr("This file is of another kind");
+            title = info.isDir() || !host.isEmpty() ? tr("Unrecognized checkpoint")
+                                                    : tr("Unrecognized file type");
             QStringList files;
             if (info.isDir()) found = lookedForAndFound(path, &files);
             for (qsizetype i = 0; i < files.size() && i < 8; ++i) {
@@ -329,7 +329,7 @@ void StartPage::showFailure() {
             title = tr("The metadata is damaged");
             break;
         case ErrorCode::remote:
-            title = tr("%1 could not be asked").arg(host);
+            title = tr("Cannot reach %1").arg(host);
             break;
         case ErrorCode::limit:
             title = tr("A limit was reached");

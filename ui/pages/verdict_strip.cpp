@@ -261,7 +261,7 @@ void VerdictStrip::showUnvalidated() {
     if (const QString writing = session_.beingWritten(); !writing.isEmpty())
         return say(tone == Tone::bad ? tone : Tone::care, tr("Still being written: not validated"),
                    writing + '\n' + details);
-    say(tone, tr("Not validated yet: metadata only"), details);
+    say(tone, tr("Not validated (metadata read only)"), details);
 }
 
 void VerdictStrip::paintEvent(QPaintEvent*) {

@@ -44,9 +44,8 @@ QStringList texts(const RuleTable& table) {
 }  // namespace
 
 NamesStep::NamesStep(WizardState& state)
-    : WizardPage(
-          state, tr("Names and types"),
-          tr("Which tensors come along, how they are called, and in which dtype. Nothing is cast unasked.")) {
+    : WizardPage(state, tr("Names and types"),
+                 tr("Select, rename and cast tensors. dtypes are kept unless you add a cast.")) {
     auto* split = new QSplitter(Qt::Vertical, this);
     split->setChildrenCollapsible(false);
     auto* tabs = new QTabWidget(split);

@@ -27,7 +27,7 @@ QString holdsText(const FormatInfo& info) {
     QStringList can, cannot;
     const auto sort = [&](bool able, const QString& what) { (able ? can : cannot) += what; };
     sort(info.shards, WizardPage::tr("tensors in pieces on several ranks"));
-    sort(info.objects, WizardPage::tr("values that are no tensors (step, learning rate, random state)"));
+    sort(info.objects, WizardPage::tr("values that are not tensors (step, learning rate, random state)"));
     sort(info.aliases, WizardPage::tr("two names of one tensor (tied weights)"));
     sort(info.nesting, WizardPage::tr("nested names"));
     QString text =
@@ -103,13 +103,12 @@ SourceStep::SourceStep(WizardState& state)
     auto* column = new QVBoxLayout(paddle_);
     column->setContentsMargins(0, 8, 0, 0);
     column->addWidget(wizardHeading(tr("How it is read"), paddle_));
-    column->addWidget(wizardHint(
-        tr("PaddleNLP's checkpoints do not say everything; what is left open here is concluded from them."),
-        paddle_));
+    column->addWidget(
+        wizardHint(tr("PaddleNLP omits some layout details; empty fields are inferred."), paddle_));
     paddleOptions_ = new PaddleOptions(paddle_);
     column->addWidget(paddleOptions_);
     auto* apply = new QHBoxLayout;
-    paddleApply_ = new QPushButton(tr("Read it so"), paddle_);
+    paddleApply_ = new QPushButton(tr("Apply and reload"), paddle_);
     paddleApply_->setObjectName(QStringLiteral("readSourceSo"));
     paddleApply_->setAccessibleName(tr("Read the source anew with these options"));
     paddleApply_->setAutoDefault(false);

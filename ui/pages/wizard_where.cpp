@@ -33,9 +33,8 @@ QString hereName() {
 }  // namespace
 
 WhereStep::WhereStep(WizardState& state, const JobStore& jobs)
-    : WizardPage(
-          state, tr("Where to run"),
-          tr("Who does the work. It is planned on this machine, and goes on when the window is closed.")),
+    : WizardPage(state, tr("Where to run"),
+                 tr("Where it runs. Jobs are planned on this machine and survive closing the window.")),
       jobs_(jobs) {
     auto* form = new FormGrid;
     where_ = new QComboBox(this);
@@ -74,11 +73,12 @@ WhereStep::WhereStep(WizardState& state, const JobStore& jobs)
     add(tr("Several processes on this machine"),
         {kLocal, tr("They share the work and the cores; one that dies costs only what it was doing."),
          processes_, false});
-    add(tr("Ranks in step on this machine"), {kRanks,
-                                              tr("Processes that go through the work together, over libtorch "
-                                                 "(shardscope-worker). They can read each "
-                                                 "byte once for all of them."),
-                                              processes_, false, true});
+    add(tr("Distributed ranks (Gloo) on this machine"),
+        {kRanks,
+         tr("Processes that go through the work together, over libtorch "
+            "(shardscope-worker). They can read each "
+            "byte once for all of them."),
+         processes_, false, true});
     add(tr("Ranks in step, one on each GPU here"),
         {kGpus,
          tr("The same, and bytes go from GPU to GPU over NCCL. Between files the ranks without GPUs are "

@@ -405,8 +405,8 @@ void MainWindow::follow() {
         if (session_->state() == Session::State::opening) showStatus();
     });
     connect(session_.get(), &Session::openingRefused, this, [this](const Error& error) {
-        const QString text = tr("It could not be opened so; what was open stays. ") + errorSentence(error) +
-                             ' ' + errorHint(error);
+        const QString text = tr("Could not open it with these options. The current view is unchanged. ") +
+                             errorSentence(error) + ' ' + errorHint(error);
         log(Severity::error, text);
         banner_->show(BannerKind::error, text, {{tr("Open with options…"), [this] { openWithOptions(); }}},
                       QStringLiteral("refused"));
@@ -530,14 +530,15 @@ void MainWindow::connectionChanged() {
     }
     if (!session_->connectionLost()) {
         banner_->clear(key);
-        log(Severity::info, tr("The connection to %1 stands again.").arg(host));
+        log(Severity::info, tr("Reconnected to %1.").arg(host));
         return;
     }
     const QString lost = tr("The connection to %1 was lost.").arg(host);
     const auto& error = session_->connectionError();
     const QString text =
         error ? lost + ' ' + errorSentence(*error) + ' ' + errorHint(*error)
-              : lost + ' ' + tr("What was read is still shown; whatever else is asked for connects again.");
+              : lost + ' ' +
+                    tr("Loaded data stays visible; Shardscope reconnects when you open anything else.");
     log(error ? Severity::error : Severity::warning, text.trimmed());
     banner_->show(error ? BannerKind::error : BannerKind::warning, text.trimmed(),
                   {{tr("Reconnect"), [this] { session_->reconnect(); }}}, key);

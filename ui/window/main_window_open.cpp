@@ -153,7 +153,7 @@ void MainWindow::dropEvent(QDropEvent* event) {
     }
     if (paths.isEmpty()) {
         banner_->show(BannerKind::warning,
-                      tr("What was dropped is no file or directory of this machine, and no ssh:// path."));
+                      tr("What was dropped is not a file or directory of this machine, and no ssh:// path."));
         return;
     }
     event->acceptProposedAction();

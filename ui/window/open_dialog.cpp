@@ -63,9 +63,7 @@ OpenDialog::OpenDialog(Where where, const QString& path, const SourceOptions& op
     grid->add(tr("&Variant:"), variant_);
     grid->add(tr("F&urther options:"), further_);
     layout->addLayout(grid);
-    paddleHeading_ = wizardHint(
-        tr("PaddleNLP's checkpoints do not say everything; what is left open here is concluded from them."),
-        this);
+    paddleHeading_ = wizardHint(tr("PaddleNLP omits some layout details; empty fields are inferred."), this);
     paddle_ = new PaddleOptions(this);
     paddle_->setOptions(options);
     layout->addWidget(paddleHeading_);

@@ -193,7 +193,7 @@ Result<FileRef> DistributedOpener::openWeight(const std::string& written, const 
     FileInfo info;
     info.rank = rank.id;
     if (!entry.ok() || entry->kind != DirectoryEntry::Kind::file) {
-        // A file of this layout that is not here is missing; anything else is no file of a checkpoint.
+        // A file of this layout that is not here is missing; anything else is not a file of a checkpoint.
         const bool missing = plain && !climbs && (!path || weightFileId(name)) && !entry.ok() &&
                              entry.error().code == ErrorCode::notFound;
         info.path = missing ? name : written;
@@ -201,7 +201,7 @@ Result<FileRef> DistributedOpener::openWeight(const std::string& written, const 
         info.state = missing ? FileInfo::State::missing : FileInfo::State::wrongKind;
         if (!missing) {
             note(rule::securityPath, Severity::error,
-                 fmt::format("'{}' names '{}', which is no file of this checkpoint; it is not opened",
+                 fmt::format("'{}' names '{}', which is not a file of this checkpoint; it is not opened",
                              rank.name, printable(written, kNameInMessage)),
                  info.path);
         }

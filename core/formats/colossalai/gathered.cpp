@@ -311,7 +311,7 @@ class GatheredOpener : private Opener {
         if (!object.value) {
             if (said) {
                 note(rule::metaInconsistent, Severity::error,
-                     "the header lists it as pickled, but its bytes are no pickle", contents.name,
+                     "the header lists it as pickled, but its bytes are not a pickle", contents.name,
                      stored.name);
             }
             return false;

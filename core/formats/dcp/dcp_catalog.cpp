@@ -605,13 +605,11 @@ Result<CatalogParts> Builder::run() {
             const std::string where =
                 stored.place != kNone ? fmt::format(" at {}", formatDims(m.dimsOf(stored.place, stored.rank)))
                                       : std::string();
-            addNote(
-                orphanRows_,
-                {rule::metaInconsistent, Severity::warning,
-                 fmt::format(
-                     "storage_data has an entry for '{}'{}, which is no chunk or object of this checkpoint",
-                     m.texts[stored.name], where),
-                 files_[f].name, std::string(m.texts[stored.name]), stored.offset});
+            addNote(orphanRows_, {rule::metaInconsistent, Severity::warning,
+                                  fmt::format("storage_data has an entry for '{}'{}, which is not a chunk or "
+                                              "object of this checkpoint",
+                                              m.texts[stored.name], where),
+                                  files_[f].name, std::string(m.texts[stored.name]), stored.offset});
         }
         orphanRows_ += joins_[f].orphanCount - joins_[f].orphans.size();
     }

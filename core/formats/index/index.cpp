@@ -56,7 +56,7 @@ std::string originText(const IndexOrigin& origin) {
     text += origin.path.empty() ? "a checkpoint" : origin.path;
     const auto made = static_cast<std::time_t>(origin.madeAt);
     std::tm utc{};
-    // A time that is no time is left out.
+    // A time that is not a time is left out.
     if (origin.madeAt > 0 && origin.madeAt < (int64_t{1} << 36) && gmtime_r(&made, &utc))
         text += fmt::format(", made {:%Y-%m-%d %H:%M} UTC", utc);
     return text;

@@ -197,7 +197,7 @@ class Input {
     DType dtype() {
         const std::string name = text();
         const auto dtype = dtypeFromName(name);
-        if (!dtype) fail(fmt::format("'{}' is no dtype", name));
+        if (!dtype) fail(fmt::format("'{}' is not a dtype", name));
         return dtype.value_or(DType::uint8);
     }
     Dims dims() {

@@ -65,7 +65,7 @@ Result<Key> decodeKey(std::string_view name) {
     auto decoded = decodePickle(std::as_bytes(std::span(bytes)));
     if (!decoded.ok()) {
         Error error = std::move(decoded).error();
-        error.message = "its key is no pickle: " + error.message;
+        error.message = "its key is not a pickle: " + error.message;
         error.location.offset.reset();
         return error;
     }
@@ -77,7 +77,7 @@ Result<Key> decodeKey(std::string_view name) {
     const NodeId root = decoded->root;
     if (decoded->length != bytes.size() || g.kind(root) != ValueKind::tuple || g.items(root).size() != 2 ||
         g.kind(g.items(root)[0]) != ValueKind::tuple || g.kind(g.items(root)[1]) != ValueKind::boolean) {
-        return damaged("its key is no pair of a path and a flag");
+        return damaged("its key is not a pair of a path and a flag");
     }
     Key key;
     key.pickled = g.boolean(g.items(root)[1]);

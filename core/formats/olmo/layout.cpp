@@ -31,7 +31,7 @@ Place placeOf(Path path, std::string_view name) {
     return {kModel, path};
 }
 
-// As OLMo pickles it; values that are no plain data in protocol 2, which reads the same.
+// As OLMo pickles it; values that are not plain data in protocol 2, which reads the same.
 Result<std::string> pickled(const Value& value) {
     if (!value) return unsupported("a value that was not read");
     auto bytes = encodePickle(value, PickleWriter::For::framed);

@@ -173,7 +173,7 @@ class Opener {
         const std::string problem = findStretches(valueOf, handle, stretches);
         if (!problem.empty()) return wrong(problem);
         for (size_t i = 0; i < names.size(); ++i) {
-            if (g.kind(names[i]) != ValueKind::text) return wrong("the name of a parameter is no text");
+            if (g.kind(names[i]) != ValueKind::text) return wrong("the name of a parameter is not text");
             const auto shape = asDims(*shapes.graph, sizes[i], "the shape of a parameter");
             if (!shape.ok()) return wrong(shape.error().message);
             int64_t elements = 0;
@@ -260,7 +260,7 @@ class Opener {
         const auto list = sequence(*offsets.graph, offsets.node);
         if (list.empty()) return {};
         if (bounds.size() != 2 || indices.graph->kind(bounds[0]) != ValueKind::integer)
-            return "_shard_indices is no pair";
+            return "_shard_indices is not a pair";
         const int64_t begin = indices.graph->integer(bounds[0]);
         if (begin < 0 || static_cast<uint64_t>(begin) + list.size() > out.size())
             return "_shard_indices lie outside";

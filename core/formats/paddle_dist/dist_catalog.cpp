@@ -310,7 +310,7 @@ class Builder : private CatalogOpener {
             empty = empty || lengths[k] <= 0;
         }
         if (empty && info.shape.size() > 0 && elementCount(info.shape) > 0) {
-            (void)filesOf(number, row);  // its entry is no orphan
+            (void)filesOf(number, row);  // its entry is not an orphan
             return {};
         }
         if (!row.global && !row.range) {
@@ -419,12 +419,13 @@ class Builder : private CatalogOpener {
             const StoredRow& row = m_.stored[i];
             const std::string& key = m_.keyOf(row);
             if (parts_.leftOut.contains(key)) continue;
-            addNote(orphans_,
-                    {rule::metaInconsistent, Severity::warning,
-                     fmt::format(
-                         "storage_metadata has an entry for '{}' at {}, which is no piece of this checkpoint",
-                         key, formatDims(m_.dimsOf(row.offset))),
-                     metadataName_, key, std::nullopt});
+            addNote(
+                orphans_,
+                {rule::metaInconsistent, Severity::warning,
+                 fmt::format(
+                     "storage_metadata has an entry for '{}' at {}, which is not a piece of this checkpoint",
+                     key, formatDims(m_.dimsOf(row.offset))),
+                 metadataName_, key, std::nullopt});
         }
         noteTotals(metadataName_, {{missingRows_, "pieces without an entry in storage_metadata"},
                                    {orphans_, "entries of storage_metadata that belong to nothing"},

@@ -246,7 +246,7 @@ Result<std::unique_ptr<Reader>> openDist(const Source& source, const OpenOptions
             std::from_chars(text.data() + 3, end, id).ptr != end) {
             return makeError(
                 ErrorCode::usage,
-                fmt::format("'{}' is no variant of this format; id=N chooses a save", options.variant));
+                fmt::format("'{}' is not a variant of this format; id=N chooses a save", options.variant));
         }
         wanted = id;
     }

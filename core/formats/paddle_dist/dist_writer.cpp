@@ -258,7 +258,7 @@ Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& wanted, const Wr
     if (!old && !options.variant.empty() && options.variant != "3.3") {
         return makeError(
             ErrorCode::usage,
-            fmt::format("'{}' is no variant that is written: 3.3 (which is the default) or 3.0, which "
+            fmt::format("'{}' is not a variant that is written: 3.3 (which is the default) or 3.0, which "
                         "Paddle 2.6 reads as well",
                         options.variant));
     }

@@ -105,7 +105,7 @@ Result<std::unique_ptr<Reader>> openSave(const Source& source, const OpenOptions
     if (!options.variant.empty()) {
         return makeError(
             ErrorCode::usage,
-            fmt::format("'{}' is no variant of a paddle.save file, which has none", options.variant));
+            fmt::format("'{}' is not a variant of a paddle.save file, which has none", options.variant));
     }
     SHARDSCOPE_ASSIGN(const auto file, source.directory->openFile(source.entry));
     SHARDSCOPE_ASSIGN(const std::string head, stretch(*file, 0, 16));

@@ -39,7 +39,7 @@ Result<Json> parse(std::string_view text, std::string_view what) {
         if (!twice.empty())
             return damaged(fmt::format("{} has the key '{}' twice in one object", what, twice), 0)
                 .byRule(rule::metaDuplicate);
-        if (!document.is_object()) return damaged(fmt::format("{} is no JSON object", what), 0);
+        if (!document.is_object()) return damaged(fmt::format("{} is not a JSON object", what), 0);
         return document;
     } catch (const Json::parse_error& error) {
         // The parser counts the byte after the last one that it took.
@@ -93,14 +93,14 @@ Status takeShape(MetaParameter& parameter, const Json& entry) {
 }
 
 Result<GroupMeta> groupOf(const Json& json) {
-    if (!json.is_object()) return wrong("the description of a group of ranks is no object");
+    if (!json.is_object()) return wrong("the description of a group of ranks is not an object");
     GroupMeta group;
     if (const Json* strategy = member(json, "sharding_strategy"); strategy && strategy->is_string())
         group.strategy = strategy->get<std::string>();
     const Json* mapping = member(json, "structure_name_mapping");
     if (!mapping || !mapping->is_object()) return wrong("structure_name_mapping is missing");
     const Json* shapes = member(json, "param_meta");
-    if (shapes && !shapes->is_object()) return wrong("param_meta is no object");
+    if (shapes && !shapes->is_object()) return wrong("param_meta is not an object");
     for (const auto& [structured, parameter] : mapping->items()) {
         if (!parameter.is_string())
             return wrong(fmt::format("structure_name_mapping gives '{}' no name", structured))
@@ -170,7 +170,7 @@ Result<ModelMeta> parseModelMeta(std::string_view text) {
     }
     const Json* groups = member(json, "sharding_metas");
     if (!groups) return meta;
-    if (!groups->is_object()) return wrong("sharding_metas is no object");
+    if (!groups->is_object()) return wrong("sharding_metas is not an object");
     for (const auto& [name, group] : groups->items()) {
         const auto at = parseGroupName(name);
         if (!at) return wrong(fmt::format("sharding_metas has '{}', which names no ranks", name));

@@ -203,7 +203,8 @@ class Opener : private CatalogOpener {
         }
         const TensorFile& file = (*files_)[*added];
         if (file.kind == TensorFile::Kind::torch) {
-            note(rule::metaInconsistent, Severity::error, "is no safetensors file", name, {}, lacksOf(kind));
+            note(rule::metaInconsistent, Severity::error, "is not a safetensors file", name, {},
+                 lacksOf(kind));
             return {};
         }
         for (const Note& n : file.notes) {
@@ -400,7 +401,7 @@ class Opener : private CatalogOpener {
                 placed && found != axes_.end() && elements != 1 ? found->second : TpAnswer::kReplicated;
             if (axis >= static_cast<int>(info.shape.size())) {
                 note(rule::metaInconsistent, Severity::error,
-                     fmt::format("its shape on each rank is {}, which is no piece of its parameter",
+                     fmt::format("its shape on each rank is {}, which is not a piece of its parameter",
                                  formatDims(first.shape)),
                      (*files_)[state.stored[0].contents].name, info.name, Note::Lacks::optimizerState);
                 continue;

@@ -520,7 +520,7 @@ class RemoteTest : public QObject {
                         changed.resize(at);
                     const Ends ends = makeEnds();
                     std::thread agent([&, fd = ends.agent] {
-                        // Below the channel, as what is sent is no frame any more.
+                        // Below the channel, as what is sent is not a frame any more.
                         const auto put = [&](std::string_view bytes) {
                             return send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
                         };
@@ -939,7 +939,7 @@ class RemoteTest : public QObject {
             const Json fine =
                 answerTo({{"say", "read"}, {"file", opened["file"]}, {"offset", 2}, {"length", 8}}, "", ++id);
             QVERIFY(fine["say"] == "read");
-            // What is no request at all ends the session.
+            // What is not a request at all ends the session.
             (void)channel.send({"nonsense", ""});
             for (;;) {
                 const auto frame = channel.receive(Clock::now() + 5s);
@@ -1067,9 +1067,9 @@ class RemoteTest : public QObject {
     void hostileRuns_data() {
         QTest::addColumn<int>("kind");
         int kind = 0;
-        for (const char* name : {"an exit code that is none", "a block that is too long", "a bomb",
-                                 "no end of output", "no JSON", "another message", "silence", "the end",
-                                 "workers that are none", "a worker of no phase"})
+        for (const char* name :
+             {"malformed exit code", "a block that is too long", "a bomb", "no end of output", "no JSON",
+              "another message", "silence", "the end", "malformed worker list", "a worker of no phase"})
             QTest::newRow(name) << kind++;
     }
     void hostileRuns() {

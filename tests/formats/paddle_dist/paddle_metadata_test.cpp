@@ -287,7 +287,7 @@ class PaddleMetadataTest : public QObject {
             if (whole.empty()) continue;
             const auto metadata = decode(whole);
             const std::string other = respelled(whole);
-            // A pickle that is cut off is no pickle to the other decoder either.
+            // A pickle that is cut off is not a pickle to the other decoder either.
             QVERIFY2(metadata.ok() != other.empty(), c.name.c_str());
             if (!metadata.ok()) continue;
             QVERIFY(other != whole);

@@ -53,7 +53,7 @@ class PaddleNlpTest : public QObject {
         QVERIFY2(report.verdict == Verdict::safe, text(report).c_str());
     }
 
-    // Each rank has [gate_r | up_r]; laid one after the other that is no projection, and not converted
+    // Each rank has [gate_r | up_r]; laid one after the other that is not a projection, and is not converted
     // unasked.
     void fusedIsReported() {
         const auto opened = openCheckpoint(genuine("mp2_fused").path);

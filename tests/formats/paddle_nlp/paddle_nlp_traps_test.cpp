@@ -164,7 +164,7 @@ class PaddleNlpTrapsTest : public QObject {
         QVERIFY(parseRankFileName("model_state.pdparams") &&
                 !parseRankFileName("model_state.pdparams")->placed());
         QCOMPARE(parseRankFileName("model_state.tp00_moe03.pdparams")->moe, 3U);
-        // The scaler and the scheduler are no weights.
+        // The scaler and the scheduler are not weights.
         for (const char* other :
              {"scaler.pdparams", "scheduler.pdparams", "scalar.pdparams", "model_state.tpx.pdparams",
               "model_state.tp0_tp1.pdparams", "optimizer.pdparams", "optimizer.tp99999999.pdopt",
@@ -185,7 +185,7 @@ class PaddleNlpTrapsTest : public QObject {
         QCOMPARE(parsed("x.w_10_moment1_0"), std::string("x.w_10 moment1"));
         QCOMPARE(parsed("linear_10.w_0_fp32_master_0_beta1_pow_acc_0"),
                  std::string("linear_10.w_0 beta1_pow_acc"));
-        // AMSGrad's is no second moment; an optimizer may have a name; accumulators may be counted on.
+        // AMSGrad's is not a second moment; an optimizer may have a name; accumulators may be counted on.
         QCOMPARE(parsed("linear_1.w_0_moment2_max_0"), std::string("linear_1.w_0 moment2_max"));
         QCOMPARE(parsed("linear_1.w_0_opt_moment2_3"), std::string("linear_1.w_0 moment2"));
         QCOMPARE(parsed("linear_1.w_0_own_thing_0"), std::string("linear_1.w_0 own_thing"));
