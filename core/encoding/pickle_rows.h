@@ -95,11 +95,13 @@ class PickleRows {
     RowValue persistent(const RowValue&) { return {Kind::opaque, 0, 0, 0}; }
 
     bool text(PickleText kind, std::string_view bytes, RowValue& made) {
-        if (kind == PickleText::bytes || kind == PickleText::byteArray) {
+        // A Python 2 str is text where it is UTF-8.
+        const bool isText = kind < PickleText::bytes && pickle_text::isUtf8(bytes);
+        if (kind == PickleText::utf8 && !isText) return in_->fail("a text is not UTF-8");
+        if (!isText) {
             made = bytesValue(bytes);
             return true;
         }
-        if (kind == PickleText::utf8 && !pickle_text::isUtf8(bytes)) return in_->fail("a text is not UTF-8");
         if (texts_.size() >= RowValue::kNoRow - 1) return in_->failLimit("more than 4 billion strings");
         made = {Kind::text, 0, texts_.intern(bytes), 0};
         return true;
