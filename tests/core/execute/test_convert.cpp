@@ -259,7 +259,7 @@ class TestConvert : public QObject {
         Room room;
         auto report = runConversion(job.job, room.resources());
         QVERIFY(!report.ok());
-        QCOMPARE(report.error().code, ErrorCode::damaged);
+        QCOMPARE(report.error().code, ErrorCode::verificationFailed);
         QVERIFY(onlyDestination(*system));
         QVERIFY(!system->exists("/out/dst"));
     }
