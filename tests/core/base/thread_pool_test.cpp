@@ -12,6 +12,11 @@ class ThreadPoolTest : public QObject {
     Q_OBJECT
 
   private slots:
+    void availableCoresAreThoseOfTheProcess() {
+        QVERIFY(availableCores() >= 1);
+        QVERIFY(availableCores() <= std::max(1U, std::thread::hardware_concurrency()));
+        QCOMPARE(ThreadPool().size(), availableCores());
+    }
     void everyIndexOnce() {
         ThreadPool pool(4);
         std::vector<std::atomic<int>> seen(10'000);
