@@ -23,7 +23,7 @@ class AccessibilityTest : public QObject {
     QPointer<MainWindow> window_;
 
     static void compare(QWidget& root, const QString& name) {
-        QTest::qWait(50);
+        settle();
         const auto now = [&] {
             QString text = accessibleControls(root).join('\n') + '\n';
             return text.replace(sampleCheckpoint(), QStringLiteral("SAMPLE"));
@@ -52,6 +52,18 @@ class AccessibilityTest : public QObject {
                              .arg(lines.value(line), before.value(line), actual)));
     }
 
+    // Of the sample with its first tensor, whichever test comes first.
+    void showPage(int page) {
+        if (!window_->session().checkpoint()) {
+            window_->openPath(sampleCheckpoint());
+            QTRY_VERIFY_WITH_TIMEOUT(window_->session().hasFacts(), 20'000);
+            window_->session().selection().selectTensor(0);
+        }
+        window_->session().selection().setPage(static_cast<Page>(page));
+        settle();
+        QCOMPARE(window_->tabs().currentIndex(), page);
+    }
+
   private slots:
     void initTestCase() {
         windows_ = std::make_unique<Windows>();
@@ -74,12 +86,7 @@ class AccessibilityTest : public QObject {
     void pages() {
         QFETCH(int, page);
         QFETCH(QString, name);
-        if (!window_->session().checkpoint()) {
-            window_->openPath(sampleCheckpoint());
-            QTRY_VERIFY_WITH_TIMEOUT(window_->session().hasFacts(), 20'000);
-            window_->session().selection().selectTensor(0);
-        }
-        window_->session().selection().setPage(static_cast<Page>(page));
+        showPage(page);
         compare(*window_, name);
     }
 
@@ -89,8 +96,7 @@ class AccessibilityTest : public QObject {
     void keyboardReachesEveryControl_data() { pages_data(); }
     void keyboardReachesEveryControl() {
         QFETCH(int, page);
-        window_->session().selection().setPage(static_cast<Page>(page));
-        QTest::qWait(50);
+        showPage(page);
         QWidget* current = window_->tabs().currentWidget();
         QSet<QWidget*> reached;
         QWidget* at = window_;
@@ -110,7 +116,10 @@ class AccessibilityTest : public QObject {
                      qPrintable(QStringLiteral("%1 '%2'").arg(widget->metaObject()->className(),
                                                               widget->accessibleName())));
         }
-        QVERIFY(!reached.isEmpty());
+        int onPage = 0;
+        for (const QWidget* widget : reached)
+            onPage += current->isAncestorOf(widget);
+        QVERIFY2(onPage > 0, "nothing on the page is reached");
     }
 };
 

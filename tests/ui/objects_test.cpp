@@ -135,13 +135,13 @@ class ObjectsTest : public QObject {
     void manyItemsOpenAtOnce() {
         ValueTreeModel model;
         model.setValue("list", longList(1'000'000));
-        QElapsedTimer timer;
-        timer.start();
+        const double start = threadMilliseconds();
         const QModelIndex top = model.index(0, 0);
         QCOMPARE(model.rowCount(top), 1'000'000);
         QCOMPARE(cell(model, model.index(999'999, 0, top), ValueTreeModel::valueColumn),
                  QStringLiteral("999999"));
-        QVERIFY2(timer.elapsed() < 1000, qPrintable(QString::number(timer.elapsed())));
+        const double took = threadMilliseconds() - start;
+        QVERIFY2(took < 1000, qPrintable(QString::number(took)));
     }
 
     void objectsInTheTree() {
@@ -229,7 +229,7 @@ class ObjectsTest : public QObject {
         auto session = openSession(QStringLiteral("synthetic"), engine);
         ObjectsPage page(*session);
         session->selection().selectObject(2);
-        QTest::qWait(30);
+        settle();
         QCOMPARE(reads.load(), 0);  // nobody looks
         page.resize(1280, 720);
         page.show();

@@ -792,7 +792,7 @@ class PlacementTest : public QObject {
         }
         if (kind == "folded") {
             QTest::mouseClick(button(*page, "Fold ranks"), Qt::LeftButton);
-            QTest::qWait(50);
+            settle();
             page->map().zoomIn();
             page->map().zoomIn();
         }
@@ -804,8 +804,7 @@ class PlacementTest : public QObject {
         QVERIFY(!image.isNull());
         if (kind == "large") {
             page->map().zoomBy(6, page->map().cellRect(page->map().current()).center());
-            QTest::qWait(30);
-            shoot(*page, QStringLiteral("placement-zoomed-%1").arg(dark ? "dark" : "light"));
+            picture(*page, QStringLiteral("placement-zoomed-%1").arg(dark ? "dark" : "light"));
         }
         applyTheme(ThemeChoice::light);
     }

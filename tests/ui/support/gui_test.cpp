@@ -97,7 +97,14 @@ QImage shoot(QWidget& widget, const QString& name) {
 }
 
 QImage picture(QWidget& widget, const QString& name) {
-    QTest::qWait(20);
+    // Layouts and palettes follow one another through the event loop; what moves by itself is taken as it is.
+    QImage before = widget.grab().toImage();
+    for (int round = 0; round < 10; ++round) {
+        QCoreApplication::processEvents();
+        QImage now = widget.grab().toImage();
+        if (now == before) break;
+        before = std::move(now);
+    }
     return shoot(widget, name);
 }
 

@@ -42,7 +42,7 @@ double threadMilliseconds();
 
 // Grabs a widget; with SHARDSCOPE_SCREENSHOTS=DIR in the environment the picture is kept there as NAME.png.
 QImage shoot(QWidget& widget, const QString& name);
-// The same once all layouts and palettes have settled.
+// The same once it does not change any more.
 QImage picture(QWidget& widget, const QString& name);
 
 }  // namespace shardscope::ui

@@ -1,5 +1,6 @@
 #include "support/window_fixture.h"
 
+#include <QDir>
 #include <QLabel>
 #include <QSettings>
 
@@ -27,6 +28,8 @@ QPushButton* shownButton(const QWidget& widget, const QString& text) {
 
 void WindowFixture::start(std::shared_ptr<EngineService> engine) {
     QSettings().clear();
+    // Jobs of the tests before.
+    QDir(qEnvironmentVariable("XDG_STATE_HOME") + "/shardscope").removeRecursively();
     windows_ = std::make_unique<Windows>(std::move(engine));
     windows_->jobs().setProgram(QStringLiteral(SHARDSCOPE_PROGRAM));
 }

@@ -18,7 +18,7 @@ QPushButton* shownButton(const QWidget& widget, const QString& text);
 
 class WindowFixture {
   protected:
-    // In init(): settings of a first start, and no window yet.
+    // In init(): settings of a first start, no jobs, and no window yet.
     void start(std::shared_ptr<EngineService> engine = localEngine());
     // In cleanup().
     void end();
