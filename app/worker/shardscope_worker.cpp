@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "accelerator/c10d_group.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "cli/application.h"
 #include "cli/convert.h"
@@ -60,7 +61,7 @@ class OwnRanks {
                                           ownProgram()};
             line.insert(line.end(), words.begin(), words.end());
             SHARDSCOPE_ASSIGN(auto process, Process::start(line));
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             processes_.push_back(std::move(process));
         }
         return {};
@@ -68,7 +69,7 @@ class OwnRanks {
     // Before the group stands, from another thread: the first one that ended, a moment ago. What all end with
     // (a rank without a GPU) the group tells this one as well, and better.
     std::optional<Error> lost() {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         const auto now = std::chrono::steady_clock::now();
         for (size_t i = 0; i < processes_.size() && !first_; ++i)
             if (processes_[i]->waitFor(std::chrono::milliseconds(0))) first_ = {i, now};
@@ -82,19 +83,25 @@ class OwnRanks {
     // Those that have not ended by themselves in that time are killed. What one said that failed is passed
     // on.
     void end(std::chrono::milliseconds patience, bool failed) {
-        for (size_t i = 0; i < processes_.size(); ++i) {
-            const bool ended = processes_[i]->waitFor(patience);
+        std::vector<std::unique_ptr<Process>> processes;
+        {
+            MutexLock lock(mutex_);
+            processes.swap(processes_);
+        }
+        for (size_t i = 0; i < processes.size(); ++i) {
+            const bool ended = processes[i]->waitFor(patience);
             const std::string said =
-                failed && ended && processes_[i]->exitCode() > 0 ? oneLine(processes_[i]->said()) : "";
+                failed && ended && processes[i]->exitCode() > 0 ? oneLine(processes[i]->said()) : "";
             if (!said.empty()) fmt::print(stderr, "rank {}: {}\n", i + 1, said);
         }
-        processes_.clear();
     }
 
   private:
-    std::mutex mutex_;  // below, until the group stands
-    std::vector<std::unique_ptr<Process>> processes_;
-    std::optional<std::pair<size_t, std::chrono::steady_clock::time_point>> first_;  // that ended, and when
+    Mutex mutex_;
+    std::vector<std::unique_ptr<Process>> processes_ SHARDSCOPE_GUARDED_BY(mutex_);
+    // The first that ended, and when.
+    std::optional<std::pair<size_t, std::chrono::steady_clock::time_point>> first_
+        SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 // Words that are for one process that speaks to others, or reads from other hosts.

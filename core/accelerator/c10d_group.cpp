@@ -30,6 +30,7 @@
 
 #include "accelerator/gpu/gpu_tiles.h"
 #include "accelerator/lane_transport.h"
+#include "base/mutex.h"
 
 // The headers in gloo_headers/ say of Gloo what this version of libtorch needs.
 static_assert(
@@ -218,7 +219,7 @@ class Pulse {
     }
     void stop() {
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             stopping_ = true;
             changed_.notify_all();
         }
@@ -231,15 +232,16 @@ class Pulse {
     int waitForLost() {
         hurry();
         {
-            std::unique_lock lock(mutex_);
-            changed_.wait_for(lock, 4 * beat_ + beat_ / 2, [&] { return lost_ >= 0 || stopping_; });
+            MutexLock lock(mutex_);
+            changed_.wait_for(lock, 4 * beat_ + beat_ / 2,
+                              [&]() SHARDSCOPE_REQUIRES(mutex_) { return lost_ >= 0 || stopping_; });
         }
         if (rank_ == 0 && lost_ > 0) waitUntilHeard();
         return lost_;
     }
     // On rank 0: one that has gone in order, though the work is not done; -1 = none.
     int gone() {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         const auto found =
             std::find_if(counts_.begin() + 1, counts_.end(), [](int64_t n) { return n >= kGone; });
         return found == counts_.end() ? -1 : static_cast<int>(found - counts_.begin());
@@ -247,14 +249,14 @@ class Pulse {
     // On rank 0: until all others have gone in order, or some time has passed.
     void waitForAll(std::chrono::milliseconds most) {
         const auto end = Clock::now() + most;
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         while (Clock::now() < end && lost_ < 0 &&
                std::any_of(counts_.begin() + 1, counts_.end(), [](int64_t n) { return n < kGone; }))
             changed_.wait_for(lock, std::chrono::milliseconds(20));
         quick_ = false;
     }
     void hurry() {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         quick_ = true;
         changed_.notify_all();
     }
@@ -272,7 +274,7 @@ class Pulse {
     }
 
     void run() {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         while (!stopping_) {
             lock.unlock();
             try {
@@ -288,7 +290,7 @@ class Pulse {
             // A large group asks less often, for one store answers all.
             const bool quick = quick_;
             changed_.wait_for(lock, quick ? std::chrono::milliseconds(20 + size_) : beat_,
-                              [&] { return stopping_ || quick_ != quick; });
+                              [&]() SHARDSCOPE_REQUIRES(mutex_) { return stopping_ || quick_ != quick; });
         }
     }
 
@@ -299,7 +301,7 @@ class Pulse {
             store_->add("lost heard", 1);
             lose(static_cast<int>(who));
         }
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (count != counts_[0]) heard_[0] = Clock::now();
         counts_[0] = count;
     }
@@ -308,7 +310,7 @@ class Pulse {
         for (int r = 1; r < size_; ++r) {
             const int64_t count = store_->add(key(r), 0);
             const auto index = static_cast<size_t>(r);
-            std::unique_lock lock(mutex_);
+            MutexLock lock(mutex_);
             if (count != counts_[index]) {
                 counts_[index] = count;
                 heard_[index] = Clock::now();
@@ -323,9 +325,9 @@ class Pulse {
 
     // A stopped rank 0 leaves run() waiting for an answer, so another thread looks at the clock.
     void watchZero() {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         while (!stopping_) {
-            changed_.wait_for(lock, beat_ / 4, [&] { return stopping_; });
+            changed_.wait_for(lock, beat_ / 4, [&]() SHARDSCOPE_REQUIRES(mutex_) { return stopping_; });
             if (rank_ != 0 && lost_ < 0 && Clock::now() - heard_[0] > 3 * beat_) {
                 lost_ = 0;
                 changed_.notify_all();
@@ -334,7 +336,7 @@ class Pulse {
     }
 
     void lose(int rank) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (lost_ < 0) lost_ = rank;
         changed_.notify_all();
     }
@@ -342,12 +344,12 @@ class Pulse {
     const StorePtr store_;
     const int rank_, size_;
     const std::chrono::milliseconds beat_;
-    std::mutex mutex_;  // below, but for the atomics
-    std::condition_variable changed_;
-    bool stopping_ = false, quick_ = false;
+    Mutex mutex_;
+    Condition changed_;
+    bool stopping_ SHARDSCOPE_GUARDED_BY(mutex_) = false, quick_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
     std::atomic<int> lost_{-1};
-    std::vector<Clock::time_point> heard_;
-    std::vector<int64_t> counts_;
+    std::vector<Clock::time_point> heard_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::vector<int64_t> counts_ SHARDSCOPE_GUARDED_BY(mutex_);
     std::thread beats_, watch_;
 };
 

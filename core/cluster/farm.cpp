@@ -1,7 +1,6 @@
 #include "cluster/farm.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <set>
@@ -84,7 +83,7 @@ class FarmRun {
   public:
     FarmRun(Farm& farm, JobIdentity identity, Progress* progress, StopToken stop)
         : farm_(farm), identity_(std::move(identity)), progress_(progress), stop_(std::move(stop)) {
-        const size_t count = farm_.states_.size();
+        const size_t count = farm_.workers().size();
         joining_ = count;
         for (size_t i = 0; i < count; ++i)
             alive_.insert(i);
@@ -96,7 +95,7 @@ class FarmRun {
 
     void end() {
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             closing_ = true;
         }
         for (std::thread& thread : threads_)
@@ -106,7 +105,7 @@ class FarmRun {
 
     Status run(const std::vector<Unit>& units, const std::function<Status(size_t, UnitResult)>& done) {
         {
-            std::unique_lock lock(mutex_);
+            MutexLock lock(mutex_);
             units_ = &units;
             done_ = &done;
             attempts_.assign(units.size(), {});
@@ -122,6 +121,7 @@ class FarmRun {
             if (left_ == 0 && !over()) return {};
         }
         end();
+        MutexLock lock(mutex_);
         if (left_ > 0 && !stop_.stopRequested()) explainWithSlurm();
         allocations_.clear();
         // Once it is stopped, what workers die of is not news.
@@ -152,30 +152,30 @@ class FarmRun {
 
     // Where a worker of Slurm runs: its allocation is asked for by the first of its workers, the others wait.
     struct Lent {
-        std::mutex mutex;
-        bool asked = false;
+        Mutex mutex;
+        bool asked SHARDSCOPE_GUARDED_BY(mutex) = false;
         std::unique_ptr<SlurmAllocation> allocation;
         std::optional<Error> error;
     };
     Result<const SlurmAllocation*> allocationOf(const WorkerPlace& place) {
         Lent* lent = nullptr;
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             auto& entry = allocations_[place.slurm.get()];
             if (!entry) entry = std::make_unique<Lent>();
             lent = entry.get();
         }
-        std::lock_guard asking(lent->mutex);
+        MutexLock asking(lent->mutex);
         if (!lent->asked) {
             lent->asked = true;
             auto obtained = SlurmAllocation::obtain(
                 *place.slurm,
                 [&] {
-                    std::lock_guard lock(mutex_);
+                    MutexLock lock(mutex_);
                     return over();
                 },
                 [&](const std::string& job, const std::string& said) {
-                    std::lock_guard states(farm_.mutex_);
+                    MutexLock states(farm_.mutex_);
                     for (size_t i = 0; i < farm_.states_.size(); ++i) {
                         if (farm_.options_.places[i].slurm != place.slurm) continue;
                         farm_.states_[i].slurmJob = job;
@@ -194,13 +194,13 @@ class FarmRun {
     Result<Launched> launch(Mine& mine) {
         const WorkerPlace& place = farm_.options_.places[mine.index];
         const auto over = [this] {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             return this->over();
         };
         if (!place.slurm) return launchWorker(place, farm_.options_, over);
         SHARDSCOPE_ASSIGN(const SlurmAllocation* const allocation, allocationOf(place));
         {
-            std::lock_guard lock(farm_.mutex_);
+            MutexLock lock(farm_.mutex_);
             mine.name = allocation->nodeOf(place.task);
             if (place.slurm->tasksPerNode > 1)
                 mine.name += fmt::format(" {}", place.task % place.slurm->tasksPerNode + 1);
@@ -212,7 +212,7 @@ class FarmRun {
     }
 
     // What Slurm did to the job says more than that its workers are gone.
-    void explainWithSlurm() {
+    void explainWithSlurm() SHARDSCOPE_REQUIRES(mutex_) {
         std::string words;
         for (const auto& [request, lent] : allocations_) {
             if (!lent->allocation) continue;
@@ -227,29 +227,29 @@ class FarmRun {
     }
 
     void setPhase(size_t i, WorkerState::Phase phase, const std::string& why = {}) {
-        std::lock_guard lock(farm_.mutex_);
+        MutexLock lock(farm_.mutex_);
         farm_.states_[i].phase = phase;
         if (!why.empty()) farm_.states_[i].why = why;
     }
 
     void fail(Error error) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (!failure_) failure_ = std::move(error);
     }
-    bool over() const { return failure_ || closing_ || stop_.stopRequested(); }  // under mutex_
+    bool over() const SHARDSCOPE_REQUIRES(mutex_) { return failure_ || closing_ || stop_.stopRequested(); }
 
     void work(size_t i) {
         Mine mine;
         mine.index = i;
-        mine.name = farm_.states_[i].name;
+        mine.name = farm_.workers()[i].name;
         Status joined = join(mine);
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             --joining_;
         }
         Status status = joined.ok() ? serve(mine) : std::move(joined);
         const bool wasStopped = [&] {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             return over();
         }();
         if (status.ok() || wasStopped) {
@@ -273,7 +273,7 @@ class FarmRun {
             mine.launched.process->waitFor(std::chrono::seconds(10));
         }
         show(mine, mine.confirmed);
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         alive_.erase(mine.index);
     }
 
@@ -288,14 +288,15 @@ class FarmRun {
                     fmt::format(" ({}{}{})", mine.launched.process->ending(), said.empty() ? "" : ": ", said);
         }
         setPhase(mine.index, WorkerState::Phase::lost, why);
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         lost_ = fmt::format("{}: {}", mine.name, why);
         for (auto unit = mine.under.rbegin(); unit != mine.under.rend(); ++unit)
             again(mine.index, *unit, error, why);
     }
 
-    // A unit has to be done again; under mutex_.
-    void again(size_t worker, size_t unit, const Error& error, const std::string& why) {
+    // A unit has to be done again.
+    void again(size_t worker, size_t unit, const Error& error, const std::string& why)
+        SHARDSCOPE_REQUIRES(mutex_) {
         Attempts& attempts = attempts_[unit];
         ++attempts.count;
         attempts.workers.insert(worker);
@@ -303,7 +304,7 @@ class FarmRun {
             if (failure_) return;
             failure_ = error;
             failure_->message = fmt::format("a part of the work failed {} times, at last on {}: {}",
-                                            attempts.count, farm_.states_[worker].name, why);
+                                            attempts.count, farm_.workers()[worker].name, why);
             return;
         }
         waiting_.push_front(unit);
@@ -312,7 +313,7 @@ class FarmRun {
     void show(Mine& mine, uint64_t bytes) {
         if (progress_) progress_->add(bytes - mine.shown);  // may go back: what a lost worker wrote is undone
         mine.shown = bytes;
-        std::lock_guard lock(farm_.mutex_);
+        MutexLock lock(farm_.mutex_);
         farm_.states_[mine.index].bytes = bytes;
     }
 
@@ -322,7 +323,7 @@ class FarmRun {
         if (!now) return;
         Progress::Busy fresh;
         {
-            std::lock_guard lock(farm_.mutex_);
+            MutexLock lock(farm_.mutex_);
             Progress::Busy& known = farm_.states_[mine.index].busy;
             fresh = since(*now, known);
             for (size_t i = 0; i < fresh.size(); ++i)
@@ -365,7 +366,7 @@ class FarmRun {
                                                 startBody(options.directory, options.request))));
         for (;;) {
             {
-                std::lock_guard lock(mutex_);
+                MutexLock lock(mutex_);
                 if (over()) return {};
             }
             SHARDSCOPE_ASSIGN(const Json answer, next(mine, Clock::now() + kLook, nullptr));
@@ -402,7 +403,7 @@ class FarmRun {
         for (;;) {
             bool between = false;
             {
-                std::unique_lock lock(mutex_);
+                MutexLock lock(mutex_);
                 if (over()) return {};
                 if (mine.round != round_) {
                     mine.round = round_;
@@ -411,16 +412,18 @@ class FarmRun {
                 between = left_ == 0;
                 // Nothing is handed out before all are known to see the same source.
                 while (joining_ == 0 && mine.under.size() < kAtOnce) {
-                    const auto next = std::find_if(waiting_.begin(), waiting_.end(),
-                                                   [&](size_t unit) { return suits(mine, unit); });
+                    const auto next = std::find_if(
+                        waiting_.begin(), waiting_.end(),
+                        [&](size_t unit) SHARDSCOPE_REQUIRES(mutex_) { return suits(mine, unit); });
                     if (next == waiting_.end()) break;
                     const size_t unit = *next;
                     const bool suspect = attempts_[unit].count > 0;
                     waiting_.erase(next);
                     mine.under.push_back(unit);
+                    Frame order = message(unitJson(unit, (*units_)[unit]));
                     lock.unlock();
                     setPhase(mine.index, WorkerState::Phase::working);
-                    SHARDSCOPE_TRY(mine.launched.channel->send(message(unitJson(unit, (*units_)[unit]))));
+                    SHARDSCOPE_TRY(mine.launched.channel->send(std::move(order)));
                     lock.lock();
                     if (suspect) break;
                 }
@@ -446,8 +449,8 @@ class FarmRun {
     }
 
     // One that failed before goes alone, so that it takes no other with it, and to somebody else while there
-    // is somebody; under mutex_.
-    bool suits(const Mine& mine, size_t unit) const {
+    // is somebody.
+    bool suits(const Mine& mine, size_t unit) const SHARDSCOPE_REQUIRES(mutex_) {
         const Attempts& attempts = attempts_[unit];
         if (attempts.count == 0) return true;
         if (!mine.under.empty()) return false;
@@ -488,7 +491,7 @@ class FarmRun {
         const auto read = said.find("read");
         UnitResult result{std::move(body),
                           read != said.end() && read->is_number_unsigned() ? read->get<uint64_t>() : 0};
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (finished_[unit]) return {};
         Status status = (*done_)(unit, std::move(result));
         if (!status.ok()) {
@@ -505,7 +508,7 @@ class FarmRun {
         finished_[unit] = true;
         if (--left_ == 0) changed_.notify_all();
         {
-            std::lock_guard states(farm_.mutex_);
+            MutexLock states(farm_.mutex_);
             ++farm_.states_[mine.index].units;
         }
         return {};
@@ -515,7 +518,7 @@ class FarmRun {
         const Error error = errorFrom(said.value("error", Json()));
         if (!said.contains("id")) return error;
         SHARDSCOPE_ASSIGN(const size_t unit, unitOf(mine, said));
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         again(mine.index, unit, error, error.message);
         return {};
     }
@@ -526,20 +529,20 @@ class FarmRun {
     const StopToken stop_;
     std::vector<std::thread> threads_;
 
-    std::mutex mutex_;  // below; taken before Farm::mutex_
-    std::condition_variable changed_;
-    const std::vector<Unit>* units_ = nullptr;
-    const std::function<Status(size_t, UnitResult)>* done_ = nullptr;
-    size_t round_ = 0;  // how many times run() was called
-    std::deque<size_t> waiting_;
-    std::vector<Attempts> attempts_;
-    std::vector<bool> finished_;
-    size_t left_ = 0, joining_ = 0;
-    bool closing_ = false;
-    std::set<size_t> alive_;
-    std::map<const SlurmRequest*, std::unique_ptr<Lent>> allocations_;
-    std::string lost_;
-    std::optional<Error> failure_;
+    Mutex mutex_ SHARDSCOPE_ACQUIRED_BEFORE(farm_.mutex_);
+    Condition changed_;
+    const std::vector<Unit>* units_ SHARDSCOPE_GUARDED_BY(mutex_) = nullptr;
+    const std::function<Status(size_t, UnitResult)>* done_ SHARDSCOPE_GUARDED_BY(mutex_) = nullptr;
+    size_t round_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;  // how many times run() was called
+    std::deque<size_t> waiting_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::vector<Attempts> attempts_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::vector<bool> finished_ SHARDSCOPE_GUARDED_BY(mutex_);
+    size_t left_ SHARDSCOPE_GUARDED_BY(mutex_) = 0, joining_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    bool closing_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
+    std::set<size_t> alive_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::map<const SlurmRequest*, std::unique_ptr<Lent>> allocations_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::string lost_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::optional<Error> failure_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 Farm::Farm(FarmOptions options) : options_(std::move(options)) {
@@ -556,7 +559,7 @@ Farm::Farm(FarmOptions options) : options_(std::move(options)) {
 Farm::~Farm() = default;
 
 std::vector<WorkerState> Farm::workers() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return states_;
 }
 

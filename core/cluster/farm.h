@@ -7,10 +7,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "execute/units.h"
 
 namespace shardscope {
@@ -62,8 +62,8 @@ class Farm final : public UnitFarm {
 
   private:
     FarmOptions options_;
-    mutable std::mutex mutex_;
-    std::vector<WorkerState> states_;
+    mutable Mutex mutex_;
+    std::vector<WorkerState> states_ SHARDSCOPE_GUARDED_BY(mutex_);
     std::unique_ptr<class FarmRun> run_;  // from the first run() on
     friend class FarmRun;
 };

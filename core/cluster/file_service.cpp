@@ -57,19 +57,20 @@ Status FileService::serve(const std::function<void()>& onEnd) {
             break;
         }
         if ((*json)["say"] == "beat") continue;
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         if ((*json)["say"] == "close") {
             if (const auto file = numberOf(*json, "file")) open_.erase(*file);
             continue;
         }
         // Who asks for more than is answered waits; what is held for it stays bounded.
-        changed_.wait(lock, [&] { return underWay_ < kMostRequests || ending_; });
+        changed_.wait(lock,
+                      [&]() SHARDSCOPE_REQUIRES(mutex_) { return underWay_ < kMostRequests || ending_; });
         ++underWay_;
         requests_.push_back({std::move(*json), std::move((*frame)->body)});
         changed_.notify_all();
     }
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         ending_ = true;
         changed_.notify_all();
     }
@@ -81,13 +82,13 @@ Status FileService::serve(const std::function<void()>& onEnd) {
 }
 
 void FileService::beats() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (!ending_) {
         lock.unlock();
         const bool sent = channel_.send(message({{"say", "beat"}})).ok();
         lock.lock();
         if (!sent) return;
-        changed_.wait_for(lock, kBeat, [&] { return ending_; });
+        changed_.wait_for(lock, kBeat, [&]() SHARDSCOPE_REQUIRES(mutex_) { return ending_; });
     }
 }
 
@@ -95,14 +96,14 @@ void FileService::work() {
     for (;;) {
         Request request;
         {
-            std::unique_lock lock(mutex_);
-            changed_.wait(lock, [&] { return !requests_.empty() || ending_; });
+            MutexLock lock(mutex_);
+            changed_.wait(lock, [&]() SHARDSCOPE_REQUIRES(mutex_) { return !requests_.empty() || ending_; });
             if (ending_) return;
             request = std::move(requests_.front());
             requests_.pop_front();
         }
         answer(request);
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         --underWay_;
         changed_.notify_all();
     }
@@ -143,11 +144,11 @@ Result<std::pair<std::string, std::string>> FileService::place(const Request& re
 
 Result<std::shared_ptr<Directory>> FileService::directory(const std::string& path, bool fresh) {
     if (!fresh) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (const auto found = directories_.find(path); found != directories_.end()) return found->second;
     }
     SHARDSCOPE_ASSIGN(auto opened, files_->openDirectory(path));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (directories_.size() >= kMostDirectories) directories_.clear();
     directories_[path] = opened;
     return opened;
@@ -155,7 +156,7 @@ Result<std::shared_ptr<Directory>> FileService::directory(const std::string& pat
 
 Result<std::shared_ptr<const ReadFile>> FileService::file(const Request& request) {
     const auto number = numberOf(request.json, "file");
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = number ? open_.find(*number) : open_.end();
     if (found == open_.end()) return damaged("a request for a file that is not open");
     return found->second;
@@ -181,7 +182,7 @@ Result<Frame> FileService::list(const Request& request) {
     where.second.resize(where.second.size() - length);
     std::shared_ptr<const Listing> listing;
     if (!after.empty()) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (listing_ && listing_->path == where.first && listing_->name == where.second) listing = listing_;
     }
     if (!listing) {
@@ -206,7 +207,7 @@ Result<Frame> FileService::list(const Request& request) {
     const bool more = next != listing->entries.end();
     {
         // Kept for as long as there are pages of it to come.
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         listing_ = more ? listing : nullptr;
     }
     const uint64_t size = bytes.size();
@@ -218,7 +219,7 @@ Result<Frame> FileService::list(const Request& request) {
 Result<Frame> FileService::open(const Request& request) {
     SHARDSCOPE_ASSIGN(const auto where, place(request));
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (open_.size() >= kMostFiles)
             return makeError(ErrorCode::limit, fmt::format("more than {} files are open there", kMostFiles));
     }
@@ -243,7 +244,7 @@ Result<Frame> FileService::open(const Request& request) {
     }
     uint64_t number = 0;
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         number = ++lastFile_;
         open_.emplace(number, std::move(file));
     }

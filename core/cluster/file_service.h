@@ -18,15 +18,14 @@
 //   any of them may be answered by        error {error}
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include <nlohmann/json.hpp>
 
+#include "base/mutex.h"
 #include "cluster/channel.h"
 #include "storage/file_system.h"
 
@@ -75,15 +74,15 @@ class FileService {
 
     Channel& channel_;
     const std::shared_ptr<FileSystem> files_;
-    std::mutex mutex_;  // below
-    std::condition_variable changed_;
-    std::deque<Request> requests_;
-    size_t underWay_ = 0;
-    bool ending_ = false;
-    std::map<std::string, std::shared_ptr<Directory>> directories_;
-    std::map<uint64_t, std::shared_ptr<const ReadFile>> open_;
-    uint64_t lastFile_ = 0;
-    std::shared_ptr<const Listing> listing_;
+    Mutex mutex_;
+    Condition changed_;
+    std::deque<Request> requests_ SHARDSCOPE_GUARDED_BY(mutex_);
+    size_t underWay_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    bool ending_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
+    std::map<std::string, std::shared_ptr<Directory>> directories_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::map<uint64_t, std::shared_ptr<const ReadFile>> open_ SHARDSCOPE_GUARDED_BY(mutex_);
+    uint64_t lastFile_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    std::shared_ptr<const Listing> listing_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 }  // namespace shardscope

@@ -155,6 +155,7 @@ class RemoteFile final : public ReadFile {
     Status openFirst() {
         SHARDSCOPE_ASSIGN(const auto session, where_.host->session());
         SHARDSCOPE_ASSIGN(Found found, openIn(*session));
+        MutexLock lock(mutex_);
         session_ = session;
         number_ = found.number;
         size_ = found.size;
@@ -166,9 +167,9 @@ class RemoteFile final : public ReadFile {
     // The file in the connection that stands; after a new one it is opened again and must be the same.
     Result<Opened> opened() const {
         SHARDSCOPE_ASSIGN(const auto session, where_.host->session());
-        std::lock_guard one(opening_);
+        MutexLock one(opening_);
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             if (session_ == session) return Opened{session_, number_};
         }
         SHARDSCOPE_ASSIGN(const Found found, openIn(*session));
@@ -177,7 +178,7 @@ class RemoteFile final : public ReadFile {
             return makeError(ErrorCode::changed, "the file changed while the connection was lost")
                 .withHint("open the checkpoint again");
         }
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         session_ = session;
         number_ = found.number;
         return Opened{session_, number_};
@@ -186,7 +187,7 @@ class RemoteFile final : public ReadFile {
     // Small reads that follow each other are answered from what was read ahead; more is read ahead the longer
     // they do. Reads here and there take what they want and hardly more.
     Wanted fromWindow(uint64_t offset, std::span<std::byte> buffer) const {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         Wanted wanted{offset, buffer, 0};
         const uint64_t end = windowAt_ + window_.size();
         if (offset >= windowAt_ && offset < end) {
@@ -248,7 +249,7 @@ class RemoteFile final : public ReadFile {
             if (wanted.missing.size() <= kMostAhead) window += *bytes;
         }
         if (status.ok() && !window.empty()) {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             windowAt_ = wanted.offset;
             window_ = std::move(window);
         }
@@ -258,13 +259,13 @@ class RemoteFile final : public ReadFile {
     const Where where_;
     uint64_t size_ = 0;
     Fingerprint print_;
-    mutable std::mutex opening_;
-    mutable std::mutex mutex_;  // below
-    mutable std::shared_ptr<RemoteSession> session_;
-    mutable uint64_t number_ = 0;
-    mutable uint64_t windowAt_ = 0;
-    mutable std::string window_;
-    mutable uint64_t ahead_ = 0;
+    mutable Mutex opening_;
+    mutable Mutex mutex_;
+    mutable std::shared_ptr<RemoteSession> session_ SHARDSCOPE_GUARDED_BY(mutex_);
+    mutable uint64_t number_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    mutable uint64_t windowAt_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    mutable std::string window_ SHARDSCOPE_GUARDED_BY(mutex_);
+    mutable uint64_t ahead_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
 };
 
 // ------------------------------------------------------------------ a directory
@@ -332,7 +333,7 @@ class RemoteDirectory final : public ReadOnlyDirectory {
     Result<std::vector<DirectoryEntry>> list(std::string_view subdirectory) const override {
         if (subdirectory.empty()) {
             // The listing that the opening brought is as good as one made now, once.
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             if (first_) {
                 auto entries = std::move(*first_);
                 first_.reset();
@@ -369,8 +370,8 @@ class RemoteDirectory final : public ReadOnlyDirectory {
     }
 
     const Where where_;
-    mutable std::mutex mutex_;
-    mutable std::optional<std::vector<DirectoryEntry>> first_;
+    mutable Mutex mutex_;
+    mutable std::optional<std::vector<DirectoryEntry>> first_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 // ------------------------------------------------------------------ all of it

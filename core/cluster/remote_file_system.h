@@ -9,9 +9,9 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "cluster/launch.h"
 #include "storage/file_system.h"
 
@@ -50,18 +50,19 @@ class RemoteHost {
     Result<std::shared_ptr<RemoteSession>> session();
 
   private:
-    // Under mutex_; the former one, which is to go without it.
-    std::shared_ptr<RemoteSession> replaceSession(std::shared_ptr<RemoteSession> next);
+    // Returns the former one, which is to go without the mutex.
+    std::shared_ptr<RemoteSession> replaceSession(std::shared_ptr<RemoteSession> next)
+        SHARDSCOPE_REQUIRES(mutex_);
 
     const std::string name_, version_;
     const Connect connect_;
-    std::mutex connecting_;     // one connects, the others wait for what comes of it
-    mutable std::mutex mutex_;  // below
-    std::shared_ptr<RemoteSession> session_;
-    Traffic before_;  // of connections that ended
-    bool closed_ = false;
-    std::optional<Error> failed_;
-    Channel::Clock::time_point failedAt_;
+    Mutex connecting_;  // one connects, the others wait for what comes of it
+    mutable Mutex mutex_;
+    std::shared_ptr<RemoteSession> session_ SHARDSCOPE_GUARDED_BY(mutex_);
+    Traffic before_ SHARDSCOPE_GUARDED_BY(mutex_);  // of connections that ended
+    bool closed_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
+    std::optional<Error> failed_ SHARDSCOPE_GUARDED_BY(mutex_);
+    Channel::Clock::time_point failedAt_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 // Through ssh. Nothing is connected yet. Errors: usage (the host is none).

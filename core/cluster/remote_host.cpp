@@ -18,7 +18,7 @@ RemoteHost::~RemoteHost() = default;
 
 Result<std::shared_ptr<RemoteSession>> RemoteHost::session() {
     const auto standing = [&]() -> Result<std::shared_ptr<RemoteSession>> {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (closed_) return makeError(ErrorCode::cancelled, name_ + ": the connection was closed");
         if (session_ && !session_->over()) return session_;
         if (failed_ && Channel::Clock::now() - failedAt_ < kSameAttempt) return *failed_;
@@ -26,7 +26,7 @@ Result<std::shared_ptr<RemoteSession>> RemoteHost::session() {
     };
     SHARDSCOPE_ASSIGN(auto session, standing());
     if (session) return session;
-    std::lock_guard one(connecting_);
+    MutexLock one(connecting_);
     SHARDSCOPE_ASSIGN(session, standing());
     if (session) return session;
 
@@ -38,7 +38,7 @@ Result<std::shared_ptr<RemoteSession>> RemoteHost::session() {
         status = std::move(launched).error();
     }
     std::shared_ptr<RemoteSession> former;  // its thread is waited for without the lock
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!status.ok()) {
         failed_ = status.error();
         failedAt_ = Channel::Clock::now();
@@ -72,7 +72,7 @@ Status RemoteHost::reconnect() {
     close();
     std::shared_ptr<RemoteSession> former;  // as above
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         closed_ = false;
         failed_.reset();
         // The closed one counts as over only once its thread has seen it.
@@ -82,18 +82,18 @@ Status RemoteHost::reconnect() {
 }
 
 bool RemoteHost::connected() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return session_ && !session_->over();
 }
 
 void RemoteHost::close() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
     if (session_) session_->close();
 }
 
 RemoteHost::Traffic RemoteHost::traffic() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Traffic all = before_;
     if (session_) {
         all.received += session_->bytesReceived();

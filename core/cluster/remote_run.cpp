@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/mutex.h"
 #include "cluster/messages.h"
 
 namespace shardscope {
@@ -27,8 +28,10 @@ class Incoming {
 
     // Nothing when nothing came for a while. Errors: why nothing will come any more.
     Result<std::optional<Frame>> next() {
-        std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, kLook, [&] { return !frames_.empty() || workers_ || ended_; });
+        MutexLock lock(mutex_);
+        changed_.wait_for(lock, kLook, [&]() SHARDSCOPE_REQUIRES(mutex_) {
+            return !frames_.empty() || workers_ || ended_;
+        });
         if (workers_) return std::optional(Frame{R"({"say":"workers"})", *std::exchange(workers_, {})});
         if (frames_.empty()) {
             if (ended_) return *ended_;
@@ -44,15 +47,13 @@ class Incoming {
     void listen() {
         for (;;) {
             auto frame = channel_.receive(channel_.heard() + kLease);
-            Status status = !frame.ok() ? Status(std::move(frame).error())
-                            : *frame    ? take(**frame)
-                                        : Status();
+            Status status = !frame.ok() ? Status(frame.error()) : *frame ? take(**frame) : Status();
             if (frame.ok() && !*frame && Clock::now() - channel_.heard() >= kLease) {
                 status = makeError(ErrorCode::remote, fmt::format("it has been silent for {} seconds",
                                                                   kLease / std::chrono::seconds(1)));
             }
             if (status.ok()) continue;
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             // What came before the stream's end counts; what came before nonsense may be nonsense too.
             if (status.error().code == ErrorCode::damaged) frames_.clear();
             ended_ = std::move(status).error();
@@ -71,7 +72,7 @@ class Incoming {
             channel_.offer(message({{"say", "beat"}}));
             return {};
         }
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (json.ok() && (*json)["say"] == "workers") {
             workers_ = std::move(frame.body);  // only the latest counts
             changed_.notify_all();
@@ -85,12 +86,12 @@ class Incoming {
     }
 
     Channel& channel_;
-    std::mutex mutex_;  // below
-    std::condition_variable changed_;
-    std::deque<Frame> frames_;
-    uint64_t held_ = 0;
-    std::optional<std::string> workers_;
-    std::optional<Error> ended_;
+    Mutex mutex_;
+    Condition changed_;
+    std::deque<Frame> frames_ SHARDSCOPE_GUARDED_BY(mutex_);
+    uint64_t held_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    std::optional<std::string> workers_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::optional<Error> ended_ SHARDSCOPE_GUARDED_BY(mutex_);
     std::thread thread_;
 };
 

@@ -68,7 +68,7 @@ Status RemoteSession::take(Frame frame) {
         return {};
     }
     const auto id = numberOf(json, "id");
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = id ? pending_.find(*id) : pending_.end();
     if (found == pending_.end() || found->second.answer) return damaged("an answer that nobody asked for");
     Pending& pending = found->second;
@@ -93,7 +93,7 @@ void RemoteSession::end(Error error, bool ended) {
         full = endOf(name_, std::move(error), *launched_.process);
     if (full.hint.empty()) full.hint = "what is asked next connects again";
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (closed_) full = makeError(ErrorCode::cancelled, name_ + ": the connection was closed");
         over_ = std::move(full);
         changed_.notify_all();
@@ -105,7 +105,7 @@ void RemoteSession::end(Error error, bool ended) {
 Result<uint64_t> RemoteSession::post(const char* say, Json request, std::string body, uint64_t mostBody) {
     uint64_t id = 0;
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (over_) return *over_;
         id = ++last_;
         pending_.emplace(id, Pending{say, mostBody, {}});
@@ -118,10 +118,10 @@ Result<uint64_t> RemoteSession::post(const char* say, Json request, std::string 
 }
 
 Result<RemoteSession::Answer> RemoteSession::wait(uint64_t id) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = pending_.find(id);
     if (found == pending_.end()) return makeError(ErrorCode::internal, "waiting for what was not asked");
-    changed_.wait(lock, [&] { return found->second.answer || over_; });
+    changed_.wait(lock, [&]() SHARDSCOPE_REQUIRES(mutex_) { return found->second.answer || over_; });
     Result<Answer> answer = found->second.answer ? std::move(*found->second.answer) : Result<Answer>(*over_);
     pending_.erase(found);
     return answer;
@@ -139,13 +139,13 @@ void RemoteSession::tell(const char* say, Json request) {
 }
 
 bool RemoteSession::over() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return over_.has_value();
 }
 
 void RemoteSession::close() {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         closed_ = true;
     }
     launched_.channel->close();

@@ -2,15 +2,14 @@
 // several under way at a time. Private to this room; remote_file_system.h is what others use.
 #pragma once
 
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
+#include "base/mutex.h"
 #include "cluster/launch.h"
 
 namespace shardscope {
@@ -60,12 +59,12 @@ class RemoteSession {
     const std::string name_;
     Launched launched_;
     std::thread listener_;
-    mutable std::mutex mutex_;  // below
-    std::condition_variable changed_;
-    std::map<uint64_t, Pending> pending_;
-    uint64_t last_ = 0;
-    bool closed_ = false;
-    std::optional<Error> over_;
+    mutable Mutex mutex_;
+    Condition changed_;
+    std::map<uint64_t, Pending> pending_ SHARDSCOPE_GUARDED_BY(mutex_);
+    uint64_t last_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    bool closed_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
+    std::optional<Error> over_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 }  // namespace shardscope

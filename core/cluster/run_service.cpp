@@ -74,13 +74,13 @@ Status RunService::serve(const std::function<int()>& verb, const std::function<v
     std::thread listener([&] { listen(onEnd); });
     std::thread pumping([&] { pump(out[0], err[0]); });
     std::thread beating([&] {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         while (!done_) {
             lock.unlock();
             const bool sent = channel_.send(message({{"say", "beat"}})).ok();
             lock.lock();
             if (!sent) return;
-            changed_.wait_for(lock, kBeat, [&] { return done_; });
+            changed_.wait_for(lock, kBeat, [&]() SHARDSCOPE_REQUIRES(mutex_) { return done_; });
         }
     });
 
@@ -95,7 +95,7 @@ Status RunService::serve(const std::function<int()>& verb, const std::function<v
     ::close(out[0]);
     ::close(err[0]);
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         done_ = true;
         changed_.notify_all();
     }
@@ -118,7 +118,7 @@ void RunService::listen(const std::function<void()>& onEnd) {
             }
             const auto bytes = json.ok() ? numberOf(*json, "bytes") : std::nullopt;
             if (json.ok() && (*json)["say"] == "took" && bytes) {
-                std::lock_guard lock(mutex_);
+                MutexLock lock(mutex_);
                 untaken_ -= std::min(untaken_, *bytes);
                 changed_.notify_all();
                 continue;
@@ -126,7 +126,7 @@ void RunService::listen(const std::function<void()>& onEnd) {
         }
         // The stream has ended or is silent, or nothing sensible comes any more.
         stop_.requestStop();
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         gone_ = true;
         changed_.notify_all();
         if (onEnd && !done_) onEnd();
@@ -161,8 +161,9 @@ void RunService::pump(int out, int err) {
 
 void RunService::forward(const char* say, std::string bytes) {
     {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return gone_ || untaken_ + bytes.size() <= kWindow; });
+        MutexLock lock(mutex_);
+        changed_.wait(
+            lock, [&]() SHARDSCOPE_REQUIRES(mutex_) { return gone_ || untaken_ + bytes.size() <= kWindow; });
         if (gone_) return;
         untaken_ += bytes.size();
     }

@@ -10,13 +10,12 @@
 //   exit     {code}                        last
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/progress.h"
 #include "base/stop.h"
 #include "cluster/channel.h"
@@ -59,11 +58,11 @@ class RunService {
 
     Channel& channel_;
     StopSource& stop_;
-    std::mutex mutex_;  // below
-    std::condition_variable changed_;
-    uint64_t untaken_ = 0;
-    bool gone_ = false, done_ = false;
-    std::string workers_;  // as last said
+    std::string workers_;  // as last said, by showProgress()
+    Mutex mutex_;
+    Condition changed_;
+    uint64_t untaken_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    bool gone_ SHARDSCOPE_GUARDED_BY(mutex_) = false, done_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace shardscope

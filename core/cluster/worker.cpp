@@ -59,7 +59,7 @@ void WorkerSession::beats() {
 void WorkerSession::listen() {
     const auto end = [&] {
         stop_.requestStop();
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         ended_ = true;
         changed_.notify_all();
     };
@@ -77,7 +77,7 @@ void WorkerSession::listen() {
         // Nothing is left of the other work by then.
         if (const UnitWork work = unit->second.work; work != std::exchange(before, work))
             progress_.begin(Progress::Phase::verify, 0);
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         units_.push_back(std::move(unit).value());
         changed_.notify_all();
     }
@@ -123,9 +123,9 @@ Status WorkerSession::runUnits(UnitWorker& worker) {
     for (;;) {
         std::optional<std::pair<uint64_t, Unit>> unit;
         {
-            std::unique_lock lock(mutex_);
+            MutexLock lock(mutex_);
             if (units_.empty() && !ended_ && finished.empty())
-                changed_.wait(lock, [&] { return !units_.empty() || ended_; });
+                changed_.wait(lock, [&]() SHARDSCOPE_REQUIRES(mutex_) { return !units_.empty() || ended_; });
             if (ended_) return {};
             if (!units_.empty()) {
                 unit = std::move(units_.front());

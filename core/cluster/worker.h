@@ -2,14 +2,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/progress.h"
 #include "cluster/channel.h"
 #include "execute/units.h"
@@ -49,10 +48,10 @@ class WorkerSession {
     std::atomic<bool> ending_{false};
     std::thread beats_, listener_;
 
-    std::mutex mutex_;  // below
-    std::condition_variable changed_;
-    std::deque<std::pair<uint64_t, Unit>> units_;
-    bool ended_ = false;
+    Mutex mutex_;
+    Condition changed_;
+    std::deque<std::pair<uint64_t, Unit>> units_ SHARDSCOPE_GUARDED_BY(mutex_);
+    bool ended_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace shardscope

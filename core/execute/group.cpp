@@ -1,7 +1,6 @@
 #include "execute/group.h"
 
 #include <algorithm>
-#include <mutex>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/mutex.h"
 #include "execute/destination.h"
 #include "execute/group_disks.h"
 #include "execute/group_files.h"
@@ -482,6 +482,7 @@ class FarmRun {
         work(0);
         for (std::thread& thread : threads)
             thread.join();
+        MutexLock lock(mutex_);
         if (error_) return std::move(*error_);
         return {};
     }
@@ -497,7 +498,7 @@ class FarmRun {
         for (;;) {
             size_t unit;
             {
-                std::lock_guard lock(mutex_);
+                MutexLock lock(mutex_);
                 if (!error_ && stop_.stopRequested()) error_ = makeError(ErrorCode::cancelled, "cancelled");
                 if (error_ || next_ == units_.size()) break;
                 unit = next_++;
@@ -513,7 +514,7 @@ class FarmRun {
             Status told = shareText(*conversion_.ranks, lane, end, 0);
             if (status.ok()) status = std::move(told);
         }
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (!status.ok() && !error_) error_ = std::move(status).error();
     }
 
@@ -556,7 +557,7 @@ class FarmRun {
             progress_->add(units_[u].bytes);
             progress_->addBusy(joined_.lane(lane).busy());
         }
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         heldBytes_ += units_[u].bytes;
         held_.push_back({u, std::move(result)});
         return {};
@@ -566,7 +567,7 @@ class FarmRun {
     Status bringToDisk(size_t lane, bool always) {
         std::vector<Held> held;
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             if (held_.empty() ||
                 (!always && heldBytes_ < kSyncBytes && steadySeconds() - lastSync_ < kSyncSeconds))
                 return {};
@@ -577,7 +578,7 @@ class FarmRun {
         std::string order = packed({{"say", "sync"}});
         SHARDSCOPE_TRY(shareText(*conversion_.ranks, lane, order, 0));
         SHARDSCOPE_TRY(agree(*conversion_.ranks, lane, joined_.staging().syncData()));
-        std::lock_guard lock(booking_);
+        MutexLock lock(booking_);
         for (Held& each : held)
             SHARDSCOPE_TRY(done_(each.unit, std::move(each.result)));
         return {};
@@ -590,13 +591,13 @@ class FarmRun {
     const std::function<Status(size_t, UnitResult)>& done_;
     Progress* const progress_;
     const StopToken stop_;
-    std::mutex booking_;  // calls of done_
-    std::mutex mutex_;    // below
-    size_t next_ = 0;
-    std::vector<Held> held_;
-    uint64_t heldBytes_ = 0;
-    double lastSync_ = steadySeconds();
-    std::optional<Error> error_;
+    Mutex booking_;  // calls of done_
+    Mutex mutex_;
+    size_t next_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    std::vector<Held> held_ SHARDSCOPE_GUARDED_BY(mutex_);
+    uint64_t heldBytes_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    double lastSync_ SHARDSCOPE_GUARDED_BY(mutex_) = steadySeconds();
+    std::optional<Error> error_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 }  // namespace

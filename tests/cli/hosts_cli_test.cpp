@@ -133,7 +133,7 @@ class HostsCliTest : public QObject {
         QVERIFY2(secretTold(run).empty(), secretTold(run).c_str());
     }
 
-    void aHomeThatNothingRunsFrom() {
+    void noexecHome() {
         if (!mayHaveOwnMounts()) QSKIP("a process may not have mounts of its own here (unshare -rm)");
         // A new one each time, so that it is never there; `test -x` is false on it anyway.
         useSsh(

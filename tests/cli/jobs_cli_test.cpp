@@ -150,7 +150,7 @@ class JobsCliTest : public QObject {
         QTest::newRow("verified in full") << "local:2" << QStringList{"--verify", "full"};
         QTest::newRow("little memory") << "local:2" << QStringList{"--memory", "100MiB"};
     }
-    void asByOne() {
+    void matchesSingleProcess() {
         QFETCH(QString, on);
         QFETCH(QStringList, more);
         const QTemporaryDir directory;

@@ -91,7 +91,7 @@ class RemoteCliTest : public QObject {
         row("damaged", {"info", "@" + cut});
         row("like", {"plan", "@" + good, "@/tmp/nowhere-yet", "--like", "@" + nan, "--to", "dcp"});
     }
-    void verbsSayWhatTheySayHere() {
+    void remoteOutputMatchesLocal() {
         QFETCH(QStringList, words);
         QFETCH(bool, asText);
         QStringList here = words, there = words;

@@ -108,7 +108,7 @@ class SlurmCliTest : public QObject {
         QTest::newRow("beside processes here") << "local:1+slurm:nodes=2,scratch=/tmp";
         QTest::newRow("two allocations") << "slurm+slurm:partition=short";
     }
-    void asByOne() {
+    void matchesSingleProcess() {
         QFETCH(QString, on);
         const QTemporaryDir directory;
         const QString target = directory.filePath("out");

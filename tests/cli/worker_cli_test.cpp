@@ -84,7 +84,7 @@ class WorkerCliTest : public QObject {
                 QTest::addRow("%s, %d", mode, ranks) << mode << ranks;
         }
     }
-    void asByOne() {
+    void matchesSingleProcess() {
         QFETCH(QString, mode);
         QFETCH(int, ranks);
         const QTemporaryDir directory;

@@ -805,10 +805,10 @@ class WindowTest : public QObject, protected WindowFixture {
         QTest::addColumn<QString>("id");
         QTest::addColumn<bool>("flat");
         QTest::addColumn<QString>("mesh");
-        QTest::newRow("olmo-local") << "olmo/local_w4_root" << true << "X";
-        QTest::newRow("paddle-flat-tp") << "paddle_dist/v331_flat_tp2_w4" << true << "X";
-        QTest::newRow("colossalai-hybrid") << "colossalai/tp2_pp2_st" << false << "X";
-        QTest::newRow("dcp-fsdp2-tp") << "dcp/t2.15.0-fsdp2-tp" << false << "X";
+        QTest::newRow("olmo-local") << "olmo/local_w4_root" << true << "fsdp=4";
+        QTest::newRow("paddle-flat-tp") << "paddle_dist/v331_flat_tp2_w4" << true << "";
+        QTest::newRow("colossalai-hybrid") << "colossalai/tp2_pp2_st" << false << "pp=2,tp=2";
+        QTest::newRow("dcp-fsdp2-tp") << "dcp/t2.15.0-fsdp2-tp" << false << "fsdp=2,tp=2";
     }
     // Stretches of flattened parameters are shown where their elements lie, and ranks by the axes of their
     // mesh.

@@ -78,7 +78,7 @@ Result<std::shared_ptr<RemoteHost>> Hosts::hostFor(const WorkerPlace& place) {
     const std::string name = placeText(place);
     std::vector<std::shared_ptr<RemoteHost>> unused;  // their ends are waited for without the lock
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (const auto known = hosts_.find(name); known != hosts_.end()) return known->second;
         std::erase_if(hosts_, [&](auto& known) {
             if (known.second.use_count() > 1) return false;
@@ -94,7 +94,7 @@ Result<std::shared_ptr<RemoteHost>> Hosts::hostFor(const WorkerPlace& place) {
     }
     program.program = file.toStdString();
     SHARDSCOPE_ASSIGN(auto host, remoteHost(place, program));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return hosts_.emplace(name, std::move(host)).first->second;
 }
 
@@ -114,7 +114,7 @@ Status Hosts::connect(const std::shared_ptr<RemoteHost>& host, bool anew, const 
 bool Hosts::lost(const std::string& path) const {
     const auto there = parseSshPath(path);
     if (!there.ok()) return false;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto known = hosts_.find(placeText(there->place));
     return known != hosts_.end() && known->second->traffic().received > 0 && !known->second->connected();
 }

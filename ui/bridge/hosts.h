@@ -5,9 +5,9 @@
 #include <QStringList>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "base/stop.h"
 #include "cluster/remote_file_system.h"
 
@@ -49,8 +49,8 @@ class Hosts {
 
   private:
     QString program_;
-    mutable std::mutex mutex_;  // below
-    std::map<std::string, std::shared_ptr<RemoteHost>> hosts_;
+    mutable Mutex mutex_;
+    std::map<std::string, std::shared_ptr<RemoteHost>> hosts_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 }  // namespace shardscope::ui

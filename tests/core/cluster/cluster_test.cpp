@@ -345,7 +345,7 @@ class ClusterTest : public QObject {
     }
 
     // What workers say of their time adds up; what cannot be is passed over.
-    void timeIsAddedUp() {
+    void busyTimeAccumulates() {
         const Outcome outcome = runFarm({good_, good_}, 20);
         checkComplete(outcome, 20);
         QCOMPARE(outcome.busy, (Progress::Busy{2000, 200, 20}));

@@ -102,7 +102,7 @@ class TestScan : public QObject {
         }
     }
 
-    void digestsDoNotKnowTheSharding() {
+    void digestIsShardingInvariant() {
         Random random(1);
         const FakeTensor tensor = randomTensor(random, "t", 3'000'000, DType::float32);
         std::optional<Digest128> first;

@@ -112,7 +112,7 @@ class ValidateTest : public QObject {
 
     void goesOnWhereItWasStopped_data() { genuine_data(); }
     // However often reading is stopped, what is found in the end is the same.
-    void goesOnWhereItWasStopped() {
+    void resumesStoppedScan() {
         QFETCH(QString, family);
         QFETCH(QString, name);
         const GenuineCase c = genuineCase(family, name);

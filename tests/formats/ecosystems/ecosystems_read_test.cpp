@@ -251,7 +251,7 @@ class EcosystemsReadTest : public QObject {
         }
     }
 
-    void lyingNumbers() {
+    void inconsistentSizes() {
         for (const char* member : {"offsets", "lengths", "global_shape"}) {
             for (const char* value :
                  {"[0]", "[99999999999999, 8]", "[281474976710656, 281474976710656]", "[-1, 8]", "[1.5, 8]",

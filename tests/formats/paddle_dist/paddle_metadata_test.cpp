@@ -180,7 +180,7 @@ class PaddleMetadataTest : public QObject {
         QVERIFY((*reader)->locate(1).error().message.find("needs 16 bytes, it has 12") != std::string::npos);
     }
 
-    void strangersInFiles() {
+    void unexpectedFileEntries() {
         Files files = halves();
         files["1_0.distcp"] = stateDict({{"w", {2, 2}, floats(4)}, {"other", {3}, floats(3)}});
         auto reader = open(files);
