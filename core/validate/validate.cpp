@@ -54,7 +54,6 @@ class Validation {
 
         takeNotes(catalog_.notes());
         if (options_.notes) takeNotes(*options_.notes);
-        checkEmpty();
         checkSpecials();
         checkFiles();
         SHARDSCOPE_TRY(checkTensors());
@@ -98,6 +97,7 @@ class Validation {
             report.notChecked.emplace_back("names, shapes and dtypes against another checkpoint (--expect)");
 
         report.findings = std::move(findings_).take();
+        checkEmpty(report.findings);
         for (const Finding& finding : report.findings) {
             if (finding.severity == Severity::error) report.verdict = Verdict::unsafe;
             if (finding.severity == Severity::warning && report.verdict == Verdict::safe)
@@ -134,10 +134,17 @@ class Validation {
 
     // ------------------------------------------------------------------ what there is at all
 
-    // Whatever else holds: nothing can be resumed from it.
-    void checkEmpty() {
-        if (catalog_.tensorCount() > 0) return;
-        findings_.add(rule::metaEmpty, Severity::warning, "", "the checkpoint holds no tensors", {});
+    // Nothing can be resumed from it. Not said where an error explains why nothing is there.
+    void checkEmpty(std::vector<Finding>& findings) const {
+        const bool explained = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+            return finding.severity == Severity::error;
+        });
+        if (catalog_.tensorCount() > 0 || explained) return;
+        const auto notes = std::find_if(findings.begin(), findings.end(), [](const Finding& finding) {
+            return finding.severity < Severity::warning;
+        });
+        findings.insert(notes,
+                        {rule::metaEmpty, Severity::warning, 1, "the checkpoint holds no tensors", {}, {}});
     }
 
     // A DTensor or ShardedTensor in a file of its own is one rank's part of the whole.

@@ -142,7 +142,7 @@ class JobsCliTest : public QObject {
         QCOMPARE(expected_.size(), size_t{kTensors});
     }
 
-    void asByOne_data() {
+    void matchesSingleProcess_data() {
         QTest::addColumn<QString>("on");
         QTest::addColumn<QStringList>("more");
         for (const char* on : {"local:1", "local:2", "local:4"})

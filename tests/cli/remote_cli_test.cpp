@@ -64,7 +64,7 @@ class RemoteCliTest : public QObject {
         useSsh("");
     }
 
-    void verbsSayWhatTheySayHere_data() {
+    void remoteOutputMatchesLocal_data() {
         QTest::addColumn<QStringList>("words");
         QTest::addColumn<bool>("asText");
         const auto row = [](const char* name, const QStringList& words, bool asText = true) {

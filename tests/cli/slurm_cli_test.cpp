@@ -100,7 +100,7 @@ class SlurmCliTest : public QObject {
         if (there_) said(SHARDSCOPE_SLURM, {"stop", slurm_});
     }
 
-    void asByOne_data() {
+    void matchesSingleProcess_data() {
         QTest::addColumn<QString>("on");
         QTest::newRow("two nodes") << "slurm:nodes=2";
         QTest::newRow("two workers on each")

@@ -76,7 +76,7 @@ class WorkerCliTest : public QObject {
         QCOMPARE(expected_.size(), size_t{kTensors});
     }
 
-    void asByOne_data() {
+    void matchesSingleProcess_data() {
         QTest::addColumn<QString>("mode");
         QTest::addColumn<int>("ranks");
         for (const char* mode : {"auto", "direct", "broadcast", "exchange"}) {

@@ -110,7 +110,7 @@ class ValidateTest : public QObject {
         }
     }
 
-    void goesOnWhereItWasStopped_data() { genuine_data(); }
+    void resumesStoppedScan_data() { genuine_data(); }
     // However often reading is stopped, what is found in the end is the same.
     void resumesStoppedScan() {
         QFETCH(QString, family);

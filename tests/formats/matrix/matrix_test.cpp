@@ -154,7 +154,7 @@ class Table {
             "tensors compared with the digests taken by the framework. `whole`: every tensor in one piece. "
             "`mesh`: cut\n"
             "along its first dimension over two ranks, and over two stages. `objects`: so do the entries "
-            "that are no "
+            "that are not "
             "tensors\n"
             "(steps, schedules, groups), with the values that they had. Numbers stand for what stays out or "
             "why it\n"
