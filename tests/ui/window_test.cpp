@@ -342,7 +342,7 @@ class WindowTest : public QObject, protected WindowFixture {
         QTest::newRow("nothing there") << "absent"
                                        << "There is nothing at this path";
         QTest::newRow("no checkpoint") << "other"
-                                       << "not a checkpoint";
+                                       << "Unrecognized checkpoint";
         QTest::newRow("metadata cut short") << "cut"
                                             << "damaged";
         QTest::newRow("metadata empty") << "empty"
@@ -468,11 +468,12 @@ class WindowTest : public QObject, protected WindowFixture {
         QVERIFY(wizard);
         QTRY_VERIFY(wizard->isVisible());
         wizard->activateWindow();
-        QVERIFY(QTest::qWaitForWindowActive(wizard));
+        // Not QTest::qWaitForWindowActive(), which takes an active parent for it.
+        QApplication::setActiveWindow(wizard);
+        QTRY_COMPARE(QApplication::activeWindow(), wizard);
         // Keys go to what has the focus, as those of a keyboard do.
         const auto press = [&](Qt::Key key, Qt::KeyboardModifiers modifiers = Qt::NoModifier) {
-            QWidget* focus = QApplication::focusWidget();
-            QTest::keyClick(focus ? focus : wizard, key, modifiers);
+            QTest::keyClick(wizard->windowHandle(), key, modifiers);
         };
         const auto tabTo = [&](const char* name) {
             for (int i = 0; i < 60; ++i) {
@@ -485,7 +486,7 @@ class WindowTest : public QObject, protected WindowFixture {
         const auto next = [&] {
             const int page = wizard->currentPage();
             press(Qt::Key_N, Qt::AltModifier);
-            QCOMPARE(wizard->currentPage(), page + 1);
+            QTRY_COMPARE(wizard->currentPage(), page + 1);  // a mnemonic clicks after a moment
         };
         const QString destination = out.path() + "/model";
         next();
@@ -499,7 +500,7 @@ class WindowTest : public QObject, protected WindowFixture {
         press(Qt::Key_W, Qt::AltModifier);
         QCOMPARE(wizard->spec().format, QStringLiteral("safetensors"));
         QCOMPARE(wizard->spec().destination, destination);
-        QVERIFY(wizard->spec().weightsOnly);
+        QTRY_VERIFY(wizard->spec().weightsOnly);
         while (wizard->currentPage() < 6)
             next();
         QTRY_VERIFY_WITH_TIMEOUT(wizard->findChild<QPushButton*>("start")->isEnabled(), 20'000);
