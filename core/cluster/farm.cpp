@@ -480,8 +480,11 @@ class FarmRun {
         const auto it = said.find("bytes");
         if (it == said.end() || !it->is_number_unsigned()) return;
         uint64_t most = mine.confirmed;
-        for (const size_t unit : mine.under)
-            most += (*units_)[unit].bytes;
+        {
+            MutexLock lock(mutex_);
+            for (const size_t unit : mine.under)
+                most += (*units_)[unit].bytes;
+        }
         show(mine, std::clamp<uint64_t>(it->get<uint64_t>(), mine.confirmed, most));
         spend(mine, said);
     }
