@@ -44,7 +44,7 @@ struct Context {
     std::string place;
     std::function<void(const Progress&, const std::vector<WorkerState>&)> onProgress;
     bool away() const { return !place.empty(); }
-    // A path as whoever gave the command knows it.
+    // A path as the user gave it.
     std::string shown(const std::string& path) const;
     std::string remoteProgram;  // --remote-program
 

@@ -19,7 +19,7 @@ struct ConvertCommand {
 Result<int> convert(const Context& context, const ConvertCommand& command);
 Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution);
 
-// What is shown before, and after (convert_report.cpp). Paths are as whoever gave the command knows them.
+// What is shown before, and after (convert_report.cpp). Paths are shown as the user gave them.
 int showPlan(const Context& context, const Conversion& conversion);
 void sayLeftOut(const Plan& plan);
 Json reportJson(const Context& context, const Conversion& conversion, const ConvertReport& report,

@@ -150,7 +150,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             ->transform(oneOf<Verify>())
             ->type_name("HOW")
             ->group(run);
-        verb->add_flag("--resume", request.resume, "Go on with an interrupted job")->group(run);
+        verb->add_flag("--resume", request.resume, "Continue an interrupted job")->group(run);
         verb->add_flag("--overwrite", request.overwrite,
                        "Replace an existing destination, once the new one is whole")
             ->group(run);
@@ -192,7 +192,7 @@ void addConvert(CLI::App& app, Context& context) {
     addOne(app, context, "convert", "Convert to another format or sharding, bit for bit, in bounded memory",
            "Examples:\n  shardscope convert /checkpoints/step-1000 model/ --to safetensors --weights-only\n"
            "  shardscope convert model.pt dcp/ --to dcp --mesh dp=2,tp=4 --shard '*.weight:tp=0,dp=0'\n\n"
-           "The destination appears whole or not at all; an interrupted job goes on with --resume.");
+           "The destination appears whole or not at all; --resume continues an interrupted job.");
     addOne(app, context, "reshard", "Convert to another sharding of the same format",
            "Example:\n  shardscope reshard /checkpoints/step-1000 /checkpoints/step-1000-tp8 --mesh tp=8 "
            "--shard '*:tp=0'");

@@ -1,5 +1,5 @@
-// A fixed set of threads that loops are spread over. One per job (`Resources::pool`); the engine makes none
-// of its own.
+// A fixed set of threads that loops are spread over. One per job (`Resources::pool`), which the caller of the
+// engine owns.
 #pragma once
 
 #include <condition_variable>

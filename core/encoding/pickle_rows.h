@@ -243,7 +243,7 @@ class PickleRows {
     Dict dictOf(const RowValue& value) const {
         return value.kind == Kind::dict && value.a != RowValue::kNoRow ? dicts_[value.a] : Dict{};
     }
-    // Where the integers stand in the dims column. False where there is no room.
+    // Adds the integers to the dims column and sets `at` to their start. False when the column is full.
     bool addInts(std::span<const RowValue> items, uint32_t& at);
 
     // To the end of a slice, which moves there when another one was filled in between.

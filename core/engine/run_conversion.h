@@ -1,5 +1,5 @@
-// Conversions from request to report, whoever does the work: this process alone, workers that it coordinates,
-// or it as a worker or a rank of others'.
+// Conversions from request to report. The work is done by this process alone, by workers that it coordinates,
+// or by this process as a worker or a rank of others'.
 #pragma once
 
 #include <memory>

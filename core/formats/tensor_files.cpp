@@ -554,4 +554,16 @@ std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
     return makePartReader(source, std::move(catalog), std::move(files), FindPart(), {});
 }
 
+void addObjects(CatalogBuilder& builder, const TensorFile& file, FileId id) {
+    for (const StoredObject& stored : file.objects) {
+        ObjectInfo object;
+        object.name = stored.name;
+        object.path = stored.path;
+        object.rank = 0;
+        object.file = id;
+        object.value = stored.value;
+        builder.addObject(std::move(object));
+    }
+}
+
 }  // namespace shardscope

@@ -184,6 +184,9 @@ using FindPart = std::function<Result<StoredPart>(const Catalog& catalog, const 
 // As Reader::fileNotes().
 using FindNotes = std::function<Result<std::vector<Note>>(const Catalog& catalog)>;
 
+// The objects of a file that is a checkpoint by itself, as those of rank 0; `id` is its place in the catalog.
+void addObjects(CatalogBuilder& builder, const TensorFile& file, FileId id);
+
 // The reader of such a checkpoint. With `parts` one for each chunk, of no file where its file is not there.
 std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
                                        std::unique_ptr<TensorFiles> files, std::vector<StoredPart> parts);

@@ -1,6 +1,6 @@
 // Entries of files that cannot be read by position as they are stored (deflated, compressed, spelled as text,
-// split in parts): their plain bytes are produced once, in memory or in a scratch file, and shared by whoever
-// reads them.
+// split in parts): their plain bytes are produced once, in memory or in a scratch file, and shared by
+// all readers.
 #pragma once
 
 #include <atomic>

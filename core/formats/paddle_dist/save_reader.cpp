@@ -134,15 +134,7 @@ Result<std::unique_ptr<Reader>> openSave(const Source& source, const OpenOptions
         auto added = addTensor(builder, id, index, t, saved.tensors[t], parts);
         if (!added.ok()) return std::move(added).error().ofTensor(saved.tensors[t].name).inFile(file->path());
     }
-    for (const StoredObject& object : saved.objects) {
-        ObjectInfo out;
-        out.name = object.name;
-        out.path = object.path;
-        out.rank = 0;
-        out.file = id;
-        out.value = object.value;
-        builder.addObject(std::move(out));
-    }
+    addObjects(builder, saved, id);
     return makePartReader(source, std::move(builder).finish(), std::move(files), std::move(parts));
 }
 

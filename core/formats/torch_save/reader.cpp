@@ -47,15 +47,7 @@ Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const std::
             return std::move(added).error().ofTensor(t.name).inFile(source.directory->path() + "/" + entry);
         parts.push_back(StoredPart::whole(index, static_cast<uint32_t>(parts.size())));
     }
-    for (const StoredObject& o : saved.objects) {
-        ObjectInfo object;
-        object.name = o.name;
-        object.path = o.path;
-        object.rank = 0;
-        object.file = file;
-        object.value = o.value;
-        builder.addObject(std::move(object));
-    }
+    addObjects(builder, saved, file);
     return makePartReader(source, std::move(builder).finish(), std::move(files), std::move(parts));
 }
 
