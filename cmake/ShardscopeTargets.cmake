@@ -74,6 +74,8 @@ function(shardscope_room name)
     endif()
     add_library(shardscope_${name} STATIC ${ROOM_SOURCES})
     add_library(shardscope::${name} ALIAS shardscope_${name})
+    # A few sources per compiler run: the headers of the libraries are most of what is compiled.
+    set_target_properties(shardscope_${name} PROPERTIES UNITY_BUILD ${SHARDSCOPE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
     set(exported "${CMAKE_BINARY_DIR}/rooms/${name}")
     foreach(item ${ROOM_EXPORTS})
         get_filename_component(parent "${exported}/${item}" DIRECTORY)

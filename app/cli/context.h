@@ -14,7 +14,7 @@
 #include "engine/engine.h"
 
 namespace shardscope {
-struct WorkerState;  // cluster/farm.h
+struct WorkerState;  // cluster/coordinator.h
 }  // namespace shardscope
 
 namespace shardscope::cli {

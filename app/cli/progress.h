@@ -11,7 +11,7 @@
 
 #include "base/progress.h"
 #include "cli/context.h"
-#include "cluster/farm.h"
+#include "cluster/coordinator.h"
 
 namespace shardscope::cli {
 

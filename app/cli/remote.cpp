@@ -216,7 +216,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     const std::string reportFile = name == "report" ? valueOf(verb, "--output") : std::string();
     const bool toFile = name == "index" || !reportFile.empty();
 
-    FarmOptions program;
+    CoordinatorOptions program;
     program.version = SHARDSCOPE_VERSION;
     program.program = ownProgram();
     program.remoteProgram = context.remoteProgram;
@@ -273,7 +273,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     return code;
 }
 
-void endSoon() {
+void exitWithin() {
     // What hangs on a dead disk is not waited for. What a conversion has done by then is in its journal.
     std::signal(SIGALRM, SIG_DFL);
     alarm(10);
@@ -304,7 +304,7 @@ Result<int> serveRemote(Channel& channel, const Frame& first) {
             });
             return code;
         },
-        endSoon));
+        exitWithin));
     return code;
 }
 

@@ -16,10 +16,10 @@
 #include "cli/own_program.h"
 #include "cli/text.h"
 #include "cli/words.h"
-#include "cluster/farm.h"
+#include "cluster/coordinator.h"
 #include "cluster/slurm.h"
 #include "jobs/jobs.h"
-#include "jobs/rank_places.h"
+#include "jobs/rank_launch.h"
 
 namespace shardscope::cli {
 namespace {

@@ -20,8 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMaxStreams = 8;  // each takes a thread of its own
 constexpr size_t kThreads = kMaxStreams + 8;
-constexpr std::chrono::milliseconds kLook{500};  // how often what may change is looked at
-constexpr std::chrono::seconds kKeepAlive{15};   // a stream that says nothing is cut by proxies
+constexpr std::chrono::milliseconds kPollInterval{500};  // how often what may change is looked at
+constexpr std::chrono::seconds kKeepAlive{15};           // a stream that says nothing is cut by proxies
 
 Result<std::string> randomToken() {
     std::array<unsigned char, 24> bytes{};
@@ -238,7 +238,7 @@ class PageServer::Impl {
                     seen->said = Clock::now();
                     if (!sink.write(events.data(), events.size())) return false;
                 }
-                const auto until = Clock::now() + kLook;
+                const auto until = Clock::now() + kPollInterval;
                 while (!ending_ && Clock::now() < until)
                     std::this_thread::sleep_for(std::chrono::milliseconds(50));
                 return !ending_ && sink.is_writable();

@@ -25,8 +25,8 @@
 #include "cli/words.h"
 #include "cluster/channel.h"
 #include "cluster/process.h"
-#include "execute/group.h"
-#include "jobs/rank_places.h"
+#include "execute/process_group.h"
+#include "jobs/rank_launch.h"
 
 namespace shardscope::cli {
 namespace {
@@ -47,7 +47,7 @@ struct Options {
 // The ranks beside this one that it has started itself; they end with it.
 class OwnRanks {
   public:
-    Status start(const Options& options, const RankPlace& place, uint16_t port,
+    Status start(const Options& options, const RankInfo& place, uint16_t port,
                  const std::vector<std::string>& words) {
         for (int r = 1; r < options.ranks; ++r) {
             std::vector<std::string> line{"env",
@@ -118,8 +118,8 @@ Status wordsForRanks(const std::vector<std::string>& words) {
     return {};
 }
 
-Result<RankPlace> placeOf(const Options& options) {
-    SHARDSCOPE_ASSIGN(RankPlace place, rankPlace());
+Result<RankInfo> placeOf(const Options& options) {
+    SHARDSCOPE_ASSIGN(RankInfo place, rankPlace());
     if (options.ranks > 0 && place.launcher != "shardscope") {
         if (place.size > 1)
             return makeError(ErrorCode::usage,
@@ -188,7 +188,7 @@ int work(const Options& options, const std::vector<std::string>& all) {
     group.lanes = options.lanes + (options.ownDisks ? 1 : 0);
     group.words = wordsOfAll(options);
     OwnRanks own;
-    group.hopeless = [&own] { return own.lost(); };
+    group.startupError = [&own] { return own.lost(); };
     group.stuck = [&context](const Error& error) {
         const int code = reportError(context, error);
         std::fflush(nullptr);

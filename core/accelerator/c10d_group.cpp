@@ -133,7 +133,7 @@ std::vector<std::string> gpuCompilers() {
         }
         std::sort(found.rbegin(), found.rend());
     }
-    for (const std::string& name : GpuPlace().compilers)
+    for (const std::string& name : DeviceSpec().compilers)
         found.push_back(name);
     return found;
 }
@@ -200,16 +200,16 @@ Result<int> listenAt(const std::string& address, uint16_t port) {
 
 // Tells the others that this rank lives, and notices who does not. Rank 0 looks at all and says in the store
 // whom it misses; the others look there, and at rank 0.
-class Pulse {
+class Heartbeat {
   public:
-    Pulse(StorePtr store, int rank, int size, std::chrono::milliseconds beat)
+    Heartbeat(StorePtr store, int rank, int size, std::chrono::milliseconds beat)
         : store_(std::move(store)), rank_(rank), size_(size), beat_(beat) {
         heard_.assign(static_cast<size_t>(size), Clock::now());
         counts_.assign(static_cast<size_t>(size), 0);
         beats_ = std::thread([this] { run(); });
         watch_ = std::thread([this] { watchZero(); });
     }
-    ~Pulse() {
+    ~Heartbeat() {
         stop();
         try {
             store_->add(key(rank_), kGone);
@@ -355,7 +355,7 @@ class Pulse {
 
 // ------------------------------------------------------------------ the group
 
-class C10dGroup final : public RankGroup {
+class C10dGroup final : public ProcessGroup {
   public:
     explicit C10dGroup(const GroupOptions& options) : options_(options) {}
 
@@ -422,7 +422,7 @@ class C10dGroup final : public RankGroup {
   private:
     Status join(const std::function<Status(uint16_t)>& ready) {
         const auto end = Clock::now() + options_.patience;
-        const RankPlace& place = options_.place;
+        const RankInfo& place = options_.place;
         const std::string host = place.host.empty() ? "127.0.0.1" : place.host;
         std::string address = options_.address;
         if (address.empty()) {
@@ -462,7 +462,7 @@ class C10dGroup final : public RankGroup {
         for (const std::string& key : all)
             hosts_.push_back(store_->get_to_str(key));
         SHARDSCOPE_TRY(compareWords());
-        pulse_ = std::make_unique<Pulse>(store_->clone(), place.rank, place.size, options_.beat);
+        pulse_ = std::make_unique<Heartbeat>(store_->clone(), place.rank, place.size, options_.beat);
         const bool nccl = options_.backend == GroupBackend::nccl;
         if (nccl) SHARDSCOPE_TRY(findNccl());
         if (options_.compute == GroupCompute::gpu || (nccl && options_.compute == GroupCompute::automatic))
@@ -558,7 +558,7 @@ class C10dGroup final : public RankGroup {
     // The GPU that casts, scans and hashes. That there is none, the others hear first.
     void openTiles() {
         if (noGpu_) return;
-        GpuPlace place;
+        DeviceSpec place;
         place.device = options_.place.localRank;
         place.compilers = gpuCompilers();
         auto tiles = GpuTiles::open(place);
@@ -572,7 +572,7 @@ class C10dGroup final : public RankGroup {
 
     // Everyone hears of everyone's GPU, so that all end with the same sentence.
     Status compareGpus() {
-        const RankPlace& place = options_.place;
+        const RankInfo& place = options_.place;
         store_->set(fmt::format("gpu/{}", place.rank),
                     noGpu_ ? fmt::format("!{}\n{}", noGpu_->message, noGpu_->hint) : gpu_);
         std::vector<std::string> gpus;
@@ -644,7 +644,7 @@ class C10dGroup final : public RankGroup {
     const GroupOptions options_;
     StorePtr store_;
     std::vector<std::string> hosts_;
-    std::unique_ptr<Pulse> pulse_;
+    std::unique_ptr<Heartbeat> pulse_;
     NcclModule::Make* makeNcclLane_ = nullptr;
     int ncclDevice_ = -1;
     std::string gpu_;             // UUID of this rank's
@@ -663,8 +663,8 @@ std::string_view groupBackendName(GroupBackend backend) {
     return backend == GroupBackend::gloo ? "gloo" : "nccl";
 }
 
-Result<std::unique_ptr<RankGroup>> makeGroup(const GroupOptions& options,
-                                             const std::function<Status(uint16_t port)>& ready) {
+Result<std::unique_ptr<ProcessGroup>> makeGroup(const GroupOptions& options,
+                                                const std::function<Status(uint16_t port)>& ready) {
     quietTorch();
     auto group = std::make_unique<C10dGroup>(options);
     std::mutex mutex;
@@ -674,7 +674,7 @@ Result<std::unique_ptr<RankGroup>> makeGroup(const GroupOptions& options,
         const auto end = Clock::now() + options.patience + std::chrono::seconds(1);
         std::unique_lock lock(mutex);
         while (!changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return open; })) {
-            std::optional<Error> why = options.hopeless ? options.hopeless() : std::nullopt;
+            std::optional<Error> why = options.startupError ? options.startupError() : std::nullopt;
             if (!why && Clock::now() >= end)
                 why =
                     makeError(ErrorCode::remote,
@@ -694,7 +694,7 @@ Result<std::unique_ptr<RankGroup>> makeGroup(const GroupOptions& options,
     }
     guard.join();
     SHARDSCOPE_TRY(std::move(status));
-    return std::unique_ptr<RankGroup>(std::move(group));
+    return std::unique_ptr<ProcessGroup>(std::move(group));
 }
 
 std::string torchVersion() {

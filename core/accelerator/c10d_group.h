@@ -9,7 +9,7 @@
 #include <string>
 
 #include "accelerator/ranks.h"
-#include "execute/group.h"
+#include "execute/process_group.h"
 
 namespace shardscope {
 
@@ -24,7 +24,7 @@ enum class GroupCompute : uint8_t {
 };
 
 struct GroupOptions {
-    RankPlace place;
+    RankInfo place;
     GroupBackend backend = GroupBackend::gloo;
     GroupCompute compute = GroupCompute::automatic;
     std::string words;    // that every rank must be started with; a rank that was not is told apart
@@ -35,14 +35,14 @@ struct GroupOptions {
     // Until the group stands both are called from another thread. `hopeless` is asked again and again why it
     // never will; `stuck` is told that, or that the time is over and something still waits that cannot be
     // told to end (a stopped rank 0 may leave it so), and is to end the program.
-    std::function<std::optional<Error>()> hopeless;
+    std::function<std::optional<Error>()> startupError;
     std::function<void(const Error&)> stuck;
 };
 
 // Waits for all ranks. `ready` is called on rank 0 once the others can come, with the port that they find it
 // at. Errors: remote (a rank did not come, or cannot be reached), impossible (no NCCL or GPU here).
-Result<std::unique_ptr<RankGroup>> makeGroup(const GroupOptions& options,
-                                             const std::function<Status(uint16_t port)>& ready = {});
+Result<std::unique_ptr<ProcessGroup>> makeGroup(const GroupOptions& options,
+                                                const std::function<Status(uint16_t port)>& ready = {});
 
 // What is linked: "2.15.0".
 std::string torchVersion();

@@ -40,9 +40,9 @@ Result<uint64_t> number(const char* name, const std::string& text, uint64_t most
 
 }  // namespace
 
-Result<RankPlace> rankPlace(const std::function<std::optional<std::string>(const char* name)>& variable,
-                            const std::function<Result<std::string>(const std::string& list)>& firstHost) {
-    RankPlace place;
+Result<RankInfo> rankPlace(const std::function<std::optional<std::string>(const char* name)>& variable,
+                           const std::function<Result<std::string>(const std::string& list)>& firstHost) {
+    RankInfo place;
     place.launcher = "alone";
     for (const Launcher& launcher : kLaunchers) {
         const auto rank = variable(launcher.rank), size = variable(launcher.size);
@@ -102,7 +102,7 @@ Result<RankPlace> rankPlace(const std::function<std::optional<std::string>(const
     return place;
 }
 
-Result<RankPlace> rankPlace() {
+Result<RankInfo> rankPlace() {
     const auto variable = [](const char* name) -> std::optional<std::string> {
         const char* value = std::getenv(name);
         return value && *value ? std::optional<std::string>(value) : std::nullopt;

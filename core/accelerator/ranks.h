@@ -11,7 +11,7 @@
 
 namespace shardscope {
 
-struct RankPlace {
+struct RankInfo {
     int rank = 0, size = 1;
     int localRank = 0;        // among those of this host
     std::string host;         // of rank 0; empty = this machine
@@ -25,9 +25,9 @@ struct RankPlace {
 // Slurm's variables; whoever starts ranks inside another's step counts. Alone where there is nothing.
 // `variable` reads one; `firstHost` the first host of a Slurm list, where MASTER_ADDR says none. Errors:
 // usage (a variable that is not a number, a rank outside its group, no address of rank 0).
-Result<RankPlace> rankPlace(const std::function<std::optional<std::string>(const char* name)>& variable,
-                            const std::function<Result<std::string>(const std::string& list)>& firstHost);
+Result<RankInfo> rankPlace(const std::function<std::optional<std::string>(const char* name)>& variable,
+                           const std::function<Result<std::string>(const std::string& list)>& firstHost);
 // Of this process; the first host by `scontrol show hostnames`.
-Result<RankPlace> rankPlace();
+Result<RankInfo> rankPlace();
 
 }  // namespace shardscope

@@ -16,7 +16,7 @@ namespace shardscope {
 namespace {
 
 constexpr std::string_view kMark = "\xF5\xC9\xB1";
-constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kChannelPoll{100};
 
 Error gone() {
     return makeError(ErrorCode::remote, "the other end has closed the connection");
@@ -79,7 +79,7 @@ Status Channel::greet(Clock::time_point deadline, const std::function<bool()>& o
             return makeError(ErrorCode::remote, "what answers is not shardscope" + instead);
         if (over && over()) return makeError(ErrorCode::cancelled, "cancelled");
         bool more = false;
-        Status status = fill(over ? std::min(deadline, Clock::now() + kLook) : deadline, more);
+        Status status = fill(over ? std::min(deadline, Clock::now() + kChannelPoll) : deadline, more);
         if (!status.ok()) {
             Error error = std::move(status).error();
             error.message += instead;

@@ -41,7 +41,7 @@ Status FileService::serve(const std::function<void()>& onEnd) {
         threads.emplace_back([this] { work(); });
     Status status;
     for (;;) {
-        auto frame = channel_.receive(Channel::Clock::now() + kForsaken);
+        auto frame = channel_.receive(Channel::Clock::now() + kOrphanTimeout);
         if (!frame.ok()) {
             if (frame.error().code != ErrorCode::remote) status = std::move(frame).error();
             break;  // the stream's end is the ordinary end
@@ -280,7 +280,7 @@ Result<Frame> FileService::print(const Request& request) {
 
 Result<Frame> FileService::space(const Request& request) {
     SHARDSCOPE_ASSIGN(const auto where, place(request));
-    SHARDSCOPE_ASSIGN(const Room room, roomHere(where.first));
+    SHARDSCOPE_ASSIGN(const DiskSpace room, roomHere(where.first));
     return message({{"free", room.freeBytes}, {"writable", room.writable}});
 }
 

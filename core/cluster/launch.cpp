@@ -23,14 +23,14 @@ constexpr int kSshFailed = 255;  // its own exit code; all others are the comman
 constexpr std::string_view kScheme = "ssh://";
 constexpr std::string_view kMissing = "SHARDSCOPE-MISSING ";
 
-std::string quoted(std::string_view word) {
+std::string shellQuoted(std::string_view word) {
     std::string text = "'";
     for (const char c : word)
         text += c == '\'' ? std::string("'\\''") : std::string(1, c);
     return text + "'";
 }
 
-std::vector<std::string> sshWords(const WorkerPlace& place, const std::string& command) {
+std::vector<std::string> sshWords(const WorkerSpec& place, const std::string& command) {
     const char* other = std::getenv("SHARDSCOPE_SSH");
     std::vector<std::string> words{other && *other ? other : "ssh",
                                    "-T",
@@ -100,7 +100,7 @@ std::string programForHosts(const std::string& program) {
 }
 
 // Puts a copy of the program where later jobs find it too; it appears whole or not at all.
-Status install(const WorkerPlace& place, const std::string& directory, const OwnProgram& own,
+Status install(const WorkerSpec& place, const std::string& directory, const OwnProgram& own,
                const std::function<bool()>& over) {
     const int file = ::open(own.path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) return systemError(errno, "read the program", own.path);
@@ -125,12 +125,12 @@ Status install(const WorkerPlace& place, const std::string& directory, const Own
     return {};
 }
 
-Result<Launched> launchRemote(const WorkerPlace& place, const FarmOptions& options,
+Result<Launched> launchRemote(const WorkerSpec& place, const CoordinatorOptions& options,
                               const std::function<bool()>& over) {
     const std::string& host = place.host;
     SHARDSCOPE_TRY(checkHost(host));
     if (!options.remoteProgram.empty()) {
-        return launch(host, sshWords(place, "exec " + quoted(options.remoteProgram) + " agent --stdio"),
+        return launch(host, sshWords(place, "exec " + shellQuoted(options.remoteProgram) + " agent --stdio"),
                       kRemoteAnswer, over);
     }
     SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(programForHosts(options.program)));
@@ -164,7 +164,7 @@ Result<Launched> launchRemote(const WorkerPlace& place, const FarmOptions& optio
 
 }  // namespace
 
-std::string lastWords(Process& process, size_t most) {
+std::string stderrTail(Process& process, size_t most) {
     const std::string said = process.said();
     // A host may greet at length before it says what is wrong.
     const std::string_view last = std::string_view(said).substr(said.size() - std::min(said.size(), most));
@@ -174,7 +174,7 @@ std::string lastWords(Process& process, size_t most) {
 Error endOf(const std::string& who, Error error, Process& process) {
     // What ssh or the program said on its way out tells more than that the stream ended.
     process.waitFor(std::chrono::milliseconds(500));
-    const std::string said = lastWords(process, 600);
+    const std::string said = stderrTail(process, 600);
     const std::string ending = process.ending();
     // But for what says what to do: that was not the end of a stream.
     const bool plain = said.empty() || !error.hint.empty();
@@ -244,7 +244,7 @@ Result<SshPath> parseSshPath(std::string_view text) {
     return found;
 }
 
-std::string placeText(const WorkerPlace& place) {
+std::string placeText(const WorkerSpec& place) {
     const size_t at = place.host.rfind('@');
     const std::string user = at == std::string::npos ? "" : place.host.substr(0, at + 1);
     std::string host = place.host.substr(user.size());
@@ -260,7 +260,7 @@ Result<Launched> launchProgram(const std::string& who, const std::vector<std::st
     return launch(who, words, patience, over, nullptr, prepare);
 }
 
-Result<Launched> launchWorker(const WorkerPlace& place, const FarmOptions& options,
+Result<Launched> launchWorker(const WorkerSpec& place, const CoordinatorOptions& options,
                               const std::function<bool()>& over) {
     if (!place.host.empty()) return launchRemote(place, options, over);
     return launch("a worker on this machine", {options.program, "agent", "--stdio"}, kLocalAnswer, over);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cluster/channel.h"
-#include "cluster/farm.h"
+#include "cluster/coordinator.h"
 #include "cluster/process.h"
 
 namespace shardscope {
@@ -20,12 +20,12 @@ struct Launched {
 
 // "ssh://[user@]host[:port]/absolute/path", as it is; nothing in it is decoded. Errors: usage.
 struct SshPath {
-    WorkerPlace place;
+    WorkerSpec place;
     std::string path;
 };
 bool isSshPath(std::string_view text);
 Result<SshPath> parseSshPath(std::string_view text);
-std::string placeText(const WorkerPlace& place);  // "ssh://user@host:port", without a path
+std::string placeText(const WorkerSpec& place);  // "ssh://user@host:port", without a path
 
 // A host as ssh takes it. Errors: usage (it begins with '-', or holds what no host name has).
 Status checkHost(std::string_view host);
@@ -33,7 +33,7 @@ Status checkHost(std::string_view host);
 // Starts an agent here or through ssh. `over`, asked several times a second, gives up. Errors: notFound,
 // remote with what ssh or the host said, cancelled. Of `options` only version, program and remoteProgram
 // count.
-Result<Launched> launchWorker(const WorkerPlace& place, const FarmOptions& options,
+Result<Launched> launchWorker(const WorkerSpec& place, const CoordinatorOptions& options,
                               const std::function<bool()>& over = {});
 
 // The same with any program in between that passes the streams on. `who` begins an error's sentence;
@@ -44,7 +44,7 @@ Result<Launched> launchProgram(const std::string& who, const std::vector<std::st
                                const std::function<bool()>& over = {});
 
 // The end of what it wrote to standard error, in one line.
-std::string lastWords(Process& process, size_t most);
+std::string stderrTail(Process& process, size_t most);
 
 // The error of a connection that failed or ended, with what ssh or the program said on its way out; waits for
 // that, at most half a second. `who` begins the sentence.

@@ -4,7 +4,7 @@
 // The agent says hello {version, protocol, host, pid} first, unasked. The first message to it says what it is
 // for: "start" makes it a worker (below), "files" lets it read files (file_service.h), "run" has it run one
 // verb (run_service.h). From then on it says beat every second, and hears beat for each of them if it is on
-// another host; it ends when the stream does, or when it has heard nothing for kForsaken.
+// another host; it ends when the stream does, or when it has heard nothing for kOrphanTimeout.
 //
 // - worker: hello {version, protocol, host, pid}: first, unasked
 // - coordinator: start {neighbours, silence, identity} and a body: the directory where the job was given, a
@@ -24,7 +24,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cluster/channel.h"
-#include "cluster/farm.h"
+#include "cluster/coordinator.h"
 #include "execute/units.h"
 
 namespace shardscope {
@@ -33,7 +33,7 @@ constexpr int kProtocol = 6;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
 // A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
-constexpr std::chrono::seconds kForsaken{60};
+constexpr std::chrono::seconds kOrphanTimeout{60};
 constexpr size_t kMostText = size_t{64} << 10;  // of a message's text, where nothing longer is expected
 
 // The object of a frame; errors: damaged.

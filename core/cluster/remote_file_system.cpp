@@ -399,7 +399,7 @@ class RemoteFileSystem final : public ReadOnlyFileSystem {
 
     Result<uint64_t> freeBytes(const std::string& path) override {
         SHARDSCOPE_ASSIGN(const Where where, at(path));
-        SHARDSCOPE_ASSIGN(const Room room, roomThere(*host_, where.path));
+        SHARDSCOPE_ASSIGN(const DiskSpace room, roomThere(*host_, where.path));
         return room.freeBytes;
     }
 
@@ -420,23 +420,23 @@ class RemoteFileSystem final : public ReadOnlyFileSystem {
 
 }  // namespace
 
-Result<Room> roomHere(const std::string& directory) {
+Result<DiskSpace> roomHere(const std::string& directory) {
     const auto files = systemFileSystem();
     SHARDSCOPE_ASSIGN(const DirectoryEntry entry, files->stat(directory));
     if (entry.kind != DirectoryEntry::Kind::directory)
         return makeError(ErrorCode::notFound, "is not a directory").inFile(directory);
     SHARDSCOPE_ASSIGN(const uint64_t free, files->freeBytes(directory));
-    return Room{::access(directory.c_str(), W_OK | X_OK) == 0, free};
+    return DiskSpace{::access(directory.c_str(), W_OK | X_OK) == 0, free};
 }
 
-Result<Room> roomThere(RemoteHost& host, const std::string& directory) {
+Result<DiskSpace> roomThere(RemoteHost& host, const std::string& directory) {
     Where where{nullptr, directory, {}, host.name() + directory};
-    const auto room = [&]() -> Result<Room> {
+    const auto room = [&]() -> Result<DiskSpace> {
         SHARDSCOPE_ASSIGN(const auto session, host.session());
         SHARDSCOPE_ASSIGN(const Answer answer, session->ask("space", where.request(), where.body(), 0));
         const auto free = numberOf(answer.json, "free");
         if (!free) return wrongAnswer("room that cannot be");
-        return Room{flagOf(answer.json, "writable"), *free};
+        return DiskSpace{flagOf(answer.json, "writable"), *free};
     }();
     if (!room.ok()) return where.seen(room.error());
     return room;

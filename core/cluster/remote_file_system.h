@@ -66,18 +66,18 @@ class RemoteHost {
 };
 
 // Through ssh. Nothing is connected yet. Errors: usage (the host is none).
-Result<std::shared_ptr<RemoteHost>> remoteHost(const WorkerPlace& place, const FarmOptions& program);
+Result<std::shared_ptr<RemoteHost>> remoteHost(const WorkerSpec& place, const CoordinatorOptions& program);
 
 // Takes paths with and without the host's name: "/data/x" and "ssh://host/data/x" are the same.
 std::shared_ptr<FileSystem> remoteFileSystem(std::shared_ptr<RemoteHost> host);
 
 // What a directory has to offer to whoever wants to write in it. Errors: notFound (also when it is no
 // directory), permission; those of the connection.
-struct Room {
+struct DiskSpace {
     bool writable = false;
     uint64_t freeBytes = 0;
 };
-Result<Room> roomHere(const std::string& directory);
-Result<Room> roomThere(RemoteHost& host, const std::string& directory);
+Result<DiskSpace> roomHere(const std::string& directory);
+Result<DiskSpace> roomThere(RemoteHost& host, const std::string& directory);
 
 }  // namespace shardscope

@@ -102,7 +102,7 @@ RemoteHost::Traffic RemoteHost::traffic() const {
     return all;
 }
 
-Result<std::shared_ptr<RemoteHost>> remoteHost(const WorkerPlace& place, const FarmOptions& program) {
+Result<std::shared_ptr<RemoteHost>> remoteHost(const WorkerSpec& place, const CoordinatorOptions& program) {
     SHARDSCOPE_TRY(checkHost(place.host));
     return std::make_shared<RemoteHost>(placeText(place), program.version,
                                         [place, program] { return launchWorker(place, program); });

@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 using Clock = Channel::Clock;
 
 constexpr std::chrono::seconds kStopping{5};  // that a cancelled verb may take
-constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kRemotePoll{100};
 
 // What came and was not yet looked at. Read by a thread of its own, because the sinks may wait for people.
 class Incoming {
@@ -29,7 +29,7 @@ class Incoming {
     // Nothing when nothing came for a while. Errors: why nothing will come any more.
     Result<std::optional<Frame>> next() {
         MutexLock lock(mutex_);
-        changed_.wait_for(lock, kLook, [&]() SHARDSCOPE_REQUIRES(mutex_) {
+        changed_.wait_for(lock, kRemotePoll, [&]() SHARDSCOPE_REQUIRES(mutex_) {
             return !frames_.empty() || workers_ || ended_;
         });
         if (workers_) return std::optional(Frame{R"({"say":"workers"})", *std::exchange(workers_, {})});

@@ -108,7 +108,7 @@ Status RunService::serve(const std::function<int()>& verb, const std::function<v
 
 void RunService::listen(const std::function<void()>& onEnd) {
     for (;;) {
-        auto frame = channel_.receive(Channel::Clock::now() + kForsaken);
+        auto frame = channel_.receive(Channel::Clock::now() + kOrphanTimeout);
         if (frame.ok() && *frame && (*frame)->text.size() <= kMostText) {
             const auto json = parseMessage(**frame);
             if (json.ok() && (*json)["say"] == "beat") continue;

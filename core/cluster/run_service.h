@@ -19,7 +19,7 @@
 #include "base/progress.h"
 #include "base/stop.h"
 #include "cluster/channel.h"
-#include "cluster/farm.h"
+#include "cluster/coordinator.h"
 
 namespace shardscope {
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "cluster/farm.h"
+#include "cluster/coordinator.h"
 
 namespace shardscope {
 namespace {
@@ -265,7 +265,7 @@ Status SlurmAllocation::findNodes(const std::string& list) {
     return {};
 }
 
-Result<Launched> SlurmAllocation::launch(size_t worker, const FarmOptions& options,
+Result<Launched> SlurmAllocation::launch(size_t worker, const CoordinatorOptions& options,
                                          const std::function<bool()>& over) const {
     // Unbuffered, or what has no line end stays on the node. The steps share what the allocation holds.
     std::vector<std::string> words{"srun",         "--jobid=" + job_, "--job-name=shardscope",

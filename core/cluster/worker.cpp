@@ -65,7 +65,7 @@ void WorkerSession::listen() {
     };
     UnitWork before = UnitWork::convert;
     for (;;) {
-        auto frame = channel_->receive(Clock::now() + (silence_.count() ? silence_ : kForsaken));
+        auto frame = channel_->receive(Clock::now() + (silence_.count() ? silence_ : kOrphanTimeout));
         if (!frame.ok()) return end();
         if (!*frame && silence_.count()) return end();
         if (!*frame) continue;

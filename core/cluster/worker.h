@@ -22,7 +22,7 @@ class WorkerSession {
 
     // Takes the job from the message that the agent was started with. Heartbeats begin. Errors: damaged.
     Status begin(const Frame& first);
-    const std::string& request() const { return request_; }  // as FarmOptions::request
+    const std::string& request() const { return request_; }  // as CoordinatorOptions::request
     const std::string& directory() const { return directory_; }
     unsigned neighbours() const { return neighbours_; }  // workers on this machine, this one included
     StopToken stop() const { return stop_; }  // raised when the coordinator ends the job or is gone

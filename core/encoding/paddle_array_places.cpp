@@ -55,18 +55,18 @@ Status unpackText(const ReadFile& file, const PaddleArray& array, uint64_t bytes
     return {};
 }
 
-Result<PaddlePlace> placeInside(const std::shared_ptr<const ReadFile>& file, const PaddleArray& array,
-                                const Materialized& cache, const StopToken& stop) {
+Result<PaddleExtent> placeInside(const std::shared_ptr<const ReadFile>& file, const PaddleArray& array,
+                                 const Materialized& cache, const StopToken& stop) {
     SHARDSCOPE_ASSIGN(const uint64_t bytes, bytesOf(array));
     switch (array.raw) {
         case PaddleArray::Raw::plain:
             if (array.length != bytes) return wrongSize(array, bytes, std::to_string(array.length));
-            return PaddlePlace{file, array.offset};
+            return PaddleExtent{file, array.offset};
         case PaddleArray::Raw::inMemory: {
             if (array.bytes.size() != bytes)
                 return wrongSize(array, bytes, std::to_string(array.bytes.size()));
             const auto from = std::as_bytes(std::span(array.bytes));
-            return PaddlePlace{fileInMemory(file, {from.begin(), from.end()}), 0};
+            return PaddleExtent{fileInMemory(file, {from.begin(), from.end()}), 0};
         }
         case PaddleArray::Raw::text:
             break;
@@ -79,21 +79,21 @@ Result<PaddlePlace> placeInside(const std::shared_ptr<const ReadFile>& file, con
                               [&](const Materialized::Sink& sink) {
                                   return unpackText(*file, array, bytes, stop, sink);
                               }));
-    return PaddlePlace{std::move(plain), 0};
+    return PaddleExtent{std::move(plain), 0};
 }
 
 }  // namespace
 
-Result<PaddlePlace> placeOfArray(const std::shared_ptr<const ReadFile>& file, const PaddleArray& array,
-                                 const Materialized& cache, const StopToken& stop) {
+Result<PaddleExtent> placeOfArray(const std::shared_ptr<const ReadFile>& file, const PaddleArray& array,
+                                  const Materialized& cache, const StopToken& stop) {
     auto place = placeInside(file, array, cache, stop);
     if (!place.ok()) return std::move(place).error().inFile(file->path());
     return place;
 }
 
-Result<PaddlePlace> placeOfParts(const std::shared_ptr<const ReadFile>& file, std::string_view name,
-                                 DimSpan shape, std::span<const PaddleArray> parts, const Materialized& cache,
-                                 const StopToken& stop) {
+Result<PaddleExtent> placeOfParts(const std::shared_ptr<const ReadFile>& file, std::string_view name,
+                                  DimSpan shape, std::span<const PaddleArray> parts,
+                                  const Materialized& cache, const StopToken& stop) {
     uint64_t total = 0;
     int64_t elements = 0, wanted = 0;
     for (const PaddleArray& part : parts) {
@@ -111,7 +111,7 @@ Result<PaddlePlace> placeOfParts(const std::shared_ptr<const ReadFile>& file, st
     const auto join = [&](const Materialized::Sink& sink) -> Status {
         std::vector<std::byte> buffer(kPiece);
         for (const PaddleArray& part : parts) {
-            SHARDSCOPE_ASSIGN(const PaddlePlace place, placeOfArray(file, part, cache, stop));
+            SHARDSCOPE_ASSIGN(const PaddleExtent place, placeOfArray(file, part, cache, stop));
             SHARDSCOPE_ASSIGN(const uint64_t bytes, bytesOf(part));
             for (uint64_t done = 0; done < bytes;) {
                 SHARDSCOPE_TRY(stop.poll());
@@ -126,7 +126,7 @@ Result<PaddlePlace> placeOfParts(const std::shared_ptr<const ReadFile>& file, st
     };
     SHARDSCOPE_ASSIGN(auto joined,
                       cache.get({fmt::format("parts {} {}", name, file->path()), file, total}, join));
-    return PaddlePlace{std::move(joined), 0};
+    return PaddleExtent{std::move(joined), 0};
 }
 
 }  // namespace shardscope

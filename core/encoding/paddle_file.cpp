@@ -19,7 +19,6 @@ namespace shardscope {
 
 namespace {
 
-constexpr std::string_view kNameTable = "StructuredToParameterName@@";
 constexpr std::string_view kBigTable = "UnpackBigParamInfor@@";
 
 // ------------------------------------------------------------------ what the pickle holds
@@ -137,7 +136,7 @@ class Walker : private ContainerWalk<Child> {
     }
 
     Status readTables(NodeId root) {
-        if (const NodeId table = g_.find(root, kNameTable); table != kNoNode && g_.isMapping(table)) {
+        if (const NodeId table = g_.find(root, kPaddleNameTable); table != kNoNode && g_.isMapping(table)) {
             out_.named = true;
             const auto pairs = g_.pairs(table);
             for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
@@ -278,7 +277,7 @@ class Walker : private ContainerWalk<Child> {
             PathPart part;
             if (g_.kind(pairs[i]) == ValueKind::text) {
                 part = keyPart(g_.text(pairs[i]));
-                if (root && ((out_.named && part.text == kNameTable) || part.text == kBigTable ||
+                if (root && ((out_.named && part.text == kPaddleNameTable) || part.text == kBigTable ||
                              sliceOf_.contains(part.text)))
                     continue;
             } else if (g_.kind(pairs[i]) == ValueKind::integer) {

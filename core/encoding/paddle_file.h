@@ -18,6 +18,9 @@
 
 namespace shardscope {
 
+// The entry of a state dict that gives the parameters' names of their own.
+inline constexpr std::string_view kPaddleNameTable = "StructuredToParameterName@@";
+
 // An array in a file.
 struct PaddleArray {
     enum class Raw : uint8_t {
@@ -79,17 +82,17 @@ DType paddleDType(DType stored);
 bool startsAsPickle(std::string_view first);
 
 // Where elements can be read by position.
-struct PaddlePlace {
+struct PaddleExtent {
     std::shared_ptr<const ReadFile> file;
     uint64_t offset = 0;
 };
 // Of one array in `file`; what is spelled as text is unpacked first. Errors: damaged when the bytes are not
 // as many as shape and dtype need.
-Result<PaddlePlace> placeOfArray(const std::shared_ptr<const ReadFile>& file, const PaddleArray& array,
-                                 const Materialized& cache, const StopToken& stop);
+Result<PaddleExtent> placeOfArray(const std::shared_ptr<const ReadFile>& file, const PaddleArray& array,
+                                  const Materialized& cache, const StopToken& stop);
 // Of a split parameter of this shape, put together from its parts. Errors: damaged when they do not fit.
-Result<PaddlePlace> placeOfParts(const std::shared_ptr<const ReadFile>& file, std::string_view name,
-                                 DimSpan shape, std::span<const PaddleArray> parts, const Materialized& cache,
-                                 const StopToken& stop);
+Result<PaddleExtent> placeOfParts(const std::shared_ptr<const ReadFile>& file, std::string_view name,
+                                  DimSpan shape, std::span<const PaddleArray> parts,
+                                  const Materialized& cache, const StopToken& stop);
 
 }  // namespace shardscope

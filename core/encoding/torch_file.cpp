@@ -168,13 +168,13 @@ std::vector<Note> recordNotes(const Opened& opened,
     return notes;
 }
 
-Result<StoragePlace> findStorage(const Opened& opened, const TorchStorage& storage) {
+Result<StorageExtent> findStorage(const Opened& opened, const TorchStorage& storage) {
     SHARDSCOPE_ASSIGN(const uint64_t bytes, storageBytes(storage));
     if (!opened.zip) {
         const auto place = opened.storages.find(storage.key);
         if (place == opened.storages.end())
             return damaged(fmt::format("storage '{}' is not stored", storage.key));
-        return StoragePlace{nullptr, place->second.offset};
+        return StorageExtent{nullptr, place->second.offset};
     }
     const ZipEntry* entry = opened.zip->find(fmt::format("{}/data/{}", opened.prefix, storage.key));
     if (!entry) {
@@ -187,7 +187,7 @@ Result<StoragePlace> findStorage(const Opened& opened, const TorchStorage& stora
                        entry->headerOffset)
             .byRule(rule::fileTruncated);
     }
-    return StoragePlace{entry, 0};
+    return StorageExtent{entry, 0};
 }
 
 std::shared_ptr<const ValueGraph> keepValues(ValueGraph&& graph, std::vector<NodeId*>& nodes) {

@@ -60,11 +60,11 @@ std::vector<Note> recordNotes(const Opened& opened,
                               const std::unordered_map<std::string, TorchStorage>& storages);
 
 // Where a storage lies, checked to be as long as the pickle says.
-struct StoragePlace {
+struct StorageExtent {
     const ZipEntry* entry = nullptr;  // of a zip archive
     uint64_t offset = 0;              // of a legacy file
 };
-Result<StoragePlace> findStorage(const Opened& opened, const TorchStorage& storage);
+Result<StorageExtent> findStorage(const Opened& opened, const TorchStorage& storage);
 
 // The graph that `nodes` stay in: the whole one, or a copy of what they need where most of it describes
 // tensors. The nodes are renumbered to fit.

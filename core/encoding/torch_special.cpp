@@ -17,11 +17,8 @@ struct Call {
 Call callOf(const ValueGraph& g, NodeId node) {
     if (g.kind(node) != ValueKind::object) return {};
     const ValueObject& object = g.object(node);
-    if (object.callable == kNoNode || g.kind(object.callable) != ValueKind::global ||
-        object.arguments == kNoNode || g.kind(object.arguments) != ValueKind::tuple) {
-        return {};
-    }
-    return {g.globalModule(object.callable), g.globalName(object.callable), g.items(object.arguments)};
+    if (object.callable == kNoNode || g.kind(object.callable) != ValueKind::global) return {};
+    return {g.globalModule(object.callable), g.globalName(object.callable), g.argumentsOf(node)};
 }
 
 Error bad(std::string what) {

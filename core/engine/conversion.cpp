@@ -54,9 +54,9 @@ Status checkApart(const std::string& source, const std::string& destination) {
 }
 
 // Source tensors that the wanted ones are made of, each once, in order.
-std::vector<TensorId> sourceTensors(const Catalog& source, const Wish& wish) {
+std::vector<TensorId> sourceTensors(const Catalog& source, const TargetSpec& spec) {
     std::vector<bool> used(source.tensorCount(), false);
-    for (const TensorSource& from : wish.sources) {
+    for (const TensorSource& from : spec.sources) {
         for (const TensorId t : from.tensors())
             used[t] = true;
     }
@@ -68,7 +68,7 @@ std::vector<TensorId> sourceTensors(const Catalog& source, const Wish& wish) {
 }
 
 // Files that the job needs and that are not there or too short: found before anything is written.
-Status checkFiles(const Catalog& source, const Wish& wish, const std::string& root) {
+Status checkFiles(const Catalog& source, const TargetSpec& spec, const std::string& root) {
     // What a missing file held is not always known (an index names tensors, not their shapes).
     for (const Note& note : source.notes()) {
         if (note.severity == Severity::error && note.rule == rule::fileMissing &&
@@ -86,7 +86,7 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
             .inFile(root + "/" + file.path)
             .withHint("'shardscope validate' says why");
     }
-    for (const TensorId from : sourceTensors(source, wish)) {
+    for (const TensorId from : sourceTensors(source, spec)) {
         for (ChunkId c = source.firstChunk(from); c < source.endChunk(from); ++c) {
             const ChunkInfo chunk = source.chunk(from, c);
             if (chunk.file == kNone || chunk.elements() == 0) continue;
@@ -119,7 +119,7 @@ Status checkFiles(const Catalog& source, const Wish& wish, const std::string& ro
     return {};
 }
 
-void findImpossible(const Catalog& source, const Wish& wish, const ConvertRequest& request,
+void findImpossible(const Catalog& source, const TargetSpec& spec, const ConvertRequest& request,
                     std::vector<PlanLeftOut>& impossible) {
     // Tensors of which the reader says that their pieces do not lie as the metadata claims.
     std::unordered_map<std::string_view, const Note*> fused;
@@ -127,17 +127,17 @@ void findImpossible(const Catalog& source, const Wish& wish, const ConvertReques
         if (note.rule == rule::layoutFused && note.severity == Severity::error)
             fused.emplace(note.tensor, &note);
     }
-    for (TensorId w = 0; w < wish.wanted.tensorCount(); ++w) {
-        const std::vector<TensorId> from = wish.sources[w].tensors();
+    for (TensorId w = 0; w < spec.target.tensorCount(); ++w) {
+        const std::vector<TensorId> from = spec.sources[w].tensors();
         if (from.empty()) continue;
         const DType dtype = source.dtype(from.front());
-        if (wish.wanted.dtype(w) != dtype && !castSupported(dtype, wish.wanted.dtype(w))) {
+        if (spec.target.dtype(w) != dtype && !castSupported(dtype, spec.target.dtype(w))) {
             impossible.push_back(
                 {std::string(source.name(from.front())),
-                 fmt::format("{} cannot be cast to {}", dtypeName(dtype), dtypeName(wish.wanted.dtype(w)))});
+                 fmt::format("{} cannot be cast to {}", dtypeName(dtype), dtypeName(spec.target.dtype(w)))});
         }
     }
-    for (const TensorId t : sourceTensors(source, wish)) {
+    for (const TensorId t : sourceTensors(source, spec)) {
         const std::string name(source.name(t));
         for (ChunkId c = source.firstChunk(t); c < source.endChunk(t); ++c) {
             const ChunkInfo chunk = source.chunk(t, c);
@@ -153,7 +153,7 @@ void findImpossible(const Catalog& source, const Wish& wish, const ConvertReques
                 break;
             }
         }
-        if (const auto it = fused.find(name); it != fused.end() && !wish.putRight.contains(t))
+        if (const auto it = fused.find(name); it != fused.end() && !spec.reordered.contains(t))
             impossible.push_back({name, it->second->message + " (--variant 'fused-qkv=auto' reads it so)"});
         const CoverageResult coverage = checkCoverage(source, t, 10, 1000);
         if (coverage.gapElements > 0 && request.fillGaps == FillGaps::refuse) {
@@ -184,16 +184,16 @@ void findImpossible(const Catalog& source, const Wish& wish, const ConvertReques
 Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings,
               const std::vector<PlanLeftOut>& impossible) {
     const Catalog& source = p.source.catalog();
-    const Catalog& wanted = p.wish->wanted;
+    const Catalog& target = p.spec->target;
     Plan plan;
     plan.sourcePath = p.source.path;
     plan.sourceFormat = source.format();
     plan.targetPath = p.destination;
     plan.targetFormat = p.format->info().name;
     plan.targetVariant = p.writeOptions.variant;
-    for (TensorId w = 0; w < wanted.tensorCount(); ++w) {
-        if (wanted.aliasOf(w) != kNone) continue;
-        const TensorSource& from = p.wish->sources[w];
+    for (TensorId w = 0; w < target.tensorCount(); ++w) {
+        if (target.aliasOf(w) != kNone) continue;
+        const TensorSource& from = p.spec->sources[w];
         if (!from.view) {
             plan.bytesRead += source.bytes(from.source);
         } else if (const std::vector<TensorId> parts = from.tensors(); !parts.empty()) {
@@ -210,14 +210,14 @@ Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings,
         for (const LeftOut& changed : p.layout->changed)
             plan.changed.push_back({changed.name, changed.why});
     }
-    plan.leftOut = p.wish->leftOut;
-    plan.excluded = p.wish->excluded;
-    plan.renamed = p.wish->renamed;
-    plan.made = p.wish->made;
+    plan.leftOut = p.spec->leftOut;
+    plan.excluded = p.spec->excluded;
+    plan.renamed = p.spec->renamed;
+    plan.made = p.spec->made;
     plan.impossible = impossible;
-    plan.tensors = wanted.tensorCount();
-    plan.chunks = wanted.chunkCount();
-    plan.objects = wanted.objects().size();
+    plan.tensors = target.tensorCount();
+    plan.chunks = target.chunkCount();
+    plan.objects = target.objects().size();
     plan.peakMemory = settings.memory;
     // Reading and writing overlap on most machines; one and a half gigabytes a second of both is what a plain
     // NVMe disk does.
@@ -318,7 +318,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     }
 
     const Catalog& catalog = source.catalog();
-    WishInput input;
+    TargetInput input;
     input.source = &catalog;
     input.like = like ? &like->catalog() : nullptr;
     input.keepPlacement = p.format == source.format && cuts &&
@@ -326,7 +326,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     input.format = p.format->info().name;
     input.variant = p.writeOptions.variant;
     const Reader& reader = *source.reader;
-    std::unordered_map<ObjectId, Value> values;  // makeWish may run twice; each object is read once
+    std::unordered_map<ObjectId, Value> values;  // resolveTarget may run twice; each object is read once
     input.objectValue = [&](ObjectId o) -> Result<Value> {
         SHARDSCOPE_TRY(stop.poll());
         if (const auto it = values.find(o); it != values.end()) return it->second;
@@ -337,8 +337,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     // What comes from the format itself stands where that wants it.
     if (p.format != source.format)
         input.pathFor = [&](const Path& path, bool optimizer) { return p.format->pathFor(path, optimizer); };
-    SHARDSCOPE_ASSIGN(Wish wish, makeWish(input, request));
-    const std::vector<LeftOut> cannot = p.format->cannotHold(wish.wanted, p.writeOptions);
+    SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, request));
+    const std::vector<LeftOut> cannot = p.format->cannotHold(spec.target, p.writeOptions);
     if (!cannot.empty()) {
         std::unordered_map<std::string_view, std::string_view> reasons;
         for (const LeftOut& entry : cannot)
@@ -347,20 +347,20 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
             const auto it = reasons.find(name);
             return it == reasons.end() ? std::string() : std::string(it->second);
         };
-        auto again = makeWish(input, request);
+        auto again = resolveTarget(input, request);
         if (!again.ok()) return std::move(again).error();
-        wish = std::move(again).value();
+        spec = std::move(again).value();
     }
-    p.wish = std::make_unique<Wish>(std::move(wish));
+    p.spec = std::make_unique<TargetSpec>(std::move(spec));
     SHARDSCOPE_TRY(checkComplete(catalog, source.path, !request.weightsOnly));
-    SHARDSCOPE_TRY(checkFiles(catalog, *p.wish, source.path));
+    SHARDSCOPE_TRY(checkFiles(catalog, *p.spec, source.path));
 
     std::set<std::string, std::less<>> kept;
     if (!settings.objectsFile.empty()) {
-        SHARDSCOPE_ASSIGN(const ObjectsBeside beside, objectsBeside(source, p.wish->leftOut));
+        SHARDSCOPE_ASSIGN(const CompanionObjects beside, companionObjects(source, p.spec->leftOut));
         for (const ObjectInfo& object : beside.kept)
             kept.insert(object.name);
-        for (PlanLeftOut& left : p.wish->leftOut) {
+        for (PlanLeftOut& left : p.spec->leftOut) {
             if (kept.contains(left.name)) {
                 left.why += "; kept in " + settings.objectsFile;
             } else if (const auto it = beside.refused.find(left.name); it != beside.refused.end()) {
@@ -369,22 +369,22 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         }
     }
 
-    std::vector<PlanLeftOut> impossible = p.wish->impossible;
-    findImpossible(catalog, *p.wish, request, impossible);
+    std::vector<PlanLeftOut> impossible = p.spec->impossible;
+    findImpossible(catalog, *p.spec, request, impossible);
     if (request.strict) {
-        for (const PlanLeftOut& entry : p.wish->leftOut) {
+        for (const PlanLeftOut& entry : p.spec->leftOut) {
             if (kept.contains(entry.name)) continue;
             impossible.push_back({entry.name, entry.why + " (--strict leaves nothing out)"});
         }
     }
-    auto layout = p.format->layout(p.wish->wanted, p.writeOptions);
+    auto layout = p.format->layout(p.spec->target, p.writeOptions);
     if (!layout.ok()) {
         if (layout.error().code != ErrorCode::impossible) return std::move(layout).error();
         impossible.push_back({layout.error().location.tensor, layout.error().message});
     } else {
         p.layout = std::move(layout).value();
         SHARDSCOPE_ASSIGN(const FilledElements before, readFilled(source));
-        p.filled = filledBy(catalog, *p.wish, request.fillGaps, before);
+        p.filled = filledBy(catalog, *p.spec, request.fillGaps, before);
         if (!p.singleFile && !p.filled.tensors.empty()) p.layout = withRecord(std::move(p.layout), p.filled);
     }
     p.plan = makePlan(p, settings, impossible);

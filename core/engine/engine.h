@@ -96,8 +96,8 @@ struct PreparedConversion {
     const Format* format = nullptr;
     WriteOptions writeOptions;
     bool singleFile = false;  // the destination is one file
-    // Behind a pointer: the layout refers to the wish.
-    std::unique_ptr<Wish> wish;
+    // Behind a pointer: the layout refers to the spec.
+    std::unique_ptr<TargetSpec> spec;
     std::unique_ptr<TargetLayout> layout;
     FilledElements filled;  // which elements --fill-gaps makes up
     Plan plan;
@@ -116,14 +116,15 @@ struct ConvertSettings {
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConvertSettings& settings, const StopToken& stop = {});
 Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
-// What run_conversion.h is made of. `prepared` outlives the job; `farm` are others who do the work, null =
-// this process alone.
+// What run_conversion.h is made of. `prepared` outlives the job; `scheduler` are others who do the work, null
+// = this process alone.
 ConvertJob conversionJob(const PreparedConversion& prepared, const ConvertSettings& settings,
-                         UnitFarm* farm = nullptr);
+                         UnitScheduler* scheduler = nullptr);
 // Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of the
 // executor.
 Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConvertSettings& settings,
-                                  Progress* progress, const StopToken& stop = {}, UnitFarm* farm = nullptr);
+                                  Progress* progress, const StopToken& stop = {},
+                                  UnitScheduler* scheduler = nullptr);
 
 // Buffer memory that a job may take when the whole process is to stay below `memory`, given what is held
 // already. Errors: limit when `memory` leaves too little to work with.

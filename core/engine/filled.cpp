@@ -133,7 +133,7 @@ std::string besideName(const std::string& file) {
 
 }  // namespace
 
-FilledElements filledBy(const Catalog& source, const Wish& wish, FillGaps fill,
+FilledElements filledBy(const Catalog& source, const TargetSpec& spec, FillGaps fill,
                         const FilledElements& before) {
     FilledElements filled;
     filled.fill = fill == FillGaps::refuse ? before.fill : fill;
@@ -151,15 +151,15 @@ FilledElements filledBy(const Catalog& source, const Wish& wish, FillGaps fill,
         return &found->second;
     };
     size_t boxes = 0;
-    for (TensorId w = 0; w < wish.wanted.tensorCount(); ++w) {
-        if (wish.wanted.aliasOf(w) != kNone) continue;
-        const TensorSource& from = wish.sources[w];
+    for (TensorId w = 0; w < spec.target.tensorCount(); ++w) {
+        if (spec.target.aliasOf(w) != kNone) continue;
+        const TensorSource& from = spec.sources[w];
         bool gaps = false;
         for (const TensorId t : from.tensors())
             gaps = gaps || gapsOf(t).gapElements > 0 || filledBefore(t);
         if (!gaps) continue;
         FilledElements::Tensor tensor;
-        const DimSpan shape = wish.wanted.shape(w);
+        const DimSpan shape = spec.target.shape(w);
         tensor.shape.assign(shape.begin(), shape.end());
         if (!from.view) {
             const CoverageResult& found = gapsOf(from.source);
@@ -179,7 +179,7 @@ FilledElements filledBy(const Catalog& source, const Wish& wish, FillGaps fill,
                 tensor.boxes = std::move(all);
             }
         }
-        filled.tensors.emplace(wish.wanted.name(w), std::move(tensor));
+        filled.tensors.emplace(spec.target.name(w), std::move(tensor));
     }
     return filled;
 }

@@ -11,7 +11,8 @@ namespace shardscope {
 
 // Which elements of the wanted tensors no chunk of the source covers, when they are to be filled, and which
 // an earlier conversion filled in (`before`: the source's own record).
-FilledElements filledBy(const Catalog& source, const Wish& wish, FillGaps fill, const FilledElements& before);
+FilledElements filledBy(const Catalog& source, const TargetSpec& spec, FillGaps fill,
+                        const FilledElements& before);
 
 // A layout that writes the record as one more file of the destination, kFilledName.
 std::unique_ptr<TargetLayout> withRecord(std::unique_ptr<TargetLayout> layout, const FilledElements& filled);

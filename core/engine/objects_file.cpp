@@ -14,7 +14,7 @@ const Format* objectsFormat() {
 
 }  // namespace
 
-Result<ObjectsBeside> objectsBeside(const Checkpoint& source, const std::vector<PlanLeftOut>& leftOut) {
+Result<CompanionObjects> companionObjects(const Checkpoint& source, const std::vector<PlanLeftOut>& leftOut) {
     const std::vector<ObjectInfo>& objects = source.catalog().objects();
     std::unordered_map<std::string_view, ObjectId> byName;
     for (ObjectId o = 0; o < objects.size(); ++o)
@@ -28,11 +28,11 @@ Result<ObjectsBeside> objectsBeside(const Checkpoint& source, const std::vector<
         SHARDSCOPE_ASSIGN(object.value, source.reader->objectValue(it->second));
         builder.addObject(std::move(object));
     }
-    const Catalog wanted = std::move(builder).finish();
-    ObjectsBeside beside;
-    for (const LeftOut& left : torch->cannotHold(wanted, {}))
+    const Catalog target = std::move(builder).finish();
+    CompanionObjects beside;
+    for (const LeftOut& left : torch->cannotHold(target, {}))
         beside.refused.emplace(left.name, left.why);
-    for (const ObjectInfo& object : wanted.objects()) {
+    for (const ObjectInfo& object : target.objects()) {
         if (!beside.refused.contains(object.name)) beside.kept.push_back(object);
     }
     return beside;
@@ -55,22 +55,22 @@ Status checkObjectsFile(const ConvertSettings& settings, const std::string& sour
 
 Status writeObjectsFile(const PreparedConversion& p, const ConvertSettings& settings,
                         const Resources& resources) {
-    SHARDSCOPE_ASSIGN(const ObjectsBeside beside, objectsBeside(p.source, p.wish->leftOut));
+    SHARDSCOPE_ASSIGN(const CompanionObjects beside, companionObjects(p.source, p.spec->leftOut));
     if (beside.kept.empty()) return {};
     const Format* const torch = objectsFormat();
     CatalogBuilder builder(torch->info().name, "", "shardscope");
     for (const ObjectInfo& object : beside.kept)
         builder.addObject(object);
-    Wish wish;
-    wish.wanted = std::move(builder).finish();
+    TargetSpec spec;
+    spec.target = std::move(builder).finish();
     WriteOptions options;
     options.archiveName = std::filesystem::path(settings.objectsFile).stem().string();
-    SHARDSCOPE_ASSIGN(auto layout, torch->layout(wish.wanted, options));
+    SHARDSCOPE_ASSIGN(auto layout, torch->layout(spec.target, options));
     Plan plan;
     plan.targetPath = settings.objectsFile;
     ConvertJob job;
     job.source = p.source.reader.get();
-    job.wish = &wish;
+    job.spec = &spec;
     job.layout = layout.get();
     job.plan = &plan;
     job.fileSystem = systemFileSystem(settings.io);

@@ -12,12 +12,12 @@ namespace shardscope {
 
 // Of the objects that stay out, with their values: those that the file can hold, and why it cannot hold the
 // others, by name.
-struct ObjectsBeside {
+struct CompanionObjects {
     std::vector<ObjectInfo> kept;
     std::unordered_map<std::string, std::string> refused;
 };
 // Errors: those of reading the objects.
-Result<ObjectsBeside> objectsBeside(const Checkpoint& source, const std::vector<PlanLeftOut>& leftOut);
+Result<CompanionObjects> companionObjects(const Checkpoint& source, const std::vector<PlanLeftOut>& leftOut);
 
 // Says before the conversion begins what would stop it at its end. Errors: exists, io, usage.
 Status checkObjectsFile(const ConvertSettings& settings, const std::string& source);

@@ -18,13 +18,13 @@ namespace shardscope {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostRanksDrawn = 512;
 constexpr size_t kMostExamplesShown = 50;
 
-Json dims(const Dims& values) {
-    return Json(values);
+OrderedJson dims(const Dims& values) {
+    return OrderedJson(values);
 }
 
 std::string exampleText(const FindingExample& e) {
@@ -73,36 +73,36 @@ Verdict verdictWithout(const ValidationReport& report, const std::vector<Suppres
 }
 
 std::string validationJson(const ValidationReport& report) {
-    Json json;
+    OrderedJson json;
     json["schema"] = "shardscope.validate/1";
     json["verdict"] = verdictName(report.verdict);
     json["level"] = kLevels[static_cast<int>(report.level)];
     json["checked"] = report.checked;
     json["not_checked"] = report.notChecked;
-    json["findings"] = Json::array();
+    json["findings"] = OrderedJson::array();
     for (const Finding& finding : report.findings) {
-        Json entry;
+        OrderedJson entry;
         entry["rule"] = finding.rule;
         entry["severity"] = severityName(finding.severity);
         entry["count"] = finding.count;
         entry["message"] = finding.message;
         entry["cause"] = finding.cause;
-        entry["examples"] = Json::array();
+        entry["examples"] = OrderedJson::array();
         for (const FindingExample& example : finding.examples) {
-            Json e;
-            e["tensor"] = example.tensor.empty() ? Json() : Json(example.tensor);
-            e["rank"] = example.rank == kNone ? Json() : Json(example.rank);
-            e["file"] = example.file.empty() ? Json() : Json(example.file);
-            e["offset"] = example.offset ? Json(*example.offset) : Json();
-            e["offsets"] = example.box ? dims(example.box->offsets) : Json();
-            e["lengths"] = example.box ? dims(example.box->lengths) : Json();
+            OrderedJson e;
+            e["tensor"] = example.tensor.empty() ? OrderedJson() : OrderedJson(example.tensor);
+            e["rank"] = example.rank == kNone ? OrderedJson() : OrderedJson(example.rank);
+            e["file"] = example.file.empty() ? OrderedJson() : OrderedJson(example.file);
+            e["offset"] = example.offset ? OrderedJson(*example.offset) : OrderedJson();
+            e["offsets"] = example.box ? dims(example.box->offsets) : OrderedJson();
+            e["lengths"] = example.box ? dims(example.box->lengths) : OrderedJson();
             if (!example.detail.empty()) e["detail"] = example.detail;
             entry["examples"].push_back(std::move(e));
         }
         json["findings"].push_back(std::move(entry));
     }
     // Names from files may be invalid UTF-8; what is not is replaced rather than refused.
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 // One test case a rule, so that CI shows which ones ran; findings of a rule are its failures.

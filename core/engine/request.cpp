@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fields.h"
-#include "jobs/rank_places.h"
+#include "jobs/rank_launch.h"
 #include "plan/request_text.h"
 
 namespace shardscope {

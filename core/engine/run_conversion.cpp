@@ -21,7 +21,7 @@ struct OwnResources {
                                                       const StopToken& stop) {
         SHARDSCOPE_TRY(checkRunnable(p));
         const uint64_t held =
-            p.source.catalog().memoryBytes() + p.wish->wanted.memoryBytes() +
+            p.source.catalog().memoryBytes() + p.spec->target.memoryBytes() +
             p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
         SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(settings.memory, held));
         return std::make_unique<OwnResources>(settings.threads, buffers, progress, stop);
@@ -35,32 +35,34 @@ struct OwnResources {
 };
 
 Result<ConvertReport> runWith(const PreparedConversion& p, const ConvertSettings& settings,
-                              const Resources& resources, UnitFarm* farm) {
+                              const Resources& resources, UnitScheduler* scheduler) {
     if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(settings, p.source.path));
-    auto report = runConversion(conversionJob(p, settings, farm), resources);
+    auto report = runConversion(conversionJob(p, settings, scheduler), resources);
     if (!report.ok()) return report;
     if (p.singleFile) SHARDSCOPE_TRY(putRecordBeside(p.destination, p.filled));
     if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(writeObjectsFile(p, settings, resources));
     return report;
 }
 
-Result<std::unique_ptr<Farm>> makeFarm(const Coordinator& coordinator, ConversionRequest request) {
-    FarmOptions farm;
-    farm.places = coordinator.places;
+Result<std::unique_ptr<WorkerScheduler>> makeScheduler(const Coordinator& coordinator,
+                                                       ConversionRequest request) {
+    CoordinatorOptions scheduler;
+    scheduler.places = coordinator.places;
     // Without what only this process does.
     request.on.clear();
     request.resume = false;
-    farm.request = packRequest(std::move(request));
+    scheduler.request = packRequest(std::move(request));
     std::error_code none;
-    farm.directory = std::filesystem::current_path(none).string();
+    scheduler.directory = std::filesystem::current_path(none).string();
     if (none) return systemError(none.value(), "find the directory that the job is given in", "");
-    farm.version = coordinator.version;
-    farm.program = coordinator.program;
-    farm.remoteProgram = coordinator.remoteProgram;
-    return std::make_unique<Farm>(std::move(farm));
+    scheduler.version = coordinator.version;
+    scheduler.program = coordinator.program;
+    scheduler.remoteProgram = coordinator.remoteProgram;
+    return std::make_unique<WorkerScheduler>(std::move(scheduler));
 }
 
-std::vector<GroupReport::DiskShare> diskShares(const GroupFarm& group, const GroupConversion& conversion) {
+std::vector<GroupReport::DiskShare> diskShares(const GroupScheduler& group,
+                                               const GroupConversion& conversion) {
     const std::vector<int> places = group.places();
     const std::vector<int> ranks = fileRanks(conversion);
     std::map<int, GroupReport::DiskShare> shares;
@@ -80,13 +82,14 @@ std::vector<GroupReport::DiskShare> diskShares(const GroupFarm& group, const Gro
 
 }  // namespace
 
-ConvertJob conversionJob(const PreparedConversion& p, const ConvertSettings& settings, UnitFarm* farm) {
+ConvertJob conversionJob(const PreparedConversion& p, const ConvertSettings& settings,
+                         UnitScheduler* scheduler) {
     ConvertJob job;
     job.source = p.source.reader.get();
-    job.wish = p.wish.get();
+    job.spec = p.spec.get();
     job.layout = p.layout.get();
     job.plan = &p.plan;
-    job.fileSystem = farm ? farm->fileSystem() : nullptr;
+    job.fileSystem = scheduler ? scheduler->fileSystem() : nullptr;
     job.reopen = [format = p.format, io = settings.io, files = job.fileSystem](
                      const std::string& path,
                      const std::shared_ptr<FileSystem>& through) -> Result<std::unique_ptr<Reader>> {
@@ -98,7 +101,7 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConvertSettings& set
     job.singleFile = p.singleFile;
     job.options = settings.options;
     job.options.fillGaps = settings.request.fillGaps;
-    job.farm = farm;
+    job.scheduler = scheduler;
     return job;
 }
 
@@ -112,9 +115,9 @@ Status checkRunnable(const PreparedConversion& p) {
 }
 
 Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSettings& settings,
-                                  Progress* progress, const StopToken& stop, UnitFarm* farm) {
+                                  Progress* progress, const StopToken& stop, UnitScheduler* scheduler) {
     SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(p, settings, progress, stop));
-    return runWith(p, settings, own->resources, farm);
+    return runWith(p, settings, own->resources, scheduler);
 }
 
 Conversion::Conversion(const ConversionRequest& request, Execution execution, StopToken stop)
@@ -127,7 +130,7 @@ Result<std::unique_ptr<Conversion>> Conversion::prepare(const ConversionRequest&
     std::unique_ptr<Conversion> made(new Conversion(request, execution, stop));
     SHARDSCOPE_ASSIGN(made->settings_, settingsOf(request));
     if (const auto* coordinator = std::get_if<Coordinator>(&execution)) {
-        SHARDSCOPE_ASSIGN(made->farm_, makeFarm(*coordinator, request));
+        SHARDSCOPE_ASSIGN(made->scheduler_, makeScheduler(*coordinator, request));
     }
     const auto* rank = std::get_if<Rank>(&execution);
     if (!rank) {
@@ -164,14 +167,14 @@ bool Conversion::speaks() const {
 }
 
 std::vector<WorkerState> Conversion::workers() const {
-    return farm_ ? farm_->workers() : std::vector<WorkerState>();
+    return scheduler_ ? scheduler_->workers() : std::vector<WorkerState>();
 }
 
 Result<ConvertReport> Conversion::run(Progress* progress) {
     if (const auto* rank = std::get_if<Rank>(&execution_)) return runTogether(*rank, progress);
     SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(*prepared_, settings_, progress, stop_));
     const auto* worker = std::get_if<Worker>(&execution_);
-    if (!worker) return runWith(*prepared_, settings_, own->resources, farm_.get());
+    if (!worker) return runWith(*prepared_, settings_, own->resources, scheduler_.get());
     const ConvertJob job = conversionJob(*prepared_, settings_);
     SHARDSCOPE_TRY(worker->session->serve(job, own->resources));
     return ConvertReport();
@@ -186,10 +189,10 @@ Result<ConvertReport> Conversion::runTogether(const Rank& rank, Progress* progre
         SHARDSCOPE_TRY(serveGroup(conversion));
         return ConvertReport();
     }
-    GroupFarm farm(conversion);
-    auto report = runWith(*prepared_, settings_, own->resources, &farm);
-    group_->bytesMoved = farm.bytesMoved();
-    if (report.ok() && rank.ownDisks) group_->disks = diskShares(farm, conversion);
+    GroupScheduler scheduler(conversion);
+    auto report = runWith(*prepared_, settings_, own->resources, &scheduler);
+    group_->bytesMoved = scheduler.bytesMoved();
+    if (report.ok() && rank.ownDisks) group_->disks = diskShares(scheduler, conversion);
     return report;
 }
 

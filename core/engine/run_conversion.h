@@ -8,18 +8,18 @@
 #include <variant>
 #include <vector>
 
-#include "cluster/farm.h"
+#include "cluster/coordinator.h"
 #include "engine/request.h"
-#include "execute/group.h"
+#include "execute/process_group.h"
 
 namespace shardscope {
 
 class WorkerSession;  // cluster/worker.h
 
 struct Alone {};
-// This process coordinates workers at these places; they run these programs (cluster/farm.h).
+// This process coordinates workers at these places; they run these programs (cluster/coordinator.h).
 struct Coordinator {
-    std::vector<WorkerPlace> places;
+    std::vector<WorkerSpec> places;
     std::string version, program, remoteProgram;
 };
 // This process does parts for the one at the session's other end.
@@ -28,7 +28,7 @@ struct Worker {
 };
 // This process is one of the ranks of a group, all of which run the same request; rank 0 speaks for them.
 struct Rank {
-    RankGroup* ranks;
+    ProcessGroup* ranks;
     GroupMode mode = GroupMode::automatic;
     bool ownDisks = false;  // the ranks share no file system for the destination
     std::string backend;    // how bytes go between them, for reports
@@ -79,8 +79,8 @@ class Conversion {
     const Execution execution_;
     const StopToken stop_;
     ConvertSettings settings_;
-    std::unique_ptr<Farm> farm_;               // of a coordinator
-    std::shared_ptr<class GroupFiles> files_;  // of all ranks
+    std::unique_ptr<WorkerScheduler> scheduler_;  // of a coordinator
+    std::shared_ptr<class GroupFiles> files_;     // of all ranks
     std::optional<PreparedConversion> prepared_;
     std::optional<GroupReport> group_;
 };

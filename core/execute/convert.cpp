@@ -23,12 +23,12 @@ constexpr uint64_t kSharedTileBytes = uint64_t{16} << 20;
 
 // Names of one tensor that the layout gives the same bytes: written once.
 bool sharesBytes(const ConvertJob& job, TensorId t) {
-    const Catalog& wanted = job.wish->wanted;
-    const TensorId first = wanted.aliasOf(t);
+    const Catalog& target = job.spec->target;
+    const TensorId first = target.aliasOf(t);
     if (first == kNone || first == t) return false;
-    const ChunkId a = wanted.firstChunk(first), b = wanted.firstChunk(t);
-    const ChunkId count = wanted.endChunk(t) - b;
-    if (wanted.endChunk(first) - a != count || wanted.dtype(first) != wanted.dtype(t)) return false;
+    const ChunkId a = target.firstChunk(first), b = target.firstChunk(t);
+    const ChunkId count = target.endChunk(t) - b;
+    if (target.endChunk(first) - a != count || target.dtype(first) != target.dtype(t)) return false;
     for (ChunkId i = 0; i < count; ++i) {
         if (job.layout->chunkFile[a + i] != job.layout->chunkFile[b + i] ||
             job.layout->chunkOffset[a + i] != job.layout->chunkOffset[b + i]) {
@@ -40,14 +40,14 @@ bool sharesBytes(const ConvertJob& job, TensorId t) {
 
 // Tensors to write, in the order of their first byte in the destination.
 std::vector<TensorId> workOrder(const ConvertJob& job) {
-    const Catalog& wanted = job.wish->wanted;
+    const Catalog& target = job.spec->target;
     std::vector<TensorId> tensors;
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
         if (!sharesBytes(job, t)) tensors.push_back(t);
     }
     const auto place = [&](TensorId t) {
-        const ChunkId c = wanted.firstChunk(t);
-        if (c == wanted.endChunk(t)) return std::pair<FileId, uint64_t>(kNone, 0);
+        const ChunkId c = target.firstChunk(t);
+        if (c == target.endChunk(t)) return std::pair<FileId, uint64_t>(kNone, 0);
         return std::pair(job.layout->chunkFile[c], job.layout->chunkOffset[c]);
     };
     std::stable_sort(tensors.begin(), tensors.end(),
@@ -66,17 +66,17 @@ class GatheredElements final : public ElementReader {
     }
     uint64_t goodTileBytes(uint64_t preferred, uint64_t) const override { return preferred; }
     size_t readBufferBytes(int64_t, int64_t) const override { return 0; }
-    size_t goodPhase(int64_t, int64_t) const override { return 0; }
+    size_t preferredAlignment(int64_t, int64_t) const override { return 0; }
     Status readTile(int64_t, int64_t, std::span<std::byte>, std::span<std::byte>) const override {
         return makeError(ErrorCode::internal, "a tile that others have done is missing");
     }
 };
 
 // Whether the tiles that others have done are all of them.
-bool allGathered(const ConvertState& state, TensorId wanted) {
+bool allGathered(const ConvertState& state, TensorId target) {
     if (state.tiles.preferred != state.tiles.largest) return false;
-    const TileGrid grid = sharedGrid(state.job, wanted, state.tiles.preferred);
-    const auto found = state.reusable.find(wanted);
+    const TileGrid grid = sharedGrid(state.job, target, state.tiles.preferred);
+    const auto found = state.reusable.find(target);
     return grid.tiles() == 0 ||
            (found != state.reusable.end() && static_cast<int64_t>(found->second.size()) >= grid.tiles());
 }
@@ -85,10 +85,10 @@ bool allGathered(const ConvertState& state, TensorId wanted) {
 class GatheredSource final : public TileSource {
   public:
     Result<std::unique_ptr<ElementReader>> open(const ConvertState& state, SourceContext& context,
-                                                TensorId wanted, WorkerMemory& kept) override {
-        if (!allGathered(state, wanted)) return TileSource::open(state, context, wanted, kept);
+                                                TensorId target, WorkerMemory& kept) override {
+        if (!allGathered(state, target)) return TileSource::open(state, context, target, kept);
         return std::unique_ptr<ElementReader>(std::make_unique<GatheredElements>(
-            sourceDType(state.job, wanted), state.wanted().elements(wanted)));
+            sourceDType(state.job, target), state.target().elements(target)));
     }
 };
 
@@ -114,8 +114,8 @@ Status runWork(ConvertState& state, SourceContext& context, const std::vector<Te
     return runTiles(run);
 }
 
-Error readsDifferently(const Catalog& wanted, TensorId t) {
-    return wrongOutput("verification: the source reads differently the second time", wanted.name(t));
+Error readsDifferently(const Catalog& target, TensorId t) {
+    return wrongOutput("verification: the source reads differently the second time", target.name(t));
 }
 
 // Reads the source once more and compares with what was taken on the way.
@@ -127,20 +127,20 @@ Status verifySource(const ConvertState& done, SourceContext& context, const std:
     SHARDSCOPE_TRY(runWork(again, context, tensors));
     for (TensorId t : tensors) {
         if (again.digests[t] == done.digests[t]) continue;
-        return readsDifferently(done.wanted(), t);
+        return readsDifferently(done.target(), t);
     }
     return {};
 }
 
 Status writeAll(ConvertState& state, SourceContext& context, const std::vector<TensorId>& tensors) {
-    const Catalog& wanted = state.wanted();
+    const Catalog& target = state.target();
     SHARDSCOPE_TRY(runWork(state, context, tensors));
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
         if (state.digests[t]) continue;
-        const TensorId first = wanted.aliasOf(t);
+        const TensorId first = target.aliasOf(t);
         state.digests[t] = state.digests[first];
-        const ChunkId a = wanted.firstChunk(first), b = wanted.firstChunk(t);
-        for (ChunkId i = 0; b + i < wanted.endChunk(t); ++i)
+        const ChunkId a = target.firstChunk(first), b = target.firstChunk(t);
+        for (ChunkId i = 0; b + i < target.endChunk(t); ++i)
             state.chunkCrcs[b + i] = state.chunkCrcs[a + i];
     }
     const LiteralSink sink = state.literals();
@@ -162,10 +162,10 @@ constexpr size_t kUnitSpans = 256;  // many small tensors in one unit, but not s
 class UnitCutter {
   public:
     UnitCutter(UnitWork work, const ConvertState& state, uint64_t totalBytes) : work_(work) {
-        const uint64_t least = state.tiles.preferred * state.job.farm->tilesPerUnit();
+        const uint64_t least = state.tiles.preferred * state.job.scheduler->tilesPerUnit();
         unitBytes_ =
-            std::clamp(totalBytes / (kUnitsEach * std::max<size_t>(1, state.job.farm->workerCount())), least,
-                       std::max(least, kMostUnitBytes));
+            std::clamp(totalBytes / (kUnitsEach * std::max<size_t>(1, state.job.scheduler->workerCount())),
+                       least, std::max(least, kMostUnitBytes));
     }
 
     void add(TensorId t, int64_t tile, uint64_t bytes) {
@@ -202,7 +202,7 @@ Result<TileGrid> gridOf(const ConvertState& state, SourceContext& context, Tenso
     // A job that one process began alone has tiles that only the data files tell.
     WorkerMemory kept(*context.resources.memory);
     SHARDSCOPE_ASSIGN(const auto reader, TileSource().open(state, context, t, kept));
-    return tileGrid(*reader, state.wanted().dtype(t), state.tiles);
+    return tileGrid(*reader, state.target().dtype(t), state.tiles);
 }
 
 // What is still to be done, or all of it where it is done again, in pieces for others.
@@ -210,7 +210,7 @@ Result<std::vector<Unit>> cutUnits(const ConvertState& state, SourceContext& con
                                    const std::vector<TensorId>& tensors, UnitWork work) {
     uint64_t total = 0;
     for (TensorId t : tensors)
-        total += state.wanted().bytes(t);
+        total += state.target().bytes(t);
     UnitCutter cutter(work, state, total);
     for (TensorId t : tensors) {
         SHARDSCOPE_TRY(state.resources.stop.poll());
@@ -224,7 +224,7 @@ Result<std::vector<Unit>> cutUnits(const ConvertState& state, SourceContext& con
         for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
             if (!done.contains(tile))
                 cutter.add(t, tile,
-                           bytesOfElements(state.wanted().dtype(t), grid.end(tile) - grid.begin(tile)));
+                           bytesOfElements(state.target().dtype(t), grid.end(tile) - grid.begin(tile)));
         }
     }
     return cutter.finish();
@@ -233,16 +233,16 @@ Result<std::vector<Unit>> cutUnits(const ConvertState& state, SourceContext& con
 // The tiles of a result, which must be exactly those of the unit.
 Result<std::vector<JournalTile>> tilesOf(const Unit& unit, const UnitResult& result) {
     SHARDSCOPE_ASSIGN(std::vector<JournalTile> tiles, decodeTiles(result.tiles));
-    std::set<std::pair<TensorId, int64_t>> wanted;
+    std::set<std::pair<TensorId, int64_t>> target;
     for (const TileSpan& span : unit.spans) {
         for (int64_t i = 0; i < span.count; ++i)
-            wanted.emplace(span.tensor, span.first + i);
+            target.emplace(span.tensor, span.first + i);
     }
     for (const JournalTile& tile : tiles) {
-        if (wanted.erase({tile.tensor, tile.tile}) != 1)
+        if (target.erase({tile.tensor, tile.tile}) != 1)
             return damaged("a result holds a tile that was not asked for");
     }
-    if (!wanted.empty()) return damaged(fmt::format("a result lacks {} of its tiles", wanted.size()));
+    if (!target.empty()) return damaged(fmt::format("a result lacks {} of its tiles", target.size()));
     return tiles;
 }
 
@@ -256,7 +256,7 @@ Status gather(ConvertState& state, SourceContext& context, const JobIdentity& id
         for (const JournalTile& tile : tiles) {
             if (tile.tile < 0 || tile.tile >= grid.tiles()) continue;
             const uint64_t bytes =
-                bytesOfElements(state.wanted().dtype(t), grid.end(tile.tile) - grid.begin(tile.tile));
+                bytesOfElements(state.target().dtype(t), grid.end(tile.tile) - grid.begin(tile.tile));
             state.bytesReused += bytes;
             if (progress) progress->add(bytes);
         }
@@ -274,19 +274,19 @@ Status gather(ConvertState& state, SourceContext& context, const JobIdentity& id
     };
     state.reuseCounted = true;
     if (units.empty()) return {};
-    return state.job.farm->run(identity, units, done, progress, state.resources.stop);
+    return state.job.scheduler->run(identity, units, done, progress, state.resources.stop);
 }
 
 // Has the output read back by those who wrote it.
 Status verifyTogether(ConvertState& state, const JobIdentity& identity, const StagedOutput& output) {
     uint64_t total = 0;
     for (const TensorId t : output.tensors())
-        total += state.wanted().bytes(t);
+        total += state.target().bytes(t);
     UnitCutter cutter(UnitWork::verify, state, total);
     for (const TensorId t : output.tensors()) {
         const TileGrid grid = output.grid(t, identity.tileBytes);
         for (int64_t tile = 0; tile < grid.tiles(); ++tile)
-            cutter.add(t, tile, bytesOfElements(state.wanted().dtype(t), grid.end(tile) - grid.begin(tile)));
+            cutter.add(t, tile, bytesOfElements(state.target().dtype(t), grid.end(tile) - grid.begin(tile)));
     }
     const std::vector<Unit> units = cutter.finish();
     VerifiedTiles verified(output, identity.tileBytes);
@@ -298,7 +298,7 @@ Status verifyTogether(ConvertState& state, const JobIdentity& identity, const St
     };
     if (!units.empty())
         SHARDSCOPE_TRY(
-            state.job.farm->run(identity, units, done, state.resources.progress, state.resources.stop));
+            state.job.scheduler->run(identity, units, done, state.resources.progress, state.resources.stop));
     return verified.compare(state);
 }
 
@@ -323,8 +323,8 @@ Status rereadTogether(ConvertState& state, SourceContext& context, const JobIden
     };
     if (!units.empty())
         SHARDSCOPE_TRY(
-            state.job.farm->run(identity, units, done, state.resources.progress, state.resources.stop));
-    return changed == kNone ? Status() : readsDifferently(state.wanted(), changed);
+            state.job.scheduler->run(identity, units, done, state.resources.progress, state.resources.stop));
+    return changed == kNone ? Status() : readsDifferently(state.target(), changed);
 }
 
 // Errors: damaged, with what is wrong with the output; those of reading.
@@ -335,7 +335,7 @@ Status verify(ConvertState& state, const std::optional<JobIdentity>& identity, C
     if (Progress* const progress = state.resources.progress) {
         uint64_t bytes = 0;
         for (const TensorId t : output->tensors())
-            bytes += state.wanted().bytes(t);
+            bytes += state.target().bytes(t);
         progress->begin(Progress::Phase::verify, bytes);
     }
     SHARDSCOPE_TRY(identity ? verifyTogether(state, *identity, *output) : output->verify(state));
@@ -350,11 +350,11 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
     const std::vector<TensorId> tensors = workOrder(job);
     uint64_t total = 0;
     for (TensorId t : tensors)
-        total += state.wanted().bytes(t);
+        total += state.target().bytes(t);
     if (progress) progress->begin(Progress::Phase::write, total);
     const double begin = steadySeconds();
     std::optional<JobIdentity> identity;  // with others
-    if (job.farm) {
+    if (job.scheduler) {
         identity.emplace();
         identity->plan = planFingerprint(job);
         identity->source = sharedFingerprint(context.reader.catalog(), files);
@@ -378,7 +378,7 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
         SHARDSCOPE_TRY(identity ? rereadTogether(state, context, *identity, tensors)
                                 : verifySource(state, context, tensors));
     }
-    if (job.farm) job.farm->end();
+    if (job.scheduler) job.scheduler->end();
     report.verifySeconds = steadySeconds() - verifyBegin;
 
     SHARDSCOPE_TRY(state.resources.stop.poll());
@@ -398,7 +398,7 @@ Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& give
     header.plan = planFingerprint(job);
     header.source = sourceFingerprint(job.source->catalog(), files);
     // With others the tiles must not depend on what only a look at the data files tells.
-    header.tiles = job.farm ? TileSizes{kSharedTileBytes, kSharedTileBytes} : tileSizes(resources);
+    header.tiles = job.scheduler ? TileSizes{kSharedTileBytes, kSharedTileBytes} : tileSizes(resources);
     SHARDSCOPE_ASSIGN(const auto staging, Staging::open(job, header));
     if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
 
@@ -408,7 +408,7 @@ Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& give
     ConvertState state{.job = job,
                        .resources = resources,
                        .tiles = staging->tiles(),
-                       .source = job.farm ? &gathered : &own,
+                       .source = job.scheduler ? &gathered : &own,
                        .sink = &sink,
                        .staging = staging.get()};
     for (JournalTile& tile : staging->takeReusable())
@@ -416,17 +416,17 @@ Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& give
     SourceContext context(*job.source, resources, job.options.fillGaps, job.fileSystem);
     ConvertReport report;
     if (Status status = runStages(state, context, files, report); !status.ok()) {
-        if (job.farm) job.farm->end();
+        if (job.scheduler) job.scheduler->end();
         return staging->giveUp(std::move(status).error());
     }
     report.bytesRead = context.bytesRead;
     report.bytesWritten = state.bytesWritten;
     report.bytesReused = state.bytesReused;
-    for (TensorId t = 0; t < job.wish->wanted.tensorCount(); ++t) {
-        report.digests.emplace_back(job.wish->wanted.name(t), *state.digests[t]);
+    for (TensorId t = 0; t < job.spec->target.tensorCount(); ++t) {
+        report.digests.emplace_back(job.spec->target.name(t), *state.digests[t]);
     }
     for (const auto& [t, counts] : state.counts)
-        report.counts.emplace_back(job.wish->wanted.name(t), counts);
+        report.counts.emplace_back(job.spec->target.name(t), counts);
     return report;
 }
 

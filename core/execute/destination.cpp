@@ -7,18 +7,18 @@
 #include "execute/view_reader.h"
 
 namespace shardscope {
-DType sourceDType(const ConvertJob& job, TensorId wanted) {
+DType sourceDType(const ConvertJob& job, TensorId target) {
     const Catalog& have = job.source->catalog();
-    DType dtype = job.wish->wanted.dtype(wanted);
-    for (const TensorId source : job.wish->sources[wanted].tensors()) {
+    DType dtype = job.spec->target.dtype(target);
+    for (const TensorId source : job.spec->sources[target].tensors()) {
         if (source < have.tensorCount()) dtype = have.dtype(source);
     }
     return dtype;
 }
 
-TileGrid sharedGrid(const ConvertJob& job, TensorId wanted, uint64_t tileBytes) {
-    const Catalog& catalog = job.wish->wanted;
-    return tileGrid(catalog.elements(wanted), sourceDType(job, wanted), catalog.dtype(wanted), tileBytes);
+TileGrid sharedGrid(const ConvertJob& job, TensorId target, uint64_t tileBytes) {
+    const Catalog& catalog = job.spec->target;
+    return tileGrid(catalog.elements(target), sourceDType(job, target), catalog.dtype(target), tileBytes);
 }
 
 LiteralSink ConvertState::literals() {
@@ -29,12 +29,12 @@ LiteralSink ConvertState::literals() {
     };
 }
 
-DestinationWork::DestinationWork(ConvertState& state, std::unique_ptr<ElementReader> source, TensorId wanted)
+DestinationWork::DestinationWork(ConvertState& state, std::unique_ptr<ElementReader> source, TensorId target)
     : state_(state),
       source_(std::move(source)),
-      wanted_(wanted),
-      shape_(state.wanted().shape(wanted)),
-      dtype_(state.wanted().dtype(wanted)),
+      wanted_(target),
+      shape_(state.target().shape(target)),
+      dtype_(state.target().dtype(target)),
       grid_(tileGrid(*source_, dtype_, state.tiles)),
       needsCrc_(state.sink->writes() && state.job.layout->needsCrc) {
     const int64_t perCell = digestCellElements(dtype_);
@@ -42,11 +42,11 @@ DestinationWork::DestinationWork(ConvertState& state, std::unique_ptr<ElementRea
 }
 
 Result<std::unique_ptr<ElementReader>> TileSource::open(const ConvertState& state, SourceContext& context,
-                                                        TensorId wanted, WorkerMemory& kept) {
-    const TensorSource& from = state.job.wish->sources[wanted];
+                                                        TensorId target, WorkerMemory& kept) {
+    const TensorSource& from = state.job.spec->sources[target];
     if (from.view) {
         SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> view,
-                          ViewReader::prepare(context, *from.view, sourceDType(state.job, wanted), kept));
+                          ViewReader::prepare(context, *from.view, sourceDType(state.job, target), kept));
         return view;
     }
     SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> tensor,
@@ -54,55 +54,55 @@ Result<std::unique_ptr<ElementReader>> TileSource::open(const ConvertState& stat
     return tensor;
 }
 
-Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state, SourceContext& context,
-                                                             TensorId wanted, WorkerMemory& kept) {
-    const Catalog& catalog = state.wanted();
-    const TensorSource& from = state.job.wish->sources[wanted];
+Result<std::unique_ptr<TensorTask>> DestinationWork::prepare(ConvertState& state, SourceContext& context,
+                                                             TensorId target, WorkerMemory& kept) {
+    const Catalog& catalog = state.target();
+    const TensorSource& from = state.job.spec->sources[target];
     const Catalog& have = context.reader.catalog();
-    DType dtype = catalog.dtype(wanted);
-    bool fits = from.view && std::ranges::equal(from.view->shape(), catalog.shape(wanted));
+    DType dtype = catalog.dtype(target);
+    bool fits = from.view && std::ranges::equal(from.view->shape(), catalog.shape(target));
     for (const TensorId source : from.tensors()) {
         if (source >= have.tensorCount()) {
             fits = false;
             break;
         }
-        if (!from.view) fits = std::ranges::equal(have.shape(source), catalog.shape(wanted));
+        if (!from.view) fits = std::ranges::equal(have.shape(source), catalog.shape(target));
         dtype = have.dtype(source);
     }
     if (!fits) {
         return makeError(ErrorCode::internal, "the plan gives a tensor another shape than its source has")
-            .ofTensor(catalog.name(wanted));
+            .ofTensor(catalog.name(target));
     }
-    if (dtype != catalog.dtype(wanted) && !castSupported(dtype, catalog.dtype(wanted))) {
+    if (dtype != catalog.dtype(target) && !castSupported(dtype, catalog.dtype(target))) {
         return makeError(ErrorCode::impossible, fmt::format("{} cannot be cast to {}", dtypeName(dtype),
-                                                            dtypeName(catalog.dtype(wanted))))
-            .ofTensor(catalog.name(wanted));
+                                                            dtypeName(catalog.dtype(target))))
+            .ofTensor(catalog.name(target));
     }
-    if (state.resources.progress) state.resources.progress->setTensor(catalog.name(wanted));
+    if (state.resources.progress) state.resources.progress->setTensor(catalog.name(target));
     const BusyTime busy(state.resources.progress, Progress::Work::read);
-    SHARDSCOPE_ASSIGN(auto source, state.source->open(state, context, wanted, kept));
-    std::unique_ptr<DestinationWork> work(new DestinationWork(state, std::move(source), wanted));
-    if (!state.sink->writes()) return std::unique_ptr<TensorWork>(std::move(work));
+    SHARDSCOPE_ASSIGN(auto source, state.source->open(state, context, target, kept));
+    std::unique_ptr<DestinationWork> work(new DestinationWork(state, std::move(source), target));
+    if (!state.sink->writes()) return std::unique_ptr<TensorTask>(std::move(work));
 
-    if (const auto found = state.reusable.find(wanted); found != state.reusable.end()) {
+    if (const auto found = state.reusable.find(target); found != state.reusable.end()) {
         for (const JournalTile& tile : found->second)
             work->reusable_[tile.tile] = &tile;
     }
-    struct Found {
+    struct ChunkInput {
         ChunkId id;
         ChunkShape shape;
         int64_t first;
     };
-    std::vector<Found> found;
+    std::vector<ChunkInput> found;
     std::vector<ChunkId> empty;
-    const DimSpan shape = catalog.shape(wanted);
-    for (ChunkId id = catalog.firstChunk(wanted); id < catalog.endChunk(wanted); ++id) {
-        const ChunkShape box = ChunkShape::of(catalog.chunk(wanted, id));
+    const DimSpan shape = catalog.shape(target);
+    for (ChunkId id = catalog.firstChunk(target); id < catalog.endChunk(target); ++id) {
+        const ChunkShape box = ChunkShape::of(catalog.chunk(target, id));
         if (box.elements() <= 0) {
             empty.push_back(id);
         } else if (!boxInside(box.offsets, box.lengths, shape)) {
             return makeError(ErrorCode::internal, "the plan has a chunk outside its tensor")
-                .ofTensor(catalog.name(wanted));
+                .ofTensor(catalog.name(target));
         } else {
             found.push_back({id, box, box.firstPosition(shape)});
         }
@@ -110,23 +110,23 @@ Result<std::unique_ptr<TensorWork>> DestinationWork::prepare(ConvertState& state
     if (!dtypeIsWholeBytes(work->dtype_) && found.size() > 1) {
         return unsupported(fmt::format("{} elements share bytes, so a tensor of them cannot be cut",
                                        dtypeName(work->dtype_)))
-            .ofTensor(catalog.name(wanted));
+            .ofTensor(catalog.name(target));
     }
-    std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    std::sort(found.begin(), found.end(), [](const ChunkInput& a, const ChunkInput& b) {
         return std::pair(a.first, a.id) < std::pair(b.first, b.id);
     });
-    for (const Found& f : found) {
-        Target& target = work->targets_.emplace_back();
-        target.id = f.id;
-        target.shape = f.shape;
-        target.remaining = f.shape.elements();
+    for (const ChunkInput& f : found) {
+        Target& chunk = work->targets_.emplace_back();
+        chunk.id = f.id;
+        chunk.shape = f.shape;
+        chunk.remaining = f.shape.elements();
         work->index_.add(f.first, f.shape.lastPosition(shape));
     }
     work->index_.build();
     work->findStrips();
     for (ChunkId id : state.sink->completesChunks() ? empty : std::vector<ChunkId>())
         SHARDSCOPE_TRY(state.job.layout->chunkLiterals(id, 0, state.literals()));
-    return std::unique_ptr<TensorWork>(std::move(work));
+    return std::unique_ptr<TensorTask>(std::move(work));
 }
 
 // Chunks that are strips of columns, of one width but for the last, one after the other.
@@ -224,14 +224,14 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
                  roomCast = cuts    ? bytes + 2 * kIoAlignment * pieces.size()
                             : casts ? bytes + kIoAlignment
                                     : 0;
-    SHARDSCOPE_ASSIGN(TileRoom room, compute.room(roomRead, roomCast));
+    SHARDSCOPE_ASSIGN(TileBuffers room, compute.room(roomRead, roomCast));
     if (!memory.ensure({room.held ? 0 : roomRead, room.held ? 0 : roomCast,
                         readBytes ? readBytes + kIoAlignment : 0,
                         writeBytes ? writeBytes + kIoAlignment : 0})) {
         return makeError(ErrorCode::limit, "no memory for a tile");
     }
     if (!room.held) room = {memory.tile.span(), memory.cast.span(), nullptr};
-    const size_t readPhase = source_->goodPhase(a, b);
+    const size_t readPhase = source_->preferredAlignment(a, b);
     const std::span<std::byte> read =
         room.read.subspan(casts || cuts ? readPhase : phase.value_or(readPhase), fromBytes);
     const auto readTile = [&] { return source_->readTile(a, b, read, memory.read.span()); };
@@ -257,7 +257,7 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     {
         const BusyTime busy(progress, Progress::Work::compute);
         if (Status status = compute.run(task, facts); !status.ok())
-            return std::move(status).error().ofTensor(state_.wanted().name(wanted_));
+            return std::move(status).error().ofTensor(state_.target().name(wanted_));
     }
 
     JournalTile done;
@@ -312,7 +312,7 @@ Status DestinationWork::writePiece(const TargetPiece& p, std::span<const std::by
     }
     state_.bytesWritten += out.size();
     Status status = state_.sink->write(state_.job.layout->chunkFile[p.target->id], offset, out);
-    if (!status.ok()) return std::move(status).error().ofTensor(state_.wanted().name(wanted_));
+    if (!status.ok()) return std::move(status).error().ofTensor(state_.target().name(wanted_));
     return {};
 }
 
@@ -343,7 +343,7 @@ Status DestinationWork::chunkDone(Target& target) {
 
 Status DestinationWork::finish() {
     std::lock_guard lock(mutex_);
-    const Digest128 digest = tensorDigest(dtype_, state_.wanted().shape(wanted_), cells_);
+    const Digest128 digest = tensorDigest(dtype_, state_.target().shape(wanted_), cells_);
     std::lock_guard stateLock(state_.mutex);
     state_.digests[wanted_] = digest;
     if (counts_.nan > 0 || counts_.inf > 0) state_.counts[wanted_] = counts_;

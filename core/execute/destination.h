@@ -24,7 +24,7 @@ class TileSource {
     virtual ~TileSource() = default;
     // What a wanted tensor is made of. Errors: those of TensorReader.
     virtual Result<std::unique_ptr<ElementReader>> open(const ConvertState& state, SourceContext& context,
-                                                        TensorId wanted, WorkerMemory& kept);
+                                                        TensorId target, WorkerMemory& kept);
     // Runs `read`, more than once when bytes must come from other processes first.
     virtual Status read(const std::function<Status()>& read) { return read(); }
 };
@@ -73,31 +73,31 @@ struct ConvertState {
     std::map<TensorId, std::vector<JournalTile>> reusable{};
     bool reuseCounted = false;
 
-    std::vector<uint32_t> chunkCrcs = std::vector<uint32_t>(job.wish->wanted.chunkCount());  // by ChunkId
+    std::vector<uint32_t> chunkCrcs = std::vector<uint32_t>(job.spec->target.chunkCount());  // by ChunkId
     std::atomic<uint64_t> bytesWritten{0};
     std::atomic<uint64_t> bytesReused{0};
 
     std::mutex mutex{};  // guards what follows
     std::vector<std::optional<Digest128>> digests =
-        std::vector<std::optional<Digest128>>(job.wish->wanted.tensorCount());
+        std::vector<std::optional<Digest128>>(job.spec->target.tensorCount());
     std::map<TensorId, ValueCounts> counts{};  // those with NaN or infinity
 
-    const Catalog& wanted() const { return job.wish->wanted; }
+    const Catalog& target() const { return job.spec->target; }
     // A sink for the bytes that are no tensor data.
     LiteralSink literals();
 };
 
 // Of what a wanted tensor is made; its own where that is nothing.
-DType sourceDType(const ConvertJob& job, TensorId wanted);
+DType sourceDType(const ConvertJob& job, TensorId target);
 // The tiles of a wanted tensor where all have `tileBytes`: what processes agree on without a look at the
 // data.
-TileGrid sharedGrid(const ConvertJob& job, TensorId wanted, uint64_t tileBytes);
+TileGrid sharedGrid(const ConvertJob& job, TensorId target, uint64_t tileBytes);
 
-class DestinationWork final : public TensorWork {
+class DestinationWork final : public TensorTask {
   public:
     // Checks that the source tensor can become the wanted one.
-    static Result<std::unique_ptr<TensorWork>> prepare(ConvertState& state, SourceContext& context,
-                                                       TensorId wanted, WorkerMemory& kept);
+    static Result<std::unique_ptr<TensorTask>> prepare(ConvertState& state, SourceContext& context,
+                                                       TensorId target, WorkerMemory& kept);
 
     int64_t tileCount() const override { return grid_.tiles(); }
     Status runTile(int64_t tile, WorkerMemory& memory) override;
@@ -121,7 +121,7 @@ class DestinationWork final : public TensorWork {
         ChunkShape::Piece piece;
     };
 
-    DestinationWork(ConvertState& state, std::unique_ptr<ElementReader> source, TensorId wanted);
+    DestinationWork(ConvertState& state, std::unique_ptr<ElementReader> source, TensorId target);
     std::vector<TargetPiece> piecesIn(int64_t a, int64_t b);
     void findStrips();
     uint64_t fileOffset(const TargetPiece& piece) const;

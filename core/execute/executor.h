@@ -91,11 +91,11 @@ struct ConvertOptions {
     double journalSeconds = 2;
 };
 
-class UnitFarm;  // units.h
+class UnitScheduler;  // units.h
 
 struct ConvertJob {
     const Reader* source = nullptr;
-    const Wish* wish = nullptr;
+    const TargetSpec* spec = nullptr;
     const TargetLayout* layout = nullptr;
     const Plan* plan = nullptr;
     std::shared_ptr<FileSystem> fileSystem;
@@ -107,7 +107,7 @@ struct ConvertJob {
                                                   const std::shared_ptr<FileSystem>& through)>
         reopen;
     ConvertOptions options;
-    UnitFarm* farm = nullptr;  // who else does its tiles; null = this process alone
+    UnitScheduler* scheduler = nullptr;  // who else does its tiles; null = this process alone
 };
 
 struct ConvertReport {

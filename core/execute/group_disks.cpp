@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "execute/binary_json.h"
 #include "execute/executor.h"
-#include "execute/packed.h"
 #include "execute/staging.h"
 
 namespace shardscope {
@@ -31,13 +31,13 @@ std::string textIn(const Json& json, const char* key) {
 }
 
 Json entryJson(const DirectoryEntry& entry) {
-    return {packedText(entry.name), static_cast<int>(entry.kind), entry.size};
+    return {toBinaryJson(entry.name), static_cast<int>(entry.kind), entry.size};
 }
 
 Result<DirectoryEntry> entryFrom(const Json& json) {
     const auto& name = json.at(0).get_binary();
     const int kind = json.at(1).get<int>();
-    if (kind < 0 || kind > static_cast<int>(DirectoryEntry::Kind::other)) return unreadable();
+    if (kind < 0 || kind > static_cast<int>(DirectoryEntry::Kind::other)) return malformedMessage();
     return DirectoryEntry{std::string(name.begin(), name.end()), static_cast<DirectoryEntry::Kind>(kind),
                           json.at(2).get<uint64_t>()};
 }
@@ -217,7 +217,7 @@ class DiskService {
             return Json{print.size, print.modifiedNs};
         }
         const auto length = request.at("length").get<uint64_t>();
-        if (length > kMostRead) return unreadable();
+        if (length > kMostRead) return malformedMessage();
         std::vector<uint8_t> bytes(length);
         SHARDSCOPE_TRY(
             file->readBulk(request.at("offset").get<uint64_t>(), std::as_writable_bytes(std::span(bytes))));
@@ -226,7 +226,7 @@ class DiskService {
 
     // Without `keep` nothing of the new destination is here; an old one goes all the same.
     Result<Json> move(bool swap, const std::string& from, const std::string& to, bool keep) {
-        if (to != destination_) return unreadable();
+        if (to != destination_) return malformedMessage();
         files_.clear();
         directories_.clear();
         read_.reset();
@@ -265,20 +265,20 @@ class DiskService {
 namespace {
 
 // What each rank says comes to rank 0, and to it alone.
-Result<std::vector<std::string>> toLeader(RankGroup& ranks, size_t lane, std::string text) {
+Result<std::vector<std::string>> toLeader(ProcessGroup& ranks, size_t lane, std::string text) {
     std::vector<std::string> texts(static_cast<size_t>(ranks.size()));
     texts[0] = std::move(text);
-    return swapTexts(ranks, lane, texts, kMostRead * 2);
+    return allToAllTexts(ranks, lane, texts, kMostRead * 2);
 }
 
 }  // namespace
 
-Status serveDisks(RankGroup& ranks, size_t lane, std::shared_ptr<FileSystem> own,
+Status serveDisks(ProcessGroup& ranks, size_t lane, std::shared_ptr<FileSystem> own,
                   const std::string& destination) {
     DiskService service(std::move(own), destination, ranks.rank());
     for (;;) {
         std::string text;
-        SHARDSCOPE_TRY(shareText(ranks, lane, text, 0));
+        SHARDSCOPE_TRY(broadcastText(ranks, lane, text, 0));
         if (text.empty()) return {};
         SHARDSCOPE_ASSIGN(const Json request, unpacked(text));
         bool asked = false;
@@ -317,11 +317,11 @@ class DisksReadFile final : public ReadFile {
         while (!buffer.empty()) {
             const size_t length = std::min<uint64_t>(buffer.size(), kMostRead);
             SHARDSCOPE_ASSIGN(const Json answer, disks_->askOne(rank_, {{"ask", "read"},
-                                                                        {"path", packedText(directory_)},
-                                                                        {"name", packedText(name_)},
+                                                                        {"path", toBinaryJson(directory_)},
+                                                                        {"name", toBinaryJson(name_)},
                                                                         {"offset", offset},
                                                                         {"length", length}}));
-            if (!answer.is_binary() || answer.get_binary().size() != length) return unreadable();
+            if (!answer.is_binary() || answer.get_binary().size() != length) return malformedMessage();
             std::memcpy(buffer.data(), answer.get_binary().data(), length);
             buffer = buffer.subspan(length);
             offset += length;
@@ -330,8 +330,8 @@ class DisksReadFile final : public ReadFile {
     }
     Result<Fingerprint> fingerprint() const override {
         SHARDSCOPE_ASSIGN(const Json answer, disks_->askOne(rank_, {{"ask", "print"},
-                                                                    {"path", packedText(directory_)},
-                                                                    {"name", packedText(name_)}}));
+                                                                    {"path", toBinaryJson(directory_)},
+                                                                    {"name", toBinaryJson(name_)}}));
         return taken([&]() -> Result<Fingerprint> {
             Fingerprint print;
             print.size = answer.at(0).get<uint64_t>();
@@ -374,8 +374,8 @@ class DisksWriteFile final : public WriteFile {
   private:
     Status ask(const char* what, Json request) {
         request["ask"] = what;
-        request["path"] = packedText(directory_);
-        request["name"] = packedText(name_);
+        request["path"] = toBinaryJson(directory_);
+        request["name"] = toBinaryJson(name_);
         return disks_->askAll(ranks_, request);
     }
 
@@ -393,9 +393,10 @@ class DisksDirectory final : public Directory {
     const std::string& path() const override { return path_; }
 
     Result<std::vector<DirectoryEntry>> list(std::string_view subdirectory) const override {
-        const auto answers = disks_->ask(
-            disks_->leaders(),
-            {{"ask", "list"}, {"path", packedText(path_)}, {"name", packedText(std::string(subdirectory))}});
+        const auto answers =
+            disks_->ask(disks_->leaders(), {{"ask", "list"},
+                                            {"path", toBinaryJson(path_)},
+                                            {"name", toBinaryJson(std::string(subdirectory))}});
         std::map<std::string, DirectoryEntry> found;
         bool any = false;
         for (const auto& answer : answers) {
@@ -451,7 +452,7 @@ class DisksDirectory final : public Directory {
 
     Status removeFile(std::string_view name) override { return own_->removeFile(name); }
     Status sync() override {
-        return disks_->askAll(disks_->leaders(), {{"ask", "sync directory"}, {"path", packedText(path_)}});
+        return disks_->askAll(disks_->leaders(), {{"ask", "sync directory"}, {"path", toBinaryJson(path_)}});
     }
 
   private:
@@ -462,7 +463,7 @@ class DisksDirectory final : public Directory {
 
 // ------------------------------------------------------------------ as a file system
 
-GroupDisks::GroupDisks(RankGroup& ranks, size_t lane, std::shared_ptr<FileSystem> own,
+GroupDisks::GroupDisks(ProcessGroup& ranks, size_t lane, std::shared_ptr<FileSystem> own,
                        std::string destination, std::map<std::string, int> fileRanks)
     : ranks_(ranks),
       lane_(lane),
@@ -483,7 +484,7 @@ void GroupDisks::end() {
     std::lock_guard lock(mutex_);
     if (std::exchange(ended_, true) || ranks_.broken()) return;
     std::string nothing;
-    (void)shareText(ranks_, lane_, nothing, 0);
+    (void)broadcastText(ranks_, lane_, nothing, 0);
 }
 
 std::vector<Result<Json>> GroupDisks::ask(const std::vector<int>& to, Json request) {
@@ -497,7 +498,7 @@ std::vector<Result<Json>> GroupDisks::ask(const std::vector<int>& to, Json reque
         if (ended_)
             asked = makeError(ErrorCode::internal, "the other ranks have ended");
         else
-            asked = shareText(ranks_, lane_, text, 0);
+            asked = broadcastText(ranks_, lane_, text, 0);
         if (asked.ok()) {
             auto said = toLeader(ranks_, lane_, "");
             if (said.ok())
@@ -551,7 +552,7 @@ Result<std::pair<int, DirectoryEntry>> GroupDisks::find(const std::string& direc
     if (const auto file = fileRanks_.find(name); file != fileRanks_.end())
         to = {places_[static_cast<size_t>(file->second)]};
     const auto answers =
-        ask(to, {{"ask", "find"}, {"path", packedText(directory)}, {"name", packedText(name)}});
+        ask(to, {{"ask", "find"}, {"path", toBinaryJson(directory)}, {"name", toBinaryJson(name)}});
     for (size_t i = 0; i < to.size(); ++i) {
         if (!answers[i].ok()) continue;
         return taken([&]() -> Result<std::pair<int, DirectoryEntry>> {
@@ -581,14 +582,14 @@ Status GroupDisks::makeDirectory(const std::string& path) {
         if (!found.ok() && made.ok()) {
             for (int r = 1; r < asked; ++r)
                 if (places_[static_cast<size_t>(r)] == r)
-                    (void)askOne(r, {{"ask", "remove"}, {"path", packedText(path)}});
+                    (void)askOne(r, {{"ask", "remove"}, {"path", toBinaryJson(path)}});
             (void)own_->removeTree(path);
         }
         return found.ok() ? made : found;
     }
     std::vector<int> others = leaders();
     std::erase(others, 0);
-    if (!others.empty()) SHARDSCOPE_TRY(askAll(others, {{"ask", "make"}, {"path", packedText(path)}}));
+    if (!others.empty()) SHARDSCOPE_TRY(askAll(others, {{"ask", "make"}, {"path", toBinaryJson(path)}}));
     return made;
 }
 
@@ -602,9 +603,10 @@ Status GroupDisks::findPlaces(bool fresh, int& asked) {
     for (int r = 1; r < ranks_.size(); ++r) {
         SHARDSCOPE_ASSIGN(
             const Json leader,
-            askOne(r, {{"ask", "place"}, {"path", packedText(staging)}, {"token", token}, {"fresh", fresh}}));
+            askOne(r,
+                   {{"ask", "place"}, {"path", toBinaryJson(staging)}, {"token", token}, {"fresh", fresh}}));
         if (!leader.is_number_integer() || leader.get<int>() < 0 || leader.get<int>() > r)
-            return unreadable();
+            return malformedMessage();
         places_[static_cast<size_t>(r)] = leader.get<int>();
         asked = r + 1;
     }
@@ -612,7 +614,7 @@ Status GroupDisks::findPlaces(bool fresh, int& asked) {
 }
 
 Result<DirectoryEntry> GroupDisks::stat(const std::string& path) {
-    auto answers = ask(leaders(), {{"ask", "stat"}, {"path", packedText(path)}});
+    auto answers = ask(leaders(), {{"ask", "stat"}, {"path", toBinaryJson(path)}});
     Result<Json>* first = nullptr;
     for (auto& answer : answers) {
         if (answer.ok()) return taken([&] { return entryFrom(*answer); });
@@ -628,8 +630,8 @@ Status GroupDisks::moveAll(const char* how, const std::string& from, const std::
     std::ranges::reverse(order);
     for (const int rank : order) {
         auto answer = askOne(rank, {{"ask", how},
-                                    {"path", packedText(from)},
-                                    {"to path", packedText(to)},
+                                    {"path", toBinaryJson(from)},
+                                    {"to path", toBinaryJson(to)},
                                     {"keep", std::ranges::count(withFiles, rank) > 0}});
         if (answer.ok()) {
             moved.push_back(rank);
@@ -637,7 +639,7 @@ Status GroupDisks::moveAll(const char* how, const std::string& from, const std::
         }
         Error error = std::move(answer).error();
         for (const int other : moved) {
-            const auto undone = askOne(other, {{"ask", "undo"}, {"path", packedText(from)}});
+            const auto undone = askOne(other, {{"ask", "undo"}, {"path", toBinaryJson(from)}});
             if (!undone.ok())
                 error.message += fmt::format("; and on {} it cannot be taken back ({})", ranks_.name(other),
                                              undone.error().message);
@@ -656,18 +658,18 @@ Status GroupDisks::exchange(const std::string& a, const std::string& b) {
 }
 
 Status GroupDisks::removeTree(const std::string& path) {
-    return askAll(leaders(), {{"ask", "remove"}, {"path", packedText(path)}});
+    return askAll(leaders(), {{"ask", "remove"}, {"path", toBinaryJson(path)}});
 }
 
 Status GroupDisks::syncDirectory(const std::string& path) {
-    return askAll(leaders(), {{"ask", "sync"}, {"path", packedText(path)}});
+    return askAll(leaders(), {{"ask", "sync"}, {"path", toBinaryJson(path)}});
 }
 
 Result<uint64_t> GroupDisks::freeBytes(const std::string& path) {
     uint64_t sum = 0;
-    for (auto& answer : ask(leaders(), {{"ask", "free"}, {"path", packedText(path)}})) {
+    for (auto& answer : ask(leaders(), {{"ask", "free"}, {"path", toBinaryJson(path)}})) {
         if (!answer.ok()) return std::move(answer).error();
-        if (!answer->is_number_unsigned()) return unreadable();
+        if (!answer->is_number_unsigned()) return malformedMessage();
         sum += answer->get<uint64_t>();
     }
     return sum;

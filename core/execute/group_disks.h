@@ -15,7 +15,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "execute/group.h"
+#include "execute/process_group.h"
 #include "storage/file_system.h"
 
 namespace shardscope {
@@ -26,7 +26,7 @@ class GroupDisks final : public FileSystem, public std::enable_shared_from_this<
   public:
     // On rank 0. `fileRanks` says which rank has the file of a name within the destination; `destination` is
     // its path, the same on all ranks.
-    GroupDisks(RankGroup& ranks, size_t lane, std::shared_ptr<FileSystem> own, std::string destination,
+    GroupDisks(ProcessGroup& ranks, size_t lane, std::shared_ptr<FileSystem> own, std::string destination,
                std::map<std::string, int> fileRanks);
     ~GroupDisks() override;
     // Tells the other ranks that nothing more comes.
@@ -62,7 +62,7 @@ class GroupDisks final : public FileSystem, public std::enable_shared_from_this<
     // The first rank that has it.
     Result<std::pair<int, DirectoryEntry>> find(const std::string& directory, const std::string& name);
 
-    RankGroup& ranks_;
+    ProcessGroup& ranks_;
     const size_t lane_;
     const std::shared_ptr<FileSystem> own_;
     const std::string destination_;
@@ -75,7 +75,7 @@ class GroupDisks final : public FileSystem, public std::enable_shared_from_this<
 
 // The other ranks' end: until rank 0 ends it. Touches nothing but `destination` and its staging directory.
 // Errors: remote.
-Status serveDisks(RankGroup& ranks, size_t lane, std::shared_ptr<FileSystem> own,
+Status serveDisks(ProcessGroup& ranks, size_t lane, std::shared_ptr<FileSystem> own,
                   const std::string& destination);
 
 }  // namespace shardscope

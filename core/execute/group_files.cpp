@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "execute/packed.h"
+#include "execute/binary_json.h"
 
 namespace shardscope {
 namespace {
@@ -196,10 +196,10 @@ thread_local const void* currentFiles = nullptr;
 thread_local size_t currentLane = 0;
 }  // namespace
 
-GroupFiles::GroupFiles(RankGroup& ranks, std::shared_ptr<FileSystem> own, std::string root)
+GroupFiles::GroupFiles(ProcessGroup& ranks, std::shared_ptr<FileSystem> own, std::string root)
     : ReadOnlyFileSystem(std::move(own)), ranks_(ranks), root_(std::move(root)), lanes_(ranks.lanes()) {}
 
-Result<std::shared_ptr<GroupFiles>> GroupFiles::make(RankGroup& ranks, std::shared_ptr<FileSystem> own,
+Result<std::shared_ptr<GroupFiles>> GroupFiles::make(ProcessGroup& ranks, std::shared_ptr<FileSystem> own,
                                                      const std::string& path, GroupMode mode) {
     // Everyone must mean the same directory, and whether the source is a file only who has it knows.
     std::string kind;
@@ -210,7 +210,7 @@ Result<std::shared_ptr<GroupFiles>> GroupFiles::make(RankGroup& ranks, std::shar
         mine = std::move(entry).error();
     if (mode == GroupMode::broadcast && ranks.rank() != 0) kind.clear(), mine = {};
     SHARDSCOPE_TRY(agree(ranks, kOpening, mine));
-    SHARDSCOPE_ASSIGN(const std::vector<std::string> kinds, gatherTexts(ranks, kOpening, kind));
+    SHARDSCOPE_ASSIGN(const std::vector<std::string> kinds, allGatherTexts(ranks, kOpening, kind));
     std::string agreed;
     for (const std::string& each : kinds) {
         if (each.empty()) continue;
@@ -270,8 +270,8 @@ Status GroupFiles::findOwn(const std::string& file, std::map<std::string, Entry>
 Status GroupFiles::agreeOnFiles(std::map<std::string, Entry> found, const std::string& file, GroupMode mode) {
     Json mine = Json::array();
     for (const auto& [name, entry] : found)
-        mine.push_back({packedText(name), entry.size, entry.modified});
-    SHARDSCOPE_ASSIGN(const std::vector<std::string> all, gatherTexts(ranks_, kOpening, packed(mine)));
+        mine.push_back({toBinaryJson(name), entry.size, entry.modified});
+    SHARDSCOPE_ASSIGN(const std::vector<std::string> all, allGatherTexts(ranks_, kOpening, packed(mine)));
     std::map<std::string, int> holders;
     for (int r = 0; r < ranks_.size(); ++r) {
         SHARDSCOPE_ASSIGN(const Json theirs, unpacked(all[static_cast<size_t>(r)]));
@@ -381,11 +381,11 @@ Status GroupFiles::readAt(const std::string& name, const ReadFile* own, uint64_t
 // Rank 0 wants bytes of another's file: everyone hears them.
 Status GroupFiles::ask(const std::string& name, uint64_t offset, std::span<std::byte> buffer) {
     std::lock_guard lock(asking_);
-    std::string request = packed({packedText(name), offset, static_cast<uint64_t>(buffer.size())});
-    SHARDSCOPE_TRY(shareText(ranks_, kOpening, request, 0));
+    std::string request = packed({toBinaryJson(name), offset, static_cast<uint64_t>(buffer.size())});
+    SHARDSCOPE_TRY(broadcastText(ranks_, kOpening, request, 0));
     Entry& entry = entries_.find(name)->second;
     std::string answer;
-    SHARDSCOPE_TRY(shareText(ranks_, kOpening, answer, entry.owner));
+    SHARDSCOPE_TRY(broadcastText(ranks_, kOpening, answer, entry.owner));
     if (answer.size() != buffer.size())
         return makeError(ErrorCode::remote,
                          fmt::format("{} cannot read it: {}", ranks_.name(entry.owner), answer))
@@ -400,11 +400,11 @@ Status GroupFiles::ask(const std::string& name, uint64_t offset, std::span<std::
 Status GroupFiles::serveLeader() {
     for (;;) {
         std::string request;
-        SHARDSCOPE_TRY(shareText(ranks_, kOpening, request, 0));
+        SHARDSCOPE_TRY(broadcastText(ranks_, kOpening, request, 0));
         if (request.empty()) return {};
-        SHARDSCOPE_ASSIGN(const Json wanted, unpacked(request));
-        const auto& bytes = wanted.at(0).get_binary();
-        const auto offset = wanted.at(1).get<uint64_t>(), length = wanted.at(2).get<uint64_t>();
+        SHARDSCOPE_ASSIGN(const Json target, unpacked(request));
+        const auto& bytes = target.at(0).get_binary();
+        const auto offset = target.at(1).get<uint64_t>(), length = target.at(2).get<uint64_t>();
         const auto it = entries_.find(std::string(bytes.begin(), bytes.end()));
         if (it == entries_.end() || length > kAskedAtOnce)
             return makeError(ErrorCode::remote, "rank 0 requested a nonexistent range");
@@ -424,7 +424,7 @@ Status GroupFiles::serveLeader() {
                 if (answer.size() == length) answer += '.';
             }
         }
-        SHARDSCOPE_TRY(shareText(ranks_, kOpening, answer, entry.owner));
+        SHARDSCOPE_TRY(broadcastText(ranks_, kOpening, answer, entry.owner));
         if (!entry.mine && answer.size() == length) {
             std::lock_guard lock(mutex_);
             entry.known.add(offset, bytesOf(answer));
@@ -440,12 +440,12 @@ Status GroupFiles::shareKnown() {
         for (const auto& [name, entry] : entries_) {
             if (!entry.mine || entry.known.parts().empty()) continue;
             for (const auto& [offset, bytes] : entry.known.parts())
-                list.push_back({packedText(name), offset, bytes.size()});
+                list.push_back({toBinaryJson(name), offset, bytes.size()});
             total += entry.known.bytes();
         }
     }
     std::string text = packed(list);
-    SHARDSCOPE_TRY(shareText(ranks_, kOpening, text, 0));
+    SHARDSCOPE_TRY(broadcastText(ranks_, kOpening, text, 0));
     SHARDSCOPE_ASSIGN(list, unpacked(text));
     total = 0;
     for (const Json& part : list) {
@@ -475,7 +475,7 @@ Status GroupFiles::openTogether(const std::function<Status()>& open) {
         status = open();
         opening_ = false;
         std::string end;
-        SHARDSCOPE_TRY(shareText(ranks_, kOpening, end, 0));
+        SHARDSCOPE_TRY(broadcastText(ranks_, kOpening, end, 0));
     } else {
         SHARDSCOPE_TRY(taken([&] { return serveLeader(); }));
     }
@@ -569,12 +569,12 @@ Status GroupFiles::fetch(size_t lane, bool& more) {
     const auto me = static_cast<size_t>(ranks_.rank());
     Status mine;
 
-    std::vector<std::vector<Wanted>> wanted(ranks);
+    std::vector<std::vector<Wanted>> target(ranks);
     uint64_t total = 0;
     for (Wanted& each : state.missing) {
         total += each.length;
         const int owner = entries_.find(each.name)->second.owner;
-        wanted[static_cast<size_t>(owner)].push_back(std::move(each));
+        target[static_cast<size_t>(owner)].push_back(std::move(each));
     }
     state.missing.clear();
     if (total > kMostFetched) {
@@ -582,15 +582,15 @@ Status GroupFiles::fetch(size_t lane, bool& more) {
                          fmt::format("a tensor is stored so that {} bytes of other ranks are needed at once",
                                      total))
                    .withHint("use --mode broadcast, or direct where all ranks see the source");
-        wanted.assign(ranks, {});
+        target.assign(ranks, {});
     }
     std::vector<std::string> texts(ranks);
     std::vector<uint64_t> sizes;
     for (size_t r = 0; r < ranks; ++r) {
-        if (!wanted[r].empty()) {
+        if (!target[r].empty()) {
             Json list = Json::array();
-            for (const Wanted& each : wanted[r])
-                list.push_back({packedText(each.name), each.offset, each.length});
+            for (const Wanted& each : target[r])
+                list.push_back({toBinaryJson(each.name), each.offset, each.length});
             texts[r] = packed(list);
         }
         sizes.push_back(texts[r].size());
@@ -648,9 +648,9 @@ Status GroupFiles::fetch(size_t lane, bool& more) {
     }
     uint64_t comingTotal = 0;
     for (size_t r = 0; r < ranks; ++r) {
-        if (wanted[r].empty()) continue;
+        if (target[r].empty()) continue;
         comingSizes[r] = 1;
-        for (const Wanted& each : wanted[r])
+        for (const Wanted& each : target[r])
             comingSizes[r] += each.length;
         comingTotal += comingSizes[r];
     }
@@ -662,13 +662,13 @@ Status GroupFiles::fetch(size_t lane, bool& more) {
     SHARDSCOPE_TRY(ranks_.allToAll(lane, state.answers.span(), answerSizes, coming.span(), comingSizes));
     at = 0;
     for (size_t r = 0; r < ranks; ++r) {
-        if (wanted[r].empty()) continue;
+        if (target[r].empty()) continue;
         if (coming.data()[at + comingSizes[r] - 1] != std::byte{1} && mine.ok())
             mine = makeError(ErrorCode::remote,
                              fmt::format("{} cannot read it", ranks_.name(static_cast<int>(r))))
-                       .inFile(root_ + "/" + wanted[r].front().name);
+                       .inFile(root_ + "/" + target[r].front().name);
         uint64_t place = at;
-        for (const Wanted& each : wanted[r]) {
+        for (const Wanted& each : target[r]) {
             state.fetched[each.name].refer(each.offset, coming.span(place, each.length));
             place += each.length;
         }

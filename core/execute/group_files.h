@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "execute/group.h"
+#include "execute/process_group.h"
 #include "storage/aligned_buffer.h"
 #include "storage/read_only.h"
 
@@ -48,7 +48,7 @@ class GroupFiles final : public ReadOnlyFileSystem, public std::enable_shared_fr
     // Called by all ranks. `path` is the source, a directory or a file. With
     // `broadcast` only rank 0's files count. Errors: notFound (nobody has it), remote; that two ranks have
     // different files of one name is the error `changed` of whoever opens it.
-    static Result<std::shared_ptr<GroupFiles>> make(RankGroup& ranks, std::shared_ptr<FileSystem> own,
+    static Result<std::shared_ptr<GroupFiles>> make(ProcessGroup& ranks, std::shared_ptr<FileSystem> own,
                                                     const std::string& path, GroupMode mode);
 
     GroupMode mode() const { return mode_; }  // never automatic
@@ -112,7 +112,7 @@ class GroupFiles final : public ReadOnlyFileSystem, public std::enable_shared_fr
         uint64_t served = 0;
     };
 
-    GroupFiles(RankGroup& ranks, std::shared_ptr<FileSystem> own, std::string root);
+    GroupFiles(ProcessGroup& ranks, std::shared_ptr<FileSystem> own, std::string root);
     Status findOwn(const std::string& path, std::map<std::string, Entry>& found);
     // `file` is the source when that is one file, else empty.
     Status agreeOnFiles(std::map<std::string, Entry> found, const std::string& file, GroupMode mode);
@@ -129,7 +129,7 @@ class GroupFiles final : public ReadOnlyFileSystem, public std::enable_shared_fr
     std::string relative(const std::string& path) const;
     Error refused(const std::string& path) const override;
 
-    RankGroup& ranks_;
+    ProcessGroup& ranks_;
     const std::string root_;                // the directory that names are relative to
     std::shared_ptr<Directory> directory_;  // own; null when this rank has none
     std::map<std::string, Entry> entries_;  // by name; does not change once agreed on

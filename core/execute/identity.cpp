@@ -34,25 +34,25 @@ class Hasher {
 }  // namespace
 
 Status checkJob(const ConvertJob& job) {
-    if (!job.source || !job.wish || !job.layout || !job.fileSystem) {
+    if (!job.source || !job.spec || !job.layout || !job.fileSystem) {
         return makeError(ErrorCode::internal, "the conversion is not fully described");
     }
-    if (!job.wish->impossible.empty()) {
-        const PlanLeftOut& first = job.wish->impossible.front();
+    if (!job.spec->impossible.empty()) {
+        const PlanLeftOut& first = job.spec->impossible.front();
         return makeError(ErrorCode::impossible,
                          fmt::format("'{}' cannot be converted: {}", first.name, first.why));
     }
-    const Catalog& wanted = job.wish->wanted;
-    if (job.wish->sources.size() != wanted.tensorCount() ||
-        job.layout->chunkFile.size() != wanted.chunkCount() ||
-        job.layout->chunkOffset.size() != wanted.chunkCount()) {
+    const Catalog& target = job.spec->target;
+    if (job.spec->sources.size() != target.tensorCount() ||
+        job.layout->chunkFile.size() != target.chunkCount() ||
+        job.layout->chunkOffset.size() != target.chunkCount()) {
         return makeError(ErrorCode::internal, "plan and layout do not fit together");
     }
     return {};
 }
 
 Digest128 planFingerprint(const ConvertJob& job) {
-    const Catalog& wanted = job.wish->wanted;
+    const Catalog& target = job.spec->target;
     const TargetLayout& layout = *job.layout;
     Hasher hash;
     hash.text("shardscope conversion 1");
@@ -66,11 +66,11 @@ Digest128 planFingerprint(const ConvertJob& job) {
         hash.text(file.path);
         hash.number(file.size);
     }
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        hash.text(wanted.name(t));
-        hash.number(static_cast<uint64_t>(wanted.dtype(t)));
-        hash.number(wanted.aliasOf(t));
-        const TensorSource& source = job.wish->sources[t];
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        hash.text(target.name(t));
+        hash.number(static_cast<uint64_t>(target.dtype(t)));
+        hash.number(target.aliasOf(t));
+        const TensorSource& source = job.spec->sources[t];
         hash.number(source.source);
         if (source.view) {
             hash.dims(source.view->dims());
@@ -82,9 +82,9 @@ Digest128 planFingerprint(const ConvertJob& job) {
                 hash.dims(piece.strides);
             }
         }
-        hash.dims(wanted.shape(t));
-        for (ChunkId c = wanted.firstChunk(t); c < wanted.endChunk(t); ++c) {
-            const ChunkInfo chunk = wanted.chunk(t, c);
+        hash.dims(target.shape(t));
+        for (ChunkId c = target.firstChunk(t); c < target.endChunk(t); ++c) {
+            const ChunkInfo chunk = target.chunk(t, c);
             hash.dims(chunk.offsets);
             hash.dims(chunk.lengths);
             hash.number(chunk.flat ? static_cast<uint64_t>(chunk.flat->start) : UINT64_MAX);
@@ -99,7 +99,7 @@ Digest128 planFingerprint(const ConvertJob& job) {
 std::vector<FileId> usedFiles(const ConvertJob& job) {
     const Catalog& have = job.source->catalog();
     std::vector<bool> used(have.files().size(), false);
-    for (const TensorSource& source : job.wish->sources) {
+    for (const TensorSource& source : job.spec->sources) {
         for (const TensorId t : source.tensors()) {
             if (t >= have.tensorCount()) continue;
             for (ChunkId c = have.firstChunk(t); c < have.endChunk(t); ++c) {

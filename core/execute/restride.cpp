@@ -137,12 +137,12 @@ Status restrideToFile(const StoredElements& read, DimSpan lengths, DimSpan strid
                 from += begin[d] * strides[d];
             for (size_t k = 0; k < index.size(); ++k)
                 from += index[k] * strides[order[order.size() - 1 - k]];
-            const auto wanted = static_cast<size_t>(((run - 1) * gap + 1) * size);
+            const auto target = static_cast<size_t>(((run - 1) * gap + 1) * size);
             std::byte* to = stored.data() + at * size;
             if (gap == 1) {
-                SHARDSCOPE_TRY(read(from, {to, wanted}));
+                SHARDSCOPE_TRY(read(from, {to, target}));
             } else {
-                line.resize(wanted);
+                line.resize(target);
                 SHARDSCOPE_TRY(read(from, line));
                 copyRows(to, size, line.data(), gap * size, elementBytes, run);
             }

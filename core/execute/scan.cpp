@@ -13,14 +13,14 @@
 
 namespace shardscope {
 
-TileSizes tileSizes(const Resources& resources, uint64_t wanted) {
+TileSizes tileSizes(const Resources& resources, uint64_t target) {
     const uint64_t limit = resources.memory->limit();
     TileSizes sizes;
     sizes.preferred =
-        wanted ? wanted : std::min(uint64_t{8} << 20, limit / (uint64_t{4} * workerCount(resources)));
+        target ? target : std::min(uint64_t{8} << 20, limit / (uint64_t{4} * workerCount(resources)));
     sizes.preferred = std::max(sizes.preferred / kDigestCellBytes, uint64_t{1}) * kDigestCellBytes;
     sizes.largest =
-        wanted ? sizes.preferred : std::max(sizes.preferred, std::min(uint64_t{64} << 20, limit / 8));
+        target ? sizes.preferred : std::max(sizes.preferred, std::min(uint64_t{64} << 20, limit / 8));
     return sizes;
 }
 
@@ -40,7 +40,7 @@ namespace {
 
 using Visit = std::function<Status(const TileView&)>;
 
-class ScanWork final : public TensorWork {
+class ScanWork final : public TensorTask {
   public:
     ScanWork(std::unique_ptr<TensorReader> source, const TileSizes& sizes, Progress* progress, Visit visit,
              std::function<Status(TensorId)> finished, TileSource* through)
@@ -60,7 +60,7 @@ class ScanWork final : public TensorWork {
         if (!memory.ensure({bytes + kIoAlignment, 0, piece ? piece + kIoAlignment : 0, 0})) {
             return makeError(ErrorCode::limit, "no memory for a tile");
         }
-        const std::span<std::byte> view = memory.tile.span(source_->goodPhase(a, b), bytes);
+        const std::span<std::byte> view = memory.tile.span(source_->preferredAlignment(a, b), bytes);
         {
             const BusyTime busy(progress_, Progress::Work::read);
             const auto read = [&] { return source_->readTile(a, b, view, memory.read.span()); };
@@ -106,20 +106,20 @@ Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, 
     run.ordered = options.ordered;
     run.memory = resources.memory;
     run.stop = resources.stop;
-    run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorWork>> {
+    run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorTask>> {
         if (resources.progress) resources.progress->setTensor(context.reader.catalog().name(tensors[i]));
         const BusyTime busy(resources.progress, Progress::Work::read);
         SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensors[i], &kept));
-        return std::unique_ptr<TensorWork>(std::make_unique<ScanWork>(
+        return std::unique_ptr<TensorTask>(std::make_unique<ScanWork>(
             std::move(source), sizes, resources.progress, visit, finished, nullptr));
     };
     return runTiles(run);
 }
 
-Result<std::unique_ptr<TensorWork>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
+Result<std::unique_ptr<TensorTask>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
                                              WorkerMemory& kept, Visit visit, TileSource* through) {
     SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensor, &kept));
-    return std::unique_ptr<TensorWork>(std::make_unique<ScanWork>(
+    return std::unique_ptr<TensorTask>(std::make_unique<ScanWork>(
         std::move(source), sizes, context.resources.progress, std::move(visit), nullptr, through));
 }
 
@@ -155,12 +155,12 @@ Result<std::vector<TensorDigest>> digestSource(SourceContext& context, const std
 
     // Names of one tensor are read once.
     std::vector<TensorId> read;
-    std::map<TensorId, bool> wanted;
+    std::map<TensorId, bool> target;
     for (TensorId t : tensors)
-        wanted[t] = true;
-    for (const auto& [t, unused] : wanted) {
+        target[t] = true;
+    for (const auto& [t, unused] : target) {
         const TensorId first = catalog.aliasOf(t);
-        if (first == kNone || first == t || !wanted.contains(first)) read.push_back(t);
+        if (first == kNone || first == t || !target.contains(first)) read.push_back(t);
     }
     const Visit visit = [&](const TileView& tile) -> Status {
         const DType dtype = catalog.dtype(tile.tensor);

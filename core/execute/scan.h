@@ -11,7 +11,7 @@ struct TileSizes {
     uint64_t largest = 0;    // for tensors that are cut in very many pieces
 };
 // From the memory limit and the number of workers, unless `wanted` is given.
-TileSizes tileSizes(const Resources& resources, uint64_t wanted = 0);
+TileSizes tileSizes(const Resources& resources, uint64_t target = 0);
 
 // Tiles of `tileBytes` (source or result, whichever is wider) of a tensor that becomes `to`.
 TileGrid tileGrid(int64_t elements, DType from, DType to, uint64_t tileBytes);
@@ -34,7 +34,7 @@ class TileSource;  // destination.h
 
 // The tiles of one tensor, each of which `visit` is called with, read by way of `through`, which may be
 // null.
-Result<std::unique_ptr<TensorWork>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
+Result<std::unique_ptr<TensorTask>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
                                              WorkerMemory& kept, std::function<Status(const TileView&)> visit,
                                              TileSource* through);
 

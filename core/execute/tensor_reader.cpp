@@ -323,7 +323,7 @@ size_t TensorReader::readBufferBytes(int64_t a, int64_t b) const {
     return bytesOfElements(dtype_, most);
 }
 
-size_t TensorReader::goodPhase(int64_t a, int64_t b) const {
+size_t TensorReader::preferredAlignment(int64_t a, int64_t b) const {
     const auto [first, last] = index_.touching(a, b);
     for (size_t i = first; i < last; ++i) {
         const ChunkShape::Piece piece = chunks_[i].shape.pieceIn(a, b, shape_);

@@ -98,7 +98,7 @@ class ElementReader {
     // What reading [a, b) takes apart from the tile, in bytes.
     virtual size_t readBufferBytes(int64_t a, int64_t b) const = 0;
     // Offset modulo kIoAlignment that suits a direct read of [a, b) into one buffer.
-    virtual size_t goodPhase(int64_t a, int64_t b) const = 0;
+    virtual size_t preferredAlignment(int64_t a, int64_t b) const = 0;
     // Fills `tile` with elements [a, b): row-major, little-endian, true values. `buffer` begins at a multiple
     // of kIoAlignment and holds readBufferBytes plus kIoAlignment.
     virtual Status readTile(int64_t a, int64_t b, std::span<std::byte> tile,
@@ -127,7 +127,7 @@ class TensorReader final : public ElementReader {
     uint64_t goodTileBytes(uint64_t preferred, uint64_t largest) const override;
     // The largest piece of a chunk in [a, b) that is not contiguous in the tile.
     size_t readBufferBytes(int64_t a, int64_t b) const override;
-    size_t goodPhase(int64_t a, int64_t b) const override;
+    size_t preferredAlignment(int64_t a, int64_t b) const override;
     Status readTile(int64_t a, int64_t b, std::span<std::byte> tile,
                     std::span<std::byte> buffer) const override;
 

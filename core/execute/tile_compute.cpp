@@ -10,7 +10,7 @@ namespace {
 class ProcessorCompute final : public TileCompute {
   public:
     std::string_view name() const override { return "cpu"; }
-    Result<TileRoom> room(size_t, size_t) override { return TileRoom{}; }
+    Result<TileBuffers> room(size_t, size_t) override { return TileBuffers{}; }
     // Whoever writes the pieces gathers them.
     bool cuts(const TileTask&) const override { return false; }
 

@@ -50,7 +50,7 @@ struct TileFacts {
 };
 
 // Memory for a tile as it is read, and as it is cast.
-struct TileRoom {
+struct TileBuffers {
     std::span<std::byte> read, cast;
     std::shared_ptr<void> held;  // null: there is none, the caller's own memory does as well
 };
@@ -61,7 +61,7 @@ class TileCompute {
     virtual ~TileCompute() = default;
     virtual std::string_view name() const = 0;  // "cpu", "gpu"
     // Memory that bytes come and go faster from; begins at a multiple of kIoAlignment.
-    virtual Result<TileRoom> room(size_t readBytes, size_t castBytes) = 0;
+    virtual Result<TileBuffers> room(size_t readBytes, size_t castBytes) = 0;
     // Whether run() cuts this tile as well, of which the strips need not have their memory yet.
     virtual bool cuts(const TileTask& task) const = 0;
     // The same bits, counts and digests whoever does it.

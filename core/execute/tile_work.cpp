@@ -20,12 +20,12 @@ constexpr uint64_t kKept = uint64_t{32} << 20;
 
 bool WorkerMemory::ensure(const Need& need) {
     AlignedBuffer* buffers[] = {&tile, &cast, &read, &write};
-    const size_t wanted[] = {need.tile, need.cast, need.read, need.write};
+    const size_t target[] = {need.tile, need.cast, need.read, need.write};
     bool fits = true;
     uint64_t total = 0;
     for (int i = 0; i < 4; ++i) {
-        fits = fits && wanted[i] <= buffers[i]->capacity();
-        total += wanted[i] + (wanted[i] ? kIoAlignment : 0);
+        fits = fits && target[i] <= buffers[i]->capacity();
+        total += target[i] + (target[i] ? kIoAlignment : 0);
     }
     // A worker that did an unusually large tile gives the memory back when the next one is small.
     if (fits && leased_ > kKept && total * 4 < leased_) fits = false;
@@ -38,7 +38,7 @@ bool WorkerMemory::ensure(const Need& need) {
             leased_ = total;
         }
         for (int i = 0; i < 4; ++i)
-            buffers[i]->reset(wanted[i]);
+            buffers[i]->reset(target[i]);
     } catch (const std::bad_alloc&) {
         drop();
         return false;
@@ -57,9 +57,9 @@ void WorkerMemory::drop() {
 
 namespace {
 
-class Crew {
+class TileScheduler {
   public:
-    explicit Crew(const TileRun& run) : run_(run) {}
+    explicit TileScheduler(const TileRun& run) : run_(run) {}
 
     Status go() {
         std::vector<std::thread> threads;
@@ -79,7 +79,7 @@ class Crew {
 
   private:
     struct Open {
-        std::unique_ptr<TensorWork> work;
+        std::unique_ptr<TensorTask> work;
         int64_t tiles = 0;
         int64_t next = 0;
         int64_t done = 0;
@@ -180,7 +180,7 @@ class Crew {
 }  // namespace
 
 Status runTiles(const TileRun& run) {
-    Crew crew(run);
+    TileScheduler crew(run);
     return crew.go();
 }
 

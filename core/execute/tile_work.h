@@ -40,9 +40,9 @@ class WorkerMemory {
 };
 
 // One tensor's work: tiles that may run at the same time.
-class TensorWork {
+class TensorTask {
   public:
-    virtual ~TensorWork() = default;
+    virtual ~TensorTask() = default;
     virtual int64_t tileCount() const = 0;
     virtual Status runTile(int64_t tile, WorkerMemory& memory) = 0;
     virtual Status finish() = 0;  // once, after the last tile
@@ -56,7 +56,7 @@ struct TileRun {
     StopToken stop;
     // Called on any worker, with what it keeps for the next tile; to be dropped before any other lease is
     // asked for.
-    std::function<Result<std::unique_ptr<TensorWork>>(size_t index, WorkerMemory& kept)> prepare;
+    std::function<Result<std::unique_ptr<TensorTask>>(size_t index, WorkerMemory& kept)> prepare;
 };
 // Returns the first error; tiles that have begun are finished first.
 Status runTiles(const TileRun& run);

@@ -16,9 +16,9 @@ namespace shardscope {
 namespace {
 
 // Some tiles of a tensor, as a piece of work of its own.
-class SpanWork final : public TensorWork {
+class SpanWork final : public TensorTask {
   public:
-    SpanWork(std::unique_ptr<TensorWork> tensor, const TileSpan& span)
+    SpanWork(std::unique_ptr<TensorTask> tensor, const TileSpan& span)
         : tensor_(std::move(tensor)), span_(span) {}
     int64_t tileCount() const override { return span_.count; }
     Status runTile(int64_t tile, WorkerMemory& memory) override {
@@ -27,7 +27,7 @@ class SpanWork final : public TensorWork {
     Status finish() override { return {}; }
 
   private:
-    const std::unique_ptr<TensorWork> tensor_;
+    const std::unique_ptr<TensorTask> tensor_;
     const TileSpan span_;
 };
 
@@ -91,14 +91,14 @@ class Joined final : public UnitWorker {
   private:
     Status check(const Unit& unit) const {
         for (const TileSpan& span : unit.spans) {
-            if (span.tensor >= state_.wanted().tensorCount() || span.first < 0 || span.count <= 0)
+            if (span.tensor >= state_.target().tensorCount() || span.first < 0 || span.count <= 0)
                 return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
         }
         return {};
     }
 
     using Prepare =
-        std::function<Result<std::unique_ptr<TensorWork>>(const TileSpan& span, WorkerMemory& kept)>;
+        std::function<Result<std::unique_ptr<TensorTask>>(const TileSpan& span, WorkerMemory& kept)>;
 
     Status runSpans(const Unit& unit, const Prepare& prepare) {
         TileRun run;
@@ -106,12 +106,12 @@ class Joined final : public UnitWorker {
         run.threads = workerCount(resources_);
         run.memory = resources_.memory;
         run.stop = resources_.stop;
-        run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorWork>> {
+        run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorTask>> {
             const TileSpan& span = unit.spans[i];
-            SHARDSCOPE_ASSIGN(std::unique_ptr<TensorWork> tensor, prepare(span, kept));
+            SHARDSCOPE_ASSIGN(std::unique_ptr<TensorTask> tensor, prepare(span, kept));
             if (span.first > tensor->tileCount() - span.count)
                 return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
-            return std::unique_ptr<TensorWork>(std::make_unique<SpanWork>(std::move(tensor), span));
+            return std::unique_ptr<TensorTask>(std::make_unique<SpanWork>(std::move(tensor), span));
         };
         return runTiles(run);
     }

@@ -1,7 +1,7 @@
 // A conversion that several processes share: what they must agree on, how its work is cut into units, and
-// both ends of doing one. One process, the coordinator, runs runConversion() with a UnitFarm; the others do
-// units and write into the same staging directory, each at its own place. What a worker says is checked like
-// any other input.
+// both ends of doing one. One process, the coordinator, runs runConversion() with a UnitScheduler; the others
+// do units and write into the same staging directory, each at its own place. What a worker says is checked
+// like any other input.
 #pragma once
 
 #include <cstdint>
@@ -56,9 +56,9 @@ struct UnitResult {
 };
 
 // Others who do units; core/cluster has the one that talks to processes.
-class UnitFarm {
+class UnitScheduler {
   public:
-    virtual ~UnitFarm() = default;
+    virtual ~UnitScheduler() = default;
     virtual size_t workerCount() const = 0;
     // Tiles that a unit should have at least, so that all who do one together have some.
     virtual size_t tilesPerUnit() const { return 1; }

@@ -58,27 +58,27 @@ Result<std::unique_ptr<StagedOutput>> StagedOutput::open(const ConvertJob& job, 
 }
 
 Status StagedOutput::match() {
-    const Catalog& wanted = job_.wish->wanted;
+    const Catalog& target = job_.spec->target;
     const Catalog& written = reader_->catalog();
-    ids_.assign(wanted.tensorCount(), kNone);
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        const std::string_view name = wanted.name(t);
+    ids_.assign(target.tensorCount(), kNone);
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        const std::string_view name = target.name(t);
         const TensorId found = written.find(name);
         if (found == kNone) {
-            if (wanted.aliasOf(t) != kNone && wanted.aliasOf(t) != t) continue;
+            if (target.aliasOf(t) != kNone && target.aliasOf(t) != t) continue;
             return wrongOutput("verification: the output lacks the tensor", name);
         }
-        if (written.dtype(found) != wanted.dtype(t)) {
+        if (written.dtype(found) != target.dtype(t)) {
             return wrongOutput(fmt::format("verification: the output has dtype {}, expected {}",
-                                           dtypeName(written.dtype(found)), dtypeName(wanted.dtype(t))),
+                                           dtypeName(written.dtype(found)), dtypeName(target.dtype(t))),
                                name);
         }
-        if (!std::ranges::equal(written.shape(found), wanted.shape(t))) {
+        if (!std::ranges::equal(written.shape(found), target.shape(t))) {
             return wrongOutput(fmt::format("verification: the output has shape {}, expected {}",
-                                           formatDims(written.shape(found)), formatDims(wanted.shape(t))),
+                                           formatDims(written.shape(found)), formatDims(target.shape(t))),
                                name);
         }
-        if (chunkKeys(written, found) != chunkKeys(wanted, t)) {
+        if (chunkKeys(written, found) != chunkKeys(target, t)) {
             return wrongOutput("verification: the output is cut differently than planned", name);
         }
         ids_[t] = found;
@@ -92,32 +92,32 @@ Status StagedOutput::match() {
     return {};
 }
 
-TileGrid StagedOutput::grid(TensorId wanted, uint64_t tileBytes) const {
-    const DType dtype = job_.wish->wanted.dtype(wanted);
-    return tileGrid(reader_->catalog().elements(ids_[wanted]), dtype, dtype, tileBytes);
+TileGrid StagedOutput::grid(TensorId target, uint64_t tileBytes) const {
+    const DType dtype = job_.spec->target.dtype(target);
+    return tileGrid(reader_->catalog().elements(ids_[target]), dtype, dtype, tileBytes);
 }
 
-Result<std::unique_ptr<TensorWork>> StagedOutput::tilesOf(TensorId wanted, uint64_t tileBytes,
+Result<std::unique_ptr<TensorTask>> StagedOutput::tilesOf(TensorId target, uint64_t tileBytes,
                                                           SourceContext& context, WorkerMemory& kept,
                                                           const Take& take, TileSource* through) const {
-    if (ids_[wanted] == kNone) return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
-    const int64_t tileElements = grid(wanted, tileBytes).tileElements;
-    const auto visit = [wanted, tileElements, take,
-                        dtype = job_.wish->wanted.dtype(wanted)](const TileView& view) -> Status {
+    if (ids_[target] == kNone) return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
+    const int64_t tileElements = grid(target, tileBytes).tileElements;
+    const auto visit = [target, tileElements, take,
+                        dtype = job_.spec->target.dtype(target)](const TileView& view) -> Status {
         JournalTile tile;
-        tile.tensor = wanted;
+        tile.tensor = target;
         tile.tile = view.firstElement / tileElements;
         tile.cells = cellDigests(dtype, view.bytes, nullptr);
         return take(std::move(tile));
     };
-    return scanWork(context, ids_[wanted], {tileBytes, tileBytes}, kept, visit, through);
+    return scanWork(context, ids_[target], {tileBytes, tileBytes}, kept, visit, through);
 }
 
 Status StagedOutput::compare(const ConvertState& state, const std::vector<Digest128>& digests) const {
     for (size_t i = 0; i < tensors_.size(); ++i) {
         if (!(digests[i] == *state.digests[tensors_[i]]))
             return wrongOutput("verification: what was read back differs from what was written",
-                               job_.wish->wanted.name(tensors_[i]));
+                               job_.spec->target.name(tensors_[i]));
     }
     // Names of one tensor in the output must be names of one tensor that was asked for.
     std::map<TensorId, TensorId> readAs;
@@ -128,7 +128,7 @@ Status StagedOutput::compare(const ConvertState& state, const std::vector<Digest
         const TensorId other = readAs.at(reader_->catalog().aliasOf(ids_[t]));
         if (!(*state.digests[other] == *state.digests[t]))
             return wrongOutput("verification: what was read back differs from what was written",
-                               job_.wish->wanted.name(t));
+                               job_.spec->target.name(t));
     }
     return {};
 }

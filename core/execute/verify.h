@@ -24,13 +24,13 @@ class StagedOutput {
     // Wanted tensors to read, so that each is read once; in the order of the wanted catalog.
     const std::vector<TensorId>& tensors() const { return tensors_; }
     // Where the output has it; kNone for an alias that the format records in another way.
-    TensorId idOf(TensorId wanted) const { return ids_[wanted]; }
-    TileGrid grid(TensorId wanted, uint64_t tileBytes) const;
+    TensorId idOf(TensorId target) const { return ids_[target]; }
+    TileGrid grid(TensorId target, uint64_t tileBytes) const;
 
     // Tiles of grid(); each has its digest cells taken and given away, from any thread. Errors: usage for a
     // tensor without any, those of TensorReader.
     using Take = std::function<Status(JournalTile)>;
-    Result<std::unique_ptr<TensorWork>> tilesOf(TensorId wanted, uint64_t tileBytes, SourceContext& context,
+    Result<std::unique_ptr<TensorTask>> tilesOf(TensorId target, uint64_t tileBytes, SourceContext& context,
                                                 WorkerMemory& kept, const Take& take,
                                                 TileSource* through) const;
 

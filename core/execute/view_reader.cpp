@@ -276,7 +276,7 @@ uint64_t ViewReader::goodTileBytes(uint64_t preferred, uint64_t largest) const {
     return good;
 }
 
-size_t ViewReader::goodPhase(int64_t, int64_t) const {
+size_t ViewReader::preferredAlignment(int64_t, int64_t) const {
     return 0;
 }
 
@@ -340,7 +340,7 @@ Status ViewReader::readDirect(const Piece& piece, const ChunkShape::Piece& part,
             return status.ok();
         }
         // Where the bytes may land so that they can be read directly.
-        const size_t phase = piece.source->goodPhase(block.from, end);
+        const size_t phase = piece.source->preferredAlignment(block.from, end);
         const size_t behind = roundedUp(phase + bytes);
         const std::span<std::byte> bytesOfBlock = buffer.subspan(phase, bytes);
         status = piece.source->readTile(block.from, end, bytesOfBlock, buffer.subspan(behind));

@@ -38,7 +38,7 @@ class ViewReader final : public ElementReader {
 
     uint64_t goodTileBytes(uint64_t preferred, uint64_t largest) const override;
     size_t readBufferBytes(int64_t a, int64_t b) const override;
-    size_t goodPhase(int64_t a, int64_t b) const override;
+    size_t preferredAlignment(int64_t a, int64_t b) const override;
     Status readTile(int64_t a, int64_t b, std::span<std::byte> tile,
                     std::span<std::byte> buffer) const override;
 
@@ -65,7 +65,7 @@ class ViewReader final : public ElementReader {
     void copyHeld(const Piece& piece, const ChunkShape::Piece& part, int64_t a,
                   std::span<std::byte> tile) const;
 
-    const TensorView& view_;  // of the wish, which outlives the job
+    const TensorView& view_;  // of the spec, which outlives the job
     Dims strides_;            // of the view's finer dimensions
     std::map<TensorId, std::unique_ptr<TensorReader>> sources_;
     std::map<TensorId, Held> held_;

@@ -189,10 +189,10 @@ class Format {
     // else nothing. `optimizer`: part of an optimizer's state dict.
     virtual std::optional<Path> pathFor(const Path& path, bool optimizer) const;
     // Which tensors (by name) and objects of `wanted` this format cannot hold, and why.
-    virtual std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& options) const;
+    virtual std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options) const;
     // Pure: opens nothing. `wanted` outlives the layout; objects carry their values; its chunks cover each
     // tensor exactly.
-    virtual Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted,
+    virtual Result<std::unique_ptr<TargetLayout>> layout(const Catalog& target,
                                                          const WriteOptions& options) const;
 };
 

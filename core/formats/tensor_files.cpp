@@ -261,7 +261,7 @@ Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> h
                         from.tensor.conjugate, from.tensor.negate),
             static_cast<uint32_t>(file.tensors.size()));
         if (!fresh) tensor.sameAs = it->second;
-        TensorFile::Place at;
+        TensorFile::Extent at;
         at.entry = place->entry;
         at.first = span->first + place->offset;
         at.length = span->last - span->first;
@@ -343,7 +343,8 @@ Result<std::shared_ptr<const ReadFile>> TensorFiles::handle(const std::string& n
 }
 
 // Makes an extent relative to a record of a zip archive one of a file.
-Status TensorFiles::readRecord(const TensorFile& file, const TensorFile::Place& place, Extent& extent) const {
+Status TensorFiles::readRecord(const TensorFile& file, const TensorFile::Extent& place,
+                               Extent& extent) const {
     const ZipEntry& entry = *place.entry;
     ZipArchive zip;
     zip.file = extent.file;
@@ -377,7 +378,7 @@ Result<TensorFiles::Elements> TensorFiles::elementsOf(const TensorFile& file, ui
     Extent& extent = out.extent;
     SHARDSCOPE_ASSIGN(extent.file, handle(file.name, file.size));
     if (file.kind != TensorFile::Kind::paddle) {
-        const TensorFile::Place& place = file.places[tensor];
+        const TensorFile::Extent& place = file.places[tensor];
         extent.offset = place.first;
         extent.length = place.length;
         extent.strides = place.strides;
@@ -401,9 +402,9 @@ Result<TensorFiles::Elements> TensorFiles::elementsOf(const TensorFile& file, ui
         }
         at = end;
     }
-    SHARDSCOPE_ASSIGN(PaddlePlace place, array ? placeOfArray(extent.file, *array, unpacked_, options_.stop)
-                                               : placeOfParts(extent.file, stored.name, stored.shape,
-                                                              stored.parts, unpacked_, options_.stop));
+    SHARDSCOPE_ASSIGN(PaddleExtent place, array ? placeOfArray(extent.file, *array, unpacked_, options_.stop)
+                                                : placeOfParts(extent.file, stored.name, stored.shape,
+                                                               stored.parts, unpacked_, options_.stop));
     extent.file = std::move(place.file);
     extent.offset = place.offset;
     extent.length =

@@ -11,13 +11,6 @@ bool isCall(const ValueGraph& g, NodeId node) {
            g.kind(g.object(node).callable) == ValueKind::global;
 }
 
-// Of a call; empty where they are no tuple.
-std::span<const NodeId> argumentsOf(const ValueGraph& g, NodeId call) {
-    const NodeId arguments = g.object(call).arguments;
-    if (arguments == kNoNode || g.kind(arguments) != ValueKind::tuple) return {};
-    return g.items(arguments);
-}
-
 // numpy 2 renamed numpy.core to numpy._core.
 bool isNumpyCall(const ValueGraph& g, NodeId node, std::string_view module, std::string_view name) {
     if (!isCall(g, node)) return false;
@@ -83,7 +76,7 @@ Result<NumpyDType> asNumpyDType(const ValueGraph& g, NodeId node) {
     if (!isCall(g, node) || !g.isGlobal(g.object(node).callable, "numpy", "dtype"))
         return unsupported("a dtype that is not a numpy.dtype");
     const ValueObject& call = g.object(node);
-    const auto args = argumentsOf(g, node);
+    const auto args = g.argumentsOf(node);
     if (args.empty()) return damaged("numpy.dtype is called without a name");
     const NodeId first = args[0];
     if (g.kind(first) != ValueKind::text) return unsupported("a dtype that is not named by a text");
@@ -126,7 +119,7 @@ bool isNumpyArray(const ValueGraph& g, NodeId node) {
 Result<NumpyArray> asNumpyArray(const ValueGraph& g, NodeId node) {
     const ValueObject& call = g.object(node);
     if (isNumpyCall(g, node, "numeric", "_frombuffer")) {
-        const auto args = argumentsOf(g, node);
+        const auto args = g.argumentsOf(node);
         if (args.size() < 4 || args.size() > 5)
             return damaged(fmt::format("_frombuffer has {} arguments", args.size()));
         const bool columns = g.isText(args[3], "F");
@@ -151,7 +144,7 @@ bool isNumpyScalar(const ValueGraph& g, NodeId node) {
 
 std::optional<NumpyScalar> asNumpyScalar(const ValueGraph& g, NodeId node) {
     if (!isNumpyScalar(g, node)) return std::nullopt;
-    const auto args = argumentsOf(g, node);
+    const auto args = g.argumentsOf(node);
     if (args.size() != 2) return std::nullopt;
     const auto dtype = asNumpyDType(g, args[0]);
     if (!dtype.ok() || !isBytes(g, args[1])) return std::nullopt;

@@ -139,6 +139,12 @@ std::span<const NodeId> ValueGraph::pairs(NodeId mapping) const {
     return {};
 }
 
+std::span<const NodeId> ValueGraph::argumentsOf(NodeId node) const {
+    const NodeId arguments = object(node).arguments;
+    if (arguments == kNoNode || kind(arguments) != ValueKind::tuple) return {};
+    return items(arguments);
+}
+
 NodeId ValueGraph::find(NodeId mapping, std::string_view key) const {
     const std::span<const NodeId> all = pairs(mapping);
     for (size_t i = all.size() / 2; i-- > 0;) {

@@ -99,6 +99,8 @@ class ValueGraph {
     const ValueObject& object(NodeId node) const {
         return objects_[static_cast<size_t>(nodes_[node].number)];
     }
+    // What an object's callable is called with; empty where that is not a tuple.
+    std::span<const NodeId> argumentsOf(NodeId object) const;
     ValueObject& object(NodeId node) { return objects_[static_cast<size_t>(nodes_[node].number)]; }
 
     bool isText(NodeId node, std::string_view value) const {

@@ -131,12 +131,6 @@ NodeId classOf(const ValueGraph& g, NodeId node) {
     return g.kind(g.items(id)[1]) == ValueKind::global ? g.items(id)[1] : kNoNode;
 }
 
-std::span<const NodeId> argumentsOf(const ValueGraph& g, NodeId node) {
-    const NodeId arguments = g.object(node).arguments;
-    if (arguments == kNoNode || g.kind(arguments) != ValueKind::tuple) return {};
-    return g.items(arguments);
-}
-
 bool isModule(const ValueGraph& g, NodeId node) {
     const NodeId state = g.object(node).state;
     return state != kNoNode && g.isMapping(state) && g.find(state, "_modules") != kNoNode &&
@@ -305,7 +299,7 @@ class Printer {
         }
         const std::string_view module = g_.globalModule(type);
         const std::string_view name = g_.globalName(type);
-        const auto args = argumentsOf(g_, node);
+        const auto args = g_.argumentsOf(node);
         if (isModule(g_, node)) {
             out_ += "nn.Module " + safeName(lastPart(name));
             return;

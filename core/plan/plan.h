@@ -90,18 +90,18 @@ struct TensorSource {
 };
 
 // The wanted state of things, before a format has laid it out: names, dtypes and boxes of the destination.
-struct Wish {
-    Catalog wanted;                     // its chunks have no file yet; its objects carry their values
+struct TargetSpec {
+    Catalog target;                     // its chunks have no file yet; its objects carry their values
     std::vector<TensorSource> sources;  // one per wanted tensor
     std::vector<PlanLeftOut> leftOut;   // what the target cannot hold
     std::vector<PlanLeftOut> excluded;  // what the user asked to leave behind
     std::vector<PlanLeftOut> impossible;
     std::vector<PlanLeftOut> renamed;  // old name, new name
     std::vector<PlanLeftOut> made;     // name, and which steps made it of which source tensors
-    std::set<TensorId> putRight;       // source tensors of a known wrong order that a step puts right
+    std::set<TensorId> reordered;      // source tensors of a known wrong order that a step puts right
 };
 
-struct WishInput {
+struct TargetInput {
     const Catalog* source = nullptr;
     const Catalog* like = nullptr;  // a checkpoint whose names and placement are taken over; may be null
     bool keepPlacement = false;  // without mesh and `like`: chunks as the source has them, else whole tensors
@@ -115,7 +115,7 @@ struct WishInput {
 
 // Errors: usage (malformed patterns, axes that the mesh lacks, names that collide after renaming, steps that
 // do not fit the source).
-Result<Wish> makeWish(const WishInput& input, const ConvertRequest& request);
+Result<TargetSpec> resolveTarget(const TargetInput& input, const ConvertRequest& request);
 
 struct PlanFile {
     std::string path;

@@ -238,7 +238,7 @@ class StepRun {
                 return fail(base, fmt::format("it gives {} tensors, {} names are given", views->size(),
                                               names.size()));
             if (step_.kind == RecipeStep::Kind::fusedQkv && step_.layout == RecipeStep::Layout::ranks)
-                state_.putRight.insert(base.origin);
+                state_.reordered.insert(base.origin);
             for (size_t i = 0; i < names.size(); ++i) {
                 StepTensor tensor = base;
                 tensor.name = names[i];

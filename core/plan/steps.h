@@ -65,7 +65,7 @@ struct StepState {
     std::vector<StepTensor> tensors;
     std::vector<StepObject> objects;
     std::vector<std::pair<std::string, std::string>> dropped;  // name and why
-    std::set<TensorId> putRight;  // fused tensors of the source whose order a step has put right
+    std::set<TensorId> reordered;  // fused tensors of the source whose order a step has put right
 };
 
 // Errors: usage, with the step, the tensor and its shape.

@@ -174,7 +174,7 @@ std::string ValueScan::save() const {
             out.byte(0);
             continue;
         }
-        Seen seen;
+        ValuePattern seen;
         if (s.readAnew.contains(c))
             seen.noChecksum = s.seen[c].noChecksum;
         else
@@ -231,7 +231,7 @@ Result<std::shared_ptr<ValueScan>> ValueScan::restore(std::string_view bytes, co
     for (ChunkId c = 0; c < catalog.chunkCount() && in.ok(); ++c) {
         const uint8_t flags = in.byte();
         if (!(flags & Flag::done)) continue;
-        Seen& seen = s.seen[c];
+        ValuePattern& seen = s.seen[c];
         seen.any = flags & Flag::any;
         seen.uniform = !seen.any || (flags & Flag::uniform);
         seen.noChecksum = flags & Flag::noChecksum;

@@ -14,14 +14,14 @@
 namespace shardscope {
 
 // What one stretch of bytes, or one chunk, or one tensor holds.
-struct Seen {
+struct ValuePattern {
     ValueCounts counts;
     bool uniform = true;  // all elements have the bits of `first`
     std::array<std::byte, 16> first{};
     bool any = false;
     bool noChecksum = false;  // of a chunk: none is stored that could be compared
 
-    void join(const Seen& other) {
+    void join(const ValuePattern& other) {
         if (!other.any) return;
         uniform = uniform && other.uniform && (!any || first == other.first);
         if (!any) first = other.first;
@@ -43,7 +43,7 @@ struct Recorded {
 // Everything that reading has brought so far; what is judged from it is worked out anew each time. It may be
 // saved while threads read: what belongs to a chunk counts once the chunk is done.
 struct ValueScan::State {
-    std::vector<Seen> seen;     // by chunk
+    std::vector<ValuePattern> seen;  // by chunk
     std::vector<uint8_t> done;  // by chunk: it was read, or there is nothing to read. Through isDone, setDone
     std::atomic<uint64_t> doneCount{0};
     std::atomic<uint64_t> chunks{0};

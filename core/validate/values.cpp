@@ -33,7 +33,7 @@ constexpr uint64_t kPiece = uint64_t{512} << 10;
 constexpr uint64_t kSegment = uint64_t{64} << 20;  // work of one thread within a large chunk
 
 // "12 of 4,096 elements are NaN (0.3 %)": of those that were read.
-std::string shareText(uint64_t count, uint64_t of, std::string_view what) {
+std::string broadcastText(uint64_t count, uint64_t of, std::string_view what) {
     const double percent = 100.0 * static_cast<double>(count) / static_cast<double>(of);
     const std::string share = count == of      ? "all"
                               : percent < 0.05 ? "less than 0.1 %"
@@ -51,12 +51,12 @@ class BlockBuffers {
           lease_(resources.memory->acquire(left_ * kBlock)) {}
 
     // Holds one until it ends.
-    class Held {
+    class BufferLease {
       public:
-        explicit Held(BlockBuffers& all) : all_(all), bytes_(all.take()) {}
-        Held(const Held&) = delete;
-        Held& operator=(const Held&) = delete;
-        ~Held() { all_.give(std::move(bytes_)); }
+        explicit BufferLease(BlockBuffers& all) : all_(all), bytes_(all.take()) {}
+        BufferLease(const BufferLease&) = delete;
+        BufferLease& operator=(const BufferLease&) = delete;
+        ~BufferLease() { all_.give(std::move(bytes_)); }
 
         // Null when there is no memory.
         AlignedBuffer* allocated() {
@@ -131,7 +131,7 @@ class ValueCheck {
         messages();
         compareReplicas();
         const auto noChecksum = std::count_if(state_.seen.begin(), state_.seen.end(),
-                                              [](const Seen& seen) { return seen.noChecksum; });
+                                              [](const ValuePattern& seen) { return seen.noChecksum; });
         if (noChecksum > 0)
             s_.notChecked.push_back(fmt::format("stored checksums of {} chunks: there are none", noChecksum));
         return {};
@@ -228,7 +228,7 @@ class ValueCheck {
                 return {};
             Extent range = *extent;
             range.offset = extent->checksum->offset;
-            Seen ignored;
+            ValuePattern ignored;
             Status status = readValues(range, extent->checksum->length, DType::uint8, ignored, &crc, nullptr);
             if (!status.ok()) {
                 if (status.error().code == ErrorCode::cancelled) {
@@ -263,10 +263,10 @@ class ValueCheck {
     }
 
     // Reads `length` bytes from the extent's start; in several threads when there are many.
-    Status readValues(const Extent& extent, uint64_t length, DType dtype, Seen& seen, uint32_t* crc,
+    Status readValues(const Extent& extent, uint64_t length, DType dtype, ValuePattern& seen, uint32_t* crc,
                       Digest128* digest) {
         const size_t segments = static_cast<size_t>((length + kSegment - 1) / kSegment);
-        std::vector<Seen> parts(segments);
+        std::vector<ValuePattern> parts(segments);
         std::vector<uint32_t> crcs(segments, 0);
         std::vector<std::vector<Digest128>> cells(digest ? segments : 0);
         const auto lookAt = [&](size_t i, bool first, std::span<std::byte> piece) {
@@ -278,7 +278,7 @@ class ValueCheck {
         const auto readSegment = [&](size_t i) -> Status {
             const uint64_t begin = i * kSegment;
             const uint64_t end = std::min(length, begin + kSegment);
-            BlockBuffers::Held held(*buffers_);
+            BlockBuffers::BufferLease held(*buffers_);
             AlignedBuffer* const buffer = held.allocated();
             if (!buffer) return makeError(ErrorCode::limit, "no memory for a block");
             for (uint64_t at = begin; at < end;) {
@@ -319,8 +319,8 @@ class ValueCheck {
         return {};
     }
 
-    static void look(DType dtype, std::span<const std::byte> block, Seen& seen) {
-        Seen here;
+    static void look(DType dtype, std::span<const std::byte> block, ValuePattern& seen) {
+        ValuePattern here;
         here.any = !block.empty();
         const size_t size =
             dtypeIsWholeBytes(dtype) ? dtypeBytes(dtype) : 3;  // 6-bit elements repeat every three bytes
@@ -346,7 +346,7 @@ class ValueCheck {
         }
         if (tensors.empty()) return {};
         for (TensorId t : tensors) {
-            Seen& seen = state_.seen[catalog_.firstChunk(t)];
+            ValuePattern& seen = state_.seen[catalog_.firstChunk(t)];
             const bool noChecksum = seen.noChecksum;
             seen = {};
             seen.noChecksum = noChecksum;
@@ -356,7 +356,7 @@ class ValueCheck {
         options.ordered = false;
         const Status status =
             scanTensors(s_.reader, tensors, options, s_.resources, [&](const TileView& tile) -> Status {
-                Seen part;
+                ValuePattern part;
                 look(catalog_.dtype(tile.tensor), tile.bytes, part);
                 std::lock_guard lock(mutex);
                 state_.seen[catalog_.firstChunk(tile.tensor)].join(part);
@@ -370,12 +370,12 @@ class ValueCheck {
 
     void judge(TensorId t) {
         const DType dtype = catalog_.dtype(t);
-        Seen whole;
+        ValuePattern whole;
         bool nan = false;
         bool inf = false;
         bool all = true;
         for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
-            const Seen& seen = state_.seen[c];
+            const ValuePattern& seen = state_.seen[c];
             all = all && state_.done[c];
             if (!seen.any) continue;
             const ValueCounts& n = seen.counts;
@@ -383,13 +383,14 @@ class ValueCheck {
             if (n.nan > 0 && !fills_.contains(t)) {
                 nanElements_ += n.nan;
                 s_.findings.add(rule::valueNan, Severity::error, "", "",
-                                exampleOf(catalog_, chunk, shareText(n.nan, n.elements, "are NaN")), !nan);
+                                exampleOf(catalog_, chunk, broadcastText(n.nan, n.elements, "are NaN")),
+                                !nan);
                 nan = true;
             }
             if (n.inf > 0) {
                 infElements_ += n.inf;
                 s_.findings.add(rule::valueInf, Severity::error, "", "",
-                                exampleOf(catalog_, chunk, shareText(n.inf, n.elements, "are infinite")),
+                                exampleOf(catalog_, chunk, broadcastText(n.inf, n.elements, "are infinite")),
                                 !inf);
                 inf = true;
             }

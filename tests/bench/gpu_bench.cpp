@@ -56,7 +56,7 @@ class Bench {
   public:
     explicit Bench(const std::vector<std::string>& compilers)
         : driver_(must(GpuDriver::open("libcuda.so.1"))), compiler_(must(GpuCompiler::open(compilers))) {
-        GpuPlace place;
+        DeviceSpec place;
         place.compilers = compilers;
         tiles_ = must(GpuTiles::open(place));  // its context is the device's own, and ours
         int major = 0, minor = 0;
@@ -125,8 +125,8 @@ class Bench {
         const size_t fromBytes = bytesOfElements(from, kTile),
                      toBytes = from == to ? 0 : bytesOfElements(to, kTile);
         const auto all = static_cast<double>((fromBytes + toBytes) * kTiles);
-        std::array<TileRoom, 2> rooms;
-        for (TileRoom& room : rooms) {
+        std::array<TileBuffers, 2> rooms;
+        for (TileBuffers& room : rooms) {
             room = must(tiles_->room(fromBytes, toBytes));
             std::memset(room.read.data(), 0x3c, fromBytes);
         }
@@ -179,7 +179,7 @@ class Bench {
 int main(int argc, char** argv) {
     // NVRTC, if it is not where the system looks.
     std::vector<std::string> compilers(argv + 1, argv + argc);
-    for (const std::string& name : GpuPlace().compilers)
+    for (const std::string& name : DeviceSpec().compilers)
         compilers.push_back(name);
     Bench bench(compilers);
     const double copy = bench.copyRate();

@@ -262,7 +262,7 @@ class InterruptCliTest : public QObject {
         QCOMPARE(remains(directory.path()), QStringList{"out"});
     }
 
-    void strangersInTheStagingPlace() {
+    void unexpectedFilesInStaging() {
         QTemporaryDir directory;
         QVERIFY(QDir(directory.path()).mkdir("elsewhere"));
         QFile precious(directory.filePath("elsewhere/precious"));

@@ -21,7 +21,7 @@ int failed(const Error& error) {
 
 int main(int argc, char** argv) {
     if (argc != 3) return 2;
-    FarmOptions program;
+    CoordinatorOptions program;
     program.version = SHARDSCOPE_VERSION;
     program.program = argv[1];
     const auto there = parseSshPath(argv[2]);

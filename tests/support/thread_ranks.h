@@ -1,4 +1,4 @@
-// Ranks that are threads of this program: what a RankGroup does, without processes.
+// Ranks that are threads of this program: what a ProcessGroup does, without processes.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "execute/group.h"
+#include "execute/process_group.h"
 
 namespace shardscope::test {
 
@@ -21,7 +21,7 @@ class ThreadRanks {
         for (Lane& lane : lanes_)
             lane.posted.resize(static_cast<size_t>(size));
     }
-    RankGroup& rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
+    ProcessGroup& rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
     // As when a process dies: whoever waits for it, and every later call, fails.
     void breakOff(int r) {
         int none = -1;
@@ -49,7 +49,7 @@ class ThreadRanks {
         std::vector<Post> posted;
     };
 
-    class Rank final : public RankGroup {
+    class Rank final : public ProcessGroup {
       public:
         Rank(ThreadRanks& all, int rank) : all_(all), rank_(rank) {}
         int rank() const override { return rank_; }

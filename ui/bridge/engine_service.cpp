@@ -38,10 +38,10 @@ uint64_t buffers(const Checkpoint&) {
     return kMemory / 2;
 }
 
-// What the tensors of a wish lie in: each source tensor once, replicas once.
-Result<std::vector<PlanFile>> readsOf(const Catalog& source, const Wish& wish, const StopToken& stop) {
+// What the tensors of a spec lie in: each source tensor once, replicas once.
+Result<std::vector<PlanFile>> readsOf(const Catalog& source, const TargetSpec& spec, const StopToken& stop) {
     std::vector<bool> wanted(source.tensorCount());
-    for (const TensorSource& from : wish.sources) {
+    for (const TensorSource& from : spec.sources) {
         for (const TensorId t : from.tensors())
             wanted[t] = true;
     }
@@ -73,7 +73,7 @@ class LocalEngine final : public EngineService {
 
     bool connectionLost(const std::string& path) const override { return hosts_.lost(path); }
 
-    Result<PlaceFacts> lookAt(const WorkerPlace& place, const CheckpointPtr& checkpoint,
+    Result<PlaceFacts> lookAt(const WorkerSpec& place, const CheckpointPtr& checkpoint,
                               const PlaceQuestion& question, const TaskContext& context) override;
 
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
@@ -117,9 +117,9 @@ class LocalEngine final : public EngineService {
                             const ConvertSettings& settings, const TaskContext& context) override {
         SHARDSCOPE_ASSIGN(PreparedConversion prepared,
                           prepareConversion(*source, destination, settings, context.stop));
-        const std::shared_ptr<Wish> wish = std::move(prepared.wish);
-        SHARDSCOPE_ASSIGN(auto reads, readsOf(source->catalog(), *wish, context.stop));
-        return Preview{std::move(prepared.plan), std::shared_ptr<const Catalog>(wish, &wish->wanted),
+        const std::shared_ptr<TargetSpec> spec = std::move(prepared.spec);
+        SHARDSCOPE_ASSIGN(auto reads, readsOf(source->catalog(), *spec, context.stop));
+        return Preview{std::move(prepared.plan), std::shared_ptr<const Catalog>(spec, &spec->target),
                        std::move(reads)};
     }
 
@@ -140,7 +140,7 @@ class LocalEngine final : public EngineService {
     Hosts hosts_;
 };
 
-Result<PlaceFacts> LocalEngine::lookAt(const WorkerPlace& place, const CheckpointPtr& checkpoint,
+Result<PlaceFacts> LocalEngine::lookAt(const WorkerSpec& place, const CheckpointPtr& checkpoint,
                                        const PlaceQuestion& question, const TaskContext& context) {
     const auto begin = std::chrono::steady_clock::now();
     PlaceFacts facts;
@@ -174,7 +174,8 @@ Result<PlaceFacts> LocalEngine::lookAt(const WorkerPlace& place, const Checkpoin
     SHARDSCOPE_TRY(context.stop.poll());
     facts.parent = splitPath(question.destination).first;
     facts.destination = [&]() -> Result<PlaceFacts::Parent> {
-        SHARDSCOPE_ASSIGN(const Room room, host ? roomThere(*host, facts.parent) : roomHere(facts.parent));
+        SHARDSCOPE_ASSIGN(const DiskSpace room,
+                          host ? roomThere(*host, facts.parent) : roomHere(facts.parent));
         return PlaceFacts::Parent{room.writable, files->stat(question.destination).ok(), room.freeBytes};
     }();
     SHARDSCOPE_TRY(context.stop.poll());

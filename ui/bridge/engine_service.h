@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/farm.h"
+#include "cluster/coordinator.h"
 #include "engine/engine.h"
 #include "engine/statistics.h"
 #include "ui/bridge/hosts.h"
@@ -33,7 +33,7 @@ struct SliceValues {
 // What a conversion would do, with the catalog that it would make, for previews.
 struct Preview {
     Plan plan;
-    std::shared_ptr<const Catalog> wanted;
+    std::shared_ptr<const Catalog> target;
     std::vector<PlanFile> reads;  // files of the source that tensor data comes from, and how much of each
 };
 
@@ -46,7 +46,7 @@ class EngineService {
     // Whether there was a connection to this path's host, and is none. Does not block.
     virtual bool connectionLost(const std::string& path) const = 0;
     // Goes to the place: connects, and looks for source and destination. Errors: those of Hosts.
-    virtual Result<PlaceFacts> lookAt(const WorkerPlace& place, const CheckpointPtr& checkpoint,
+    virtual Result<PlaceFacts> lookAt(const WorkerSpec& place, const CheckpointPtr& checkpoint,
                                       const PlaceQuestion& question, const TaskContext& context) = 0;
     virtual Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                        const TaskContext& context) = 0;

@@ -74,7 +74,7 @@ Result<std::shared_ptr<RemoteHost>> Hosts::hostFor(const std::string& path) {
     return hostFor(there.place);
 }
 
-Result<std::shared_ptr<RemoteHost>> Hosts::hostFor(const WorkerPlace& place) {
+Result<std::shared_ptr<RemoteHost>> Hosts::hostFor(const WorkerSpec& place) {
     const std::string name = placeText(place);
     std::vector<std::shared_ptr<RemoteHost>> unused;  // their ends are waited for without the lock
     {
@@ -86,7 +86,7 @@ Result<std::shared_ptr<RemoteHost>> Hosts::hostFor(const WorkerPlace& place) {
             return true;
         });
     }
-    FarmOptions program;
+    CoordinatorOptions program;
     program.version = ownVersion();
     QString file = program_;
     if (file.isEmpty()) {

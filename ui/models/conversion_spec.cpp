@@ -3,8 +3,8 @@
 #include <QSaveFile>
 #include <type_traits>
 
-#include "cluster/farm.h"
-#include "jobs/rank_places.h"
+#include "cluster/coordinator.h"
+#include "jobs/rank_launch.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 

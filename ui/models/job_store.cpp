@@ -5,7 +5,7 @@
 #include <QFileInfo>
 #include <algorithm>
 
-#include "jobs/rank_places.h"
+#include "jobs/rank_launch.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/session.h"
 

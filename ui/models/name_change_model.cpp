@@ -8,7 +8,7 @@
 namespace shardscope::ui {
 
 Result<std::shared_ptr<const NameChanges>> nameChanges(std::shared_ptr<const Catalog> source,
-                                                       std::shared_ptr<const Catalog> wanted,
+                                                       std::shared_ptr<const Catalog> target,
                                                        const Plan& plan, const StopToken& stop) {
     auto changes = std::make_shared<NameChanges>();
     std::unordered_map<std::string_view, std::string_view> renamed;
@@ -32,11 +32,11 @@ Result<std::shared_ptr<const NameChanges>> nameChanges(std::shared_ptr<const Cat
             row.why = it->second->why;
         } else {
             const auto other = renamed.find(name);
-            row.after = wanted->find(other == renamed.end() ? name : other->second);
+            row.after = target->find(other == renamed.end() ? name : other->second);
             if (row.after == kNone) {
                 row.fate = NameChange::Fate::leftOut;
                 if (const auto left = leftOut.find(name); left != leftOut.end()) row.why = left->second->why;
-            } else if (other != renamed.end() || wanted->dtype(row.after) != source->dtype(t)) {
+            } else if (other != renamed.end() || target->dtype(row.after) != source->dtype(t)) {
                 row.fate = NameChange::Fate::changed;
             }
         }
@@ -45,7 +45,7 @@ Result<std::shared_ptr<const NameChanges>> nameChanges(std::shared_ptr<const Cat
         changes->rows.push_back(std::move(row));
     }
     changes->source = std::move(source);
-    changes->wanted = std::move(wanted);
+    changes->target = std::move(target);
     return std::shared_ptr<const NameChanges>(changes);
 }
 
@@ -79,11 +79,11 @@ QVariant NameChangeModel::data(const QModelIndex& index, int role) const {
         case before:
             return toQString(changes_->source->name(row.before));
         case after:
-            return row.after == kNone ? QString() : toQString(changes_->wanted->name(row.after));
+            return row.after == kNone ? QString() : toQString(changes_->target->name(row.after));
         case dtypeBefore:
             return toQString(dtypeName(changes_->source->dtype(row.before)));
         case dtypeAfter:
-            return row.after == kNone ? QString() : toQString(dtypeName(changes_->wanted->dtype(row.after)));
+            return row.after == kNone ? QString() : toQString(dtypeName(changes_->target->dtype(row.after)));
         case fate:
             break;
         default:

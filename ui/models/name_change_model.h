@@ -16,16 +16,16 @@ struct NameChange {
     enum class Fate : uint8_t { kept, changed, excluded, leftOut };
     Fate fate = Fate::kept;
     TensorId before = kNone;  // in the source
-    TensorId after = kNone;   // in the wanted catalog; kNone when it does not come along
+    TensorId after = kNone;   // in the target catalog; kNone when it does not come along
     std::string why;          // when it does not
 };
 struct NameChanges {
-    std::shared_ptr<const Catalog> source, wanted;
+    std::shared_ptr<const Catalog> source, target;
     std::vector<NameChange> rows;
     std::vector<uint32_t> changedRows;  // all but the kept ones
 };
 Result<std::shared_ptr<const NameChanges>> nameChanges(std::shared_ptr<const Catalog> source,
-                                                       std::shared_ptr<const Catalog> wanted,
+                                                       std::shared_ptr<const Catalog> target,
                                                        const Plan& plan, const StopToken& stop);
 
 class NameChangeModel : public QAbstractTableModel {

@@ -160,7 +160,7 @@ class WhereStep : public WizardPage {
     void take();
     QLayout* buildCheck();
     void check();
-    void ask(const QString& name, const WorkerPlace& place);
+    void ask(const QString& name, const WorkerSpec& place);
     void show(const PlaceReport& report);
     void forget();
     void sync();

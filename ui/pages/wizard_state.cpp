@@ -161,9 +161,9 @@ void WizardState::look() {
             }
             const std::shared_ptr<const Catalog> source(checkpoint, &checkpoint->catalog());
             SHARDSCOPE_ASSIGN(outlook->effect,
-                              placementEffect(*source, *preview->wanted, settings.request, context.stop));
+                              placementEffect(*source, *preview->target, settings.request, context.stop));
             SHARDSCOPE_ASSIGN(outlook->names,
-                              nameChanges(source, preview->wanted, preview->plan, context.stop));
+                              nameChanges(source, preview->target, preview->plan, context.stop));
             if (settings.request.mesh && checkpoint->reader->dataElsewhere().empty() &&
                 !checkpoint->fileSystem) {
                 if (const auto heads = headCounts(checkpoint->path))

@@ -10,8 +10,8 @@
 #include <QTreeWidget>
 #include <QVBoxLayout>
 
-#include "cluster/farm.h"
-#include "jobs/rank_places.h"
+#include "cluster/coordinator.h"
+#include "jobs/rank_launch.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/job_store.h"
 #include "ui/models/texts.h"
@@ -269,7 +269,7 @@ void WhereStep::check() {
         // The one that plans is a place, too.
         ask(hereName(), {});
         QStringList names;
-        for (const WorkerPlace& place : *places) {
+        for (const WorkerSpec& place : *places) {
             const QString name = toQString(place.host);
             if (name.isEmpty() || names.contains(name)) continue;
             names += name;
@@ -280,7 +280,7 @@ void WhereStep::check() {
     emit state_.outlookChanged();
 }
 
-void WhereStep::ask(const QString& name, const WorkerPlace& place) {
+void WhereStep::ask(const QString& name, const WorkerSpec& place) {
     auto* row = new QTreeWidgetItem(places_, {QStringLiteral("… ") + name, tr("Looking…")});
     row->setData(0, Qt::UserRole, name);
     const ConversionSpec& spec = state_.spec();

@@ -218,7 +218,7 @@ class CudaTiles final : public GpuTiles {
     const std::string& uuid() const override { return uuid_; }
     std::string_view name() const override { return "gpu"; }
 
-    Result<TileRoom> room(size_t readBytes, size_t castBytes) override {
+    Result<TileBuffers> room(size_t readBytes, size_t castBytes) override {
         SHARDSCOPE_TRY(driver_.check(driver_.cuCtxSetCurrent(context_), "use the GPU"));
         std::unique_ptr<Room> taken = rooms_.take();
         if (!taken) taken = std::make_unique<Room>(driver_);
@@ -229,7 +229,7 @@ class CudaTiles final : public GpuTiles {
         });
         SHARDSCOPE_TRY(held->read.ensure(readBytes));
         SHARDSCOPE_TRY(held->cast.ensure(castBytes));
-        TileRoom room;
+        TileBuffers room;
         room.read = {held->read.host(), readBytes};
         room.cast = {held->cast.host(), castBytes};
         room.held = std::move(held);
@@ -431,7 +431,7 @@ std::string digestProgram() {
         kProgramBegin);
 }
 
-Result<std::unique_ptr<GpuTiles>> GpuTiles::open(const GpuPlace& place) {
+Result<std::unique_ptr<GpuTiles>> GpuTiles::open(const DeviceSpec& place) {
     SHARDSCOPE_ASSIGN(const GpuDriver driver, GpuDriver::open(place.driver));
     SHARDSCOPE_ASSIGN(GpuCompiler compiler, GpuCompiler::open(place.compilers));
     auto tiles = std::make_unique<CudaTiles>(driver, std::move(compiler));

@@ -11,7 +11,7 @@
 
 namespace shardscope {
 
-struct GpuPlace {
+struct DeviceSpec {
     int device = 0;  // among those that this process sees; counted round where there are fewer
     std::string driver = "libcuda.so.1";
     std::vector<std::string> compilers{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};  // any of them
@@ -20,7 +20,7 @@ struct GpuPlace {
 class GpuTiles : public TileCompute {
   public:
     // Errors: unsupported (no driver, GPU or compiler), io (the driver refuses).
-    static Result<std::unique_ptr<GpuTiles>> open(const GpuPlace& place);
+    static Result<std::unique_ptr<GpuTiles>> open(const DeviceSpec& place);
     virtual const std::string& device() const = 0;  // for people: "NVIDIA H100 80GB HBM3"
     virtual const std::string& uuid() const = 0;    // 32 digits
 };

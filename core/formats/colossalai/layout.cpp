@@ -44,19 +44,19 @@ bool isState(const Path& path) {
     return path.size() == 3 && path[0].toString() == "state" && path[1].kind == PathPart::Kind::integerKey;
 }
 
-std::string whyNot(const Catalog& wanted, TensorId t, const Variant& variant) {
-    const DType dtype = wanted.dtype(t);
-    const bool optimizer = wanted.role(t) == Role::optimizer;
+std::string whyNot(const Catalog& target, TensorId t, const Variant& variant) {
+    const DType dtype = target.dtype(t);
+    const bool optimizer = target.role(t) == Role::optimizer;
     if (!variant.gathered && optimizer) return "the distributed layout holds parameters only";
-    if (variant.gathered && optimizer && !isState(wanted.path(t)))
+    if (variant.gathered && optimizer && !isState(target.path(t)))
         return "optimizer states are kept under the number of their parameter, which is not known here";
     const bool bin = variant.bin || optimizer;
     if (!bin && (safetensors::storedDTypeName(dtype).empty() || dtype == DType::float4E2M1FNx2))
         return fmt::format("safetensors files hold no {}", dtypeName(dtype));
     if (bin && (dtype == DType::float6E2M3 || dtype == DType::float6E3M2 || dtype == DType::float4E2M1FNx2))
         return fmt::format("a .bin file holds no {}", dtypeName(dtype));
-    if (!dtypeByteCount(dtype, static_cast<uint64_t>(wanted.elements(t))))
-        return fmt::format("its {} elements of {} do not fill whole bytes", wanted.elements(t),
+    if (!dtypeByteCount(dtype, static_cast<uint64_t>(target.elements(t))))
+        return fmt::format("its {} elements of {} do not fill whole bytes", target.elements(t),
                            dtypeName(dtype));
     return {};
 }
@@ -68,8 +68,8 @@ std::string pythonJson(const Json& json, int indent) {
 
 class Layout final : public TargetLayout {
   public:
-    Layout(const Catalog& wanted, const WriteOptions& options, Variant variant)
-        : wanted_(wanted),
+    Layout(const Catalog& target, const WriteOptions& options, Variant variant)
+        : wanted_(target),
           variant_(variant),
           limit_(options.maxFileSize ? options.maxFileSize : kDefaultShard) {
         needsCrc = variant.bin || variant.gathered;
@@ -411,15 +411,15 @@ class Layout final : public TargetLayout {
 
 }  // namespace
 
-std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& options) {
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options) {
     std::vector<LeftOut> out;
     const auto variant = variantOf(options.variant);
     if (!variant) return out;  // layOut() says so
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        if (std::string why = whyNot(wanted, t, *variant); !why.empty())
-            out.push_back({std::string(wanted.name(t)), std::move(why)});
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        if (std::string why = whyNot(target, t, *variant); !why.empty())
+            out.push_back({std::string(target.name(t)), std::move(why)});
     }
-    for (const ObjectInfo& object : wanted.objects()) {
+    for (const ObjectInfo& object : target.objects()) {
         if (!variant->gathered) {
             out.push_back({object.name, "the distributed layout holds parameters only"});
         } else if (!isObjectOfOptimizer(object)) {
@@ -433,14 +433,14 @@ std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& optio
     return out;
 }
 
-Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& wanted, const WriteOptions& options) {
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options) {
     const auto variant = variantOf(options.variant);
     if (!variant) {
         return makeError(ErrorCode::usage,
                          fmt::format("'{}' is not a variant of colossalai", options.variant))
             .withHint("distributed, distributed-bin, gathered or gathered-bin");
     }
-    auto layout = std::make_unique<Layout>(wanted, options, *variant);
+    auto layout = std::make_unique<Layout>(target, options, *variant);
     SHARDSCOPE_TRY(layout->make());
     return std::unique_ptr<TargetLayout>(std::move(layout));
 }

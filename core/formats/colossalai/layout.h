@@ -9,7 +9,7 @@
 namespace shardscope::colossalai {
 
 // "" and "distributed" write safetensors files; "distributed-bin", "gathered", "gathered-bin".
-std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& options);
-Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& wanted, const WriteOptions& options);
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::colossalai

@@ -73,7 +73,7 @@ Blob tensorBlob(DType dtype, DimSpan shape) {
 
 class DcpLayout final : public TargetLayout {
   public:
-    explicit DcpLayout(const Catalog& wanted) : wanted_(wanted) { needsCrc = true; }
+    explicit DcpLayout(const Catalog& target) : wanted_(target) { needsCrc = true; }
 
     Status plan();
     Status chunkLiterals(ChunkId chunk, uint32_t crc32, const LiteralSink& sink) const override;
@@ -92,7 +92,7 @@ class DcpLayout final : public TargetLayout {
     FileId metadataFile() const { return static_cast<FileId>(files.size() - 1); }
 
     const Catalog& wanted_;
-    std::vector<BlobPlace> objects_;
+    std::vector<BlobExtent> objects_;
 };
 
 // Archives differ only by dtype and shape, and most chunks of a checkpoint look like another one.
@@ -220,7 +220,7 @@ Status DcpLayout::metadata(const std::function<Status(std::string_view)>& sink) 
     plan.catalog = &wanted_;
     plan.fileCount = static_cast<uint32_t>(files.size());
     plan.fileName = [&](uint32_t file) { return files[file].path; };
-    plan.chunkPlace = [&](TensorId t, const ChunkInfo& chunk) -> BlobPlace {
+    plan.chunkPlace = [&](TensorId t, const ChunkInfo& chunk) -> BlobExtent {
         const Sizes sizes = sizesOf(wanted_.dtype(t), chunk.lengths, known);
         return {chunkFile[chunk.id], chunkOffset[chunk.id] - sizes.dataOffset, sizes.total};
     };
@@ -269,14 +269,14 @@ bool holdsTensors(const Value& value) {
 
 }  // namespace
 
-std::vector<LeftOut> cannotHoldInDcp(const Catalog& wanted) {
+std::vector<LeftOut> cannotHoldInDcp(const Catalog& target) {
     std::vector<LeftOut> out;
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        if (!dtypeIsWholeBytes(wanted.dtype(t)))
-            out.push_back({std::string(wanted.name(t)),
-                           fmt::format("torch has no {} tensors", dtypeName(wanted.dtype(t)))});
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        if (!dtypeIsWholeBytes(target.dtype(t)))
+            out.push_back({std::string(target.name(t)),
+                           fmt::format("torch has no {} tensors", dtypeName(target.dtype(t)))});
     }
-    for (const ObjectInfo& object : wanted.objects()) {
+    for (const ObjectInfo& object : target.objects()) {
         if (!object.value) {
             out.push_back({object.name, "its value was not read"});
         } else if (holdsTensors(object.value)) {
@@ -288,8 +288,8 @@ std::vector<LeftOut> cannotHoldInDcp(const Catalog& wanted) {
     return out;
 }
 
-Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& wanted) {
-    auto layout = std::make_unique<DcpLayout>(wanted);
+Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& target) {
+    auto layout = std::make_unique<DcpLayout>(target);
     SHARDSCOPE_TRY(layout->plan());
     return std::unique_ptr<TargetLayout>(std::move(layout));
 }

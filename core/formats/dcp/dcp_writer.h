@@ -13,12 +13,12 @@
 namespace shardscope::dcp {
 
 // What DCP cannot hold of a target, and why.
-std::vector<LeftOut> cannotHoldInDcp(const Catalog& wanted);
+std::vector<LeftOut> cannotHoldInDcp(const Catalog& target);
 // One file for each rank; every chunk is an archive of its own. `wanted` outlives the layout. Errors: limit.
-Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& wanted);
+Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& target);
 
 // Where the blobs of a checkpoint that is written lie: what `.metadata` says.
-struct BlobPlace {
+struct BlobExtent {
     uint32_t file = 0;
     uint64_t offset = 0;
     uint64_t length = 0;
@@ -29,8 +29,8 @@ struct BlobPlace {
 struct MetadataPlan {
     const Catalog* catalog = nullptr;
     std::function<std::string(uint32_t file)> fileName;
-    std::function<BlobPlace(TensorId tensor, const ChunkInfo& chunk)> chunkPlace;
-    std::function<BlobPlace(ObjectId object)> objectPlace;
+    std::function<BlobExtent(TensorId tensor, const ChunkInfo& chunk)> chunkPlace;
+    std::function<BlobExtent(ObjectId object)> objectPlace;
     uint32_t fileCount = 0;
 };
 Status writeMetadata(const MetadataPlan& plan, const std::function<Status(std::string_view)>& sink);

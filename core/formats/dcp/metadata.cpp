@@ -10,7 +10,7 @@ namespace shardscope::dcp {
 namespace {
 
 constexpr size_t kMaxTwins = 64;
-constexpr size_t kAhead = 16;
+constexpr size_t kPrefetched = 16;
 
 // Finds the chunk of a tensor with given offsets: at a guessed position, else in an order that is sorted on
 // first use.
@@ -78,8 +78,8 @@ StorageJoin joinStorage(const Metadata& metadata) {
     for (size_t r = 0; r < metadata.stored.size(); ++r) {
         // The rows come rank by rank, the chunks tensor by tensor: nearly every look at a chunk misses the
         // caches.
-        if (r + kAhead < metadata.stored.size()) {
-            const uint32_t soon = entryOf[metadata.stored[r + kAhead].name];
+        if (r + kPrefetched < metadata.stored.size()) {
+            const uint32_t soon = entryOf[metadata.stored[r + kPrefetched].name];
             const uint32_t tensor = soon == kNone ? kNone : metadata.entries[soon].tensor;
             if (tensor != kNone) {
                 const size_t guess = size_t{metadata.tensors[tensor].firstChunk} + next[tensor];

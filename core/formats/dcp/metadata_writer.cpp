@@ -201,7 +201,7 @@ class MetadataWriter {
         });
     }
 
-    void info(const BlobPlace& place) {
+    void info(const BlobExtent& place) {
         out_.memoGlobal("torch.distributed.checkpoint.filesystem", "_StorageInfo");
         openObject();
         out_.memoText("relative_path");

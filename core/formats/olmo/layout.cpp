@@ -39,20 +39,20 @@ Result<std::string> pickled(const Value& value) {
     return encodePickle(value);
 }
 
-std::string whyNot(const Catalog& wanted, TensorId t) {
-    const DType dtype = wanted.dtype(t);
+std::string whyNot(const Catalog& target, TensorId t) {
+    const DType dtype = target.dtype(t);
     if (safetensors::storedDTypeName(dtype).empty() || dtype == DType::float4E2M1FNx2)
         return fmt::format("OLMo's safetensors files hold no {}", dtypeName(dtype));
-    if (!dtypeByteCount(dtype, static_cast<uint64_t>(wanted.elements(t))))
-        return fmt::format("its {} elements of {} do not fill whole bytes", wanted.elements(t),
+    if (!dtypeByteCount(dtype, static_cast<uint64_t>(target.elements(t))))
+        return fmt::format("its {} elements of {} do not fill whole bytes", target.elements(t),
                            dtypeName(dtype));
-    const auto key = encodeKey(wanted.path(t), false);
+    const auto key = encodeKey(target.path(t), false);
     return key.ok() ? std::string() : key.error().message;
 }
 
-class Layout final : public TargetLayout {
+class UnshardedLayout final : public TargetLayout {
   public:
-    explicit Layout(const Catalog& wanted) : wanted_(wanted) {}
+    explicit UnshardedLayout(const Catalog& target) : wanted_(target) {}
 
     Status make() {
         chunkFile.assign(wanted_.chunkCount(), 0);
@@ -166,13 +166,13 @@ std::optional<Path> pathFor(const Path& path, bool optimizer) {
     return std::nullopt;
 }
 
-std::vector<LeftOut> cannotHold(const Catalog& wanted) {
+std::vector<LeftOut> cannotHold(const Catalog& target) {
     std::vector<LeftOut> out;
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        if (std::string why = whyNot(wanted, t); !why.empty())
-            out.push_back({std::string(wanted.name(t)), std::move(why)});
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        if (std::string why = whyNot(target, t); !why.empty())
+            out.push_back({std::string(target.name(t)), std::move(why)});
     }
-    for (const ObjectInfo& object : wanted.objects()) {
+    for (const ObjectInfo& object : target.objects()) {
         if (object.name == "metadata.world_size") {
             out.push_back({object.name, "the number of ranks says nothing about whole tensors"});
             continue;
@@ -185,8 +185,8 @@ std::vector<LeftOut> cannotHold(const Catalog& wanted) {
     return out;
 }
 
-Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& wanted) {
-    auto layout = std::make_unique<Layout>(wanted);
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target) {
+    auto layout = std::make_unique<UnshardedLayout>(target);
     SHARDSCOPE_TRY(layout->make());
     return std::unique_ptr<TargetLayout>(std::move(layout));
 }

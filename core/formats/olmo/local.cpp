@@ -19,13 +19,13 @@ namespace {
 constexpr int64_t kMaxPaddingChecked = 1 << 20;  // elements
 
 // A stretch [start, stop) of a parameter on one rank, and where it begins in the flat parameter.
-struct Stretch {
+struct ParameterRange {
     int64_t start = 0, stop = 0, at = 0;
 };
 
 struct Parameter {
     Dims shape;
-    std::map<uint32_t, Stretch> onRank;
+    std::map<uint32_t, ParameterRange> onRank;
 };
 
 std::optional<int64_t> integerOf(const Value& value) {
@@ -45,9 +45,9 @@ std::span<const NodeId> fields(const ValueGraph& g, NodeId node) {
     return sequence(g, node);
 }
 
-class Opener {
+class LocalOpener {
   public:
-    Opener(const Source& source, const OpenOptions& options)
+    LocalOpener(const Source& source, const OpenOptions& options)
         : source_(source), assembly_(source, options, "local") {}
 
     Result<std::unique_ptr<Reader>> open() {
@@ -169,8 +169,8 @@ class Opener {
         const auto counts = numels ? sequence(*numels.graph, numels.node) : std::span<const NodeId>();
         if (numels && counts.size() != names.size())
             return wrong(fmt::format("{} names and {} sizes are recorded", names.size(), counts.size()));
-        std::vector<Stretch> stretches(names.size());
-        const std::string problem = findStretches(valueOf, handle, stretches);
+        std::vector<ParameterRange> ranges(names.size());
+        const std::string problem = findRanges(valueOf, handle, ranges);
         if (!problem.empty()) return wrong(problem);
         for (size_t i = 0; i < names.size(); ++i) {
             if (g.kind(names[i]) != ValueKind::text) return wrong("the name of a parameter is not text");
@@ -184,50 +184,48 @@ class Opener {
             std::string name = prefix;
             const std::string fqn = withoutWrapper(g.text(names[i]));
             name += (prefix.empty() || fqn.empty() ? "" : ".") + fqn;
-            addStretch(rank, file, t, name, *shape, stretches[i]);
+            addRange(rank, file, t, name, *shape, ranges[i]);
         }
     }
 
-    void addStretch(uint32_t rank, uint32_t file, uint32_t t, const std::string& name, const Dims& shape,
-                    const Stretch& stretch) {
+    void addRange(uint32_t rank, uint32_t file, uint32_t t, const std::string& name, const Dims& shape,
+                  const ParameterRange& range) {
         const TensorFile& contents = assembly_.files()[file];
         int64_t elements = 0;
         int64_t end = 0;
-        if (!checkedProduct(shape, elements) || stretch.start < 0 || stretch.stop < stretch.start ||
-            stretch.stop > elements || stretch.at < 0 ||
-            !checkedAdd(stretch.at, stretch.stop - stretch.start, end) ||
+        if (!checkedProduct(shape, elements) || range.start < 0 || range.stop < range.start ||
+            range.stop > elements || range.at < 0 || !checkedAdd(range.at, range.stop - range.start, end) ||
             end > contents.tensors[t].shape[0]) {
             assembly_.note(rule::metaInconsistent, Severity::error,
                            fmt::format("elements [{}, {}) of a parameter of shape {} cannot lie at {} of {}",
-                                       stretch.start, stretch.stop, formatDims(shape), stretch.at,
+                                       range.start, range.stop, formatDims(shape), range.at,
                                        contents.tensors[t].shape[0]),
                            contents.name, name);
             return;
         }
         Parameter& parameter = parameters_[name];
         if (parameter.onRank.empty()) parameter.shape = shape;
-        if (!parameter.onRank.emplace(rank, stretch).second) {
+        if (!parameter.onRank.emplace(rank, range).second) {
             assembly_.note(rule::metaDuplicate, Severity::error, "two flat parameters of this rank claim it",
                            contents.name, name);
             return;
         }
         Assembly::Piece piece;
         piece.rank = rank;
-        piece.part = StoredPart::range(file, t, stretch.at, stretch.stop - stretch.start);
-        addFlat({keyPart(name)}, contents.tensors[t].dtype, shape, Role::parameter, stretch,
-                std::move(piece));
+        piece.part = StoredPart::range(file, t, range.at, range.stop - range.start);
+        addFlat({keyPart(name)}, contents.tensors[t].dtype, shape, Role::parameter, range, std::move(piece));
     }
 
-    void addFlat(const Path& path, DType dtype, const Dims& shape, Role role, const Stretch& stretch,
+    void addFlat(const Path& path, DType dtype, const Dims& shape, Role role, const ParameterRange& range,
                  Assembly::Piece piece) {
-        if (stretch.start != 0 || stretch.stop != elementCount(shape))
-            piece.flat = FlatRange{stretch.start, stretch.stop};
+        if (range.start != 0 || range.stop != elementCount(shape))
+            piece.flat = FlatRange{range.start, range.stop};
         assembly_.addPiece(path, dtype, shape, role, std::move(piece));
     }
 
     // Which stretch of each parameter is here: empty text, or what is wrong.
     template <class ValueOf>
-    std::string findStretches(ValueOf&& valueOf, const std::string& handle, std::vector<Stretch>& out) {
+    std::string findRanges(ValueOf&& valueOf, const std::string& handle, std::vector<ParameterRange>& out) {
         if (const Value infos = valueOf(handle + "flat_param._shard_param_infos")) {
             // torch 2.1 and later: (in_shard, offset_in_shard, numel_in_shard, first, last), the last one
             // included.
@@ -356,7 +354,7 @@ class Opener {
             return {};
         }
         const auto it = parameters_.find(parameter);
-        const auto piece = it == parameters_.end() ? std::map<uint32_t, Stretch>::const_iterator{}
+        const auto piece = it == parameters_.end() ? std::map<uint32_t, ParameterRange>::const_iterator{}
                                                    : it->second.onRank.find(rank);
         if (it == parameters_.end() || piece == it->second.onRank.end()) {
             assembly_.note(rule::metaInconsistent, Severity::error,
@@ -366,8 +364,8 @@ class Opener {
                            contents.name, pathName(path));
             return {};
         }
-        const Stretch& stretch = piece->second;
-        const int64_t count = stretch.stop - stretch.start;
+        const ParameterRange& range = piece->second;
+        const int64_t count = range.stop - range.start;
         if (stored.shape.size() != 1 || stored.shape[0] != count) {
             assembly_.note(rule::metaInconsistent, Severity::error,
                            fmt::format("the state has shape {}, the rank holds {} elements of the parameter",
@@ -378,7 +376,7 @@ class Opener {
         Assembly::Piece state;
         state.rank = rank;
         state.part = StoredPart::range(file, t, 0, count);
-        addFlat(path, stored.dtype, it->second.shape, Role::optimizer, stretch, std::move(state));
+        addFlat(path, stored.dtype, it->second.shape, Role::optimizer, range, std::move(state));
         return {};
     }
 
@@ -447,7 +445,7 @@ class Opener {
 }  // namespace
 
 Result<std::unique_ptr<Reader>> openLocal(const Source& source, const OpenOptions& options) {
-    return Opener(source, options).open();
+    return LocalOpener(source, options).open();
 }
 
 }  // namespace shardscope::olmo

@@ -34,9 +34,9 @@ Group groupOf(std::string_view stem, bool alone) {
     return {{keyPart(stem)}, Role::parameter};
 }
 
-class Opener {
+class UnshardedOpener {
   public:
-    Opener(const Source& source, const OpenOptions& options)
+    UnshardedOpener(const Source& source, const OpenOptions& options)
         : source_(source), options_(options), assembly_(source, options, "unsharded") {}
 
     Result<std::unique_ptr<Reader>> open() {
@@ -233,7 +233,7 @@ class Opener {
 }  // namespace
 
 Result<std::unique_ptr<Reader>> openUnsharded(const Source& source, const OpenOptions& options) {
-    return Opener(source, options).open();
+    return UnshardedOpener(source, options).open();
 }
 
 }  // namespace shardscope::olmo

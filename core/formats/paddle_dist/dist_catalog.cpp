@@ -526,7 +526,7 @@ class Builder : private CatalogOpener {
             return out;
         };
         for (const Unreferenced& file : unreferenced_) {
-            const std::vector<Note> strange = strangeEntries(input_.files, file.index, known);
+            const std::vector<Note> strange = unexpectedEntries(input_.files, file.index, known);
             if (strange.empty()) {
                 seeRank(file.rank);
                 builder_.addNote({rule::fileUnreferenced,

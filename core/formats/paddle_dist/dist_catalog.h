@@ -60,7 +60,7 @@ struct KnownTensor {
 // Notes on entries of a data file that the metadata does not know: of another save, or without a row of
 // theirs.
 using FindKnown = std::function<std::optional<KnownTensor>(const std::string& key)>;
-std::vector<Note> strangeEntries(TensorFiles& files, uint32_t file, const FindKnown& known);
+std::vector<Note> unexpectedEntries(TensorFiles& files, uint32_t file, const FindKnown& known);
 
 // Whether an array of dtype `stored` is what a tensor of dtype `wanted` is stored as.
 bool storedAs(DType wanted, DType stored);

@@ -82,7 +82,7 @@ Result<std::vector<Note>> findNotes(TensorFiles& files, const DistParts& parts, 
             if (index.error().code == ErrorCode::cancelled) return Error(index.error());
             continue;  // locate() tells
         }
-        auto strange = strangeEntries(files, *index, known);
+        auto strange = unexpectedEntries(files, *index, known);
         notes.insert(notes.end(), std::make_move_iterator(strange.begin()),
                      std::make_move_iterator(strange.end()));
     }

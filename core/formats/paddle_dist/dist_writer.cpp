@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "encoding/paddle_file.h"
 #include "encoding/pickle.h"
 #include "formats/paddle_dist/metadata_writer.h"
 
@@ -16,13 +17,12 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kAlignedArray = uint64_t{64}
                                    << 10;  // from this size on, elements start on a page of the file
 constexpr uint32_t kMaxRanks = 1 << 20;
-constexpr std::string_view kNameTable = "StructuredToParameterName@@";
 
 // The pickle of one rank's file as paddle.save writes a state dict: a dict of arrays, then the table of
 // names. Calls piece(offset, bytes) for what is not data and data(chunk, offset) where the elements of a
 // chunk go.
 template <class Piece, class Data>
-Status walkRankFile(const Catalog& wanted, std::span<const ChunkId> chunks, uint64_t& size, Piece&& piece,
+Status walkRankFile(const Catalog& target, std::span<const ChunkId> chunks, uint64_t& size, Piece&& piece,
                     Data&& data) {
     PickleWriter w(PickleWriter::For::python3);
     uint64_t at = 0;
@@ -38,10 +38,10 @@ Status walkRankFile(const Catalog& wanted, std::span<const ChunkId> chunks, uint
     w.emptyDict();
     w.mark();
     for (const ChunkId c : chunks) {
-        const ChunkInfo chunk = wanted.chunk(c);
-        const DType dtype = wanted.dtype(chunk.tensor);
+        const ChunkInfo chunk = target.chunk(c);
+        const DType dtype = target.dtype(chunk.tensor);
         const uint64_t bytes = static_cast<uint64_t>(chunk.elements()) * dtypeBytes(dtype);
-        w.text(wanted.name(chunk.tensor));
+        w.text(target.name(chunk.tensor));
         names.push_back(w.put());
         // numpy.core rather than numpy._core: numpy 1 and 2 know it.
         w.memoGlobal("numpy.core.multiarray", "_reconstruct");
@@ -100,7 +100,7 @@ Status walkRankFile(const Catalog& wanted, std::span<const ChunkId> chunks, uint
         w.tuple();
         w.build();
     }
-    w.text(kNameTable);
+    w.text(kPaddleNameTable);
     w.emptyDict();
     w.mark();
     for (const uint32_t name : names) {
@@ -117,7 +117,7 @@ Status walkRankFile(const Catalog& wanted, std::span<const ChunkId> chunks, uint
 
 class DistLayout final : public TargetLayout {
   public:
-    DistLayout(const Catalog& wanted, bool flex) : wanted_(wanted), flex_(flex) {}
+    DistLayout(const Catalog& target, bool flex) : wanted_(target), flex_(flex) {}
 
     Status plan();
     Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
@@ -236,24 +236,24 @@ std::vector<std::string> writtenVariants() {
     return {"3.3", "3.0"};
 }
 
-std::vector<LeftOut> cannotHoldInPaddle(const Catalog& wanted) {
+std::vector<LeftOut> cannotHoldInPaddle(const Catalog& target) {
     std::vector<LeftOut> out;
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        const std::string name(wanted.name(t));
-        if (arrayCode(wanted.dtype(t)).empty()) {
-            out.push_back({name, fmt::format("Paddle has no {} tensors", dtypeName(wanted.dtype(t)))});
-        } else if (wanted.elements(t) == 0) {
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        const std::string name(target.name(t));
+        if (arrayCode(target.dtype(t)).empty()) {
+            out.push_back({name, fmt::format("Paddle has no {} tensors", dtypeName(target.dtype(t)))});
+        } else if (target.elements(t) == 0) {
             out.push_back({name, "Paddle's distributed checkpoints keep no tensors without elements"});
-        } else if (name == kNameTable) {
+        } else if (name == kPaddleNameTable) {
             out.push_back({name, "the name is Paddle's own"});
         }
     }
-    for (const ObjectInfo& object : wanted.objects())
+    for (const ObjectInfo& object : target.objects())
         out.push_back({object.name, "Paddle's distributed checkpoints hold tensors only"});
     return out;
 }
 
-Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& wanted, const WriteOptions& options) {
+Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& target, const WriteOptions& options) {
     const bool old = options.variant == "3.0";
     if (!old && !options.variant.empty() && options.variant != "3.3") {
         return makeError(
@@ -262,7 +262,7 @@ Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& wanted, const Wr
                         "Paddle 2.6 reads as well",
                         options.variant));
     }
-    auto layout = std::make_unique<DistLayout>(wanted, !old);
+    auto layout = std::make_unique<DistLayout>(target, !old);
     SHARDSCOPE_TRY(layout->plan());
     return std::unique_ptr<TargetLayout>(std::move(layout));
 }

@@ -7,7 +7,7 @@ namespace shardscope::paddle {
 
 // Variants: "3.3" (also ""), "3.0".
 std::vector<std::string> writtenVariants();
-std::vector<LeftOut> cannotHoldInPaddle(const Catalog& wanted);
-Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& wanted, const WriteOptions& options);
+std::vector<LeftOut> cannotHoldInPaddle(const Catalog& target);
+Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::paddle

@@ -14,7 +14,6 @@ namespace shardscope::paddle {
 
 namespace {
 
-constexpr std::string_view kNameTable = "StructuredToParameterName@@";
 constexpr std::string_view kStream("\0\0\0\0", 4);  // of the C++ tensor stream (use_binary_format)
 constexpr uint64_t kProbed = 64 << 10;
 
@@ -91,11 +90,11 @@ Probe probeSave(const Source& source) {
     if (named && head->starts_with(kStream)) return {Probe::Match::certain, "a tensor stream of Paddle"};
     if (!startsAsPickle(*head)) return {};
     if (named) return {Probe::Match::certain, "a pickle with an ending of paddle.save"};
-    bool table = head->find(kNameTable) != std::string::npos;
+    bool table = head->find(kPaddleNameTable) != std::string::npos;
     if (!table && (*file)->size() > kProbed) {
         const uint64_t begin = (*file)->size() - kProbed;
         const auto tail = stretch(**file, begin, kProbed);
-        table = tail.ok() && tail->find(kNameTable) != std::string::npos;
+        table = tail.ok() && tail->find(kPaddleNameTable) != std::string::npos;
     }
     if (table) return {Probe::Match::certain, "a pickle with Paddle's table of parameter names"};
     return {};

@@ -31,7 +31,7 @@ bool looksEqual(const TensorFiles& files, const StoredPart& a, const StoredPart&
 
 }  // namespace
 
-std::vector<Note> strangeEntries(TensorFiles& files, uint32_t file, const FindKnown& known) {
+std::vector<Note> unexpectedEntries(TensorFiles& files, uint32_t file, const FindKnown& known) {
     std::vector<Note> notes;
     const TensorFile& contents = files[file];
     const std::string& path = contents.name;

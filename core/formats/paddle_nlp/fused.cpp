@@ -44,26 +44,26 @@ namespace {
 
 // A stretch of the flattened [a_r | b_r]: in each of the boxes that it is made of, each part's columns are a
 // box of the array at the rank's own strides.
-std::vector<Draft> splitFlat(const Draft& draft, const Layout& layout, size_t axis) {
-    const int64_t width = draft.lengths[axis] / layout.fusedParts;
-    const int64_t before = draft.offsets[axis] / layout.fusedParts;
-    const Dims strides = rowMajorStrides(draft.lengths);
-    const Dims origin(draft.lengths.size(), 0);
-    std::vector<Draft> out;
-    for (const Box& box : flatRangeBoxes(origin, draft.lengths, *draft.flat)) {
+std::vector<PlannedChunk> splitFlat(const PlannedChunk& planned, const Layout& layout, size_t axis) {
+    const int64_t width = planned.lengths[axis] / layout.fusedParts;
+    const int64_t before = planned.offsets[axis] / layout.fusedParts;
+    const Dims strides = rowMajorStrides(planned.lengths);
+    const Dims origin(planned.lengths.size(), 0);
+    std::vector<PlannedChunk> out;
+    for (const Box& box : flatRangeBoxes(origin, planned.lengths, *planned.flat)) {
         for (int64_t part = 0; part < layout.fusedParts; ++part) {
-            Dims columns = origin, lengths = draft.lengths;
+            Dims columns = origin, lengths = planned.lengths;
             columns[axis] = part * width;
             lengths[axis] = width;
             const auto mine = intersect(box.offsets, box.lengths, columns, lengths);
             if (!mine || boxIsEmpty(mine->lengths)) continue;
-            Draft d = draft;
+            PlannedChunk d = planned;
             d.flat.reset();
             d.lengths = mine->lengths;
-            d.first = draft.first - draft.flat->start;
+            d.first = planned.first - planned.flat->start;
             for (size_t k = 0; k < d.lengths.size(); ++k) {
                 d.first += mine->offsets[k] * strides[k];
-                d.offsets[k] = draft.offsets[k] + mine->offsets[k];
+                d.offsets[k] = planned.offsets[k] + mine->offsets[k];
             }
             d.offsets[axis] = part * (layout.global[axis] / layout.fusedParts) + before +
                               mine->offsets[axis] - part * width;
@@ -72,21 +72,21 @@ std::vector<Draft> splitFlat(const Draft& draft, const Layout& layout, size_t ax
             out.push_back(std::move(d));
         }
     }
-    if (out.empty()) return {draft};
+    if (out.empty()) return {planned};
     return out;
 }
 
 }  // namespace
 
-std::vector<Draft> splitFused(const Draft& draft, const Layout& layout) {
+std::vector<PlannedChunk> splitFused(const PlannedChunk& planned, const Layout& layout) {
     const auto axis = static_cast<size_t>(std::max(layout.axis, 0));
-    if (layout.fusedParts < 2 || layout.axis < 0 || draft.lengths == layout.global) return {draft};
-    if (draft.flat) return splitFlat(draft, layout, axis);
-    const int64_t width = draft.lengths[axis] / layout.fusedParts;
-    const int64_t before = draft.offsets[axis] / layout.fusedParts;
-    std::vector<Draft> out;
+    if (layout.fusedParts < 2 || layout.axis < 0 || planned.lengths == layout.global) return {planned};
+    if (planned.flat) return splitFlat(planned, layout, axis);
+    const int64_t width = planned.lengths[axis] / layout.fusedParts;
+    const int64_t before = planned.offsets[axis] / layout.fusedParts;
+    std::vector<PlannedChunk> out;
     for (int64_t part = 0; part < layout.fusedParts; ++part) {
-        Draft d = draft;
+        PlannedChunk d = planned;
         d.offsets[axis] = part * (layout.global[axis] / layout.fusedParts) + before;
         d.lengths[axis] = width;
         d.arrayOffsets.assign(d.lengths.size(), 0);

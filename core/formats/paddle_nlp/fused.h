@@ -25,6 +25,6 @@ class FusedChoice {
 };
 
 // The chunk itself, or one for each projection.
-std::vector<Draft> splitFused(const Draft& draft, const Layout& layout);
+std::vector<PlannedChunk> splitFused(const PlannedChunk& planned, const Layout& layout);
 
 }  // namespace shardscope::paddle_nlp

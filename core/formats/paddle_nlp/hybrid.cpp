@@ -25,9 +25,9 @@ namespace {
 
 constexpr size_t kMaxNotes = 200;
 
-class Opener : private CatalogOpener {
+class HybridOpener : private CatalogOpener {
   public:
-    Opener(const Source& source, const OpenOptions& options)
+    HybridOpener(const Source& source, const OpenOptions& options)
         : CatalogOpener("paddlenlp", "hybrid", "PaddleNLP"), source_(source), options_(options) {
         most_ = kMaxNotes;
     }
@@ -94,7 +94,7 @@ class Opener : private CatalogOpener {
     void shapeByStates(Parameter& p) {
         for (const State& state : p.states) {
             if (state.name.empty() || state.name.ends_with("pow_acc")) continue;
-            for (const Held& held : state.held) {
+            for (const StoredShard& held : state.held) {
                 // One dimension may be that of a flattened slice.
                 if (held.entry->shape.size() < 2 && !(p.whole && *p.whole == held.entry->shape)) continue;
                 p.local.emplace(held.tp, held.entry->shape);
@@ -107,7 +107,7 @@ class Opener : private CatalogOpener {
         for (const State& state : p.states) {
             if (state.name.empty() || state.name.ends_with("pow_acc")) continue;
             if (files_.sharding == 1 && !state.held.empty() && !state.held[0].sliced) {
-                for (const Held& held : state.held)
+                for (const StoredShard& held : state.held)
                     p.local.emplace(held.tp, held.entry->shape);
                 return;
             }
@@ -277,16 +277,16 @@ class Opener : private CatalogOpener {
             return {};
         }
         if (fromMaster) ++fromMasters_;
-        std::vector<Draft> drafts;
+        std::vector<PlannedChunk> planned;
         const State empty;
-        SHARDSCOPE_ASSIGN(drafts, draftsOf(p,
-                                           fromMaster ? *master
-                                           : stored   ? *stored
-                                                      : empty,
-                                           layout, !fromMaster));
+        SHARDSCOPE_ASSIGN(planned, draftsOf(p,
+                                            fromMaster ? *master
+                                            : stored   ? *stored
+                                                       : empty,
+                                            layout, !fromMaster));
         if (fromMaster) {
-            for (Draft& draft : drafts)
-                draft.cast = true;
+            for (PlannedChunk& chunk : planned)
+                chunk.cast = true;
         }
         TensorInfo info;
         info.name = p.name;
@@ -294,7 +294,7 @@ class Opener : private CatalogOpener {
         info.dtype = *p.dtype;
         info.shape = layout.global;
         info.role = Role::parameter;
-        return addTensor(info, drafts, layout);
+        return addTensor(info, planned, layout);
     }
 
     // Whether a file that should hold the weight is not there.
@@ -314,8 +314,8 @@ class Opener : private CatalogOpener {
         info.shape = layout.global;
         info.role = Role::parameter;
         info.aliasOf = of;
-        const std::vector<Draft> drafts = draftsByTensor_[of];
-        return addTensor(info, drafts, layout);
+        const std::vector<PlannedChunk> planned = draftsByTensor_[of];
+        return addTensor(info, planned, layout);
     }
 
     Status addState(const Parameter& p, const State& state, const Layout& layout) {
@@ -342,17 +342,17 @@ class Opener : private CatalogOpener {
             one.copies = true;
             SHARDSCOPE_TRY(one.finish(info.name));
             info.shape = one.global;
-            SHARDSCOPE_ASSIGN(const auto drafts, draftsOf(p, state, one, false));
-            return addTensor(info, drafts, one);
+            SHARDSCOPE_ASSIGN(const auto planned, draftsOf(p, state, one, false));
+            return addTensor(info, planned, one);
         }
         info.shape = layout.global;
-        SHARDSCOPE_ASSIGN(const auto drafts, draftsOf(p, state, layout, false));
-        return addTensor(info, drafts, layout);
+        SHARDSCOPE_ASSIGN(const auto planned, draftsOf(p, state, layout, false));
+        return addTensor(info, planned, layout);
     }
 
     static bool isScalar(const State& state, int64_t elements) {
         if (state.held.empty()) return false;
-        return std::all_of(state.held.begin(), state.held.end(), [&](const Held& held) {
+        return std::all_of(state.held.begin(), state.held.end(), [&](const StoredShard& held) {
             int64_t count = 0;
             return checkedProduct(held.entry->shape, count) && count == 1 &&
                    (elements != 1 || state.name.ends_with("pow_acc"));
@@ -360,20 +360,21 @@ class Opener : private CatalogOpener {
     }
 
     // The chunks of one tensor: for each tensor-parallel rank and stage that should hold it.
-    Result<std::vector<Draft>> draftsOf(const Parameter& p, const State& state, const Layout& layout,
-                                        bool weight) {
-        std::vector<Draft> all;
-        std::vector<std::vector<Draft>> cuts;  // of the stages taken so far, for one tensor-parallel rank
+    Result<std::vector<PlannedChunk>> draftsOf(const Parameter& p, const State& state, const Layout& layout,
+                                               bool weight) {
+        std::vector<PlannedChunk> all;
+        std::vector<std::vector<PlannedChunk>>
+            cuts;  // of the stages taken so far, for one tensor-parallel rank
         std::set<std::pair<uint32_t, uint32_t>> stages;
         for (const auto& [stage, parameter] : p.stages)
             stages.insert(stage);
         const bool whole = weight && files_.wholeWeights;
         for (uint32_t t = 0; t < (whole ? 1 : files_.tp); ++t) {
-            std::optional<std::vector<Draft>> first;
+            std::optional<std::vector<PlannedChunk>> first;
             std::string firstStage;
             for (const auto& [pp, moe] : stages) {
-                std::vector<Held> held;
-                for (const Held& h : state.held) {
+                std::vector<StoredShard> held;
+                for (const StoredShard& h : state.held) {
                     if (h.tp == t && h.pp == pp && h.moe == moe) held.push_back(h);
                 }
                 if (held.empty() && whole && first) continue;
@@ -386,9 +387,9 @@ class Opener : private CatalogOpener {
                     builder_.addNote(std::move(n));
                 const std::string group = formatGroupName(t, pp);
                 if (!first) {
-                    first = pieces.drafts;
+                    first = pieces.planned;
                     firstStage = group;
-                } else if (!sameCut(*first, pieces.drafts)) {
+                } else if (!sameCut(*first, pieces.planned)) {
                     // The buffers of another stage are cut elsewhere; one copy of the tensor is enough.
                     note(rule::replicaDiffers, Severity::info,
                          fmt::format("{} holds it too, flattened and cut elsewhere; that of {} is taken",
@@ -398,8 +399,8 @@ class Opener : private CatalogOpener {
                 } else {
                     SHARDSCOPE_TRY(compareClaims(p, state, held, t, firstStage, group));
                 }
-                all.insert(all.end(), std::make_move_iterator(pieces.drafts.begin()),
-                           std::make_move_iterator(pieces.drafts.end()));
+                all.insert(all.end(), std::make_move_iterator(pieces.planned.begin()),
+                           std::make_move_iterator(pieces.planned.end()));
             }
             if (!first && !axes_.owned.contains(p.name)) {
                 note(rule::metaInconsistent, Severity::error,
@@ -410,17 +411,18 @@ class Opener : private CatalogOpener {
         return all;
     }
 
-    static bool sameCut(const std::vector<Draft>& a, const std::vector<Draft>& b) {
-        return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Draft& x, const Draft& y) {
-            return x.offsets == y.offsets && x.lengths == y.lengths && x.flat == y.flat;
-        });
+    static bool sameCut(const std::vector<PlannedChunk>& a, const std::vector<PlannedChunk>& b) {
+        return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                          [](const PlannedChunk& x, const PlannedChunk& y) {
+                              return x.offsets == y.offsets && x.lengths == y.lengths && x.flat == y.flat;
+                          });
     }
 
     // A name on two stages is one weight that they share, and equal, or the claim of two parameters.
-    Status compareClaims(const Parameter& p, const State& state, const std::vector<Held>& held, uint32_t t,
-                         const std::string& firstStage, const std::string& stage) {
+    Status compareClaims(const Parameter& p, const State& state, const std::vector<StoredShard>& held,
+                         uint32_t t, const std::string& firstStage, const std::string& stage) {
         if (held.empty() || !claims_.insert(p.name).second) return {};
-        const auto other = std::find_if(state.held.begin(), state.held.end(), [&](const Held& h) {
+        const auto other = std::find_if(state.held.begin(), state.held.end(), [&](const StoredShard& h) {
             return h.tp == t && formatGroupName(h.tp, h.pp) == firstStage && h.shard == held[0].shard;
         });
         if (other == state.held.end() || other->entry->parts.empty() || held[0].entry->parts.empty())
@@ -431,7 +433,7 @@ class Opener : private CatalogOpener {
             shared_.insert(p.name);
             return {};
         }
-        const auto named = [&](const Held& h) {
+        const auto named = [&](const StoredShard& h) {
             const auto it = p.stages.find({h.pp, h.moe});
             return it == p.stages.end() || it->second.empty() ? std::string("a parameter")
                                                               : "'" + it->second + "'";
@@ -443,44 +445,44 @@ class Opener : private CatalogOpener {
         return {};
     }
 
-    Status addTensor(const TensorInfo& info, const std::vector<Draft>& drafts, const Layout& layout) {
+    Status addTensor(const TensorInfo& info, const std::vector<PlannedChunk>& planned, const Layout& layout) {
         const auto id = static_cast<TensorId>(builder_.tensorCount());
         SHARDSCOPE_TRY(builder_.addTensor(info));
         if (tiedTargets_.contains(info.name)) {
             aliasDType_[id] = info.dtype;
-            draftsByTensor_[id] = drafts;
+            draftsByTensor_[id] = planned;
         }
-        for (const Draft& draft : drafts) {
-            for (const Draft& part : splitFused(draft, layout))
+        for (const PlannedChunk& chunk : planned) {
+            for (const PlannedChunk& part : splitFused(chunk, layout))
                 SHARDSCOPE_TRY(addChunk(info, part));
         }
         return {};
     }
 
-    Status addChunk(const TensorInfo& info, const Draft& draft) {
+    Status addChunk(const TensorInfo& info, const PlannedChunk& planned) {
         StoredPart part;
         CatalogBuilder::Chunk chunk;
-        chunk.rank = files_.rankOf(draft.tp, draft.pp, draft.shard, draft.moe);
-        chunk.file = draft.file->id;
-        chunk.offsets = draft.offsets;
-        chunk.lengths = draft.lengths;
-        chunk.flat = draft.flat;
-        if (draft.array) {
-            part =
-                StoredPart::box(draft.file->contents, draft.tensor, draft.arrayOffsets, draft.arrayLengths);
-            part.firstElement = draft.first;
-            if (!draft.arrayStrides.empty()) {
-                part.lengths = draft.lengths;
-                part.strides = draft.arrayStrides;
-            } else if (draft.flat) {
-                part.elements = draft.flat->stop - draft.flat->start;
+        chunk.rank = files_.rankOf(planned.tp, planned.pp, planned.shard, planned.moe);
+        chunk.file = planned.file->id;
+        chunk.offsets = planned.offsets;
+        chunk.lengths = planned.lengths;
+        chunk.flat = planned.flat;
+        if (planned.array) {
+            part = StoredPart::box(planned.file->contents, planned.tensor, planned.arrayOffsets,
+                                   planned.arrayLengths);
+            part.firstElement = planned.first;
+            if (!planned.arrayStrides.empty()) {
+                part.lengths = planned.lengths;
+                part.strides = planned.arrayStrides;
+            } else if (planned.flat) {
+                part.elements = planned.flat->stop - planned.flat->start;
             }
-            part.zeros = draft.padding;
-            chunk.offset = draft.array->offset;
-            chunk.length = draft.array->raw == PaddleArray::Raw::inMemory ? 0 : draft.array->length;
-            const DType stored = draft.array->dtype;
+            part.zeros = planned.padding;
+            chunk.offset = planned.array->offset;
+            chunk.length = planned.array->raw == PaddleArray::Raw::inMemory ? 0 : planned.array->length;
+            const DType stored = planned.array->dtype;
             const bool float8 = info.dtype == DType::float8E4M3FN || info.dtype == DType::float8E5M2;
-            if (draft.cast && info.dtype != stored) {
+            if (planned.cast && info.dtype != stored) {
                 part.storedAs = stored;
             } else if (paddleDType(stored) == info.dtype || (float8 && stored == DType::int8)) {
                 part.bits = info.dtype;
@@ -488,7 +490,7 @@ class Opener : private CatalogOpener {
                 note(rule::metaInconsistent, Severity::error,
                      fmt::format("ranks disagree about its dtype: {} and {}", dtypeName(info.dtype),
                                  dtypeName(stored)),
-                     draft.file->path, info.name);
+                     planned.file->path, info.name);
                 part = {};
             }
         }
@@ -625,7 +627,7 @@ class Opener : private CatalogOpener {
     bool sawSliced() const {
         for (const Parameter& p : parameters_.list) {
             for (const State& state : p.states) {
-                for (const Held& held : state.held) {
+                for (const StoredShard& held : state.held) {
                     if (held.sliced) return true;
                 }
             }
@@ -669,7 +671,7 @@ class Opener : private CatalogOpener {
     std::map<std::string, Kind> kinds_;
     std::map<std::string, TensorId> weightOf_;
     std::map<TensorId, DType> aliasDType_;
-    std::map<TensorId, std::vector<Draft>> draftsByTensor_;
+    std::map<TensorId, std::vector<PlannedChunk>> draftsByTensor_;
     std::vector<StoredPart> parts_;  // by ChunkId
     size_t fromMasters_ = 0, ignored_ = 0;
     bool scheduleNoted_ = false;
@@ -678,7 +680,7 @@ class Opener : private CatalogOpener {
 }  // namespace
 
 Result<std::unique_ptr<Reader>> openHybrid(const Source& source, const OpenOptions& options) {
-    return Opener(source, options).open();
+    return HybridOpener(source, options).open();
 }
 
 }  // namespace shardscope::paddle_nlp

@@ -24,8 +24,8 @@ Result<TpQuestion::Content> compareRanks(const Source& source, uint32_t degree, 
     }
     if (!state || state->held.empty()) return Content::unknown;
     const uint32_t pp = state->held[0].pp, moe = state->held[0].moe;
-    std::map<uint32_t, const Held*> firsts;  // by tensor-parallel rank, of the lowest sharding rank
-    for (const Held& held : state->held) {
+    std::map<uint32_t, const StoredShard*> firsts;  // by tensor-parallel rank, of the lowest sharding rank
+    for (const StoredShard& held : state->held) {
         if (held.pp != pp || held.moe != moe) continue;
         const auto [it, fresh] = firsts.try_emplace(held.tp, &held);
         if (!fresh && held.shard < it->second->shard) it->second = &held;
@@ -65,7 +65,7 @@ std::set<std::string> expertsOfRanks(const HybridFiles& files, const std::vector
         if (p.name.find(".experts.") == std::string::npos || p.whole) continue;
         std::set<uint32_t> holders;
         for (const State& state : p.states) {
-            for (const Held& held : state.held)
+            for (const StoredShard& held : state.held)
                 holders.insert(held.tp);
         }
         if (holders.size() != 1) return {};
@@ -77,7 +77,7 @@ std::set<std::string> expertsOfRanks(const HybridFiles& files, const std::vector
 
 }  // namespace
 
-Result<std::string> sampleOf(const Source& source, const Held& held) {
+Result<std::string> sampleOf(const Source& source, const StoredShard& held) {
     const PaddleArray& array = held.entry->parts[0];
     if (array.raw == PaddleArray::Raw::inMemory) return array.bytes.substr(0, kSample);
     if (array.raw != PaddleArray::Raw::plain) return std::string();

@@ -29,6 +29,6 @@ Result<ParameterAxes> concludeParameterAxes(const Source& source, const HybridFi
                                             const std::vector<TpRule>& stated);
 
 // The first bytes of an entry; empty where they are not at hand.
-Result<std::string> sampleOf(const Source& source, const Held& held);
+Result<std::string> sampleOf(const Source& source, const StoredShard& held);
 
 }  // namespace shardscope::paddle_nlp

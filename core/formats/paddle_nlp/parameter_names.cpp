@@ -14,7 +14,7 @@ namespace shardscope::paddle_nlp {
 namespace {
 
 constexpr int64_t kSegment = 1 << 20;  // stage 3 slices what has more elements
-constexpr size_t kListed = 6;
+constexpr size_t kListedNames = 6;
 
 int64_t elementsOf(const Dims& shape) {
     int64_t count = 0;
@@ -217,9 +217,9 @@ class Replay {
 
 std::string listed(const std::vector<std::string>& names) {
     std::string out;
-    for (size_t i = 0; i < names.size() && i < kListed; ++i)
+    for (size_t i = 0; i < names.size() && i < kListedNames; ++i)
         out += fmt::format("{}'{}'", i ? ", " : "", names[i]);
-    if (names.size() > kListed) out += fmt::format(" and {} more", names.size() - kListed);
+    if (names.size() > kListedNames) out += fmt::format(" and {} more", names.size() - kListedNames);
     return out;
 }
 

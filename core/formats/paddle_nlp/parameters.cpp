@@ -206,7 +206,7 @@ class Gathering {
                 if (p.local.at(group.tp) != entry.shape) continue;
             }
             State& weight = p.get("");
-            const auto same = std::find_if(weight.held.begin(), weight.held.end(), [&](const Held& h) {
+            const auto same = std::find_if(weight.held.begin(), weight.held.end(), [&](const StoredShard& h) {
                 return h.tp == group.tp && h.pp == group.pp && h.moe == group.moe && h.shard == file.shard();
             });
             if (same == weight.held.end())

@@ -12,7 +12,7 @@
 namespace shardscope::paddle_nlp {
 
 // One stored entry of a parameter's weight or of one of its optimizer states.
-struct Held {
+struct StoredShard {
     const RankFile* file = nullptr;
     const StoredTensor* entry = nullptr;
     uint32_t tp = 0, pp = 0, shard = 0, moe = 0;
@@ -21,7 +21,7 @@ struct Held {
 
 struct State {
     std::string name;  // "moment1", ...; empty = the weight
-    std::vector<Held> held;
+    std::vector<StoredShard> held;
 };
 
 struct Parameter {

@@ -15,10 +15,11 @@ constexpr int64_t kAlignment = 256;  // bytes that buffers are aligned to, on ev
 
 class Laying {
   public:
-    Laying(const PieceInput& in, std::vector<Held> held) : in_(in), held_(std::move(held)) {}
+    Laying(const PieceInput& in, std::vector<StoredShard> held) : in_(in), held_(std::move(held)) {}
 
     Result<PieceResult> run() {
-        std::sort(held_.begin(), held_.end(), [](const Held& a, const Held& b) { return a.shard < b.shard; });
+        std::sort(held_.begin(), held_.end(),
+                  [](const StoredShard& a, const StoredShard& b) { return a.shard < b.shard; });
         local_ = in_.whole ? in_.layout.global : in_.layout.shapeOn(in_.tp);
         offsets_ = in_.whole ? Dims(local_.size(), 0) : in_.layout.offsetsOn(in_.tp);
         if (!checkedProduct(local_, elements_))
@@ -28,19 +29,19 @@ class Laying {
             addLost(0, elements_, false);
             return std::move(out_);
         }
-        const bool allWhole =
-            std::all_of(held_.begin(), held_.end(), [&](const Held& h) { return h.entry->shape == local_; });
-        const bool allFlat =
-            std::all_of(held_.begin(), held_.end(), [](const Held& h) { return h.entry->shape.size() == 1; });
+        const bool allWhole = std::all_of(held_.begin(), held_.end(),
+                                          [&](const StoredShard& h) { return h.entry->shape == local_; });
+        const bool allFlat = std::all_of(held_.begin(), held_.end(),
+                                         [](const StoredShard& h) { return h.entry->shape.size() == 1; });
         if (allWhole && !(allFlat && held_.size() > 1 && slices())) {
             // More than one is a copy of the others: stage 3 keeps small parameters on every rank.
-            for (const Held& h : held_)
+            for (const StoredShard& h : held_)
                 addWhole(h);
         } else if (allFlat) {
             addSlices();
         } else {
             const auto other = std::find_if(held_.begin(), held_.end(),
-                                            [&](const Held& h) { return h.entry->shape != local_; });
+                                            [&](const StoredShard& h) { return h.entry->shape != local_; });
             error(fmt::format("its shape is {} here, which is neither {} nor a slice of that flattened",
                               formatDims(other->entry->shape), formatDims(local_)),
                   other->file->path);
@@ -58,8 +59,8 @@ class Laying {
         out_.notes.push_back(std::move(note));
     }
 
-    Draft draft(const RankFile* file, const Held& h) const {
-        Draft d;
+    PlannedChunk planned(const RankFile* file, const StoredShard& h) const {
+        PlannedChunk d;
         d.file = file;
         d.tp = in_.tp;
         d.pp = in_.pp;
@@ -70,27 +71,27 @@ class Laying {
         return d;
     }
 
-    static uint32_t indexOf(const Held& h) {
+    static uint32_t indexOf(const StoredShard& h) {
         return static_cast<uint32_t>(h.entry - h.file->content->tensors.data());
     }
 
     void addLost(int64_t start, int64_t stop, bool flat) {
         if (!in_.lost) return;
-        Held at;
+        StoredShard at;
         at.shard = in_.lost->shard();
-        Draft d = draft(in_.lost, at);
+        PlannedChunk d = planned(in_.lost, at);
         if (flat) d.flat = FlatRange{start, stop};
-        out_.drafts.push_back(std::move(d));
+        out_.planned.push_back(std::move(d));
     }
 
     // ------------------------------------------------------------------ whole
 
-    void addWhole(const Held& h) {
+    void addWhole(const StoredShard& h) {
         if (h.entry->parts.size() == 1 && h.entry->parts[0].shape == h.entry->shape) {
-            Draft d = draft(h.file, h);
+            PlannedChunk d = planned(h.file, h);
             d.array = &h.entry->parts[0];
             d.tensor = indexOf(h);
-            out_.drafts.push_back(std::move(d));
+            out_.planned.push_back(std::move(d));
             return;
         }
         int64_t at = 0;
@@ -101,12 +102,12 @@ class Laying {
                 error("the parts that it was split into do not fit its shape", h.file->path);
                 return;
             }
-            Draft d = draft(h.file, h);
+            PlannedChunk d = planned(h.file, h);
             d.array = &part;
             d.tensor = indexOf(h);
             d.first = at;
             d.flat = FlatRange{at, end};
-            out_.drafts.push_back(std::move(d));
+            out_.planned.push_back(std::move(d));
             at = end;
         }
     }
@@ -119,7 +120,7 @@ class Laying {
     }
     bool sliced() const {
         for (const State& state : in_.parameter.states) {
-            for (const Held& h : state.held) {
+            for (const StoredShard& h : state.held) {
                 if (h.sliced) return true;
             }
         }
@@ -147,7 +148,7 @@ class Laying {
         if (elements_ * count != paddedV2() && elements_ * count != paddedStage3()) return false;
         bool zeros = true, equal = true;
         const std::string* first = nullptr;
-        for (const Held& h : held_) {
+        for (const StoredShard& h : held_) {
             if (h.entry->parts.size() != 1 || h.entry->parts[0].raw != PaddleArray::Raw::inMemory) {
                 error(
                     fmt::format(
@@ -169,7 +170,7 @@ class Laying {
     }
 
     struct Slice {
-        const Held* held = nullptr;
+        const StoredShard* held = nullptr;
         const PaddleArray* array = nullptr;
         int64_t first = 0, elements = 0;  // in the entry
     };
@@ -177,7 +178,7 @@ class Laying {
     void addSlices() {
         std::vector<Slice> slices;
         int64_t total = 0;
-        for (const Held& h : held_) {
+        for (const StoredShard& h : held_) {
             int64_t first = 0;
             for (const PaddleArray& part : h.entry->parts) {
                 int64_t count = 0;
@@ -221,15 +222,15 @@ class Laying {
         for (const Slice& slice : slices) {
             const int64_t real = std::clamp<int64_t>(elements_ - at, 0, slice.elements);
             if (real > 0) {
-                Draft d = draft(slice.held->file, *slice.held);
+                PlannedChunk d = planned(slice.held->file, *slice.held);
                 d.array = slice.array;
                 d.tensor = indexOf(*slice.held);
                 d.first = slice.first;
                 d.flat = FlatRange{at, at + real};
-                out_.drafts.push_back(std::move(d));
+                out_.planned.push_back(std::move(d));
             }
-            if (real < slice.elements && !out_.drafts.empty()) {
-                out_.drafts.back().padding.push_back(
+            if (real < slice.elements && !out_.planned.empty()) {
+                out_.planned.back().padding.push_back(
                     StoredPart::range(slice.held->file->contents, indexOf(*slice.held), slice.first + real,
                                       slice.elements - real));
             }
@@ -272,7 +273,7 @@ class Laying {
     }
 
     const PieceInput& in_;
-    std::vector<Held> held_;
+    std::vector<StoredShard> held_;
     Dims local_, offsets_;
     int64_t elements_ = 0;
     PieceResult out_;
@@ -314,7 +315,7 @@ Dims Layout::offsetsOn(uint32_t rank) const {
     return offsets;
 }
 
-Result<PieceResult> layPieces(const PieceInput& input, std::vector<Held> held) {
+Result<PieceResult> layPieces(const PieceInput& input, std::vector<StoredShard> held) {
     return Laying(input, std::move(held)).run();
 }
 

@@ -31,7 +31,7 @@ struct Layout {
 };
 
 // A chunk to be.
-struct Draft {
+struct PlannedChunk {
     const RankFile* file = nullptr;
     const PaddleArray* array = nullptr;  // null: the file is missing or cannot be read
     uint32_t tp = 0, pp = 0, shard = 0, moe = 0;
@@ -56,9 +56,9 @@ struct PieceInput {
     const RankFile* lost = nullptr;  // a file that may have held some of it
 };
 struct PieceResult {
-    std::vector<Draft> drafts;
+    std::vector<PlannedChunk> planned;
     std::vector<Note> notes;
 };
-Result<PieceResult> layPieces(const PieceInput& input, std::vector<Held> held);
+Result<PieceResult> layPieces(const PieceInput& input, std::vector<StoredShard> held);
 
 }  // namespace shardscope::paddle_nlp

@@ -30,7 +30,7 @@ namespace {
 constexpr std::string_view kMetaName = "model_meta.json";
 constexpr std::string_view kShardMeta = "shard_meta.";
 constexpr uint64_t kMaxRanks = 1 << 20;
-constexpr size_t kListed = 20;
+constexpr size_t kListedFiles = 20;
 
 class Listing {
   public:
@@ -83,7 +83,7 @@ class Listing {
     // ------------------------------------------------------------------ what lies there
 
     // What PaddleNLP's trainer and its models put beside the tensors.
-    static bool lieBeside(std::string_view name) {
+    static bool areKnownSidecars(std::string_view name) {
         for (std::string_view known :
              {"scheduler.pdparams", "scaler.pdparams", "scalar.pdparams", "training_args.bin",
               "trainer_state.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
@@ -142,7 +142,7 @@ class Listing {
                 }
                 addOther(entry, true);
             } else {
-                const bool known = lieBeside(entry.name);
+                const bool known = areKnownSidecars(entry.name);
                 if (known) out_.beside.push_back(entry.name);
                 if (entry.name == "scheduler.pdparams") readSchedule(entry);
                 addOther(entry, known, known);
@@ -350,7 +350,7 @@ class Listing {
             if (file.state == RankFile::State::stale) names.push_back(file.path);
         }
         if (names.empty()) return;
-        const size_t more = names.size() > kListed ? names.size() - kListed : 0;
+        const size_t more = names.size() > kListedFiles ? names.size() - kListedFiles : 0;
         const std::string first = names[0];
         names.resize(names.size() - more);
         note(rule::fileStale, Severity::warning,

@@ -15,7 +15,7 @@ namespace shardscope::paddle_nlp {
 
 namespace {
 
-constexpr size_t kListed = 8;  // tensors in one message
+constexpr size_t kListedTensors = 8;  // tensors in one message
 
 std::vector<NamePattern> patternsOf(const nlohmann::json& list) {
     std::vector<NamePattern> out;
@@ -282,11 +282,11 @@ class Conclusion {
 
     Error ambiguous(const std::vector<size_t>& open) const {
         std::string names;
-        for (size_t k = 0; k < open.size() && k < kListed; ++k) {
+        for (size_t k = 0; k < open.size() && k < kListedTensors; ++k) {
             const TpQuestion& q = questions_[open[k]];
             names += fmt::format("{}'{}' {}", k ? ", " : "", q.name, formatDims(q.local));
         }
-        if (open.size() > kListed) names += fmt::format(" and {} more", open.size() - kListed);
+        if (open.size() > kListedTensors) names += fmt::format(" and {} more", open.size() - kListedTensors);
         const bool experts =
             std::any_of(open.begin(), open.end(), [&](size_t i) { return isExpert(questions_[i].name); });
         return makeError(

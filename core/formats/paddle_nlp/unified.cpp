@@ -47,9 +47,9 @@ bool writtenByPaddle(const Source& source, std::string_view name) {
     return head.find("\"format\":\"np\"") != head.npos && head.find("\"U16\"") != head.npos;
 }
 
-class Opener : private CatalogOpener {
+class UnifiedOpener : private CatalogOpener {
   public:
-    Opener(const Source& source, const OpenOptions& options)
+    UnifiedOpener(const Source& source, const OpenOptions& options)
         : CatalogOpener("paddlenlp", "unified", "PaddleNLP unified checkpoint"),
           source_(source),
           options_(options),
@@ -142,17 +142,17 @@ class Opener : private CatalogOpener {
     // ------------------------------------------------------------------ files
 
     Status readFiles() {
-        std::map<std::string, Kind> wanted;
+        std::map<std::string, Kind> target;
         for (const DirectoryEntry& entry : source_.entries) {
             const auto name = parseUnifiedFileName(entry.name);
-            if (entry.kind == DirectoryEntry::Kind::file && name) wanted.emplace(entry.name, name->kind);
+            if (entry.kind == DirectoryEntry::Kind::file && name) target.emplace(entry.name, name->kind);
         }
         for (const auto& index : indexes_) {
             for (const std::string& file : index.index.files)
-                wanted.emplace(file, index.kind);
+                target.emplace(file, index.kind);
         }
-        addCounted(wanted);
-        for (const auto& [name, kind] : wanted) {
+        addCounted(target);
+        for (const auto& [name, kind] : target) {
             SHARDSCOPE_TRY(options_.stop.poll());
             SHARDSCOPE_TRY(readFile(name, kind));
         }
@@ -160,16 +160,16 @@ class Opener : private CatalogOpener {
     }
 
     // The files that those which are here count: "-00001-of-00002".
-    void addCounted(std::map<std::string, Kind>& wanted) const {
+    void addCounted(std::map<std::string, Kind>& target) const {
         std::map<std::string, std::pair<UnifiedFileName, Kind>> series;
-        for (const auto& [name, kind] : wanted) {
+        for (const auto& [name, kind] : target) {
             if (const auto parsed = parseUnifiedFileName(name);
                 parsed && parsed->total > 0 && parsed->total <= 100'000)
                 series.try_emplace(fmt::format("{}/{}", parsed->at.base, parsed->total), *parsed, kind);
         }
         for (const auto& [key, first] : series) {
             for (uint32_t n = 1; n <= first.first.total; ++n) {
-                wanted.emplace(
+                target.emplace(
                     fmt::format("{}-{:05}-of-{:05}.safetensors", first.first.at.base, n, first.first.total),
                     first.second);
             }
@@ -506,7 +506,7 @@ Probe probeUnified(const Source& source) {
 }
 
 Result<std::unique_ptr<Reader>> openUnified(const Source& source, const OpenOptions& options) {
-    return Opener(source, options).open();
+    return UnifiedOpener(source, options).open();
 }
 
 }  // namespace shardscope::paddle_nlp

@@ -41,17 +41,17 @@ std::optional<std::vector<std::pair<std::string, std::string>>> textsOf(const Va
     return texts;
 }
 
-std::string whyNot(const Catalog& wanted, TensorId t) {
-    const DType dtype = wanted.dtype(t);
-    if (wanted.name(t) == kMetadataName) return "the name __metadata__ is reserved in safetensors";
+std::string whyNot(const Catalog& target, TensorId t) {
+    const DType dtype = target.dtype(t);
+    if (target.name(t) == kMetadataName) return "the name __metadata__ is reserved in safetensors";
     if (storedDTypeName(dtype).empty()) return fmt::format("safetensors has no dtype {}", dtypeName(dtype));
-    if (dtype == DType::float4E2M1FNx2 && wanted.shape(t).empty())
+    if (dtype == DType::float4E2M1FNx2 && target.shape(t).empty())
         return "a 4-bit tensor needs at least one dimension in safetensors";
-    if (!dtypeByteCount(dtype, static_cast<uint64_t>(wanted.elements(t)))) {
-        return fmt::format("its {} elements of {} do not fill whole bytes", wanted.elements(t),
+    if (!dtypeByteCount(dtype, static_cast<uint64_t>(target.elements(t)))) {
+        return fmt::format("its {} elements of {} do not fill whole bytes", target.elements(t),
                            dtypeName(dtype));
     }
-    if (!isUtf8(wanted.name(t))) return "its name is not valid UTF-8";
+    if (!isUtf8(target.name(t))) return "its name is not valid UTF-8";
     return {};
 }
 
@@ -64,8 +64,8 @@ void putText(Texts& texts, std::string_view key, std::string_view value) {
 
 class SafetensorsLayout final : public TargetLayout {
   public:
-    SafetensorsLayout(const Catalog& wanted, const WriteOptions& options)
-        : wanted_(wanted), maxFileSize_(options.maxFileSize ? options.maxFileSize : kDefaultMaxFileSize) {}
+    SafetensorsLayout(const Catalog& target, const WriteOptions& options)
+        : wanted_(target), maxFileSize_(options.maxFileSize ? options.maxFileSize : kDefaultMaxFileSize) {}
 
     Status make(const std::string& variant) {
         chunkFile.assign(wanted_.chunkCount(), 0);
@@ -445,26 +445,26 @@ class SafetensorsLayout final : public TargetLayout {
 
 }  // namespace
 
-std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions&) {
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
     std::vector<LeftOut> out;
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        if (std::string why = whyNot(wanted, t); !why.empty())
-            out.push_back({std::string(wanted.name(t)), std::move(why)});
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        if (std::string why = whyNot(target, t); !why.empty())
+            out.push_back({std::string(target.name(t)), std::move(why)});
     }
-    for (const ObjectInfo& object : wanted.objects()) {
+    for (const ObjectInfo& object : target.objects()) {
         if (object.name != kMetadataName || !textsOf(object.value))
             out.push_back({object.name, std::string(kNoObjects)});
     }
     return out;
 }
 
-Result<std::unique_ptr<TargetLayout>> makeLayout(const Catalog& wanted, const WriteOptions& options) {
+Result<std::unique_ptr<TargetLayout>> makeLayout(const Catalog& target, const WriteOptions& options) {
     const std::string& variant = options.variant;
     if (!variant.empty() && variant != "single" && variant != "sharded" && variant != "dcp-sharded") {
         return makeError(ErrorCode::usage, fmt::format("'{}' is not a variant of safetensors", variant))
             .withHint("variants: single, sharded, dcp-sharded");
     }
-    auto layout = std::make_unique<SafetensorsLayout>(wanted, options);
+    auto layout = std::make_unique<SafetensorsLayout>(target, options);
     SHARDSCOPE_TRY(layout->make(variant));
     return std::unique_ptr<TargetLayout>(std::move(layout));
 }

@@ -11,7 +11,7 @@ namespace shardscope::safetensors {
 
 constexpr uint64_t kDefaultMaxFileSize = 5'000'000'000;  // as huggingface_hub: decimal gigabytes
 
-std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& options);
-Result<std::unique_ptr<TargetLayout>> makeLayout(const Catalog& wanted, const WriteOptions& options);
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
+Result<std::unique_ptr<TargetLayout>> makeLayout(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::safetensors

@@ -81,22 +81,22 @@ class Builder {
 
 }  // namespace
 
-Tree buildTree(const Catalog& wanted) {
+Tree buildTree(const Catalog& target) {
     Tree tree;
     Builder builder(tree);
     // Of several at one place the one that has its name keeps it.
     std::vector<TensorId> renamed;
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        Path keys = keysOf(wanted.path(t), wanted.name(t));
-        if (wanted.name(t).find('~') != std::string_view::npos && pathName(keys) != wanted.name(t))
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        Path keys = keysOf(target.path(t), target.name(t));
+        if (target.name(t).find('~') != std::string_view::npos && pathName(keys) != target.name(t))
             renamed.push_back(t);
         else
-            builder.add(keys, TreeNode::Kind::tensor, t, wanted.name(t));
+            builder.add(keys, TreeNode::Kind::tensor, t, target.name(t));
     }
     for (const TensorId t : renamed)
-        builder.add(keysOf(wanted.path(t), wanted.name(t)), TreeNode::Kind::tensor, t, wanted.name(t));
-    for (ObjectId o = 0; o < wanted.objects().size(); ++o) {
-        const ObjectInfo& object = wanted.objects()[o];
+        builder.add(keysOf(target.path(t), target.name(t)), TreeNode::Kind::tensor, t, target.name(t));
+    for (ObjectId o = 0; o < target.objects().size(); ++o) {
+        const ObjectInfo& object = target.objects()[o];
         builder.add(keysOf(object.path, object.name), TreeNode::Kind::object, o, object.name);
     }
     builder.finish();

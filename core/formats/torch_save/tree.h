@@ -25,6 +25,6 @@ struct Tree {
 
 // Lists and tuples come back where the indices are 0 to n-1, dicts elsewhere; attributes of a module are one
 // key, as in its state_dict(). Children stand in the order of the catalog (lists: by index).
-Tree buildTree(const Catalog& wanted);
+Tree buildTree(const Catalog& target);
 
 }  // namespace shardscope::torch_save

@@ -93,12 +93,12 @@ std::string whyNot(DType dtype) {
 // data.pkl, and which storage each tensor has in it.
 class ObjectPickler {
   public:
-    ObjectPickler(const Catalog& wanted, const Tree& tree, TorchArchiveWriter& archive,
+    ObjectPickler(const Catalog& target, const Tree& tree, TorchArchiveWriter& archive,
                   std::vector<LeftOut>& changed)
-        : wanted_(wanted),
+        : wanted_(target),
           tree_(tree),
           changed_(changed),
-          storageOf_(wanted.tensorCount(), kNone),
+          storageOf_(target.tensorCount(), kNone),
           archive_(archive),
           out_(archive.pickle()) {}
 
@@ -216,8 +216,8 @@ class ObjectPickler {
 
 class TorchSaveLayout : public TargetLayout {
   public:
-    TorchSaveLayout(const Catalog& wanted, const WriteOptions& options)
-        : archive_(options.archiveName), wanted_(wanted) {
+    TorchSaveLayout(const Catalog& target, const WriteOptions& options)
+        : archive_(options.archiveName), wanted_(target) {
         needsCrc = true;
     }
 
@@ -272,30 +272,30 @@ class TorchSaveLayout : public TargetLayout {
 
 }  // namespace
 
-std::vector<LeftOut> cannotHold(const Catalog& wanted) {
+std::vector<LeftOut> cannotHold(const Catalog& target) {
     std::vector<LeftOut> out;
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        std::string why = whyNot(wanted.dtype(t));
-        if (why.empty() && !pickle_text::isUtf8(wanted.name(t))) why = "its name is not text";
-        if (!why.empty()) out.push_back({std::string(wanted.name(t)), std::move(why)});
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        std::string why = whyNot(target.dtype(t));
+        if (why.empty() && !pickle_text::isUtf8(target.name(t))) why = "its name is not text";
+        if (!why.empty()) out.push_back({std::string(target.name(t)), std::move(why)});
     }
-    for (const ObjectInfo& object : wanted.objects()) {
+    for (const ObjectInfo& object : target.objects()) {
         if (std::string why = refusedBecause(object.value); !why.empty())
             out.push_back({object.name, std::move(why)});
     }
-    for (const std::string& name : buildTree(wanted).collisions) {
+    for (const std::string& name : buildTree(target).collisions) {
         out.push_back({name, "its place in the nested object is taken by another entry"});
     }
     return out;
 }
 
-Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& wanted, const WriteOptions& options) {
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        if (std::string why = whyNot(wanted.dtype(t)); !why.empty()) {
-            return makeError(ErrorCode::impossible, std::move(why)).ofTensor(wanted.name(t));
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options) {
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        if (std::string why = whyNot(target.dtype(t)); !why.empty()) {
+            return makeError(ErrorCode::impossible, std::move(why)).ofTensor(target.name(t));
         }
     }
-    auto layout = std::make_unique<TorchSaveLayout>(wanted, options);
+    auto layout = std::make_unique<TorchSaveLayout>(target, options);
     SHARDSCOPE_TRY(layout->build());
     return std::unique_ptr<TargetLayout>(std::move(layout));
 }

@@ -8,7 +8,7 @@
 
 namespace shardscope::torch_save {
 
-std::vector<LeftOut> cannotHold(const Catalog& wanted);
-Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& wanted, const WriteOptions& options);
+std::vector<LeftOut> cannotHold(const Catalog& target);
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::torch_save

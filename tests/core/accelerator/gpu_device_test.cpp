@@ -13,7 +13,7 @@ class GpuDeviceTest : public QObject {
 
   private slots:
     void initTestCase() {
-        GpuPlace place;
+        DeviceSpec place;
         place.compilers = SHARDSCOPE_NVRTC;
         auto opened = GpuTiles::open(place);
         if (!opened.ok()) QSKIP(("no GPU: " + opened.error().message).c_str());

@@ -10,8 +10,8 @@ using namespace shardscope::test;
 
 namespace {
 
-GpuPlace fakePlace() {
-    GpuPlace place;
+DeviceSpec fakePlace() {
+    DeviceSpec place;
     place.driver = SHARDSCOPE_FAKE_GPU_LIBRARY;
     place.compilers = {SHARDSCOPE_FAKE_GPU_LIBRARY};
     return place;
@@ -73,7 +73,7 @@ class GpuTilesTest : public QObject {
     }
 
     void nothingThere() {
-        GpuPlace place = fakePlace();
+        DeviceSpec place = fakePlace();
         place.driver = "libcuda-that-is-not-there.so.1";
         auto opened = GpuTiles::open(place);
         QVERIFY(!opened.ok());

@@ -1,4 +1,4 @@
-// Frames, places, and a farm whose workers misbehave in every way that a program can.
+// Frames, places, and a scheduler whose workers misbehave in every way that a program can.
 #include <QFile>
 #include <QTemporaryDir>
 #include <QTest>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "cluster/channel.h"
-#include "cluster/farm.h"
+#include "cluster/coordinator.h"
 #include "cluster/launch.h"
 #include "cluster/messages.h"
 #include "cluster/slurm.h"
@@ -122,7 +122,7 @@ while True:
     say({'say': 'done', 'id': u['id'], 'read': 7, 'busy': [done * 100, done * 10, done]}, b'result of %d' % u['id'])
 )";
 
-// In a row of runs of one farm, the last.
+// In a row of runs of one scheduler, the last.
 struct Outcome {
     Status status;
     std::map<size_t, std::string> results;
@@ -132,9 +132,9 @@ struct Outcome {
     Progress::Busy busy{};
 };
 
-Outcome runFarm(const std::vector<QString>& programs, size_t units,
-                const std::function<Status(size_t, UnitResult&)>& accept = {},
-                const std::vector<UnitWork>& runs = {UnitWork::convert}) {
+Outcome runWithWorkers(const std::vector<QString>& programs, size_t units,
+                       const std::function<Status(size_t, UnitResult&)>& accept = {},
+                       const std::vector<UnitWork>& runs = {UnitWork::convert}) {
     // Every place starts the same program, which finds its part by taking the first that is left.
     QTemporaryDir parts;
     QFile chooser(parts.filePath("chooser"));
@@ -147,13 +147,13 @@ Outcome runFarm(const std::vector<QString>& programs, size_t units,
     chooser.close();
     chooser.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
 
-    FarmOptions options;
+    CoordinatorOptions options;
     options.places.resize(programs.size());
     options.version = "v";
     options.directory = "/";
     options.request = "a request";
     options.program = chooser.fileName().toStdString();
-    Farm farm(options);
+    WorkerScheduler scheduler(options);
     JobIdentity identity{{}, {}, kDigestCellBytes, kDigestCellBytes, "token"};
     Progress progress;
     Outcome outcome;
@@ -167,19 +167,19 @@ Outcome runFarm(const std::vector<QString>& programs, size_t units,
         }
         progress.begin(Progress::Phase::write, 10 * units);
         outcome.results.clear();
-        outcome.status = farm.run(identity, work,
-                                  [&](size_t unit, UnitResult result) -> Status {
-                                      if (accept) SHARDSCOPE_TRY(accept(unit, result));
-                                      if (!outcome.results.emplace(unit, result.tiles).second)
-                                          return damaged("twice");
-                                      return {};
-                                  },
-                                  &progress, {});
+        outcome.status = scheduler.run(identity, work,
+                                       [&](size_t unit, UnitResult result) -> Status {
+                                           if (accept) SHARDSCOPE_TRY(accept(unit, result));
+                                           if (!outcome.results.emplace(unit, result.tiles).second)
+                                               return damaged("twice");
+                                           return {};
+                                       },
+                                       &progress, {});
         if (!outcome.status.ok()) break;
     }
-    farm.end();
+    scheduler.end();
     outcome.seconds = std::chrono::duration<double>(Channel::Clock::now() - begin).count();
-    outcome.workers = farm.workers();
+    outcome.workers = scheduler.workers();
     outcome.shown = progress.bytesDone();
     outcome.busy = progress.busy();
     return outcome;
@@ -301,7 +301,7 @@ class ClusterTest : public QObject {
     }
 
     void unitsAreShared() {
-        const Outcome outcome = runFarm({good_, good_, good_}, 40);
+        const Outcome outcome = runWithWorkers({good_, good_, good_}, 40);
         checkComplete(outcome, 40);
         size_t units = 0;
         for (const WorkerState& worker : outcome.workers)
@@ -319,7 +319,7 @@ class ClusterTest : public QObject {
             "    say({'say': 'done', 'id': u['id'], 'read': 7}, ('%s: result of %d' % (' '.join(kinds), "
             "u['id'])).encode())\n");
         const std::vector<UnitWork> both{UnitWork::convert, UnitWork::verify};
-        Outcome outcome = runFarm({verifies, verifies}, 10, {}, both);
+        Outcome outcome = runWithWorkers({verifies, verifies}, 10, {}, both);
         QVERIFY2(outcome.status.ok(), outcome.status.ok() ? "" : describe(outcome.status.error()).c_str());
         QCOMPARE(outcome.results.size(), size_t{10});
         for (const auto& [unit, text] : outcome.results)
@@ -337,16 +337,16 @@ class ClusterTest : public QObject {
             "say({'say': 'ready'})\nwhile True:\n    u = hear()\n    if u['say'] == 'end': break\n"
             "    if u['work'] == 'verify': os._exit(9)\n"
             "    say({'say': 'done', 'id': u['id'], 'read': 7}, b'result of %d' % u['id'])\n");
-        outcome = runFarm({good_, "'" + dies + "'"}, 20, {}, both);
+        outcome = runWithWorkers({good_, "'" + dies + "'"}, 20, {}, both);
         checkComplete(outcome, 20);
-        outcome = runFarm({"'" + dies + "'", "'" + dies + "'"}, 20, {}, both);
+        outcome = runWithWorkers({"'" + dies + "'", "'" + dies + "'"}, 20, {}, both);
         QVERIFY(!outcome.status.ok());
         QCOMPARE(outcome.status.error().code, ErrorCode::remote);
     }
 
     // What workers say of their time adds up; what cannot be is passed over.
     void busyTimeAccumulates() {
-        const Outcome outcome = runFarm({good_, good_}, 20);
+        const Outcome outcome = runWithWorkers({good_, good_}, 20);
         checkComplete(outcome, 20);
         QCOMPARE(outcome.busy, (Progress::Busy{2000, 200, 20}));
         Progress::Busy sum{};
@@ -362,7 +362,7 @@ class ClusterTest : public QObject {
             "    u = hear()\n    if u['say'] == 'end': break\n"
             "    say({'say': 'done', 'id': u['id'], 'read': 7, 'busy': next(said)}, b'result of %d' % "
             "u['id'])\n");
-        const Outcome strange = runFarm({odd}, 8);
+        const Outcome strange = runWithWorkers({odd}, 8);
         checkComplete(strange, 8);
         QCOMPARE(strange.busy, (Progress::Busy{7, 0, 3}));
     }
@@ -371,7 +371,7 @@ class ClusterTest : public QObject {
         const QString dies =
             writeWorker(directory_, "dies",
                         "say({'say': 'ready'})\nhear()\nprint('aargh', file=sys.stderr)\nos._exit(9)\n");
-        const Outcome outcome = runFarm({good_, dies}, 20);
+        const Outcome outcome = runWithWorkers({good_, dies}, 20);
         checkComplete(outcome, 20);
         bool told = false;
         for (const WorkerState& worker : outcome.workers)
@@ -390,7 +390,7 @@ class ClusterTest : public QObject {
                         "say({'say': 'ready'})\nwhile True:\n"
                         "    u = hear()\n    if u['say'] == 'end': break\n    time.sleep(0.05)\n"
                         "    say({'say': 'done', 'id': u['id'], 'read': 7}, b'result of %d' % u['id'])\n");
-        const Outcome outcome = runFarm({slow, silent}, 12);
+        const Outcome outcome = runWithWorkers({slow, silent}, 12);
         checkComplete(outcome, 12);
         QVERIFY2(outcome.seconds < 8, std::to_string(outcome.seconds).c_str());
     }
@@ -418,7 +418,7 @@ class ClusterTest : public QObject {
         const QString bad = writeWorker(directory_, QString("bad") + QTest::currentDataTag(),
                                         "say({'say': 'ready'})\n" + body + "\n");
         const QString quoted = "'" + bad + "'";
-        const Outcome outcome = runFarm({good_, quoted}, 12, [](size_t, UnitResult& result) -> Status {
+        const Outcome outcome = runWithWorkers({good_, quoted}, 12, [](size_t, UnitResult& result) -> Status {
             if (result.tiles == "wrong") return damaged("it is wrong");
             return {};
         });
@@ -433,7 +433,7 @@ class ClusterTest : public QObject {
             "'bad\\u001b[2J bytes', 'file': 'x'}})\n"
             "    else: say({'say': 'done', 'id': u['id'], 'read': 0}, b'result of %d' % u['id'])\n";
         const QString poisoned = writeWorker(directory_, "poisoned", body);
-        const Outcome outcome = runFarm({poisoned, poisoned}, 12);
+        const Outcome outcome = runWithWorkers({poisoned, poisoned}, 12);
         QVERIFY(!outcome.status.ok());
         QCOMPARE(outcome.status.error().code, ErrorCode::damaged);
         QVERIFY(outcome.status.error().message.find("3 times") != std::string::npos);
@@ -442,7 +442,7 @@ class ClusterTest : public QObject {
 
     void theLossOfAllEndsTheJob() {
         const QString dies = writeWorker(directory_, "dies2", "say({'say': 'ready'})\nhear()\nos._exit(3)\n");
-        const Outcome outcome = runFarm({dies, dies}, 12);
+        const Outcome outcome = runWithWorkers({dies, dies}, 12);
         QVERIFY(!outcome.status.ok());
         QCOMPARE(outcome.status.error().code, ErrorCode::remote);
         QCOMPARE(outcome.shown, uint64_t{0});
@@ -478,7 +478,7 @@ class ClusterTest : public QObject {
         QFETCH(QString, says);
         const QString bad =
             writeWorker(directory_, QString("refuses") + QTest::currentDataTag(), body + "\n", introduces);
-        const Outcome outcome = runFarm({good_, "'" + bad + "'"}, 12);
+        const Outcome outcome = runWithWorkers({good_, "'" + bad + "'"}, 12);
         QVERIFY(!outcome.status.ok());
         QVERIFY2(QString::fromStdString(outcome.status.error().message).contains(says),
                  outcome.status.error().message.c_str());

@@ -1,7 +1,5 @@
 // A conversion by ranks in step: whoever reads, whoever writes, and wherever the files of the source lie, the
 // destination is byte for byte that of one process.
-#include "execute/group.h"
-
 #include <QDirIterator>
 #include <QTemporaryDir>
 #include <QTest>
@@ -13,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "execute/group_files.h"
+#include "execute/process_group.h"
 #include "support/genuine.h"
 #include "support/memory_file_system.h"
 #include "support/thread_ranks.h"
@@ -74,7 +73,7 @@ Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode
     const int size = static_cast<int>(source.disks.size());
     outcome.ends.resize(static_cast<size_t>(size));
     const auto one = [&](int r) -> Status {
-        RankGroup& rank = group.rank(r);
+        ProcessGroup& rank = group.rank(r);
         SHARDSCOPE_ASSIGN(const auto files,
                           GroupFiles::make(rank, source.disks[static_cast<size_t>(r)], source.path, mode));
         std::optional<Checkpoint> checkpoint;
@@ -99,7 +98,7 @@ Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode
         conversion.resources.stop = stop;
         conversion.ownDisks = !targets.empty();
         if (r != 0) return serveGroup(conversion);
-        GroupFarm farm(conversion);
+        GroupScheduler farm(conversion);
         SHARDSCOPE_ASSIGN(outcome.report, runPrepared(*prepared, settings, nullptr, stop, &farm));
         return {};
     };
@@ -122,9 +121,9 @@ Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode
 class CuttingCompute final : public TileCompute {
   public:
     std::string_view name() const override { return "cutting"; }
-    Result<TileRoom> room(size_t readBytes, size_t castBytes) override {
+    Result<TileBuffers> room(size_t readBytes, size_t castBytes) override {
         const auto memory = std::make_shared<std::vector<std::byte>>(readBytes + castBytes);
-        TileRoom room;
+        TileBuffers room;
         room.read = std::span(*memory).first(readBytes);
         room.cast = std::span(*memory).subspan(readBytes);
         room.held = memory;
@@ -236,7 +235,7 @@ void GroupTest::everyRankAgrees() {
     std::vector<std::thread> threads;
     for (int r = 0; r < 3; ++r) {
         threads.emplace_back([&, r] {
-            auto all = gatherTexts(group.rank(r), 1, std::string(static_cast<size_t>(r), 'x'));
+            auto all = allGatherTexts(group.rank(r), 1, std::string(static_cast<size_t>(r), 'x'));
             if (all.ok()) texts[static_cast<size_t>(r)] = std::move(all).value();
             Status mine;
             if (r == 1) mine = makeError(ErrorCode::remote, "another is gone");

@@ -71,9 +71,9 @@ double convert(const std::string& from, const Set& source, const std::string& to
     auto system = systemFileSystem();
     FakeReader reader(makeCatalog(source.tensors, source.cuts, source.files, &source.chunks), source.files,
                       source.chunks, system->openDirectory(from).value());
-    Wish wish;
-    wish.wanted = makeCatalog(target.tensors, target.cuts, {}, nullptr);
-    wish.sources = {{0}};
+    TargetSpec spec;
+    spec.target = makeCatalog(target.tensors, target.cuts, {}, nullptr);
+    spec.sources = {{0}};
     Layout layout;
     layout.needsCrc = crc;
     for (size_t i = 0; i < target.files.size(); ++i) {
@@ -84,7 +84,7 @@ double convert(const std::string& from, const Set& source, const std::string& to
     Plan plan;
     ConvertJob job;
     job.source = &reader;
-    job.wish = &wish;
+    job.spec = &spec;
     job.layout = &layout;
     job.plan = &plan;
     job.fileSystem = system;

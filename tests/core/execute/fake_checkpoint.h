@@ -259,17 +259,17 @@ struct FakeSource {
 // each chunk.
 class FakeLayout final : public TargetLayout {
   public:
-    FakeLayout(Random& random, const Catalog& wanted, const std::vector<uint64_t>& lengths, size_t fileCount)
+    FakeLayout(Random& random, const Catalog& target, const std::vector<uint64_t>& lengths, size_t fileCount)
         : lengths_(lengths) {
         needsCrc = true;
         files.resize(fileCount);
         for (size_t f = 0; f < fileCount; ++f)
             files[f] = {"part/" + std::to_string(f) + ".out", 16, false};
-        for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-            const TensorId first = wanted.aliasOf(t);
-            for (ChunkId c = wanted.firstChunk(t); c < wanted.endChunk(t); ++c) {
+        for (TensorId t = 0; t < target.tensorCount(); ++t) {
+            const TensorId first = target.aliasOf(t);
+            for (ChunkId c = target.firstChunk(t); c < target.endChunk(t); ++c) {
                 if (first != kNone && first != t) {
-                    const ChunkId same = wanted.firstChunk(first) + (c - wanted.firstChunk(t));
+                    const ChunkId same = target.firstChunk(first) + (c - target.firstChunk(t));
                     chunkFile.push_back(chunkFile[same]);
                     chunkOffset.push_back(chunkOffset[same]);
                     continue;
@@ -303,7 +303,7 @@ class FakeLayout final : public TargetLayout {
 struct FakeJob {
     std::vector<FakeTensor> tensors;  // as wanted
     std::vector<std::vector<Piece>> cuts;
-    Wish wish;
+    TargetSpec spec;
     std::unique_ptr<FakeLayout> layout;
     Plan plan;
     std::unique_ptr<FakeReader> reader;
@@ -318,14 +318,14 @@ struct FakeJob {
         }
         std::vector<uint64_t> lengths;
         for (size_t t = 0; t < tensors.size(); ++t) {
-            wish.sources.push_back({static_cast<TensorId>(t)});
+            spec.sources.push_back({static_cast<TensorId>(t)});
             for (const Piece& p : cuts[t]) {
                 const int64_t n = p.flat ? p.flat->stop - p.flat->start : elementCount(p.box.lengths);
                 lengths.push_back(static_cast<uint64_t>(n) * dtypeBytes(tensors[t].dtype));
             }
         }
-        wish.wanted = makeCatalog(tensors, cuts, {}, nullptr);
-        layout = std::make_unique<FakeLayout>(random, wish.wanted, lengths, 3);
+        spec.target = makeCatalog(tensors, cuts, {}, nullptr);
+        layout = std::make_unique<FakeLayout>(random, spec.target, lengths, 3);
         std::vector<std::string> names;
         for (const TargetFile& f : layout->files)
             names.push_back(f.path);
@@ -334,7 +334,7 @@ struct FakeJob {
                 {layout->chunkFile[c], layout->chunkOffset[c], lengths[c], {}, false, false, false});
         }
         job.source = reader.get();
-        job.wish = &wish;
+        job.spec = &spec;
         job.layout = layout.get();
         job.plan = &plan;
         job.fileSystem = system;

@@ -195,11 +195,11 @@ class TestConvert : public QObject {
         source.add(random, tensor);
         source.write(random, *system);
         for (DType to : {DType::bfloat16, DType::float64, DType::float8E4M3FN}) {
-            FakeTensor wanted = tensor;
-            wanted.dtype = to;
-            wanted.data.resize(1001 * 777 * dtypeBytes(to));
-            castElements(DType::float32, tensor.data.data(), to, wanted.data.data(), 1001 * 777);
-            FakeJob job(random, source, system, {wanted});
+            FakeTensor target = tensor;
+            target.dtype = to;
+            target.data.resize(1001 * 777 * dtypeBytes(to));
+            castElements(DType::float32, tensor.data.data(), to, target.data.data(), 1001 * 777);
+            FakeJob job(random, source, system, {target});
             job.job.options.verify = Verify::full;
             job.job.options.overwrite = true;
             Room room;

@@ -189,18 +189,18 @@ Bytes bytesOf(const Dense& model, const std::vector<FakeTensor>& sources, size_t
 
 // Converts one tensor made by `both` and compares every byte of the destination.
 void convertAndCompare(Random& random, const FakeSource& source,
-                       const std::shared_ptr<MemoryFileSystem>& system, const std::vector<Both>& wanted,
+                       const std::shared_ptr<MemoryFileSystem>& system, const std::vector<Both>& target,
                        uint64_t memory, Verify verify, uint64_t* bytesRead) {
     std::vector<FakeTensor> tensors;
-    for (const Both& both : wanted) {
+    for (const Both& both : target) {
         const DType dtype =
             both.model.elements.empty() ? DType::float32 : source.tensors[both.model.elements[0].first].dtype;
         tensors.push_back({"made" + std::to_string(tensors.size()), dtype, both.model.shape,
                            bytesOf(both.model, source.tensors, dtypeBytes(dtype)), kNone});
     }
     FakeJob job(random, source, system, tensors);
-    for (size_t i = 0; i < wanted.size(); ++i)
-        job.wish.sources[i] = {kNone, std::make_shared<const TensorView>(wanted[i].view)};
+    for (size_t i = 0; i < target.size(); ++i)
+        job.spec.sources[i] = {kNone, std::make_shared<const TensorView>(target[i].view)};
     job.job.options.verify = verify;
     job.job.options.overwrite = true;
     Room room(memory);
@@ -260,24 +260,24 @@ class TestView : public QObject {
             for (int i = 0; i < 3; ++i)
                 source.add(random, randomTensor(random, "t" + std::to_string(i), most, dtype));
             source.write(random, *system);
-            std::vector<Both> wanted;
+            std::vector<Both> target;
             for (TensorId t = 0; t < 3; ++t) {
                 const Dims& shape = source.tensors[t].shape;
                 Both both{TensorView::whole(t, shape), dense(t, shape)};
                 for (int i = 0; i < 4; ++i)
                     both = randomOperation(random, both);
-                wanted.push_back(both);
+                target.push_back(both);
             }
             // One of several sources, flattened.
             std::vector<TensorView> flat;
             std::vector<Dense> flatModels;
-            for (const Both& both : wanted) {
+            for (const Both& both : target) {
                 const Dims line{elementCount(both.model.shape)};
                 flat.push_back(both.view.reshaped(line).value());
                 flatModels.push_back({line, both.model.elements});
             }
-            wanted.push_back({TensorView::concatenated(flat, 0).value(), concatenated(flatModels, 0)});
-            convertAndCompare(random, source, system, wanted, uint64_t{8 + 24 * (seed % 2)} << 20,
+            target.push_back({TensorView::concatenated(flat, 0).value(), concatenated(flatModels, 0)});
+            convertAndCompare(random, source, system, target, uint64_t{8 + 24 * (seed % 2)} << 20,
                               static_cast<Verify>(seed % 3), nullptr);
             if (QTest::currentTestFailed()) qFatal("seed %u", seed);
         }
@@ -317,16 +317,16 @@ class TestView : public QObject {
         source.add(random, tensor);
         source.write(random, *system);
         const Both whole{TensorView::whole(0, tensor.shape), dense(0, tensor.shape)};
-        std::vector<Both> wanted;
+        std::vector<Both> target;
         const Dims cut{4, 6, 32, 600};
         for (const auto& [at, count] : {std::pair<int64_t, int64_t>{0, 4}, {4, 1}, {5, 1}}) {
             const Dims shape{4 * count * 32, 600};
-            wanted.push_back({whole.view.reshaped(cut)->narrowed(1, at, count)->reshaped(shape).value(),
+            target.push_back({whole.view.reshaped(cut)->narrowed(1, at, count)->reshaped(shape).value(),
                               {shape, narrowed({cut, whole.model.elements}, 1, at, count).elements}});
-            QCOMPARE(viewReading(wanted.back().view, 2, 1 << 20).ways[0], ViewReading::Way::direct);
+            QCOMPARE(viewReading(target.back().view, 2, 1 << 20).ways[0], ViewReading::Way::direct);
         }
         uint64_t read = 0;
-        convertAndCompare(random, source, system, wanted, uint64_t{32} << 20, Verify::digest, &read);
+        convertAndCompare(random, source, system, target, uint64_t{32} << 20, Verify::digest, &read);
         QCOMPARE(read, static_cast<uint64_t>(tensor.data.size()));
     }
 

@@ -109,10 +109,10 @@ class DcpReadTest : public QObject {
             const DimSpan shape = catalog.shape(t);
             QCOMPARE(Dims(shape.begin(), shape.end()), expected["shape"].get<Dims>());
             if (expected.contains("chunks")) {
-                std::set<BoxKey> wanted, found;
+                std::set<BoxKey> target, found;
                 for (const auto& chunk : expected["chunks"]) {
                     const BoxKey box{chunk["offsets"], chunk["lengths"]};
-                    if (!boxIsEmpty(box.second)) wanted.insert(box);
+                    if (!boxIsEmpty(box.second)) target.insert(box);
                 }
                 for (ChunkId k = catalog.firstChunk(t); k < catalog.endChunk(t); ++k) {
                     const ChunkInfo info = catalog.chunk(t, k);
@@ -121,7 +121,7 @@ class DcpReadTest : public QObject {
                                   {info.lengths.begin(), info.lengths.end()}});
                     QVERIFY(info.rank != kNone);
                 }
-                QVERIFY2(wanted == found, name.c_str());
+                QVERIFY2(target == found, name.c_str());
             }
             const auto bytes = assemble(*reader, t);
             QVERIFY2(bytes.ok(), bytes.ok() ? "" : text(bytes.error()).c_str());

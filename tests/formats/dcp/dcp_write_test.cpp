@@ -22,15 +22,15 @@ std::byte patternByte(std::string_view name, uint64_t position) {
                                   (position >> 8) * 17);
 }
 
-std::vector<std::byte> pattern(const Catalog& wanted, TensorId t, const ChunkInfo& chunk) {
-    const TensorId first = wanted.aliasOf(t) == kNone ? t : wanted.aliasOf(t);
-    const size_t width = dtypeBytes(wanted.dtype(t));
+std::vector<std::byte> pattern(const Catalog& target, TensorId t, const ChunkInfo& chunk) {
+    const TensorId first = target.aliasOf(t) == kNone ? t : target.aliasOf(t);
+    const size_t width = dtypeBytes(target.dtype(t));
     std::vector<std::byte> out(static_cast<size_t>(chunk.elements()) * width);
     for (int64_t i = 0; i < chunk.elements(); ++i) {
         const auto at =
-            static_cast<uint64_t>(positionOf(i, wanted.shape(t), chunk.offsets, chunk.lengths)) * width;
+            static_cast<uint64_t>(positionOf(i, target.shape(t), chunk.offsets, chunk.lengths)) * width;
         for (size_t b = 0; b < width; ++b)
-            out[static_cast<size_t>(i) * width + b] = patternByte(wanted.name(first), at + b);
+            out[static_cast<size_t>(i) * width + b] = patternByte(target.name(first), at + b);
     }
     return out;
 }
@@ -51,16 +51,16 @@ struct Written {
     std::unique_ptr<Reader> reader;
     std::string error;
 };
-Written writeAndOpen(const Catalog& wanted,
+Written writeAndOpen(const Catalog& target,
                      const std::function<std::vector<std::byte>(TensorId, const ChunkInfo&)>& bytes) {
     Written w;
-    auto layout = dcpFormat().layout(wanted, {});
+    auto layout = dcpFormat().layout(target, {});
     if (!layout.ok()) return w.error = describe(layout.error()), std::move(w);
     w.layout = std::move(layout).value();
     if (auto made = w.fs->makeDirectory("/out"); !made.ok())
         return w.error = describe(made.error()), std::move(w);
     auto directory = w.fs->openDirectory("/out").value();
-    if (auto done = writeLayout(wanted, *w.layout, *directory, bytes); !done.ok())
+    if (auto done = writeLayout(target, *w.layout, *directory, bytes); !done.ok())
         return w.error = describe(done.error()), std::move(w);
     const Source source = memorySource(w.fs, "/out");
     if (dcpFormat().probe(source).match != Probe::Match::certain)
@@ -93,21 +93,21 @@ class DcpWriteTest : public QObject {
 
   private:
     // Everything that must survive.
-    void compare(const Catalog& wanted, const Written& w) {
+    void compare(const Catalog& target, const Written& w) {
         QVERIFY2(w.reader, w.error.c_str());
         const Catalog& found = w.reader->catalog();
-        QCOMPARE(found.tensorCount(), wanted.tensorCount());
-        QCOMPARE(found.rankCount(), wanted.rankCount());
-        for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-            const TensorId f = found.find(wanted.name(t));
-            QVERIFY2(f != kNone, std::string(wanted.name(t)).c_str());
-            QCOMPARE(found.dtype(f), wanted.dtype(t));
-            QCOMPARE(found.endChunk(f) - found.firstChunk(f), wanted.endChunk(t) - wanted.firstChunk(t));
-            const TensorId alias = wanted.aliasOf(t);
+        QCOMPARE(found.tensorCount(), target.tensorCount());
+        QCOMPARE(found.rankCount(), target.rankCount());
+        for (TensorId t = 0; t < target.tensorCount(); ++t) {
+            const TensorId f = found.find(target.name(t));
+            QVERIFY2(f != kNone, std::string(target.name(t)).c_str());
+            QCOMPARE(found.dtype(f), target.dtype(t));
+            QCOMPARE(found.endChunk(f) - found.firstChunk(f), target.endChunk(t) - target.firstChunk(t));
+            const TensorId alias = target.aliasOf(t);
             QCOMPARE(found.aliasOf(f) == kNone, alias == kNone);
-            if (alias != kNone) QCOMPARE(found.name(found.aliasOf(f)), wanted.name(alias));
-            for (ChunkId c = 0; c < wanted.endChunk(t) - wanted.firstChunk(t); ++c) {
-                const ChunkInfo a = wanted.chunk(t, wanted.firstChunk(t) + c);
+            if (alias != kNone) QCOMPARE(found.name(found.aliasOf(f)), target.name(alias));
+            for (ChunkId c = 0; c < target.endChunk(t) - target.firstChunk(t); ++c) {
+                const ChunkInfo a = target.chunk(t, target.firstChunk(t) + c);
                 const ChunkInfo b = found.chunk(f, found.firstChunk(f) + c);
                 QVERIFY(std::equal(a.offsets.begin(), a.offsets.end(), b.offsets.begin(), b.offsets.end()));
                 QVERIFY(std::equal(a.lengths.begin(), a.lengths.end(), b.lengths.begin(), b.lengths.end()));
@@ -165,19 +165,19 @@ class DcpWriteTest : public QObject {
         object.path = {keyPart("note")};
         object.value = makeTextValue("h\xc3\xa9llo");
         builder.addObject(object);
-        const Catalog wanted = std::move(builder).finish();
+        const Catalog target = std::move(builder).finish();
         const Written w =
-            writeAndOpen(wanted, [&](TensorId t, const ChunkInfo& c) { return pattern(wanted, t, c); });
-        compare(wanted, w);
+            writeAndOpen(target, [&](TensorId t, const ChunkInfo& c) { return pattern(target, t, c); });
+        compare(target, w);
         if (QTest::currentTestFailed()) return;
         const Catalog& found = w.reader->catalog();
-        for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-            const TensorId f = found.find(wanted.name(t));
-            QCOMPARE(found.path(f), wanted.path(t));
-            for (ChunkId c = 0; c < wanted.endChunk(t) - wanted.firstChunk(t); ++c) {
+        for (TensorId t = 0; t < target.tensorCount(); ++t) {
+            const TensorId f = found.find(target.name(t));
+            QCOMPARE(found.path(f), target.path(t));
+            for (ChunkId c = 0; c < target.endChunk(t) - target.firstChunk(t); ++c) {
                 const auto bytes = chunkElements(*w.reader, found.firstChunk(f) + c);
                 QVERIFY2(bytes.ok(), bytes.ok() ? "" : describe(bytes.error()).c_str());
-                QVERIFY(*bytes == pattern(wanted, t, wanted.chunk(t, wanted.firstChunk(t) + c)));
+                QVERIFY(*bytes == pattern(target, t, target.chunk(t, target.firstChunk(t) + c)));
             }
         }
         QCOMPARE(found.objects().size(), size_t{2});
@@ -195,10 +195,10 @@ class DcpWriteTest : public QObject {
             QVERIFY(builder.addTensor(info).ok());
             QVERIFY(builder.addWhole(0, kNone, 0, 0).ok());
         }
-        const Catalog wanted = std::move(builder).finish();
+        const Catalog target = std::move(builder).finish();
         const Written w =
-            writeAndOpen(wanted, [&](TensorId t, const ChunkInfo& c) { return pattern(wanted, t, c); });
-        compare(wanted, w);
+            writeAndOpen(target, [&](TensorId t, const ChunkInfo& c) { return pattern(target, t, c); });
+        compare(target, w);
         if (QTest::currentTestFailed()) return;
         for (ChunkId c = 0; c < 6; ++c) {
             QCOMPARE(w.reader->locate(c)->offset, w.layout->chunkOffset[c]);
@@ -217,10 +217,10 @@ class DcpWriteTest : public QObject {
         QVERIFY(builder.addTensor(info).ok());
         QVERIFY(builder.addWhole(1, kNone, 0, 0).ok());
         builder.setRankCount(4);
-        const Catalog wanted = std::move(builder).finish();
+        const Catalog target = std::move(builder).finish();
         const Written w =
-            writeAndOpen(wanted, [&](TensorId t, const ChunkInfo& c) { return pattern(wanted, t, c); });
-        compare(wanted, w);
+            writeAndOpen(target, [&](TensorId t, const ChunkInfo& c) { return pattern(target, t, c); });
+        compare(target, w);
         if (QTest::currentTestFailed()) return;
         QCOMPARE(w.layout->files.size(), size_t{5});
         QVERIFY(w.fs->exists("/out/__3_0.distcp"));
@@ -273,27 +273,27 @@ class DcpWriteTest : public QObject {
             probe.addObject(object);
             if (dcpFormat().cannotHold(std::move(probe).finish(), {}).empty()) builder.addObject(object);
         }
-        const Catalog wanted = std::move(builder).finish();
-        const Written w = writeAndOpen(wanted, [&](TensorId t, const ChunkInfo& chunk) {
-            const size_t width = dtypeBytes(wanted.dtype(t));
+        const Catalog target = std::move(builder).finish();
+        const Written w = writeAndOpen(target, [&](TensorId t, const ChunkInfo& chunk) {
+            const size_t width = dtypeBytes(target.dtype(t));
             std::vector<std::byte> out(static_cast<size_t>(chunk.elements()) * width);
             for (int64_t i = 0; i < chunk.elements(); ++i) {
                 const auto at =
-                    static_cast<size_t>(positionOf(i, wanted.shape(t), chunk.offsets, chunk.lengths)) * width;
+                    static_cast<size_t>(positionOf(i, target.shape(t), chunk.offsets, chunk.lengths)) * width;
                 std::copy_n(wholes[t].begin() + static_cast<std::ptrdiff_t>(at), width,
                             out.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(i) * width));
             }
             return out;
         });
-        compare(wanted, w);
+        compare(target, w);
         if (QTest::currentTestFailed()) return;
         const Catalog& found = w.reader->catalog();
         for (TensorId t = 0; t < found.tensorCount(); ++t) {
             QVERIFY(assemble(*w.reader, t).value() == wholes[from.find(found.name(t))]);
         }
         for (ObjectId o = 0; o < found.objects().size(); ++o) {
-            QCOMPARE(found.objects()[o].path, wanted.objects()[o].path);
-            QCOMPARE(valueToJson(w.reader->objectValue(o).value()), valueToJson(wanted.objects()[o].value));
+            QCOMPARE(found.objects()[o].path, target.objects()[o].path);
+            QCOMPARE(valueToJson(w.reader->objectValue(o).value()), valueToJson(target.objects()[o].value));
         }
         // For a look with the real frameworks: SHARDSCOPE_KEEP=<folder> keeps what was written.
         if (const QByteArray keep = qgetenv("SHARDSCOPE_KEEP"); !keep.isEmpty()) {
@@ -324,12 +324,12 @@ class DcpWriteTest : public QObject {
         object.path = {keyPart("inner")};
         object.value = makeValue(std::move(graph), tuple);
         builder.addObject(object);
-        const Catalog wanted = std::move(builder).finish();
-        const auto left = dcpFormat().cannotHold(wanted, {});
+        const Catalog target = std::move(builder).finish();
+        const auto left = dcpFormat().cannotHold(target, {});
         QCOMPARE(left.size(), size_t{2});
         QCOMPARE(left[0].name, std::string("six"));
         QCOMPARE(left[1].name, std::string("inner"));
-        QVERIFY(!dcpFormat().layout(wanted, {}).ok());
+        QVERIFY(!dcpFormat().layout(target, {}).ok());
     }
 
   private:

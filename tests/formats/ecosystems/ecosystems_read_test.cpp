@@ -89,7 +89,7 @@ class EcosystemsReadTest : public QObject {
             if (name == "list_with_tensor") continue;
             const auto it =
                 std::find_if(catalog.objects().begin(), catalog.objects().end(),
-                             [&, wanted = name](const ObjectInfo& o) { return o.name == wanted; });
+                             [&, target = name](const ObjectInfo& o) { return o.name == target; });
             QVERIFY2(it != catalog.objects().end(), name.c_str());
             if (!want.is_string()) QCOMPARE(json::parse(valueToJson(it->value)).dump(), want.dump());
         }
@@ -311,16 +311,16 @@ class EcosystemsReadTest : public QObject {
         const Catalog& catalog = opened->catalog();
         QCOMPARE(catalog.tensorCount(), c.expected["tensors_by_path"].size());
         const auto bytes = digests(*opened->reader);
-        std::multiset<std::string> found, wanted;
+        std::multiset<std::string> found, target;
         for (const auto& [name, digest] : bytes) {
             const TensorId t = catalog.find(name);
             found.insert(std::string(dtypeName(catalog.dtype(t))) + formatDims(catalog.shape(t)) + digest);
         }
         for (const auto& [path, want] : c.expected["tensors_by_path"].items()) {
-            wanted.insert(want["dtype"].get<std::string>() + formatDims(want["shape"].get<Dims>()) +
+            target.insert(want["dtype"].get<std::string>() + formatDims(want["shape"].get<Dims>()) +
                           want["sha256"].get<std::string>());
         }
-        QVERIFY(found == wanted);
+        QVERIFY(found == target);
         for (const auto& [name, want] : c.expected["objects"].items()) {
             const auto it = std::find_if(catalog.objects().begin(), catalog.objects().end(),
                                          [&, key = name](const ObjectInfo& o) { return o.name == key; });

@@ -320,11 +320,11 @@ class MatrixTest : public QObject {
         for (ObjectId o = 0; o < source.catalog().objects().size(); ++o) {
             const std::string& name = source.catalog().objects()[o].name;
             if (left.contains(name)) continue;
-            std::string wanted = name;
+            std::string target = name;
             for (const PlanLeftOut& entry : plan.renamed)
-                if (entry.name == name) wanted = entry.why;
+                if (entry.name == name) target = entry.why;
             std::multimap<std::string, std::string> leaves;
-            leavesOf(source, o, wanted, leaves);
+            leavesOf(source, o, target, leaves);
             for (const auto& [leaf, value] : leaves) {
                 const auto [first, last] = there.equal_range(leaf);
                 if (std::any_of(first, last, [&](const auto& entry) { return entry.second == value; }))

@@ -22,22 +22,22 @@ struct LargeMetadata {
 
 class MetadataPickler {
   public:
-    explicit MetadataPickler(LargeMetadata wish) : wish_(wish), random_(wish.ranks) {}
+    explicit MetadataPickler(LargeMetadata spec) : spec_(spec), random_(spec.ranks) {}
 
     std::string run() {
-        const std::string module = wish_.flex ? "paddle.distributed.flex_checkpoint.dcp.metadata"
+        const std::string module = spec_.flex ? "paddle.distributed.flex_checkpoint.dcp.metadata"
                                               : "paddle.distributed.checkpoint.metadata";
         begin(module, "Metadata");
         text("state_dict_metadata");
         op('}');
         memoize();
         op('(');
-        for (unsigned t = 0; t < wish_.tensors; ++t) {
+        for (unsigned t = 0; t < spec_.tensors; ++t) {
             key(t);
             op(']');
             memoize();
             op('(');
-            for (unsigned r = 0; r < wish_.ranks; ++r)
+            for (unsigned r = 0; r < spec_.ranks; ++r)
                 shard(module, t, r);
             op('e');
         }
@@ -46,9 +46,9 @@ class MetadataPickler {
         op('}');
         memoize();
         op('(');
-        for (unsigned r = 0; r < wish_.ranks; ++r) {
+        for (unsigned r = 0; r < spec_.ranks; ++r) {
             texts_.clear();  // each rank's texts are its own
-            for (unsigned t = 0; t < wish_.tensors; ++t) {
+            for (unsigned t = 0; t < spec_.tensors; ++t) {
                 index(module, t, r);
                 text(std::to_string(r) + "_0.distcp");
             }
@@ -59,7 +59,7 @@ class MetadataPickler {
         memoize();
         op('(');
         texts_.clear();
-        for (unsigned t = 0; t < wish_.tensors; ++t) {
+        for (unsigned t = 0; t < spec_.tensors; ++t) {
             key(t);
             text("model");
             text("w" + std::to_string(t));
@@ -80,7 +80,7 @@ class MetadataPickler {
             body_ += static_cast<char>(value >> 8 * i);
     }
     uint32_t memoize() {
-        if (wish_.protocol >= 4) {
+        if (spec_.protocol >= 4) {
             op('\x94');
         } else if (memo_ < 256) {
             op('q');
@@ -96,7 +96,7 @@ class MetadataPickler {
         little(index, index < 256 ? 1 : 4);
     }
     void spelt(const std::string& text) {
-        if (wish_.protocol >= 4) {
+        if (spec_.protocol >= 4) {
             op('\x8c');
             little(text.size(), 1);
         } else {
@@ -123,7 +123,7 @@ class MetadataPickler {
         if (!fresh) {
             get(it->second);
         } else {
-            if (wish_.protocol >= 4) {
+            if (spec_.protocol >= 4) {
                 word(module);
                 word(name);
                 op('\x93');
@@ -165,7 +165,7 @@ class MetadataPickler {
     }
     // Some tensors are scalars, some have five dimensions, some are flattened, some pieces are empty.
     unsigned rankOf(unsigned t) const { return std::array{2U, 2U, 1U, 5U, 2U, 0U, 3U}[t % 7]; }
-    bool isFlat(unsigned t) const { return wish_.flex && t % 5 == 3; }
+    bool isFlat(unsigned t) const { return spec_.flex && t % 5 == 3; }
     Dims offset(unsigned t, unsigned r) const {
         Dims out(rankOf(t), 0);
         if (!out.empty() && !isFlat(t)) out[0] = int64_t{r} * (t % 3 == 0 ? 100000 : 3);
@@ -173,7 +173,7 @@ class MetadataPickler {
     }
     Dims shape(unsigned t, unsigned r) const {
         Dims out(rankOf(t), 7);
-        if (!out.empty()) out[0] = t % 11 == 4 && r + 1 == wish_.ranks ? -1 : 3;
+        if (!out.empty()) out[0] = t % 11 == 4 && r + 1 == spec_.ranks ? -1 : 3;
         return out;
     }
     void range(unsigned t, unsigned r) {
@@ -192,11 +192,11 @@ class MetadataPickler {
         if (rankOf(t) > 0) offsets_[{t, r}] = last_;
         word("local_shape");
         tuple(shape(t, r));
-        if (wish_.dtypes) {
+        if (spec_.dtypes) {
             word("dtype");
             text(t % 2 == 0 ? "float32" : "bfloat16");
         }
-        if (wish_.flex) {
+        if (spec_.flex) {
             word("global_shape");
             tuple(Dims(rankOf(t), 3000));
             range(t, r);
@@ -209,14 +209,14 @@ class MetadataPickler {
         word("tensor_key");
         key(t);
         word("global_offset");
-        if (wish_.shared && rankOf(t) > 0)
+        if (spec_.shared && rankOf(t) > 0)
             get(offsets_[{t, r}]);
         else
             tuple(offset(t, r));
-        if (wish_.flex) {
+        if (spec_.flex) {
             range(t, r);
             word("replica_id");
-            integer(wish_.replicas ? static_cast<int64_t>(random_() % 3) : 0);
+            integer(spec_.replicas ? static_cast<int64_t>(random_() % 3) : 0);
             word("local_shape");
             tuple(shape(t, r));
         }
@@ -226,8 +226,8 @@ class MetadataPickler {
     // As the pickler cuts its frames: behind the opcode that fills one. Any cut between opcodes is a valid
     // one, and an opcode begins behind every TUPLE2 with MEMOIZE.
     std::string frames() const {
-        std::string out{'\x80', static_cast<char>(wish_.protocol)};
-        if (wish_.protocol < 4) return out + body_;
+        std::string out{'\x80', static_cast<char>(spec_.protocol)};
+        if (spec_.protocol < 4) return out + body_;
         size_t at = 0;
         while (at < body_.size()) {
             size_t end = body_.size();
@@ -244,7 +244,7 @@ class MetadataPickler {
         return out;
     }
 
-    LargeMetadata wish_;
+    LargeMetadata spec_;
     std::mt19937 random_;
     std::string body_;
     uint32_t memo_ = 0, last_ = 0;

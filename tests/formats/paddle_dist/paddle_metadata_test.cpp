@@ -327,17 +327,17 @@ class PaddleMetadataTest : public QObject {
     void manyPieces() {
         QFETCH(int, protocol);
         QFETCH(int, way);
-        LargeMetadata wish;
-        wish.protocol = protocol;
-        wish.flex = (way & 1) == 0;
-        wish.dtypes = way != 3;
-        wish.shared = (way & 2) != 0;
-        wish.replicas = (way & 4) != 0;
-        if (way == 5) wish.ranks = 400;  // larger than the window
-        const std::string whole = MetadataPickler(wish).run();
+        LargeMetadata spec;
+        spec.protocol = protocol;
+        spec.flex = (way & 1) == 0;
+        spec.dtypes = way != 3;
+        spec.shared = (way & 2) != 0;
+        spec.replicas = (way & 4) != 0;
+        if (way == 5) spec.ranks = 400;  // larger than the window
+        const std::string whole = MetadataPickler(spec).run();
         const auto metadata = decode(whole);
         QVERIFY2(metadata.ok(), metadata.ok() ? "" : describe(metadata.error()).c_str());
-        QCOMPARE(metadata->rows.size(), size_t{wish.ranks} * wish.tensors);
+        QCOMPARE(metadata->rows.size(), size_t{spec.ranks} * spec.tensors);
         for (const auto& row : metadata->rows)
             QVERIFY(row.file != kNone);
         QCOMPARE(dump(*metadata), dump(decode(respelled(whole)).value()));

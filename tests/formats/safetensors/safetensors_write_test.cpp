@@ -45,17 +45,17 @@ struct Wanted {
 };
 
 // Writes the layout with byte (tensor number + element number) everywhere, and opens the result.
-std::unique_ptr<Reader> materialize(const Catalog& wanted, const TargetLayout& layout,
+std::unique_ptr<Reader> materialize(const Catalog& target, const TargetLayout& layout,
                                     MemoryCheckpoint& checkpoint) {
     std::vector<std::string> files;
     for (const TargetFile& file : layout.files)
         files.emplace_back(file.size, '\xEE');
-    for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-        if (wanted.aliasOf(t) != kNone) continue;
-        const size_t size = dtypeBytes(wanted.dtype(t));
-        for (ChunkId c = wanted.firstChunk(t); c < wanted.endChunk(t); ++c) {
-            const ChunkInfo chunk = wanted.chunk(t, c);
-            forEachRun(0, chunk.elements(), wanted.shape(t), chunk.offsets, chunk.lengths,
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        if (target.aliasOf(t) != kNone) continue;
+        const size_t size = dtypeBytes(target.dtype(t));
+        for (ChunkId c = target.firstChunk(t); c < target.endChunk(t); ++c) {
+            const ChunkInfo chunk = target.chunk(t, c);
+            forEachRun(0, chunk.elements(), target.shape(t), chunk.offsets, chunk.lengths,
                        [&](int64_t from, int64_t to, int64_t count) {
                            for (int64_t i = 0; i < count * static_cast<int64_t>(size); ++i) {
                                files[layout.chunkFile[c]].at(layout.chunkOffset[c] +
@@ -82,18 +82,18 @@ std::unique_ptr<Reader> materialize(const Catalog& wanted, const TargetLayout& l
     return std::move(opened).value();
 }
 
-void compare(const Catalog& wanted, const Reader& reader) {
+void compare(const Catalog& target, const Reader& reader) {
     const Catalog& catalog = reader.catalog();
     for (const Note& note : catalog.notes())
         QVERIFY2(note.severity == Severity::info, note.message.c_str());
-    for (TensorId w = 0; w < wanted.tensorCount(); ++w) {
-        const TensorId t = catalog.find(wanted.name(w));
-        QCOMPARE(t == kNone, wanted.aliasOf(w) != kNone);
+    for (TensorId w = 0; w < target.tensorCount(); ++w) {
+        const TensorId t = catalog.find(target.name(w));
+        QCOMPARE(t == kNone, target.aliasOf(w) != kNone);
         if (t == kNone) continue;
-        QCOMPARE(catalog.dtype(t), wanted.dtype(w));
-        QCOMPARE(formatDims(catalog.shape(t)), formatDims(wanted.shape(w)));
+        QCOMPARE(catalog.dtype(t), target.dtype(w));
+        QCOMPARE(formatDims(catalog.shape(t)), formatDims(target.shape(w)));
         QVERIFY(checkCoverage(catalog, t).whole());
-        const size_t size = dtypeBytes(wanted.dtype(w));
+        const size_t size = dtypeBytes(target.dtype(w));
         for (ChunkId c : coveringChunks(catalog, t)) {
             const ChunkInfo chunk = catalog.chunk(t, c);
             const Extent extent = reader.locate(c).value();
@@ -127,7 +127,7 @@ class SafetensorsWriteTest : public QObject {
 
   private slots:
     void single() {
-        const Catalog wanted = Wanted()
+        const Catalog target = Wanted()
                                    .tensor("odd", DType::uint8, {7})
                                    .tensor("small \"q\" ш", DType::bfloat16, {5})
                                    .tensor("page", DType::float32, {1024})
@@ -138,20 +138,20 @@ class SafetensorsWriteTest : public QObject {
                                    .tensor("tied", DType::float32, {1024}, {}, 2)
                                    .metadata({{"step", "5"}, {"format", "pt"}})
                                    .done();
-        QVERIFY(safetensorsFormat().cannotHold(wanted, {}).empty());
-        const auto layout = safetensorsFormat().layout(wanted, {});
+        QVERIFY(safetensorsFormat().cannotHold(target, {}).empty());
+        const auto layout = safetensorsFormat().layout(target, {});
         QVERIFY(layout.ok());
         QCOMPARE((*layout)->files.size(), size_t{1});
         QCOMPARE((*layout)->files[0].path, std::string("model.safetensors"));
         QCOMPARE((*layout)->changed.size(), size_t{1});
         for (TensorId t : {TensorId{2}, TensorId{3}})
-            QCOMPARE((*layout)->chunkOffset[wanted.firstChunk(t)] % 4096, uint64_t{0});
-        for (TensorId t = 0; t < wanted.tensorCount(); ++t) {
-            QCOMPARE((*layout)->chunkOffset[wanted.firstChunk(t)] % dtypeBytes(wanted.dtype(t)), uint64_t{0});
+            QCOMPARE((*layout)->chunkOffset[target.firstChunk(t)] % 4096, uint64_t{0});
+        for (TensorId t = 0; t < target.tensorCount(); ++t) {
+            QCOMPARE((*layout)->chunkOffset[target.firstChunk(t)] % dtypeBytes(target.dtype(t)), uint64_t{0});
         }
         MemoryCheckpoint checkpoint;
-        const auto reader = materialize(wanted, **layout, checkpoint);
-        compare(wanted, *reader);
+        const auto reader = materialize(target, **layout, checkpoint);
+        compare(target, *reader);
         const auto header = nlohmann::ordered_json::parse(headerOf(checkpoint, "model.safetensors"));
         QCOMPARE(header.begin().key(), std::string("__metadata__"));
         QCOMPARE(header["__metadata__"].dump(), std::string(R"({"format":"pt","step":"5","tied":"page"})"));
@@ -164,17 +164,17 @@ class SafetensorsWriteTest : public QObject {
         for (int i = 0; i < 10; ++i)
             w.tensor("t" + std::to_string(i), DType::float32, {100});
         w.tensor("alias", DType::float32, {100}, {}, 0);
-        const Catalog wanted = w.done();
+        const Catalog target = w.done();
         WriteOptions options;
         options.maxFileSize = 1000;
-        const auto layout = safetensorsFormat().layout(wanted, options);
+        const auto layout = safetensorsFormat().layout(target, options);
         QVERIFY(layout.ok());
         QCOMPARE((*layout)->files.size(), size_t{6});
         QCOMPARE((*layout)->files[0].path, std::string("model-00001-of-00005.safetensors"));
         QVERIFY((*layout)->files[5].metadata);
         MemoryCheckpoint checkpoint;
-        const auto reader = materialize(wanted, **layout, checkpoint);
-        compare(wanted, *reader);
+        const auto reader = materialize(target, **layout, checkpoint);
+        compare(target, *reader);
         const auto bytes = checkpoint.system->get("/c/model.safetensors.index.json");
         const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         QVERIFY(text.ends_with("}\n"));
@@ -184,15 +184,15 @@ class SafetensorsWriteTest : public QObject {
         QCOMPARE(json.dump(2) + "\n", text);
 
         options.variant = "single";
-        QCOMPARE((*safetensorsFormat().layout(wanted, options))->files.size(), size_t{1});
+        QCOMPARE((*safetensorsFormat().layout(target, options))->files.size(), size_t{1});
         options = {};
         options.variant = "sharded";
-        QCOMPARE((*safetensorsFormat().layout(wanted, options))->files[0].path,
+        QCOMPARE((*safetensorsFormat().layout(target, options))->files[0].path,
                  std::string("model-00001-of-00001.safetensors"));
     }
 
     void cutOverRanks() {
-        const Catalog wanted =
+        const Catalog target =
             Wanted()
                 .tensor("rows", DType::float32, {6, 4},
                         {{0, {{0, 0}, {2, 4}}},
@@ -205,12 +205,12 @@ class SafetensorsWriteTest : public QObject {
                 .tensor("whole", DType::int64, {3}, {{2, {{0}, {3}}}})
                 .tensor("scalar", DType::float32, {}, {{1, {{}, {}}}})
                 .done();
-        const auto layout = safetensorsFormat().layout(wanted, {});
+        const auto layout = safetensorsFormat().layout(target, {});
         QVERIFY(layout.ok());
         QCOMPARE((*layout)->files[0].path, std::string("shard-00001-model-00001-of-00002.safetensors"));
         MemoryCheckpoint checkpoint;
-        const auto reader = materialize(wanted, **layout, checkpoint);
-        compare(wanted, *reader);
+        const auto reader = materialize(target, **layout, checkpoint);
+        compare(target, *reader);
         QCOMPARE(reader->catalog().variant(), std::string("dcp-sharded"));
         const Catalog& catalog = reader->catalog();
         QCOMPARE(size_t{catalog.endChunk(catalog.find("rows")) - catalog.firstChunk(catalog.find("rows"))},
@@ -223,9 +223,9 @@ class SafetensorsWriteTest : public QObject {
 
         WriteOptions single;
         single.variant = "single";
-        QCOMPARE(safetensorsFormat().layout(wanted, single).error().code, ErrorCode::impossible);
+        QCOMPARE(safetensorsFormat().layout(target, single).error().code, ErrorCode::impossible);
         single.variant = "nonsense";
-        QCOMPARE(safetensorsFormat().layout(wanted, single).error().code, ErrorCode::usage);
+        QCOMPARE(safetensorsFormat().layout(target, single).error().code, ErrorCode::usage);
     }
 
     void whatCannotBeHeld() {
@@ -240,19 +240,19 @@ class SafetensorsWriteTest : public QObject {
         object.name = "step";
         object.value = makeIntegerValue(3);
         w.builder.addObject(std::move(object));
-        const Catalog wanted = w.done();
-        const auto left = safetensorsFormat().cannotHold(wanted, {});
+        const Catalog target = w.done();
+        const auto left = safetensorsFormat().cannotHold(target, {});
         QCOMPARE(left.size(), size_t{6});
         QCOMPARE(left[1].why, std::string("safetensors has no dtype complex128"));
-        QCOMPARE(safetensorsFormat().layout(wanted, {}).error().code, ErrorCode::impossible);
+        QCOMPARE(safetensorsFormat().layout(target, {}).error().code, ErrorCode::impossible);
     }
 
     void nothingAtAll() {
-        const Catalog wanted = Wanted().done();
-        const auto layout = safetensorsFormat().layout(wanted, {});
+        const Catalog target = Wanted().done();
+        const auto layout = safetensorsFormat().layout(target, {});
         QVERIFY(layout.ok());
         MemoryCheckpoint checkpoint;
-        QCOMPARE(materialize(wanted, **layout, checkpoint)->catalog().tensorCount(), size_t{0});
+        QCOMPARE(materialize(target, **layout, checkpoint)->catalog().tensorCount(), size_t{0});
     }
 };
 

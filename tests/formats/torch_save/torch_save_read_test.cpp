@@ -182,18 +182,18 @@ class TorchSaveReadTest : public QObject {
             sourceOf(SHARDSCOPE_TEST_DATA "/genuine/torch_save/t2.15.0-optimizer/ckpt/model.pt"), {});
         QVERIFY(opened.ok());
         const Catalog& catalog = (*opened)->catalog();
-        std::vector<std::pair<std::string, Role>> wanted;
+        std::vector<std::pair<std::string, Role>> target;
         for (const char* name : {"emb.weight", "body.0.weight", "body.0.bias", "body.2.weight", "body.2.bias",
                                  "bn.weight", "bn.bias", "head.weight"})
-            wanted.emplace_back(std::string("model.") + name, Role::parameter);
+            target.emplace_back(std::string("model.") + name, Role::parameter);
         for (const char* name : {"running_mean", "running_var", "num_batches_tracked"})
-            wanted.emplace_back(std::string("model.bn.") + name, Role::buffer);
+            target.emplace_back(std::string("model.bn.") + name, Role::buffer);
         for (int parameter = 0; parameter < 8; ++parameter) {
             for (const char* part : {".step", ".exp_avg", ".exp_avg_sq"})
-                wanted.emplace_back("optimizer.state." + std::to_string(parameter) + part, Role::optimizer);
+                target.emplace_back("optimizer.state." + std::to_string(parameter) + part, Role::optimizer);
         }
-        QCOMPARE(catalog.tensorCount(), wanted.size());
-        for (const auto& [name, role] : wanted) {
+        QCOMPARE(catalog.tensorCount(), target.size());
+        for (const auto& [name, role] : target) {
             const TensorId t = catalog.find(name);
             QVERIFY2(t != kNone, name.c_str());
             QVERIFY2(catalog.role(t) == role, name.c_str());

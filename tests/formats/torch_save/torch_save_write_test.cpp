@@ -61,16 +61,16 @@ class TorchSaveWriteTest : public QObject {
             QVERIFY2(reader.catalog().find(left.name) == kNone || left.name.empty(), left.name.c_str());
             without[left.name] = left.why;
         }
-        const Catalog wanted = wantedFrom(reader, without);
+        const Catalog target = wantedFrom(reader, without);
         WriteOptions options;
         options.archiveName = "out";
-        auto layout = torchSaveFormat().layout(wanted, options);
+        auto layout = torchSaveFormat().layout(target, options);
         QVERIFY2(layout.ok(), layout.ok() ? "" : describe(layout.error()).c_str());
 
         const auto fs = std::make_shared<MemoryFileSystem>();
         QVERIFY(fs->makeDirectory("/out").ok());
         const auto directory = fs->openDirectory("/out").value();
-        const Status written = writeLayout(wanted, **layout, *directory, [&](TensorId t, const ChunkInfo&) {
+        const Status written = writeLayout(target, **layout, *directory, [&](TensorId t, const ChunkInfo&) {
             return readChunk(reader, t, reader.catalog().firstChunk(t)).value();
         });
         QVERIFY2(written.ok(), written.ok() ? "" : describe(written.error()).c_str());
@@ -91,7 +91,7 @@ class TorchSaveWriteTest : public QObject {
         const Catalog& a = reader.catalog();
         const Catalog& b = (*again)->catalog();
         QCOMPARE(b.tensorCount(), a.tensorCount());
-        QCOMPARE(b.objects().size(), wanted.objects().size());
+        QCOMPARE(b.objects().size(), target.objects().size());
         for (TensorId t = 0; t < a.tensorCount(); ++t) {
             const TensorId u = b.find(a.name(t));
             QVERIFY2(u != kNone, std::string(a.name(t)).c_str());
@@ -113,7 +113,7 @@ class TorchSaveWriteTest : public QObject {
         }
         for (const ObjectInfo& object : b.objects()) {
             bool found = false;
-            for (const ObjectInfo& before : wanted.objects()) {
+            for (const ObjectInfo& before : target.objects()) {
                 if (before.name != object.name) continue;
                 found = true;
                 QCOMPARE(valueToJson(object.value), valueToJson(before.value));
@@ -131,11 +131,11 @@ class TorchSaveWriteTest : public QObject {
             info.shape = {1};
             QVERIFY(builder.addTensor(info).ok() && builder.addWhole(0, kNone, 0, 0).ok());
         }
-        const Catalog wanted = std::move(builder).finish();
-        const auto left = torchSaveFormat().cannotHold(wanted, {});
+        const Catalog target = std::move(builder).finish();
+        const auto left = torchSaveFormat().cannotHold(target, {});
         QCOMPARE(left.size(), size_t{1});
         QCOMPARE(left[0].name, std::string("a.b"));
-        QCOMPARE(static_cast<int>(torchSaveFormat().layout(wanted, {}).error().code),
+        QCOMPARE(static_cast<int>(torchSaveFormat().layout(target, {}).error().code),
                  static_cast<int>(ErrorCode::impossible));
     }
 };

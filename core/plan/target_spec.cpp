@@ -85,15 +85,15 @@ bool underOptimizer(const Path& path, const std::set<std::string>& prefixes) {
     return false;
 }
 
-class WishMaker {
+class TargetResolver {
   public:
-    WishMaker(const WishInput& input, const ConvertRequest& request)
+    TargetResolver(const TargetInput& input, const ConvertRequest& request)
         : input_(input),
           request_(request),
           source_(*input.source),
           builder_(input.format, input.variant, "shardscope") {}
 
-    Result<Wish> make() {
+    Result<TargetSpec> make() {
         SHARDSCOPE_ASSIGN(select_, compile(request_.select));
         SHARDSCOPE_ASSIGN(exclude_, compile(request_.exclude));
         SHARDSCOPE_ASSIGN(rename_, Renamer::make(request_.rename));
@@ -122,20 +122,20 @@ class WishMaker {
         for (StepTensor& tensor : state.tensors)
             SHARDSCOPE_TRY(addTensor(std::move(tensor)));
         for (auto& [name, why] : state.dropped)
-            wish_.excluded.push_back({std::move(name), std::move(why)});
-        wish_.putRight = std::move(state.putRight);
+            spec_.excluded.push_back({std::move(name), std::move(why)});
+        spec_.reordered = std::move(state.reordered);
         if (input_.like) {
             for (TensorId t = 0; t < input_.like->tensorCount(); ++t) {
                 if (!names_.contains(std::string(input_.like->name(t)))) {
-                    wish_.impossible.push_back({std::string(input_.like->name(t)),
+                    spec_.impossible.push_back({std::string(input_.like->name(t)),
                                                 "the --like checkpoint has it, the source does not"});
                 }
             }
         }
         for (const StepObject& object : state.objects)
             addObject(object);
-        wish_.wanted = std::move(builder_).finish();
-        return std::move(wish_);
+        spec_.target = std::move(builder_).finish();
+        return std::move(spec_);
     }
 
   private:
@@ -148,7 +148,7 @@ class WishMaker {
         for (const ObjectInfo& object : source_.objects()) {
             if (anyMatches(select_, object.name)) return;
         }
-        wish_.impossible.push_back(
+        spec_.impossible.push_back(
             {fmt::format("{}", fmt::join(request_.select, " ")), "no tensor and no object matches --select"});
     }
 
@@ -193,7 +193,7 @@ class WishMaker {
     bool takeName(std::string_view from, const std::string& name) {
         const auto [it, fresh] = names_.emplace(name, std::string(from));
         if (!fresh) {
-            wish_.impossible.push_back(
+            spec_.impossible.push_back(
                 {name, fmt::format("'{}' and '{}' would both get this name", it->second, from)});
         }
         return fresh;
@@ -204,17 +204,17 @@ class WishMaker {
         const std::string name(source_.name(t));
         std::string why;
         if (!wantedByUser(name, &why)) {
-            wish_.excluded.push_back({name, why});
+            spec_.excluded.push_back({name, why});
             return false;
         }
         if (request_.weightsOnly && source_.role(t) == Role::optimizer) {
-            wish_.excluded.push_back({name, "optimizer state (--weights-only)"});
+            spec_.excluded.push_back({name, "optimizer state (--weights-only)"});
             return false;
         }
         if (const uint32_t special = source_.special(t); special != kNone) {
             const SpecialTensor& whole = source_.specials()[special];
             if (specialsNamed_.insert(special).second) {
-                wish_.leftOut.push_back(
+                spec_.leftOut.push_back(
                     {whole.name, fmt::format("a tensor of kind {}, which is not a plain array", whole.kind)});
             }
             return false;
@@ -246,7 +246,7 @@ class WishMaker {
         }
         if (input_.cannotHold) {
             if (std::string reason = input_.cannotHold(info.name); !reason.empty()) {
-                wish_.leftOut.push_back({name, std::move(reason)});
+                spec_.leftOut.push_back({name, std::move(reason)});
                 return {};
             }
         }
@@ -254,11 +254,11 @@ class WishMaker {
         if (input_.like) {
             likeTensor = input_.like->find(info.name);
             if (likeTensor == kNone) {
-                wish_.leftOut.push_back({name, "the --like checkpoint does not have it"});
+                spec_.leftOut.push_back({name, "the --like checkpoint does not have it"});
                 return {};
             }
             if (!std::ranges::equal(input_.like->shape(likeTensor), shape)) {
-                wish_.impossible.push_back(
+                spec_.impossible.push_back(
                     {name, fmt::format("its shape is {}, the --like checkpoint has {}", formatDims(shape),
                                        formatDims(input_.like->shape(likeTensor)))});
                 names_.emplace(info.name, name);
@@ -275,16 +275,16 @@ class WishMaker {
                 }
                 from += fmt::format("{}'{}'", from.empty() ? "" : ", ", source_.name(part));
             }
-            wish_.made.push_back({info.name, fmt::format("{} of {}", tensor.made, from)});
+            spec_.made.push_back({info.name, fmt::format("{} of {}", tensor.made, from)});
             SHARDSCOPE_TRY(addPlaced(info, place(kNone, info, likeTensor)));
-            wish_.sources.push_back({kNone, std::move(tensor.view)});
+            spec_.sources.push_back({kNone, std::move(tensor.view)});
             return {};
         }
-        if (info.name != before) wish_.renamed.push_back({std::string(before), info.name});
+        if (info.name != before) spec_.renamed.push_back({std::string(before), info.name});
 
         if (tensor.copy) {
             SHARDSCOPE_TRY(addPlaced(info, place(t, info, likeTensor)));
-            wish_.sources.push_back({t, nullptr});
+            spec_.sources.push_back({t, nullptr});
             return {};
         }
 
@@ -293,7 +293,7 @@ class WishMaker {
         if (const auto it = carriers_.find(first); it == carriers_.end()) {
             carriers_.emplace(first, Carrier{static_cast<TensorId>(builder_.tensorCount()), info.dtype, {}});
         } else if (it->second.dtype == info.dtype) {
-            info.aliasOf = it->second.wanted;
+            info.aliasOf = it->second.target;
         }
 
         std::vector<PlacedBox> boxes;
@@ -306,7 +306,7 @@ class WishMaker {
             if (info.aliasOf == kNone && carriers_.at(first).boxes.empty()) carriers_.at(first).boxes = boxes;
         }
         SHARDSCOPE_TRY(addPlaced(info, boxes));
-        wish_.sources.push_back({t, nullptr});
+        spec_.sources.push_back({t, nullptr});
         return {};
     }
 
@@ -376,11 +376,11 @@ class WishMaker {
     bool comesAlong(const ObjectInfo& object) {
         std::string why;
         if (!wantedByUser(object.name, &why)) {
-            wish_.excluded.push_back({object.name, why});
+            spec_.excluded.push_back({object.name, why});
             return false;
         }
         if (request_.weightsOnly && underOptimizer(object.path, optimizer_)) {
-            wish_.excluded.push_back({object.name, "optimizer state (--weights-only)"});
+            spec_.excluded.push_back({object.name, "optimizer state (--weights-only)"});
             return false;
         }
         return true;
@@ -388,40 +388,40 @@ class WishMaker {
 
     void addObject(const StepObject& from) {
         const ObjectInfo& object = source_.objects()[from.origin];
-        ObjectInfo wanted;
-        wanted.name = rename_(from.name);
-        wanted.path = wanted.name == object.name ? object.path : renamedPath(object.path, wanted.name);
-        nestAsTarget(wanted.name, wanted.path, bareOptimizer());
-        wanted.rank = 0;
+        ObjectInfo target;
+        target.name = rename_(from.name);
+        target.path = target.name == object.name ? object.path : renamedPath(object.path, target.name);
+        nestAsTarget(target.name, target.path, bareOptimizer());
+        target.rank = 0;
         if (input_.cannotHold) {
-            if (std::string reason = input_.cannotHold(wanted.name); !reason.empty()) {
-                wish_.leftOut.push_back({object.name, std::move(reason)});
+            if (std::string reason = input_.cannotHold(target.name); !reason.empty()) {
+                spec_.leftOut.push_back({object.name, std::move(reason)});
                 return;
             }
         }
         auto value = input_.objectValue(from.origin);
         if (!value.ok()) {
-            wish_.leftOut.push_back(
+            spec_.leftOut.push_back(
                 {object.name, fmt::format("its value cannot be read: {}", describe(value.error()))});
             return;
         }
-        wanted.value = std::move(value).value();
-        if (!takeName(object.name, wanted.name)) return;
-        if (wanted.name != object.name) wish_.renamed.push_back({object.name, wanted.name});
-        builder_.addObject(std::move(wanted));
+        target.value = std::move(value).value();
+        if (!takeName(object.name, target.name)) return;
+        if (target.name != object.name) spec_.renamed.push_back({object.name, target.name});
+        builder_.addObject(std::move(target));
     }
 
     struct Carrier {
-        TensorId wanted;
+        TensorId target;
         DType dtype;
         std::vector<PlacedBox> boxes;
     };
 
-    const WishInput& input_;
+    const TargetInput& input_;
     const ConvertRequest& request_;
     const Catalog& source_;
     CatalogBuilder builder_;
-    Wish wish_;
+    TargetSpec spec_;
     std::vector<NamePattern> select_, exclude_;
     Renamer rename_;
     std::vector<std::pair<NamePattern, DType>> casts_;
@@ -435,8 +435,8 @@ class WishMaker {
 
 }  // namespace
 
-Result<Wish> makeWish(const WishInput& input, const ConvertRequest& request) {
-    return WishMaker(input, request).make();
+Result<TargetSpec> resolveTarget(const TargetInput& input, const ConvertRequest& request) {
+    return TargetResolver(input, request).make();
 }
 
 }  // namespace shardscope

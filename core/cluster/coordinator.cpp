@@ -1,4 +1,4 @@
-#include "cluster/farm.h"
+#include "cluster/coordinator.h"
 
 #include <algorithm>
 #include <deque>
@@ -21,7 +21,7 @@ using Clock = Channel::Clock;
 
 constexpr size_t kAtOnce = 4;  // units under way at one worker, so that it never waits for the next
 constexpr size_t kMostAttempts = 3;
-constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kPollInterval{50};
 constexpr std::chrono::milliseconds kShortLook{5};  // while there is nothing to do, for it may come soon
 
 }  // namespace
@@ -31,8 +31,8 @@ std::string_view phaseName(WorkerState::Phase phase) {
     return names[static_cast<size_t>(phase)];
 }
 
-Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text) {
-    std::vector<WorkerPlace> places;
+Result<std::vector<WorkerSpec>> parsePlaces(std::string_view text) {
+    std::vector<WorkerSpec> places;
     const auto wrong = [&](std::string_view part) {
         if (part.starts_with("ranks:") || part == "local-gpus")
             return makeError(ErrorCode::usage,
@@ -57,7 +57,7 @@ Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text) {
                 count = count * 10 + static_cast<unsigned>(c - '0');
             }
             if (count == 0 || count > 256) return wrong(part);
-            places.insert(places.end(), count, WorkerPlace{});
+            places.insert(places.end(), count, WorkerSpec{});
         } else if (part.starts_with("ssh:") && part.size() > 4) {
             for (std::string_view hosts = part.substr(4); !hosts.empty();) {
                 const size_t comma = std::min(hosts.find(','), hosts.size());
@@ -79,11 +79,11 @@ Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text) {
 }
 
 // A thread for each worker, and what they share: the units of the run() that is under way, if there is one.
-class FarmRun {
+class CoordinatorRun {
   public:
-    FarmRun(Farm& farm, JobIdentity identity, Progress* progress, StopToken stop)
-        : farm_(farm), identity_(std::move(identity)), progress_(progress), stop_(std::move(stop)) {
-        const size_t count = farm_.workers().size();
+    CoordinatorRun(WorkerScheduler& scheduler, JobIdentity identity, Progress* progress, StopToken stop)
+        : scheduler_(scheduler), identity_(std::move(identity)), progress_(progress), stop_(std::move(stop)) {
+        const size_t count = scheduler_.workers().size();
         joining_ = count;
         for (size_t i = 0; i < count; ++i)
             alive_.insert(i);
@@ -91,7 +91,7 @@ class FarmRun {
             threads_.emplace_back([this, i] { work(i); });
     }
 
-    ~FarmRun() { end(); }
+    ~CoordinatorRun() { end(); }
 
     void end() {
         {
@@ -117,7 +117,7 @@ class FarmRun {
             ++round_;
             // Those who cut it short may be stopped by a signal, which wakes nobody.
             while (left_ > 0 && !over() && !alive_.empty())
-                changed_.wait_for(lock, kLook);
+                changed_.wait_for(lock, kPollInterval);
             if (left_ == 0 && !over()) return {};
         }
         end();
@@ -139,7 +139,7 @@ class FarmRun {
         std::set<size_t> workers;
     };
     // What one worker's thread keeps.
-    struct Mine {
+    struct WorkerThread {
         size_t index;
         std::string name;
         Launched launched;
@@ -151,18 +151,18 @@ class FarmRun {
     };
 
     // Where a worker of Slurm runs: its allocation is asked for by the first of its workers, the others wait.
-    struct Lent {
+    struct Allocation {
         Mutex mutex;
         bool asked SHARDSCOPE_GUARDED_BY(mutex) = false;
         std::unique_ptr<SlurmAllocation> allocation;
         std::optional<Error> error;
     };
-    Result<const SlurmAllocation*> allocationOf(const WorkerPlace& place) {
-        Lent* lent = nullptr;
+    Result<const SlurmAllocation*> allocationOf(const WorkerSpec& place) {
+        Allocation* lent = nullptr;
         {
             MutexLock lock(mutex_);
             auto& entry = allocations_[place.slurm.get()];
-            if (!entry) entry = std::make_unique<Lent>();
+            if (!entry) entry = std::make_unique<Allocation>();
             lent = entry.get();
         }
         MutexLock asking(lent->mutex);
@@ -175,11 +175,11 @@ class FarmRun {
                     return over();
                 },
                 [&](const std::string& job, const std::string& said) {
-                    MutexLock states(farm_.mutex_);
-                    for (size_t i = 0; i < farm_.states_.size(); ++i) {
-                        if (farm_.options_.places[i].slurm != place.slurm) continue;
-                        farm_.states_[i].slurmJob = job;
-                        farm_.states_[i].why = said;
+                    MutexLock states(scheduler_.mutex_);
+                    for (size_t i = 0; i < scheduler_.states_.size(); ++i) {
+                        if (scheduler_.options_.places[i].slurm != place.slurm) continue;
+                        scheduler_.states_[i].slurmJob = job;
+                        scheduler_.states_[i].why = said;
                     }
                 });
             if (obtained.ok())
@@ -191,24 +191,24 @@ class FarmRun {
         return lent->allocation.get();
     }
 
-    Result<Launched> launch(Mine& mine) {
-        const WorkerPlace& place = farm_.options_.places[mine.index];
+    Result<Launched> launch(WorkerThread& mine) {
+        const WorkerSpec& place = scheduler_.options_.places[mine.index];
         const auto over = [this] {
             MutexLock lock(mutex_);
             return this->over();
         };
-        if (!place.slurm) return launchWorker(place, farm_.options_, over);
+        if (!place.slurm) return launchWorker(place, scheduler_.options_, over);
         SHARDSCOPE_ASSIGN(const SlurmAllocation* const allocation, allocationOf(place));
         {
-            MutexLock lock(farm_.mutex_);
+            MutexLock lock(scheduler_.mutex_);
             mine.name = allocation->nodeOf(place.task);
             if (place.slurm->tasksPerNode > 1)
                 mine.name += fmt::format(" {}", place.task % place.slurm->tasksPerNode + 1);
-            farm_.states_[mine.index].name = mine.name;
-            farm_.states_[mine.index].slurmJob = allocation->job();
-            farm_.states_[mine.index].why.clear();
+            scheduler_.states_[mine.index].name = mine.name;
+            scheduler_.states_[mine.index].slurmJob = allocation->job();
+            scheduler_.states_[mine.index].why.clear();
         }
-        return allocation->launch(place.task, farm_.options_, over);
+        return allocation->launch(place.task, scheduler_.options_, over);
     }
 
     // What Slurm did to the job says more than that its workers are gone.
@@ -227,9 +227,9 @@ class FarmRun {
     }
 
     void setPhase(size_t i, WorkerState::Phase phase, const std::string& why = {}) {
-        MutexLock lock(farm_.mutex_);
-        farm_.states_[i].phase = phase;
-        if (!why.empty()) farm_.states_[i].why = why;
+        MutexLock lock(scheduler_.mutex_);
+        scheduler_.states_[i].phase = phase;
+        if (!why.empty()) scheduler_.states_[i].why = why;
     }
 
     void fail(Error error) {
@@ -239,9 +239,9 @@ class FarmRun {
     bool over() const SHARDSCOPE_REQUIRES(mutex_) { return failure_ || closing_ || stop_.stopRequested(); }
 
     void work(size_t i) {
-        Mine mine;
+        WorkerThread mine;
         mine.index = i;
-        mine.name = farm_.workers()[i].name;
+        mine.name = scheduler_.workers()[i].name;
         Status joined = join(mine);
         {
             MutexLock lock(mutex_);
@@ -262,7 +262,7 @@ class FarmRun {
     }
 
     // Ends it, in order when it listens; after this it writes no more.
-    void finish(Mine& mine, bool inOrder) {
+    void finish(WorkerThread& mine, bool inOrder) {
         if (mine.launched.channel) {
             (void)mine.launched.channel->send(message({{"say", "end"}}));
             mine.launched.channel->close();
@@ -277,12 +277,12 @@ class FarmRun {
         alive_.erase(mine.index);
     }
 
-    void lose(Mine& mine, const Error& error) {
+    void lose(WorkerThread& mine, const Error& error) {
         std::string why = error.message;
         if (mine.launched.process) {
             if (error.code == ErrorCode::remote)
                 mine.launched.process->waitFor(std::chrono::milliseconds(200));
-            const std::string said = lastWords(*mine.launched.process, 300);
+            const std::string said = stderrTail(*mine.launched.process, 300);
             if (error.code == ErrorCode::remote && mine.launched.channel)
                 why +=
                     fmt::format(" ({}{}{})", mine.launched.process->ending(), said.empty() ? "" : ": ", said);
@@ -304,27 +304,27 @@ class FarmRun {
             if (failure_) return;
             failure_ = error;
             failure_->message = fmt::format("a part of the work failed {} times, at last on {}: {}",
-                                            attempts.count, farm_.workers()[worker].name, why);
+                                            attempts.count, scheduler_.workers()[worker].name, why);
             return;
         }
         waiting_.push_front(unit);
     }
 
-    void show(Mine& mine, uint64_t bytes) {
+    void show(WorkerThread& mine, uint64_t bytes) {
         if (progress_) progress_->add(bytes - mine.shown);  // may go back: what a lost worker wrote is undone
         mine.shown = bytes;
-        MutexLock lock(farm_.mutex_);
-        farm_.states_[mine.index].bytes = bytes;
+        MutexLock lock(scheduler_.mutex_);
+        scheduler_.states_[mine.index].bytes = bytes;
     }
 
     // What it spent its time on since its last word.
-    void spend(const Mine& mine, const Json& said) {
+    void addBusyTime(const WorkerThread& mine, const Json& said) {
         const auto now = busyFrom(said);
         if (!now) return;
         Progress::Busy fresh;
         {
-            MutexLock lock(farm_.mutex_);
-            Progress::Busy& known = farm_.states_[mine.index].busy;
+            MutexLock lock(scheduler_.mutex_);
+            Progress::Busy& known = scheduler_.states_[mine.index].busy;
             fresh = since(*now, known);
             for (size_t i = 0; i < fresh.size(); ++i)
                 known[i] += fresh[i];
@@ -332,7 +332,7 @@ class FarmRun {
         if (progress_) progress_->addBusy(fresh);
     }
 
-    Result<Json> next(Mine& mine, Clock::time_point deadline, std::string* body) {
+    Result<Json> next(WorkerThread& mine, Clock::time_point deadline, std::string* body) {
         SHARDSCOPE_ASSIGN(auto frame, mine.launched.channel->receive(deadline));
         if (!frame) return Json();
         mine.heard = Clock::now();
@@ -340,8 +340,8 @@ class FarmRun {
         return parseMessage(*frame);
     }
 
-    Status join(Mine& mine) {
-        const FarmOptions& options = farm_.options_;
+    Status join(WorkerThread& mine) {
+        const CoordinatorOptions& options = scheduler_.options_;
         auto launched = launch(mine);
         if (!launched.ok() && launched.error().code == ErrorCode::cancelled)
             return std::move(launched).error();
@@ -352,16 +352,16 @@ class FarmRun {
         if (Status status = checkHello(hello, options.version, true); !status.ok())
             return refuse(mine, std::move(status).error());
         // The cores of a machine are shared by its workers.
-        const WorkerPlace& place = options.places[mine.index];
+        const WorkerSpec& place = options.places[mine.index];
         const auto neighbours =
             place.slurm ? place.slurm->tasksPerNode
                         : static_cast<unsigned>(std::count_if(
                               options.places.begin(), options.places.end(),
-                              [&](const WorkerPlace& p) { return !p.slurm && p.host == place.host; }));
+                              [&](const WorkerSpec& p) { return !p.slurm && p.host == place.host; }));
         SHARDSCOPE_TRY(
             mine.launched.channel->send(message({{"say", "start"},
                                                  {"neighbours", neighbours},
-                                                 {"silence", place.host.empty() ? 0 : kForsaken.count()},
+                                                 {"silence", place.host.empty() ? 0 : kOrphanTimeout.count()},
                                                  {"identity", identityJson(identity_)}},
                                                 startBody(options.directory, options.request))));
         for (;;) {
@@ -369,7 +369,7 @@ class FarmRun {
                 MutexLock lock(mutex_);
                 if (over()) return {};
             }
-            SHARDSCOPE_ASSIGN(const Json answer, next(mine, Clock::now() + kLook, nullptr));
+            SHARDSCOPE_ASSIGN(const Json answer, next(mine, Clock::now() + kPollInterval, nullptr));
             SHARDSCOPE_TRY(checkLease(mine));
             if (answer.is_null()) continue;
             if (answer["say"] == "beat") {
@@ -385,20 +385,20 @@ class FarmRun {
     }
 
     // That one cannot take part at all is for the user to know before the work begins.
-    Error refuse(Mine& mine, Error error) {
+    Error refuse(WorkerThread& mine, Error error) {
         Error told = error;
         told.message = fmt::format("{} cannot take part: {}", mine.name, error.message);
         fail(std::move(told));
         return error;
     }
 
-    Status checkLease(const Mine& mine) const {
+    Status checkLease(const WorkerThread& mine) const {
         if (Clock::now() - mine.heard <= kLease) return {};
         return makeError(ErrorCode::remote, fmt::format("nothing was heard of it for {} seconds",
                                                         std::chrono::duration<double>(kLease).count()));
     }
 
-    Status serve(Mine& mine) {
+    Status serve(WorkerThread& mine) {
         mine.heard = Clock::now();
         for (;;) {
             bool between = false;
@@ -414,7 +414,7 @@ class FarmRun {
                 while (joining_ == 0 && mine.under.size() < kAtOnce) {
                     const auto next = std::find_if(
                         waiting_.begin(), waiting_.end(),
-                        [&](size_t unit) SHARDSCOPE_REQUIRES(mutex_) { return suits(mine, unit); });
+                        [&](size_t unit) SHARDSCOPE_REQUIRES(mutex_) { return eligible(mine, unit); });
                     if (next == waiting_.end()) break;
                     const size_t unit = *next;
                     const bool suspect = attempts_[unit].count > 0;
@@ -431,7 +431,7 @@ class FarmRun {
             if (mine.under.empty()) setPhase(mine.index, WorkerState::Phase::idle);
             std::string body;
             SHARDSCOPE_ASSIGN(const Json said,
-                              next(mine, Clock::now() + (between ? kShortLook : kLook), &body));
+                              next(mine, Clock::now() + (between ? kShortLook : kPollInterval), &body));
             SHARDSCOPE_TRY(checkLease(mine));
             if (said.is_null()) continue;
             const std::string& what = said["say"].get_ref<const std::string&>();
@@ -450,7 +450,7 @@ class FarmRun {
 
     // One that failed before goes alone, so that it takes no other with it, and to somebody else while there
     // is somebody.
-    bool suits(const Mine& mine, size_t unit) const SHARDSCOPE_REQUIRES(mutex_) {
+    bool eligible(const WorkerThread& mine, size_t unit) const SHARDSCOPE_REQUIRES(mutex_) {
         const Attempts& attempts = attempts_[unit];
         if (attempts.count == 0) return true;
         if (!mine.under.empty()) return false;
@@ -460,7 +460,7 @@ class FarmRun {
     }
 
     // The unit that a message is about, taken off those under way.
-    Result<size_t> unitOf(Mine& mine, const Json& said) {
+    Result<size_t> unitOf(WorkerThread& mine, const Json& said) {
         const auto it = said.find("id");
         if (it == said.end() || !it->is_number_unsigned()) return damaged("an answer without a unit");
         const auto at = std::find(mine.under.begin(), mine.under.end(), it->get<uint64_t>());
@@ -471,12 +471,12 @@ class FarmRun {
     }
 
     // So that a worker of another host knows that the link stands.
-    void answerBeat(Mine& mine) {
-        if (!farm_.options_.places[mine.index].host.empty())
+    void answerBeat(WorkerThread& mine) {
+        if (!scheduler_.options_.places[mine.index].host.empty())
             mine.launched.channel->offer(message({{"say", "beat"}}));
     }
 
-    void beat(Mine& mine, const Json& said) {
+    void beat(WorkerThread& mine, const Json& said) {
         const auto it = said.find("bytes");
         if (it == said.end() || !it->is_number_unsigned()) return;
         uint64_t most = mine.confirmed;
@@ -486,10 +486,10 @@ class FarmRun {
                 most += (*units_)[unit].bytes;
         }
         show(mine, std::clamp<uint64_t>(it->get<uint64_t>(), mine.confirmed, most));
-        spend(mine, said);
+        addBusyTime(mine, said);
     }
 
-    Status take(Mine& mine, const Json& said, std::string body) {
+    Status take(WorkerThread& mine, const Json& said, std::string body) {
         SHARDSCOPE_ASSIGN(const size_t unit, unitOf(mine, said));
         const auto read = said.find("read");
         UnitResult result{std::move(body),
@@ -505,19 +505,19 @@ class FarmRun {
                 failure_ = status.error();
             return status;
         }
-        spend(mine, said);
+        addBusyTime(mine, said);
         mine.confirmed += (*units_)[unit].bytes;
         show(mine, std::max(mine.shown, mine.confirmed));
         finished_[unit] = true;
         if (--left_ == 0) changed_.notify_all();
         {
-            MutexLock states(farm_.mutex_);
-            ++farm_.states_[mine.index].units;
+            MutexLock states(scheduler_.mutex_);
+            ++scheduler_.states_[mine.index].units;
         }
         return {};
     }
 
-    Status failed(Mine& mine, const Json& said) {
+    Status failed(WorkerThread& mine, const Json& said) {
         const Error error = errorFrom(said.value("error", Json()));
         if (!said.contains("id")) return error;
         SHARDSCOPE_ASSIGN(const size_t unit, unitOf(mine, said));
@@ -526,13 +526,13 @@ class FarmRun {
         return {};
     }
 
-    Farm& farm_;
+    WorkerScheduler& scheduler_;
     const JobIdentity identity_;
     Progress* const progress_;
     const StopToken stop_;
     std::vector<std::thread> threads_;
 
-    Mutex mutex_ SHARDSCOPE_ACQUIRED_BEFORE(farm_.mutex_);
+    Mutex mutex_ SHARDSCOPE_ACQUIRED_BEFORE(scheduler_.mutex_);
     Condition changed_;
     const std::vector<Unit>* units_ SHARDSCOPE_GUARDED_BY(mutex_) = nullptr;
     const std::function<Status(size_t, UnitResult)>* done_ SHARDSCOPE_GUARDED_BY(mutex_) = nullptr;
@@ -543,14 +543,14 @@ class FarmRun {
     size_t left_ SHARDSCOPE_GUARDED_BY(mutex_) = 0, joining_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
     bool closing_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
     std::set<size_t> alive_ SHARDSCOPE_GUARDED_BY(mutex_);
-    std::map<const SlurmRequest*, std::unique_ptr<Lent>> allocations_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::map<const SlurmRequest*, std::unique_ptr<Allocation>> allocations_ SHARDSCOPE_GUARDED_BY(mutex_);
     std::string lost_ SHARDSCOPE_GUARDED_BY(mutex_);
     std::optional<Error> failure_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
-Farm::Farm(FarmOptions options) : options_(std::move(options)) {
+WorkerScheduler::WorkerScheduler(CoordinatorOptions options) : options_(std::move(options)) {
     size_t local = 0, lent = 0;
-    for (const WorkerPlace& place : options_.places) {
+    for (const WorkerSpec& place : options_.places) {
         WorkerState state;
         state.name = place.slurm          ? fmt::format("slurm {}", ++lent)
                      : place.host.empty() ? fmt::format("local {}", ++local)
@@ -559,21 +559,21 @@ Farm::Farm(FarmOptions options) : options_(std::move(options)) {
     }
 }
 
-Farm::~Farm() = default;
+WorkerScheduler::~WorkerScheduler() = default;
 
-std::vector<WorkerState> Farm::workers() const {
+std::vector<WorkerState> WorkerScheduler::workers() const {
     MutexLock lock(mutex_);
     return states_;
 }
 
-Status Farm::run(const JobIdentity& identity, const std::vector<Unit>& units,
-                 const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
-                 const StopToken& stop) {
-    if (!run_) run_ = std::make_unique<FarmRun>(*this, identity, progress, stop);
+Status WorkerScheduler::run(const JobIdentity& identity, const std::vector<Unit>& units,
+                            const std::function<Status(size_t unit, UnitResult result)>& done,
+                            Progress* progress, const StopToken& stop) {
+    if (!run_) run_ = std::make_unique<CoordinatorRun>(*this, identity, progress, stop);
     return run_->run(units, done);
 }
 
-void Farm::end() {
+void WorkerScheduler::end() {
     run_.reset();
 }
 

@@ -1,6 +1,6 @@
 // A conversion that several processes, its ranks, do in step: one reads what another needs, and each byte of
-// the source is read once. Rank 0 runs runConversion() with a GroupFarm; the others call serveGroup(). How
-// bytes go from rank to rank is a RankGroup's (core/accelerator has one over Gloo and NCCL).
+// the source is read once. Rank 0 runs runConversion() with a GroupScheduler; the others call serveGroup().
+// How bytes go from rank to rank is a ProcessGroup's (core/accelerator has one over Gloo and NCCL).
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace shardscope {
 // The ranks of a group. Every rank makes the same calls in the same order on a lane; lanes are independent of
 // each other, and one thread at a time uses one. Errors: remote, with which rank is gone; every later call
 // then fails too.
-class RankGroup {
+class ProcessGroup {
   public:
-    virtual ~RankGroup() = default;
+    virtual ~ProcessGroup() = default;
     virtual int rank() const = 0;
     virtual int size() const = 0;
     virtual size_t lanes() const = 0;
@@ -39,13 +39,13 @@ class RankGroup {
 };
 
 // A text of `root`'s comes to everyone; one of each rank comes to everyone, in the order of ranks.
-Status shareText(RankGroup& group, size_t lane, std::string& text, int root);
-Result<std::vector<std::string>> gatherTexts(RankGroup& group, size_t lane, const std::string& text);
+Status broadcastText(ProcessGroup& group, size_t lane, std::string& text, int root);
+Result<std::vector<std::string>> allGatherTexts(ProcessGroup& group, size_t lane, const std::string& text);
 // texts[r] goes to rank r, and one of each rank comes here, in their order; at most `most` bytes each.
-Result<std::vector<std::string>> swapTexts(RankGroup& group, size_t lane,
-                                           const std::vector<std::string>& texts, uint64_t most);
+Result<std::vector<std::string>> allToAllTexts(ProcessGroup& group, size_t lane,
+                                               const std::vector<std::string>& texts, uint64_t most);
 // Good when it is good everywhere, else the error of the lowest rank that has one, with the rank's name.
-Status agree(RankGroup& group, size_t lane, const Status& mine);
+Status agree(ProcessGroup& group, size_t lane, const Status& mine);
 
 enum class GroupMode : uint8_t {
     automatic,  // as the source lies: direct where all ranks see it, broadcast where rank 0 does, else
@@ -63,13 +63,13 @@ struct GroupForecast {
     double seconds = 0;       // as the plan says, or for what goes between ranks where that takes longer
 };
 // Called by all ranks.
-Result<GroupForecast> forecast(RankGroup& group, GroupMode mode, const Plan& plan);
+Result<GroupForecast> forecast(ProcessGroup& group, GroupMode mode, const Plan& plan);
 
 class GroupFiles;  // group_files.h
 class GroupDisks;  // group_disks.h
 
 struct GroupConversion {
-    RankGroup* ranks = nullptr;
+    ProcessGroup* ranks = nullptr;
     GroupFiles* files = nullptr;      // that job.source was opened with
     const ConvertJob* job = nullptr;  // its file system is this rank's own
     Resources resources;
@@ -83,10 +83,10 @@ struct GroupConversion {
 std::vector<int> fileRanks(const GroupConversion& conversion);
 
 // Rank 0's end. The others are told to end when it goes, if not before.
-class GroupFarm final : public UnitFarm {
+class GroupScheduler final : public UnitScheduler {
   public:
-    explicit GroupFarm(GroupConversion conversion);
-    ~GroupFarm() override;
+    explicit GroupScheduler(GroupConversion conversion);
+    ~GroupScheduler() override;
     size_t workerCount() const override { return static_cast<size_t>(conversion_.ranks->size()); }
     size_t tilesPerUnit() const override { return workerCount(); }
     Status run(const JobIdentity& identity, const std::vector<Unit>& units,

@@ -14,7 +14,7 @@ inline std::span<std::byte> bytesOf(std::string& text) {
     return std::as_writable_bytes(std::span(text));
 }
 
-inline Error unreadable() {
+inline Error malformedMessage() {
     return makeError(ErrorCode::remote, "malformed message from another rank");
 }
 
@@ -26,7 +26,7 @@ inline std::string packed(const nlohmann::json& json) {
 
 inline Result<nlohmann::json> unpacked(const std::string& text) {
     nlohmann::json json = nlohmann::json::from_msgpack(text, true, false);
-    if (json.is_discarded()) return unreadable();
+    if (json.is_discarded()) return malformedMessage();
     return json;
 }
 
@@ -36,7 +36,7 @@ auto taken(Take&& take) -> decltype(take()) {
     try {
         return take();
     } catch (const nlohmann::json::exception&) {
-        return unreadable();
+        return malformedMessage();
     }
 }
 
@@ -63,7 +63,7 @@ inline Error unpackedError(const nlohmann::json& json, const std::string& rank) 
     return error;
 }
 
-inline nlohmann::json packedText(const std::string& text) {
+inline nlohmann::json toBinaryJson(const std::string& text) {
     return nlohmann::json::binary({text.begin(), text.end()});
 }
 

@@ -34,29 +34,29 @@ Catalog sample() {
     return std::move(builder).finish();
 }
 
-Result<Wish> wish(const Catalog& source, const ConvertRequest& request, const Catalog* like = nullptr) {
-    WishInput input;
+Result<TargetSpec> spec(const Catalog& source, const ConvertRequest& request, const Catalog* like = nullptr) {
+    TargetInput input;
     input.source = &source;
     input.like = like;
     input.format = "dcp";
     input.objectValue = [](ObjectId) -> Result<Value> { return makeIntegerValue(1); };
-    return makeWish(input, request);
+    return resolveTarget(input, request);
 }
 
 }  // namespace
 
-class WishTest : public QObject {
+class TargetSpecTest : public QObject {
     Q_OBJECT
 
   private slots:
     void wholeByDefault() {
         const Catalog source = sample();
-        const auto w = wish(source, {});
+        const auto w = spec(source, {});
         QVERIFY(w.ok());
-        QCOMPARE(w->wanted.tensorCount(), size_t{4});
-        QCOMPARE(w->wanted.chunkCount(), size_t{4});
-        QCOMPARE(w->wanted.objects().size(), size_t{2});
-        QCOMPARE(w->wanted.aliasOf(2), 0U);
+        QCOMPARE(w->target.tensorCount(), size_t{4});
+        QCOMPARE(w->target.chunkCount(), size_t{4});
+        QCOMPARE(w->target.objects().size(), size_t{2});
+        QCOMPARE(w->target.aliasOf(2), 0U);
         QVERIFY(w->leftOut.empty() && w->impossible.empty() && w->excluded.empty());
     }
 
@@ -64,11 +64,11 @@ class WishTest : public QObject {
         const Catalog source = sample();
         ConvertRequest request;
         request.weightsOnly = true;
-        const auto w = wish(source, request);
+        const auto w = spec(source, request);
         QVERIFY(w.ok());
-        QCOMPARE(w->wanted.tensorCount(), size_t{3});
-        QCOMPARE(w->wanted.objects().size(), size_t{1});
-        QCOMPARE(w->wanted.objects()[0].name, std::string("step"));
+        QCOMPARE(w->target.tensorCount(), size_t{3});
+        QCOMPARE(w->target.objects().size(), size_t{1});
+        QCOMPARE(w->target.objects()[0].name, std::string("step"));
         QCOMPARE(w->excluded.size(), size_t{2});
     }
 
@@ -77,19 +77,19 @@ class WishTest : public QObject {
         ConvertRequest request;
         request.mesh = *parseMesh("dp=2,tp=2");
         request.shard = {{"model.w", {{"tp", 0}, {"dp", 1}}}, {"*b", {{"dp", 0}, {"tp", 7}}}};
-        const auto w = wish(source, request);
+        const auto w = spec(source, request);
         QVERIFY(w.ok());
         // dp comes first in the mesh: columns in two, then rows 3 + 2 over tp.
-        QCOMPARE(w->wanted.endChunk(0) - w->wanted.firstChunk(0), 4U);
-        const ChunkInfo last = w->wanted.chunk(0, 3);
+        QCOMPARE(w->target.endChunk(0) - w->target.firstChunk(0), 4U);
+        const ChunkInfo last = w->target.chunk(0, 3);
         QCOMPARE(Dims(last.offsets.begin(), last.offsets.end()), (Dims{3, 2}));
         QCOMPARE(Dims(last.lengths.begin(), last.lengths.end()), (Dims{2, 2}));
         QCOMPARE(last.rank, 3U);
         // A dimension that the tensor lacks leaves it replicated over that axis, stored once.
-        QCOMPARE(w->wanted.endChunk(1) - w->wanted.firstChunk(1), 2U);
-        QCOMPARE(w->wanted.rankCount(), 4U);
+        QCOMPARE(w->target.endChunk(1) - w->target.firstChunk(1), 2U);
+        QCOMPARE(w->target.rankCount(), 4U);
         // The tied name follows the one that carries the storage.
-        QCOMPARE(w->wanted.endChunk(2) - w->wanted.firstChunk(2), 4U);
+        QCOMPARE(w->target.endChunk(2) - w->target.firstChunk(2), 4U);
     }
 
     void emptyPiecesAreLeftOut() {
@@ -97,9 +97,9 @@ class WishTest : public QObject {
         ConvertRequest request;
         request.mesh = *parseMesh("x=4");
         request.shard = {{"*", {{"x", 0}}}};
-        const auto w = wish(source, request);
+        const auto w = spec(source, request);
         QVERIFY(w.ok());
-        QCOMPARE(w->wanted.endChunk(0) - w->wanted.firstChunk(0), 3U);  // 5 rows over 4: 2, 2, 1, 0
+        QCOMPARE(w->target.endChunk(0) - w->target.firstChunk(0), 3U);  // 5 rows over 4: 2, 2, 1, 0
     }
 
     void stagesPinACoordinate() {
@@ -108,23 +108,23 @@ class WishTest : public QObject {
         request.mesh = *parseMesh("pp=2,tp=2");
         request.stage = {{"model.w", "pp", 1}};
         request.shard = {{"model.w", {{"tp", 0}}}};
-        const auto w = wish(source, request);
+        const auto w = spec(source, request);
         QVERIFY(w.ok());
-        QCOMPARE(w->wanted.chunk(0, 0).rank, 2U);
-        QCOMPARE(w->wanted.chunk(0, 1).rank, 3U);
+        QCOMPARE(w->target.chunk(0, 0).rank, 2U);
+        QCOMPARE(w->target.chunk(0, 1).rank, 3U);
     }
 
     void renamingKeepsWhatItCanOfThePath() {
         const Catalog source = sample();
         ConvertRequest request;
         request.rename = {{"^model\\.", ""}, {"^optim\\.", "opt.inner."}};
-        const auto w = wish(source, request);
+        const auto w = spec(source, request);
         QVERIFY(w.ok());
-        QVERIFY((w->wanted.path(1) == Path{keyPart("layers.0.b")}));
-        QVERIFY((w->wanted.path(3) ==
+        QVERIFY((w->target.path(1) == Path{keyPart("layers.0.b")}));
+        QVERIFY((w->target.path(3) ==
                  Path{keyPart("opt"), keyPart("inner"), keyPart("state"), keyPart("w"), keyPart("exp_avg")}));
         request.rename = {{".*", "one"}};
-        const auto clash = wish(source, request);
+        const auto clash = spec(source, request);
         QVERIFY(clash.ok());
         QVERIFY(!clash->impossible.empty());
     }
@@ -142,10 +142,10 @@ class WishTest : public QObject {
         info.name = "only.there";
         QVERIFY(builder.addTensor(info).ok());
         const Catalog like = std::move(builder).finish();
-        const auto w = wish(source, {}, &like);
+        const auto w = spec(source, {}, &like);
         QVERIFY(w.ok());
-        QCOMPARE(w->wanted.tensorCount(), size_t{1});
-        QCOMPARE(w->wanted.chunk(0, 1).rank, 5U);
+        QCOMPARE(w->target.tensorCount(), size_t{1});
+        QCOMPARE(w->target.chunk(0, 1).rank, 5U);
         QCOMPARE(w->leftOut.size(), size_t{3});
         QCOMPARE(w->impossible.size(), size_t{1});
     }
@@ -154,17 +154,17 @@ class WishTest : public QObject {
         const Catalog source = sample();
         ConvertRequest request;
         request.shard = {{"*", {{"tp", 0}}}};
-        QVERIFY(wish(source, request).error().code == ErrorCode::usage);
+        QVERIFY(spec(source, request).error().code == ErrorCode::usage);
         request.mesh = *parseMesh("dp=2");
-        QVERIFY(wish(source, request).error().code == ErrorCode::usage);
+        QVERIFY(spec(source, request).error().code == ErrorCode::usage);
         request.shard.clear();
         request.stage = {{"*", "dp", 2}};
-        QVERIFY(wish(source, request).error().code == ErrorCode::usage);
+        QVERIFY(spec(source, request).error().code == ErrorCode::usage);
         request.stage.clear();
         request.rename = {{"(", ""}};
-        QVERIFY(wish(source, request).error().code == ErrorCode::usage);
+        QVERIFY(spec(source, request).error().code == ErrorCode::usage);
     }
 };
 
-QTEST_GUILESS_MAIN(WishTest)
-#include "wish_test.moc"
+QTEST_GUILESS_MAIN(TargetSpecTest)
+#include "target_spec_test.moc"

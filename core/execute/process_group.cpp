@@ -1,4 +1,4 @@
-#include "execute/group.h"
+#include "execute/process_group.h"
 
 #include <algorithm>
 #include <numeric>
@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/mutex.h"
+#include "execute/binary_json.h"
 #include "execute/destination.h"
 #include "execute/group_disks.h"
 #include "execute/group_files.h"
 #include "execute/group_talk.h"
 #include "execute/identity.h"
-#include "execute/packed.h"
 #include "execute/staging.h"
 #include "execute/verify.h"
 
@@ -44,7 +44,7 @@ std::string_view groupModeName(GroupMode mode) {
     return "";
 }
 
-Result<GroupForecast> forecast(RankGroup& group, GroupMode mode, const Plan& plan) {
+Result<GroupForecast> forecast(ProcessGroup& group, GroupMode mode, const Plan& plan) {
     constexpr uint64_t kTried = uint64_t{2} << 20;  // from each rank to each other
     GroupForecast found;
     const auto ranks = static_cast<uint64_t>(group.size());
@@ -172,11 +172,11 @@ class GroupLane final : public TileSource, public TileSink {
 
     uint64_t bytesOf(const GroupTile& tile) const {
         const TileGrid grid = sharedGrid(state_.job, tile.tensor, state_.tiles.preferred);
-        return bytesOfElements(state_.wanted().dtype(tile.tensor),
+        return bytesOfElements(state_.target().dtype(tile.tensor),
                                std::max<int64_t>(0, grid.end(tile.tile) - grid.begin(tile.tile)));
     }
 
-    Result<std::unique_ptr<TensorWork>> workOn(TensorId tensor) {
+    Result<std::unique_ptr<TensorTask>> workOn(TensorId tensor) {
         if (!output_) return DestinationWork::prepare(state_, context_, tensor, memory_);
         return output_->tilesOf(
             tensor, state_.tiles.preferred, context_, memory_,
@@ -248,7 +248,7 @@ class GroupLane final : public TileSource, public TileSink {
         const std::string tiles = encodeTiles(std::exchange(done_, {}));
         SHARDSCOPE_ASSIGN(const std::vector<Json> said,
                           gatherSaid(group_, lane_,
-                                     {{"tiles", packedText(tiles)},
+                                     {{"tiles", toBinaryJson(tiles)},
                                       {"read", files_.takeServed(lane_)},
                                       {"busy", takeOwnBusy()},
                                       {"sent", group_.bytesSent() - sentBefore_}},
@@ -261,7 +261,7 @@ class GroupLane final : public TileSource, public TileSink {
         for (const Json& each : said) {
             if (!each.contains("tiles") || !each["tiles"].is_binary() || !each["read"].is_number_unsigned() ||
                 !each.contains("busy") || each["busy"].size() != busy_.size())
-                return unreadable();
+                return malformedMessage();
             const auto& bytes = each["tiles"].get_binary();
             SHARDSCOPE_ASSIGN(
                 std::vector<JournalTile> theirs,
@@ -288,7 +288,7 @@ class GroupLane final : public TileSource, public TileSink {
         return fresh;
     }
 
-    RankGroup& group_;
+    ProcessGroup& group_;
     const UnitWork kind_;
     GroupFiles& files_;
     Staging& staging_;
@@ -301,7 +301,7 @@ class GroupLane final : public TileSource, public TileSink {
     ConvertState state_;
     SourceContext context_;
     WorkerMemory memory_;
-    std::unique_ptr<TensorWork> work_;
+    std::unique_ptr<TensorTask> work_;
     TensorId tensor_ = kNone;  // of work_
     bool hasRead_ = false;
     const uint64_t sentBefore_ = group_.bytesSent();
@@ -327,11 +327,11 @@ Json tilesJson(const std::vector<GroupTile>& tiles) {
     return json;
 }
 
-Result<std::vector<GroupTile>> tilesFrom(const Json& json, const Catalog& wanted, int ranks) {
+Result<std::vector<GroupTile>> tilesFrom(const Json& json, const Catalog& target, int ranks) {
     std::vector<GroupTile> tiles;
     for (const Json& each : json) {
         GroupTile tile{each.at(0).get<TensorId>(), each.at(1).get<int64_t>(), each.at(2).get<int>()};
-        if (tile.tensor >= wanted.tensorCount() || tile.tile < 0 || tile.home < 0 || tile.home >= ranks)
+        if (tile.tensor >= target.tensorCount() || tile.tile < 0 || tile.home < 0 || tile.home >= ranks)
             return makeError(ErrorCode::remote, "rank 0 names tiles that do not exist");
         tiles.push_back(tile);
     }
@@ -462,11 +462,11 @@ int nearestRank(int ranks, const Catalog& have, const GroupFiles& files, TensorI
 
 // ------------------------------------------------------------------ rank 0
 
-class FarmRun {
+class CoordinatorRun {
   public:
-    FarmRun(const GroupConversion& conversion, Joined& joined, const JobIdentity& identity,
-            const std::vector<Unit>& units, const std::function<Status(size_t, UnitResult)>& done,
-            Progress* progress, const StopToken& stop)
+    CoordinatorRun(const GroupConversion& conversion, Joined& joined, const JobIdentity& identity,
+                   const std::vector<Unit>& units, const std::function<Status(size_t, UnitResult)>& done,
+                   Progress* progress, const StopToken& stop)
         : conversion_(conversion),
           joined_(joined),
           identity_(identity),
@@ -488,7 +488,7 @@ class FarmRun {
     }
 
   private:
-    struct Held {
+    struct PendingTile {
         size_t unit;
         UnitResult result;
     };
@@ -511,7 +511,7 @@ class FarmRun {
         if (status.ok()) status = bringToDisk(lane, true);
         if (!conversion_.ranks->broken()) {
             std::string end = packed({{"say", "end"}});
-            Status told = shareText(*conversion_.ranks, lane, end, 0);
+            Status told = broadcastText(*conversion_.ranks, lane, end, 0);
             if (status.ok()) status = std::move(told);
         }
         MutexLock lock(mutex_);
@@ -534,7 +534,7 @@ class FarmRun {
                 if (const StagedOutput* const output = joined_.output())
                     return nearestRank(ranks, output->reader().catalog(), files, output->idOf(t), grid, tile,
                                        t);
-                const TensorSource& from = conversion_.job->wish->sources[t];
+                const TensorSource& from = conversion_.job->spec->sources[t];
                 return nearestRank(ranks, conversion_.job->source->catalog(), files,
                                    from.view ? kNone : from.source, grid, tile, t);
             }
@@ -551,7 +551,7 @@ class FarmRun {
                 tiles.push_back({span.tensor, i, homeOf(span.tensor, grid, i, tiles.size())});
         }
         std::string order = packed({{"say", "unit"}, {"tiles", tilesJson(tiles)}});
-        SHARDSCOPE_TRY(shareText(*conversion_.ranks, lane, order, 0));
+        SHARDSCOPE_TRY(broadcastText(*conversion_.ranks, lane, order, 0));
         SHARDSCOPE_ASSIGN(UnitResult result, joined_.lane(lane).run(tiles));
         if (progress_) {
             progress_->add(units_[u].bytes);
@@ -565,7 +565,7 @@ class FarmRun {
 
     // Books finished units once every rank has what it wrote for them on disk.
     Status bringToDisk(size_t lane, bool always) {
-        std::vector<Held> held;
+        std::vector<PendingTile> held;
         {
             MutexLock lock(mutex_);
             if (held_.empty() ||
@@ -576,10 +576,10 @@ class FarmRun {
             lastSync_ = steadySeconds();
         }
         std::string order = packed({{"say", "sync"}});
-        SHARDSCOPE_TRY(shareText(*conversion_.ranks, lane, order, 0));
+        SHARDSCOPE_TRY(broadcastText(*conversion_.ranks, lane, order, 0));
         SHARDSCOPE_TRY(agree(*conversion_.ranks, lane, joined_.staging().syncData()));
         MutexLock lock(booking_);
-        for (Held& each : held)
+        for (PendingTile& each : held)
             SHARDSCOPE_TRY(done_(each.unit, std::move(each.result)));
         return {};
     }
@@ -594,7 +594,7 @@ class FarmRun {
     Mutex booking_;  // calls of done_
     Mutex mutex_;
     size_t next_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
-    std::vector<Held> held_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::vector<PendingTile> held_ SHARDSCOPE_GUARDED_BY(mutex_);
     uint64_t heldBytes_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
     double lastSync_ SHARDSCOPE_GUARDED_BY(mutex_) = steadySeconds();
     std::optional<Error> error_ SHARDSCOPE_GUARDED_BY(mutex_);
@@ -602,7 +602,7 @@ class FarmRun {
 
 }  // namespace
 
-GroupFarm::GroupFarm(GroupConversion conversion) : conversion_(std::move(conversion)) {
+GroupScheduler::GroupScheduler(GroupConversion conversion) : conversion_(std::move(conversion)) {
     if (!conversion_.ownDisks) return;
     const ConvertJob& job = *conversion_.job;
     std::map<std::string, int> ranks;
@@ -613,28 +613,28 @@ GroupFarm::GroupFarm(GroupConversion conversion) : conversion_(std::move(convers
                                           job.destination, std::move(ranks));
 }
 
-GroupFarm::~GroupFarm() {
+GroupScheduler::~GroupScheduler() {
     if (disks_) disks_->end();
     end();
 }
 
-void GroupFarm::end() {
+void GroupScheduler::end() {
     if (std::exchange(ended_, true) || conversion_.ranks->broken()) return;
     std::string order = packed({{"say", "end"}});
-    (void)shareText(*conversion_.ranks, 0, order, 0);
+    (void)broadcastText(*conversion_.ranks, 0, order, 0);
 }
 
-std::shared_ptr<FileSystem> GroupFarm::fileSystem() {
+std::shared_ptr<FileSystem> GroupScheduler::fileSystem() {
     return disks_;
 }
 
-std::vector<int> GroupFarm::places() const {
+std::vector<int> GroupScheduler::places() const {
     return disks_ ? disks_->places() : std::vector<int>();
 }
 
-Status GroupFarm::run(const JobIdentity& identity, const std::vector<Unit>& units,
-                      const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
-                      const StopToken& stop) {
+Status GroupScheduler::run(const JobIdentity& identity, const std::vector<Unit>& units,
+                           const std::function<Status(size_t unit, UnitResult result)>& done,
+                           Progress* progress, const StopToken& stop) {
     if (units.empty()) return {};
     const UnitWork work = units.front().work;
     ended_ = true;  // unless all goes well
@@ -642,9 +642,9 @@ Status GroupFarm::run(const JobIdentity& identity, const std::vector<Unit>& unit
                                 {"work", unitWorkName(work)},
                                 {"identity", identityJson(identity)},
                                 {"places", places()}});
-    SHARDSCOPE_TRY(shareText(*conversion_.ranks, 0, order, 0));
+    SHARDSCOPE_TRY(broadcastText(*conversion_.ranks, 0, order, 0));
     SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion_, identity, places(), work));
-    Status status = FarmRun(conversion_, *joined, identity, units, done, progress, stop).go();
+    Status status = CoordinatorRun(conversion_, *joined, identity, units, done, progress, stop).go();
     for (size_t lane = 0; lane < conversion_.tileLanes() && work == UnitWork::convert; ++lane)
         bytesMoved_ = std::max(bytesMoved_, joined->lane(lane).sent());
     if (conversion_.ranks->broken()) return status;
@@ -661,7 +661,7 @@ namespace {
 Status serveLane(const GroupConversion& conversion, Joined& joined, size_t lane) {
     for (;;) {
         std::string text;
-        SHARDSCOPE_TRY(shareText(*conversion.ranks, lane, text, 0));
+        SHARDSCOPE_TRY(broadcastText(*conversion.ranks, lane, text, 0));
         SHARDSCOPE_ASSIGN(const Json order, unpacked(text));
         const std::string say = order.value("say", "");
         Status status;
@@ -671,7 +671,7 @@ Status serveLane(const GroupConversion& conversion, Joined& joined, size_t lane)
         } else if (say == "unit") {
             SHARDSCOPE_ASSIGN(
                 const std::vector<GroupTile> tiles,
-                tilesFrom(order.at("tiles"), conversion.job->wish->wanted, conversion.ranks->size()));
+                tilesFrom(order.at("tiles"), conversion.job->spec->target, conversion.ranks->size()));
             auto result = joined.lane(lane).run(tiles);
             if (!result.ok()) status = std::move(result).error();
         } else {
@@ -695,10 +695,10 @@ Status serveRun(const GroupConversion& conversion, const Json& order) {
         identity.token = from.at("token").get<std::string>();
         places = order.at("places").get<std::vector<int>>();
         const auto kind = unitWorkFrom(order.at("work").get<std::string>());
-        if (!kind) return unreadable();
+        if (!kind) return malformedMessage();
         work = *kind;
         if (conversion.ownDisks && places.size() != static_cast<size_t>(conversion.ranks->size()))
-            return unreadable();
+            return malformedMessage();
         return {};
     }));
     SHARDSCOPE_ASSIGN(const auto joined, Joined::join(conversion, identity, places, work));
@@ -717,9 +717,9 @@ Status serveRun(const GroupConversion& conversion, const Json& order) {
 Status serveRuns(const GroupConversion& conversion) {
     for (;;) {
         std::string text;
-        SHARDSCOPE_TRY(shareText(*conversion.ranks, 0, text, 0));
+        SHARDSCOPE_TRY(broadcastText(*conversion.ranks, 0, text, 0));
         SHARDSCOPE_ASSIGN(const Json order, unpacked(text));
-        if (!order.is_object()) return unreadable();
+        if (!order.is_object()) return malformedMessage();
         const auto say = order.find("say");
         if (say == order.end() || *say != "begin") return {};
         SHARDSCOPE_TRY(taken([&] { return serveRun(conversion, order); }));

@@ -17,7 +17,7 @@ namespace shardscope {
 
 struct SlurmRequest;  // cluster/slurm.h
 
-struct WorkerPlace {
+struct WorkerSpec {
     std::string host{};                           // empty = this machine; with "user@" where that is wanted
     uint16_t port = 0;                            // 0 = as ssh is configured
     std::shared_ptr<const SlurmRequest> slurm{};  // not null: a node of this allocation
@@ -25,10 +25,10 @@ struct WorkerPlace {
 };
 // "local:4", "ssh:HOST[,HOST...]", "slurm[:KEY=VALUE,...]"; several joined by '+'. The one parser of such
 // text. Errors: usage.
-Result<std::vector<WorkerPlace>> parsePlaces(std::string_view text);
+Result<std::vector<WorkerSpec>> parsePlaces(std::string_view text);
 
-struct FarmOptions {
-    std::vector<WorkerPlace> places;
+struct CoordinatorOptions {
+    std::vector<WorkerSpec> places;
     std::string request;        // what the workers are to prepare, packed; passed on as it is
     std::string directory;      // that relative paths of the request belong to
     std::string version;        // of this program; workers must have the same
@@ -49,10 +49,10 @@ struct WorkerState {
 };
 std::string_view phaseName(WorkerState::Phase phase);
 
-class Farm final : public UnitFarm {
+class WorkerScheduler final : public UnitScheduler {
   public:
-    explicit Farm(FarmOptions options);
-    ~Farm() override;
+    explicit WorkerScheduler(CoordinatorOptions options);
+    ~WorkerScheduler() override;
     size_t workerCount() const override { return options_.places.size(); }
     Status run(const JobIdentity& identity, const std::vector<Unit>& units,
                const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
@@ -61,11 +61,11 @@ class Farm final : public UnitFarm {
     std::vector<WorkerState> workers() const;  // thread-safe
 
   private:
-    FarmOptions options_;
+    CoordinatorOptions options_;
     mutable Mutex mutex_;
     std::vector<WorkerState> states_ SHARDSCOPE_GUARDED_BY(mutex_);
-    std::unique_ptr<class FarmRun> run_;  // from the first run() on
-    friend class FarmRun;
+    std::unique_ptr<class CoordinatorRun> run_;  // from the first run() on
+    friend class CoordinatorRun;
 };
 
 }  // namespace shardscope

@@ -11,14 +11,14 @@
 
 namespace shardscope {
 
-struct RankPlaces {
+struct RankLaunch {
     unsigned ranks = 0;  // 0 = one for each GPU of this machine
     std::string mode;    // "auto", "direct", "broadcast", "exchange"; empty = as the source allows
     // What shardscope-worker takes before the words of the conversion.
     std::vector<std::string> words() const;
 };
 // Nothing where the text means other places (parsePlaces() of core/cluster). Errors: usage.
-Result<std::optional<RankPlaces>> parseRankPlaces(std::string_view text);
+Result<std::optional<RankLaunch>> parseRankPlaces(std::string_view text);
 
 // shardscope-worker beside `program`. Errors: notFound, with how to get it.
 Result<std::string> workerBeside(const std::string& program);

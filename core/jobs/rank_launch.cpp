@@ -1,4 +1,4 @@
-#include "jobs/rank_places.h"
+#include "jobs/rank_launch.h"
 
 #include <algorithm>
 #include <charconv>
@@ -15,7 +15,7 @@ constexpr std::string_view kRanks = "ranks:", kGpus = "local-gpus";
 
 }  // namespace
 
-std::vector<std::string> RankPlaces::words() const {
+std::vector<std::string> RankLaunch::words() const {
     std::vector<std::string> words;
     if (ranks > 0)
         words = {"--ranks", std::to_string(ranks)};
@@ -25,8 +25,8 @@ std::vector<std::string> RankPlaces::words() const {
     return words;
 }
 
-Result<std::optional<RankPlaces>> parseRankPlaces(std::string_view text) {
-    RankPlaces places;
+Result<std::optional<RankLaunch>> parseRankPlaces(std::string_view text) {
+    RankLaunch places;
     std::string_view rest = text;
     if (text.starts_with(kRanks)) {
         rest.remove_prefix(kRanks.size());
@@ -39,7 +39,7 @@ Result<std::optional<RankPlaces>> parseRankPlaces(std::string_view text) {
     } else if (text == kGpus || text.starts_with(std::string(kGpus) + ",")) {
         rest.remove_prefix(kGpus.size());
     } else {
-        return std::optional<RankPlaces>();
+        return std::optional<RankLaunch>();
     }
     if (!rest.empty()) {
         places.mode = rest.substr(1);
