@@ -261,7 +261,7 @@ Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> h
                         from.tensor.conjugate, from.tensor.negate),
             static_cast<uint32_t>(file.tensors.size()));
         if (!fresh) tensor.sameAs = it->second;
-        TensorFile::Extent at;
+        TensorFile::ElementExtent at;
         at.entry = place->entry;
         at.first = span->first + place->offset;
         at.length = span->last - span->first;
@@ -343,7 +343,7 @@ Result<std::shared_ptr<const ReadFile>> TensorFiles::handle(const std::string& n
 }
 
 // Makes an extent relative to a record of a zip archive one of a file.
-Status TensorFiles::readRecord(const TensorFile& file, const TensorFile::Extent& place,
+Status TensorFiles::readRecord(const TensorFile& file, const TensorFile::ElementExtent& place,
                                Extent& extent) const {
     const ZipEntry& entry = *place.entry;
     ZipArchive zip;
@@ -378,7 +378,7 @@ Result<TensorFiles::Elements> TensorFiles::elementsOf(const TensorFile& file, ui
     Extent& extent = out.extent;
     SHARDSCOPE_ASSIGN(extent.file, handle(file.name, file.size));
     if (file.kind != TensorFile::Kind::paddle) {
-        const TensorFile::Extent& place = file.places[tensor];
+        const TensorFile::ElementExtent& place = file.places[tensor];
         extent.offset = place.first;
         extent.length = place.length;
         extent.strides = place.strides;

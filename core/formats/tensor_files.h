@@ -79,14 +79,14 @@ struct TensorFile {
     std::vector<uint32_t> byName;
 
     // Where a tensor's elements are; not of paddle.save.
-    struct Extent {
+    struct ElementExtent {
         const ZipEntry* entry = nullptr;  // of `zip`
         uint64_t first = 0;               // byte in the record; in the file where there is none
         uint64_t length = 0;              // to the end of the last element
         Dims strides;                     // empty = row-major
         bool conjugate = false, negate = false;
     };
-    std::vector<Extent> places;
+    std::vector<ElementExtent> places;
     std::unique_ptr<ZipArchive> zip;  // without its file
     bool bigEndian = false;
 };
@@ -157,7 +157,7 @@ class TensorFiles {
     Status addSafetensors(TensorFile& file, const ReadFile& handle);
     Status addPaddle(TensorFile& file, const ReadFile& handle, std::string_view head);
     Result<Elements> elementsOf(const TensorFile& file, uint32_t tensor, int64_t first, int64_t stop) const;
-    Status readRecord(const TensorFile& file, const TensorFile::Extent& place, Extent& extent) const;
+    Status readRecord(const TensorFile& file, const TensorFile::ElementExtent& place, Extent& extent) const;
     Status checkZeros(const StoredPart& part) const;
 
     const Writer writer_;

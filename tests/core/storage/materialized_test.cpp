@@ -21,12 +21,12 @@ std::vector<std::byte> bytesOf(size_t count, int value) {
     return std::vector<std::byte>(count, static_cast<std::byte>(value));
 }
 
-struct Extent {
+struct Fixture {
     std::shared_ptr<MemoryFileSystem> files = std::make_shared<MemoryFileSystem>();
     std::shared_ptr<const ReadFile> origin;
     Materialized cache{files, ""};
 
-    Extent() {
+    Fixture() {
         files->put("/d/origin", bytesOf(4, 0));
         origin = files->openDirectory("/d").value()->openFile("origin").value();
     }
@@ -55,7 +55,7 @@ class MaterializedTest : public QObject {
 
   private slots:
     void sameEntryIsProducedOnce() {
-        const Extent place;
+        const Fixture place;
         std::atomic<int> produced = 0;
         std::latch producing(1), mayFinish(1), asked(4);
         std::vector<std::future<std::shared_ptr<const ReadFile>>> readers;
@@ -85,7 +85,7 @@ class MaterializedTest : public QObject {
     }
 
     void otherEntriesAreNotBlocked() {
-        const Extent place;
+        const Fixture place;
         std::latch producing(1), mayFinish(1);
         auto slow = std::async(std::launch::async, [&] {
             return place.cache
@@ -114,7 +114,7 @@ class MaterializedTest : public QObject {
     }
 
     void entryMayBeMadeOfOthers() {
-        const Extent place;
+        const Fixture place;
         const auto whole =
             place.cache.get(place.entry("whole", 4), [&](const Materialized::Sink& sink) -> Status {
                 for (const char* part : {"first", "second"}) {
@@ -135,7 +135,7 @@ class MaterializedTest : public QObject {
     }
 
     void keepsFewEntries() {
-        const Extent place;
+        const Fixture place;
         std::atomic<int> produced = 0;
         const auto held = place.get("held", 5, 1, &produced);
         QVERIFY(held.ok());
@@ -151,7 +151,7 @@ class MaterializedTest : public QObject {
     }
 
     void memoryIsBounded() {
-        const Extent place;
+        const Fixture place;
         constexpr uint64_t kLarge = uint64_t{16} << 20;
         std::vector<std::shared_ptr<const ReadFile>> held;
         for (int i = 0; i < 4; ++i)
@@ -171,7 +171,7 @@ class MaterializedTest : public QObject {
     }
 
     void sizesAreChecked() {
-        const Extent place;
+        const Fixture place;
         const auto produce = [&](uint64_t stated, bool exact, size_t given) {
             return place.cache.get(place.entry("x", stated, exact),
                                    [&](const Materialized::Sink& sink) { return sink(bytesOf(given, 1)); });

@@ -20,7 +20,7 @@ using namespace shardscope::test;
 
 namespace {
 
-struct Extent {
+struct StoredAt {
     std::shared_ptr<MemoryFileSystem> files = std::make_shared<MemoryFileSystem>();
     Source source;
 
@@ -136,7 +136,7 @@ class TensorFilesTest : public QObject {
         QFETCH(QList<qint64>, of);
         QFETCH(QList<int>, elements);
         const auto dims = [](const QList<qint64>& list) { return Dims(list.begin(), list.end()); };
-        Extent place;
+        StoredAt place;
         place.put("a.safetensors", counting({4, 3}));
         CatalogBuilder builder("test", "", "");
         FileInfo info;
@@ -181,7 +181,7 @@ class TensorFilesTest : public QObject {
     }
 
     void zerosAreLookedAt() {
-        Extent place;
+        StoredAt place;
         place.put("a.safetensors", counting({12}));
         TensorFiles files(place.source, {});
         const auto file = files.add("a.safetensors");
@@ -197,7 +197,7 @@ class TensorFilesTest : public QObject {
     }
 
     void splitParameterIsJoinedOnce() {
-        Extent place;
+        StoredAt place;
         place.put("m.pdparams", splitParameter());
         TensorFiles files(place.source, {}, TensorFiles::Writer::paddle);
         const auto file = files.add("m.pdparams");
@@ -225,7 +225,7 @@ class TensorFilesTest : public QObject {
 
     // Files that are read on demand are read once, and a failure is remembered.
     void filesAreReadOnce() {
-        Extent place;
+        StoredAt place;
         place.put("a.safetensors", counting({2}));
         place.put("b.safetensors", "no header");
         TensorFiles files(place.source, {});
@@ -271,7 +271,7 @@ class TensorFilesTest : public QObject {
         // Its index, too.
         const auto bytes = encodeIndex(*checkpoint->reader, {"host", "/path", 0});
         QVERIFY(bytes.ok());
-        Extent place;
+        StoredAt place;
         place.put("a.ssidx", *bytes);
         place.source.entry = "a.ssidx";
         const auto index = indexFormat().open(place.source, {});
