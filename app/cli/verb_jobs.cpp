@@ -51,7 +51,7 @@ std::string stateLine(const JobRecord& job) {
         const std::string message = failure(job.result);
         return std::string(jobStateName(job.state)) + (message.empty() ? "" : ": " + printable(message));
     }
-    if (job.state == JobState::lost) return "lost; 'shardscope jobs resume' goes on with it";
+    if (job.state == JobState::lost) return "lost; 'shardscope jobs resume' continues it";
     return std::string(jobStateName(job.state));
 }
 
@@ -75,7 +75,7 @@ Result<int> attach(const Context& context, const JobDirectory& jobs, const std::
         if (context.stop.stopRequested() || !job.active()) {
             if (drawn) fmt::print(stderr, "\r\x1b[K");
             if (job.active()) {
-                fmt::print(stderr, "the job goes on; 'shardscope jobs cancel {}' ends it\n", job.id);
+                fmt::print(stderr, "the job continues; 'shardscope jobs cancel {}' ends it\n", job.id);
                 return 130;
             }
             if (context.json) {

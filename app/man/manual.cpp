@@ -18,7 +18,7 @@ struct Footer {
 
 Footer parseFooter(const std::string& text) {
     Footer footer;
-    bool example = false, open = false;  // open: the last note goes on
+    bool example = false, open = false;  // open: the last note continues
     for (size_t begin = 0; begin <= text.size();) {
         const size_t end = std::min(text.find('\n', begin), text.size());
         std::string line = text.substr(begin, end - begin);

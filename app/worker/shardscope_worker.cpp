@@ -252,7 +252,7 @@ int main(int argc, char** argv) {
     app.add_option("--mode", options.mode,
                    "direct (each rank reads what it writes), broadcast (rank 0 reads for all), exchange "
                    "(each rank reads "
-                   "the files that it has) or auto (as the source lies; the default)")
+                   "the files that it has) or auto (as the source is stored; the default)")
         ->transform(oneOf(modes))
         ->type_name("MODE");
     app.add_option("--backend", options.backend,

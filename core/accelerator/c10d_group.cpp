@@ -35,7 +35,7 @@
 // The headers in gloo_headers/ say of Gloo what this version of libtorch needs.
 static_assert(
     TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15,
-    "gloo_headers/ was made for libtorch 2.15: compare it with ProcessGroupGloo.hpp before going on");
+    "gloo_headers/ was made for libtorch 2.15: compare it with ProcessGroupGloo.hpp before continuing");
 
 namespace shardscope {
 namespace {

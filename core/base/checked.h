@@ -30,7 +30,7 @@ constexpr uint64_t alignUp(uint64_t value, uint64_t alignment) {
     return (value + alignment - 1) / alignment * alignment;
 }
 
-// Whether [offset, offset + length) lies inside [0, size).
+// Whether [offset, offset + length) is inside [0, size).
 [[nodiscard]] constexpr bool rangeFits(uint64_t offset, uint64_t length, uint64_t size) {
     return offset <= size && length <= size - offset;
 }

@@ -31,7 +31,7 @@ class MemoryBudget {
     };
 
     // Waits until `bytes` are free. A request above the whole limit waits until nothing else is leased and
-    // then passes, so that work that cannot be cut smaller still goes on, alone.
+    // then passes, so that work that cannot be cut smaller still continues, alone.
     Lease acquire(uint64_t bytes);
 
   private:

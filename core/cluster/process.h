@@ -33,7 +33,7 @@ class Process {
     // Waits until it has ended, and no longer than that. True when it has.
     bool waitFor(std::chrono::milliseconds time);
     void kill();
-    // How kill() and the end of this object end it: this signal, and SIGKILL if it goes on after that time.
+    // How kill() and the end of this object end it: this signal, and SIGKILL if it continues after that time.
     void endWith(int signal, std::chrono::milliseconds grace) { endSignal_ = signal, grace_ = grace; }
     // How it ended, as a clause: "exit code 255", "killed by signal 9 (Killed)", "it still runs".
     std::string ending();

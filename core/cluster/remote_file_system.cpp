@@ -197,7 +197,8 @@ class RemoteFile final : public ReadFile {
             wanted.missing = buffer.subspan(have);
         }
         if (wanted.missing.empty() || buffer.size() > kMostAhead) return wanted;
-        // The first bytes came with the opening: that a reader goes on beyond them does not yet show a habit.
+        // The first bytes came with the opening: that a reader continues beyond them does not yet show a
+        // habit.
         const bool follows = wanted.offset == end && windowAt_ > 0;
         ahead_ = follows ? std::clamp<uint64_t>(ahead_ * 2, uint64_t{8} << 10, kMostAhead) : 0;
         const uint64_t least = wanted.missing.size() < kLeastRead ? kLeastRead - wanted.missing.size() : 0;
@@ -270,7 +271,7 @@ class RemoteFile final : public ReadFile {
 
 // ------------------------------------------------------------------ a directory
 
-// Takes the entries of one page; names must go on where the last page ended.
+// Takes the entries of one page; names must continue where the last page ended.
 Status takePage(std::string_view bytes, std::vector<DirectoryEntry>& entries) {
     for (size_t at = 0; at < bytes.size();) {
         uint8_t kind = 0;

@@ -1,4 +1,4 @@
-// The walk over the containers of an unpickled object, depth first, without recursion: what lies inside may
+// The walk over the containers of an unpickled object, depth first, without recursion: what is inside may
 // be nested as deep as it likes, and may contain itself.
 #pragma once
 

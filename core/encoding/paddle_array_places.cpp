@@ -38,7 +38,7 @@ Status unpackText(const ReadFile& file, const PaddleArray& array, uint64_t bytes
         SHARDSCOPE_TRY(stop.poll());
         buffer.resize(static_cast<size_t>(std::min<uint64_t>(kPiece, array.length - done)));
         SHARDSCOPE_TRY(file.readAt(array.offset + done, std::as_writable_bytes(std::span(buffer))));
-        // A character that goes on in the next piece is left to it.
+        // A character that continues in the next piece is left to it.
         if (done + buffer.size() < array.length && (static_cast<uint8_t>(buffer.back()) & 0xc0) == 0xc0)
             buffer.pop_back();
         plain.clear();

@@ -23,11 +23,10 @@
 namespace shardscope {
 
 struct PickleLimits {
-    uint64_t textBytes = uint64_t{16}
-                         << 20;             // one string or bytes value, unless it lies in `allowLargeBytes`
-    uint64_t nodes = 0;                     // 0 = 4 per byte of the stream, at most 256 million
-    uint64_t memory = uint64_t{256} << 20;  // that the values may take; some 60 bytes for the smallest
-    int depth = kMaxValueDepth;             // of the finished graph
+    uint64_t textBytes = uint64_t{16} << 20;  // one string or bytes value, unless it is in `allowLargeBytes`
+    uint64_t nodes = 0;                       // 0 = 4 per byte of the stream, at most 256 million
+    uint64_t memory = uint64_t{256} << 20;    // that the values may take; some 60 bytes for the smallest
+    int depth = kMaxValueDepth;               // of the finished graph
 };
 
 struct Pickle {

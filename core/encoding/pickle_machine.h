@@ -69,7 +69,7 @@ concept PicklePayloads = requires(H h, typename H::Value v) {
         } -> std::same_as<typename H::Value>;  // offset, length
 };
 
-// Is also asked, now and then, whether to go on; gets the bytes of memory that the machine itself takes.
+// Is also asked, now and then, whether to continue; gets the bytes of memory that the machine itself takes.
 template <class H>
 concept PickleLimited = requires(H h) {
     { h.withinLimits(uint64_t{}) } -> std::same_as<bool>;
@@ -295,7 +295,7 @@ class PickleMachine : public PickleStream {
         return popMark(first) && collect(kind, first);
     }
     bool collectLast(size_t count) { return need(count) && collect(PickleContainer::tuple, top_ - count); }
-    // What lies on the stack from `first` on goes into the container below.
+    // What is on the stack from `first` on goes into the container below.
     template <class Put>
     bool into(size_t first, Put&& put) {
         if (first <= floor_) return failOpcode("there is no container below the items");

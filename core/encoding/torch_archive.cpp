@@ -51,7 +51,7 @@ void TorchArchiveWriter::finish() {
     addSmall("version", "3\n");
 }
 
-// All that lies between the data of two records is one piece.
+// All that is between the data of two records is one piece.
 Status TorchArchiveWriter::literals(std::span<const uint32_t> storageCrcs, const Sink& sink) const {
     const auto isStorage = [&](size_t r) {
         return r >= firstStorage_ && r < firstStorage_ + storageBytes_.size();

@@ -1,5 +1,5 @@
 // A torch.save file of either kind, zip archive or legacy stream, opened: the saved object as inert values,
-// and where each storage lies. Shared by all formats whose files torch.save wrote.
+// and where each storage is stored. Shared by all formats whose files torch.save wrote.
 // docs/formats/torch_save.md.
 #pragma once
 
@@ -59,7 +59,7 @@ Result<std::unordered_map<std::string, TorchStorage>> allStorages(const ValueGra
 std::vector<Note> recordNotes(const Opened& opened,
                               const std::unordered_map<std::string, TorchStorage>& storages);
 
-// Where a storage lies, checked to be as long as the pickle says.
+// Where a storage is stored, checked to be as long as the pickle says.
 struct StorageExtent {
     const ZipEntry* entry = nullptr;  // of a zip archive
     uint64_t offset = 0;              // of a legacy file

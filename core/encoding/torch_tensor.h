@@ -82,7 +82,7 @@ struct TorchArchive {
     int alignment = 64;
 
     // The record of the tensor's storage, checked: it is there, as long as the storage (a longer one is left
-    // to the caller), and the tensor lies inside it.
+    // to the caller), and the tensor is inside it.
     Result<const ZipEntry*> storageEntry(const TorchTensor& tensor) const;
 };
 // Two reads for an archive with one tensor. Errors: damaged, unsupported (TorchScript, zips without data.pkl,

@@ -18,7 +18,7 @@ struct FoundTensor {
     TorchTensor tensor;
     uint32_t special = kNone;  // index into Found::specials
     bool buffer = false;       // a module says so
-    Dims shardOffsets;         // of a shard: where it lies in its ShardedTensor
+    Dims shardOffsets;         // of a shard: where it is in its ShardedTensor
 };
 
 struct FoundObject {

@@ -196,7 +196,7 @@ class Opener {
         while (at < directory.size()) {
             if (a_.entries.size() == end_.entries) {
                 return bad(end_.directoryOffset + at,
-                           fmt::format("the directory goes on after its {} entries", end_.entries));
+                           fmt::format("the directory continues after its {} entries", end_.entries));
             }
             SHARDSCOPE_TRY(readCentralHeader(directory, at));
         }

@@ -44,11 +44,11 @@ Status checkApart(const std::string& source, const std::string& destination) {
     }
     if (inside(to, from)) {
         return makeError(ErrorCode::usage,
-                         "the destination lies inside the source; a source is never written into")
+                         "the destination is inside the source; a source is never written into")
             .inFile(destination);
     }
     if (inside(from, to)) {
-        return makeError(ErrorCode::usage, "the source lies inside the destination").inFile(destination);
+        return makeError(ErrorCode::usage, "the source is inside the destination").inFile(destination);
     }
     return {};
 }

@@ -18,7 +18,7 @@ namespace shardscope {
 const std::vector<const Format*>& builtinFormats();
 const Format* findFormat(std::string_view name);
 
-// How far an opening is; sampled by others while it goes on.
+// How far an opening is; sampled by others while it continues.
 struct OpenProgress {
     std::atomic<bool> listed{false};    // the directory; before that nothing is known
     std::atomic<uint64_t> files{0};     // in the directories that were listed
@@ -43,7 +43,7 @@ struct Checkpoint {
     const Format* format = nullptr;
     std::shared_ptr<const Reader> reader;
     std::shared_ptr<FileSystem> fileSystem;  // as in CheckpointOptions
-    // What lies in the directory besides, where it says something about this checkpoint: data that no format
+    // What is in the directory besides, where it says something about this checkpoint: data that no format
     // accounts for (rule file.unreferenced: a warning, an error where it is the larger share), files of other
     // formats.
     std::vector<Note> notes;
@@ -52,7 +52,7 @@ struct Checkpoint {
 };
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
 
-// What else lies in the place of an open checkpoint: formats that fit files which it does not consist of. A
+// What else is in the place of an open checkpoint: formats that fit files which it does not consist of. A
 // format that only sees its files in a more general way (safetensors in an OLMo directory) does not count.
 // Errors: those of sourceFor().
 struct FormatMatch {

@@ -1,4 +1,4 @@
-// What else lies in the directory of a checkpoint, so that nothing is called safe out of ignorance. Private
+// What else is in the directory of a checkpoint, so that nothing is called safe out of ignorance. Private
 // to this room.
 #pragma once
 

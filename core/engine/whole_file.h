@@ -12,7 +12,7 @@ namespace shardscope {
 // that is there. Errors: exists (something is there and `replace` is not set), those of writing.
 Status putWholeFile(FileSystem& fileSystem, const std::string& file, std::string_view bytes, bool replace);
 
-// Nothing is ever written into a checkpoint. Errors: usage when `file` lies inside `checkpoint`, or is it.
+// Nothing is ever written into a checkpoint. Errors: usage when `file` is inside `checkpoint`, or is it.
 Status checkOutside(const std::string& file, const std::string& checkpoint);
 
 }  // namespace shardscope

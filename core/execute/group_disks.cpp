@@ -59,7 +59,7 @@ class DiskService {
         return taken([&]() -> Result<Json> { return run(request); });
     }
 
-    // Says in the staging directory whose disk it lies on.
+    // Says in the staging directory whose disk it is on.
     Status sign(Directory& directory, const std::string& token) {
         SHARDSCOPE_ASSIGN(const auto file, directory.createFile(kPlaceName, true));
         std::string text = fmt::format("{} {}\n", token, rank_);
@@ -255,7 +255,7 @@ class DiskService {
     std::string readName_;
     struct Moved {
         std::string from;
-        bool swapped = false;  // the old destination lies there now
+        bool swapped = false;  // the old destination is there now
         bool drop = false;     // what is the destination now is to go
     } moved_;
 };

@@ -1,5 +1,5 @@
 // The disks of several ranks as one file system to write a destination to, where they share none: each of its
-// files lies on the disk of the rank that writes it.
+// files is on the disk of the rank that writes it.
 //
 // Rank 0 works with it as with any file system, so that staging, resuming, verifying and publishing are those
 // of one process; the other ranks do what it asks in serveDisks(), on a lane that nothing else uses. Only

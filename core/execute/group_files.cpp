@@ -515,7 +515,7 @@ Status GroupFiles::read(size_t lane, Way way, const std::function<Status()>& wor
         Status fetched = taken([&] { return fetch(lane, more); });
         if (!fetched.ok()) {
             if (ranks_.broken()) return fetched;
-            // The step goes on for the others; this rank is through.
+            // The step continues for the others; this rank is through.
             if (wants || status.ok()) status = std::move(fetched);
             wants = false;
         }
@@ -595,7 +595,7 @@ Status GroupFiles::fetch(size_t lane, bool& more) {
         }
         sizes.push_back(texts[r].size());
     }
-    // Everyone knows who asks whom, so that all go on or end together.
+    // Everyone knows who asks whom, so that all continue or end together.
     std::vector<uint64_t> repeated, matrix(ranks * ranks);
     for (size_t r = 0; r < ranks; ++r)
         repeated.insert(repeated.end(), sizes.begin(), sizes.end());

@@ -1,4 +1,4 @@
-// The files of a source that lies on the disks of several ranks, as one file system to read from; or on one
+// The files of a source that is on the disks of several ranks, as one file system to read from; or on one
 // rank's, so that the others read nothing themselves.
 //
 // First rank 0 opens the source: what it reads of other ranks' files it is sent, and what it reads of its own
@@ -101,7 +101,7 @@ class GroupFiles final : public ReadOnlyFileSystem, public std::enable_shared_fr
         uint64_t offset, length;
     };
     struct Lane {
-        std::map<std::string, KnownBytes> fetched;  // of what lies in `arrived`
+        std::map<std::string, KnownBytes> fetched;  // of what is in `arrived`
         std::vector<AlignedBuffer> arrived, spare;
         AlignedBuffer answers;
         std::map<std::string, std::shared_ptr<const ReadFile>> open;  // own files that others asked for

@@ -398,7 +398,7 @@ class Joined {
             const auto place = [&](int rank) { return places[static_cast<size_t>(rank)]; };
             const int mine = place(conversion.ranks->rank());
             for (int& writer : writers_) {
-                // What lies on this rank's disk it writes itself.
+                // What is on this rank's disk it writes itself.
                 if (place(writer) == mine) writer = conversion.ranks->rank();
             }
             here = [&](FileId file) { return writers_[file] == conversion.ranks->rank(); };
@@ -407,7 +407,8 @@ class Joined {
         return {};
     }
 
-    // As it lies: on one file system, where each rank reads its tiles, or each part where it was written.
+    // As it is stored: on one file system, where each rank reads its tiles, or each part where it was
+    // written.
     Status openOutput(const GroupConversion& conversion) {
         const std::string path = staging_->dataPath();
         SHARDSCOPE_ASSIGN(outputFiles_,
@@ -426,7 +427,7 @@ class Joined {
     std::vector<std::unique_ptr<GroupLane>> lanes_;
 };
 
-// Whether what this rank has of the source is as it was; what else lies there is nobody's business.
+// Whether what this rank has of the source is as it was; what else is there is nobody's business.
 Status checkSource(const GroupConversion& conversion) {
     std::set<std::string> names;
     for (const FileId file : usedFiles(*conversion.job))

@@ -48,7 +48,7 @@ Result<std::vector<std::string>> allToAllTexts(ProcessGroup& group, size_t lane,
 Status agree(ProcessGroup& group, size_t lane, const Status& mine);
 
 enum class GroupMode : uint8_t {
-    automatic,  // as the source lies: direct where all ranks see it, broadcast where rank 0 does, else
+    automatic,  // as the source is stored: direct where all ranks see it, broadcast where rank 0 does, else
                 // exchange
     direct,     // each rank reads what it writes; all see the source
     broadcast,  // rank 0 reads, and each rank is sent what it keeps
@@ -73,7 +73,7 @@ struct GroupConversion {
     GroupFiles* files = nullptr;      // that job.source was opened with
     const ConvertJob* job = nullptr;  // its file system is this rank's own
     Resources resources;
-    // The ranks share no file system for the destination: each of its files lies on the disk of a rank. The
+    // The ranks share no file system for the destination: each of its files is on the disk of a rank. The
     // group's last lane is for that.
     bool ownDisks = false;
 

@@ -392,7 +392,7 @@ Error Staging::giveUp(Error error) {
     }
     if (resumable_ && !lost_ && worthKeeping(error.code)) {
         if (!error.hint.empty()) error.hint += "; ";
-        error.hint += fmt::format("--resume goes on where it stopped; the work so far is in {}", path_);
+        error.hint += fmt::format("--resume continues where it stopped; the work so far is in {}", path_);
         return error;
     }
     (void)system_.removeTree(path_);

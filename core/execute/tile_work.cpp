@@ -33,7 +33,7 @@ bool WorkerMemory::ensure(const Need& need) {
         if (!fits) {
             drop();
             // Never more than a quarter of the budget in one lease: what tensors hold while they are worked
-            // on leaves at least half, so that a tile can always go on.
+            // on leaves at least half, so that a tile can always continue.
             lease_ = budget_.acquire(std::min(total, std::max<uint64_t>(budget_.limit() / 4, 1)));
             leased_ = total;
         }

@@ -13,7 +13,7 @@
 namespace shardscope {
 
 // How the elements of each piece are fetched, decided before anything is read:
-//   direct   in each tile by itself: what a tile needs lies in long runs of the source
+//   direct   in each tile by itself: what a tile needs is in long runs of the source
 //   held     the part of the source that its pieces need is read once and kept in memory, where that is small
 //   scratch  the piece is put into the wanted order once, in blocks, in a file that goes when the tensor is
 //   done

@@ -405,8 +405,8 @@ class Inference {
         const uint32_t copies = ranks_ / (best.outer * best.inner);
         if (copies > 1) {
             mesh.axes.push_back({"dp", copies});
-            mesh.evidence.push_back(fmt::format("dp={}: every piece lies on one of {} ranks, {} apart",
-                                                copies, copies, best.outer * best.inner));
+            mesh.evidence.push_back(fmt::format("dp={}: every piece is on one of {} ranks, {} apart", copies,
+                                                copies, best.outer * best.inner));
         }
         // An axis that cuts along other dimensions than the first is tensor parallel; one that cuts all along
         // the first is how FSDP shards.

@@ -19,7 +19,7 @@ TensorCut tensorCut(const Catalog& catalog, TensorId tensor);
 
 // The mesh that explains most cut tensors: axes named by what they do (tp for a cut along a weight's
 // dimension that some tensors of the same layer lack, dp/fsdp for one that all share, pp when ranks hold
-// different tensors). nullopt when nothing is cut and all lies on one rank. Never contradicts rankCount().
+// different tensors). nullopt when nothing is cut and all is on one rank. Never contradicts rankCount().
 std::optional<Mesh> inferMesh(const Catalog& catalog);
 
 }  // namespace shardscope

@@ -67,7 +67,7 @@ std::optional<Box> intersect(DimSpan offsetsA, DimSpan lengthsA, DimSpan offsets
 }
 
 int64_t elementsBefore(int64_t position, DimSpan shape, DimSpan offsets, DimSpan lengths) {
-    // Digits of `position` in the mixed radix of `shape`, most significant first: once a digit lies below the
+    // Digits of `position` in the mixed radix of `shape`, most significant first: once a digit is below the
     // box, nothing more of this prefix is in it; above it, the whole slice is; inside, the next digit
     // decides.
     const int64_t total = elementCount(lengths);

@@ -72,7 +72,7 @@ std::vector<PlacedBox> Placer::place(std::string_view name, DType dtype, DimSpan
         }
     }
     if (elementCount(shape) == 0) cuts.clear();
-    // An axis that both cuts and is fixed cannot cut: all of the tensor lies at that coordinate.
+    // An axis that both cuts and is fixed cannot cut: all of the tensor is at that coordinate.
     std::erase_if(cuts, [&](const auto& cut) { return fixed[cut.first] >= 0; });
 
     std::vector<bool> cutting(mesh_.axes.size(), false);

@@ -57,7 +57,7 @@ class ValueScan {
     uint64_t chunksRead() const;
     uint64_t chunks() const;  // 0 before it began
 
-    // As bytes, to go on with in another process; also while it is used. Only whole chunks are kept. Whoever
+    // As bytes, to continue in another process; also while it is used. Only whole chunks are kept. Whoever
     // stores them sees to it that the files are still the same when they are restored.
     std::string save() const;
     // Errors: damaged, or of another catalog or version.

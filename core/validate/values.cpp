@@ -27,7 +27,7 @@ namespace {
 
 // One read from a device; a multiple of every element size.
 constexpr uint64_t kBlock = uint64_t{4} << 20;
-// What is looked at in one go, and read in one go when it lies in the page cache: it is still in the
+// What is looked at in one go, and read in one go when it is in the page cache: it is still in the
 // second-level cache then. Digests of replicas are taken over pieces, so a block is a whole number of them.
 constexpr uint64_t kPiece = uint64_t{512} << 10;
 constexpr uint64_t kSegment = uint64_t{64} << 20;  // work of one thread within a large chunk
@@ -159,7 +159,7 @@ class ValueCheck {
         const Status status =
             s_.resources.pool->parallelFor(catalog_.chunkCount(), s_.resources.stop, [&](size_t c) -> Status {
                 if (state_.isDone(static_cast<ChunkId>(c))) return {};
-                // Looked at whole or not at all, so that going on counts nothing twice.
+                // Looked at whole or not at all, so that continuing counts nothing twice.
                 state_.seen[c] = {};
                 Status checked = checkChunk(static_cast<ChunkId>(c));
                 if (!checked.ok()) {

@@ -103,7 +103,7 @@ std::string afterFault(const Measured& run, const std::string& target, const nlo
             return "no error is told";
     }
     const Measured rest = runMeasured(again);
-    if (rest.exitCode != 0) return "it does not go on: " + rest.describe();
+    if (rest.exitCode != 0) return "it does not continue: " + rest.describe();
     return digestsOf(target) == expected ? "" : "what was resumed is not what one process makes";
 }
 

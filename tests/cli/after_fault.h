@@ -1,5 +1,5 @@
 // What must hold after a conversion in which something was made to go wrong: a verified result, or a clear
-// error, nothing published, and a conversion that goes on from there.
+// error, nothing published, and a conversion that continues from there.
 #pragma once
 
 #include <string>

@@ -46,7 +46,7 @@ bool exactJson(const json& value) {
     return true;
 }
 
-// Where a chunk lies, as text; empty for a piece without elements.
+// Where a chunk is stored, as text; empty for a piece without elements.
 std::string place(const json& chunk, bool boxOnly) {
     const json& box = chunk.contains("flat") ? chunk["flat"] : chunk;
     for (const json& l : box["lengths"]) {

@@ -42,7 +42,7 @@ bool isPrintable(const std::string& text) {
                         [](char c) { return (static_cast<unsigned char>(c) < 0x20) || c == 0x7f; });
 }
 
-// What lies in a directory: names, sizes, times.
+// What is in a directory: names, sizes, times.
 std::string stateOf(const QString& path) {
     std::string state;
     QDirIterator entries(path, QDir::AllEntries | QDir::Hidden | QDir::System | QDir::NoDotAndDotDot);

@@ -344,7 +344,7 @@ class JobsCliTest : public QObject {
         QVERIFY(job.json()["message"].get<std::string>().find("UTF-8") != std::string::npos);
     }
 
-    // A job belongs to the directory in which it was given, wherever it is gone on with.
+    // A job belongs to the directory in which it was given, wherever it is continued.
     void resumedWhereItWasGiven() {
         const QTemporaryDir given, other;
         const QString before = QDir::currentPath();
@@ -373,7 +373,7 @@ class JobsCliTest : public QObject {
         QCOMPARE(runMeasured({"jobs", "resume", id}).exitCode, 4);
         QVERIFY(runMeasured({"jobs", "show", id, "--json"}).json()["state"] == json("done"));
 
-        // Of several who go on with one at the same time, one does.
+        // Of several who continue one at the same time, one does.
         QVERIFY(QDir(given.filePath("sub/out")).removeRecursively());
         QVERIFY(QDir(given.path()).rmdir("sub"));
         QVERIFY(QDir::setCurrent(given.path()));

@@ -141,7 +141,7 @@ class RecipeCliTest : public QObject {
     int next_ = 0;
     QString fresh() { return dir_.filePath(QString::number(next_++)); }
 
-    // Runs a recipe over a state; the source lies beside a config.json when `config` is given.
+    // Runs a recipe over a state; the source is beside a config.json when `config` is given.
     State mapped(const State& state, const QString& map, const QStringList& more = {},
                  const char* config = nullptr) {
         const QString from = fresh(), to = fresh();

@@ -309,7 +309,7 @@ class ServeCliTest : public QObject {
                  QString::number(RecordedJob::share));
     }
 
-    // What is not HTTP, or too much of it, gets no further; the server goes on.
+    // What is not HTTP, or too much of it, gets no further; the server continues.
     void garbage() {
         Served server({genuine("t2.15.0-no-dist")});
         const std::string good = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n";

@@ -187,7 +187,7 @@ class SlurmCliTest : public QObject {
         const QTemporaryDir directory;
         const QString target = directory.filePath("out");
         const Measured run = runMeasured(words(target, {"--on", "slurm:nodes=2"}), onTheWay([&](pid_t) {
-                                             // Not done before Slurm's patience ends: it lets them go on for
+                                             // Not done before Slurm's patience ends: it lets them run for
                                              // two seconds.
                                              const std::vector<pid_t> agents = agentsWith(mark_);
                                              const auto stop = [&] {

@@ -274,7 +274,7 @@ class WorkerCliTest : public QObject {
                              signal == SIGKILL ? "rank 2" : "rank") != std::string::npos,
                          done.describe().c_str());
             QVERIFY2(done.err.find("[c10d]") == std::string::npos, done.describe().c_str());
-            // What was done is gone on with.
+            // What was done is continued.
             std::vector<std::string> again = words(target, group);
             again.emplace_back("--resume");
             const Measured second = run(again);

@@ -161,14 +161,14 @@ void CompareTest::summaries() {
     QCOMPARE(
         reported(report)->summary(),
         QStringLiteral(
-            "Equal but for placement, values included: 1 tensor lies elsewhere or is cut in another way."));
+            "Equal but for placement, values included: 1 tensor is elsewhere or is cut in another way."));
     report.valuesCompared = false;
     QVERIFY(reported(report)->summary().startsWith("Equal but for placement: 1 tensor"));
     QVERIFY(reported(report)->summary().endsWith("Values were not compared."));
     QCOMPARE(reported(mixedReport())->summary(),
              QStringLiteral(
                  "They differ: 2 tensors are only in A, 1 tensor is only in B, 1 tensor has another shape, "
-                 "1 tensor has another dtype, 2 tensors have other values, 1 tensor lies elsewhere or is "
+                 "1 tensor has another dtype, 2 tensors have other values, 1 tensor is elsewhere or is "
                  "cut in another way."));
 }
 

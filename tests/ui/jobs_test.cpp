@@ -95,7 +95,7 @@ class JobsTest : public QObject {
         QDir().mkpath(path);
         return path;
     }
-    // A program that goes on until it is interrupted or killed, and that does the work when it is told to
+    // A program that continues until it is interrupted or killed, and that does the work when it is told to
     // resume.
     QString patientProgram() {
         const QString path = fresh() + "/patient";
@@ -872,7 +872,7 @@ class JobsTest : public QObject {
         QTRY_COMPARE_WITH_TIMEOUT(store.jobs().size(), size_t{1}, kPatience);
     }
 
-    // The window shows what `shardscope jobs run` started, as it goes on, and can end it.
+    // The window shows what `shardscope jobs run` started, as it continues, and can end it.
     void jobsOfTheCommandLine() {
         JobStore store;
         JobsPanel panel(store);
@@ -912,7 +912,7 @@ class JobsTest : public QObject {
         QTRY_COMPARE(store.find(id)->progress.bytesDone, uint64_t{1} << 20);
         QVERIFY(store.cancel(id).ok());
         QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->state == JobState::cancelled, kPatience);
-        // It goes on with the program of whoever asks.
+        // It continues the program of whoever asks.
         JobRecord record = JobDirectory().find(start.id).value();
         record.program = "/bin/true";
         QVERIFY(JobDirectory().again(record, true).ok());

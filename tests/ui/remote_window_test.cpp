@@ -221,7 +221,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         QTRY_VERIFY_WITH_TIMEOUT(shownText(*tensorPage).contains("values read"), kPatience);
         picture(*window_, "remote-tensor");
 
-        // Compared with what lies here.
+        // Compared with what is here.
         auto* compare = window_->findChild<ComparePage*>();
         session().selection().setPage(Page::compare);
         compare->setOtherPath(sampleCheckpoint());

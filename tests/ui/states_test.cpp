@@ -409,7 +409,7 @@ class StatesTest : public QObject, protected WindowFixture {
         wizard->close();
     }
 
-    // The job says so and keeps what it has; with room again it goes on.
+    // The job says so and keeps what it has; with room again it continues.
     void outOfSpaceDuringAJob() {
         QTemporaryDir dir;
         const QString program = dir.filePath("fills-the-disk");

@@ -602,7 +602,7 @@ class WindowTest : public QObject, protected WindowFixture {
         QCOMPARE(window_->session().options().format, QStringLiteral("dcp"));
     }
 
-    // Reading all values goes on where it was stopped.
+    // Reading all values continues where it was stopped.
     void stoppedReadingGoesOn() {
         auto engine = std::make_shared<ScriptedEngine>();
         std::atomic<bool> stopped{true};

@@ -918,7 +918,7 @@ class WizardTest : public QObject {
         spec.mesh = QStringLiteral("dp=32,tp=16");
         spec.shard = {QStringLiteral("*:dp=0,tp=1")};
         wizard.setSpec(spec);
-        // The GUI thread goes on while the plan is worked out on another.
+        // The GUI thread continues while the plan is worked out on another.
         QElapsedTimer clock;
         double longest = 0;
         for (clock.start(); clock.elapsed() < 120'000 && status(wizard).startsWith(QStringLiteral("…"));) {

@@ -3,8 +3,8 @@
 //   attn q                 names that hold both words
 //   name:GLOB  name:~RE    glob over the full name, or a regular expression found in it
 //   dtype:bf16,fp32        one of these
-//   rank:3  rank:0-7       a chunk of it lies on one of these ranks
-//   file:GLOB              a chunk of it lies in such a file
+//   rank:3  rank:0-7       a chunk of it is on one of these ranks
+//   file:GLOB              a chunk of it is in such a file
 //   status:gap             one of ok, unread, nan, differs, overlap, missing, gap, bad (anything
 //                          but ok)
 //   size>1GiB size<4KB     bytes of the whole tensor

@@ -20,7 +20,7 @@ class JobStore : public QObject {
   public:
     // An empty `directory` means that of core/jobs.
     explicit JobStore(QObject* parent = nullptr, const QString& directory = {});
-    ~JobStore() override;  // jobs go on
+    ~JobStore() override;  // jobs continue
 
     const QString& directory() const { return directory_; }
     // The program that runs jobs: the one set here, else commandLineProgram(). Errors: notFound.

@@ -344,7 +344,7 @@ void Session::goOn() {
 
 void Session::validate(ValidateLevel level, const QString& expectPath) {
     if (!checkpoint_ || !beingWritten().isEmpty()) return;
-    // A lesser check leaves alone what can be gone on with.
+    // A lesser check leaves alone what can be continued.
     if (level == ValidateLevel::values || !canGoOn()) {
         scan_ = level == ValidateLevel::values ? std::make_shared<ValueScan>() : nullptr;
         scanKey_.reset();

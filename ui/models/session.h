@@ -37,7 +37,7 @@ class Session : public QObject {
     State state() const { return state_; }
     // While it opens: "Listing the directory", "Reading metadata: 12 of 1 000 files", ...
     QString openingStage() const;
-    // Other formats that fit what lies in the same place; looked for once the facts are there, and empty when
+    // Other formats that fit what is in the same place; looked for once the facts are there, and empty when
     // a format was asked for.
     const std::vector<FormatMatch>& otherFormats() const { return otherFormats_; }
     const QString& path() const { return path_; }
@@ -72,7 +72,7 @@ class Session : public QObject {
 
     // Validation. Findings that the user has suppressed stay in the report; see suppressions.h.
     void validate(ValidateLevel level, const QString& expectPath = {});
-    // Reading every value can be stopped with cancel() and gone on with, also after the program was ended
+    // Reading every value can be stopped with cancel() and continued, also after the program was ended
     // (scan_store.h); what was seen until then is in report().
     bool canGoOn() const;
     void goOn();
@@ -181,7 +181,7 @@ class Session : public QObject {
     QDateTime openedAt_;
 };
 
-// Where a path lies in the directory in which a conversion puts its result together, the result's path; else
+// Where a path is in the directory in which a conversion puts its result together, the result's path; else
 // empty.
 QString resultOfStaging(const QString& path);
 

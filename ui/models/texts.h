@@ -24,7 +24,7 @@ QString ratioText(double share);  // "12.5 %"
 // `one` for 1, else `many` with %1 as the number: "1 tensor", "2,304 tensors".
 QString countedText(uint64_t count, const QString& one, const QString& many);
 
-// Python that loads one tensor of this checkpoint with its own framework, on the host that it lies on;
+// Python that loads one tensor of this checkpoint with its own framework, on the host that it is on;
 // `directory` holds its files.
 QString pythonSnippet(const QString& checkpoint, const QString& directory, const Catalog& catalog,
                       TensorId tensor);

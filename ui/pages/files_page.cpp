@@ -321,7 +321,7 @@ QColor FilesPage::colorOf(TensorId tensor) const {
     return softened(categoryColor(index), tensor % 2 ? 0.55 : 0.75);
 }
 
-// Chunks, objects and what lies between them; what stands behind the end of the file is missing.
+// Chunks, objects and what is between them; what stands behind the end of the file is missing.
 std::vector<BytePiece> FilesPage::piecesOf(FileId f) const {
     std::vector<BytePiece> claimed, pieces;
     const Catalog& catalog = session_.catalog();
@@ -404,7 +404,7 @@ QString FilesPage::pieceLabel(int piece) const {
 void FilesPage::refreshStrip() {
     std::vector<BytePiece> pieces;
     uint64_t end = 0;
-    QString message = session_.checkpoint() ? tr("Select a file to see what lies where in it.") : QString();
+    QString message = session_.checkpoint() ? tr("Select a file to see what is where in it.") : QString();
     stripTitle_->clear();
     if (session_.checkpoint() && file_ != kNone) {
         const FileInfo& info = session_.catalog().files()[file_];
@@ -417,7 +417,7 @@ void FilesPage::refreshStrip() {
                           ? tr("This file is empty.")
                           : tr("Nothing refers to this file.");
         } else {
-            message = tr("Working out what lies in it…");
+            message = tr("Working out what is in it…");
         }
     }
     std::vector<Legend::Entry> entries;
@@ -488,7 +488,7 @@ void FilesPage::selectPiece(int piece) {
 void FilesPage::refreshSelection(const Selected& now, const Selected& before) {
     if (!session_.checkpoint()) return;
     const Catalog& catalog = session_.catalog();
-    // A chunk that was chosen elsewhere shows the file that it lies in.
+    // A chunk that was chosen elsewhere shows the file that it is in.
     if (now.file != before.file)
         showFile(now.file);
     else if (now.chunk != before.chunk && now.chunk < catalog.chunkCount() &&

@@ -118,7 +118,7 @@ JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_
 
     auto* empty = new QLabel(
         tr("No jobs yet.\n\nOpen a checkpoint and choose Checkpoint > Convert… to change its format or "
-           "sharding.\nThe job then shows here, and goes on when this window is closed.\nSo do jobs that "
+           "sharding.\nThe job then shows here, and continues when this window is closed.\nSo do jobs that "
            "“shardscope jobs run” started."),
         this);
     empty->setAlignment(Qt::AlignCenter);
@@ -489,7 +489,7 @@ void JobsPanel::showJob() {
         problem = tr("⚠ Cancelled.");
         if (job->error && !job->error->hint.isEmpty()) problem += ' ' + job->error->hint;
     } else if (job->state == JobState::lost) {
-        problem = tr("⚠ The process is gone without a result. Resume goes on with what it has done so far.");
+        problem = tr("⚠ The process is gone without a result. Resume continues what it has done so far.");
     } else if (cancelling) {
         problem = tr("Stopping: finishing writes in flight so that the job can be resumed.");
     }

@@ -1,4 +1,4 @@
-// Whether one may go on from this checkpoint, as far as is known; what was found; what was not looked at.
+// Whether one may continue from this checkpoint, as far as is known; what was found; what was not looked at.
 #pragma once
 
 #include <QFrame>

@@ -52,7 +52,7 @@ RunStep::RunStep(WizardState& state)
     overwrite_ =
         new QCheckBox(tr("&Overwrite: replace an existing destination, once the new one is whole"), this);
     overwrite_->setObjectName(QStringLiteral("overwrite"));
-    resume_ = new QCheckBox(tr("R&esume: go on with an interrupted job"), this);
+    resume_ = new QCheckBox(tr("R&esume: continue an interrupted job"), this);
     strict_ = new QCheckBox(tr("&Strict: refuse to leave anything out"), this);
     strict_->setObjectName(QStringLiteral("strict"));
     existing_ = wizardText({}, this);

@@ -215,7 +215,8 @@ QString WizardState::proposedDestination() const {
 QString WizardState::obstacle() const {
     if (!session_.checkpoint()) return tr("No checkpoint is open.");
     if (const QString elsewhere = session_.dataElsewhere(); !elsewhere.isEmpty())
-        return tr("The data is not here: this is %1. Copy the command and run it where the checkpoint lies.")
+        return tr("The data is not here: this is %1. Copy the command and run it where the checkpoint is "
+                  "stored.")
             .arg(elsewhere);
     const QString host = hostOf(session_.path());
     if (spec_.destination.isEmpty()) return tr("Say on the page Target where the result goes.");
@@ -254,7 +255,7 @@ QString WizardState::obstacle() const {
     if (outlook_->unfinished && !spec_.resume)
         return tr(
             "An interrupted job has left its work beside the destination. Choose Resume on the page Run "
-            "options to go on with it.");
+            "options to continue it.");
     if (outlook_->destinationExists && !spec_.overwrite)
         return tr("The destination exists. Choose another one, or Overwrite on the page Run options.");
     if (outlook_->parentMissing)

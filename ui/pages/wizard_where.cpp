@@ -64,7 +64,7 @@ WhereStep::WhereStep(WizardState& state, const JobStore& jobs)
             {{},
              tr("One process there reads and writes; only its progress comes here. Should the connection "
                 "end, so "
-                "does the work, and Resume goes on with it."),
+                "does the work, and Resume continues it."),
              nullptr,
              true});
         hosts_->setText(host.section(':', 0, 0));

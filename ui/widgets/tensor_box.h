@@ -1,7 +1,7 @@
 // The global box of a tensor: its chunks at their offsets in the colours of their ranks, copies as depth,
 // gaps and overlaps as shapes of their own, and on request the cuts of a target sharding over them.
 //
-// Mouse: click takes a chunk, another click the next one that lies there; double click opens its place in the
+// Mouse: click takes a chunk, another click the next one that is there; double click opens its place in the
 // table. Keys: arrows go to the neighbour, PgUp and PgDown through chunks that lie on one another, Home and
 // End, Menu.
 #pragma once

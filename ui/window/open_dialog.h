@@ -1,5 +1,5 @@
-// Opening with options: where the checkpoint lies, here or on another host, as what it is read, and which of
-// several is meant. Blocks nothing.
+// Opening with options: where the checkpoint is stored, here or on another host, as what it is read, and
+// which of several is meant. Blocks nothing.
 #pragma once
 
 #include <QDialog>

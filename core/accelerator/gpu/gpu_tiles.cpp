@@ -249,7 +249,7 @@ class CudaTiles final : public GpuTiles {
                                              "make a stream of the GPU"));
         }
         Status status = runOn(*lane, task);
-        // Nothing may go on to write into memory that is about to be given back.
+        // Nothing may continue to write into memory that is about to be given back.
         for (const Way& way : lane->ways) {
             Status waited = driver_.check(driver_.cuStreamSynchronize(way.stream), "do a tile on the GPU");
             if (status.ok()) status = std::move(waited);

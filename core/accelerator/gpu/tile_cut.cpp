@@ -30,7 +30,7 @@ PartCut partCut(const TileTask& task, int64_t first, int64_t elements) {
     part.cut.begin = static_cast<gpu::u32>(begin);
     int64_t at = 0;
     for (int64_t s = 0; s < strips; ++s) {
-        // What lies before the part's first element in its row is not there.
+        // What is before the part's first element in its row is not there.
         const int64_t before = std::clamp<int64_t>(begin - s * cut.strip, 0, cut.width(s));
         part.cut.base[s] = static_cast<gpu::u64>(at - before);
         const int64_t from = cut.elementsOf(s, first), to = cut.elementsOf(s, first + elements);

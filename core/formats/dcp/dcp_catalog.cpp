@@ -149,7 +149,7 @@ void Builder::prepareFiles() {
     }
 }
 
-// What lies in the directory beside the files that the metadata names.
+// What is in the directory beside the files that the metadata names.
 void Builder::noteFiles() {
     std::unordered_map<std::string_view, bool> known;
     for (size_t i = 0; i < builder_.fileCount(); ++i)

@@ -1,4 +1,4 @@
-// Puts a catalog together from what lies in many files: tensors gain pieces in any order.
+// Puts a catalog together from what is in many files: tensors gain pieces in any order.
 #pragma once
 
 #include <map>

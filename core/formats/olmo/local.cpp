@@ -1,5 +1,5 @@
 // local: every rank's FSDP flat parameters, with the record of which stretch of which parameter each holds,
-// and its part of the optimizer's state, which lies where the parameter's part lies.
+// and its part of the optimizer's state, which is where the parameter's part is stored.
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -298,7 +298,7 @@ class LocalOpener {
             assembly_.note(
                 rule::metaInconsistent, Severity::error,
                 fmt::format(
-                    "the padding behind its last {} elements is not zero: the record of what lies where "
+                    "the padding behind its last {} elements is not zero: the record of what is where "
                     "may be wrong",
                     *padded),
                 contents.name, contents.tensors[t].name);

@@ -264,8 +264,8 @@ Result<std::unique_ptr<Reader>> openDist(const Source& source, const OpenOptions
         notes.push_back(
             {rule::fileUnreferenced,
              Severity::info,
-             fmt::format("save {} lies in the same directory; --variant id={} opens it instead of save {}",
-                         id, id, chosen.id),
+             fmt::format("save {} is in the same directory; --variant id={} opens it instead of save {}", id,
+                         id, chosen.id),
              save.metadata,
              {},
              std::nullopt});

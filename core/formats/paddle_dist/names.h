@@ -22,7 +22,7 @@ std::optional<DataName> parseDataName(std::string_view path);
 // "10.metadata": save 10.
 std::optional<uint64_t> parseMetadataName(std::string_view name);
 
-// What lies in a directory of one save.
+// What is in a directory of one save.
 struct SaveFiles {
     std::string metadata;  // name of the metadata file; empty when there is none
     std::string lock;      // "10.metadata.lock", left by a save that died

@@ -45,8 +45,8 @@ class StaticNames {
     void add(std::string_view name);
     void finish();  // after the last add()
     bool contains(std::string_view name) const;
-    // The longest known name after which `key` goes on with "_"; empty when there is none. "w_1" is not what
-    // "w_10_moment1_0" begins with.
+    // The longest known name after which `key` continues with "_"; empty when there is none. "w_1" is not
+    // what "w_10_moment1_0" begins with.
     std::string_view prefixOf(std::string_view key) const;
 
   private:

@@ -217,7 +217,7 @@ class Laying {
         place(slices, 0);
     }
 
-    // Lays slices one after the other; what lies behind the parameter's end is padding.
+    // Lays slices one after the other; what is behind the parameter's end is padding.
     void place(const std::vector<Slice>& slices, int64_t at) {
         for (const Slice& slice : slices) {
             const int64_t real = std::clamp<int64_t>(elements_ - at, 0, slice.elements);
@@ -238,7 +238,7 @@ class Laying {
         }
     }
 
-    // Files are missing: what lies before them begins at the start, what lies behind them ends where the
+    // Files are missing: what is before them begins at the start, what is behind them ends where the
     // padding does.
     void addAround(const std::vector<Slice>& slices) {
         uint32_t firstLost = UINT32_MAX, lastLost = 0;

@@ -80,7 +80,7 @@ class Listing {
         builder_.addFile(std::move(info));
     }
 
-    // ------------------------------------------------------------------ what lies there
+    // ------------------------------------------------------------------ what is there
 
     // What PaddleNLP's trainer and its models put beside the tensors.
     static bool areKnownSidecars(std::string_view name) {

@@ -18,9 +18,8 @@ struct TreeNode {
 };
 
 struct Tree {
-    std::vector<TreeNode> nodes;  // nodes[0] is the root
-    std::vector<std::string>
-        collisions;  // names of entries whose place is taken, or lies inside another entry
+    std::vector<TreeNode> nodes;          // nodes[0] is the root
+    std::vector<std::string> collisions;  // names of entries whose place is taken, or is inside another entry
 };
 
 // Lists and tuples come back where the indices are 0 to n-1, dicts elsewhere; attributes of a module are one

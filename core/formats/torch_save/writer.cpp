@@ -110,7 +110,7 @@ class ObjectPickler {
     Status node(uint32_t id, int depth) {
         if (depth > kMaxValueDepth) {
             return makeError(ErrorCode::limit,
-                             fmt::format("an entry lies deeper than {} levels", kMaxValueDepth));
+                             fmt::format("an entry is deeper than {} levels", kMaxValueDepth));
         }
         const TreeNode& n = tree_.nodes[id];
         switch (n.kind) {

@@ -256,7 +256,7 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
                    strips = parameter<Address>(parameters, 2), counts = parameter<Address>(parameters, 5);
         const auto elements = parameter<u64>(parameters, 3);
         const auto cut = parameter<Cut>(parameters, 4);
-        // Blocks go on until all is done, however few they are; fewer cost less here.
+        // Blocks continue until all is done, however few they are; fewer cost less here.
         const unsigned few = blocks < 12 ? blocks : 12;
         return later(stream, [=] {
             launchOnProcessor(few, threads, [&] {

@@ -560,7 +560,7 @@ void GroupTest::ownDisksHoldTheirFiles() {
     QFETCH(QString, path);
     QFETCH(QString, target);
     QFETCH(int, ranks);
-    // What is one file lies on rank 0's disk as ever.
+    // What is one file is on rank 0's disk as ever.
     ConvertSettings settings =
         target == "safetensors" ? settingsFor("safetensors") : cutSettings(static_cast<uint32_t>(ranks) + 1);
     if (ranks == 3) settings.options.verify = Verify::full;
@@ -662,7 +662,7 @@ void GroupTest::ownDisksLoseNothing() {
         convertTogether(group, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
     QVERIFY(!outcome.ends[0].ok() && outcome.ends[0].error().code == ErrorCode::exists);
     QVERIFY(disks[2]->exists("/place/out/old"));
-    // And what goes on one that the new one leaves empty goes, too.
+    // And what continues one that the new one leaves empty goes, too.
     settings.options.overwrite = true;
     settings.request.mesh->axes = {{"dp", 1}};
     ThreadRanks again(3, 3);
@@ -703,7 +703,7 @@ void GroupTest::damageIsFound_data() {
     QTest::newRow("on a shared disk") << -1;
 }
 
-// What is not what was written, wherever it lies, is found by the ranks that read it back.
+// What is not what was written, wherever it is stored, is found by the ranks that read it back.
 void GroupTest::damageIsFound() {
     QFETCH(int, where);
     const QTemporaryDir directory;

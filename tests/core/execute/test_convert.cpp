@@ -377,7 +377,7 @@ class TestConvert : public QObject {
         faulty->after = {};
         Room room;
         QCOMPARE(runConversion(job.job, room.resources()).error().code, ErrorCode::exists);
-        // Another plan cannot go on with it, and leaves it alone.
+        // Another plan cannot continue it, and leaves it alone.
         job.job.options.resume = true;
         job.job.options.fillGaps = FillGaps::zero;
         QCOMPARE(runConversion(job.job, room.resources()).error().code, ErrorCode::changed);

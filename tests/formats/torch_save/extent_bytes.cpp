@@ -32,7 +32,7 @@ Result<std::vector<std::byte>> readChunk(const Reader& reader, TensorId tensor, 
         for (size_t d = 0; d < index.size(); ++d)
             at += static_cast<size_t>(index[d] * strides[d]);
         std::byte* element = out.data() + i * size;
-        if ((at + 1) * size > raw.size()) return damaged("an element lies outside its extent");
+        if ((at + 1) * size > raw.size()) return damaged("an element is outside its extent");
         std::memcpy(element, raw.data() + at * size, size);
         const unsigned unit = dtypeSwapUnit(dtype);
         for (unsigned u = 0; extent.swapBytes && u < size; u += unit)

@@ -53,7 +53,7 @@ std::unique_ptr<Session> openSynthetic(std::shared_ptr<const Catalog> catalog) {
 }
 
 QString sampleCheckpoint() {
-    // A copy elsewhere, so that pictures do not show where the source lies.
+    // A copy elsewhere, so that pictures do not show where the source is stored.
     return qEnvironmentVariable("SHARDSCOPE_SAMPLE_COPY", QStringLiteral(SHARDSCOPE_SAMPLE));
 }
 
