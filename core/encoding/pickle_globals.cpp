@@ -102,6 +102,8 @@ constexpr std::array kTorchRecords{
     Pair{"torch.distributed._shard.sharded_tensor.metadata", "TensorProperties"},
     Pair{"torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"},
     Pair{"torch.distributed._shard.sharded_tensor.shard", "Shard"},
+    Pair{"torch.distributed._shard.sharded_tensor.api", "ShardedTensor"},
+    Pair{"torch.distributed._shard.sharded_tensor.api", "ShardedTensor.ProcessGroupState"},
     Pair{"torch.distributed._shard.sharding_spec.api", "EnumerableShardingSpec"},
     Pair{"torch.distributed._shard.sharding_spec.chunk_sharding_spec", "ChunkShardingSpec"},
     Pair{"torch.distributed.remote_device", "_remote_device"},

@@ -50,6 +50,8 @@ class GraphHandler {
     template <class Machine>
     bool finish(const Machine& machine, PickleOutline& out) {
         if (!withinLimits(machine.memoryBytes()) || !checkDepth(machine.root())) return false;
+        // Where what getattr gives is named, getattr says nothing more.
+        if (!attributes_.empty() && attributeCalls_ == 0) std::erase(globals_, "builtins.getattr");
         out.pickle = {std::move(graph_), machine.root(), static_cast<size_t>(machine.end() - machine.start()),
                       machine.protocol(), std::move(globals_)};
         out.payloads = std::move(payloads_);
@@ -158,6 +160,7 @@ class GraphHandler {
         object.arguments = arguments;
         object.callable = cls;
         if (!checkCallable(cls) || !checkArguments(arguments)) return false;
+        if (isGetAttribute(cls)) ++attributeCalls_;
         if (keywords && graph_.kind(*keywords) != ValueKind::dict)
             return in_->fail("the keywords are not a dict");
         made = graph_.addObject(object);
@@ -165,6 +168,7 @@ class GraphHandler {
     }
     bool instance(NodeId cls, std::span<const NodeId> arguments, NodeId& made) {
         if (!checkCallable(cls)) return false;
+        if (isGetAttribute(cls)) ++attributeCalls_;
         ValueObject object;
         object.made = ValueObject::Made::instance;
         object.callable = cls;
@@ -309,12 +313,16 @@ class GraphHandler {
         return graph_.addObject(object);
     }
 
+    bool isGetAttribute(NodeId callable) const {
+        return graph_.kind(callable) == ValueKind::global && graph_.globalModule(callable) == "builtins" &&
+               graph_.globalName(callable) == "getattr";
+    }
+
     // getattr(module.name, "attribute") names a global as well, of which GLOBAL only shows the start.
     void noteAttribute(NodeId callable, NodeId arguments, NodeId made) {
         const ValueGraph& g = graph_;
-        if (g.kind(callable) != ValueKind::global || g.globalModule(callable) != "builtins" ||
-            g.globalName(callable) != "getattr")
-            return;
+        if (!isGetAttribute(callable)) return;
+        ++attributeCalls_;
         const std::span<const NodeId> args = g.items(arguments);
         if (args.size() < 2 || g.kind(args[1]) != ValueKind::text) return;
         std::string full;
@@ -328,6 +336,7 @@ class GraphHandler {
         full += fmt::format(".{}", g.text(args[1]));
         constexpr size_t kMaxName = 256;
         if (full.size() > kMaxName) return;
+        --attributeCalls_;
         attributes_.emplace(made, full);
         noteGlobal(std::move(full));
     }
@@ -399,6 +408,7 @@ class GraphHandler {
     std::vector<std::string> globals_;
     std::unordered_set<std::string> seen_;
     std::unordered_map<NodeId, std::string> attributes_;  // what calls of getattr name
+    size_t attributeCalls_ = 0;                           // those that name nothing known
 };
 
 }  // namespace

@@ -173,20 +173,6 @@ Status wrapperShape(const ValueGraph& g, std::span<const NodeId> args, Special& 
     return {};
 }
 
-// The attributes of an object: its state, or the parts of it where there are several.
-std::vector<NodeId> attributeDicts(const ValueGraph& g, NodeId node) {
-    if (g.kind(node) != ValueKind::object || g.object(node).state == kNoNode) return {};
-    const NodeId state = g.object(node).state;
-    if (g.kind(state) != ValueKind::tuple) return {state};
-    return {g.items(state).begin(), g.items(state).end()};
-}
-NodeId attribute(const ValueGraph& g, NodeId node, std::string_view name) {
-    for (NodeId dict : attributeDicts(g, node)) {
-        if (const NodeId found = g.find(dict, name); found != kNoNode) return found;
-    }
-    return kNoNode;
-}
-
 // The shards of a ShardedTensor: objects whose attributes hold a `tensor`, and `metadata` with its place. The
 // state is (local shards, metadata, process group, sharding spec, rrefs); the metadata knows the whole size.
 Status addShards(const ValueGraph& g, NodeId state, Special& special) {
@@ -199,18 +185,22 @@ Status addShards(const ValueGraph& g, NodeId state, Special& special) {
         }
     }
     for (NodeId part : parts) {
-        if (const NodeId size = attribute(g, part, "size"); size != kNoNode && special.about.shape.empty()) {
+        if (attributeOf(g, part, "shards_metadata") != kNoNode) {
+            SHARDSCOPE_ASSIGN(special.placement.shards, asListedShards(g, part));
+        }
+        if (const NodeId size = attributeOf(g, part, "size");
+            size != kNoNode && special.about.shape.empty()) {
             SHARDSCOPE_ASSIGN(special.about.shape, asDims(g, size, "the size of a ShardedTensor"));
         }
         if (g.kind(part) != ValueKind::list) continue;
         for (NodeId shard : g.items(part)) {
             if (g.kind(shard) != ValueKind::object) continue;
-            const NodeId tensor = attribute(g, shard, "tensor");
+            const NodeId tensor = attributeOf(g, shard, "tensor");
             if (tensor == kNoNode) continue;
             SHARDSCOPE_TRY(addPart(g, tensor, fmt::format("shard{}", special.parts.size()), special));
             special.about.dtype = dtypeName(special.parts.back().tensor.dtype);
-            const NodeId about = attribute(g, shard, "metadata");
-            const NodeId offsets = about == kNoNode ? kNoNode : attribute(g, about, "shard_offsets");
+            const NodeId about = attributeOf(g, shard, "metadata");
+            const NodeId offsets = attributeOf(g, about, "shard_offsets");
             if (offsets == kNoNode) continue;
             SHARDSCOPE_ASSIGN(special.parts.back().shardOffsets, asDims(g, offsets, "the place of a shard"));
         }
@@ -241,7 +231,11 @@ Result<Special> fromType(const ValueGraph& g, std::span<const NodeId> args) {
         const NodeId local = g.find(state, "_local_tensor");
         if (local == kNoNode) return bad("a DTensor without its local tensor");
         SHARDSCOPE_TRY(addPart(g, local, "local", special));
-        special.about.detail = placements(g, g.find(state, "_spec"));
+        const NodeId spec = g.find(state, "_spec");
+        special.about.detail = placements(g, spec);
+        // What cannot be interpreted is shown as it is, without a place.
+        if (auto read = asDTensorSpec(g, spec); read.ok())
+            special.placement.dtensor = std::move(read).value();
         return special;
     }
     if (type == "ShardedTensor") {

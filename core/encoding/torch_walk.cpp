@@ -302,6 +302,7 @@ class Walker : private ContainerWalk<Child> {
                                     std::nullopt});
         }
         found_.specials.push_back(std::move(special.about));
+        found_.placements.push_back(std::move(special.placement));
         SHARDSCOPE_TRY(spend(special.parts.size()));
         SHARDSCOPE_TRY(spendText(special.parts.size() * pathBytes_));
         for (SpecialPart& part : special.parts) {

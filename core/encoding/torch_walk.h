@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "encoding/dtensor.h"
 #include "encoding/pickle_globals.h"
 #include "encoding/torch_tensor.h"
 #include "model/catalog.h"
@@ -31,6 +32,7 @@ struct Found {
     std::vector<FoundTensor> tensors;
     std::vector<FoundObject> objects;
     std::vector<SpecialTensor> specials;
+    std::vector<TensorPlacement> placements;  // one for each of them
     std::vector<Note> notes;
 };
 
@@ -52,6 +54,7 @@ struct Special {
     SpecialTensor about;  // without name and path
     std::vector<SpecialPart> parts;
     std::string warning;  // what is wrong with it, if anything is
+    TensorPlacement placement;
 };
 // Takes apart what asTorchTensor() does not interpret. Errors: damaged.
 Result<Special> asSpecial(const ValueGraph& graph, NodeId node);

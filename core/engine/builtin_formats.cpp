@@ -7,6 +7,7 @@
 #include "formats/paddle_dist/paddle_dist.h"
 #include "formats/paddle_nlp/paddle_nlp.h"
 #include "formats/safetensors/safetensors.h"
+#include "formats/torch_ranks/torch_ranks.h"
 #include "formats/torch_save/torch_save.h"
 
 namespace shardscope {
@@ -18,6 +19,7 @@ const std::vector<const Format*>& builtinFormats() {
         &paddleNlpFormat(),  // before ColossalAI, whose optimizer files have names like those of the unified
                              // checkpoint
         &colossalaiFormat(),
+        &torchRanksFormat(),  // before OLMo, whose oldest files have names like those of scripts
         &olmoFormat(),
         &safetensorsFormat(),
         &torchSaveFormat(),
@@ -29,6 +31,7 @@ const std::vector<const Format*>& builtinFormats() {
 const Format* findFormat(std::string_view name) {
     // Names that people type for the same thing.
     if (name == "torch_save" || name == "torch.save" || name == "pt") name = "torch";
+    if (name == "torch_ranks" || name == "verl") name = "torch-ranks";
     if (name == "distcp" || name == "pytorch-dcp") name = "dcp";
     if (name == "hf" || name == "huggingface") name = "safetensors";
     if (name == "paddle_dist" || name == "paddle_save" || name == "paddlepaddle") name = "paddle";

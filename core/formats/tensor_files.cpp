@@ -243,6 +243,7 @@ Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> h
     file.notes.insert(file.notes.end(), opened.notes.begin(), opened.notes.end());
     file.notes.insert(file.notes.end(), found.notes.begin(), found.notes.end());
     file.specials = std::move(found.specials);
+    file.placements = std::move(found.placements);
     std::unordered_map<std::string, uint32_t> same;
     for (torch_save::FoundTensor& from : found.tensors) {
         auto place = torch_save::findStorage(opened, from.tensor.storage);

@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
-#include "formats/olmo/assembly.h"
 #include "formats/olmo/readers.h"
+#include "formats/olmo/text.h"
+#include "formats/tensor_assembly.h"
 
 namespace shardscope::olmo {
 
@@ -34,7 +35,7 @@ Path renamed(const Path& path, Role& role) {
 }  // namespace
 
 Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptions& options) {
-    Assembly assembly(source, options, "torch_legacy");
+    TensorAssembly assembly(source, options, "olmo", "torch_legacy", "OLMo");
     std::vector<uint32_t> ranks;
     for (const DirectoryEntry& entry : source.entries) {
         if (const auto rank = rankOf(entry.name); rank && entry.kind == DirectoryEntry::Kind::file)
@@ -73,7 +74,7 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
                               pathName(path));
                 continue;
             }
-            Assembly::Piece piece;
+            TensorAssembly::Piece piece;
             piece.rank = rank;
             piece.part.file = file;
             piece.part.tensor = t;

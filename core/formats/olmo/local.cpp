@@ -9,8 +9,9 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "encoding/torch_tensor.h"
-#include "formats/olmo/assembly.h"
 #include "formats/olmo/readers.h"
+#include "formats/olmo/text.h"
+#include "formats/tensor_assembly.h"
 
 namespace shardscope::olmo {
 
@@ -48,7 +49,7 @@ std::span<const NodeId> fields(const ValueGraph& g, NodeId node) {
 class LocalOpener {
   public:
     LocalOpener(const Source& source, const OpenOptions& options)
-        : source_(source), assembly_(source, options, "local") {}
+        : source_(source), assembly_(source, options, "olmo", "local", "OLMo") {}
 
     Result<std::unique_ptr<Reader>> open() {
         (void)assembly_.addText("config.yaml");
@@ -210,14 +211,14 @@ class LocalOpener {
                            contents.name, name);
             return;
         }
-        Assembly::Piece piece;
+        TensorAssembly::Piece piece;
         piece.rank = rank;
         piece.part = StoredPart::range(file, t, range.at, range.stop - range.start);
         addFlat({keyPart(name)}, contents.tensors[t].dtype, shape, Role::parameter, range, std::move(piece));
     }
 
     void addFlat(const Path& path, DType dtype, const Dims& shape, Role role, const ParameterRange& range,
-                 Assembly::Piece piece) {
+                 TensorAssembly::Piece piece) {
         if (range.start != 0 || range.stop != elementCount(shape))
             piece.flat = FlatRange{range.start, range.stop};
         assembly_.addPiece(path, dtype, shape, role, std::move(piece));
@@ -373,7 +374,7 @@ class LocalOpener {
                            contents.name, pathName(path));
             return {};
         }
-        Assembly::Piece state;
+        TensorAssembly::Piece state;
         state.rank = rank;
         state.part = StoredPart::range(file, t, 0, count);
         addFlat(path, stored.dtype, it->second.shape, Role::optimizer, range, std::move(state));
@@ -435,7 +436,7 @@ class LocalOpener {
     }
 
     const Source& source_;
-    Assembly assembly_;
+    TensorAssembly assembly_;
     uint32_t world_ = 0;
     bool hasOptim_ = false;
     bool firstOptim_ = true;

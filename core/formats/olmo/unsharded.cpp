@@ -8,9 +8,10 @@
 #include "base/rule.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_globals.h"
-#include "formats/olmo/assembly.h"
 #include "formats/olmo/keys.h"
 #include "formats/olmo/readers.h"
+#include "formats/olmo/text.h"
+#include "formats/tensor_assembly.h"
 
 namespace shardscope::olmo {
 
@@ -37,7 +38,7 @@ Group groupOf(std::string_view stem, bool alone) {
 class UnshardedOpener {
   public:
     UnshardedOpener(const Source& source, const OpenOptions& options)
-        : source_(source), options_(options), assembly_(source, options, "unsharded") {}
+        : source_(source), options_(options), assembly_(source, options, "olmo", "unsharded", "OLMo") {}
 
     Result<std::unique_ptr<Reader>> open() {
         if (!source_.entry.empty()) {
@@ -227,7 +228,7 @@ class UnshardedOpener {
 
     const Source& source_;
     const OpenOptions& options_;
-    Assembly assembly_;
+    TensorAssembly assembly_;
 };
 
 }  // namespace

@@ -1,10 +1,11 @@
-// Puts a catalog together from what is in many files: tensors gain pieces in any order.
+// Puts a catalog together from the files of many ranks: tensors gain pieces in any order.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,11 +13,12 @@
 #include "formats/catalog_opener.h"
 #include "formats/tensor_files.h"
 
-namespace shardscope::olmo {
+namespace shardscope {
 
-class Assembly : private CatalogOpener {
+class TensorAssembly : private CatalogOpener {
   public:
-    Assembly(const Source& source, const OpenOptions& options, std::string variant);
+    TensorAssembly(const Source& source, const OpenOptions& options, std::string format, std::string variant,
+                   std::string writer);
 
     TensorFiles& files() { return *files_; }
     CatalogBuilder& builder() { return builder_; }
@@ -24,6 +26,12 @@ class Assembly : private CatalogOpener {
 
     // A file of the checkpoint; kNone when it is missing, or there but damaged; both are noted.
     Result<uint32_t> addFile(const std::string& name, uint32_t rank);
+    // Several (name, rank), read side by side.
+    Result<std::vector<uint32_t>> addFiles(std::span<const std::pair<std::string, uint32_t>> files);
+    // A file that should be there. Below an error the tensors do not depend on it.
+    void addMissing(const std::string& name, uint32_t rank, Severity severity, std::string message);
+    // A file that is there and is not used, for a reason that has been noted.
+    void addUnused(const DirectoryEntry& entry, uint32_t rank);
     // A file that holds no tensors. Its text where it is short, else nothing.
     std::string addText(const std::string& name);
 
@@ -37,17 +45,20 @@ class Assembly : private CatalogOpener {
         TensorInfo info;
         std::vector<Piece> pieces;
     };
-    // Adds a piece to the tensor of this path. Pieces that disagree about shape or dtype are noted and
-    // dropped.
+    // Adds a piece to the tensor of this path; a tensor that is new here becomes an alias where the file says
+    // so. Pieces that disagree about shape or dtype are noted and dropped.
     void addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece);
-    // A stored tensor as a whole, under `prefix`; with its alias in the same file.
+    // A stored tensor as a whole.
     void addWhole(uint32_t file, uint32_t tensor, Path path, Role role, uint32_t rank);
     void addObject(uint32_t file, Path path, const Value& value, uint32_t rank, uint64_t offset = 0,
                    uint64_t length = 0);
     // The values of a file's other entries under `prefix`.
     void addObjects(uint32_t file, const Path& prefix, uint32_t rank);
 
-    Result<std::unique_ptr<Reader>> finish(uint32_t world);
+    // Whether the pieces hold every element of every tensor, if those that are not equal do not overlap.
+    bool complete() const;
+    // `world`: ranks in all. `mesh`: as the files state it; without one the ranks are one axis, "fsdp".
+    Result<std::unique_ptr<Reader>> finish(uint32_t world, std::optional<Mesh> mesh = std::nullopt);
 
   private:
     const Source& source_;
@@ -59,10 +70,4 @@ class Assembly : private CatalogOpener {
     std::set<std::string> named_;
 };
 
-// "world_size: 4" in a YAML text of plain fields; nullopt when absent.
-std::optional<int64_t> yamlInteger(std::string_view text, std::string_view key);
-
-// Without the infix that FSDP puts into names.
-std::string withoutWrapper(std::string_view name);
-
-}  // namespace shardscope::olmo
+}  // namespace shardscope

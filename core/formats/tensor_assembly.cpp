@@ -1,0 +1,245 @@
+#include "formats/tensor_assembly.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/rule.h"
+#include "base/thread_pool.h"
+
+namespace shardscope {
+
+namespace {
+
+constexpr uint64_t kShortText = 64 << 10;
+
+}  // namespace
+
+TensorAssembly::TensorAssembly(const Source& source, const OpenOptions& options, std::string format,
+                               std::string variant, std::string writer)
+    : CatalogOpener(std::move(format), std::move(variant), std::move(writer)),
+      source_(source),
+      options_(options),
+      files_(std::make_unique<TensorFiles>(source, options)) {}
+
+Result<uint32_t> TensorAssembly::addFile(const std::string& name, uint32_t rank) {
+    const std::pair<std::string, uint32_t> file(name, rank);
+    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> added, addFiles({&file, 1}));
+    return added[0];
+}
+
+Result<std::vector<uint32_t>> TensorAssembly::addFiles(
+    std::span<const std::pair<std::string, uint32_t>> files) {
+    std::vector<FileId> ids(files.size(), kNone);
+    for (size_t f = 0; f < files.size(); ++f) {
+        const auto& [name, rank] = files[f];
+        const auto entry = source_.directory->stat(name);
+        if (!entry.ok()) {
+            if (entry.error().code != ErrorCode::notFound) return entry.error();
+            addMissing(name, rank, Severity::error, "the file of this rank is missing");
+            continue;
+        }
+        FileInfo info;
+        info.path = name;
+        info.rank = rank;
+        info.size = entry->size;
+        named_.insert(name);
+        ids[f] = builder_.addFile(std::move(info));
+    }
+    std::vector<uint32_t> indices(files.size(), kNone);
+    std::vector<std::optional<Error>> errors(files.size());
+    const auto read = [&](size_t f) -> Status {
+        if (ids[f] == kNone) return {};
+        auto added = files_->add(files[f].first, ids[f]);
+        if (added.ok()) {
+            indices[f] = *added;
+        } else {
+            errors[f] = std::move(added).error();
+        }
+        return {};
+    };
+    if (files.size() > 1) {
+        ThreadPool pool(static_cast<unsigned>(std::min<size_t>(availableCores(), files.size())));
+        SHARDSCOPE_TRY(pool.parallelFor(files.size(), options_.stop, read));
+    } else if (!files.empty()) {
+        SHARDSCOPE_TRY(read(0));
+    }
+    for (size_t f = 0; f < files.size(); ++f) {
+        if (!errors[f]) continue;
+        // One damaged file of many ranks does not keep the others from being shown.
+        Error& error = *errors[f];
+        if (files[f].second == kNone || error.code == ErrorCode::cancelled || error.code == ErrorCode::limit)
+            return std::move(error);
+        note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
+             error.message, files[f].first);
+        files_->markBroken(ids[f], std::move(error));
+    }
+    return indices;
+}
+
+void TensorAssembly::addMissing(const std::string& name, uint32_t rank, Severity severity,
+                                std::string message) {
+    FileInfo info;
+    info.path = name;
+    info.rank = rank;
+    info.state = FileInfo::State::missing;
+    info.referenced = severity == Severity::error;
+    builder_.addFile(std::move(info));
+    note(rule::fileMissing, severity, std::move(message), name);
+}
+
+void TensorAssembly::addUnused(const DirectoryEntry& entry, uint32_t rank) {
+    FileInfo info;
+    info.path = entry.name;
+    info.size = entry.size;
+    info.rank = rank;
+    builder_.addFile(std::move(info));
+    named_.insert(entry.name);
+}
+
+std::string TensorAssembly::addText(const std::string& name) {
+    const auto entry = source_.directory->stat(name);
+    if (!entry.ok() || entry->kind != DirectoryEntry::Kind::file) return {};
+    FileInfo info;
+    info.path = name;
+    info.size = entry->size;
+    info.metadata = true;
+    builder_.addFile(std::move(info));
+    named_.insert(name);
+    if (entry->size > kShortText) return {};
+    const auto file = source_.directory->openFile(name);
+    if (!file.ok()) return {};
+    std::string text(std::min<uint64_t>((*file)->size(), kShortText), '\0');
+    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(text))).ok()) return {};
+    return text;
+}
+
+void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece) {
+    const auto [it, fresh] = byPath_.try_emplace(encodePath(path), tensors_.size());
+    if (fresh) {
+        Tensor tensor;
+        tensor.info.path = path;
+        tensor.info.name = pathName(path);
+        tensor.info.dtype = dtype;
+        tensor.info.shape = shape;
+        tensor.info.role = role;
+        const bool whole = piece.part.elements < 0 && piece.part.lengths.empty();
+        const uint32_t sameAs = (*files_)[piece.part.file].tensors[piece.part.tensor].sameAs;
+        if (const auto first = stored_.find(uint64_t{piece.part.file} << 32 | sameAs);
+            whole && sameAs != kNone && first != stored_.end())
+            tensor.info.aliasOf = static_cast<TensorId>(first->second);
+        tensors_.push_back(std::move(tensor));
+    }
+    Tensor& tensor = tensors_[it->second];
+    if (tensor.info.dtype != dtype || tensor.info.shape != shape) {
+        note(rule::metaInconsistent, Severity::error,
+             fmt::format("ranks disagree about it: {} {} and {} {}", dtypeName(tensor.info.dtype),
+                         formatDims(tensor.info.shape), dtypeName(dtype), formatDims(shape)),
+             (*files_)[piece.part.file].name, tensor.info.name);
+        return;
+    }
+    // Nothing of it here: the tensor is known now, its elements are elsewhere.
+    const bool empty =
+        piece.part.elements == 0 || (!piece.lengths.empty() && elementCount(piece.lengths) == 0);
+    if (empty && elementCount(shape) != 0) return;
+    stored_.try_emplace(uint64_t{piece.part.file} << 32 | piece.part.tensor, it->second);
+    tensor.pieces.push_back(std::move(piece));
+}
+
+void TensorAssembly::addWhole(uint32_t file, uint32_t t, Path path, Role role, uint32_t rank) {
+    const StoredTensor& stored = (*files_)[file].tensors[t];
+    Piece piece;
+    piece.rank = rank;
+    piece.part.file = file;
+    piece.part.tensor = t;
+    addPiece(path, stored.dtype, stored.shape, role, std::move(piece));
+}
+
+void TensorAssembly::addObject(uint32_t file, Path path, const Value& value, uint32_t rank, uint64_t offset,
+                               uint64_t length) {
+    ObjectInfo object;
+    object.name = pathName(path);
+    object.path = std::move(path);
+    object.rank = rank;
+    if (file != kNone) object.file = (*files_)[file].id;
+    object.offset = offset;
+    object.length = length;
+    object.value = value;
+    builder_.addObject(std::move(object));
+}
+
+void TensorAssembly::addObjects(uint32_t file, const Path& prefix, uint32_t rank) {
+    for (const StoredObject& object : (*files_)[file].objects) {
+        Path path = prefix;
+        path.insert(path.end(), object.path.begin(), object.path.end());
+        addObject(file, std::move(path), object.value, rank);
+    }
+}
+
+bool TensorAssembly::complete() const {
+    return std::all_of(tensors_.begin(), tensors_.end(), [](const Tensor& tensor) {
+        std::set<std::pair<Dims, Dims>> boxes;
+        std::set<std::pair<int64_t, int64_t>> ranges;
+        int64_t held = 0;
+        for (const Piece& piece : tensor.pieces) {
+            if (piece.flat) {
+                if (ranges.emplace(piece.flat->start, piece.flat->stop).second)
+                    held += piece.flat->stop - piece.flat->start;
+            } else if (piece.lengths.empty()) {
+                return true;
+            } else if (boxes.emplace(piece.offsets, piece.lengths).second) {
+                held += elementCount(piece.lengths);
+            }
+        }
+        return held >= elementCount(tensor.info.shape);
+    });
+}
+
+Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::optional<Mesh> mesh) {
+    std::vector<StoredPart> parts;
+    for (Tensor& tensor : tensors_) {
+        // Tensors are added in this order, so places in tensors_ are their ids.
+        auto added = builder_.addTensor(tensor.info);
+        if (!added.ok()) return std::move(added).error().inFile(source_.display);
+        const Dims zeros(tensor.info.shape.size(), 0);
+        for (Piece& piece : tensor.pieces) {
+            const TensorFile& file = (*files_)[piece.part.file];
+            const StoredTensor& stored = file.tensors[piece.part.tensor];
+            CatalogBuilder::Chunk chunk{piece.rank, file.id,           stored.offset, stored.bytes,
+                                        zeros,      tensor.info.shape, piece.flat};
+            if (!piece.lengths.empty()) {
+                chunk.offsets = piece.offsets;
+                chunk.lengths = piece.lengths;
+            }
+            SHARDSCOPE_TRY(builder_.addChunk(chunk));
+            parts.push_back(std::move(piece.part));
+        }
+    }
+    std::set<std::string> seen;
+    for (uint32_t f = 0; f < files_->size(); ++f) {
+        for (const Note& n : (*files_)[f].notes) {
+            // What is so in the files of all ranks is said once.
+            if (n.severity != Severity::error && !seen.insert(n.rule + n.message).second) continue;
+            builder_.addNote(n);
+        }
+    }
+    for (const DirectoryEntry& entry : source_.entries) {
+        if (!source_.entry.empty() || entry.kind != DirectoryEntry::Kind::file || named_.contains(entry.name))
+            continue;
+        FileInfo info;
+        info.path = entry.name;
+        info.size = entry.size;
+        info.referenced = false;
+        builder_.addFile(std::move(info));
+    }
+    builder_.setRankCount(world);
+    if (!mesh && world > 1) {
+        mesh.emplace();
+        mesh->axes = {{"fsdp", world}};
+        mesh->evidence = {fmt::format("fsdp={}: a file for each of {} ranks", world, world)};
+    }
+    if (mesh) builder_.setMesh(std::move(*mesh));
+    return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts));
+}
+
+}  // namespace shardscope

@@ -1,0 +1,213 @@
+// Files of ranks that verl, Accelerate and FSDP scripts wrote, as one checkpoint: names, boxes and bytes,
+// what is kept per rank, and what is said of missing, copied, truncated and mixed files.
+#include <QDir>
+#include <QTemporaryDir>
+#include <QTest>
+#include <set>
+
+#include "cli/run_shardscope.h"
+#include "support/genuine.h"
+
+using namespace shardscope::test;
+using nlohmann::json;
+
+namespace {
+
+GenuineCase caseOf(const QString& name) {
+    for (GenuineCase& c : genuineCases("torch_ranks")) {
+        if (c.name == name.toStdString()) return std::move(c);
+    }
+    qFatal("no case %s", qPrintable(name));
+}
+
+QString pathOf(const GenuineCase& c) {
+    return QString::fromStdString(c.openPath());
+}
+
+json digestsOf(const QString& path) {
+    const Outcome digest = runShardscope({"digest", path, "--algorithm", "sha256", "--json"});
+    return digest.exitCode == 0 ? digest.json()["tensors"] : json();
+}
+
+Outcome validate(const QString& path, const QString& level = "values") {
+    return runShardscope({"validate", path, "--level", level, "--json"});
+}
+
+// The finding of the rule that speaks of the file, if there is one.
+json findingOf(const json& report, const std::string& rule, const std::string& file = {}) {
+    for (const json& finding : report.value("findings", json::array())) {
+        if (finding["rule"] == rule && finding.dump().find(file) != std::string::npos) return finding;
+    }
+    return {};
+}
+
+std::string boxOf(const json& chunk) {
+    return chunk["offsets"].dump() + chunk["lengths"].dump() + "@" + chunk["rank"].dump();
+}
+
+}  // namespace
+
+class TorchRanksCliTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir place_;
+    QString copyOf(const QString& name, const QString& as) {
+        const QString from = pathOf(caseOf(name)), to = place_.filePath(as);
+        if (!QDir().mkpath(to)) qFatal("cannot make %s", qPrintable(to));
+        for (const QString& file : QDir(from).entryList(QDir::Files)) {
+            if (!QFile::copy(from + "/" + file, to + "/" + file)) qFatal("cannot copy %s", qPrintable(file));
+        }
+        return to;
+    }
+
+  private slots:
+    void wholeCases_data() {
+        QTest::addColumn<QString>("name");
+        for (const GenuineCase& c : genuineCases("torch_ranks")) {
+            if (!c.damaged()) QTest::newRow(c.name.c_str()) << QString::fromStdString(c.name);
+        }
+    }
+    void wholeCases() {
+        QFETCH(QString, name);
+        const GenuineCase c = caseOf(name);
+        const json digests = digestsOf(pathOf(c));
+        for (const auto& [tensor, want] : c.expected["tensors"].items()) {
+            QVERIFY2(digests.contains(tensor), tensor.c_str());
+            QVERIFY2(digests[tensor] == want["sha256"], tensor.c_str());
+        }
+        // Each part is on the rank that holds it.
+        const json listing = runShardscope({"ls", pathOf(c), "--chunks", "--json"}).json();
+        for (const json& tensor : listing["tensors"]) {
+            const auto want = c.expected["tensors"].find(tensor["name"].get<std::string>());
+            if (want == c.expected["tensors"].end()) continue;
+            COMPARE_JSON(tensor["dtype"], (*want)["dtype"]);
+            COMPARE_JSON(tensor["shape"], (*want)["shape"]);
+            std::set<std::string> wanted, found;
+            for (const json& chunk : (*want)["chunks"])
+                wanted.insert(boxOf(chunk));
+            for (const json& chunk : tensor["chunks"])
+                found.insert(boxOf(chunk));
+            QVERIFY2(wanted == found, tensor.dump().c_str());
+        }
+        const Outcome report = validate(pathOf(c));
+        QVERIFY2(report.exitCode == 0, report.out.c_str());
+        COMPARE_JSON(report.json()["verdict"], json("safe"));
+    }
+
+    void meshIsTheDeviceMesh() {
+        const json info =
+            runShardscope({"info", pathOf(caseOf("t2.15.0-verl-fsdp2-tp-w4")), "--json"}).json();
+        COMPARE_JSON(info["format"], json("torch-ranks"));
+        COMPARE_JSON(info["mesh"]["source"], json("declared"));
+        COMPARE_JSON(info["mesh"]["axes"],
+                     json::parse(R"([{"name":"fsdp","size":2},{"name":"tp","size":2}])"));
+    }
+
+    // FSDP1 with original parameters: the optimizer of each rank holds flat pieces without a place.
+    void flatOptimizerStateIsJoined() {
+        const GenuineCase c = caseOf("t2.15.0-verl-fsdp1-mesh-w2");
+        const json digests = digestsOf(pathOf(c));
+        const json listing = runShardscope({"ls", pathOf(c), "model.*", "--json"}).json();
+        std::set<std::string> expected, found;
+        for (const auto& [name, tensor] : c.expected["optim_full"].items())
+            expected.insert(name.substr(name.rfind('.')) + tensor["sha256"].get<std::string>());
+        for (const auto& [name, digest] : digests.items()) {
+            if (name.starts_with("optim.state."))
+                found.insert(name.substr(name.rfind('.')) + digest.get<std::string>());
+        }
+        for (const std::string& state : expected)
+            QVERIFY2(found.contains(state), state.c_str());
+    }
+
+    // Random states differ by rank, and are kept so.
+    void statesOfRanksAreKept() {
+        const GenuineCase c = caseOf("t2.15.0-verl-hsdp-w4");
+        const json digests = digestsOf(pathOf(c));
+        for (const auto& [file, tensors] : c.expected["per_rank"].items()) {
+            const std::string rank = file.substr(file.rfind('_') + 1, 1);
+            for (const auto& [name, want] : tensors.items())
+                QVERIFY(digests["extra_state.rank_" + rank + "." + name] == want["sha256"]);
+        }
+    }
+
+    void flatParametersSayWhyTheyHaveNoNames() {
+        const json report = validate(pathOf(caseOf("t2.15.0-fsdp1-local-flat-w2"))).json();
+        COMPARE_JSON(findingOf(report, "layout.fused")["severity"], json("info"));
+    }
+
+    void convertsWithEveryDtype() {
+        const GenuineCase c = caseOf("t2.15.0-dtensor-kinds-w4");
+        const QString out = place_.filePath("dtensors");
+        const Outcome convert = runShardscope({"convert", pathOf(c), out, "--to", "safetensors"});
+        QVERIFY2(convert.exitCode == 0, convert.err.c_str());
+        const json digests = digestsOf(out);
+        for (const auto& [name, want] : c.expected["tensors"].items())
+            QVERIFY2(digests[name] == want["sha256"], name.c_str());
+    }
+
+    // ------------------------------------------------------------------ damage
+
+    void missingFileIsNamed() {
+        const Outcome report = validate(pathOf(caseOf("t2.15.0-bad-verl-missing-rank")));
+        QCOMPARE(report.exitCode, 1);
+        COMPARE_JSON(findingOf(report.json(), "file.missing", "model_world_size_4_rank_2.pt")["severity"],
+                     json("error"));
+    }
+    // One file is enough to know how many there should be.
+    void theOnlyFileNamesTheOthers() {
+        const Outcome report = validate(pathOf(caseOf("t2.15.0-bad-fsdp1-missing-rank")));
+        QCOMPARE(report.exitCode, 1);
+        COMPARE_JSON(findingOf(report.json(), "file.missing", "state_rank1.pt")["severity"], json("error"));
+    }
+    void replicasMayBeMissing() {
+        const QString path = copyOf("t2.15.0-verl-hsdp-w4", "hsdp");
+        QVERIFY(QFile::remove(path + "/model_world_size_4_rank_3.pt"));
+        const Outcome report = validate(path, "files");
+        QVERIFY2(report.exitCode == 0, report.out.c_str());
+        COMPARE_JSON(findingOf(report.json(), "file.missing", "rank_3")["severity"], json("warning"));
+    }
+    void copiedFileIsNoticed() {
+        const Outcome report = validate(pathOf(caseOf("t2.15.0-bad-fsdp2-duplicate-rank")));
+        QCOMPARE(report.exitCode, 1);
+        COMPARE_JSON(findingOf(report.json(), "meta.inconsistent", "rank1.pt")["severity"], json("error"));
+        QVERIFY(!findingOf(report.json(), "coverage.gap").is_null());
+    }
+    void swappedFilesAreNoticed() {
+        const QString path = copyOf("t2.15.0-accelerate-perrank-w2", "swapped");
+        const QString a = path + "/pytorch_model_fsdp_0_rank0.bin",
+                      b = path + "/pytorch_model_fsdp_0_rank1.bin";
+        QVERIFY(QFile::rename(a, a + ".x") && QFile::rename(b, a) && QFile::rename(a + ".x", b));
+        const Outcome report = validate(path, "files");
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY(!findingOf(report.json(), "meta.inconsistent", "rank0.bin").is_null());
+        // The bytes are right all the same: the files say whose parts they hold.
+        const GenuineCase c = caseOf("t2.15.0-accelerate-perrank-w2");
+        COMPARE_JSON(digestsOf(path)["lm_head.weight"], c.expected["tensors"]["lm_head.weight"]["sha256"]);
+    }
+    void truncatedFileIsNamed() {
+        const Outcome report = validate(pathOf(caseOf("t2.15.0-bad-verl-truncated")));
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY(!findingOf(report.json(), "meta.inconsistent", "model_world_size_4_rank_1.pt").is_null());
+    }
+    void filesOfAnotherWorldAreLeftAside() {
+        const GenuineCase c = caseOf("t2.15.0-bad-verl-mixed-worlds");
+        const Outcome report = validate(pathOf(c));
+        QCOMPARE(report.exitCode, 0);
+        COMPARE_JSON(report.json()["verdict"], json("care"));
+        COMPARE_JSON(findingOf(report.json(), "file.stale", "model_world_size_4_rank_0.pt")["severity"],
+                     json("warning"));
+        const json digests = digestsOf(pathOf(c));
+        for (const auto& [name, want] : c.expected["tensors"].items())
+            QVERIFY2(digests[name] == want["sha256"], name.c_str());
+        const json other = runShardscope({"info", pathOf(c), "--variant", "world=4", "--json"}).json();
+        COMPARE_JSON(other["totals"]["ranks"], json(4));
+    }
+    void variantsAreChecked() {
+        const QString path = pathOf(caseOf("t2.15.0-bad-verl-mixed-worlds"));
+        QCOMPARE(runShardscope({"info", path, "--variant", "world=3"}).exitCode, 3);
+        QCOMPARE(runShardscope({"info", path, "--variant", "worlds"}).exitCode, 2);
+    }
+};
+
+QTEST_GUILESS_MAIN(TorchRanksCliTest)
+#include "torch_ranks_cli_test.moc"
