@@ -52,7 +52,10 @@ CheckpointOptions Context::openOptions() const {
 Result<Checkpoint> Context::open(const std::string& path, std::shared_ptr<FileSystem> fileSystem) const {
     CheckpointOptions options = openOptions();
     options.fileSystem = std::move(fileSystem);
-    return openCheckpoint(path, options);
+    auto checkpoint = openCheckpoint(path, options);
+    if (checkpoint.ok() && !checkpoint->chosen.empty())
+        fmt::print(stderr, "shardscope: opens {}: {}\n", shown(checkpoint->path), checkpoint->chosen);
+    return checkpoint;
 }
 
 std::string Context::shown(const std::string& path) const {

@@ -40,6 +40,7 @@ struct CheckpointOptions {
 };
 struct Checkpoint {
     std::string path;
+    std::string chosen;  // why `path` is below what was named, the directory of a run; empty where it is not
     const Format* format = nullptr;
     std::shared_ptr<const Reader> reader;
     std::shared_ptr<FileSystem> fileSystem;  // as in CheckpointOptions

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/engine.h"
+#include "engine/run_directory.h"
 #include "engine/surroundings.h"
 #include "formats/companions.h"
 
@@ -165,7 +166,12 @@ class CountingDirectory final : public Directory {
 
 }  // namespace
 
-Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options) {
+namespace {
+
+// Directories that stand for one below them are followed so deep.
+constexpr int kMostLevels = 4;
+
+Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& options, int levels) {
     SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io, options.fileSystem));
     if (options.progress) {
         options.progress->files = CountingDirectory::fileCount(source.entries);
@@ -206,8 +212,20 @@ Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptio
                     .withHint(fmt::format("name one of them, such as {}", candidates[0]));
             }
         }
-        if (!checkpoint.format) return nothingMatches(source);
     }
+    const bool fits =
+        checkpoint.format && (options.format.empty() || !source.entry.empty() || isCheckpoint(source) ||
+                              checkpoint.format->probe(source).match != Probe::Match::no);
+    if (!fits && levels > 0) {
+        SHARDSCOPE_ASSIGN(const auto choice, chooseInRun(source));
+        if (choice) {
+            const std::string below = (path.ends_with('/') ? path : path + "/") + choice->path;
+            SHARDSCOPE_ASSIGN(checkpoint, openAt(below, options, levels - 1));
+            if (checkpoint.chosen.empty()) checkpoint.chosen = choice->why;
+            return checkpoint;
+        }
+    }
+    if (!checkpoint.format) return nothingMatches(source);
     // Detecting opens some files, too; only those that are read for their metadata count.
     Source place = source;
     if (!fileNamed) place.entry.clear();
@@ -223,6 +241,16 @@ Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptio
         if (const Format* indexed = findFormat(checkpoint.catalog().format())) checkpoint.format = indexed;
     }
     return checkpoint;
+}
+
+}  // namespace
+
+bool isCheckpoint(const Source& source) {
+    return detect(source) != nullptr;
+}
+
+Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options) {
+    return openAt(path, options, kMostLevels);
 }
 
 }  // namespace shardscope

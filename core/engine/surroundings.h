@@ -16,4 +16,7 @@ Status refuseZarr(const Source& source);
 // refuseZarr() when the arrays are the larger share.
 Status accountForDirectory(const Source& source, const CheckpointOptions& options, Checkpoint& checkpoint);
 
+// Whether a format fits the directory as a whole.
+bool isCheckpoint(const Source& source);
+
 }  // namespace shardscope

@@ -199,8 +199,8 @@ class TorchRanksCliTest : public QObject {
         const json digests = digestsOf(pathOf(c));
         for (const auto& [name, want] : c.expected["tensors"].items())
             QVERIFY2(digests[name] == want["sha256"], name.c_str());
-        const json other = runShardscope({"info", pathOf(c), "--variant", "world=4", "--json"}).json();
-        COMPARE_JSON(other["totals"]["ranks"], json(4));
+        const json ofFour = runShardscope({"info", pathOf(c), "--variant", "world=4", "--json"}).json();
+        COMPARE_JSON(ofFour["totals"]["ranks"], json(4));
     }
     void variantsAreChecked() {
         const QString path = pathOf(caseOf("t2.15.0-bad-verl-mixed-worlds"));

@@ -57,7 +57,9 @@ class TorchRanksFormat final : public Format {
             const std::string& first = set.files.begin()->second->name;
             if (set.known ? mayBeTorchFile(*source.directory, first)
                           : holdsDistributed(*source.directory, first))
-                return {set.known ? Probe::Match::certain : Probe::Match::possible,
+                // OLMo's oldest checkpoints have such files beside their configuration.
+                return {!set.known && source.hasFile("config.yaml") ? Probe::Match::possible
+                                                                    : Probe::Match::certain,
                         "has " + first + ", the part of one rank"};
         }
         return {};

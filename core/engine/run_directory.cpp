@@ -1,0 +1,150 @@
+#include "engine/run_directory.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "base/regular_expression.h"
+#include "base/rule.h"
+#include "base/text.h"
+#include "engine/engine.h"
+#include "engine/surroundings.h"
+
+namespace shardscope {
+
+namespace {
+
+constexpr uint64_t kTrackerBytes = 4096;
+constexpr size_t kMostRunLooks = 64;   // directories that are looked into
+constexpr size_t kMostListed = 10;  // in a message
+
+std::optional<int64_t> numberIn(std::string_view digits) {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error != std::errc{} || end != digits.data() + digits.size() || number < 0) return std::nullopt;
+    return number;
+}
+
+// "iter_0000100", "global_step_5", "checkpoint-500", "step1000-unsharded", "epoch=0-step=10.ckpt", "2000".
+std::optional<int64_t> stepOf(std::string_view name) {
+    static const RegularExpression pattern =
+        RegularExpression::parse(
+            R"((?:.*[^A-Za-z])?(?:iter|iteration|step|checkpoint|ckpt|epoch)[_=-]?(\d+)(?:[^0-9].*)?|(\d+))")
+            .value();
+    std::vector<std::string_view> groups;
+    if (!pattern.matchWhole(name, groups)) return std::nullopt;
+    return numberIn(groups[1].empty() ? groups[2] : groups[1]);
+}
+
+std::string textOf(const Source& source, const std::string& name) {
+    const auto file = source.directory->openFile(name);
+    if (!file.ok() || (*file)->size() > kTrackerBytes) return {};
+    std::string text(static_cast<size_t>((*file)->size()), '\0');
+    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(text))).ok()) return {};
+    while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ')
+        text.pop_back();
+    return text;
+}
+
+bool hasDirectory(const Source& source, std::string_view name) {
+    return std::any_of(source.entries.begin(), source.entries.end(), [&](const DirectoryEntry& entry) {
+        return entry.kind == DirectoryEntry::Kind::directory && entry.name == name;
+    });
+}
+
+void readTracker(const Source& source, RunDirectory& run) {
+    for (const char* name : {"latest_checkpointed_iteration.txt", "latest"}) {
+        if (!source.hasFile(name)) continue;
+        const std::string text = textOf(source, name);
+        if (text.empty()) continue;
+        run.tracker = name;
+        run.tracked = text;
+        run.trackedExists = hasDirectory(source, text);
+        const auto number = numberIn(text);
+        for (const RunStep& step : run.steps) {
+            if (run.trackedExists || step.step != number) continue;
+            run.tracked = step.name;
+            run.trackedExists = true;
+        }
+        return;
+    }
+    for (const char* name : {"last.ckpt", "latest", "last"}) {
+        if (!hasDirectory(source, name)) continue;
+        run.tracker = run.tracked = name;
+        run.trackedExists = true;
+        return;
+    }
+}
+
+// The directory `name` in the source, as a source.
+Result<Source> inside(const Source& source, const std::string& name) {
+    return sourceFor((source.display.ends_with('/') ? source.display : source.display + "/") + name,
+                     IoMode::automatic, source.fileSystem);
+}
+
+std::string listed(const std::vector<std::string>& names) {
+    std::string text;
+    for (size_t i = 0; i < names.size() && i < kMostListed; ++i)
+        text += (i ? ", " : "") + printable(names[i], kNameInMessage);
+    if (names.size() > kMostListed) text += fmt::format(" and {} more", names.size() - kMostListed);
+    return text;
+}
+
+Error several(const Source& source, std::string_view what, const std::vector<std::string>& names) {
+    return makeError(ErrorCode::usage, fmt::format("holds {} {}: {}", names.size(), what, listed(names)))
+        .inFile(source.display)
+        .withHint("name one of them");
+}
+
+}  // namespace
+
+std::optional<RunDirectory> findRun(const Source& source) {
+    if (!source.entry.empty()) return std::nullopt;
+    RunDirectory run;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind != DirectoryEntry::Kind::directory) continue;
+        if (const auto step = stepOf(entry.name)) run.steps.push_back({entry.name, *step});
+    }
+    std::stable_sort(run.steps.begin(), run.steps.end(),
+                     [](const RunStep& a, const RunStep& b) { return a.step > b.step; });
+    readTracker(source, run);
+    if (run.steps.empty() && !run.trackedExists) return std::nullopt;
+    return run;
+}
+
+Result<std::optional<RunChoice>> chooseInRun(const Source& source) {
+    if (!source.entry.empty()) return std::optional<RunChoice>();
+    if (const auto run = findRun(source)) {
+        if (run->trackedExists)
+            return std::optional<RunChoice>({run->tracked, run->tracked == run->tracker
+                                                               ? "the last step of the run"
+                                                               : fmt::format("named by {}", run->tracker)});
+        std::vector<std::string> names;
+        for (const RunStep& step : run->steps)
+            names.push_back(step.name);
+        if (!run->tracker.empty()) {
+            return makeError(ErrorCode::notFound,
+                             fmt::format("'{}' names the step '{}', which is not here", run->tracker,
+                                         printable(run->tracked, kNameInMessage)))
+                .inFile(source.display)
+                .byRule(rule::fileMissing)
+                .withHint("name one of the steps that are here: " + listed(names));
+        }
+        if (names.size() > 1) return several(source, "steps", names);
+        return std::optional<RunChoice>({names[0], "the only step of the run"});
+    }
+    std::vector<std::string> found;
+    size_t looks = 0;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.')) continue;
+        if (++looks > kMostRunLooks) break;
+        const auto below = inside(source, entry.name);
+        if (below.ok() && isCheckpoint(*below)) found.push_back(entry.name);
+    }
+    if (found.size() > 1) return several(source, "checkpoints", found);
+    if (found.empty()) return std::optional<RunChoice>();
+    return std::optional<RunChoice>({found[0], "the only checkpoint there"});
+}
+
+}  // namespace shardscope

@@ -1,0 +1,41 @@
+// A directory of a training run, which holds the checkpoints of several steps in directories of their own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/format.h"
+
+namespace shardscope {
+
+struct RunStep {
+    std::string name;  // of its directory: "iter_0000100", "global_step_5", "checkpoint-500"
+    int64_t step = 0;
+};
+
+struct RunDirectory {
+    std::vector<RunStep> steps;  // newest first
+    // The file that names the step to resume from (Megatron's and verl's latest_checkpointed_iteration.txt,
+    // DeepSpeed's latest), or an entry that is this step (Lightning's last.ckpt). Empty = none.
+    std::string tracker;
+    std::string tracked;  // what it names; the name of a directory where there is one for it
+    bool trackedExists = false;
+};
+
+// The steps of a directory by the names in it; nullopt when it holds none. Reads the tracker only.
+std::optional<RunDirectory> findRun(const Source& source);
+
+// What stands for a directory that is not a checkpoint itself: the step that the tracker names, the only
+// step, or the only directory in it that is a checkpoint.
+struct RunChoice {
+    std::string path;  // relative to the directory; may have several parts
+    std::string why;   // "named by latest_checkpointed_iteration.txt"
+};
+// nullopt when nothing in it is a checkpoint. Errors: usage when several could be meant (the message lists
+// them); notFound (file.missing) when the tracker names a step that is not there.
+Result<std::optional<RunChoice>> chooseInRun(const Source& source);
+
+}  // namespace shardscope
