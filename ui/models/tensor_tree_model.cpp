@@ -2,23 +2,14 @@
 
 #include <algorithm>
 
+#include "ui/models/index_id.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
 
 namespace {
-// Odd, so that the product is a different number for every node and has an inverse.
-constexpr quintptr kSpread = sizeof(quintptr) == 8 ? quintptr(0x9E3779B97F4A7C15ULL) : quintptr(0x9E3779B1UL);
-constexpr quintptr inverseOf(quintptr odd) {
-    quintptr inverse = odd;
-    for (int i = 0; i < 6; ++i)
-        inverse *= 2 - odd * inverse;
-    return inverse;
-}
-constexpr quintptr kGather = inverseOf(kSpread);
-static_assert(kSpread * kGather == 1);
 constexpr size_t kMostObjects = 100'000;  // rows; the page of objects lists all
-constexpr size_t kMostOfValue = 60;       // bytes of text
+constexpr size_t kShownOfValue = 60;      // bytes of text
 }  // namespace
 
 TensorTreeModel::TensorTreeModel(Session& session, QObject* parent)
@@ -76,7 +67,8 @@ void TensorTreeModel::chooseObjects() {
 }
 
 ModuleTree::Node TensorTreeModel::node(const QModelIndex& index) const {
-    return index.isValid() ? static_cast<ModuleTree::Node>(index.internalId() * kGather) : ModuleTree::kRoot;
+    return index.isValid() ? static_cast<ModuleTree::Node>(numberOfId(index.internalId()))
+                           : ModuleTree::kRoot;
 }
 
 QModelIndex TensorTreeModel::indexOfNode(ModuleTree::Node node, int column) const {
@@ -87,7 +79,7 @@ QModelIndex TensorTreeModel::indexOfNode(ModuleTree::Node node, int column) cons
                          : node < objectsNode()   ? node - notTakenNode() - 1
                          : node == objectsNode()  ? behind + (notTaken_.empty() ? 0 : 1)
                                                   : node - objectsNode() - 1;
-    return createIndex(static_cast<int>(row), column, quintptr(node) * kSpread);
+    return createIndex(static_cast<int>(row), column, idOfNumber(node));
 }
 
 QModelIndex TensorTreeModel::index(int row, int column, const QModelIndex& parent) const {
@@ -276,7 +268,7 @@ QVariant TensorTreeModel::objectData(ModuleTree::Node n, int column, int role) c
         return toQString(object.name);
     if (!text || !object.value) return {};
     if (column == dtype) return toQString(valueKindName(object.value));
-    if (column == shape) return toQString(valueRepr(object.value, kMostOfValue));
+    if (column == shape) return toQString(valueRepr(object.value, kShownOfValue));
     return {};
 }
 

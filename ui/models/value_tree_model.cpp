@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include "ui/models/index_id.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -13,17 +14,6 @@ namespace {
 constexpr size_t kMostOfText = 300;  // bytes of one value in the table
 constexpr size_t kMostInToolTip = 4000;
 constexpr size_t kMostSearched = 2'000'000;  // entries, since shared nodes come up again and again
-
-// Odd, so that the product is a different number for every item and has an inverse: Qt's hash of indexes
-// piles up small consecutive ids.
-constexpr quintptr kSpread = sizeof(quintptr) == 8 ? quintptr(0x9E3779B97F4A7C15ULL) : quintptr(0x9E3779B1UL);
-constexpr quintptr inverseOf(quintptr odd) {
-    quintptr inverse = odd;
-    for (int i = 0; i < 6; ++i)
-        inverse *= 2 - odd * inverse;
-    return inverse;
-}
-constexpr quintptr kGather = inverseOf(kSpread);
 
 // What an entry consists of: named parts for an object, pairs for a mapping, members for a sequence.
 struct Parts {
@@ -139,11 +129,11 @@ void ValueTreeModel::clear() {
 }
 
 uint32_t ValueTreeModel::item(const QModelIndex& index) const {
-    return static_cast<uint32_t>(index.internalId() * kGather);
+    return static_cast<uint32_t>(numberOfId(index.internalId()));
 }
 
 QModelIndex ValueTreeModel::indexOfItem(uint32_t item, int column) const {
-    return createIndex(static_cast<int>(items_[item].row), column, quintptr(item) * kSpread);
+    return createIndex(static_cast<int>(items_[item].row), column, idOfNumber(item));
 }
 
 bool ValueTreeModel::repeats(uint32_t of) const {
