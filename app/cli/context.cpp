@@ -30,10 +30,8 @@ std::vector<std::string> Context::sourceWords() const {
     std::vector<std::string> all;
     if (!format.empty()) all.push_back("--format=" + format);
     if (!variant.empty()) all.push_back("--variant=" + variant);
-    for (const std::string& rule : tpDim)
-        all.push_back("--tp-dim=" + rule);
-    if (const auto how = choiceName(masterWeights); !how.empty())
-        all.push_back(fmt::format("--master-weights={}", how));
+    for (const auto& [name, value] : own)
+        all.push_back(fmt::format("{}={}", name, value));
     return all;
 }
 
@@ -42,8 +40,7 @@ CheckpointOptions Context::openOptions() const {
     options.format = format;
     options.open.variant = variant;
     options.open.limits.valueMemory = memory / 2;
-    options.open.tpDim = tpDim;
-    options.open.masterWeights = masterWeights;
+    options.open.own = own;
     options.io = io;
     options.open.stop = stop;
     return options;
@@ -72,18 +69,18 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
                         "Which of several checkpoints in one directory (id=N, for Paddle's)")
             ->type_name("KEY=VALUE");
     }
-    verb.add_option("--tp-dim", context.tpDim,
-                    "Dimension that tensor-parallel ranks cut these tensors along, or none, where the source "
-                    "does not say "
-                    "it (PaddleNLP; repeatable, the first match counts)")
-        ->type_name("GLOB=DIM")
-        ->allow_extra_args(false);
-    verb.add_option("--master-weights", context.masterWeights,
-                    "Weights of PaddleNLP sources: use (cast from their fp32 masters) or ignore (as stored "
-                    "or not at all); "
-                    "without it the masters are used where no weight is stored")
-        ->transform(oneOf<MasterWeights>())
-        ->type_name("HOW");
+    for (const FormatOption& option : formatOptions()) {
+        const auto take = [&context, name = option.name](const std::vector<std::string>& values) {
+            for (const std::string& value : values)
+                context.own.emplace_back(name, value);
+        };
+        CLI::Option* added =
+            verb.add_option_function<std::vector<std::string>>(option.name, take, option.help)
+                ->type_name(option.value)
+                ->allow_extra_args(false);
+        if (!option.repeats) added->expected(1);
+        if (!option.choices.empty()) added->check(oneOf(option.choices));
+    }
     static const std::map<std::string, ColorMode> colors{
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
     verb.add_option("--color", context.color, "Colours: auto, always or never (NO_COLOR is respected)")

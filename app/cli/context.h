@@ -26,10 +26,9 @@ struct Context {
     bool json = false;
     ProgressMode progress = ProgressMode::automatic;
     ColorMode color = ColorMode::automatic;
-    std::string format;              // --format
-    std::string variant;             // --variant KEY=VALUE: which of several checkpoints in the source
-    std::vector<std::string> tpDim;  // --tp-dim GLOB=DIM
-    MasterWeights masterWeights = MasterWeights::whereNeeded;
+    std::string format;   // --format
+    std::string variant;  // --variant KEY=VALUE: which of several checkpoints in the source
+    std::vector<std::pair<std::string, std::string>> own;  // options of formats: --tp-dim GLOB=DIM
     IoMode io = IoMode::automatic;
     unsigned threads = 0;
     uint64_t memory = uint64_t{512} << 20;

@@ -18,6 +18,14 @@ CLI::Validator malformed(Result<T> (*parse)(std::string_view)) {
         "");
 }
 
+// What --keys takes: names as they are, or in the form of a format.
+std::vector<std::string> keyForms() {
+    std::vector<std::string> forms{"plain"};
+    for (const Format* format : builtinFormats())
+        if (!format->info().refines.empty()) forms.push_back(format->info().name);
+    return forms;
+}
+
 void addOne(CLI::App& app, Context& context, const std::string& name, const std::string& description,
             const std::string& footer) {
     CLI::App* verb = app.add_subcommand(name, description);
@@ -65,113 +73,85 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
         verb->add_option_function<std::string>(
                 "--keys",
                 [&request](const std::string& keys) {
-                    if (keys == "olmo" && !request.format.empty() && request.format != "safetensors" &&
-                        request.format != "olmo")
-                        throw CLI::ValidationError("--keys", "olmo is a way to write safetensors");
-                    if (keys == "olmo") request.format = "olmo";
+                    const Format* format = findFormat(keys);
+                    if (!format) return;
+                    const FormatInfo& info = format->info();
+                    if (!request.format.empty() && request.format != info.refines &&
+                        request.format != info.name)
+                        throw CLI::ValidationError(
+                            "--keys", fmt::format("{} is a way to write {}", info.name, info.refines));
+                    request.format = info.name;
                 },
                 "Names in safetensors files: plain, or olmo (nested keys as OLMo pickles them)")
-            ->check(CLI::IsMember({"plain", "olmo"}).description(""))
+            ->check(CLI::IsMember(keyForms()).description(""))
             ->type_name("KIND")
             ->group(target);
     }
 
-    const std::string what = "What";
-    verb->add_option("--select", request.select, "Only these names (GLOB or re:REGEX, repeatable)")
-        ->type_name("GLOB")
-        ->allow_extra_args(false)
-        ->group(what);
-    verb->add_option("--exclude", request.exclude, "Not these names (repeatable)")
-        ->type_name("GLOB")
-        ->allow_extra_args(false)
-        ->group(what);
+    const std::string what = "What", where = "Where each byte goes";
+    const auto repeated = [verb](const std::string& option, std::vector<std::string>& values,
+                                 const std::string& help, const char* value, const std::string& group) {
+        return verb->add_option(option, values, help)
+            ->type_name(value)
+            ->allow_extra_args(false)
+            ->group(group);
+    };
+    const auto single = [verb](const std::string& option, auto& value, const std::string& help,
+                               const char* type, const std::string& group) {
+        return verb->add_option(option, value, help)->type_name(type)->group(group);
+    };
+    repeated("--select", request.select, "Only these names (GLOB or re:REGEX, repeatable)", "GLOB", what);
+    repeated("--exclude", request.exclude, "Not these names (repeatable)", "GLOB", what);
     verb->add_flag("--weights-only", request.weightsOnly, "Leave optimizer state behind")->group(what);
-    verb->add_option("--rename", request.rename, "Regular expression and replacement for names (repeatable)")
-        ->check(malformed(parseRenameRule))
-        ->type_name("FROM=TO")
-        ->allow_extra_args(false)
-        ->group(what);
-    verb->add_option("--dtype", request.cast, "Cast matching tensors (repeatable; the first match wins)")
-        ->check(malformed(parseCastRule))
-        ->type_name("GLOB=DTYPE")
-        ->allow_extra_args(false)
-        ->group(what);
-    verb->add_option("--map", request.map,
-                     "Recipe for names, shapes and dtypes: a file, or one of 'shardscope recipes'")
-        ->type_name("RECIPE")
-        ->group(what);
-    verb->add_option("--set", request.set, "Value of a parameter of the recipe (repeatable)")
-        ->type_name("NAME=VALUE")
-        ->allow_extra_args(false)
-        ->group(what);
-    verb->add_option("--objects", request.objectsFile,
-                     "Keep objects that the target cannot hold in this torch.save file")
-        ->type_name("FILE.pt")
-        ->group(what);
+    repeated("--rename", request.rename, "Regular expression and replacement for names (repeatable)",
+             "FROM=TO", what)
+        ->check(malformed(parseRenameRule));
+    repeated("--dtype", request.cast, "Cast matching tensors (repeatable; the first match wins)",
+             "GLOB=DTYPE", what)
+        ->check(malformed(parseCastRule));
+    single("--map", request.map,
+           "Recipe for names, shapes and dtypes: a file, or one of 'shardscope recipes'", "RECIPE", what);
+    repeated("--set", request.set, "Value of a parameter of the recipe (repeatable)", "NAME=VALUE", what);
+    single("--objects", request.objectsFile,
+           "Keep objects that the target cannot hold in this torch.save file", "FILE.pt", what);
     verb->add_flag("--strict", request.strict, "Refuse to leave anything out")->group(what);
     static const std::map<std::string, FillGaps> fills{{"nan", FillGaps::nan}, {"zero", FillGaps::zero}};
-    verb->add_option("--fill-gaps", request.fillGaps,
-                     "Fill elements that no chunk holds with nan or zero (otherwise an error)")
-        ->transform(oneOf(fills))
-        ->type_name("VALUE")
-        ->group(what);
+    single("--fill-gaps", request.fillGaps,
+           "Fill elements that no chunk holds with nan or zero (otherwise an error)", "VALUE", what)
+        ->transform(oneOf(fills));
 
-    const std::string where = "Where each byte goes";
-    verb->add_option("--mesh", request.mesh,
-                     "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)")
-        ->check(malformed(parseMesh))
-        ->type_name("MESH")
-        ->group(where);
-    verb->add_option("--shard", request.shard,
-                     "Cut matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)")
-        ->check(malformed(parseShardRule))
-        ->type_name("RULE")
-        ->allow_extra_args(false)
-        ->group(where);
-    verb->add_option("--stage", request.stage,
-                     "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)")
-        ->check(malformed(parseStageRule))
-        ->type_name("RULE")
-        ->allow_extra_args(false)
-        ->group(where);
-    verb->add_option("--like", request.like, "Same names and placement as this checkpoint")
-        ->type_name("CHECKPOINT")
-        ->group(where);
-    verb->add_option("--split", request.split,
-                     "Rule for sizes that do not divide: torch (default), even or paddle")
-        ->transform(oneOf<SplitRule>())
-        ->type_name("RULE")
-        ->group(where);
+    single("--mesh", request.mesh, "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)",
+           "MESH", where)
+        ->check(malformed(parseMesh));
+    repeated("--shard", request.shard,
+             "Cut matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)", "RULE", where)
+        ->check(malformed(parseShardRule));
+    repeated("--stage", request.stage,
+             "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)", "RULE", where)
+        ->check(malformed(parseStageRule));
+    single("--like", request.like, "Same names and placement as this checkpoint", "CHECKPOINT", where);
+    single("--split", request.split, "Rule for sizes that do not divide: torch (default), even or paddle",
+           "RULE", where)
+        ->transform(oneOf<SplitRule>());
 
     if (name != "plan") {
-        const std::string run = "How";
-        verb->add_option("--verify", request.verify,
-                         "digest (re-read the destination; default), full (the source again too) or none")
-            ->transform(oneOf<Verify>())
-            ->type_name("HOW")
-            ->group(run);
+        const std::string run = "How", who = "Who works";
+        single("--verify", request.verify,
+               "digest (re-read the destination; default), full (the source again too) or none", "HOW", run)
+            ->transform(oneOf<Verify>());
         verb->add_flag("--resume", request.resume, "Continue an interrupted job")->group(run);
         verb->add_flag("--overwrite", request.overwrite,
                        "Replace an existing destination, once the new one is whole")
             ->group(run);
         verb->add_flag("--dry-run", command->dryRun, "Only show the plan")->group(run);
-        verb->add_option("--report", command->report, "Write the report to this file as JSON")
-            ->type_name("FILE")
-            ->group(run);
-    }
-    if (name != "plan") {
-        const std::string who = "Who works";
-        verb->add_option(
-                "--on", request.on,
-                "local:N processes, ssh:HOST,HOST through your own ssh, or slurm:nodes=N,KEY=VALUE,... on "
-                "nodes that Slurm lends; joined by '+'; the destination must lie on a file system that "
-                "all share (default: this process alone)")
-            ->type_name("WHERE")
-            ->group(who);
-        verb->add_option("--remote-program", context.remoteProgram,
-                         "shardscope on the other hosts (default: this one; ssh copies it there once)")
-            ->type_name("PATH")
-            ->group(who);
+        single("--report", command->report, "Write the report to this file as JSON", "FILE", run);
+        single("--on", request.on,
+               "local:N processes, ssh:HOST,HOST through your own ssh, or slurm:nodes=N,KEY=VALUE,... on "
+               "nodes that Slurm lends; joined by '+'; the destination must lie on a file system that "
+               "all share (default: this process alone)",
+               "WHERE", who);
+        single("--remote-program", context.remoteProgram,
+               "shardscope on the other hosts (default: this one; ssh copies it there once)", "PATH", who);
     }
     addCommon(*verb, context, true);
     verb->callback([&context, command] {

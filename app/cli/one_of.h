@@ -28,6 +28,13 @@ CLI::Validator oneOf(const std::map<std::string, T>& words) {
         "");
 }
 
+inline CLI::Validator oneOf(const std::vector<std::string>& words) {
+    std::map<std::string, std::string> same;
+    for (const std::string& word : words)
+        same.emplace(word, word);
+    return oneOf(same);
+}
+
 // The same of a choice that a conversion has.
 template <class T>
 CLI::Validator oneOf() {

@@ -126,10 +126,10 @@ Result<int> extract(const Context& context, const Options& options) {
     const DType dtype = catalog.dtype(t);
     std::string note;
     if (options.file.ends_with(".safetensors")) {
-        ConvertSettings settings;
-        settings.request.format = "safetensors";
-        settings.request.select = {exactly(options.tensor)};
-        settings.options.overwrite = options.overwrite;
+        ConversionRequest settings;
+        settings.format = "safetensors";
+        settings.select = {exactly(options.tensor)};
+        settings.overwrite = options.overwrite;
         settings.memory = context.memory;
         settings.threads = context.threads;
         settings.io = context.io;

@@ -13,12 +13,16 @@ Result<int> formats(const Context& context) {
         Json json{{"schema", "shardscope.formats/1"}, {"formats", Json::array()}};
         for (const Format* format : builtinFormats()) {
             const FormatInfo& info = format->info();
+            Json options = Json::array();
+            for (const FormatOption& option : format->options())
+                options.push_back(option.name);
             json["formats"].push_back({{"name", info.name},
                                        {"title", info.title},
                                        {"reads", info.reads},
                                        {"writes", info.writes},
                                        {"generations", info.generations},
                                        {"variants", info.variants},
+                                       {"options", options},
                                        {"holds",
                                         {{"shards", info.shards},
                                          {"objects", info.objects},
@@ -38,6 +42,8 @@ Result<int> formats(const Context& context) {
         for (const std::string& generation : info.generations)
             fmt::print("  reads: {}\n", generation);
         if (!info.variants.empty()) fmt::print("  --variant: {}\n", fmt::join(info.variants, ", "));
+        for (const FormatOption& option : format->options())
+            fmt::print("  {} {}\n", option.name, option.value);
         std::string holds;
         const auto add = [&](bool yes, const char* what) {
             if (yes) holds += fmt::format("{}{}", holds.empty() ? "" : ", ", what);

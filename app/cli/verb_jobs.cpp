@@ -15,25 +15,13 @@
 #include "cli/one_of.h"
 #include "cli/own_program.h"
 #include "cli/text.h"
-#include "cli/words.h"
 #include "cluster/coordinator.h"
+#include "cluster/rank_launch.h"
 #include "cluster/slurm.h"
 #include "jobs/jobs.h"
-#include "jobs/rank_launch.h"
 
 namespace shardscope::cli {
 namespace {
-
-std::string textIn(const nlohmann::json& json, const char* key) {
-    if (!json.is_object()) return {};
-    const auto it = json.find(key);
-    return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
-double numberIn(const nlohmann::json& json, const char* key) {
-    if (!json.is_object()) return 0;
-    const auto it = json.find(key);
-    return it != json.end() && it->is_number() ? it->get<double>() : 0.0;
-}
 
 // What went wrong and where; what to do is for `hint`.
 std::string failure(const Json& result) {
@@ -99,7 +87,7 @@ Result<int> attach(const Context& context, const JobDirectory& jobs, const std::
 }
 
 // What the words of a conversion ask for; they are checked as `convert` checks them.
-Result<ConversionRequest> parseWords(std::vector<std::string> words) {
+Result<JobOrder> parseWords(std::vector<std::string> words) {
     if (words.empty() || (words[0] != "convert" && words[0] != "reshard"))
         return makeError(ErrorCode::usage,
                          "'convert' or 'reshard' with its words, or a recipe's file alone, is expected after "
@@ -117,47 +105,36 @@ Result<ConversionRequest> parseWords(std::vector<std::string> words) {
     }
     if (!context.conversion || context.conversion->dryRun)
         return makeError(ErrorCode::usage, "a job converts: leave out --dry-run, or say 'shardscope plan'");
-    return context.conversion->request;
+    return JobOrder{context.conversion->request, context.conversion->report, context.remoteProgram};
 }
 
-Result<int> startJob(const Context& context, const Options& options, std::vector<std::string> rest) {
+Result<int> startJob(const Context& context, const Options& options, const std::vector<std::string>& rest) {
+    JobRecord job;
+    JobOrder& order = job.order.emplace();
     // One word that is not a verb: a recipe in place of the words.
     std::error_code none;
     if (rest.size() == 1 && (rest[0].ends_with(".json") || std::filesystem::is_regular_file(rest[0], none))) {
-        SHARDSCOPE_ASSIGN(const ConversionRequest request, requestFromRecipe(rest[0]));
-        SHARDSCOPE_TRY(checkEnds(request, rest[0]));
-        rest = convertWords(request);
-    }
-    // How a job answers is not for its words to say: whoever asks for it chooses.
-    std::vector<std::string> words = wordsWithout(rest, {"--json"}, {"--progress"});
-    SHARDSCOPE_ASSIGN(const ConversionRequest request, parseWords(words));
-    std::string places = options.on.empty() ? request.on : options.on;
-    words = wordsWithout(words, {}, {"--on"});
-    if (places.empty()) places = "local:1";
-    std::string program = ownProgram();
-    SHARDSCOPE_ASSIGN(const auto ranks, parseRankPlaces(places));
-    if (ranks) {
-        SHARDSCOPE_ASSIGN(program, workerBeside(program));
-        const std::vector<std::string> before = ranks->words();
-        words.insert(words.begin(), before.begin(), before.end());
+        SHARDSCOPE_ASSIGN(order.request, requestFromRecipe(rest[0]));
+        SHARDSCOPE_TRY(checkEnds(order.request, rest[0]));
     } else {
-        words.insert(words.begin() + 1, {"--on", places});  // after the verb
-        if (!options.remoteProgram.empty())
-            words.insert(words.begin() + 1, {"--remote-program", options.remoteProgram});
-        SHARDSCOPE_TRY([&]() -> Status {
-            auto parsed = parsePlaces(places);
-            if (!parsed.ok()) return std::move(parsed).error();
-            return {};
-        }());
+        SHARDSCOPE_ASSIGN(order, parseWords(rest));
     }
+    ConversionRequest& request = order.request;
+    if (!options.on.empty()) request.on = options.on;
+    if (request.on.empty()) request.on = "local:1";
+    job.program = ownProgram();
+    SHARDSCOPE_ASSIGN(const auto ranks, parseRankPlaces(request.on));
+    if (ranks) {
+        SHARDSCOPE_ASSIGN(job.program, workerBeside(job.program));
+    } else {
+        if (!options.remoteProgram.empty()) order.remoteProgram = options.remoteProgram;
+        SHARDSCOPE_ASSIGN(const auto places, parsePlaces(request.on));
+        (void)places;
+    }
+    job.title = fmt::format("{} to {}", request.source, request.destination);
     const JobDirectory jobs;
-    JobDirectory::Start start;
-    start.source = request.source;
-    start.destination = request.destination;
-    start.title = fmt::format("{} to {}", start.source, start.destination);
-    start.program = program;
-    start.arguments = words;
-    SHARDSCOPE_ASSIGN(const std::string id, jobs.start(start));
+    const std::string id = job.id = JobDirectory::newId();
+    SHARDSCOPE_TRY(jobs.start(std::move(job)));
     if (options.wait) return attach(context, jobs, id);
     if (context.json)
         printJson(Json{{"schema", "shardscope.job/1"}, {"id", id}, {"state", "starting"}});

@@ -70,26 +70,17 @@ int main(int argc, char** argv) {
     const QCommandLineOption sample(QStringLiteral("sample"),
                                     QCoreApplication::translate("main", "Opens the sample checkpoint."));
     parser.addOption(sample);
-    const QCommandLineOption format(
-        QStringLiteral("format"),
-        QCoreApplication::translate("main", "Takes checkpoints as this format instead of detecting it."),
-        QStringLiteral("name"));
-    const QCommandLineOption variant(
-        QStringLiteral("variant"),
-        QCoreApplication::translate("main", "Which of several checkpoints, or how it is read."),
-        QStringLiteral("key=value"));
-    const QCommandLineOption tpDim(
-        QStringLiteral("tp-dim"),
-        QCoreApplication::translate(
-            "main",
-            "Dimension that tensor-parallel ranks cut these tensors along, or none (PaddleNLP; "
-            "repeatable)."),
-        QStringLiteral("glob=dim"));
-    const QCommandLineOption masterWeights(
-        QStringLiteral("master-weights"),
-        QCoreApplication::translate("main", "Weights from their fp32 masters: use or ignore (PaddleNLP)."),
-        QStringLiteral("how"));
-    parser.addOptions({format, variant, tpDim, masterWeights});
+    QList<QCommandLineOption> opening{
+        {QStringLiteral("format"),
+         QCoreApplication::translate("main", "Takes checkpoints as this format instead of detecting it."),
+         QStringLiteral("name")},
+        {QStringLiteral("variant"),
+         QCoreApplication::translate("main", "Which of several checkpoints, or how it is read."),
+         QStringLiteral("key=value")}};
+    for (const FormatOption& option : formatOptions())
+        opening += {QString::fromStdString(option.name).mid(2), QString::fromStdString(option.help),
+                    QString::fromStdString(option.value).toLower()};
+    parser.addOptions(opening);
     parser.addPositionalArgument(
         QStringLiteral("path"),
         QCoreApplication::translate(
@@ -104,11 +95,12 @@ int main(int argc, char** argv) {
         QStringList paths = parser.positionalArguments();
         if (parser.isSet(sample) && !Windows::samplePath().isEmpty()) paths.prepend(Windows::samplePath());
         if (paths.isEmpty()) windows.newWindow()->show();
-        SourceOptions options;
-        options.format = parser.value(format);
-        options.variant = parser.value(variant);
-        options.tpDim = parser.values(tpDim);
-        options.masterWeights = parser.value(masterWeights);
+        QStringList words;
+        for (const QCommandLineOption& option : opening) {
+            for (const QString& value : parser.values(option))
+                words << "--" + option.names().front() << value;
+        }
+        const SourceOptions options = SourceOptions::fromWords(words);
         for (const QString& path : paths)
             windows.open(path, nullptr, options);
         code = QApplication::exec();

@@ -25,8 +25,8 @@
 #include "cli/words.h"
 #include "cluster/channel.h"
 #include "cluster/process.h"
+#include "cluster/rank_launch.h"
 #include "execute/process_group.h"
-#include "jobs/rank_launch.h"
 
 namespace shardscope::cli {
 namespace {

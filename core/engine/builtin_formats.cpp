@@ -1,4 +1,6 @@
 // The one list of formats. A new format is one line here.
+#include <algorithm>
+
 #include "engine/engine.h"
 #include "formats/colossalai/colossalai.h"
 #include "formats/dcp/dcp.h"
@@ -29,17 +31,28 @@ const std::vector<const Format*>& builtinFormats() {
 }
 
 const Format* findFormat(std::string_view name) {
-    // Names that people type for the same thing.
-    if (name == "torch_save" || name == "torch.save" || name == "pt") name = "torch";
-    if (name == "torch_ranks" || name == "verl") name = "torch-ranks";
-    if (name == "distcp" || name == "pytorch-dcp") name = "dcp";
-    if (name == "hf" || name == "huggingface") name = "safetensors";
-    if (name == "paddle_dist" || name == "paddle_save" || name == "paddlepaddle") name = "paddle";
-    if (name == "paddle_nlp" || name == "paddle_hybrid") name = "paddlenlp";
     for (const Format* format : builtinFormats()) {
-        if (format->info().name == name) return format;
+        if (format->info().name == name || std::ranges::count(format->info().synonyms, name)) return format;
     }
     return nullptr;
+}
+
+const std::vector<FormatOption>& formatOptions() {
+    static const std::vector<FormatOption> options = [] {
+        std::vector<FormatOption> all;
+        for (const Format* format : builtinFormats()) {
+            for (const FormatOption& option : format->options())
+                if (!std::ranges::count(all, option.name, &FormatOption::name)) all.push_back(option);
+        }
+        return all;
+    }();
+    return options;
+}
+
+bool isCheckpointSuffix(std::string_view suffix) {
+    return std::ranges::any_of(builtinFormats(), [&](const Format* format) {
+        return std::ranges::count(format->info().suffixes, suffix) > 0;
+    });
 }
 
 }  // namespace shardscope

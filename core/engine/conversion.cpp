@@ -119,7 +119,7 @@ Status checkFiles(const Catalog& source, const TargetSpec& spec, const std::stri
     return {};
 }
 
-void findImpossible(const Catalog& source, const TargetSpec& spec, const ConvertRequest& request,
+void findImpossible(const Catalog& source, const TargetSpec& spec, const ConversionRequest& request,
                     std::vector<PlanLeftOut>& impossible) {
     // Tensors of which the reader says that their pieces do not lie as the metadata claims.
     std::unordered_map<std::string_view, const Note*> fused;
@@ -181,7 +181,7 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convert
     }
 }
 
-Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings,
+Plan makePlan(const PreparedConversion& p, const ConversionRequest& request,
               const std::vector<PlanLeftOut>& impossible) {
     const Catalog& source = p.source.catalog();
     const Catalog& target = p.spec->target;
@@ -198,7 +198,7 @@ Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings,
             plan.bytesRead += source.bytes(from.source);
         } else if (const std::vector<TensorId> parts = from.tensors(); !parts.empty()) {
             const ViewReading reading =
-                viewReading(*from.view, dtypeBytes(source.dtype(parts.front())), settings.memory);
+                viewReading(*from.view, dtypeBytes(source.dtype(parts.front())), request.memory);
             plan.bytesRead += reading.sourceBytes + reading.scratchBytes;
         }
     }
@@ -218,7 +218,7 @@ Plan makePlan(const PreparedConversion& p, const ConvertSettings& settings,
     plan.tensors = target.tensorCount();
     plan.chunks = target.chunkCount();
     plan.objects = target.objects().size();
-    plan.peakMemory = settings.memory;
+    plan.peakMemory = request.memory;
     // Reading and writing overlap on most machines; one and a half gigabytes a second of both is what a plain
     // NVMe disk does.
     plan.estimateSeconds = static_cast<double>(plan.bytesRead + plan.bytesWritten) / 3.0e9;
@@ -262,20 +262,20 @@ Result<uint64_t> bufferBudget(uint64_t memory, uint64_t held) {
 }
 
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
-                                             const ConvertSettings& settings, const StopToken& stop) {
+                                             const ConversionRequest& request, const StopToken& stop) {
     PreparedConversion p;
     p.source = source;
     p.destination = destination;
     while (p.destination.size() > 1 && p.destination.ends_with('/'))
         p.destination.pop_back();
-    ConvertRequest request = settings.request;
-    if (!settings.map.empty()) {
+    SHARDSCOPE_ASSIGN(TargetRequest target, targetRequest(request));
+    if (!request.map.empty()) {
         std::error_code error;
         const bool directory = std::filesystem::is_directory(source.path, error);
         const std::string beside =
             directory ? source.path : std::filesystem::absolute(source.path, error).parent_path().string();
-        SHARDSCOPE_TRY(applyRecipe(settings.map, settings.set, beside, request));
-    } else if (!settings.set.empty()) {
+        SHARDSCOPE_TRY(applyRecipe(request.map, request.set, beside, target));
+    } else if (!request.set.empty()) {
         return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
     }
 
@@ -292,28 +292,28 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     p.writeOptions.archiveName = stem(p.destination);
     p.writeOptions.strict = request.strict;
     p.singleFile = p.format->info().singleFile;
-    if (p.format->info().name == "safetensors" && p.destination.ends_with(".safetensors")) {
-        p.writeOptions.variant = "single";
+    const FormatInfo& info = p.format->info();
+    if (!info.fileVariant.empty() && p.destination.ends_with("." + info.suffixes.front())) {
+        p.writeOptions.variant = info.fileVariant;
         p.singleFile = true;
     }
-    const auto& wholeVariants = p.format->info().wholeVariants;
-    const bool cuts = p.format->info().shards && std::find(wholeVariants.begin(), wholeVariants.end(),
-                                                           p.writeOptions.variant) == wholeVariants.end();
-    if (request.mesh && request.mesh->ranks() > 1 && !cuts) {
-        return makeError(
-            ErrorCode::usage,
-            fmt::format("{} holds whole tensors; --mesh needs a sharded format", p.format->info().title));
+    const auto& wholeVariants = info.wholeVariants;
+    const bool cuts = info.shards && std::find(wholeVariants.begin(), wholeVariants.end(),
+                                               p.writeOptions.variant) == wholeVariants.end();
+    if (target.mesh && target.mesh->ranks() > 1 && !cuts) {
+        return makeError(ErrorCode::usage,
+                         fmt::format("{} holds whole tensors; --mesh needs a sharded format", info.title));
     }
 
     std::optional<Checkpoint> like;
-    if (!settings.like.empty()) {
+    if (!request.like.empty()) {
         CheckpointOptions options;
-        options.io = settings.io;
-        SHARDSCOPE_ASSIGN(like, openCheckpoint(settings.like, options));
+        options.io = request.io;
+        SHARDSCOPE_ASSIGN(like, openCheckpoint(request.like, options));
         if (!cuts) {
             return makeError(
                 ErrorCode::usage,
-                fmt::format("{} holds whole tensors; --like needs a sharded format", p.format->info().title));
+                fmt::format("{} holds whole tensors; --like needs a sharded format", info.title));
         }
     }
 
@@ -322,8 +322,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     input.source = &catalog;
     input.like = like ? &like->catalog() : nullptr;
     input.keepPlacement = p.format == source.format && cuts &&
-                          (!p.format->info().wholeByDefault || p.writeOptions.variant == catalog.variant());
-    input.format = p.format->info().name;
+                          (!info.wholeByDefault || p.writeOptions.variant == catalog.variant());
+    input.format = info.name;
     input.variant = p.writeOptions.variant;
     const Reader& reader = *source.reader;
     std::unordered_map<ObjectId, Value> values;  // resolveTarget may run twice; each object is read once
@@ -337,7 +337,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     // What comes from the format itself stands where that wants it.
     if (p.format != source.format)
         input.pathFor = [&](const Path& path, bool optimizer) { return p.format->pathFor(path, optimizer); };
-    SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, request));
+    SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, target));
     const std::vector<LeftOut> cannot = p.format->cannotHold(spec.target, p.writeOptions);
     if (!cannot.empty()) {
         std::unordered_map<std::string_view, std::string_view> reasons;
@@ -347,7 +347,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
             const auto it = reasons.find(name);
             return it == reasons.end() ? std::string() : std::string(it->second);
         };
-        auto again = resolveTarget(input, request);
+        auto again = resolveTarget(input, target);
         if (!again.ok()) return std::move(again).error();
         spec = std::move(again).value();
     }
@@ -356,15 +356,15 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     SHARDSCOPE_TRY(checkFiles(catalog, *p.spec, source.path));
 
     std::set<std::string, std::less<>> kept;
-    if (!settings.objectsFile.empty()) {
+    if (!request.objectsFile.empty()) {
         SHARDSCOPE_ASSIGN(const CompanionObjects beside, companionObjects(source, p.spec->leftOut));
         for (const ObjectInfo& object : beside.kept)
             kept.insert(object.name);
         for (PlanLeftOut& left : p.spec->leftOut) {
             if (kept.contains(left.name)) {
-                left.why += "; kept in " + settings.objectsFile;
+                left.why += "; kept in " + request.objectsFile;
             } else if (const auto it = beside.refused.find(left.name); it != beside.refused.end()) {
-                left.why += fmt::format("; not kept in {}: {}", settings.objectsFile, it->second);
+                left.why += fmt::format("; not kept in {}: {}", request.objectsFile, it->second);
             }
         }
     }
@@ -387,7 +387,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         p.filled = filledBy(catalog, *p.spec, request.fillGaps, before);
         if (!p.singleFile && !p.filled.tensors.empty()) p.layout = withRecord(std::move(p.layout), p.filled);
     }
-    p.plan = makePlan(p, settings, impossible);
+    p.plan = makePlan(p, request, impossible);
     return p;
 }
 

@@ -17,6 +17,10 @@ namespace shardscope {
 // The formats of this build, most specific first.
 const std::vector<const Format*>& builtinFormats();
 const Format* findFormat(std::string_view name);
+// What any of them takes when it opens a checkpoint, each option once.
+const std::vector<FormatOption>& formatOptions();
+// Whether files of any format have this suffix, without the dot: "pt".
+bool isCheckpointSuffix(std::string_view suffix);
 
 // How far an opening is; sampled by others while it continues.
 struct OpenProgress {
@@ -38,6 +42,10 @@ struct CheckpointOptions {
     // machine's. `io` counts only here.
     std::shared_ptr<FileSystem> fileSystem;
 };
+struct FormatMatch {
+    const Format* format = nullptr;
+    std::string file;  // that it takes for a checkpoint
+};
 struct Checkpoint {
     std::string path;
     std::string chosen;  // why `path` is below what was named, the directory of a run; empty where it is not
@@ -48,19 +56,12 @@ struct Checkpoint {
     // accounts for (rule file.unreferenced: a warning, an error where it is the larger share), files of other
     // formats.
     std::vector<Note> notes;
+    // Other formats that fit the directory, because of files which this checkpoint does not consist of.
+    std::vector<FormatMatch> others;
     std::vector<Note> allNotes() const;  // those of the catalog, then these
     const Catalog& catalog() const { return reader->catalog(); }
 };
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
-
-// What else is in the place of an open checkpoint: formats that fit files which it does not consist of. A
-// format that only sees its files in a more general way (safetensors in an OLMo directory) does not count.
-// Errors: those of sourceFor().
-struct FormatMatch {
-    const Format* format = nullptr;
-    std::string file;  // one of those files
-};
-Result<std::vector<FormatMatch>> otherFormats(const Checkpoint& checkpoint);
 
 // Writes the portable index of a checkpoint (formats/index/index.h), whole or not at all; says how many bytes
 // it has. Errors: exists unless `overwrite`; usage when it would lie inside the checkpoint; cancelled; those
@@ -103,27 +104,41 @@ struct PreparedConversion {
     FilledElements filled;  // which elements --fill-gaps makes up
     Plan plan;
 };
-struct ConvertSettings {
-    ConvertRequest request;
-    ConvertOptions options;
-    std::string like;              // checkpoint whose names and placement are taken over
-    std::string map;               // recipe: a file, or one that is built in
-    std::vector<std::string> set;  // NAME=VALUE for the recipe's parameters
-    uint64_t memory = uint64_t{512} << 20;
-    unsigned threads = 0;
+// What the command line, the window, jobs and workers ask for. Rules stay in the text form of the command
+// line (plan/request_text.h), so that a form can hold unfinished ones. Every field but the ends is an option
+// of `shardscope convert`: the table in request.cpp is the one list of them.
+struct ConversionRequest : TargetChoice, ConvertOptions {
+    std::string source, destination;
+    std::vector<std::string> sourceOptions;  // how the source is opened: "--format", "dcp", ...
+    std::string format, variant;             // of the target; empty = the source's, the format's default
+    uint64_t maxFileSize = 0;                // bytes; 0 = the format's default
+    std::vector<std::string> rename, cast;   // "FROM=TO", "GLOB=bf16"
+    std::string map;                         // a recipe: a file, or one that is built in
+    std::vector<std::string> set;            // "NAME=VALUE" for its parameters
+    std::string objectsFile;                 // objects that the target cannot hold go there
+    bool strict = false;
+    std::string mesh;                       // "dp=2,tp=4"
+    std::vector<std::string> shard, stage;  // "GLOB:tp=0", "GLOB:pp=1"
+    std::string like;                       // a checkpoint whose names and placement are taken over
+    std::string on;                         // who works: "local:4", "ranks:4"; empty = one process
+    unsigned threads = 0;                   // 0 = chosen for the machine
+    uint64_t memory = uint64_t{512} << 20;  // bytes, of the whole process
     IoMode io = IoMode::automatic;
-    std::string objectsFile;  // --objects: objects that the target cannot hold go there
 };
+// Its rules, without those of its recipe. Errors: usage, naming the malformed one.
+Result<TargetRequest> targetRequest(const ConversionRequest& request);
+
+// Whatever ends the request names: these are the ones.
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
-                                             const ConvertSettings& settings, const StopToken& stop = {});
+                                             const ConversionRequest& request, const StopToken& stop = {});
 Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
 // What run_conversion.h is made of. `prepared` outlives the job; `scheduler` are others who do the work, null
 // = this process alone.
-ConvertJob conversionJob(const PreparedConversion& prepared, const ConvertSettings& settings,
+ConvertJob conversionJob(const PreparedConversion& prepared, const ConversionRequest& request,
                          UnitScheduler* scheduler = nullptr);
 // Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of the
 // executor.
-Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConvertSettings& settings,
+Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConversionRequest& request,
                                   Progress* progress, const StopToken& stop = {},
                                   UnitScheduler* scheduler = nullptr);
 

@@ -20,8 +20,8 @@ struct CompanionObjects {
 Result<CompanionObjects> companionObjects(const Checkpoint& source, const std::vector<PlanLeftOut>& leftOut);
 
 // Says before the conversion begins what would stop it at its end. Errors: exists, io, usage.
-Status checkObjectsFile(const ConvertSettings& settings, const std::string& source);
-Status writeObjectsFile(const PreparedConversion& prepared, const ConvertSettings& settings,
+Status checkObjectsFile(const ConversionRequest& request, const std::string& source);
+Status writeObjectsFile(const PreparedConversion& prepared, const ConversionRequest& request,
                         const Resources& resources);
 
 }  // namespace shardscope

@@ -237,7 +237,7 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
     checkpoint.reader = std::move(reader).value();
     SHARDSCOPE_TRY(accountForDirectory(place, options, checkpoint));
     // An index stands for the checkpoint that it was made of.
-    if (checkpoint.format == findFormat("index")) {
+    if (!checkpoint.reader->dataElsewhere().empty()) {
         if (const Format* indexed = findFormat(checkpoint.catalog().format())) checkpoint.format = indexed;
     }
     return checkpoint;

@@ -1,5 +1,7 @@
 #include "engine/recipe.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <fstream>
 #include <iterator>
@@ -51,7 +53,10 @@ Error wrongRecipe(std::string message) {
     return makeError(ErrorCode::usage, std::move(message)).withHint("docs/cli.md describes recipes");
 }
 
-Result<std::vector<std::string>> recipePatterns(const std::string& key, const Json& value) {
+namespace {
+
+// "select", "drop": a list of patterns.
+Result<std::vector<std::string>> patternsIn(const std::string& key, const Json& value) {
     if (!value.is_array()) return wrongRecipe(fmt::format("'{}' is not a list of patterns", key));
     std::vector<std::string> patterns;
     for (const auto& item : value) {
@@ -62,21 +67,61 @@ Result<std::vector<std::string>> recipePatterns(const std::string& key, const Js
     return patterns;
 }
 
-Result<RecipePairs> recipePairs(const std::string& key, const Json& value) {
+// An equals sign of a regular expression, escaped or not, as \x3D: in a rule of the command line the first
+// one ends the expression.
+std::string withoutEquals(const std::string& expression) {
+    std::string out;
+    for (size_t i = 0; i < expression.size(); ++i) {
+        const bool escaped = expression[i] == '\\' && i + 1 < expression.size();
+        if (escaped) ++i;
+        if (escaped && expression[i] != '=') out += '\\';
+        out += expression[i] == '=' ? "\\x3D" : std::string(1, expression[i]);
+    }
+    return out;
+}
+
+// "rename" and "cast" as rules of the command line.
+Result<std::vector<std::string>> rulesIn(const std::string& key, const Json& value) {
     const bool rename = key == "rename";
     const char* first = rename ? "from" : "tensors";
     const char* second = rename ? "to" : "dtype";
     if (!value.is_array()) return wrongRecipe(fmt::format("'{}' is not a list", key));
-    RecipePairs pairs;
+    std::vector<std::string> rules;
     for (const auto& item : value) {
         if (!item.is_object() || item.size() != 2 || !item.contains(first) || !item.contains(second) ||
             !item[first].is_string() || !item[second].is_string()) {
             return wrongRecipe(fmt::format("'{}' holds {}, not {{\"{}\": text, \"{}\": text}}", key,
                                            shown(item), first, second));
         }
-        pairs.emplace_back(item[first].get<std::string>(), item[second].get<std::string>());
+        const auto from = item[first].get<std::string>();
+        rules.push_back((rename ? withoutEquals(from) : from) + '=' + item[second].get<std::string>());
     }
-    return pairs;
+    return rules;
+}
+
+}  // namespace
+
+Result<ConversionRequest> recipeRules(const Json& recipe) {
+    if (recipe.is_discarded()) return wrongRecipe("the recipe is not JSON");
+    if (!recipe.is_object()) return wrongRecipe("the recipe is not a JSON object");
+    ConversionRequest rules;
+    for (const auto& [key, value] : recipe.items()) {
+        if (key == "schema") {
+            if (value != kRecipeSchema)
+                return wrongRecipe(fmt::format("the schema is {}, not \"{}\"", shown(value), kRecipeSchema));
+        } else if (key == "select" || key == "drop") {
+            SHARDSCOPE_ASSIGN((key == "select" ? rules.select : rules.exclude), patternsIn(key, value));
+        } else if (key == "rename" || key == "cast") {
+            SHARDSCOPE_ASSIGN((key == "rename" ? rules.rename : rules.cast), rulesIn(key, value));
+        } else if (key == "steps" ? !value.is_array()
+                                  : (key == "parameters" || key == "job") && !value.is_object()) {
+            return wrongRecipe(fmt::format("'{}' is not {}", key, key == "steps" ? "a list" : "an object"));
+        } else if (!std::ranges::count(std::array{"description", "sources", "steps", "parameters", "job"},
+                                       key)) {
+            return wrongRecipe(fmt::format("'{}' is not a step of a recipe", key));
+        }
+    }
+    return rules;
 }
 
 std::string recipeDescription(const BuiltinRecipe& recipe) {
@@ -98,44 +143,12 @@ Result<std::string> recipeText(const std::string& map) {
 
 namespace {
 
-// The steps of a recipe, in its own terms.
-Result<ConvertRequest> recipeSteps(const Json& recipe, const std::vector<std::string>& set,
-                                   const std::string& beside) {
-    ConvertRequest steps;
-    Json declared = Json::object();
-    for (const auto& [key, value] : recipe.items()) {
-        if (key == "schema") {
-            if (value != "shardscope.recipe/1")
-                return wrongRecipe(
-                    fmt::format("the schema is {}, not \"shardscope.recipe/1\"", shown(value)));
-        } else if (key == "description" || key == "sources") {
-            continue;
-        } else if (key == "job") {
-            // The rest of a conversion (request.h), which the words beside --map have said already.
-            if (!value.is_object()) return wrongRecipe("'job' is not an object");
-        } else if (key == "select" || key == "drop") {
-            SHARDSCOPE_ASSIGN((key == "select" ? steps.select : steps.exclude), recipePatterns(key, value));
-        } else if (key == "rename") {
-            SHARDSCOPE_ASSIGN(const RecipePairs pairs, recipePairs(key, value));
-            for (const auto& [from, to] : pairs)
-                steps.rename.push_back({from, to});
-        } else if (key == "cast") {
-            SHARDSCOPE_ASSIGN(const RecipePairs pairs, recipePairs(key, value));
-            for (const auto& [tensors, name] : pairs) {
-                const auto dtype = dtypeFromName(name);
-                if (!dtype) return wrongRecipe(fmt::format("{} is not a dtype", shown(name)));
-                steps.cast.push_back({tensors, *dtype});
-            }
-        } else if (key == "parameters") {
-            if (!value.is_object()) return wrongRecipe("'parameters' is not an object");
-            declared = value;
-        } else if (key == "steps") {
-            if (!value.is_array()) return wrongRecipe("'steps' is not a list");
-        } else {
-            return wrongRecipe(fmt::format("'{}' is not a step of a recipe", key));
-        }
-    }
-    const auto parameters = RecipeParameters::make(declared, set, beside);
+// The steps of a recipe, in its own terms. Its job is what the words beside --map have said already.
+Result<TargetRequest> recipeSteps(const Json& recipe, const std::vector<std::string>& set,
+                                  const std::string& beside) {
+    SHARDSCOPE_ASSIGN(const ConversionRequest rules, recipeRules(recipe));
+    SHARDSCOPE_ASSIGN(TargetRequest steps, targetRequest(rules));
+    const auto parameters = RecipeParameters::make(recipe.value("parameters", Json::object()), set, beside);
     if (!parameters.ok()) return wrongRecipe(parameters.error().message);
     if (recipe.contains("steps")) {
         auto parsed = parseSteps(recipe["steps"], *parameters);
@@ -148,13 +161,12 @@ Result<ConvertRequest> recipeSteps(const Json& recipe, const std::vector<std::st
 }  // namespace
 
 Status applyRecipe(const std::string& path, const std::vector<std::string>& set, const std::string& beside,
-                   ConvertRequest& request) {
+                   TargetRequest& request) {
     SHARDSCOPE_ASSIGN(const std::string text, recipeText(path));
     const Json recipe = Json::parse(text, nullptr, false);
-    if (!recipe.is_object()) return wrongRecipe("the recipe is not a JSON object").inFile(path);
     auto read = recipeSteps(recipe, set, beside);
     if (!read.ok()) return std::move(read).error().inFile(path);
-    const ConvertRequest& steps = *read;
+    const TargetRequest& steps = *read;
     const auto prepend = [](auto& list, const auto& more) {
         list.insert(list.begin(), more.begin(), more.end());
     };

@@ -27,6 +27,6 @@ Result<std::string> recipeText(const std::string& map);
 // parameters come from `set` (NAME=VALUE), else from a config.json in `beside` where the recipe says which
 // entry, else from the recipe itself. Errors: usage, with the offending field.
 Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const std::string& beside,
-                   ConvertRequest& request);
+                   TargetRequest& request);
 
 }  // namespace shardscope

@@ -1,22 +1,21 @@
-// Reading the lists of a recipe. Private to this room.
+// What recipes and the requests in them have in common. Private to this room.
 #pragma once
 
 #include <string>
-#include <utility>
-#include <vector>
+#include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "base/result.h"
+#include "engine/engine.h"
 
 namespace shardscope {
 
+inline constexpr std::string_view kRecipeSchema = "shardscope.recipe/1";
+
 Error wrongRecipe(std::string message);
 
-// "select", "drop": a list of patterns. Errors: usage.
-Result<std::vector<std::string>> recipePatterns(const std::string& key, const nlohmann::json& value);
-// "rename", "cast": a list of {"from", "to"} or {"tensors", "dtype"}. Errors: usage.
-using RecipePairs = std::vector<std::pair<std::string, std::string>>;
-Result<RecipePairs> recipePairs(const std::string& key, const nlohmann::json& value);
+// "select", "drop", "rename" and "cast" of a recipe, whose form is checked, its steps and its job but for
+// what is in them. Errors: usage.
+Result<ConversionRequest> recipeRules(const nlohmann::json& recipe);
 
 }  // namespace shardscope

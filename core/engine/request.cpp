@@ -7,12 +7,13 @@
 #include <variant>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "cluster/rank_launch.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fields.h"
-#include "jobs/rank_launch.h"
 #include "plan/request_text.h"
 
 namespace shardscope {
@@ -20,8 +21,6 @@ namespace {
 
 using Json = nlohmann::json;
 using Request = ConversionRequest;
-
-constexpr std::string_view kSchema = "shardscope.recipe/1";
 
 // The one list of what a conversion takes: the field of "job", the option of `convert`, the member; without a
 // name it stands elsewhere in a recipe, without an option elsewhere in a command line. The order is that of
@@ -65,27 +64,13 @@ constexpr Field kFields[] = {
 };
 constexpr unsigned kMostThreads = 1024;
 
-// How a source is opened: each option with a value.
-struct Opening {
-    std::string_view option;
-    bool (*set)(CheckpointOptions& options, const std::string& value);  // false = no such value
-};
-constexpr Opening kOpening[] = {
-    {"--format", [](CheckpointOptions& o, const std::string& value) { return o.format = value, true; }},
-    {"--variant",
-     [](CheckpointOptions& o, const std::string& value) { return o.open.variant = value, true; }},
-    {"--tp-dim",
-     [](CheckpointOptions& o, const std::string& value) { return o.open.tpDim.push_back(value), true; }},
-    {"--master-weights",
-     [](CheckpointOptions& o, const std::string& value) {
-         for (const auto& [name, choice] : choicesOf(MasterWeights{})) {
-             if (name != value) continue;
-             o.open.masterWeights = choice;
-             return true;
-         }
-         return false;
-     }},
-};
+// How any source is opened, then what the formats take; each option has a value.
+std::vector<FormatOption> openingOptions() {
+    std::vector<FormatOption> all{{"--format"}, {"--variant"}};
+    for (const FormatOption& option : formatOptions())
+        all.push_back(option);
+    return all;
+}
 
 // ------------------------------------------------------------------ as words
 
@@ -135,7 +120,7 @@ Json documentOf(const Request& request) {
         if (Json value = valueOf(request, field); value != valueOf(usual, field))
             job[std::string(field.name)] = std::move(value);
     }
-    Json recipe{{"schema", kSchema}};
+    Json recipe{{"schema", kRecipeSchema}};
     if (!request.select.empty()) recipe["select"] = request.select;
     if (!request.exclude.empty()) recipe["drop"] = request.exclude;
     if (!request.rename.empty()) recipe["rename"] = pairsOf(request.rename, "from", "to", false);
@@ -148,7 +133,8 @@ Result<std::string> textOf(const Json& recipe) {
     try {
         return recipe.dump(4) + "\n";
     } catch (const Json::exception&) {
-        return makeError(ErrorCode::usage, "a conversion whose words are not UTF-8 cannot be kept as JSON");
+        return makeError(ErrorCode::usage, "a conversion whose words are not UTF-8 cannot be kept as JSON")
+            .withHint("'shardscope convert' itself takes such names");
     }
 }
 
@@ -198,7 +184,6 @@ Status takeField(Request& request, const Field& field, const Json& json) {
 }
 
 Status takeJob(Request& request, const Json& job) {
-    if (!job.is_object()) return wrongRecipe("'job' is not an object");
     for (const auto& [name, value] : job.items()) {
         const auto field =
             std::ranges::find_if(kFields, [&](const Field& f) { return f.name == name && !name.empty(); });
@@ -212,46 +197,13 @@ Status takeJob(Request& request, const Json& job) {
 
 // Rules that no one could run are refused when they are read or kept, not when a job starts.
 Status checkRules(const Request& request) {
-    auto settings = settingsOf(request);
-    return settings.ok() ? Status() : std::move(settings).error();
-}
-
-// "rename" and "cast" as rules of the command line. An equals sign before the separating one can only be kept
-// as an escape of the regular expression.
-Result<std::vector<std::string>> rulesOf(const std::string& key, const Json& value) {
-    SHARDSCOPE_ASSIGN(const RecipePairs pairs, recipePairs(key, value));
-    std::vector<std::string> rules;
-    for (auto [first, second] : pairs) {
-        if (key == "rename" && first.find("(?=") != std::string::npos)
-            return wrongRecipe("'rename' holds a rule that a command line cannot hold: it looks ahead (?=");
-        for (size_t at = 0; key == "rename" && (at = first.find('=', at)) != std::string::npos;)
-            first.replace(at, 1, "\\x3D");
-        rules.push_back(first + '=' + second);
-    }
-    return rules;
+    auto target = targetRequest(request);
+    return target.ok() ? Status() : std::move(target).error();
 }
 
 Result<Request> requestOf(const Json& recipe) {
-    if (recipe.is_discarded()) return wrongRecipe("the recipe is not JSON");
-    if (!recipe.is_object()) return wrongRecipe("the recipe is not a JSON object");
-    if (recipe.value("schema", Json(kSchema)) != kSchema)
-        return wrongRecipe(fmt::format("the schema is not \"{}\"", kSchema));
-    Request request;
-    for (const auto& [key, value] : recipe.items()) {
-        if (key == "select" || key == "drop") {
-            SHARDSCOPE_ASSIGN((key == "select" ? request.select : request.exclude),
-                              recipePatterns(key, value));
-        } else if (key == "rename" || key == "cast") {
-            SHARDSCOPE_ASSIGN((key == "rename" ? request.rename : request.cast), rulesOf(key, value));
-        } else if (key == "job") {
-            SHARDSCOPE_TRY(takeJob(request, value));
-        } else if (key == "steps" ? !value.is_array() : key == "parameters" && !value.is_object()) {
-            return wrongRecipe(fmt::format("'{}' is not {}", key, key == "steps" ? "a list" : "an object"));
-        } else if (!std::ranges::count(std::array{"schema", "description", "sources", "steps", "parameters"},
-                                       key)) {
-            return wrongRecipe(fmt::format("'{}' is not a step of a recipe", key));
-        }
-    }
+    SHARDSCOPE_ASSIGN(Request request, recipeRules(recipe));
+    if (recipe.contains("job")) SHARDSCOPE_TRY(takeJob(request, recipe["job"]));
     SHARDSCOPE_TRY(checkRules(request));
     return request;
 }
@@ -298,12 +250,6 @@ Choices<IoMode> choicesOf(IoMode) {
         {"auto", IoMode::automatic}, {"direct", IoMode::direct}, {"buffered", IoMode::buffered}};
     return kNames;
 }
-Choices<MasterWeights> choicesOf(MasterWeights) {
-    static constexpr std::pair<std::string_view, MasterWeights> kNames[] = {
-        {"use", MasterWeights::use}, {"ignore", MasterWeights::ignore}};
-    return kNames;
-}
-
 std::string exactBytesText(uint64_t bytes) {
     constexpr std::pair<std::string_view, uint64_t> kUnits[] = {
         {"GiB", uint64_t{1} << 30}, {"GB", 1'000'000'000}, {"MiB", uint64_t{1} << 20},
@@ -313,57 +259,44 @@ std::string exactBytesText(uint64_t bytes) {
     return std::to_string(bytes);
 }
 
-Result<ConvertSettings> settingsOf(const Request& from) {
-    ConvertSettings settings;
-    ConvertRequest& request = settings.request;
-    request.format = from.format;
-    request.variant = from.variant;
-    request.select = from.select;
-    request.exclude = from.exclude;
-    request.weightsOnly = from.weightsOnly;
-    SHARDSCOPE_TRY(parseAll(from.rename, parseRenameRule, request.rename));
-    SHARDSCOPE_TRY(parseAll(from.cast, parseCastRule, request.cast));
+Result<TargetRequest> targetRequest(const Request& from) {
+    TargetRequest target{from};
+    SHARDSCOPE_TRY(parseAll(from.rename, parseRenameRule, target.rename));
+    SHARDSCOPE_TRY(parseAll(from.cast, parseCastRule, target.cast));
     if (!from.mesh.empty()) {
-        SHARDSCOPE_ASSIGN(request.mesh, parseMesh(from.mesh));
+        SHARDSCOPE_ASSIGN(target.mesh, parseMesh(from.mesh));
     }
-    SHARDSCOPE_TRY(parseAll(from.shard, parseShardRule, request.shard));
-    SHARDSCOPE_TRY(parseAll(from.stage, parseStageRule, request.stage));
-    request.split = from.split;
-    request.maxFileSize = from.maxFileSize;
-    request.strict = from.strict;
-    request.fillGaps = from.fillGaps;
-    settings.options.verify = from.verify;
-    settings.options.resume = from.resume;
-    settings.options.overwrite = from.overwrite;
-    settings.like = from.like;
-    settings.map = from.map;
-    settings.set = from.set;
-    settings.memory = from.memory;
-    settings.threads = from.threads;
-    settings.io = from.io;
-    settings.objectsFile = from.objectsFile;
-    return settings;
+    SHARDSCOPE_TRY(parseAll(from.shard, parseShardRule, target.shard));
+    SHARDSCOPE_TRY(parseAll(from.stage, parseStageRule, target.stage));
+    return target;
 }
 
 Result<CheckpointOptions> openingOf(const std::vector<std::string>& words) {
     CheckpointOptions options;
+    const std::vector<FormatOption> known = openingOptions();
     for (size_t i = 0; i < words.size(); ++i) {
         const size_t equals = words[i].starts_with("--") ? words[i].find('=') : std::string::npos;
         const std::string name = words[i].substr(0, equals);
-        const auto option =
-            std::ranges::find_if(kOpening, [&](const Opening& known) { return known.option == name; });
-        if (option == std::end(kOpening) || (equals == std::string::npos && i + 1 == words.size())) {
-            std::string known;
-            for (const Opening& each : kOpening)
-                known += fmt::format("{}{}", known.empty() ? "" : ", ", each.option);
-            return makeError(ErrorCode::usage, option == std::end(kOpening)
+        const auto option = std::ranges::find(known, name, &FormatOption::name);
+        if (option == known.end() || (equals == std::string::npos && i + 1 == words.size())) {
+            std::string all;
+            for (const FormatOption& each : known)
+                all += fmt::format("{}{}", all.empty() ? "" : ", ", each.name);
+            return makeError(ErrorCode::usage, option == known.end()
                                                    ? fmt::format("'{}' is not an option of opening", words[i])
                                                    : fmt::format("'{}' needs a value", words[i]))
-                .withHint("options of opening, each with a value: " + known);
+                .withHint("options of opening, each with a value: " + all);
         }
-        const std::string value = equals == std::string::npos ? words[++i] : words[i].substr(equals + 1);
-        if (!option->set(options, value))
-            return makeError(ErrorCode::usage, fmt::format("{} takes 'use' or 'ignore'", name));
+        std::string value = equals == std::string::npos ? words[++i] : words[i].substr(equals + 1);
+        if (!option->choices.empty() && !std::ranges::count(option->choices, value))
+            return makeError(ErrorCode::usage,
+                             fmt::format("{} takes '{}'", name, fmt::join(option->choices, "' or '")));
+        if (name == "--format")
+            options.format = std::move(value);
+        else if (name == "--variant")
+            options.open.variant = std::move(value);
+        else
+            options.open.own.emplace_back(name, std::move(value));
     }
     return options;
 }

@@ -13,36 +13,6 @@
 
 namespace shardscope {
 
-// Rules stay in the text form of the command line (plan/request_text.h), so that a form can hold unfinished
-// ones; settingsOf() parses them. Every field but the ends is an option of `shardscope convert`: the table in
-// request.cpp is the one list of them.
-struct ConversionRequest {
-    std::string source, destination;
-    std::vector<std::string> sourceOptions;  // how the source is opened: "--format", "dcp", ...
-    std::string format, variant;             // of the target; empty = the source's, the format's default
-    uint64_t maxFileSize = 0;                // bytes; 0 = the format's default
-    std::vector<std::string> select, exclude;
-    bool weightsOnly = false;
-    std::vector<std::string> rename, cast;  // "FROM=TO", "GLOB=bf16"
-    std::string map;                        // a recipe: a file, or one that is built in
-    std::vector<std::string> set;           // "NAME=VALUE" for its parameters
-    std::string objectsFile;
-    bool strict = false;
-    FillGaps fillGaps = FillGaps::refuse;
-    std::string mesh;                       // "dp=2,tp=4"
-    std::vector<std::string> shard, stage;  // "GLOB:tp=0", "GLOB:pp=1"
-    std::string like;                       // a checkpoint
-    SplitRule split = SplitRule::torch;
-    Verify verify = Verify::digest;
-    std::string on;                         // who works: "local:4", "ranks:4"; empty = one process
-    unsigned threads = 0;                   // 0 = chosen for the machine
-    uint64_t memory = uint64_t{512} << 20;  // bytes, of the whole process
-    IoMode io = IoMode::automatic;
-    bool overwrite = false, resume = false;
-
-    bool operator==(const ConversionRequest&) const = default;
-};
-
 // The words that stand for a choice, in the command line, in recipes and in reports.
 template <class T>
 using Choices = std::span<const std::pair<std::string_view, T>>;
@@ -50,7 +20,6 @@ Choices<SplitRule> choicesOf(SplitRule);
 Choices<FillGaps> choicesOf(FillGaps);
 Choices<Verify> choicesOf(Verify);
 Choices<IoMode> choicesOf(IoMode);
-Choices<MasterWeights> choicesOf(MasterWeights);
 template <class T>
 std::string_view choiceName(T value) {
     for (const auto& [name, choice] : choicesOf(value))
@@ -58,8 +27,6 @@ std::string_view choiceName(T value) {
     return {};
 }
 
-// The same for the engine. Errors: usage, naming the malformed rule.
-Result<ConvertSettings> settingsOf(const ConversionRequest& request);
 // How a source is opened, from words such as "--format", "dcp" or "--format=dcp". Errors: usage.
 Result<CheckpointOptions> openingOf(const std::vector<std::string>& words);
 

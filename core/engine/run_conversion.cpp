@@ -17,14 +17,14 @@ namespace {
 // Memory and threads of one conversion.
 struct OwnResources {
     static Result<std::unique_ptr<OwnResources>> make(const PreparedConversion& p,
-                                                      const ConvertSettings& settings, Progress* progress,
+                                                      const ConversionRequest& request, Progress* progress,
                                                       const StopToken& stop) {
         SHARDSCOPE_TRY(checkRunnable(p));
         const uint64_t held =
             p.source.catalog().memoryBytes() + p.spec->target.memoryBytes() +
             p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
-        SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(settings.memory, held));
-        return std::make_unique<OwnResources>(settings.threads, buffers, progress, stop);
+        SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(request.memory, held));
+        return std::make_unique<OwnResources>(request.threads, buffers, progress, stop);
     }
     OwnResources(unsigned threads, uint64_t buffers, Progress* progress, const StopToken& stop)
         : pool(threads), memory(buffers), resources{&pool, &memory, progress, stop, {}} {}
@@ -34,13 +34,13 @@ struct OwnResources {
     Resources resources;
 };
 
-Result<ConvertReport> runWith(const PreparedConversion& p, const ConvertSettings& settings,
+Result<ConvertReport> runWith(const PreparedConversion& p, const ConversionRequest& request,
                               const Resources& resources, UnitScheduler* scheduler) {
-    if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(settings, p.source.path));
-    auto report = runConversion(conversionJob(p, settings, scheduler), resources);
+    if (!request.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(request, p.source.path));
+    auto report = runConversion(conversionJob(p, request, scheduler), resources);
     if (!report.ok()) return report;
     if (p.singleFile) SHARDSCOPE_TRY(putRecordBeside(p.destination, p.filled));
-    if (!settings.objectsFile.empty()) SHARDSCOPE_TRY(writeObjectsFile(p, settings, resources));
+    if (!request.objectsFile.empty()) SHARDSCOPE_TRY(writeObjectsFile(p, request, resources));
     return report;
 }
 
@@ -82,7 +82,7 @@ std::vector<GroupReport::DiskShare> diskShares(const GroupScheduler& group,
 
 }  // namespace
 
-ConvertJob conversionJob(const PreparedConversion& p, const ConvertSettings& settings,
+ConvertJob conversionJob(const PreparedConversion& p, const ConversionRequest& request,
                          UnitScheduler* scheduler) {
     ConvertJob job;
     job.source = p.source.reader.get();
@@ -90,17 +90,16 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConvertSettings& set
     job.layout = p.layout.get();
     job.plan = &p.plan;
     job.fileSystem = scheduler ? scheduler->fileSystem() : nullptr;
-    job.reopen = [format = p.format, io = settings.io, files = job.fileSystem](
+    job.reopen = [format = p.format, io = request.io, files = job.fileSystem](
                      const std::string& path,
                      const std::shared_ptr<FileSystem>& through) -> Result<std::unique_ptr<Reader>> {
         SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, io, through ? through : files));
         return format->open(place, {});
     };
-    if (!job.fileSystem) job.fileSystem = systemFileSystem(settings.io);
+    if (!job.fileSystem) job.fileSystem = systemFileSystem(request.io);
     job.destination = p.destination;
     job.singleFile = p.singleFile;
-    job.options = settings.options;
-    job.options.fillGaps = settings.request.fillGaps;
+    job.options = request;
     job.scheduler = scheduler;
     return job;
 }
@@ -114,10 +113,10 @@ Status checkRunnable(const PreparedConversion& p) {
     return error;
 }
 
-Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConvertSettings& settings,
+Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConversionRequest& request,
                                   Progress* progress, const StopToken& stop, UnitScheduler* scheduler) {
-    SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(p, settings, progress, stop));
-    return runWith(p, settings, own->resources, scheduler);
+    SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(p, request, progress, stop));
+    return runWith(p, request, own->resources, scheduler);
 }
 
 Conversion::Conversion(const ConversionRequest& request, Execution execution, StopToken stop)
@@ -128,7 +127,6 @@ Conversion::~Conversion() = default;
 Result<std::unique_ptr<Conversion>> Conversion::prepare(const ConversionRequest& request,
                                                         const Execution& execution, const StopToken& stop) {
     std::unique_ptr<Conversion> made(new Conversion(request, execution, stop));
-    SHARDSCOPE_ASSIGN(made->settings_, settingsOf(request));
     if (const auto* coordinator = std::get_if<Coordinator>(&execution)) {
         SHARDSCOPE_ASSIGN(made->scheduler_, makeScheduler(*coordinator, request));
     }
@@ -157,7 +155,7 @@ Status Conversion::open() {
     options.open.stop = stop_;
     options.fileSystem = files_;
     SHARDSCOPE_ASSIGN(const Checkpoint source, openCheckpoint(request_.source, options));
-    SHARDSCOPE_ASSIGN(prepared_, prepareConversion(source, request_.destination, settings_, stop_));
+    SHARDSCOPE_ASSIGN(prepared_, prepareConversion(source, request_.destination, request_, stop_));
     return {};
 }
 
@@ -172,25 +170,25 @@ std::vector<WorkerState> Conversion::workers() const {
 
 Result<ConvertReport> Conversion::run(Progress* progress) {
     if (const auto* rank = std::get_if<Rank>(&execution_)) return runTogether(*rank, progress);
-    SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(*prepared_, settings_, progress, stop_));
+    SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(*prepared_, request_, progress, stop_));
     const auto* worker = std::get_if<Worker>(&execution_);
-    if (!worker) return runWith(*prepared_, settings_, own->resources, scheduler_.get());
-    const ConvertJob job = conversionJob(*prepared_, settings_);
+    if (!worker) return runWith(*prepared_, request_, own->resources, scheduler_.get());
+    const ConvertJob job = conversionJob(*prepared_, request_);
     SHARDSCOPE_TRY(worker->session->serve(job, own->resources));
     return ConvertReport();
 }
 
 Result<ConvertReport> Conversion::runTogether(const Rank& rank, Progress* progress) {
     SHARDSCOPE_TRY(agree(*rank.ranks, 0, checkRunnable(*prepared_)));
-    SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(*prepared_, settings_, progress, stop_));
-    const ConvertJob job = conversionJob(*prepared_, settings_);  // with this rank's own file system
+    SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(*prepared_, request_, progress, stop_));
+    const ConvertJob job = conversionJob(*prepared_, request_);  // with this rank's own file system
     const GroupConversion conversion{rank.ranks, files_.get(), &job, own->resources, rank.ownDisks};
     if (rank.ranks->rank() != 0) {
         SHARDSCOPE_TRY(serveGroup(conversion));
         return ConvertReport();
     }
     GroupScheduler scheduler(conversion);
-    auto report = runWith(*prepared_, settings_, own->resources, &scheduler);
+    auto report = runWith(*prepared_, request_, own->resources, &scheduler);
     group_->bytesMoved = scheduler.bytesMoved();
     if (report.ok() && rank.ownDisks) group_->disks = diskShares(scheduler, conversion);
     return report;

@@ -55,7 +55,7 @@ struct GroupReport {
 class Conversion {
   public:
     // Opens the source and plans; starts no process and writes nothing. Ranks call it together. Errors: those
-    // of settingsOf(), openCheckpoint() and prepareConversion().
+    // of openingOf(), openCheckpoint() and prepareConversion().
     static Result<std::unique_ptr<Conversion>> prepare(const ConversionRequest& request,
                                                        const Execution& execution, const StopToken& stop);
     ~Conversion();
@@ -78,7 +78,6 @@ class Conversion {
     const ConversionRequest request_;
     const Execution execution_;
     const StopToken stop_;
-    ConvertSettings settings_;
     std::unique_ptr<WorkerScheduler> scheduler_;  // of a coordinator
     std::shared_ptr<class GroupFiles> files_;     // of all ranks
     std::optional<PreparedConversion> prepared_;

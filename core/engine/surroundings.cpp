@@ -1,5 +1,6 @@
 #include "engine/surroundings.h"
 
+#include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
@@ -54,6 +55,15 @@ const Format* formatOfFile(const Source& source, const std::string& name) {
         if (format->info().reads && format->probe(one).match != Probe::Match::no) return format;
     }
     return nullptr;
+}
+
+// Keeps in mind that `format` takes this file, where it takes the whole directory too.
+void addOther(const Source& source, const Format* format, const std::string& file, Checkpoint& checkpoint) {
+    if (!format || format == checkpoint.format || !source.entry.empty() ||
+        std::ranges::count(checkpoint.others, format, &FormatMatch::format) ||
+        format->probe(source).match == Probe::Match::no)
+        return;
+    checkpoint.others.push_back({format, file});
 }
 
 // Directories that are zarr arrays (a .zarray or zarr.json in them), and the bytes of their chunks.
@@ -144,9 +154,13 @@ Status accountForDirectory(const Source& source, const CheckpointOptions& option
         noted.insert(note.file);
     uint64_t unknown = zarr.bytes;
     std::vector<std::string> unknownFiles;
-    size_t looks = 0;
+    size_t looks = 0, looksAtNoted = 0;
     for (const DirectoryEntry* entry : others) {
-        if (noted.contains(entry->name)) continue;
+        if (noted.contains(entry->name)) {
+            if (++looksAtNoted <= kMostLooks)
+                addOther(source, formatOfFile(source, entry->name), entry->name, checkpoint);
+            continue;
+        }
         if (const std::string_view other = otherModelFormat(entry->name); !other.empty() && mine > 0) {
             checkpoint.notes.push_back(noteOf(
                 Severity::info,
@@ -157,6 +171,7 @@ Status accountForDirectory(const Source& source, const CheckpointOptions& option
             continue;
         }
         const Format* format = ++looks <= kMostLooks ? formatOfFile(source, entry->name) : nullptr;
+        addOther(source, format, entry->name, checkpoint);
         if (format) {
             checkpoint.notes.push_back(
                 noteOf(Severity::info,
@@ -179,30 +194,6 @@ Status accountForDirectory(const Source& source, const CheckpointOptions& option
         checkpoint.notes.push_back(
             noteOf(severity, fmt::format("{} zarr arrays are not read; {}", zarr.arrays, share), zarr.first));
     return {};
-}
-
-Result<std::vector<FormatMatch>> otherFormats(const Checkpoint& checkpoint) {
-    std::vector<FormatMatch> others;
-    if (!checkpoint.reader->dataElsewhere().empty()) return others;
-    SHARDSCOPE_ASSIGN(const Source source,
-                      sourceFor(checkpoint.path, IoMode::automatic, checkpoint.fileSystem));
-    if (!source.entry.empty()) return others;
-    const NameSet known = ownFiles(checkpoint.catalog());
-    for (const Format* format : builtinFormats()) {
-        if (!format->info().reads || format == checkpoint.format) continue;
-        if (format->probe(source).match == Probe::Match::no) continue;
-        size_t looks = 0;
-        for (const DirectoryEntry& entry : source.entries) {
-            if (entry.kind != DirectoryEntry::Kind::file || known.contains(entry.name)) continue;
-            if (++looks > kMostLooks) break;
-            Source one = source;
-            one.entry = entry.name;
-            if (format->probe(one).match == Probe::Match::no) continue;
-            others.push_back({format, entry.name});
-            break;
-        }
-    }
-    return others;
 }
 
 }  // namespace shardscope

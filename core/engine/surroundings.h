@@ -10,10 +10,10 @@ namespace shardscope {
 Status refuseZarr(const Source& source);
 
 // Compares what the open checkpoint accounts for with the data that is in its directory, and sets
-// Checkpoint::notes. Where another format accounts for more than twice as much, `checkpoint` becomes that one
-// (unless the caller chose a format). Twice: directories often hold one model in two formats of nearly the
-// same size, and then the first one is meant. `source` is the place that was opened. Errors: those of
-// refuseZarr() when the arrays are the larger share.
+// Checkpoint::notes and others. Where another format accounts for more than twice as much, `checkpoint`
+// becomes that one (unless the caller chose a format). Twice: directories often hold one model in two formats
+// of nearly the same size, and then the first one is meant. `source` is the place that was opened. Errors:
+// those of refuseZarr() when the arrays are the larger share.
 Status accountForDirectory(const Source& source, const CheckpointOptions& options, Checkpoint& checkpoint);
 
 // Whether a format fits the directory as a whole.

@@ -12,6 +12,17 @@ bool Source::hasFile(std::string_view name) const {
     return it != entries.end() && it->name == name && it->kind == DirectoryEntry::Kind::file;
 }
 
+std::vector<std::string> OpenOptions::valuesOf(std::string_view option) const {
+    std::vector<std::string> values;
+    for (const auto& [name, value] : own)
+        if (name == option) values.push_back(value);
+    return values;
+}
+
+bool Format::takes(std::string_view option) const {
+    return std::ranges::find(options(), option, &FormatOption::name) != options().end();
+}
+
 std::optional<Path> Format::pathFor(const Path&, bool) const {
     return std::nullopt;
 }

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -41,20 +42,12 @@ struct Source {
     bool hasFile(std::string_view name) const;
 };
 
-// Where weights come from in checkpoints that keep fp32 master weights in their optimizer state.
-enum class MasterWeights : uint8_t {
-    whereNeeded,  // weights as stored; the master, cast to the weight's dtype, where no weight is stored
-    use,          // the master, cast, wherever there is one
-    ignore        // weights as stored, or not at all
-};
-
 struct OpenOptions {
     Limits limits;
     std::string variant;  // format-specific choice, e.g. "id=3"
-    // For formats whose files do not say along which dimension tensor-parallel ranks cut a tensor: "GLOB=1",
-    // or "GLOB=none" where each rank holds the whole. The first that matches a name counts.
-    std::vector<std::string> tpDim;
-    MasterWeights masterWeights = MasterWeights::whereNeeded;
+    // Values of Format::options(), by name, in the order in which they were given.
+    std::vector<std::pair<std::string, std::string>> own;
+    std::vector<std::string> valuesOf(std::string_view option) const;
     std::string scratchDirectory;  // for entries that must be unpacked before they can be read by position
     StopToken stop;
 };
@@ -159,9 +152,24 @@ class TargetLayout {
 
 // ------------------------------------------------------------------ a format
 
+// What one format takes when it opens a checkpoint, beside what all do. Command lines and the window offer
+// it.
+struct FormatOption {
+    std::string name;   // "--tp-dim"
+    std::string value;  // what it takes: "GLOB=DIM"
+    std::string help;
+    std::vector<std::string> choices;  // all values that there are; empty = any text
+    bool repeats = false;
+};
+
 struct FormatInfo {
-    std::string name;   // "dcp", as in --to and --format
-    std::string title;  // "PyTorch distributed checkpoint (DCP)"
+    std::string name;                   // "dcp", as in --to and --format
+    std::string title;                  // "PyTorch distributed checkpoint (DCP)"
+    std::vector<std::string> synonyms;  // other names that people type for it
+    std::vector<std::string> suffixes;  // of the names of its files, without the dot; the usual one first
+    // Another format whose files these are, with names in a form of their own (--keys).
+    std::string refines;
+    std::vector<FormatOption> options;
     bool reads = false;
     bool writes = false;
     std::vector<std::string> generations;    // what is read, for `shardscope formats`
@@ -174,13 +182,16 @@ struct FormatInfo {
     bool aliases = false;         // two names of one storage
     bool nesting = false;         // paths, not only names
     bool singleFile = false;      // the destination is one file rather than a directory
+    std::string fileVariant;      // the variant that makes one file, for a destination with the usual suffix
 };
 
 class Format {
   public:
     virtual ~Format() = default;
 
-    virtual const FormatInfo& info() const = 0;
+    const FormatInfo& info() const { return info_; }
+    const std::vector<FormatOption>& options() const { return info().options; }
+    bool takes(std::string_view option) const;
     // Looks at names and first bytes only.
     virtual Probe probe(const Source& source) const = 0;
     virtual Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const = 0;
@@ -194,6 +205,9 @@ class Format {
     // tensor exactly.
     virtual Result<std::unique_ptr<TargetLayout>> layout(const Catalog& target,
                                                          const WriteOptions& options) const;
+
+  protected:
+    FormatInfo info_;
 };
 
 }  // namespace shardscope

@@ -13,11 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-double numberIn(const Json& event, const char* key) {
-    const auto it = event.find(key);
-    return it != event.end() && it->is_number() ? std::max(0.0, it->get<double>()) : 0.0;
-}
-
 // How often all bytes of the destination are gone through.
 int passesOf(const std::vector<std::string>& arguments) {
     constexpr std::string_view kOption = "--verify";
@@ -32,11 +27,20 @@ int passesOf(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
+std::string textIn(const Json& object, const char* key) {
+    const auto it = object.is_object() ? object.find(key) : object.end();
+    return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+double numberIn(const Json& object, const char* key) {
+    const auto it = object.is_object() ? object.find(key) : object.end();
+    return it != object.end() && it->is_number() ? std::max(0.0, it->get<double>()) : 0.0;
+}
+
 JobProgress jobProgress(const Json& event, const std::vector<std::string>& arguments) {
     JobProgress now;
     if (!event.is_object()) return now;
-    if (const auto it = event.find("phase"); it != event.end() && it->is_string())
-        now.phase = it->get<std::string>();
+    now.phase = textIn(event, "phase");
     // What is said of sizes is a double in case it is more than any disk holds.
     constexpr double kMost = 9e18;
     const double done = std::min(numberIn(event, "bytes_done"), kMost),

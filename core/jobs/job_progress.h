@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -27,6 +28,10 @@ struct JobProgress {
 // all bytes are gone through: to write them, to verify the destination, and with `--verify full` to read the
 // source again. The passes to come are taken to be as fast as the present one.
 JobProgress jobProgress(const nlohmann::json& event, const std::vector<std::string>& arguments);
+
+// A field of what jobs print, which may be anything: empty or 0 where it is missing or of another type.
+std::string textIn(const nlohmann::json& object, const char* key);
+double numberIn(const nlohmann::json& object, const char* key);  // not negative
 
 std::string_view jobPhaseText(const std::string& phase);  // "converting"
 std::string jobShareText(double share);                   // "35 %"; nearly all is not "100 %"

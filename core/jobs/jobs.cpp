@@ -82,11 +82,6 @@ std::string lineOf(const std::string& path) {
     return text;
 }
 
-std::string textIn(const Json& object, const char* key) {
-    const auto it = object.find(key);
-    return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
-
 std::string hostName() {
     std::array<char, 256> name{};
     gethostname(name.data(), name.size() - 1);
@@ -193,7 +188,7 @@ void readOutcome(JobRecord& job) {
             {"message", fmt::format("what became of it could not be recorded in '{}' (exit code {}); "
                                     "its destination is whole if it is there",
                                     job.directory, job.exitCode)}};
-    const std::string schema = job.result.is_object() ? textIn(job.result, "schema") : std::string();
+    const std::string schema = textIn(job.result, "schema");
     if (job.exitCode == 0) {
         job.state = JobState::done;
     } else if (job.exitCode == 130 ||
@@ -222,6 +217,32 @@ Status replaceFile(const std::string& path, const std::string& text) {
     return {};
 }
 
+// The words that ask a program for the same.
+std::vector<std::string> wordsOf(const JobOrder& order) {
+    std::vector<std::string> words = jobWords(order.request);
+    if (!order.report.empty()) words.insert(words.end(), {"--report", order.report});
+    if (!order.remoteProgram.empty()) words.insert(words.end(), {"--remote-program", order.remoteProgram});
+    return words;
+}
+
+// Fills in what is to be done. Errors: damaged.
+Status takeOrder(const Json& json, JobRecord& job) {
+    const auto request = json.find("request"), arguments = json.find("arguments");
+    if (request != json.end()) {
+        auto read = requestFromJson(request->dump());
+        if (!read.ok()) return damaged("job.json holds no request: " + read.error().message);
+        job.order = {std::move(read).value(), textIn(json, "report"), textIn(json, "remote_program")};
+        job.arguments = wordsOf(*job.order);
+    } else if (arguments != json.end() && arguments->is_array()) {
+        for (const Json& word : *arguments) {
+            if (word.is_string()) job.arguments.push_back(word.get<std::string>());
+        }
+    } else {
+        return damaged("job.json does not describe a job");
+    }
+    return {};
+}
+
 }  // namespace
 
 std::string_view jobStateName(JobState state) {
@@ -243,8 +264,7 @@ Result<JobRecord> JobDirectory::read(const std::string& id, bool progress) const
     job.directory = path_ + "/" + id;
     const std::string file = job.directory + "/job.json";
     const Json json = parsed(contents(file));
-    if (!json.is_object() || textIn(json, "schema") != "shardscope.job/1" || !json.contains("arguments") ||
-        !json["arguments"].is_array())
+    if (textIn(json, "schema") != "shardscope.job/1")
         return damaged("job.json does not describe a job").inFile(file);
     job.title = textIn(json, "title");
     job.source = textIn(json, "source");
@@ -256,9 +276,7 @@ Result<JobRecord> JobDirectory::read(const std::string& id, bool progress) const
     job.workingDirectory = textIn(json, "directory");
     if (job.created.empty() || job.started.empty())
         return damaged("job.json does not say when the job began").inFile(file);
-    for (const Json& word : json["arguments"]) {
-        if (word.is_string()) job.arguments.push_back(word.get<std::string>());
-    }
+    if (Status status = takeOrder(json, job); !status.ok()) return std::move(status).error().inFile(file);
     if (const auto it = json.find("attempts"); it != json.end() && it->is_number_integer())
         job.attempts = std::max(1, it->get<int>());
     job.elsewhere = job.host != hostName();
@@ -320,20 +338,27 @@ Result<JobRecord> JobDirectory::find(const std::string& id) const {
 
 namespace {
 
-// What job.json holds; what is shown of a job is another document.
-Json descriptionOf(const JobRecord& job) {
-    return {{"schema", "shardscope.job/1"},
-            {"title", job.title},
-            {"source", job.source},
-            {"destination", job.destination},
-            {"program", job.program},
-            {"arguments", job.arguments},
-            {"directory", job.workingDirectory},
-            {"host", hostName()},
-            {"boot", lineOf("/proc/sys/kernel/random/boot_id")},
-            {"created", job.created},
-            {"started", now()},
-            {"attempts", job.attempts}};
+// What job.json holds; what is shown of a job is another document. Errors: usage.
+Result<std::string> descriptionOf(const JobRecord& job) {
+    Json json{{"schema", "shardscope.job/1"}, {"title", job.title},
+              {"source", job.source},         {"destination", job.destination},
+              {"program", job.program},       {"directory", job.workingDirectory},
+              {"host", hostName()},           {"boot", lineOf("/proc/sys/kernel/random/boot_id")},
+              {"created", job.created},       {"started", now()},
+              {"attempts", job.attempts}};
+    if (job.order) {
+        SHARDSCOPE_ASSIGN(const std::string request, requestJson(job.order->request));
+        json["request"] = parsed(request);
+        json["report"] = job.order->report;
+        json["remote_program"] = job.order->remoteProgram;
+    } else {
+        json["arguments"] = job.arguments;
+    }
+    try {
+        return json.dump(2) + "\n";
+    } catch (const Json::exception&) {
+        return makeError(ErrorCode::usage, "a job whose paths are not UTF-8 cannot be kept as JSON");
+    }
 }
 
 // Held while a job is started, so that of several who want to one does.
@@ -361,13 +386,7 @@ class StartLock {
 }  // namespace
 
 Status JobDirectory::launch(JobRecord job, bool resume) const {
-    std::string record;
-    try {
-        record = descriptionOf(job).dump(2) + "\n";
-    } catch (const Json::exception&) {
-        return makeError(ErrorCode::usage, "the words of a job must be UTF-8, or its record cannot hold them")
-            .withHint("'shardscope convert' itself takes such names");
-    }
+    SHARDSCOPE_ASSIGN(const std::string record, descriptionOf(job));
     std::error_code unknown;
     if (const auto space = std::filesystem::space(job.directory, unknown);
         !unknown && space.capacity > 0 && space.available < kRoomForRecord)
@@ -433,30 +452,24 @@ std::string JobDirectory::newId() {
     return fmt::format("{:%Y%m%d-%H%M%S}-{:08x}", fmt::gmtime(std::time(nullptr)), random());
 }
 
-Result<std::string> JobDirectory::start(const Start& start) const {
+Status JobDirectory::start(JobRecord job) const {
     std::error_code none;
     const std::string here = std::filesystem::current_path(none).string();
     if (none) return systemError(none.value(), "find the directory that the job is started in", "");
     SHARDSCOPE_TRY(makeDirectories(path_));
-    JobRecord job;
     job.workingDirectory = here;
-    job.id = start.id.empty() ? newId() : start.id;
     job.directory = path_ + "/" + job.id;
     job.created = now();
-    job.title = start.title;
-    job.source = start.source;
-    job.destination = start.destination;
-    job.program = start.program;
-    job.arguments = start.arguments;
+    job.source = job.order->request.source;
+    job.destination = job.order->request.destination;
+    job.arguments = wordsOf(*job.order);
     // Paths and names of a job are its owner's business.
     if (mkdir(job.directory.c_str(), 0700) != 0)
         return systemError(errno, "make a directory for the job", job.directory);
-    if (Status status = launch(job, false); !status.ok()) {
-        std::error_code ignored;
-        std::filesystem::remove_all(job.directory, ignored);
-        return std::move(status).error();
-    }
-    return job.id;
+    Status status = launch(job, false);
+    std::error_code ignored;
+    if (!status.ok()) std::filesystem::remove_all(job.directory, ignored);
+    return status;
 }
 
 Status JobDirectory::again(const JobRecord& job, bool resume) const {

@@ -1,7 +1,7 @@
 // Conversions that outlive the terminal or window that started them. Each is a child process of its own
 // session; its directory under $XDG_STATE_HOME/shardscope/jobs is all that is known of it, for the command
 // line and the window:
-// - job.json: shardscope.job/1: title, source, destination, program, arguments, host, boot, times, attempts
+// - job.json: shardscope.job/1: the request (engine/request.h), program, title, host, boot, times, attempts
 // - process: /proc/<pid>/stat of the shell that records the exit code: pid, and start time against reused
 //   pids
 // - progress.ndjson: stderr of all attempts: events of --progress json; other lines are messages
@@ -10,12 +10,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
+#include "engine/request.h"
 #include "jobs/job_progress.h"
 
 namespace shardscope {
@@ -23,11 +25,19 @@ namespace shardscope {
 enum class JobState : uint8_t { starting, running, done, failed, cancelled, lost };
 std::string_view jobStateName(JobState state);
 
+// What is to be done.
+struct JobOrder {
+    ConversionRequest request;  // without `resume` of later attempts
+    std::string report;         // a file for the report; empty = none
+    std::string remoteProgram;  // shardscope on other hosts; empty = `program` is copied there
+};
+
 struct JobRecord {
     std::string id, directory;
     std::string title, source, destination, program, host;
-    std::vector<std::string> arguments;  // as given: without --resume of later attempts and output options
-    std::string workingDirectory;        // that relative paths among them belong to; empty = not known
+    std::optional<JobOrder> order;       // nothing in the records of version 0.1, which hold `arguments`
+    std::vector<std::string> arguments;  // of `program`: without --resume of later attempts, output options
+    std::string workingDirectory;        // that relative paths belong to; empty = not known
     std::string created, started;        // UTC, ISO 8601; `started` is that of the last attempt
     int attempts = 1;
 
@@ -59,14 +69,9 @@ class JobDirectory {
     Result<JobRecord> read(const std::string& id, bool progress = true) const;
 
     static std::string newId();
-    struct Start {
-        std::string id;  // of newId(); empty = a new one
-        std::string title, source, destination, program;
-        std::vector<std::string> arguments;
-    };
-    // Starts it in a session of its own, in this process's directory. Errors: io, permission, notFound, usage
-    // (words that a record cannot hold).
-    Result<std::string> start(const Start& start) const;
+    // Starts a new one with this `id` (of newId()), title, program and order in a session of its own, in this
+    // process's directory. Errors: io, permission, notFound, usage (text that a record cannot hold).
+    Status start(JobRecord job) const;
     // Runs it again with the record's program, in its directory, from where it stopped. Errors: exists (it
     // runs, or is done), those of start().
     Status resume(const JobRecord& job) const { return again(job, true); }

@@ -18,7 +18,7 @@ Result<int> axisOf(const Mesh& mesh, const std::string& name, const char* option
 
 }  // namespace
 
-Result<Placer> Placer::make(const Mesh& mesh, const ConvertRequest& request) {
+Result<Placer> Placer::make(const Mesh& mesh, const TargetRequest& request) {
     Placer placer;
     placer.mesh_ = mesh;
     placer.split_ = request.split;

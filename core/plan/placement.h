@@ -18,7 +18,7 @@ struct PlacedBox {
 class Placer {
   public:
     // Errors: usage.
-    static Result<Placer> make(const Mesh& mesh, const ConvertRequest& request);
+    static Result<Placer> make(const Mesh& mesh, const TargetRequest& request);
 
     // Never empty: a tensor without elements has one empty chunk. Empty pieces of other tensors are left out.
     std::vector<PlacedBox> place(std::string_view name, DType dtype, DimSpan shape);

@@ -46,23 +46,22 @@ struct CastRule {
 enum class FillGaps : uint8_t { refuse, nan, zero };
 enum class Verify : uint8_t { digest, full, none };
 
-// What `convert` is asked for; what --map recipes and the wizard produce as well.
-struct ConvertRequest {
-    std::string format;  // target; empty = the source's
-    std::string variant;
+// Which tensors and objects are converted, and how lengths are cut that do not divide.
+struct TargetChoice {
     std::vector<std::string> select;  // GLOB or re:REGEX; empty = all
     std::vector<std::string> exclude;
     bool weightsOnly = false;
+    SplitRule split = SplitRule::torch;
+};
+
+// What the target is to be: the rules of a conversion's request (engine/engine.h) and of its recipe, parsed.
+struct TargetRequest : TargetChoice {
     std::vector<RecipeStep> steps;  // on what is selected, before `rename` and `cast`
     std::vector<RenameRule> rename;
     std::vector<CastRule> cast;
     std::optional<Mesh> mesh;
     std::vector<ShardRule> shard;
     std::vector<StageRule> stage;
-    SplitRule split = SplitRule::torch;
-    uint64_t maxFileSize = 0;
-    bool strict = false;
-    FillGaps fillGaps = FillGaps::refuse;
 };
 
 // Rename rules, compiled; applied one after the other.
@@ -115,7 +114,7 @@ struct TargetInput {
 
 // Errors: usage (malformed patterns, axes that the mesh lacks, names that collide after renaming, steps that
 // do not fit the source).
-Result<TargetSpec> resolveTarget(const TargetInput& input, const ConvertRequest& request);
+Result<TargetSpec> resolveTarget(const TargetInput& input, const TargetRequest& request);
 
 struct PlanFile {
     std::string path;

@@ -1,4 +1,4 @@
-// The parts of a ConvertRequest as the command line and recipes write them, and back. Reading reports
+// The parts of a TargetRequest as the command line and recipes write them, and back. Reading reports
 // malformed text as a usage error; writing gives text that reads back to the same value.
 #pragma once
 

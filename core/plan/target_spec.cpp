@@ -87,7 +87,7 @@ bool underOptimizer(const Path& path, const std::set<std::string>& prefixes) {
 
 class TargetResolver {
   public:
-    TargetResolver(const TargetInput& input, const ConvertRequest& request)
+    TargetResolver(const TargetInput& input, const TargetRequest& request)
         : input_(input),
           request_(request),
           source_(*input.source),
@@ -418,7 +418,7 @@ class TargetResolver {
     };
 
     const TargetInput& input_;
-    const ConvertRequest& request_;
+    const TargetRequest& request_;
     const Catalog& source_;
     CatalogBuilder builder_;
     TargetSpec spec_;
@@ -435,7 +435,7 @@ class TargetResolver {
 
 }  // namespace
 
-Result<TargetSpec> resolveTarget(const TargetInput& input, const ConvertRequest& request) {
+Result<TargetSpec> resolveTarget(const TargetInput& input, const TargetRequest& request) {
     return TargetResolver(input, request).make();
 }
 

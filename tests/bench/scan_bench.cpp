@@ -127,11 +127,11 @@ void validation(const Checkpoint& checkpoint) {
 void conversion(const Checkpoint& checkpoint, const std::string& destination) {
     std::vector<Cost> without, with;
     for (int i = 0; i < 2 * kRounds; ++i) {
-        ConvertSettings settings;
-        settings.request.format = "safetensors";
-        settings.options.verify = Verify::none;
-        settings.options.overwrite = true;
-        settings.options.scanValues = i % 2 == 1;
+        ConversionRequest settings;
+        settings.format = "safetensors";
+        settings.verify = Verify::none;
+        settings.overwrite = true;
+        settings.scanValues = i % 2 == 1;
         const Cost cost = costOf([&]() -> Status {
             SHARDSCOPE_ASSIGN(const auto prepared, prepareConversion(checkpoint, destination, settings));
             SHARDSCOPE_ASSIGN(const auto report, runPrepared(prepared, settings, nullptr));

@@ -567,6 +567,37 @@ class JobsCliTest : public QObject {
                  shown.dump().c_str());
 
         QFile description(record.filePath("job.json"));
+        QVERIFY(description.open(QIODevice::ReadOnly));
+        json kept = json::parse(description.readAll().toStdString());
+        description.close();
+        const auto write = [&](const json& value) {
+            QVERIFY(description.open(QIODevice::WriteOnly | QIODevice::Truncate));
+            description.write(QByteArray::fromStdString(value.dump()));
+            description.close();
+        };
+        QVERIFY(!kept.contains("arguments"));
+        QVERIFY(kept["request"]["job"]["destination"] == json(target));
+        for (const json& strange : {json(5), json{{"job", {{"threads", "many"}}}}, json::array()}) {
+            json wrong = kept;
+            wrong["request"] = strange;
+            write(wrong);
+            const Measured refused = runMeasured({"jobs", "show", id});
+            QVERIFY2(refused.exitCode == 3 && refused.err.find("holds no request") != std::string::npos,
+                     refused.describe().c_str());
+        }
+        // As version 0.1 has recorded it.
+        const json arguments{"convert", "--on", "local:1", "--to", "dcp", "--", source_.toStdString(),
+                             target};
+        kept.erase("request");
+        kept["arguments"] = arguments;
+        write(kept);
+        const json old = runMeasured({"jobs", "show", id, "--json"}).json();
+        QVERIFY2(old["arguments"] == arguments, old.dump().c_str());
+        QVERIFY(QDir(directory.path()).rmdir("out"));
+        QCOMPARE(runMeasured({"jobs", "resume", id}).exitCode, 0);
+        QCOMPARE(runMeasured({"jobs", "attach", id}).exitCode, 0);
+        QVERIFY(digestsOf(target) == expected_);
+
         QVERIFY(description.resize(100));
         const Measured damaged = runMeasured({"jobs", "show", id});
         QVERIFY2(damaged.exitCode == 3 && damaged.err.find("job.json") != std::string::npos,

@@ -153,7 +153,7 @@ class JobsTest : public QObject {
         QCOMPARE(plan["target"].toObject()["path"].toString(), spec.destination);
 
         // The engine of this process, asked for the same, plans the same.
-        const auto settings = spec.toSettings();
+        const auto settings = spec.toCheckedRequest();
         QVERIFY(settings.ok());
         auto session = openSession(spec.source);
         const auto preview =
@@ -189,11 +189,11 @@ class JobsTest : public QObject {
     void malformedRulesAreErrors() {
         ConversionSpec spec = simple(QStringLiteral("/x/y"));
         spec.cast = {QStringLiteral("*=nodtype")};
-        QVERIFY(!spec.toSettings().ok());
+        QVERIFY(!spec.toCheckedRequest().ok());
         QVERIFY(!requestJson(spec.toRequest()).ok());
         spec.cast.clear();
         spec.mesh = QStringLiteral("tp=");
-        QCOMPARE(spec.toSettings().error().code, ErrorCode::usage);
+        QCOMPARE(spec.toCheckedRequest().error().code, ErrorCode::usage);
     }
 
     void recipes() {
@@ -251,7 +251,7 @@ class JobsTest : public QObject {
         const QStringList words = loaded->arguments();
         QCOMPARE(words.count("--map"), 1);
         QVERIFY(words.contains("n=3") && !words.contains("*.extra"));
-        QCOMPARE(loaded->toSettings()->map, loaded->map.toStdString());
+        QCOMPARE(loaded->toCheckedRequest()->map, loaded->map.toStdString());
 
         const QString saved = fresh() + "/saved.json";
         QVERIFY(loaded->saveRecipe(saved).ok());
@@ -900,25 +900,26 @@ class JobsTest : public QObject {
     void jobsOfTheCommandLineAreLive() {
         JobStore store;
         const QString id = QString::fromStdString(JobDirectory::newId());
-        JobDirectory::Start start;
-        start.id = id.toStdString();
-        start.title = "patient";
-        start.source = "/a";
-        start.destination = "/b";
-        start.program = patientProgram().toStdString();
-        start.arguments = {"convert", "/a", "/b", "--on", "local:2"};
-        QVERIFY(JobDirectory().start(start).ok());
+        JobRecord started;
+        started.id = id.toStdString();
+        started.title = "patient";
+        started.program = patientProgram().toStdString();
+        started.order.emplace();
+        started.order->request.source = "/a";
+        started.order->request.destination = "/b";
+        started.order->request.on = "local:2";
+        QVERIFY(JobDirectory().start(started).ok());
         QTRY_VERIFY_WITH_TIMEOUT(store.find(id) && store.find(id)->state == JobState::running, kPatience);
         QTRY_COMPARE(store.find(id)->progress.bytesDone, uint64_t{1} << 20);
         QVERIFY(store.cancel(id).ok());
         QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->state == JobState::cancelled, kPatience);
         // It continues the program of whoever asks.
-        JobRecord record = JobDirectory().find(start.id).value();
+        JobRecord record = JobDirectory().find(started.id).value();
         record.program = "/bin/true";
         QVERIFY(JobDirectory().again(record, true).ok());
-        QTRY_COMPARE_WITH_TIMEOUT(JobDirectory().find(start.id)->state, JobState::done, kPatience);
-        QCOMPARE(JobDirectory().find(start.id)->program, std::string("/bin/true"));
-        QCOMPARE(JobDirectory().find(start.id)->attempts, 2);
+        QTRY_COMPARE_WITH_TIMEOUT(JobDirectory().find(started.id)->state, JobState::done, kPatience);
+        QCOMPARE(JobDirectory().find(started.id)->program, std::string("/bin/true"));
+        QCOMPARE(JobDirectory().find(started.id)->attempts, 2);
         QCOMPARE(JobDirectory().again(record, true).error().code, ErrorCode::exists);
         QVERIFY(store.remove(id).ok());
     }

@@ -55,7 +55,7 @@ QStringList dataFiles(const QString& directory) {
 class HugeEngine : public ScriptedEngine {
   public:
     Result<Preview> preview(const CheckpointPtr& source, const std::string& destination,
-                            const ConvertSettings& settings, const TaskContext& context) override {
+                            const ConversionRequest& request, const TaskContext& context) override {
         auto preview = ScriptedEngine::preview(source, destination, settings, context);
         if (preview.ok()) preview->plan.bytesWritten = uint64_t{1} << 60;
         return preview;

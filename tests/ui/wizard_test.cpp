@@ -854,7 +854,7 @@ class WizardTest : public QObject {
         add("scale", {});
         builder.setRankCount(1);
         const Catalog catalog = std::move(builder).finish();
-        ConvertRequest request;
+        TargetRequest request;
         request.mesh = *parseMesh("tp=8");
         request.shard = {*parseShardRule("small.*:tp=0"), *parseShardRule("odd.*:tp=0"),
                          *parseShardRule("scale:tp=0"), *parseShardRule("none:tp=0")};

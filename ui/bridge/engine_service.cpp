@@ -89,11 +89,6 @@ class LocalEngine final : public EngineService {
         return CheckpointPtr(std::make_shared<Checkpoint>(std::move(checkpoint)));
     }
 
-    Result<std::vector<FormatMatch>> otherFormats(const CheckpointPtr& checkpoint,
-                                                  const TaskContext&) override {
-        return shardscope::otherFormats(*checkpoint);
-    }
-
     Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file, bool overwrite,
                                const TaskContext& context) override {
         return writeIndex(*checkpoint, file, overwrite, context.stop);
@@ -114,9 +109,9 @@ class LocalEngine final : public EngineService {
     }
 
     Result<Preview> preview(const CheckpointPtr& source, const std::string& destination,
-                            const ConvertSettings& settings, const TaskContext& context) override {
+                            const ConversionRequest& request, const TaskContext& context) override {
         SHARDSCOPE_ASSIGN(PreparedConversion prepared,
-                          prepareConversion(*source, destination, settings, context.stop));
+                          prepareConversion(*source, destination, request, context.stop));
         const std::shared_ptr<TargetSpec> spec = std::move(prepared.spec);
         SHARDSCOPE_ASSIGN(auto reads, readsOf(source->catalog(), *spec, context.stop));
         return Preview{std::move(prepared.plan), std::shared_ptr<const Catalog>(spec, &spec->target),

@@ -50,8 +50,6 @@ class EngineService {
                                       const PlaceQuestion& question, const TaskContext& context) = 0;
     virtual Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                        const TaskContext& context) = 0;
-    virtual Result<std::vector<FormatMatch>> otherFormats(const CheckpointPtr& checkpoint,
-                                                          const TaskContext& context) = 0;
     // Bytes of the index file that was written; it must not be there yet unless `overwrite`.
     virtual Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file,
                                        bool overwrite, const TaskContext& context) = 0;
@@ -60,7 +58,7 @@ class EngineService {
     virtual Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b,
                                     const DiffOptions& options, const TaskContext& context) = 0;
     virtual Result<Preview> preview(const CheckpointPtr& source, const std::string& destination,
-                                    const ConvertSettings& settings, const TaskContext& context) = 0;
+                                    const ConversionRequest& request, const TaskContext& context) = 0;
     virtual Result<TensorStatistics> statistics(const CheckpointPtr& checkpoint, TensorId tensor, size_t bins,
                                                 const TaskContext& context) = 0;
     virtual Result<SliceValues> slice(const CheckpointPtr& checkpoint, const SliceRequest& request,

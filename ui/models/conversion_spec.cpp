@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "cluster/coordinator.h"
-#include "jobs/rank_launch.h"
+#include "cluster/rank_launch.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 
@@ -94,11 +94,15 @@ QString exactSizeText(uint64_t bytes) {
     return QString::fromStdString(exactBytesText(bytes));
 }
 
-QStringList ConversionSpec::arguments() const {
+ConversionRequest ConversionSpec::toJob() const {
     ConversionRequest request = toRequest();
     for (std::string* path : {&request.source, &request.destination, &request.objectsFile})
         if (!path->empty()) *path = there(QString::fromStdString(*path)).toStdString();
-    return texts(jobWords(std::move(request)));
+    return request;
+}
+
+QStringList ConversionSpec::arguments() const {
+    return texts(jobWords(toJob()));
 }
 
 Status checkWhere(const QString& where) {
@@ -128,9 +132,12 @@ QString ConversionSpec::commandLine() const {
     return shellLine(QStringList{program} + arguments());
 }
 
-Result<ConvertSettings> ConversionSpec::toSettings() const {
+Result<ConversionRequest> ConversionSpec::toCheckedRequest() const {
     SHARDSCOPE_TRY(checkWhere(where));
-    return settingsOf(toRequest());
+    ConversionRequest request = toRequest();
+    auto target = targetRequest(request);
+    if (!target.ok()) return std::move(target).error();
+    return request;
 }
 
 Status ConversionSpec::saveRecipe(const QString& path) const {

@@ -44,14 +44,15 @@ struct ConversionSpec {
     // The words after `shardscope`: "convert", source, destination and what differs from the defaults. After
     // `shardscope-worker` where ranks do it, with what it takes before them.
     QStringList arguments() const;
+    ConversionRequest toJob() const;           // the same with paths as there()
     QString there(const QString& path) const;  // "ssh://node7/data/x" where a host does it, else as it is
     // The same as one line for a shell; as a job where others than one process do it.
     QString commandLine() const;
-    // The same for the engine of this process. Errors: usage, naming the rule that is malformed.
-    Result<ConvertSettings> toSettings() const;
 
     // As the engine, jobs and recipes have it (engine/request.h).
     ConversionRequest toRequest() const;
+    // The same for this process to run. Errors: usage, naming the rule or place that is malformed.
+    Result<ConversionRequest> toCheckedRequest() const;
     static ConversionSpec fromRequest(const ConversionRequest& request);
     // As files. Saving takes the recipe of `map` in, so that the file stands alone; loading names a recipe
     // with steps as `map`. Both read and write small files. Errors: usage, naming the field or rule; io.

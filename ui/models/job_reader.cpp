@@ -27,27 +27,19 @@ Json parse(const QByteArray& text) {
 }
 
 QString text(const Json& object, const char* key) {
-    const auto it = object.is_object() ? object.find(key) : object.end();
-    if (!object.is_object() || it == object.end() || !it->is_string()) return {};
-    return toQString(it->get_ref<const std::string&>());
+    return toQString(textIn(object, key));
 }
 // For paths and arguments, which are handed back to programs as they are.
 QString exact(const std::string& text) {
     return QString::fromStdString(text);
 }
-double number(const Json& object, const char* key) {
-    if (!object.is_object()) return 0;
-    const auto it = object.find(key);
-    return it != object.end() && it->is_number() ? it->get<double>() : 0;
-}
 uint64_t count(const Json& object, const char* key) {
-    const double value = number(object, key);
-    return value > 0 ? static_cast<uint64_t>(value) : 0;
+    return static_cast<uint64_t>(std::min(numberIn(object, key), 9e18));
 }
 JobBusy busyOf(const Json& object) {
     const auto it = object.is_object() ? object.find("busy_s") : object.end();
     if (!object.is_object() || it == object.end()) return {};
-    const auto seconds = [&](const char* key) { return std::max(0.0, number(*it, key)); };
+    const auto seconds = [&](const char* key) { return numberIn(*it, key); };
     return {seconds("read"), seconds("compute"), seconds("write")};
 }
 // What came since `before`; one that is started anew counts from the beginning.
@@ -108,8 +100,8 @@ JobReport reportOf(const Json& json) {
     report.bytesWritten = count(json, "bytes_written");
     report.bytesReused = count(json, "bytes_reused");
     report.peakMemory = count(json, "peak_rss");
-    report.seconds = number(json, "seconds");
-    report.verifySeconds = number(json, "verify_seconds");
+    report.seconds = numberIn(json, "seconds");
+    report.verifySeconds = numberIn(json, "verify_seconds");
     report.verify = text(json, "verify");
     const auto verified = json.find("verified");
     report.verified = verified != json.end() && verified->is_boolean() && verified->get<bool>();
@@ -253,7 +245,7 @@ void JobReader::takeLine(const QByteArray& line) {
         phaseSeconds_ = 0;
         linePhase_.clear();
         lineBusy_ = {};
-        const int n = static_cast<int>(number(json, "number"));
+        const int n = static_cast<int>(numberIn(json, "number"));
         say(JobMessage::Kind::info,
             n > 1 ? QObject::tr("Attempt %1 began.").arg(n) : QObject::tr("The job began."), line);
     } else if (event == QLatin1String("finding") && json.contains("finding")) {
@@ -307,7 +299,7 @@ void JobReader::takeProgress(const QByteArray& line) {
     if (!json.is_object()) return;
     const QString phase = text(json, "phase");
     const uint64_t done = count(json, "bytes_done");
-    const double rate = number(json, "rate");
+    const double rate = numberIn(json, "rate");
     if (phase != linePhase_) {
         before_ += phaseSeconds_;
         phaseSeconds_ = 0;

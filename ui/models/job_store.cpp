@@ -5,7 +5,7 @@
 #include <QFileInfo>
 #include <algorithm>
 
-#include "jobs/rank_launch.h"
+#include "cluster/rank_launch.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/session.h"
 
@@ -162,12 +162,7 @@ void JobStore::launch(Job job, std::shared_ptr<const Job> before, bool resume) {
             next.program = job.program.toStdString();
             status = records.again(next, resume);
         } else {
-            JobDirectory::Start start{job.id.toStdString(),      job.title.toStdString(),
-                                      job.source.toStdString(),  job.destination.toStdString(),
-                                      job.program.toStdString(), {}};
-            for (const QString& word : job.arguments)
-                start.arguments.push_back(word.toStdString());
-            if (auto started = records.start(start); !started.ok()) status = std::move(started).error();
+            status = records.start(job.record);
         }
         QMetaObject::invokeMethod(
             this, [this, id = job.id, before, status] { launchEnded(id, before, status); },
@@ -201,6 +196,10 @@ Result<QString> JobStore::start(const ConversionSpec& spec, const QString& title
     job.source = spec.there(spec.source);
     job.destination = spec.there(spec.destination);
     job.arguments = spec.arguments();
+    job.record.id = job.id.toStdString();
+    job.record.title = title.toStdString();
+    job.record.program = job.program.toStdString();
+    job.record.order = {spec.toJob(), {}, {}};
     const QString id = job.id;
     launch(std::move(job), nullptr, false);
     return id;

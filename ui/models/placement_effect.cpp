@@ -89,7 +89,7 @@ void addNotes(RuleEffect& effect, const std::map<Cut, uint64_t>& uneven, SplitRu
 }  // namespace
 
 Result<PlacementEffect> placementEffect(const Catalog& source, const Catalog& wanted,
-                                        const ConvertRequest& request, const StopToken& stop) {
+                                        const TargetRequest& request, const StopToken& stop) {
     PlacementEffect effect;
     std::vector<NamePattern> shardPatterns, stagePatterns;
     for (const ShardRule& rule : request.shard) {

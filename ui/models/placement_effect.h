@@ -30,6 +30,6 @@ struct PlacementEffect {
 // `wanted` is the catalog that the conversion would make. Names in rules are those of the target. Errors:
 // usage (malformed patterns), cancelled.
 Result<PlacementEffect> placementEffect(const Catalog& source, const Catalog& wanted,
-                                        const ConvertRequest& request, const StopToken& stop);
+                                        const TargetRequest& request, const StopToken& stop);
 
 }  // namespace shardscope::ui

@@ -136,13 +136,11 @@ void Session::opened(Opened opened) {
     filterTicket_.drop();
     validateTicket_.drop();
     stampTicket_.drop();
-    othersTicket_.drop();
     facts_.reset();
     keepTimer_.stop();
     report_.reset();
     scan_ = std::move(opened.scan);
     scanKey_ = scan_ ? std::make_shared<std::string>(std::move(opened.scanKey)) : nullptr;
-    otherFormats_.clear();
     validationError_.reset();
     changedFiles_.clear();
     settling_ = settling_ && again;
@@ -197,23 +195,12 @@ void Session::startFacts() {
             if (report_) facts_ = withFindings(*facts_, catalog(), *report_);
             emit factsChanged();
             if (selection_.current().filter.contains("status:")) startFilter();
-            lookForOtherFormats();
+            if (!otherFormats().empty()) emit otherFormatsFound();
         });
 }
 
-// Reads what each format asks for, so that it comes after all that is shown.
-void Session::lookForOtherFormats() {
-    if (!options_.format.isEmpty()) return;
-    othersTicket_ = tasks_.run<std::vector<FormatMatch>>(
-        tr("Looking for other formats"),
-        [engine = engine_, checkpoint = checkpoint_](const TaskContext& context) {
-            return engine->otherFormats(checkpoint, context);
-        },
-        [this](Result<std::vector<FormatMatch>> answer) {
-            if (!answer.ok() || answer->empty()) return;
-            otherFormats_ = std::move(answer).value();
-            emit otherFormatsFound();
-        });
+std::vector<FormatMatch> Session::otherFormats() const {
+    return checkpoint_ && options_.format.isEmpty() ? checkpoint_->others : std::vector<FormatMatch>();
 }
 
 void Session::startFilter() {
@@ -269,8 +256,8 @@ void Session::cancel() {
 }
 
 void Session::close() {
-    for (Ticket* ticket : {&openTicket_, &factsTicket_, &filterTicket_, &validateTicket_, &stampTicket_,
-                           &othersTicket_, &reconnectTicket_})
+    for (Ticket* ticket :
+         {&openTicket_, &factsTicket_, &filterTicket_, &validateTicket_, &stampTicket_, &reconnectTicket_})
         ticket->drop();
     stampTimer_.stop();
     connectionTimer_.stop();
@@ -278,7 +265,6 @@ void Session::close() {
     connectionError_.reset();
     directory_.clear();
     keepTimer_.stop();
-    otherFormats_.clear();
     scanKey_.reset();
     checkpoint_.reset();
     facts_.reset();

@@ -37,9 +37,8 @@ class Session : public QObject {
     State state() const { return state_; }
     // While it opens: "Listing the directory", "Reading metadata: 12 of 1 000 files", ...
     QString openingStage() const;
-    // Other formats that fit what is in the same place; looked for once the facts are there, and empty when
-    // a format was asked for.
-    const std::vector<FormatMatch>& otherFormats() const { return otherFormats_; }
+    // Other formats that fit what is in the same place; empty when a format was asked for.
+    std::vector<FormatMatch> otherFormats() const;
     const QString& path() const { return path_; }
     const SourceOptions& options() const { return options_; }
     // "shardscope VERB PATH arguments...", with the options that it was opened with, as one line for a shell.
@@ -139,7 +138,6 @@ class Session : public QObject {
     static std::vector<Stamp> stampFiles(const Checkpoint& checkpoint, const StopToken& stop);
     void opened(Opened opened);
     void startFacts();
-    void lookForOtherFormats();
     void compareStamps(std::vector<Stamp> now);
     void startFilter();
     void startValidation(ValidateLevel level, const QString& expectPath);
@@ -166,10 +164,9 @@ class Session : public QObject {
     // What the files were like when that began; shared with the thread that finds out.
     std::shared_ptr<std::string> scanKey_;
     std::shared_ptr<OpenProgress> openProgress_;
-    std::vector<FormatMatch> otherFormats_;
     QString expectPath_;
     Ticket openTicket_, factsTicket_, filterTicket_, validateTicket_, stampTicket_, keepTicket_,
-        othersTicket_, reconnectTicket_;
+        reconnectTicket_;
     // While it opens on another host: whether the host has answered.
     std::shared_ptr<std::atomic<bool>> connected_;
     QTimer filterTimer_, stampTimer_, keepTimer_, connectionTimer_;

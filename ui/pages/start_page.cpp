@@ -15,6 +15,7 @@
 
 #include <unistd.h>
 
+#include "engine/engine.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 #include "ui/widgets/exporting.h"
@@ -76,8 +77,7 @@ QString lookedForAndFound(const QString& directory, QStringList* files) {
             continue;
         }
         ++suffixes[entry.suffix().isEmpty() ? QString() : '.' + entry.suffix()];
-        if (files && QStringList{"pt", "pth", "bin", "safetensors", "ckpt", "ssidx"}.contains(entry.suffix()))
-            files->append(entry.fileName());
+        if (files && isCheckpointSuffix(entry.suffix().toStdString())) files->append(entry.fileName());
     }
     QStringList found;
     for (const auto& [suffix, count] : suffixes) {

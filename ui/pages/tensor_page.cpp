@@ -506,7 +506,7 @@ void TensorPage::showGhosts() {
     if (!mesh.ok()) return fail(mesh.error());
     if (mesh->ranks() > kLargestGhost)
         return note(tr("Target: a mesh of %1 ranks is not drawn.").arg(mesh->ranks()));
-    ConvertRequest request;
+    TargetRequest request;
     request.mesh = *mesh;
     if (!ruleText.isEmpty()) {
         auto rule = parseShardRule("*:" + ruleText.toStdString());

@@ -88,7 +88,7 @@ WizardState::~WizardState() {
 void WizardState::setSpec(ConversionSpec spec) {
     // What the source's files do not say comes with a recipe; which checkpoint it is does not.
     SourceOptions options = session_.options();
-    if (session_.checkpoint() && session_.catalog().format() == "paddlenlp") {
+    if (session_.checkpoint() && session_.checkpoint()->format->takes("--tp-dim")) {
         options.tpDim = spec.options.tpDim;
         options.masterWeights = spec.options.masterWeights;
     }
@@ -128,10 +128,10 @@ void WizardState::look() {
         emit outlookChanged();
         return;
     }
-    auto settings = spec_.toSettings();
-    if (!settings.ok()) {
+    auto request = spec_.toCheckedRequest();
+    if (!request.ok()) {
         auto failed = std::make_shared<Outlook>();
-        failed->error = settings.error();
+        failed->error = request.error();
         outlook_ = failed;
         emit outlookChanged();
         return;
@@ -143,7 +143,7 @@ void WizardState::look() {
     ticket_ = session_.tasks().run<Answer>(
         tr("Planning the conversion"),
         [engine = session_.enginePtr(), checkpoint, destination, there = !spec_.host.isEmpty(),
-         settings = std::move(settings).value()](const TaskContext& context) -> Result<Answer> {
+         request = std::move(request).value()](const TaskContext& context) -> Result<Answer> {
             auto outlook = std::make_shared<Outlook>();
             outlook->sourceHere = isHere(*checkpoint, context.stop);
             const auto lookAtDestination = [&] {
@@ -152,7 +152,7 @@ void WizardState::look() {
                 else
                     lookHere(destination, *outlook);
             };
-            auto preview = engine->preview(checkpoint, destination, settings, context);
+            auto preview = engine->preview(checkpoint, destination, request, context);
             SHARDSCOPE_TRY(context.stop.poll());
             if (!preview.ok()) {
                 outlook->error = std::move(preview).error();
@@ -160,14 +160,14 @@ void WizardState::look() {
                 return Answer(outlook);
             }
             const std::shared_ptr<const Catalog> source(checkpoint, &checkpoint->catalog());
+            SHARDSCOPE_ASSIGN(const TargetRequest rules, targetRequest(request));
             SHARDSCOPE_ASSIGN(outlook->effect,
-                              placementEffect(*source, *preview->target, settings.request, context.stop));
+                              placementEffect(*source, *preview->target, rules, context.stop));
             SHARDSCOPE_ASSIGN(outlook->names,
                               nameChanges(source, preview->target, preview->plan, context.stop));
-            if (settings.request.mesh && checkpoint->reader->dataElsewhere().empty() &&
-                !checkpoint->fileSystem) {
+            if (rules.mesh && checkpoint->reader->dataElsewhere().empty() && !checkpoint->fileSystem) {
                 if (const auto heads = headCounts(checkpoint->path))
-                    outlook->headNotes = headNotes(*heads, *settings.request.mesh);
+                    outlook->headNotes = headNotes(*heads, *rules.mesh);
             }
             outlook->reads = std::move(preview->reads);
             outlook->plan = std::make_shared<const Plan>(std::move(preview->plan));
@@ -204,12 +204,12 @@ QString WizardState::proposedDestination() const {
     const Format* format = target();
     // By the name alone: asking the file system could wait for a slow disk.
     const QFileInfo source(QDir::cleanPath(spec_.source));
-    static const QStringList files{QStringLiteral("pt"), QStringLiteral("pth"), QStringLiteral("bin"),
-                                   QStringLiteral("ckpt"), QStringLiteral("safetensors")};
-    const QString stem = files.contains(source.suffix()) ? source.completeBaseName() : source.fileName();
+    const QString stem =
+        isCheckpointSuffix(source.suffix().toStdString()) ? source.completeBaseName() : source.fileName();
     const QString name = format ? toQString(format->info().name) : tr("converted");
     const QString path = source.absolutePath() + '/' + stem + '-' + name;
-    return format && format->info().singleFile ? path + ".pt" : path;
+    return format && format->info().singleFile ? path + '.' + toQString(format->info().suffixes.front())
+                                               : path;
 }
 
 QString WizardState::obstacle() const {

@@ -11,7 +11,7 @@
 #include <QVBoxLayout>
 
 #include "cluster/coordinator.h"
-#include "jobs/rank_launch.h"
+#include "cluster/rank_launch.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/job_store.h"
 #include "ui/models/texts.h"

@@ -141,8 +141,8 @@ SourceOptions OpenDialog::options() const {
 }
 
 bool OpenDialog::takesPaddleOptions() const {
-    const QString format = format_->currentData().toString();
-    return format.isEmpty() || format == QLatin1String("paddlenlp");
+    const Format* format = findFormat(format_->currentData().toString().toStdString());
+    return !format || format->takes("--tp-dim");
 }
 
 void OpenDialog::check() {

@@ -17,6 +17,7 @@ class ColossalaiFormat final : public Format {
     ColossalaiFormat() {
         info_.name = "colossalai";
         info_.title = "ColossalAI";
+        info_.suffixes = {"bin", "safetensors"};
         info_.reads = true;
         info_.writes = true;
         info_.variants = {"distributed", "distributed-bin", "gathered", "gathered-bin"};
@@ -29,8 +30,6 @@ class ColossalaiFormat final : public Format {
         info_.objects = true;
         info_.nesting = true;
     }
-
-    const FormatInfo& info() const override { return info_; }
 
     Probe probe(const Source& source) const override {
         if (!source.entry.empty()) return probeFile(source);
@@ -86,8 +85,6 @@ class ColossalaiFormat final : public Format {
             return {Probe::Match::certain, "is named as an optimizer of the asynchronous writer"};
         return {};
     }
-
-    FormatInfo info_;
 };
 
 }  // namespace

@@ -12,6 +12,8 @@ class DcpFormat final : public Format {
     DcpFormat() {
         info_.name = "dcp";
         info_.title = "PyTorch distributed checkpoint (DCP)";
+        info_.synonyms = {"distcp", "pytorch-dcp"};
+        info_.suffixes = {"distcp"};
         info_.reads = true;
         info_.writes = true;
         info_.generations = {
@@ -24,7 +26,6 @@ class DcpFormat final : public Format {
         info_.nesting = true;
     }
 
-    const FormatInfo& info() const override { return info_; }
     Probe probe(const Source& source) const override { return dcp::probeDcp(source); }
     Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
         return dcp::openDcp(source, options);
@@ -35,9 +36,6 @@ class DcpFormat final : public Format {
     Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted, const WriteOptions&) const override {
         return dcp::layoutDcp(wanted);
     }
-
-  private:
-    FormatInfo info_;
 };
 
 }  // namespace

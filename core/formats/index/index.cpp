@@ -151,10 +151,10 @@ class IndexFormat final : public Format {
     IndexFormat() {
         info_.name = "index";
         info_.title = "Shardscope index";
+        info_.suffixes = {"ssidx"};
         info_.reads = true;
         info_.generations = {"version 1, of any format"};
     }
-    const FormatInfo& info() const override { return info_; }
 
     Probe probe(const Source& source) const override {
         if (source.entry.empty()) return {};
@@ -172,9 +172,6 @@ class IndexFormat final : public Format {
         return std::unique_ptr<Reader>(
             std::make_unique<IndexReader>(std::move(contents).value(), file->path()));
     }
-
-  private:
-    FormatInfo info_;
 };
 
 }  // namespace

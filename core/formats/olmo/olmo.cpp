@@ -108,6 +108,8 @@ class OlmoFormat final : public Format {
     OlmoFormat() {
         info_.name = "olmo";
         info_.title = "OLMo";
+        info_.suffixes = {"pt", "safetensors"};
+        info_.refines = "safetensors";
         info_.reads = true;
         info_.writes = true;
         info_.generations = {"unsharded: model.pt, optim.pt, train.pt",
@@ -119,7 +121,6 @@ class OlmoFormat final : public Format {
         info_.nesting = true;
     }
 
-    const FormatInfo& info() const override { return info_; }
     Probe probe(const Source& source) const override { return find(source).probe; }
 
     Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
@@ -144,9 +145,6 @@ class OlmoFormat final : public Format {
     Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted, const WriteOptions&) const override {
         return layOut(wanted);
     }
-
-  private:
-    FormatInfo info_;
 };
 
 }  // namespace

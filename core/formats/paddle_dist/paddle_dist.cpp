@@ -14,6 +14,8 @@ class PaddleFormat final : public Format {
     PaddleFormat() {
         info_.name = "paddle";
         info_.title = "PaddlePaddle checkpoint (distributed, or a file of paddle.save)";
+        info_.synonyms = {"paddle_dist", "paddle_save", "paddlepaddle"};
+        info_.suffixes = {"distcp", "pdparams", "pdopt"};
         info_.reads = true;
         info_.generations = {"paddle 2.6",
                              "paddle 3.0",
@@ -27,7 +29,6 @@ class PaddleFormat final : public Format {
         info_.nesting = true;
     }
 
-    const FormatInfo& info() const override { return info_; }
     Probe probe(const Source& source) const override {
         const Probe dist = paddle::probeDist(source);
         return dist.match == Probe::Match::no ? paddle::probeSave(source) : dist;
@@ -45,9 +46,6 @@ class PaddleFormat final : public Format {
                                                  const WriteOptions& options) const override {
         return paddle::layoutDist(wanted, options);
     }
-
-  private:
-    FormatInfo info_;
 };
 
 }  // namespace

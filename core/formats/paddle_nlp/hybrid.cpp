@@ -34,10 +34,7 @@ class HybridOpener : private CatalogOpener {
 
     Result<std::unique_ptr<Reader>> open() {
         SHARDSCOPE_ASSIGN(fused_, FusedChoice::parse(options_.variant));
-        for (const std::string& text : options_.tpDim) {
-            SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
-            stated_.push_back(std::move(rule));
-        }
+        SHARDSCOPE_ASSIGN(stated_, statedByUser(options_));
         SHARDSCOPE_ASSIGN(files_, readHybridFiles(source_, options_, builder_));
         for (const RankFile& file : files_.files) {
             if (file.state == RankFile::State::missing || file.state == RankFile::State::broken)
@@ -115,7 +112,7 @@ class HybridOpener : private CatalogOpener {
     }
 
     Status concludeAxes() {
-        for (const TpRule& rule : stated_) {
+        for (const TpRule& rule : stated_.tpRules) {
             const bool matches =
                 std::any_of(parameters_.list.begin(), parameters_.list.end(),
                             [&](const Parameter& p) { return rule.pattern.matches(p.name); });
@@ -123,8 +120,8 @@ class HybridOpener : private CatalogOpener {
                 note(rule::metaInconsistent, Severity::warning,
                      fmt::format("--tp-dim '{}' matches no tensor", rule.text));
         }
-        SHARDSCOPE_ASSIGN(axes_,
-                          concludeParameterAxes(source_, files_, parameters_.list, disagreeing_, stated_));
+        SHARDSCOPE_ASSIGN(
+            axes_, concludeParameterAxes(source_, files_, parameters_.list, disagreeing_, stated_.tpRules));
         return {};
     }
 
@@ -248,7 +245,7 @@ class HybridOpener : private CatalogOpener {
         const bool hasStored = stored && !stored->held.empty();
         const bool hasMaster = master != nullptr;
         bool fromMaster = false;
-        switch (options_.masterWeights) {
+        switch (stated_.masterWeights) {
             case MasterWeights::use:
                 fromMaster = hasMaster;
                 break;
@@ -586,7 +583,7 @@ class HybridOpener : private CatalogOpener {
     }
 
     void noteMasters() {
-        if (fromMasters_ > 0 && options_.masterWeights != MasterWeights::use) {
+        if (fromMasters_ > 0 && stated_.masterWeights != MasterWeights::use) {
             note(rule::metaInconsistent, Severity::info,
                  fmt::format(
                      "the weights of {} parameters are not stored; they are their fp32 masters cast to the "
@@ -658,7 +655,7 @@ class HybridOpener : private CatalogOpener {
     const Source& source_;
     const OpenOptions& options_;
     FusedChoice fused_;
-    std::vector<TpRule> stated_;
+    StatedByUser stated_;
     HybridFiles files_;
     std::vector<const RankFile*> lost_;
     Parameters parameters_;

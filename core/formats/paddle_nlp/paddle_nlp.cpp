@@ -11,11 +11,29 @@ namespace {
 
 using namespace paddle_nlp;
 
+const FormatOption kTpDimOption{
+    .name = kTpDim,
+    .value = "GLOB=DIM",
+    .help =
+        "Dimension that tensor-parallel ranks cut these tensors along, or none, where the source does not "
+        "say it (PaddleNLP; repeatable, the first match counts)",
+    .repeats = true};
+const FormatOption kMasterWeightsOption{
+    .name = kMasterWeights,
+    .value = "HOW",
+    .help =
+        "Weights of PaddleNLP sources: use (cast from their fp32 masters) or ignore (as stored or not at "
+        "all); without it the masters are used where no weight is stored",
+    .choices = {"use", "ignore"}};
+
 class PaddleNlpFormat final : public Format {
   public:
     PaddleNlpFormat() {
         info_.name = "paddlenlp";
         info_.title = "PaddleNLP hybrid-parallel checkpoint";
+        info_.synonyms = {"paddle_nlp", "paddle_hybrid"};
+        info_.suffixes = {"pdparams", "pdopt", "safetensors"};
+        info_.options = {kTpDimOption, kMasterWeightsOption};
         info_.reads = true;
         info_.generations = {"tensor, pipeline and data parallel, sharding stages 1 (V1, V2), 2 and 3",
                              "with model_meta.json, with shard_meta files, and without either",
@@ -23,8 +41,6 @@ class PaddleNlpFormat final : public Format {
         info_.shards = true;
         info_.objects = true;
     }
-
-    const FormatInfo& info() const override { return info_; }
 
     Probe probe(const Source& source) const override {
         if (!source.entry.empty()) {
@@ -59,11 +75,24 @@ class PaddleNlpFormat final : public Format {
         }
         return source.hasFile("model_meta.json");
     }
-
-    FormatInfo info_;
 };
 
 }  // namespace
+
+namespace paddle_nlp {
+
+Result<StatedByUser> statedByUser(const OpenOptions& options) {
+    StatedByUser stated;
+    for (const std::string& text : options.valuesOf(kTpDim)) {
+        SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
+        stated.tpRules.push_back(std::move(rule));
+    }
+    for (const std::string& how : options.valuesOf(kMasterWeights))
+        stated.masterWeights = how == "use" ? MasterWeights::use : MasterWeights::ignore;
+    return stated;
+}
+
+}  // namespace paddle_nlp
 
 const Format& paddleNlpFormat() {
     static const PaddleNlpFormat format;

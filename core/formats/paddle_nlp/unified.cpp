@@ -61,10 +61,7 @@ class UnifiedOpener : private CatalogOpener {
                              fmt::format("'{}' is not a variant of a unified checkpoint, which has none",
                                          options_.variant));
         }
-        for (const std::string& text : options_.tpDim) {
-            SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
-            stated_.push_back(std::move(rule));
-        }
+        SHARDSCOPE_ASSIGN(stated_, statedByUser(options_));
         SHARDSCOPE_TRY(readConfig());
         SHARDSCOPE_TRY(readIndexes());
         SHARDSCOPE_TRY(readFiles());
@@ -292,7 +289,7 @@ class UnifiedOpener : private CatalogOpener {
             info.role = Role::parameter;
             const std::vector<Stored>* from = &weight.stored;
             bool cast = false;
-            if (options_.masterWeights == MasterWeights::use) {
+            if (stated_.masterWeights == MasterWeights::use) {
                 const auto master = stateIndex_.find(weight.name + "\n" + std::string(kMasterState));
                 if (master != stateIndex_.end() && wholeCopy(states_[master->second], info.shape)) {
                     from = &states_[master->second].stored;
@@ -378,7 +375,7 @@ class UnifiedOpener : private CatalogOpener {
                 q.whole = tensorOf(weights_[weight->second].stored[0]).shape;
             questions.push_back(std::move(q));
         }
-        SHARDSCOPE_ASSIGN(const auto answers, concludeTpAxes(questions, tp_, config_, stated_));
+        SHARDSCOPE_ASSIGN(const auto answers, concludeTpAxes(questions, tp_, config_, stated_.tpRules));
         for (size_t i = 0; i < answers.size(); ++i)
             axes_[questions[i].name] = answers[i].axis;
         return {};
@@ -470,7 +467,7 @@ class UnifiedOpener : private CatalogOpener {
     const OpenOptions& options_;
     std::unique_ptr<TensorFiles> files_;
     std::vector<StoredPart> parts_;
-    std::vector<TpRule> stated_;
+    StatedByUser stated_;
     ModelConfig config_;
     std::vector<IndexFile> indexes_;
     std::set<std::string, std::less<>> stored_[3];  // names by kind

@@ -17,6 +17,9 @@ class SafetensorsFormat final : public Format {
     SafetensorsFormat() {
         info_.name = "safetensors";
         info_.title = "safetensors (Hugging Face)";
+        info_.synonyms = {"hf", "huggingface"};
+        info_.suffixes = {"safetensors"};
+        info_.fileVariant = "single";
         info_.reads = true;
         info_.writes = true;
         info_.generations = {"one file", "several files with *.safetensors.index.json",
@@ -26,8 +29,6 @@ class SafetensorsFormat final : public Format {
         info_.wholeByDefault = true;
         info_.shards = true;
     }
-
-    const FormatInfo& info() const override { return info_; }
 
     Probe probe(const Source& source) const override {
         if (!source.entry.empty()) return probeFile(source);
@@ -80,8 +81,6 @@ class SafetensorsFormat final : public Format {
         if (safetensors::isTensorFile(source.entry)) return {Probe::Match::possible, "is named .safetensors"};
         return {};
     }
-
-    FormatInfo info_;
 };
 
 }  // namespace

@@ -38,6 +38,7 @@ class TorchRanksFormat final : public Format {
             FormatInfo i;
             i.name = "torch-ranks";
             i.title = "torch.save file of each rank";
+            i.synonyms = {"torch_ranks", "verl"};
             i.reads = true;
             i.generations = {"verl and SkyRL: model_world_size_W_rank_R.pt",
                              "Accelerate: pytorch_model_fsdp_0_rank0.bin",

@@ -20,21 +20,18 @@ std::string entryOf(const Source& source) {
 
 class TorchSaveFormat : public Format {
   public:
-    const FormatInfo& info() const override {
-        static const FormatInfo info = [] {
-            FormatInfo i;
-            i.name = "torch";
-            i.title = "torch.save file";
-            i.reads = true;
-            i.writes = true;
-            i.generations = {"zip archives of torch 1.6 to 2.15", "legacy files of torch 0.2 to 1.5"};
-            i.objects = true;
-            i.aliases = true;
-            i.nesting = true;
-            i.singleFile = true;
-            return i;
-        }();
-        return info;
+    TorchSaveFormat() {
+        info_.name = "torch";
+        info_.title = "torch.save file";
+        info_.synonyms = {"torch_save", "torch.save", "pt"};
+        info_.suffixes = {"pt", "pth", "bin", "ckpt"};
+        info_.reads = true;
+        info_.writes = true;
+        info_.generations = {"zip archives of torch 1.6 to 2.15", "legacy files of torch 0.2 to 1.5"};
+        info_.objects = true;
+        info_.aliases = true;
+        info_.nesting = true;
+        info_.singleFile = true;
     }
 
     Probe probe(const Source& source) const override {

@@ -66,7 +66,7 @@ struct Outcome {
 
 // `targets` are the disks that the destination is spread over, one for each rank; none = one that all share.
 Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode,
-                        const std::string& destination, const ConvertSettings& settings,
+                        const std::string& destination, const ConversionRequest& settings,
                         const StopToken& stop = {},
                         const std::vector<std::shared_ptr<FileSystem>>& targets = {}) {
     Outcome outcome;
@@ -166,12 +166,12 @@ std::string said(const Outcome& outcome) {
     return text;
 }
 
-ConvertSettings settingsFor(const std::string& target) {
-    ConvertSettings settings;
+ConversionRequest settingsFor(const std::string& target) {
+    ConversionRequest settings;
     settings.memory = kMemory;
     settings.threads = 1;
-    settings.request.format = target;
-    settings.request.fillGaps = FillGaps::zero;
+    settings.format = target;
+    settings.fillGaps = FillGaps::zero;
     return settings;
 }
 
@@ -274,13 +274,11 @@ void GroupTest::equalsOneProcess() {
     QFETCH(QString, path);
     QFETCH(QString, target);
     QFETCH(int, ranks);
-    ConvertSettings settings = settingsFor(target.toStdString());
-    if (ranks == 3) settings.options.verify = Verify::full;
+    ConversionRequest settings = settingsFor(target.toStdString());
+    if (ranks == 3) settings.verify = Verify::full;
     if (target == "dcp") {
-        Mesh mesh;
-        mesh.axes.push_back({"dp", 3});
-        settings.request.mesh = mesh;
-        settings.request.shard.push_back({"*", {{"dp", 0}}});
+        settings.mesh = "dp=3";
+        settings.shard = {"*:dp=0"};
     }
     QTemporaryDir alone, together;
     const auto open = openCheckpoint(path.toStdString());
@@ -360,10 +358,9 @@ void GroupTest::everyByteIsReadOnce() {
         << nlohmann::json{{"metadata", {{"total_size", needed}}}, {"weight_map", weights}};
     const std::string path = directory.filePath("source").toStdString();
 
-    ConvertSettings settings = settingsFor("dcp");
-    settings.request.mesh = Mesh();
-    settings.request.mesh->axes = {{"dp", 2}, {"tp", 2}};
-    settings.request.shard.push_back({"*", {{"dp", 0}, {"tp", 1}}});
+    ConversionRequest settings = settingsFor("dcp");
+    settings.mesh = "dp=2,tp=2";
+    settings.shard = {"*:dp=0,tp=1"};
     const auto open = openCheckpoint(path);
     QVERIFY(open.ok());
     auto prepared = prepareConversion(*open, directory.filePath("alone").toStdString(), settings);
@@ -531,11 +528,10 @@ std::map<std::string, std::string> filesOn(const Disks& disks, const std::string
     return files;
 }
 
-ConvertSettings cutSettings(uint32_t parts) {
-    ConvertSettings settings = settingsFor("dcp");
-    settings.request.mesh = Mesh();
-    settings.request.mesh->axes.push_back({"dp", parts});
-    settings.request.shard.push_back({"*", {{"dp", 0}}});
+ConversionRequest cutSettings(uint32_t parts) {
+    ConversionRequest settings = settingsFor("dcp");
+    settings.mesh = "dp=" + std::to_string(parts);
+    settings.shard = {"*:dp=0"};
     return settings;
 }
 
@@ -561,9 +557,9 @@ void GroupTest::ownDisksHoldTheirFiles() {
     QFETCH(QString, target);
     QFETCH(int, ranks);
     // What is one file is on rank 0's disk as ever.
-    ConvertSettings settings =
+    ConversionRequest settings =
         target == "safetensors" ? settingsFor("safetensors") : cutSettings(static_cast<uint32_t>(ranks) + 1);
-    if (ranks == 3) settings.options.verify = Verify::full;
+    if (ranks == 3) settings.verify = Verify::full;
     QTemporaryDir alone;
     const auto open = openCheckpoint(path.toStdString());
     QVERIFY2(open.ok(), open.ok() ? "" : describe(open.error()).c_str());
@@ -602,7 +598,7 @@ void GroupTest::ownDisksHoldTheirFiles() {
 void GroupTest::ranksThatSeeOneDiskShareIt() {
     const QTemporaryDir directory;
     const std::string path = oneTensor(directory, 8);
-    const ConvertSettings settings = cutSettings(4);
+    const ConversionRequest settings = cutSettings(4);
     Disks disks = emptyDisks(4);
     disks[1] = disks[0];
     disks[3] = disks[2];
@@ -624,8 +620,8 @@ void GroupTest::ownDisksLoseNothing() {
     const Spread source = spread(path, 3, [](int, size_t) { return true; });
     int failures = 0;
     for (const bool overwrite : {false, true}) {
-        ConvertSettings settings = cutSettings(3);
-        settings.options.overwrite = overwrite;
+        ConversionRequest settings = cutSettings(3);
+        settings.overwrite = overwrite;
         for (int where = 0; where < 3; ++where) {
             for (const Op op : {Op::allocate, Op::write, Op::sync, Op::rename}) {
                 const Disks disks = emptyDisks(3);
@@ -653,7 +649,7 @@ void GroupTest::ownDisksLoseNothing() {
     }
     QVERIFY(failures >= 20);
 
-    ConvertSettings settings = cutSettings(3);
+    ConversionRequest settings = cutSettings(3);
     // One that is there on any disk is there.
     Disks disks = emptyDisks(3);
     disks[2]->put("/place/out/old", {std::byte{7}});
@@ -663,8 +659,8 @@ void GroupTest::ownDisksLoseNothing() {
     QVERIFY(!outcome.ends[0].ok() && outcome.ends[0].error().code == ErrorCode::exists);
     QVERIFY(disks[2]->exists("/place/out/old"));
     // And what continues one that the new one leaves empty goes, too.
-    settings.options.overwrite = true;
-    settings.request.mesh->axes = {{"dp", 1}};
+    settings.overwrite = true;
+    settings.mesh = "dp=1";
     ThreadRanks again(3, 3);
     outcome = convertTogether(again, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
     QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
@@ -749,8 +745,8 @@ void GroupTest::verificationReadsWhereItLies() {
     uint64_t moved[2] = {};
     for (const bool verify : {false, true}) {
         const Disks disks = emptyDisks(3);
-        ConvertSettings settings = cutSettings(3);
-        settings.options.verify = verify ? Verify::digest : Verify::none;
+        ConversionRequest settings = cutSettings(3);
+        settings.verify = verify ? Verify::digest : Verify::none;
         ThreadRanks group(3, 3);
         const Outcome outcome =
             convertTogether(group, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
@@ -765,8 +761,8 @@ void GroupTest::ownDisksResume() {
     const QTemporaryDir directory;
     // Larger than a tile, so that there is something to take over.
     const std::string path = oneTensor(directory, 20000);
-    ConvertSettings settings = cutSettings(3);
-    settings.options.journalBytes = 1;
+    ConversionRequest settings = cutSettings(3);
+    settings.journalBytes = 1;
     const Spread source = spread(path, 3, [](int r, size_t) { return r == 0; });
     const Disks disks = emptyDisks(3);
     auto targets = asTargets(disks);
@@ -779,7 +775,7 @@ void GroupTest::ownDisksResume() {
     QVERIFY(!outcome.ends[0].ok() && outcome.ends[0].error().code == ErrorCode::noSpace);
     QVERIFY2(outcome.ends[0].error().hint.find("--resume") != std::string::npos,
              describe(outcome.ends[0].error()).c_str());
-    settings.options.resume = true;
+    settings.resume = true;
     ThreadRanks again(3, 3);
     outcome =
         convertTogether(again, source, GroupMode::broadcast, "/place/out", settings, {}, asTargets(disks));
@@ -795,13 +791,13 @@ void GroupTest::ownDisksResume() {
     const auto fails = std::make_shared<FaultyFileSystem>(targets[2]);
     fails->failAt(Op::write, 4, ErrorCode::noSpace);
     targets[2] = fails;
-    settings.options.resume = false;
+    settings.resume = false;
     ThreadRanks third(3, 3);
     outcome = convertTogether(third, source, GroupMode::broadcast, "/place/out", settings, {}, targets);
     QVERIFY(!outcome.ends[0].ok());
     targets[1] = emptyDisks(1)[0];
     targets[2] = fresh[2];
-    settings.options.resume = true;
+    settings.resume = true;
     ThreadRanks fourth(3, 3);
     outcome = convertTogether(fourth, source, GroupMode::broadcast, "/place/out", settings, {}, targets);
     QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
@@ -851,11 +847,10 @@ void GroupTest::tilesCutElsewhere() {
     const std::string path = directory.filePath("source.safetensors").toStdString();
     std::ofstream(path, std::ios::binary) << content;
 
-    ConvertSettings settings = settingsFor(target.toStdString());
-    settings.request.mesh = Mesh();
-    settings.request.mesh->axes = {{"tp", 4}};
-    settings.request.shard.push_back({"*", {{"tp", dimension}}});
-    if (cast) settings.request.cast.push_back({"*", DType::bfloat16});
+    ConversionRequest settings = settingsFor(target.toStdString());
+    settings.mesh = "tp=4";
+    settings.shard = {"*:tp=" + std::to_string(dimension)};
+    if (cast) settings.cast = {"*=bfloat16"};
     const auto open = openCheckpoint(path);
     QVERIFY(open.ok());
     auto prepared = prepareConversion(*open, directory.filePath("alone").toStdString(), settings);

@@ -34,7 +34,7 @@ Catalog sample() {
     return std::move(builder).finish();
 }
 
-Result<TargetSpec> spec(const Catalog& source, const ConvertRequest& request, const Catalog* like = nullptr) {
+Result<TargetSpec> spec(const Catalog& source, const TargetRequest& request, const Catalog* like = nullptr) {
     TargetInput input;
     input.source = &source;
     input.like = like;
@@ -62,7 +62,7 @@ class TargetSpecTest : public QObject {
 
     void weightsOnlyGoesByRoles() {
         const Catalog source = sample();
-        ConvertRequest request;
+        TargetRequest request;
         request.weightsOnly = true;
         const auto w = spec(source, request);
         QVERIFY(w.ok());
@@ -74,7 +74,7 @@ class TargetSpecTest : public QObject {
 
     void meshPlacesWithTorchsRule() {
         const Catalog source = sample();
-        ConvertRequest request;
+        TargetRequest request;
         request.mesh = *parseMesh("dp=2,tp=2");
         request.shard = {{"model.w", {{"tp", 0}, {"dp", 1}}}, {"*b", {{"dp", 0}, {"tp", 7}}}};
         const auto w = spec(source, request);
@@ -94,7 +94,7 @@ class TargetSpecTest : public QObject {
 
     void emptyPiecesAreLeftOut() {
         const Catalog source = sample();
-        ConvertRequest request;
+        TargetRequest request;
         request.mesh = *parseMesh("x=4");
         request.shard = {{"*", {{"x", 0}}}};
         const auto w = spec(source, request);
@@ -104,7 +104,7 @@ class TargetSpecTest : public QObject {
 
     void stagesPinACoordinate() {
         const Catalog source = sample();
-        ConvertRequest request;
+        TargetRequest request;
         request.mesh = *parseMesh("pp=2,tp=2");
         request.stage = {{"model.w", "pp", 1}};
         request.shard = {{"model.w", {{"tp", 0}}}};
@@ -116,7 +116,7 @@ class TargetSpecTest : public QObject {
 
     void renamingKeepsWhatItCanOfThePath() {
         const Catalog source = sample();
-        ConvertRequest request;
+        TargetRequest request;
         request.rename = {{"^model\\.", ""}, {"^optim\\.", "opt.inner."}};
         const auto w = spec(source, request);
         QVERIFY(w.ok());
@@ -152,7 +152,7 @@ class TargetSpecTest : public QObject {
 
     void usageErrors() {
         const Catalog source = sample();
-        ConvertRequest request;
+        TargetRequest request;
         request.shard = {{"*", {{"tp", 0}}}};
         QVERIFY(spec(source, request).error().code == ErrorCode::usage);
         request.mesh = *parseMesh("dp=2");

@@ -6,7 +6,6 @@
 #include <fstream>
 
 #include "engine/engine.h"
-#include "plan/request_text.h"
 #include "support/genuine.h"
 
 using namespace shardscope;
@@ -33,21 +32,19 @@ struct Converted {
     std::vector<std::string> leftOut;
 };
 
-Converted convert(const std::string& from, const std::string& to, const ConvertRequest& request,
+Converted convert(const std::string& from, const std::string& to, const ConversionRequest& request,
                   const std::string& sourceVariant = {}) {
     Converted out;
     CheckpointOptions options;
     options.open.variant = sourceVariant;
     const auto source = openCheckpoint(from, options);
     if (!source.ok()) return {false, describe(source.error()), {}};
-    ConvertSettings settings;
-    settings.request = request;
-    const auto prepared = prepareConversion(*source, to, settings);
+    const auto prepared = prepareConversion(*source, to, request);
     if (!prepared.ok()) return {false, describe(prepared.error()), {}};
     for (const PlanLeftOut& entry : prepared->plan.leftOut)
         out.leftOut.push_back(entry.name);
     Progress progress;
-    const auto report = runPrepared(*prepared, settings, &progress);
+    const auto report = runPrepared(*prepared, request, &progress);
     out.ok = report.ok();
     if (!report.ok()) out.error = describe(report.error());
     return out;
@@ -73,8 +70,8 @@ std::string difference(const std::string& a, const std::string& b) {
            (diff->onlyA.empty() ? diff->onlyB.empty() ? "values" : diff->onlyB[0] : diff->onlyA[0]);
 }
 
-ConvertRequest to(const std::string& format, const std::string& variant = {}) {
-    ConvertRequest request;
+ConversionRequest to(const std::string& format, const std::string& variant = {}) {
+    ConversionRequest request;
     request.format = format;
     request.variant = variant;
     return request;
@@ -126,11 +123,11 @@ class EcosystemsWriteTest : public QObject {
         QTemporaryDir dir;
         const std::string from = genuinePath("colossalai", source.toStdString());
         const std::string place = dir.filePath("out").toStdString();
-        ConvertRequest request = to("colossalai", variant.toStdString());
+        ConversionRequest request = to("colossalai", variant.toStdString());
         request.maxFileSize = 400;  // several files
         if (mesh) {
-            request.mesh = parseMesh("pp=2,tp=3").value();
-            request.shard.push_back(parseShardRule("*.weight:tp=0").value());
+            request.mesh = "pp=2,tp=3";
+            request.shard.emplace_back("*.weight:tp=0");
         }
         const Converted done = convert(from, place, request);
         QVERIFY2(done.ok, done.error.c_str());
@@ -146,7 +143,7 @@ class EcosystemsWriteTest : public QObject {
         QTemporaryDir dir;
         const std::string from = genuinePath("colossalai", "gathered_optim_async_st");
         const std::string place = dir.filePath("out").toStdString();
-        ConvertRequest request = to("colossalai", "gathered-bin");
+        ConversionRequest request = to("colossalai", "gathered-bin");
         request.maxFileSize = 200;
         const Converted done = convert(from, place, request);
         QVERIFY2(done.ok, done.error.c_str());

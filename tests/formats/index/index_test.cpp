@@ -253,7 +253,7 @@ class IndexTest : public QObject {
         const auto back = openCheckpoint(file);
         QVERIFY(back.ok());
         QCOMPARE(back->format, checkpoint->format);
-        ConvertSettings settings;
+        ConversionRequest settings;
         const std::string target = directory.filePath("target").toStdString();
         const auto one = prepareConversion(*checkpoint, target, settings);
         const auto other = prepareConversion(*back, target, settings);

@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/engine.h"
-#include "plan/request_text.h"
 #include "support/genuine.h"
 
 using namespace shardscope;
@@ -223,14 +222,14 @@ class MatrixTest : public QObject {
         const std::string what =
             sample.source.family + "/" + sample.source.name + " to " + target->info().name;
         const auto source = openCheckpoint(sample.source.openPath());
-        ConvertSettings settings;
+        ConversionRequest settings;
         settings.threads = 1;
-        settings.options.verify = Verify::none;
-        settings.request.format = target->info().name;
+        settings.verify = Verify::none;
+        settings.format = target->info().name;
         if (mesh) {
-            settings.request.mesh = parseMesh("pp=2,tp=2").value();
-            settings.request.shard.push_back(parseShardRule("*:tp=0").value());
-            settings.request.stage.push_back(parseStageRule("*0*:pp=1").value());
+            settings.mesh = "pp=2,tp=2";
+            settings.shard.emplace_back("*:tp=0");
+            settings.stage.emplace_back("*0*:pp=1");
         }
         const auto prepared = prepareConversion(*source, to, settings);
         if (!prepared.ok()) {

@@ -60,8 +60,8 @@ class PaddleNlpTest : public QObject {
         QVERIFY(opened.ok());
         const ValidationReport report = validated(*opened->reader, ValidateLevel::metadata);
         QVERIFY2(found(report, "layout.fused", "gate_up_fused_proj"), text(report).c_str());
-        ConvertSettings settings;
-        settings.request.format = "safetensors";
+        ConversionRequest settings;
+        settings.format = "safetensors";
         const auto prepared = prepareConversion(*opened, "/tmp/never-written", settings);
         QVERIFY(prepared.ok());
         QVERIFY(!prepared->plan.runnable());
@@ -74,14 +74,14 @@ class PaddleNlpTest : public QObject {
 
     void masterWeights() {
         CheckpointOptions options;
-        options.open.masterWeights = MasterWeights::ignore;
+        options.open.own = {{"--master-weights", "ignore"}};
         const GenuineCase v2 = genuine("stage1v2");
         auto opened = openCheckpoint(v2.path, options);
         QVERIFY(opened.ok());
         QCOMPARE(opened->catalog().find("lm_head.weight"), kNone);
         QVERIFY(opened->catalog().find("lm_head.weight.master_weight") != kNone);
         // As stored, and as cast from the masters: the same bits.
-        options.open.masterWeights = MasterWeights::use;
+        options.open.own = {{"--master-weights", "use"}};
         const GenuineCase mp2 = genuine("mp2");
         opened = openCheckpoint(mp2.path, options);
         QVERIFY(opened.ok());
@@ -134,9 +134,9 @@ class PaddleNlpTest : public QObject {
     }
 
     void unifiedWhole() {
-        for (const auto how : {MasterWeights::whereNeeded, MasterWeights::use}) {
+        for (const bool use : {false, true}) {
             OpenOptions options;
-            options.masterWeights = how;
+            if (use) options.own = {{"--master-weights", "use"}};
             const auto opened = made(unified()).open(format(), options);
             QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
             const Catalog& catalog = (*opened)->catalog();

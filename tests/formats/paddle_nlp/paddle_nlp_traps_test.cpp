@@ -27,7 +27,7 @@ class PaddleNlpTrapsTest : public QObject {
         for (const auto& [rule, shape] : std::map<std::string, Dims>{
                  {"m.*=0", {8, 4}}, {"m.*=1", {4, 8}}, {"re:m\\..*=1", {4, 8}}, {"*=none", {4, 4}}}) {
             OpenOptions options;
-            options.tpDim = {"other=0", rule};
+            options.own = {{"--tp-dim", "other=0"}, {"--tp-dim", rule}};
             const auto stated = strange(100).open(format(), options);
             QVERIFY2(stated.ok(), stated.ok() ? "" : describe(stated.error()).c_str());
             const Catalog& catalog = (*stated)->catalog();
@@ -49,7 +49,7 @@ class PaddleNlpTrapsTest : public QObject {
         for (const char* bad :
              {"m.strange=2", "m.strange", "=1", "m.strange=", "m.strange=-1", "m.strange=x"}) {
             OpenOptions options;
-            options.tpDim = {bad};
+            options.own = {{"--tp-dim", bad}};
             const auto wrong = strange(100).open(format(), options);
             QVERIFY2(!wrong.ok() && wrong.error().code == ErrorCode::usage, bad);
         }

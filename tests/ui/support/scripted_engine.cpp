@@ -56,7 +56,7 @@ Result<DiffReport> ScriptedEngine::diff(const CheckpointPtr& a, const Checkpoint
 }
 
 Result<Preview> ScriptedEngine::preview(const CheckpointPtr& source, const std::string& destination,
-                                        const ConvertSettings& settings, const TaskContext& context) {
+                                        const ConversionRequest& request, const TaskContext& context) {
     SHARDSCOPE_TRY(announce("preview", context));
     return real_->preview(source, destination, settings, context);
 }

@@ -53,10 +53,6 @@ class ScriptedEngine : public EngineService {
     }
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                const TaskContext& context) override;
-    Result<std::vector<FormatMatch>> otherFormats(const CheckpointPtr& checkpoint,
-                                                  const TaskContext& context) override {
-        return catalog ? std::vector<FormatMatch>() : real_->otherFormats(checkpoint, context);
-    }
     Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file, bool overwrite,
                                const TaskContext& context) override;
     Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
@@ -64,7 +60,7 @@ class ScriptedEngine : public EngineService {
     Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b, const DiffOptions& options,
                             const TaskContext& context) override;
     Result<Preview> preview(const CheckpointPtr& source, const std::string& destination,
-                            const ConvertSettings& settings, const TaskContext& context) override;
+                            const ConversionRequest& request, const TaskContext& context) override;
     Result<TensorStatistics> statistics(const CheckpointPtr& checkpoint, TensorId tensor, size_t bins,
                                         const TaskContext& context) override;
     Result<SliceValues> slice(const CheckpointPtr& checkpoint, const SliceRequest& request,

@@ -1,4 +1,4 @@
-#include "jobs/rank_launch.h"
+#include "cluster/rank_launch.h"
 
 #include <algorithm>
 #include <charconv>
