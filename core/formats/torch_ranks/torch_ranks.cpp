@@ -33,23 +33,18 @@ bool mayBeTorchFile(const Directory& directory, const std::string& name) {
 
 class TorchRanksFormat final : public Format {
   public:
-    const FormatInfo& info() const override {
-        static const FormatInfo info = [] {
-            FormatInfo i;
-            i.name = "torch-ranks";
-            i.title = "torch.save file of each rank";
-            i.synonyms = {"torch_ranks", "verl"};
-            i.reads = true;
-            i.generations = {"verl and SkyRL: model_world_size_W_rank_R.pt",
+    TorchRanksFormat() {
+        info_.name = "torch-ranks";
+        info_.title = "torch.save file of each rank";
+        info_.synonyms = {"torch_ranks", "verl"};
+        info_.reads = true;
+        info_.generations = {"verl and SkyRL: model_world_size_W_rank_R.pt",
                              "Accelerate: pytorch_model_fsdp_0_rank0.bin",
                              "DTensors and ShardedTensors of torch 2.0 to 2.15 in rank0.pt, ..."};
-            i.shards = true;
-            i.objects = true;
-            i.aliases = true;
-            i.nesting = true;
-            return i;
-        }();
-        return info;
+        info_.shards = true;
+        info_.objects = true;
+        info_.aliases = true;
+        info_.nesting = true;
     }
 
     Probe probe(const Source& source) const override {
