@@ -24,7 +24,7 @@
 namespace shardscope::ui {
 
 namespace {
-constexpr int kSpacing = 8;
+constexpr int kObjectSpacing = 8;
 constexpr int kWidestName = 250;  // pixels
 constexpr size_t kMostFound = 1000;
 constexpr size_t kMostCopied = 1 << 20;  // bytes of text
@@ -39,7 +39,7 @@ ObjectsPage::ObjectsPage(Session& session, QWidget* parent)
       model_(new ValueTreeModel(this)) {
     setAccessibleName(tr("Objects"));
     auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(kSpacing, kSpacing, kSpacing, kSpacing);
+    layout->setContentsMargins(kObjectSpacing, kObjectSpacing, kObjectSpacing, kObjectSpacing);
     makeObjects();
     makeValues();
     auto* splitter = new QSplitter(Qt::Horizontal, this);

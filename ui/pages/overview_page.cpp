@@ -25,11 +25,11 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr int kSideBySide = 820;  // pixels of width from which two panels stand beside each other
+constexpr int kPanelsSideBySide = 820;  // pixels of width from which two panels stand beside each other
 constexpr int kOutliersNamed = 4;
 constexpr int kLadderHeight = 300;  // pixels; a longer ladder scrolls
 constexpr int kNotesHeight = 180;
-constexpr int kSpacing = 10;
+constexpr int kPanelSpacing = 10;
 constexpr int kChartStretch = 3;
 constexpr size_t kStepLength = 40;  // letters
 
@@ -75,7 +75,7 @@ QString bigCount(uint64_t count) {
 
 QBoxLayout* pairLayout(QVBoxLayout* in) {
     auto* pair = new QBoxLayout(QBoxLayout::LeftToRight);
-    pair->setSpacing(kSpacing);
+    pair->setSpacing(kPanelSpacing);
     in->addLayout(pair);
     return pair;
 }
@@ -95,8 +95,8 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     outer->addWidget(scroll_);
     content_ = new QWidget(scroll_);
     auto* layout = new QVBoxLayout(content_);
-    layout->setContentsMargins(kSpacing, kSpacing, kSpacing, kSpacing);
-    layout->setSpacing(kSpacing);
+    layout->setContentsMargins(kPanelSpacing, kPanelSpacing, kPanelSpacing, kPanelSpacing);
+    layout->setSpacing(kPanelSpacing);
     scroll_->setWidget(content_);
 
     verdict_ = new VerdictStrip(session_, content_);
@@ -268,7 +268,7 @@ void OverviewPage::makeNotes() {
 
 void OverviewPage::arrange() {
     const QBoxLayout::Direction direction =
-        width() >= kSideBySide ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom;
+        width() >= kPanelsSideBySide ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom;
     for (QBoxLayout* pair : {upper_, lower_})
         pair->setDirection(direction);
     // What is left over goes to the charts; where there are none, to nothing.

@@ -19,7 +19,7 @@ namespace shardscope::ui {
 
 namespace {
 constexpr size_t kBins = 64;
-constexpr int kProgressSteps = 1000;
+constexpr int kValueSteps = 1000;
 }  // namespace
 
 ValuesPane::ValuesPane(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
@@ -32,7 +32,7 @@ ValuesPane::ValuesPane(Session& session, QWidget* parent) : QWidget(parent), ses
     cost_->setTextFormat(Qt::PlainText);
     progress_ = new QProgressBar(this);
     progress_->setAccessibleName(tr("Progress of reading values"));
-    progress_->setRange(0, kProgressSteps);
+    progress_->setRange(0, kValueSteps);
     progress_->setMaximumWidth(220);
     cancel_ = new QPushButton(tr("Cancel"), this);
     row->addWidget(read_);
@@ -234,7 +234,7 @@ void ValuesPane::showProgress() {
     if (!running) return;
     const TaskStatus status = statisticsTicket_.status();
     progress_->setValue(status.total ? static_cast<int>(static_cast<double>(status.done) /
-                                                        static_cast<double>(status.total) * kProgressSteps)
+                                                        static_cast<double>(status.total) * kValueSteps)
                                      : 0);
     progress_->setTextVisible(status.total > 0);
 }

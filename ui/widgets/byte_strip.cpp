@@ -16,10 +16,10 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr double kMargin = 4;
+constexpr double kStripMargin = 4;
 constexpr double kStripHeight = 44;
 constexpr double kOverviewHeight = 10;
-constexpr double kGap = 6;
+constexpr double kStripGap = 6;
 constexpr double kZoomStep = 1.25;
 constexpr double kLeastView = 64;  // bytes over the whole width
 constexpr double kDragThreshold = 4;
@@ -63,11 +63,11 @@ void ByteStrip::setSelectedChunk(ChunkId chunk) {
 }
 
 QRectF ByteStrip::strip() const {
-    return {kMargin, kMargin, width() - 2 * kMargin, kStripHeight};
+    return {kStripMargin, kStripMargin, width() - 2 * kStripMargin, kStripHeight};
 }
 QRectF ByteStrip::overview() const {
-    return {kMargin, kMargin + kStripHeight + kGap + fontMetrics().height() + 4, width() - 2 * kMargin,
-            kOverviewHeight};
+    return {kStripMargin, kStripMargin + kStripHeight + kStripGap + fontMetrics().height() + 4,
+            width() - 2 * kStripMargin, kOverviewHeight};
 }
 double ByteStrip::xOf(double byte) const {
     const QRectF area = strip();
@@ -238,7 +238,7 @@ void ByteStrip::mousePressEvent(QMouseEvent* event) {
     dragFrom_ = event->position().x();
     dragBegin_ = begin_;
     dragged_ = false;
-    if (event->position().y() >= overview().top() - kGap) {
+    if (event->position().y() >= overview().top() - kStripGap) {
         const double whole = static_cast<double>(total_), length = end_ - begin_;
         const double at = (dragFrom_ - overview().left()) / overview().width() * whole - length / 2;
         showRange(static_cast<uint64_t>(std::max(0.0, at)),
@@ -343,7 +343,7 @@ bool ByteStrip::event(QEvent* event) {
 }
 
 QSize ByteStrip::sizeHint() const {
-    return {600, static_cast<int>(overview().bottom() + kMargin + 2)};
+    return {600, static_cast<int>(overview().bottom() + kStripMargin + 2)};
 }
 QSize ByteStrip::minimumSizeHint() const {
     return {240, sizeHint().height()};

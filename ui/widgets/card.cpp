@@ -21,7 +21,7 @@ namespace {
 constexpr int kCardPadding = 10;
 constexpr int kLeastCardWidth = 132;
 constexpr int kMostCardWidth = 320;
-constexpr int kGap = 8;
+constexpr int kCardGap = 8;
 constexpr int kRowsMeasured = 40;
 constexpr int kWidestColumn = 420;
 constexpr int kLeastTable = 84;
@@ -148,16 +148,17 @@ void CardGrid::arrange() {
     }
     if (shown.empty()) return;
     const auto count = static_cast<int>(shown.size());
-    const int most = std::clamp((width() + kGap) / (widest + kGap), 1, count);
+    const int most = std::clamp((width() + kCardGap) / (widest + kCardGap), 1, count);
     // Even rows: nine cards are five and four, not eight and one.
     const int rows = (count + most - 1) / most;
     const int columns = (count + rows - 1) / rows;
     for (int i = 0; i < count; ++i) {
         const int c = i % columns, r = i / columns;
-        const int left = (width() + kGap) * c / columns, right = (width() + kGap) * (c + 1) / columns - kGap;
-        shown[static_cast<size_t>(i)]->setGeometry(left, r * (height + kGap), right - left, height);
+        const int left = (width() + kCardGap) * c / columns,
+                  right = (width() + kCardGap) * (c + 1) / columns - kCardGap;
+        shown[static_cast<size_t>(i)]->setGeometry(left, r * (height + kCardGap), right - left, height);
     }
-    setFixedHeight(rows * (height + kGap) - kGap);
+    setFixedHeight(rows * (height + kCardGap) - kCardGap);
 }
 
 QSize CardGrid::minimumSizeHint() const {

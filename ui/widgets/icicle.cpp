@@ -14,7 +14,7 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr double kMargin = 3;
+constexpr double kIcicleMargin = 3;
 constexpr double kLeastTile = 3;  // pixels; smaller neighbours become one tile
 constexpr double kHighestRow = 34;
 constexpr double kLowestRow = 19;
@@ -67,7 +67,7 @@ void Icicle::layOut() {
     tiles_.clear();
     depth_ = 0;
     if (!facts_ || facts_->tree.empty()) return;
-    place(top_, 0, 0, std::max(1.0, width() - 2 * kMargin), 0, false);
+    place(top_, 0, 0, std::max(1.0, width() - 2 * kIcicleMargin), 0, false);
 }
 
 void Icicle::place(Node node, int row, double left, double right, uint32_t branch, bool odd) {
@@ -123,12 +123,12 @@ void Icicle::place(Node node, int row, double left, double right, uint32_t branc
 }
 
 double Icicle::rowHeight() const {
-    return std::clamp((height() - 2 * kMargin) / std::max(1, depth_ + 1), kLowestRow, kHighestRow);
+    return std::clamp((height() - 2 * kIcicleMargin) / std::max(1, depth_ + 1), kLowestRow, kHighestRow);
 }
 
 QRectF Icicle::tileRect(const Tile& tile) const {
     const double h = rowHeight();
-    return {kMargin + tile.left, kMargin + tile.row * h, tile.right - tile.left, h - 1};
+    return {kIcicleMargin + tile.left, kIcicleMargin + tile.row * h, tile.right - tile.left, h - 1};
 }
 
 QRectF Icicle::nodeRect(Node node) const {
@@ -347,10 +347,10 @@ bool Icicle::event(QEvent* event) {
 }
 
 QSize Icicle::sizeHint() const {
-    return {600, static_cast<int>(2 * kMargin + (depth_ + 1) * 26.0)};
+    return {600, static_cast<int>(2 * kIcicleMargin + (depth_ + 1) * 26.0)};
 }
 QSize Icicle::minimumSizeHint() const {
-    return {300, static_cast<int>(2 * kMargin + std::max(4, depth_ + 1) * kLowestRow) + 2};
+    return {300, static_cast<int>(2 * kIcicleMargin + std::max(4, depth_ + 1) * kLowestRow) + 2};
 }
 
 }  // namespace shardscope::ui

@@ -15,7 +15,7 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr int kLeft = 96, kRight = 12, kTop = 6, kGap = 12, kLow = 20;
+constexpr int kLeft = 96, kRight = 12, kTop = 6, kLaneGap = 12, kLow = 20;
 constexpr size_t kMostInText = 8;  // lanes
 
 // The next of 1, 1.5, 2, 3, 4, 5, 8, 10, ... binary units above `rate`, so that the axis ends at a round
@@ -97,7 +97,7 @@ void Lanes::setLanes(std::vector<Lane> lanes, double step, Unit unit) {
 
 QSize Lanes::minimumSizeHint() const {
     const int lanes = std::max(2, static_cast<int>(lanes_.size()));
-    return {240, top() + lanes * (kLow + kGap) + fontMetrics().height() + 8};
+    return {240, top() + lanes * (kLow + kLaneGap) + fontMetrics().height() + 8};
 }
 
 int Lanes::top() const {
@@ -107,9 +107,9 @@ int Lanes::top() const {
 QRectF Lanes::plot(int lane) const {
     const double axis = fontMetrics().height() + 4;
     const auto lanes = static_cast<double>(std::max<size_t>(1, lanes_.size()));
-    const double height = std::max(10.0, (this->height() - top() - axis) / lanes - kGap);
-    return {double(kLeft), top() + lane * (height + kGap), std::max(10.0, double(width() - kLeft - kRight)),
-            height};
+    const double height = std::max(10.0, (this->height() - top() - axis) / lanes - kLaneGap);
+    return {double(kLeft), top() + lane * (height + kLaneGap),
+            std::max(10.0, double(width() - kLeft - kRight)), height};
 }
 
 double Lanes::rate(const LanePart& part, size_t at) const {

@@ -15,9 +15,9 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr double kMargin = 3;
+constexpr double kLadderMargin = 3;
 constexpr double kWidestLabel = 260;
-constexpr double kWidestColumn = 72;
+constexpr double kWidestLayer = 72;
 constexpr double kWidestRemark = 170;
 constexpr size_t kColumnsNamed = 6;  // in texts
 
@@ -115,11 +115,12 @@ double LayerLadder::remarkWidth() const {
 }
 
 QRectF LayerLadder::rowRect(int row) const {
-    return {kMargin, kMargin + headerHeight() + row * rowHeight(), width() - 2 * kMargin, rowHeight()};
+    return {kLadderMargin, kLadderMargin + headerHeight() + row * rowHeight(), width() - 2 * kLadderMargin,
+            rowHeight()};
 }
 
 int LayerLadder::rowAt(const QPoint& at) const {
-    const double y = at.y() - kMargin - headerHeight();
+    const double y = at.y() - kLadderMargin - headerHeight();
     const auto row = static_cast<int>(std::floor(y / rowHeight()));
     return y >= 0 && row < static_cast<int>(rows_.size()) ? row : -1;
 }
@@ -141,10 +142,10 @@ QString LayerLadder::rowText(int index) const {
 }
 
 void LayerLadder::paintHeader(QPainter& painter) const {
-    const double left = kMargin + labelWidth(), right = width() - kMargin - remarkWidth();
-    const double each = std::min(kWidestColumn, (right - left) / columns_);
+    const double left = kLadderMargin + labelWidth(), right = width() - kLadderMargin - remarkWidth();
+    const double each = std::min(kWidestLayer, (right - left) / columns_);
     painter.setPen(faintTextColor());
-    const QRectF line(kMargin, kMargin, labelWidth() - 8, headerHeight());
+    const QRectF line(kLadderMargin, kLadderMargin, labelWidth() - 8, headerHeight());
     painter.drawText(line, Qt::AlignRight | Qt::AlignVCenter, columnWord_);
     double free = left;
     const QFontMetricsF metrics(painter.font());
@@ -153,7 +154,7 @@ void LayerLadder::paintHeader(QPainter& painter) const {
         const double width = metrics.horizontalAdvance(text);
         const double x = left + (c + 0.5) * each - width / 2;
         if (x < free - 1 || x + width > right + 1) continue;
-        painter.drawText(QRectF(x, kMargin, width + 1, headerHeight()), Qt::AlignVCenter, text);
+        painter.drawText(QRectF(x, kLadderMargin, width + 1, headerHeight()), Qt::AlignVCenter, text);
         free = x + width + 8;
     }
 }
@@ -163,8 +164,8 @@ void LayerLadder::paintRow(QPainter& painter, int index) const {
     const Layer& layer = layers_[row.first];
     const QRectF line = rowRect(index);
     if (index % 2 == 1) painter.fillRect(line, palette().color(QPalette::AlternateBase));
-    const double left = kMargin + labelWidth(), right = width() - kMargin - remarkWidth();
-    const double each = std::min(kWidestColumn, (right - left) / columns_);
+    const double left = kLadderMargin + labelWidth(), right = width() - kLadderMargin - remarkWidth();
+    const double each = std::min(kWidestLayer, (right - left) / columns_);
     painter.setPen(palette().color(QPalette::WindowText));
     const QRectF label(line.left() + 4, line.top(), labelWidth() - 8, line.height());
     painter.drawText(
@@ -282,9 +283,9 @@ bool LayerLadder::event(QEvent* event) {
 }
 
 QSize LayerLadder::sizeHint() const {
-    return {
-        400,
-        static_cast<int>(2 * kMargin + headerHeight() + static_cast<double>(rows_.size()) * rowHeight()) + 1};
+    return {400, static_cast<int>(2 * kLadderMargin + headerHeight() +
+                                  static_cast<double>(rows_.size()) * rowHeight()) +
+                     1};
 }
 QSize LayerLadder::minimumSizeHint() const {
     return {220, std::max(60, sizeHint().height())};

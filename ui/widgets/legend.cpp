@@ -8,7 +8,7 @@
 namespace shardscope::ui {
 
 namespace {
-constexpr int kSampleWidth = 22, kGap = 6, kBetween = 16, kMargin = 2;
+constexpr int kSampleWidth = 22, kSampleGap = 6, kBetween = 16, kLegendMargin = 2;
 }
 
 Legend::Legend(QWidget* parent) : QWidget(parent) {
@@ -33,10 +33,10 @@ Legend::Entry Legend::state(Health health, const QString& text) {
 }
 
 int Legend::place(int width, std::vector<QRect>* places) const {
-    const int height = std::max(fontMetrics().height(), 14) + 2 * kMargin;
+    const int height = std::max(fontMetrics().height(), 14) + 2 * kLegendMargin;
     int x = 0, y = 0;
     for (const Entry& entry : entries_) {
-        const int needed = kSampleWidth + kGap + fontMetrics().horizontalAdvance(entry.text);
+        const int needed = kSampleWidth + kSampleGap + fontMetrics().horizontalAdvance(entry.text);
         if (x > 0 && x + needed > width) {
             x = 0;
             y += height;
@@ -54,7 +54,7 @@ int Legend::heightForWidth(int width) const {
 QSize Legend::sizeHint() const {
     int width = 0;
     for (const Entry& entry : entries_)
-        width += kSampleWidth + kGap + kBetween + fontMetrics().horizontalAdvance(entry.text);
+        width += kSampleWidth + kSampleGap + kBetween + fontMetrics().horizontalAdvance(entry.text);
     return {width, heightForWidth(width)};
 }
 
@@ -71,8 +71,8 @@ void Legend::paintEvent(QPaintEvent*) {
         sample.moveTop(places[i].top() + (places[i].height() - 14) / 2.0);
         entries_[i].paint(painter, sample);
         painter.setPen(palette().color(QPalette::WindowText));
-        painter.drawText(places[i].adjusted(kSampleWidth + kGap, 0, 0, 0), Qt::AlignVCenter | Qt::AlignLeft,
-                         entries_[i].text);
+        painter.drawText(places[i].adjusted(kSampleWidth + kSampleGap, 0, 0, 0),
+                         Qt::AlignVCenter | Qt::AlignLeft, entries_[i].text);
     }
 }
 

@@ -17,7 +17,7 @@ namespace shardscope::ui {
 namespace {
 
 constexpr double kLeastColumn = 3;  // pixels
-constexpr double kWidestColumn = 110;
+constexpr double kWidestRank = 110;
 constexpr double kLabelledColumn = 64;  // from which a column says its bytes
 constexpr double kNumberedColumn = 24;  // from which every column has its number
 constexpr double kTickDistance = 56;
@@ -140,7 +140,7 @@ double RankChart::yOf(double bytes) const {
 
 QRectF RankChart::columnRect(int column) const {
     const QRectF area = plot();
-    const double width = std::min(kWidestColumn, area.width() / std::max(1, columnCount()));
+    const double width = std::min(kWidestRank, area.width() / std::max(1, columnCount()));
     return {area.left() + column * width, area.top(), width, area.height()};
 }
 

@@ -13,7 +13,7 @@
 namespace shardscope::ui {
 
 namespace {
-constexpr int kMargin = 3;
+constexpr int kBarMargin = 3;
 constexpr int kBarHeight = 26;
 constexpr int kSwatch = 12;
 constexpr double kLeastPiece = 3;  // pixels; a share is never too small to be seen
@@ -47,13 +47,13 @@ QString ShareBar::entryText(size_t i) const {
 }
 
 QRectF ShareBar::shareRect(int index) const {
-    const double width = this->width() - 2 * kMargin;
+    const double width = this->width() - 2 * kBarMargin;
     const double spare = std::max(0.0, width - kLeastPiece * static_cast<double>(shares_.size()));
-    double x = kMargin;
+    double x = kBarMargin;
     for (int i = 0; i < static_cast<int>(shares_.size()); ++i) {
         const double share = total_ > 0 ? shares_[static_cast<size_t>(i)].amount / total_ : 0;
         const double piece = kLeastPiece + spare * share;
-        if (i == index) return {x, kMargin, piece, kBarHeight};
+        if (i == index) return {x, kBarMargin, piece, kBarHeight};
         x += piece;
     }
     return {};
@@ -61,17 +61,17 @@ QRectF ShareBar::shareRect(int index) const {
 
 int ShareBar::placeLegend(int width, std::vector<QRect>* places) const {
     const int line = std::max(fontMetrics().height(), kSwatch) + 4;
-    int x = kMargin, y = kMargin + kBarHeight + 8;
+    int x = kBarMargin, y = kBarMargin + kBarHeight + 8;
     for (size_t i = 0; i < shares_.size(); ++i) {
         const int entry = kSwatch + 6 + fontMetrics().horizontalAdvance(entryText(i)) + 18;
-        if (x > kMargin && x + entry > width) {
-            x = kMargin;
+        if (x > kBarMargin && x + entry > width) {
+            x = kBarMargin;
             y += line;
         }
         if (places) places->push_back({x, y, std::min(entry, width - x), line});
         x += entry;
     }
-    return y + line + kMargin;
+    return y + line + kBarMargin;
 }
 
 int ShareBar::heightForWidth(int width) const {
@@ -81,7 +81,7 @@ QSize ShareBar::sizeHint() const {
     return {400, heightForWidth(std::max(width(), 300))};
 }
 QSize ShareBar::minimumSizeHint() const {
-    return {200, kBarHeight + 2 * kMargin + fontMetrics().height() + 12};
+    return {200, kBarHeight + 2 * kBarMargin + fontMetrics().height() + 12};
 }
 
 void ShareBar::paintEvent(QPaintEvent*) {

@@ -15,7 +15,7 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr double kMargin = 3;
+constexpr double kTreemapMargin = 3;
 constexpr double kLeastArea = 64;         // square pixels of a tile of its own
 constexpr double kSmallestShare = 0.004;  // of the area, for a group or a file to be seen
 constexpr double kRestArea = 2600;        // square pixels that a tile of several takes for its label, ...
@@ -95,7 +95,8 @@ size_t Treemap::aggregated() const {
 void Treemap::layOut() {
     tiles_.clear();
     headers_.clear();
-    const QRectF whole = QRectF(rect()).adjusted(kMargin, kMargin, -kMargin, -kMargin);
+    const QRectF whole =
+        QRectF(rect()).adjusted(kTreemapMargin, kTreemapMargin, -kTreemapMargin, -kTreemapMargin);
     if (items_.empty() || whole.width() < 8 || whole.height() < 8) return;
     struct Group {
         size_t first, end;
