@@ -81,6 +81,11 @@ ThreadPool::~ThreadPool() {
         thread.join();
 }
 
+ThreadPool& sharedPool() {
+    static ThreadPool pool(std::max(2U, availableCores()) - 1);
+    return pool;
+}
+
 void ThreadPool::work() {
     for (;;) {
         std::function<void()> task;

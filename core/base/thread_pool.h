@@ -44,4 +44,8 @@ class ThreadPool {
     std::vector<std::thread> threads_;
 };
 
+// Of the process, for work that belongs to no job, such as opening a checkpoint: with the thread that calls,
+// as many as availableCores().
+ThreadPool& sharedPool();
+
 }  // namespace shardscope

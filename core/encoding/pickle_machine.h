@@ -83,12 +83,13 @@ class PickleMachine : public PickleStream {
     // `use`: what scan() said of the same pickle, so that nothing else is kept; null: everything is.
     // `stackBytes` bounds the stack.
     PickleMachine(Handler& handler, PickleWindow window, uint64_t start, uint64_t textLimit,
-                  uint64_t stackBytes, const PickleMemoUse* use)
+                  uint64_t stackBytes, PickleMemoUse* use)
         : PickleStream(std::move(window), start, textLimit),
           h_(handler),
           use_(use),
           maxStack_(static_cast<size_t>(stackBytes / sizeof(Value))) {
         if (use) kept_.resize(use->count(), Handler::kUnset);
+        findNextKept();
         low_.fill(Handler::kUnset);
         h_.begin(*this);
     }
@@ -119,8 +120,18 @@ class PickleMachine : public PickleStream {
     }
     [[gnu::always_inline]] bool push(const Value& value) {
         if (top_ == stack_.size() && !grow()) return false;
-        stack_[top_++] = value;
+        assign(stack_[top_++], value);
         return true;
+    }
+    // Word by word: one load of a whole value would wait for the narrower stores that have just made it.
+    [[gnu::always_inline]] static void assign(Value& to, const Value& from) {
+        if constexpr (sizeof(Value) == 2 * sizeof(uint64_t)) {
+            auto words = std::bit_cast<std::array<uint64_t, 2>>(from);
+            asm("" : "+r"(words[0]), "+r"(words[1]));  // or the compiler makes one load of them again
+            to = std::bit_cast<Value>(words);
+        } else {
+            to = from;
+        }
     }
     [[gnu::noinline]] bool grow() {
         if (top_ >= maxStack_) return failLimit("the pickle stacks too many values");
@@ -160,13 +171,14 @@ class PickleMachine : public PickleStream {
             ++inSequence_;
         else if (index >= inSequence_)
             others_ += isNew(index);
-        if (use_ && !use_->fetched(index)) return;
+        const uint32_t rank = use_ ? use_->find(index) : 0;
+        if (rank == PickleMemoUse::kNever) return;
         h_.memoized(back());
         const Value& value = back();
         if (index < low_.size()) {
             low_[index] = value;
         } else if (use_) {
-            kept_[use_->rank(index)] = value;
+            kept_[rank] = value;
         } else if (index < 2 * (inSequence_ + others_) + 1024) {
             if (index >= kept_.size()) kept_.resize(index + 1, Handler::kUnset);
             kept_[index] = value;
@@ -177,31 +189,35 @@ class PickleMachine : public PickleStream {
     bool put(uint64_t index) {
         if (!need(1)) return false;
         remember(index);
+        findNextKept();
         return true;
+    }
+    // Up to there MEMOIZE has nothing to do but to count.
+    void findNextKept() {
+        if (!use_ || others_ > 0)
+            nextKept_ = 0;
+        else if (inSequence_ >= nextKept_)
+            nextKept_ = use_->next(inSequence_);
     }
     // MEMOIZE takes the number of entries so far.
     [[gnu::always_inline]] bool memoize() {
         if (!need(1)) return false;
-        if (use_ && others_ == 0 && !use_->fetched(inSequence_))
+        if (inSequence_ < nextKept_) {
             ++inSequence_;
-        else
+        } else {
             remember(inSequence_ + others_);
+            findNextKept();
+        }
         return true;
     }
     [[gnu::always_inline]] bool fetch(uint64_t index) {
         if (index < low_.size() && !Handler::isUnset(low_[index])) return push(low_[index]);
-        return fetchAbove(index);
+        const uint64_t at = use_ ? use_->rank(index) : index;
+        if (at < kept_.size() && !Handler::isUnset(kept_[at])) return push(kept_[at]);
+        return fetchFar(index);
     }
-    bool fetchAbove(uint64_t index) {
-        const Value* value = nullptr;
-        if (index >= low_.size() && use_) {
-            if (use_->fetched(index)) value = &kept_[use_->rank(index)];
-        } else if (index < kept_.size() && !Handler::isUnset(kept_[index])) {
-            value = &kept_[index];
-        } else if (const auto it = sparse_.find(index); it != sparse_.end()) {
-            value = &it->second;
-        }
-        if (value && !Handler::isUnset(*value)) return push(*value);
+    [[gnu::noinline]] bool fetchFar(uint64_t index) {
+        if (const auto it = sparse_.find(index); it != sparse_.end()) return push(it->second);
         return failOpcode(fmt::format("memo entry {} was never stored", index));
     }
 
@@ -271,14 +287,14 @@ class PickleMachine : public PickleStream {
     }
     // A class was pushed. An object of it with a state begins with the same six opcodes, as a rule.
     [[gnu::always_inline]] bool beginObject() {
-        if (!use_ || pause_ - p_ < 6 || (load<uint64_t>(p_) & kSixBytes) != kBeginObject || others_ != 0 ||
-            use_->fetched(inSequence_) || use_->fetched(inSequence_ + 1))
+        if (pause_ - p_ < 6 || (load<uint64_t>(p_) & kSixBytes) != kBeginObject ||
+            inSequence_ + 2 > nextKept_)
             return true;
         Value none = Handler::kUnset, object = Handler::kUnset, dict = Handler::kUnset;
         if (!h_.container(PickleContainer::tuple, {}, none) || !h_.newObject(back(), none, nullptr, object) ||
             !h_.container(PickleContainer::dict, {}, dict))
             return false;
-        back() = object;
+        assign(back(), object);
         p_ += 6;
         inSequence_ += 2;
         return push(dict) && pushMark();
@@ -332,7 +348,6 @@ class PickleMachine : public PickleStream {
 
     // The opcodes that make up nearly all of a large pickle.
     [[gnu::always_inline]] bool step() {
-        Value value = Handler::kUnset;
         size_t first = 0;
         switch (Op(*p_++)) {
             case Op::memoize:
@@ -371,15 +386,16 @@ class PickleMachine : public PickleStream {
                 return popMark(first) && setItems(first);
             case Op::build: {
                 if (!need(2)) return false;
-                const Value state = pop();
+                const Value& state = pop();
                 return h_.build(back(), state);
             }
             case Op::reduce:
             case Op::newObj: {
                 if (!need(2)) return false;
+                Value value = Handler::kUnset;
                 const bool call = Op(*opcode_) == Op::reduce;
-                const Value arguments = pop();
-                const Value callable = pop();
+                const Value& arguments = pop();
+                const Value& callable = pop();
                 return (call ? h_.reduce(callable, arguments, value)
                              : h_.newObject(callable, arguments, nullptr, value)) &&
                        pushMade(value);
@@ -550,7 +566,7 @@ class PickleMachine : public PickleStream {
     static constexpr uint64_t kNameLimit = uint64_t{64} << 10;
 
     Handler& h_;
-    const PickleMemoUse* use_;
+    PickleMemoUse* use_;
     const size_t maxStack_;
     int protocol_ = 0;
     bool stopped_ = false;
@@ -566,6 +582,7 @@ class PickleMachine : public PickleStream {
     // How many entries there are: all below inSequence_, and others, by index: bits, and those far away.
     uint64_t inSequence_ = 0;
     uint64_t others_ = 0;
+    uint64_t nextKept_ = 0;  // entries from inSequence_ up to it are not fetched
     std::vector<uint64_t> near_;
     std::unordered_set<uint64_t> far_;
 };

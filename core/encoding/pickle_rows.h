@@ -31,10 +31,17 @@ struct RowValue {
     };
     Kind kind = Kind::none;
     uint8_t cls = 0;  // of a global or an object; 0 = unknown
+    uint16_t unused = 0;
     uint32_t a = kNoRow;
     int64_t b = 0;  // number, count, or index of an object's class in globals()
 
     static constexpr uint32_t kNoRow = UINT32_MAX;
+    constexpr RowValue() = default;
+    // All but b in one store, because copies load them at once.
+    constexpr RowValue(Kind k, uint8_t c, uint32_t at, int64_t number) {
+        *this = std::bit_cast<RowValue>(std::array<uint64_t, 2>{
+            static_cast<uint64_t>(k) | uint64_t{c} << 8 | uint64_t{at} << 32, static_cast<uint64_t>(number)});
+    }
     bool is(uint8_t wanted) const { return kind == Kind::object && cls == wanted; }
     bool isGlobal(uint8_t wanted) const { return kind == Kind::global && cls == wanted; }
 };
@@ -96,15 +103,15 @@ class PickleRows {
 
     bool text(PickleText kind, std::string_view bytes, RowValue& made) {
         // A Python 2 str is text where it is UTF-8.
-        const bool isText = kind < PickleText::bytes && pickle_text::isUtf8(bytes);
-        if (kind == PickleText::utf8 && !isText) return in_->fail("a text is not UTF-8");
-        if (!isText) {
+        if (kind >= PickleText::bytes || (kind == PickleText::python2 && !pickle_text::isUtf8(bytes))) {
             made = bytesValue(bytes);
             return true;
         }
-        if (texts_.size() >= RowValue::kNoRow - 1) return in_->failLimit("more than 4 billion strings");
+        const size_t known = texts_.size();
+        if (known >= RowValue::kNoRow - 1) return in_->failLimit("more than 4 billion strings");
         made = {Kind::text, 0, texts_.intern(bytes), 0};
-        return true;
+        return made.a < known || kind == PickleText::python2 || pickle_text::isUtf8(bytes) ||
+               in_->fail("a text is not UTF-8");
     }
 
     bool global(std::string_view module, std::string_view name, RowValue& made) {
@@ -225,6 +232,14 @@ class PickleRows {
     PickleStream& in() { return *in_; }
     void pin(const RowValue&) {}
     void taken(Pairs) {}
+    // Records of objects that are needed until their pair of a dict is a row, and longer only where the memo
+    // may hand them out again.
+    template <class T>
+    struct Passing : std::vector<T> {
+        size_t pinned = 0;
+        void pin() { pinned = this->size(); }
+        void taken(uint32_t from) { this->resize(std::min(this->size(), std::max<size_t>(pinned, from))); }
+    };
     bool setState(RowValue&, const RowValue&, bool&) { return true; }
     bool addListRow(List&, const RowValue&, bool&) { return true; }
 
@@ -242,6 +257,14 @@ class PickleRows {
     }
     Dict dictOf(const RowValue& value) const {
         return value.kind == Kind::dict && value.a != RowValue::kNoRow ? dicts_[value.a] : Dict{};
+    }
+    // An object begins, with a record of its own.
+    template <class T>
+    bool record(RowValue& object, std::vector<T>& records, std::type_identity_t<T> made = {}) {
+        if (records.size() >= RowValue::kNoRow - 1) return in_->failLimit("the pickle holds too many values");
+        object = {object.kind, object.cls, static_cast<uint32_t>(records.size()), object.b};
+        records.push_back(std::move(made));
+        return true;
     }
     // Adds the integers to the dims column and sets `at` to their start. False when the column is full.
     bool addInts(std::span<const RowValue> items, uint32_t& at);
@@ -302,12 +325,13 @@ class PickleRows {
         for (const RowValue& item : items)
             ints &= item.kind == Kind::integer;
         if (ints) {
-            made = {Kind::ints, 0, 0, static_cast<int64_t>(items.size())};
-            return addInts(items, made.a);
+            uint32_t at = 0;
+            if (!addInts(items, at)) return false;
+            made = {Kind::ints, 0, at, static_cast<int64_t>(items.size())};
+            return true;
         }
         if (items.size() == 1 && items[0].kind == Kind::ints) {
-            made = items[0];
-            made.kind = Kind::oneInts;
+            made = {Kind::oneInts, 0, items[0].a, items[0].b};
             return true;
         }
         made = {Kind::tuple, 0, static_cast<uint32_t>(items_.size()), static_cast<int64_t>(items.size())};

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/thread_pool.h"
+
 namespace shardscope {
 
 PickleStream::PickleStream(PickleWindow window, uint64_t start, uint64_t textLimit)
@@ -163,21 +165,81 @@ bool PickleStream::lineOperands(std::string_view* lines, size_t count, uint64_t 
 // ------------------------------------------------------------------ the first pass
 
 void PickleMemoUse::finish() {
-    before_.resize(bits_.size());
-    for (size_t i = 0; i < bits_.size(); ++i) {
-        before_[i] = count_;
-        count_ += bitCount(bits_[i]);
+    recent_.fill({});
+    for (Word& word : words_) {
+        word.before = count_;
+        count_ += bitCount(word.bits);
     }
 }
 
+void PickleMemoUse::add(const PickleMemoUse& other) {
+    objects_ += other.objects_;
+    if (words_.size() < other.words_.size()) words_.resize(other.words_.size());
+    for (size_t i = 0; i < other.words_.size(); ++i)
+        words_[i].bits |= other.words_[i].bits;
+}
+
 bool PickleStream::scan(PickleMemoUse& use) {
+    constexpr uint64_t kPart = uint64_t{16} << 20;
+    const auto parts = static_cast<size_t>(std::min<uint64_t>(availableCores(), window_.size() / kPart));
+    if (!walkParts(use, parts) && !walk(use, UINT64_MAX)) return false;
+    use.finish();
+    return true;
+}
+
+// Side by side, from what look like frames. That they are is known when all went well: then each part ends
+// where the next one begins. False: nothing is known.
+bool PickleStream::walkParts(PickleMemoUse& use, size_t parts) {
+    constexpr size_t kSearched = size_t{256} << 10;
+    if (parts < 2) return false;
+    std::vector<uint64_t> starts{start_};
+    for (size_t i = 1; i < parts; ++i) {
+        PickleWindow window = window_;
+        if (!window.moveTo(window_.size() / parts * i, kSearched).ok()) return false;
+        const uint8_t* p = window.begin();
+        while (window.end() - p > 9 && (Op(*p) != Op::frame || load<uint64_t>(p + 1) > kSearched))
+            ++p;
+        starts.push_back(window.offsetOf(p));
+    }
+    starts.push_back(UINT64_MAX);
+    std::vector<PickleMemoUse> uses(parts);
+    const Status walked = sharedPool().parallelFor(uses.size(), {}, [&](size_t i) -> Status {
+        PickleStream part(window_, starts[i], textLimit_);
+        const bool ended = part.walk(uses[i], starts[i + 1]);
+        if (ended && (i + 1 == parts || part.offset() == starts[i + 1])) return {};
+        return damaged("not the start of a frame");
+    });
+    if (!walked.ok()) return false;
+    for (const PickleMemoUse& part : uses)
+        use.add(part);
+    return true;
+}
+
+// Picklers number memo entries one after the other, so an index beyond the length of the source is damage.
+bool PickleStream::failIndex(uint64_t index) {
+    return fail(fmt::format("memo index {} is impossible in {} bytes", index, window_.size()));
+}
+
+// Up to STOP, or to the frame that begins at `until` or is the first behind it.
+bool PickleStream::walk(PickleMemoUse& use, uint64_t until) {
     constexpr uint64_t kLineLimit = uint64_t{1} << 20;
-    // Picklers number memo entries one after the other, so an index beyond the length of the source is
-    // damage.
-    const auto fetch = [&](uint64_t index) {
-        if (index > window_.size())
-            return fail(fmt::format("memo index {} is impossible in {} bytes", index, window_.size()));
+    const auto fetch = [&](uint64_t index) __attribute__((always_inline)) {
+        if (index > window_.size()) return failIndex(index);
         use.fetch(index);
+        return true;
+    };
+    std::vector<PickleRun> runs(PickleRun::kSlots);
+    const auto passRun = [&] {
+        PickleRun& run = runs[PickleRun::slot(p_)];
+        if (!run.isAt(p_, pause_)) {
+            run.learn(p_, pause_);
+            return true;
+        }
+        for (const uint8_t at : run.fetches()) {
+            opcode_ = p_ + at;
+            if (!fetch(Op(*opcode_) == Op::binGet ? opcode_[1] : load<uint32_t>(opcode_ + 1))) return false;
+        }
+        p_ += run.size();
         return true;
     };
     std::string_view lines[2];
@@ -194,13 +256,10 @@ bool PickleStream::scan(PickleMemoUse& use) {
                 if (pause_ - p_ >= 6 && (load<uint64_t>(p_) & kSixBytes) == kBeginObject) {
                     p_ += 6;
                     ++use.objects_;
+                    if (!passRun()) return false;
                 }
                 break;
             }
-            case Op::tuple1:
-            case Op::tuple2:
-                if (p_ < pause_ && Op(*p_) == Op::memoize) ++p_;
-                break;
             case Op::get: {
                 if (!lineOperands(lines, 1, kLineLimit)) return false;
                 uint64_t index = 0;
@@ -209,11 +268,11 @@ bool PickleStream::scan(PickleMemoUse& use) {
                 break;
             }
             case Op::frame:
+                if (offset() >= until && frameEnd_ == kNoFrame) return true;
                 if (!openFrame()) return false;
                 break;
             case Op::stop:
-                use.finish();
-                return true;
+                return until == UINT64_MAX;
             case Op::newObj:
                 ++use.objects_;
                 break;
@@ -227,7 +286,7 @@ bool PickleStream::scan(PickleMemoUse& use) {
                         return false;
                 } else if (operand == kNotAPickleOpcode) {
                     return fail(fmt::format("byte 0x{:02x} is not a pickle opcode", *opcode_));
-                } else if (!skip(lengthOperand(operand & 0xf))) {
+                } else if (!skip(lengthOperand(operand & 0xf)) || !passRun()) {
                     return false;
                 }
             }

@@ -2,6 +2,8 @@
 // the frame they stand in. No stack, no memo: see pickle_machine.h.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +13,7 @@
 
 #include "base/result.h"
 #include "encoding/pickle_opcodes.h"
+#include "encoding/pickle_run.h"
 #include "encoding/pickle_window.h"
 
 namespace shardscope {
@@ -81,6 +84,9 @@ class PickleStream {
     const uint8_t* opcode_ = nullptr;
 
   private:
+    bool walk(PickleMemoUse& use, uint64_t until);
+    bool failIndex(uint64_t index);
+    bool walkParts(PickleMemoUse& use, size_t parts);
     bool resume();
     bool distantBytes(uint64_t length, std::string_view& out);
     bool refill(size_t need);
@@ -96,25 +102,55 @@ class PickleStream {
 
 // Which memo entries a pickle fetches. A pickle of a million rows memoizes some sixteen million values and
 // fetches a few thousand of them; a first pass finds these, so that only they are kept.
-class PickleMemoUse {
+class alignas(64) PickleMemoUse {  // threads count in one each
   public:
-    bool fetched(uint64_t index) const {
-        return index < bits_.size() * 64 && (bits_[index / 64] >> (index % 64) & 1);
+    static constexpr uint32_t kNever = UINT32_MAX;
+    [[gnu::always_inline]] bool fetched(uint64_t index) const {
+        return index / 64 < words_.size() && (words_[index / 64].bits >> (index % 64) & 1);
     }
-    // Position among the fetched entries; only for a fetched one.
-    uint32_t rank(uint64_t index) const {
-        const uint64_t below = bits_[index / 64] & ((uint64_t{1} << (index % 64)) - 1);
-        return before_[index / 64] + bitCount(below);
+    // Position among the fetched entries; kNever for one that is not fetched.
+    uint32_t find(uint64_t index) const {
+        if (!fetched(index)) return kNever;
+        const Word& word = words_[index / 64];
+        return word.before + bitCount(word.bits & ((uint64_t{1} << (index % 64)) - 1));
+    }
+    // As find(), for an entry that is fetched now.
+    uint32_t rank(uint64_t index) {
+        Recent& recent = recent_[slot(index)];
+        if (recent.index != index) recent = {index, find(index)};
+        return recent.rank;
+    }
+    // The first fetched entry that is not before `index`; UINT64_MAX without one.
+    uint64_t next(uint64_t index) const {
+        for (; index / 64 < words_.size(); index = (index / 64 + 1) * 64) {
+            const uint64_t bits = words_[index / 64].bits >> (index % 64);
+            if (bits) return index + static_cast<unsigned>(std::countr_zero(bits));
+        }
+        return UINT64_MAX;
     }
     uint32_t count() const { return count_; }
     uint64_t objects() const { return objects_; }  // NEWOBJ opcodes: a bound for reserving rows
 
   private:
     friend class PickleStream;
+    struct Word {
+        uint64_t bits = 0;
+        uint32_t before = 0;  // set bits of the words before
+    };
+    // The entries of a table's names are fetched row by row and lie far apart: mostly out of the caches.
+    struct Recent {
+        uint64_t index = UINT64_MAX;
+        uint32_t rank = kNever;
+    };
+    static size_t slot(uint64_t index) { return index * 0x9e3779b97f4a7c15 >> 53; }
     void fetch(uint64_t index) {
-        if (index / 64 >= bits_.size()) bits_.resize(std::max<uint64_t>(index / 64 + 1, bits_.size() * 2));
-        bits_[index / 64] |= uint64_t{1} << (index % 64);
+        Recent& recent = recent_[slot(index)];
+        if (recent.index == index) return;
+        recent.index = index;
+        if (index / 64 >= words_.size()) words_.resize(std::max<uint64_t>(index / 64 + 1, words_.size() * 2));
+        words_[index / 64].bits |= uint64_t{1} << (index % 64);
     }
+    void add(const PickleMemoUse& other);
     void finish();
     // Inline for processors that are not known to count bits themselves, where std::popcount is a call.
     static uint32_t bitCount(uint64_t x) {
@@ -124,8 +160,8 @@ class PickleMemoUse {
         return static_cast<uint32_t>(x * 0x0101010101010101 >> 56);
     }
 
-    std::vector<uint64_t> bits_;
-    std::vector<uint32_t> before_;  // set bits before each word
+    std::vector<Word> words_;
+    std::array<Recent, 2048> recent_;
     uint32_t count_ = 0;
     uint64_t objects_ = 0;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <thread>
 #include <tuple>
 #include <unordered_map>
 
@@ -490,8 +489,7 @@ Status Builder::fillColumns() {
             fill(t);
         return {};
     }
-    ThreadPool pool(std::clamp(availableCores(), 2U, 4U) - 1);
-    return pool.parallelFor(placed_.size(), {}, [&](size_t t) -> Status {
+    return sharedPool().parallelFor(placed_.size(), {}, [&](size_t t) -> Status {
         fill(t);
         return {};
     });

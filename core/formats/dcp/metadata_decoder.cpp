@@ -99,17 +99,14 @@ class MetadataRows final : public PickleRows<MetadataRows> {
     bool setState(RowValue& object, const RowValue& state, bool& done);
     bool addRow(Dict& dict, const RowValue& key, const RowValue& value, bool& done);
     bool addListRow(List& list, const RowValue& value, bool& done);
-    // The records of storage rows are needed no more.
     void taken(Pairs pairs) {
         if (pairs.empty() || !pairs[0].is(kIndex)) return;
-        indexes_.resize(std::min(indexes_.size(), std::max<size_t>(indexPin_, pairs[0].a)));
-        if (pairs[1].is(kStorageInfo))
-            infos_.resize(std::min(infos_.size(), std::max<size_t>(infoPin_, pairs[1].a)));
+        indexes_.taken(pairs[0].a);
+        if (pairs[1].is(kStorageInfo)) infos_.taken(pairs[1].a);
     }
-    // What the memo may hand out again is never given back.
     void pin(const RowValue& value) {
-        if (value.is(kIndex)) indexPin_ = indexes_.size();
-        if (value.is(kStorageInfo)) infoPin_ = infos_.size();
+        if (value.is(kIndex)) indexes_.pin();
+        if (value.is(kStorageInfo)) infos_.pin();
     }
 
   private:
@@ -149,12 +146,11 @@ class MetadataRows final : public PickleRows<MetadataRows> {
     Status finishTensor(const MetaEntry& entry);
 
     Metadata out_;
-    std::vector<IndexRecord> indexes_;
-    std::vector<InfoRecord> infos_;
+    Passing<IndexRecord> indexes_;
+    Passing<InfoRecord> infos_;
     std::vector<TensorRecord> tensors_;
     std::vector<TextId> properties_;  // the dtype of each TensorProperties
     std::vector<Root> roots_;
-    size_t indexPin_ = 0, infoPin_ = 0;  // records below these may be in the memo
 };
 
 uint8_t MetadataRows::classify(std::string_view module, std::string_view name) {
@@ -209,55 +205,42 @@ uint8_t MetadataRows::classify(std::string_view module, std::string_view name) {
 }
 
 bool MetadataRows::construct(RowValue& object) {
-    const auto record = [&](auto& records, auto made) {
-        object.a = static_cast<uint32_t>(records.size());
-        records.push_back(std::move(made));
-    };
     switch (object.cls) {
         case kMetadata:
-            record(roots_, Root{});
-            break;
+            return record(object, roots_);
         case kTensor:
-            record(tensors_, TensorRecord{});
-            break;
+            return record(object, tensors_);
         case kChunk:
-            record(out_.chunks, MetaChunk{kNone, kNone, 0});
-            break;
+            return record(object, out_.chunks, {kNone, kNone, 0});
         case kProperties:
-            record(properties_, kNone);
-            break;
+            return record(object, properties_, kNone);
         case kIndex:
-            record(indexes_, IndexRecord{});
-            break;
+            return record(object, indexes_);
         case kStorageInfo:
-            record(infos_, InfoRecord{});
-            break;
+            return record(object, infos_);
         case kStorageMeta:
             out_.hasStorageMeta = true;
-            break;
+            return true;
         case kBytes:
-            break;
+            return true;
         case kOrderedDict:
             object = {Kind::dict, 0, kNone, 0};
-            break;
+            return true;
         default:
             object = {Kind::opaque, 0, 0, 1};
+            return true;
     }
-    return true;
 }
 
 bool MetadataRows::call(const RowValue& callable, const RowValue& arguments, RowValue& made) {
     RowGlobal& global = globals_[callable.a];
     switch (callable.cls) {
         case kTorchSize: {
-            made = arguments;
             const auto items = itemsOf(arguments);
-            if (arguments.kind == Kind::oneInts || (items.size() == 1 && items[0].kind == Kind::ints)) {
-                if (!items.empty()) made = items[0];
-                made.kind = Kind::ints;
-                return true;
-            }
-            return (made.kind == Kind::ints && made.b == 0) ||
+            const RowValue& ints = items.size() == 1 ? items[0] : arguments;
+            made = {Kind::ints, 0, ints.a, ints.b};
+            return arguments.kind == Kind::oneInts ||
+                   (ints.kind == Kind::ints && (items.size() == 1 || ints.b == 0)) ||
                    in().fail("a torch.Size is made of something else than integers");
         }
         case kReconstructor:  // protocols 0 and 1: _reconstructor(cls, object, None)

@@ -76,13 +76,11 @@ class MetadataRows final : public PickleRows<MetadataRows> {
     bool setState(RowValue& object, const RowValue& state, bool& done);
     bool addRow(Dict& dict, const RowValue& key, const RowValue& value, bool& done);
     bool addListRow(List& list, const RowValue& value, bool& done);
-    // The records of storage rows are needed no more.
     void taken(Pairs pairs) {
-        if (!pairs.empty() && pairs[0].is(kIndex))
-            indexes_.resize(std::min(indexes_.size(), std::max<size_t>(indexPin_, pairs[0].a)));
+        if (!pairs.empty() && pairs[0].is(kIndex)) indexes_.taken(pairs[0].a);
     }
     void pin(const RowValue& value) {
-        if (value.is(kIndex)) indexPin_ = indexes_.size();
+        if (value.is(kIndex)) indexes_.pin();
     }
 
   private:
@@ -126,8 +124,7 @@ class MetadataRows final : public PickleRows<MetadataRows> {
     }
 
     Metadata out_;  // until the end, dtypes, files and keys of rows are TextIds
-    std::vector<StoredRow> indexes_;
-    size_t indexPin_ = 0;  // records below may be in the memo
+    Passing<StoredRow> indexes_;
     std::vector<Root> roots_;
     std::vector<TensorRecord> tensors_;
     std::vector<NumpyDType> numpyDTypes_;
@@ -158,18 +155,11 @@ uint8_t MetadataRows::classify(std::string_view module, std::string_view name) {
 bool MetadataRows::construct(RowValue& object) {
     switch (object.cls) {
         case kMetadata:
-            object.a = static_cast<uint32_t>(roots_.size());
-            roots_.emplace_back();
-            return true;
+            return record(object, roots_);
         case kShard:
-            if (out_.rows.size() >= kNone - 1) return in().failLimit("more than 4 billion pieces");
-            object.a = static_cast<uint32_t>(out_.rows.size());
-            out_.rows.emplace_back();
-            return true;
+            return record(object, out_.rows);
         case kIndex:
-            object.a = static_cast<uint32_t>(indexes_.size());
-            indexes_.emplace_back();
-            return true;
+            return record(object, indexes_);
         case kMapping:
             object = {Kind::dict, 0, kNone, 0};
             return true;
