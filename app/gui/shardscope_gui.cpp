@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
         {QStringLiteral("variant"),
          QCoreApplication::translate("main", "Which of several checkpoints, or how it is read."),
          QStringLiteral("key=value")}};
-    for (const FormatOption& option : formatOptions())
+    for (const shardscope::FormatOption& option : shardscope::formatOptions())
         opening += {QString::fromStdString(option.name).mid(2), QString::fromStdString(option.help),
                     QString::fromStdString(option.value).toLower()};
     parser.addOptions(opening);

@@ -56,7 +56,7 @@ class HugeEngine : public ScriptedEngine {
   public:
     Result<Preview> preview(const CheckpointPtr& source, const std::string& destination,
                             const ConversionRequest& request, const TaskContext& context) override {
-        auto preview = ScriptedEngine::preview(source, destination, settings, context);
+        auto preview = ScriptedEngine::preview(source, destination, request, context);
         if (preview.ok()) preview->plan.bytesWritten = uint64_t{1} << 60;
         return preview;
     }

@@ -58,7 +58,7 @@ Result<DiffReport> ScriptedEngine::diff(const CheckpointPtr& a, const Checkpoint
 Result<Preview> ScriptedEngine::preview(const CheckpointPtr& source, const std::string& destination,
                                         const ConversionRequest& request, const TaskContext& context) {
     SHARDSCOPE_TRY(announce("preview", context));
-    return real_->preview(source, destination, settings, context);
+    return real_->preview(source, destination, request, context);
 }
 
 Result<TensorStatistics> ScriptedEngine::statistics(const CheckpointPtr& checkpoint, TensorId tensor,
