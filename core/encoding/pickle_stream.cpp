@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "base/thread_pool.h"
-
 namespace shardscope {
 
 PickleStream::PickleStream(PickleWindow window, uint64_t start, uint64_t textLimit)
@@ -172,56 +170,12 @@ void PickleMemoUse::finish() {
     }
 }
 
-void PickleMemoUse::add(const PickleMemoUse& other) {
-    objects_ += other.objects_;
-    if (words_.size() < other.words_.size()) words_.resize(other.words_.size());
-    for (size_t i = 0; i < other.words_.size(); ++i)
-        words_[i].bits |= other.words_[i].bits;
-}
-
-bool PickleStream::scan(PickleMemoUse& use) {
-    constexpr uint64_t kPart = uint64_t{16} << 20;
-    const auto parts = static_cast<size_t>(std::min<uint64_t>(availableCores(), window_.size() / kPart));
-    if (!walkParts(use, parts) && !walk(use, UINT64_MAX)) return false;
-    use.finish();
-    return true;
-}
-
-// Side by side, from what look like frames. That they are is known when all went well: then each part ends
-// where the next one begins. False: nothing is known.
-bool PickleStream::walkParts(PickleMemoUse& use, size_t parts) {
-    constexpr size_t kSearched = size_t{256} << 10;
-    if (parts < 2) return false;
-    std::vector<uint64_t> starts{start_};
-    for (size_t i = 1; i < parts; ++i) {
-        PickleWindow window = window_;
-        if (!window.moveTo(window_.size() / parts * i, kSearched).ok()) return false;
-        const uint8_t* p = window.begin();
-        while (window.end() - p > 9 && (Op(*p) != Op::frame || load<uint64_t>(p + 1) > kSearched))
-            ++p;
-        starts.push_back(window.offsetOf(p));
-    }
-    starts.push_back(UINT64_MAX);
-    std::vector<PickleMemoUse> uses(parts);
-    const Status walked = sharedPool().parallelFor(uses.size(), {}, [&](size_t i) -> Status {
-        PickleStream part(window_, starts[i], textLimit_);
-        const bool ended = part.walk(uses[i], starts[i + 1]);
-        if (ended && (i + 1 == parts || part.offset() == starts[i + 1])) return {};
-        return damaged("not the start of a frame");
-    });
-    if (!walked.ok()) return false;
-    for (const PickleMemoUse& part : uses)
-        use.add(part);
-    return true;
-}
-
 // Picklers number memo entries one after the other, so an index beyond the length of the source is damage.
 bool PickleStream::failIndex(uint64_t index) {
     return fail(fmt::format("memo index {} is impossible in {} bytes", index, window_.size()));
 }
 
-// Up to STOP, or to the frame that begins at `until` or is the first behind it.
-bool PickleStream::walk(PickleMemoUse& use, uint64_t until) {
+bool PickleStream::scan(PickleMemoUse& use) {
     constexpr uint64_t kLineLimit = uint64_t{1} << 20;
     const auto fetch = [&](uint64_t index) __attribute__((always_inline)) {
         if (index > window_.size()) return failIndex(index);
@@ -268,11 +222,11 @@ bool PickleStream::walk(PickleMemoUse& use, uint64_t until) {
                 break;
             }
             case Op::frame:
-                if (offset() >= until && frameEnd_ == kNoFrame) return true;
                 if (!openFrame()) return false;
                 break;
             case Op::stop:
-                return until == UINT64_MAX;
+                use.finish();
+                return true;
             case Op::newObj:
                 ++use.objects_;
                 break;

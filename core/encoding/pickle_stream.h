@@ -84,9 +84,7 @@ class PickleStream {
     const uint8_t* opcode_ = nullptr;
 
   private:
-    bool walk(PickleMemoUse& use, uint64_t until);
     bool failIndex(uint64_t index);
-    bool walkParts(PickleMemoUse& use, size_t parts);
     bool resume();
     bool distantBytes(uint64_t length, std::string_view& out);
     bool refill(size_t need);
@@ -102,7 +100,7 @@ class PickleStream {
 
 // Which memo entries a pickle fetches. A pickle of a million rows memoizes some sixteen million values and
 // fetches a few thousand of them; a first pass finds these, so that only they are kept.
-class alignas(64) PickleMemoUse {  // threads count in one each
+class PickleMemoUse {
   public:
     static constexpr uint32_t kNever = UINT32_MAX;
     [[gnu::always_inline]] bool fetched(uint64_t index) const {
@@ -150,7 +148,6 @@ class alignas(64) PickleMemoUse {  // threads count in one each
         if (index / 64 >= words_.size()) words_.resize(std::max<uint64_t>(index / 64 + 1, words_.size() * 2));
         words_[index / 64].bits |= uint64_t{1} << (index % 64);
     }
-    void add(const PickleMemoUse& other);
     void finish();
     // Inline for processors that are not known to count bits themselves, where std::popcount is a call.
     static uint32_t bitCount(uint64_t x) {

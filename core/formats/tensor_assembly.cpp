@@ -58,12 +58,7 @@ Result<std::vector<uint32_t>> TensorAssembly::addFiles(
         }
         return {};
     };
-    if (files.size() > 1) {
-        ThreadPool pool(static_cast<unsigned>(std::min<size_t>(availableCores(), files.size())));
-        SHARDSCOPE_TRY(pool.parallelFor(files.size(), options_.stop, read));
-    } else if (!files.empty()) {
-        SHARDSCOPE_TRY(read(0));
-    }
+    SHARDSCOPE_TRY(sharedPool().parallelFor(files.size(), options_.stop, read));
     for (size_t f = 0; f < files.size(); ++f) {
         if (!errors[f]) continue;
         // One damaged file of many ranks does not keep the others from being shown.

@@ -77,6 +77,21 @@ class SlurmCliTest : public QObject {
             20'000);
     }
 
+#ifdef SHARDSCOPE_POOR_HOST
+    // The program, with three seconds for each writing: a job that is not done before something happens to
+    // it.
+    static QString slowProgram(const QTemporaryDir& directory) {
+        const QString path = directory.filePath("slow");
+        QFile script(path);
+        if (!script.open(QIODevice::WriteOnly)) qFatal("cannot write %s", qPrintable(path));
+        script.write("#!/bin/sh\nexport LD_PRELOAD=" SHARDSCOPE_POOR_HOST
+                     " SHARDSCOPE_TEST_WRITE=3000\nexec " SHARDSCOPE_PROGRAM " \"$@\"\n");
+        script.close();
+        script.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+        return path;
+    }
+#endif
+
   private slots:
     void initTestCase() {
         qputenv("XDG_STATE_HOME", directory_.filePath("state").toUtf8());
@@ -183,22 +198,25 @@ class SlurmCliTest : public QObject {
         wakeNodes();
     }
 
+#ifdef SHARDSCOPE_POOR_HOST
     void anAllocationThatEnds() {
         const QTemporaryDir directory;
-        const QString target = directory.filePath("out");
-        const Measured run = runMeasured(words(target, {"--on", "slurm:nodes=2"}), onTheWay([&](pid_t) {
-                                             // Not done before Slurm's patience ends: it lets them run for
-                                             // two seconds.
-                                             const std::vector<pid_t> agents = agentsWith(mark_);
-                                             const auto stop = [&] {
-                                                 for (const pid_t agent : agents)
-                                                     ::kill(agent, SIGSTOP);
-                                             };
-                                             stop();
-                                             said("scancel", {"--name=shardscope"});
-                                             QTest::qSleep(50);
-                                             stop();
-                                         }));
+        const QString target = directory.filePath("out"), slow = slowProgram(directory);
+        const Measured run =
+            runMeasured(words(target, {"--on", "slurm:nodes=2", "--remote-program", slow.toStdString()}),
+                        onTheWay([&](pid_t) {
+                            // Not done before Slurm's patience ends: it lets them run for
+                            // two seconds.
+                            const std::vector<pid_t> agents = agentsWith(mark_);
+                            const auto stop = [&] {
+                                for (const pid_t agent : agents)
+                                    ::kill(agent, SIGSTOP);
+                            };
+                            stop();
+                            said("scancel", {"--name=shardscope"});
+                            QTest::qSleep(50);
+                            stop();
+                        }));
         QVERIFY2(run.exitCode == 4, run.describe().c_str());
         QVERIFY2(run.wallSeconds < 20, run.describe().c_str());
         const std::string message = run.json()["message"];
@@ -212,16 +230,9 @@ class SlurmCliTest : public QObject {
         QTRY_VERIFY(quiet());
     }
 
-#ifdef SHARDSCOPE_POOR_HOST
     void aTimeLimitThatIsReached() {
         const QTemporaryDir directory;
-        const QString target = directory.filePath("out"), slow = directory.filePath("slow");
-        QFile script(slow);
-        QVERIFY(script.open(QIODevice::WriteOnly));
-        script.write("#!/bin/sh\nexport LD_PRELOAD=" SHARDSCOPE_POOR_HOST
-                     " SHARDSCOPE_TEST_WRITE=3000\nexec " SHARDSCOPE_PROGRAM " \"$@\"\n");
-        script.close();
-        script.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+        const QString target = directory.filePath("out"), slow = slowProgram(directory);
         // A minute is the least that can be asked for; it is cut short. Slurm looks every half minute.
         MeasuredOptions options = onTheWay([](pid_t) {
             const QString job = said("squeue", {"--noheader", "--name=shardscope", "--format=%A"});
