@@ -78,14 +78,14 @@ class SlurmCliTest : public QObject {
     }
 
 #ifdef SHARDSCOPE_POOR_HOST
-    // The program, with three seconds for each writing: a job that is not done before something happens to
-    // it.
-    static QString slowProgram(const QTemporaryDir& directory) {
+    // The program, with so many milliseconds for each writing: a job that is not done before something
+    // happens to it.
+    static QString slowProgram(const QTemporaryDir& directory, int milliseconds) {
         const QString path = directory.filePath("slow");
         QFile script(path);
         if (!script.open(QIODevice::WriteOnly)) qFatal("cannot write %s", qPrintable(path));
-        script.write("#!/bin/sh\nexport LD_PRELOAD=" SHARDSCOPE_POOR_HOST
-                     " SHARDSCOPE_TEST_WRITE=3000\nexec " SHARDSCOPE_PROGRAM " \"$@\"\n");
+        script.write("#!/bin/sh\nexport LD_PRELOAD=" SHARDSCOPE_POOR_HOST " SHARDSCOPE_TEST_WRITE=" +
+                     QByteArray::number(milliseconds) + "\nexec " SHARDSCOPE_PROGRAM " \"$@\"\n");
         script.close();
         script.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
         return path;
@@ -201,7 +201,7 @@ class SlurmCliTest : public QObject {
 #ifdef SHARDSCOPE_POOR_HOST
     void anAllocationThatEnds() {
         const QTemporaryDir directory;
-        const QString target = directory.filePath("out"), slow = slowProgram(directory);
+        const QString target = directory.filePath("out"), slow = slowProgram(directory, 200);
         const Measured run =
             runMeasured(words(target, {"--on", "slurm:nodes=2", "--remote-program", slow.toStdString()}),
                         onTheWay([&](pid_t) {
@@ -232,7 +232,7 @@ class SlurmCliTest : public QObject {
 
     void aTimeLimitThatIsReached() {
         const QTemporaryDir directory;
-        const QString target = directory.filePath("out"), slow = slowProgram(directory);
+        const QString target = directory.filePath("out"), slow = slowProgram(directory, 3000);
         // A minute is the least that can be asked for; it is cut short. Slurm looks every half minute.
         MeasuredOptions options = onTheWay([](pid_t) {
             const QString job = said("squeue", {"--noheader", "--name=shardscope", "--format=%A"});
