@@ -16,8 +16,8 @@ namespace shardscope {
 namespace {
 
 constexpr uint64_t kTrackerBytes = 4096;
-constexpr size_t kMostRunLooks = 64;   // directories that are looked into
-constexpr size_t kMostListed = 10;  // in a message
+constexpr size_t kMostRunLooks = 64;  // directories that are looked into
+constexpr size_t kMostListed = 10;    // in a message
 
 std::optional<int64_t> numberIn(std::string_view digits) {
     int64_t number = 0;

@@ -71,7 +71,7 @@ struct TensorFile {
     std::vector<StoredTensor> tensors;
     std::vector<StoredObject> objects;  // what else a torch.save or paddle.save file holds
     std::vector<SpecialTensor> specials;
-    std::vector<torch_save::TensorPlacement> placements;  // of the specials of a torch.save file
+    std::vector<torch_save::TensorPlacement> placements;     // of the specials of a torch.save file
     std::vector<std::pair<std::string, std::string>> texts;  // of a safetensors header's __metadata__
     std::vector<Note> notes;
     std::vector<Note>
