@@ -12,7 +12,8 @@ namespace shardscope::torch_save {
 namespace {
 
 constexpr size_t kMaxAxes = 16;
-constexpr int64_t kMaxRanks = 1 << 20;
+constexpr int64_t kMaxRanks = 1 << 20;    // of a mesh
+constexpr int64_t kMaxWorld = 1'000'000;  // higher ranks do not count
 
 Error malformed(std::string what) {
     return damaged("a sharded tensor in the pickle is malformed: " + std::move(what));
@@ -50,25 +51,6 @@ NodeId attributeOf(const ValueGraph& g, NodeId object, std::initializer_list<std
         if (const NodeId found = torch_save::attributeOf(g, object, name); found != kNoNode) return found;
     }
     return kNoNode;
-}
-
-std::string_view classOf(const ValueGraph& g, NodeId node) {
-    if (node == kNoNode || g.kind(node) != ValueKind::object) return {};
-    const NodeId callable = g.object(node).callable;
-    return callable != kNoNode && g.kind(callable) == ValueKind::global ? g.globalName(callable)
-                                                                        : std::string_view();
-}
-
-DTensorSpec::Placement placementOf(const ValueGraph& g, NodeId node) {
-    using Kind = DTensorSpec::Placement::Kind;
-    const std::string_view name = classOf(g, node);
-    if (name == "Replicate") return {Kind::replicate, 0};
-    if (name.ends_with("Partial")) return {Kind::partial, 0};
-    if (name != "Shard" && name != "_StridedShard") return {};
-    std::optional<int64_t> dim = integerOf(g, torch_save::attributeOf(g, node, "dim"));
-    if (const auto args = g.argumentsOf(node); !dim && !args.empty()) dim = integerOf(g, args[0]);
-    if (!dim) return {};
-    return {name == "Shard" ? Kind::shard : Kind::stridedShard, *dim};
 }
 
 // The sizes of the mesh's axes: torch 2.9 and later state a layout, older ones a tensor of ranks.
@@ -125,6 +107,25 @@ NodeId attributeOf(const ValueGraph& g, NodeId object, std::string_view name) {
     return kNoNode;
 }
 
+std::string_view classOf(const ValueGraph& g, NodeId node) {
+    if (node == kNoNode || g.kind(node) != ValueKind::object) return {};
+    const NodeId callable = g.object(node).callable;
+    return callable != kNoNode && g.kind(callable) == ValueKind::global ? g.globalName(callable)
+                                                                        : std::string_view();
+}
+
+DTensorSpec::Placement asPlacement(const ValueGraph& g, NodeId node) {
+    using Kind = DTensorSpec::Placement::Kind;
+    const std::string_view name = classOf(g, node);
+    if (name == "Replicate") return {Kind::replicate, 0};
+    if (name.ends_with("Partial")) return {Kind::partial, 0};
+    if (name != "Shard" && name != "_StridedShard") return {};
+    std::optional<int64_t> dim = integerOf(g, attributeOf(g, node, "dim"));
+    if (const auto args = g.argumentsOf(node); !dim && !args.empty()) dim = integerOf(g, args[0]);
+    if (!dim) return {};
+    return {name == "Shard" ? Kind::shard : Kind::stridedShard, *dim};
+}
+
 Result<DTensorSpec> asDTensorSpec(const ValueGraph& g, NodeId node) {
     DTensorSpec spec;
     const NodeId mesh = attributeOf(g, node, "mesh");
@@ -137,7 +138,7 @@ Result<DTensorSpec> asDTensorSpec(const ValueGraph& g, NodeId node) {
         size *= axis;
     }
     for (NodeId placement : itemsOf(g, attributeOf(g, node, "placements")))
-        spec.placements.push_back(placementOf(g, placement));
+        spec.placements.push_back(asPlacement(g, placement));
     if (spec.mesh.empty() || spec.mesh.size() > kMaxAxes || spec.placements.size() != spec.mesh.size()) {
         return malformed(
             fmt::format("{} placements on a mesh of {} axes", spec.placements.size(), spec.mesh.size()));
@@ -157,13 +158,16 @@ Result<DTensorSpec> asDTensorSpec(const ValueGraph& g, NodeId node) {
     }
     // A sub-mesh lists the ranks of its root (torch 2.9 and later) or its own.
     spec.rank = integerOf(g, attributeOf(g, mesh, "_rank"));
-    if (const auto ranks = integersOf(g, attributeOf(g, mesh, {"_flatten_rank_map", "_flatten_mesh_list"})))
-        spec.ranks = *ranks;
-    if (!spec.rank && spec.coordinate && spec.ranks.size() == static_cast<size_t>(size)) {
-        int64_t index = 0;
-        for (size_t i = 0; i < spec.mesh.size(); ++i)
-            index = index * spec.mesh[i] + (*spec.coordinate)[i];
-        spec.rank = spec.ranks[static_cast<size_t>(index)];
+    if (const auto ranks = integersOf(g, attributeOf(g, mesh, {"_flatten_rank_map", "_flatten_mesh_list"}))) {
+        for (int64_t rank : *ranks)
+            spec.world = std::max(spec.world, rank < kMaxWorld ? rank + 1 : 0);
+        spec.ascending = std::is_sorted(ranks->begin(), ranks->end());
+        if (!spec.rank && spec.coordinate && ranks->size() == static_cast<size_t>(size)) {
+            int64_t index = 0;
+            for (size_t i = 0; i < spec.mesh.size(); ++i)
+                index = index * spec.mesh[i] + (*spec.coordinate)[i];
+            spec.rank = (*ranks)[static_cast<size_t>(index)];
+        }
     }
     if (const NodeId order = attributeOf(g, node, "shard_order"); isSequence(g, order)) {
         spec.order.emplace();
@@ -182,20 +186,22 @@ Result<DTensorSpec> asDTensorSpec(const ValueGraph& g, NodeId node) {
     return spec;
 }
 
-Result<std::vector<ListedShard>> asListedShards(const ValueGraph& g, NodeId metadata) {
-    std::vector<ListedShard> shards;
+Result<int64_t> worldOfShards(const ValueGraph& g, NodeId metadata) {
+    int64_t world = 0;
     for (NodeId listed : itemsOf(g, attributeOf(g, metadata, "shards_metadata"))) {
         const NodeId offsets = attributeOf(g, listed, "shard_offsets");
         const NodeId sizes = attributeOf(g, listed, "shard_sizes");
         if (offsets == kNoNode || sizes == kNoNode) return malformed("a listed shard has no box");
-        ListedShard shard;
-        SHARDSCOPE_ASSIGN(shard.box.offsets, asDims(g, offsets, "the offsets of a shard"));
-        SHARDSCOPE_ASSIGN(shard.box.lengths, asDims(g, sizes, "the size of a shard"));
-        const NodeId placement = attributeOf(g, listed, "placement");
-        shard.rank = integerOf(g, attributeOf(g, placement, "_rank"));
-        shards.push_back(std::move(shard));
+        SHARDSCOPE_TRY(asDims(g, offsets, "the offsets of a shard"));
+        SHARDSCOPE_TRY(asDims(g, sizes, "the size of a shard"));
+        const int64_t rank = rankOfShard(g, listed).value_or(-1);
+        if (rank < kMaxWorld) world = std::max(world, rank + 1);
     }
-    return shards;
+    return world;
+}
+
+std::optional<int64_t> rankOfShard(const ValueGraph& g, NodeId shard) {
+    return integerOf(g, attributeOf(g, attributeOf(g, shard, "placement"), "_rank"));
 }
 
 Result<Box> localBox(const DTensorSpec& spec, DimSpan shape) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,28 +29,32 @@ struct DTensorSpec {
     std::vector<std::string> axes;      // their names; empty = none are stated
     std::optional<Dims> coordinate;     // of this rank; nullopt = the rank is not in the mesh
     std::optional<int64_t> rank;        // this rank, where that is stated
-    std::vector<int64_t> ranks;         // of the root mesh in row-major order; empty = not stated
+    // Of the ranks that the mesh or its root lists: one more than the highest, and whether they are in order.
+    // Each tensor of a file lists them, so they are not kept.
+    int64_t world = 0;
+    bool ascending = true;
     // For each dimension that is sharded, the axes that shard it, the first one first. nullopt = not stated:
     // plain shards from left to right, then the strided ones.
     std::optional<std::vector<std::pair<int64_t, Dims>>> order;
 };
 
-// A shard that the metadata of a ShardedTensor lists.
-struct ListedShard {
-    Box box;
-    std::optional<int64_t> rank;
-};
-
-// Where the parts of a tensor are. One of both is there, or neither for what is not sharded.
+// Where the parts of a tensor are.
 struct TensorPlacement {
-    std::optional<DTensorSpec> dtensor;
-    std::vector<ListedShard> shards;
+    std::optional<DTensorSpec> dtensor;  // of a DTensor that can be interpreted
+    std::optional<int64_t> rank;         // of a ShardedTensor: this rank, where its shard states it
+    int64_t world = 0;  // of a ShardedTensor: one more than the highest rank that its metadata lists
 };
 
 // Reads a DTensorSpec object. Errors: damaged (missing or contradicting fields).
 Result<DTensorSpec> asDTensorSpec(const ValueGraph& graph, NodeId spec);
-// Reads the metadata of a ShardedTensor. Errors: damaged.
-Result<std::vector<ListedShard>> asListedShards(const ValueGraph& graph, NodeId metadata);
+// How a Placement object distributes a tensor; `other` for what is not known.
+DTensorSpec::Placement asPlacement(const ValueGraph& graph, NodeId node);
+// One more than the highest rank that the metadata of a ShardedTensor lists. Errors: damaged.
+Result<int64_t> worldOfShards(const ValueGraph& graph, NodeId metadata);
+// The rank that the metadata of one shard states.
+std::optional<int64_t> rankOfShard(const ValueGraph& graph, NodeId shard);
+// The class of an object; empty for anything else.
+std::string_view classOf(const ValueGraph& graph, NodeId node);
 
 // An attribute of an object that is pickled with a state: a dictionary, or a tuple with one. kNoNode when
 // there is none.

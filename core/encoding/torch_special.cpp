@@ -139,20 +139,14 @@ Result<Special> quantized(const ValueGraph& g, std::span<const NodeId> args) {
 
 // "S(0)", "R", "P", as torch prints placements.
 std::string placementText(const ValueGraph& g, NodeId node) {
-    if (g.kind(node) != ValueKind::object) return "?";
-    const ValueObject& object = g.object(node);
-    if (object.callable == kNoNode || g.kind(object.callable) != ValueKind::global) return "?";
-    const std::string_view name = g.globalName(object.callable);
-    if (name == "Replicate") return "R";
+    using Kind = DTensorSpec::Placement::Kind;
+    const std::string_view name = classOf(g, node);
+    const DTensorSpec::Placement placement = asPlacement(g, node);
+    if (name.empty()) return "?";
+    if (placement.kind == Kind::replicate) return "R";
     if (name == "Partial" || name == "_Partial") return "P";
-    NodeId dim = kNoNode;
-    if (object.state != kNoNode) dim = g.find(object.state, "dim");
-    if (dim == kNoNode && object.arguments != kNoNode && g.kind(object.arguments) == ValueKind::tuple &&
-        !g.items(object.arguments).empty()) {
-        dim = g.items(object.arguments)[0];
-    }
-    if (dim == kNoNode || g.kind(dim) != ValueKind::integer) return std::string(name);
-    return fmt::format("{}({})", name == "_StridedShard" ? "_S" : "S", g.integer(dim));
+    if (placement.kind != Kind::shard && placement.kind != Kind::stridedShard) return std::string(name);
+    return fmt::format("{}({})", placement.kind == Kind::stridedShard ? "_S" : "S", placement.dim);
 }
 
 std::string placements(const ValueGraph& g, NodeId spec) {
@@ -186,7 +180,7 @@ Status addShards(const ValueGraph& g, NodeId state, Special& special) {
     }
     for (NodeId part : parts) {
         if (attributeOf(g, part, "shards_metadata") != kNoNode) {
-            SHARDSCOPE_ASSIGN(special.placement.shards, asListedShards(g, part));
+            SHARDSCOPE_ASSIGN(special.placement.world, worldOfShards(g, part));
         }
         if (const NodeId size = attributeOf(g, part, "size");
             size != kNoNode && special.about.shape.empty()) {
@@ -200,6 +194,7 @@ Status addShards(const ValueGraph& g, NodeId state, Special& special) {
             SHARDSCOPE_TRY(addPart(g, tensor, fmt::format("shard{}", special.parts.size()), special));
             special.about.dtype = dtypeName(special.parts.back().tensor.dtype);
             const NodeId about = attributeOf(g, shard, "metadata");
+            special.placement.rank = rankOfShard(g, about);
             const NodeId offsets = attributeOf(g, about, "shard_offsets");
             if (offsets == kNoNode) continue;
             SHARDSCOPE_ASSIGN(special.parts.back().shardOffsets, asDims(g, offsets, "the place of a shard"));

@@ -197,15 +197,12 @@ class RankFilesOpener {
                 plain_[it->second].ranks.push_back({&file, t});
             }
         }
-        for (const TensorPlacement& placement : saved.placements) {
-            for (const auto& shard : placement.shards)
-                raiseWorld(shard.rank);
-        }
+        for (const TensorPlacement& placement : saved.placements)
+            raiseWorld(placement.dtensor ? placement.dtensor->world : placement.world);
     }
 
-    void raiseWorld(std::optional<int64_t> rank) {
-        if (rank && *rank >= 0 && *rank < kMostWorld)
-            world_ = std::max(world_, static_cast<uint32_t>(*rank) + 1);
+    void raiseWorld(int64_t world) {
+        if (world <= kMostWorld) world_ = std::max(world_, static_cast<uint32_t>(world));
     }
 
     // Says once for a file that it holds the parts of another rank than its name says.
@@ -233,8 +230,6 @@ class RankFilesOpener {
                            pathName(path), lacks);
         };
         if (!spec) return fail("its placement cannot be read from the file", Note::Lacks::anything);
-        for (int64_t rank : spec->ranks)
-            raiseWorld(rank);
         if (!spec->coordinate) return;  // nothing of it is on this rank
         auto box = torch_save::localBox(*spec, whole.shape);
         if (!box.ok()) {
@@ -270,11 +265,7 @@ class RankFilesOpener {
             return;
         }
         TensorAssembly::Piece piece;
-        piece.rank = file.rank;
-        for (const auto& listed : saved.placements[stored.special].shards) {
-            if (listed.box.offsets == stored.shardOffsets && listed.box.lengths == stored.shape)
-                piece.rank = checkRank(file, listed.rank);
-        }
+        piece.rank = checkRank(file, saved.placements[stored.special].rank);
         piece.part.file = file.index;
         piece.part.tensor = t;
         piece.offsets = stored.shardOffsets;
@@ -335,10 +326,10 @@ class RankFilesOpener {
     }
 
     bool sameRecord(const PlainTensor& a, const PlainTensor& b) {
-        const auto place = [&](const PlainTensor& tensor) {
+        const auto place = [&](const PlainTensor& tensor) -> const TensorFile::ElementExtent& {
             return contents(*tensor.file).places[tensor.tensor];
         };
-        const TensorFile::ElementExtent x = place(a), y = place(b);
+        const TensorFile::ElementExtent &x = place(a), &y = place(b);
         return x.entry && y.entry && zipHasCrc(*x.entry) && zipHasCrc(*y.entry) &&
                x.entry->crc32 == y.entry->crc32 && x.entry->size == y.entry->size && x.first == y.first &&
                x.length == y.length && x.strides == y.strides;
@@ -355,29 +346,27 @@ class RankFilesOpener {
         const int64_t id = path[1].index;
         if (id < 0 || id >= static_cast<int64_t>(parameters_.size())) return false;
         const Parameter& parameter = parameters_[static_cast<size_t>(id)];
-        int64_t sum = 0;
+        const int64_t elements = elementCount(parameter.shape);
+        // Each replica group of a mesh holds the whole once.
+        struct Group {
+            std::vector<const PlainTensor*> members;
+            int64_t held = 0;
+        };
+        std::map<uint32_t, Group> groups;
         for (const PlainTensor& tensor : tensors.ranks) {
             if (stored(tensor).shape.size() != 1 || stored(tensor).dtype != stored(tensors.ranks[0]).dtype)
                 return false;
-            sum += elementCount(stored(tensor).shape);
+            Group& group = groups[replicaGroupOf(tensor.file->rank)];
+            group.members.push_back(&tensor);
+            group.held += elementCount(stored(tensor).shape);
         }
-        const int64_t elements = elementCount(parameter.shape);
-        // Each replica group of a mesh has the whole once.
-        const int64_t groups = replicaGroups();
-        if (elements == 0 || sum != elements * groups) return false;
-        std::map<uint32_t, std::vector<const PlainTensor*>> byGroup;
-        for (const PlainTensor& tensor : tensors.ranks)
-            byGroup[replicaGroupOf(tensor.file->rank)].push_back(&tensor);
-        for (const auto& [group, members] : byGroup) {
-            int64_t held = 0;
-            for (const PlainTensor* tensor : members)
-                held += elementCount(stored(*tensor).shape);
-            if (held != elements) return false;
-        }
+        if (elements == 0 || static_cast<int64_t>(groups.size()) != replicaGroups() ||
+            std::ranges::any_of(groups, [&](const auto& group) { return group.second.held != elements; }))
+            return false;
         const Role role = roles_.role(pathName(tensors.path));
-        for (const auto& [group, members] : byGroup) {
+        for (const auto& [number, group] : groups) {
             int64_t at = 0;
-            for (const PlainTensor* tensor : members) {
+            for (const PlainTensor* tensor : group.members) {
                 const int64_t count = elementCount(stored(*tensor).shape);
                 if (count == 0) continue;
                 TensorAssembly::Piece piece;
@@ -471,8 +460,7 @@ class RankFilesOpener {
     }
 
     std::optional<Mesh> mesh() {
-        const bool stated = mesh_ && elementCount(mesh_->mesh) == world_ &&
-                            std::is_sorted(mesh_->ranks.begin(), mesh_->ranks.end());
+        const bool stated = mesh_ && elementCount(mesh_->mesh) == world_ && mesh_->ascending;
         if (!stated) return std::nullopt;
         Mesh mesh;
         std::string text;
