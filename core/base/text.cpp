@@ -1,8 +1,10 @@
 #include "base/text.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace shardscope {
 
@@ -82,6 +84,12 @@ std::string oneLine(std::string_view text, size_t most) {
     while (!out.empty() && out.back() == ' ')
         out.pop_back();
     return out;
+}
+
+std::string listed(std::span<const std::string> names, size_t most) {
+    std::string text = fmt::format("{}", fmt::join(names.first(std::min(most, names.size())), ", "));
+    if (names.size() > most) text += fmt::format(" and {} more", names.size() - most);
+    return text;
 }
 
 }  // namespace shardscope

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -41,6 +42,9 @@ std::string printable(std::string_view text, size_t most = std::string_view::npo
 
 // For a name in a message.
 constexpr size_t kNameInMessage = 120;
+
+// "a, b and 3 more": the first `most` of them.
+std::string listed(std::span<const std::string> names, size_t most);
 
 // What another program printed, for a message: ASCII in one line, runs of anything else as one space, at most
 // `most` bytes.

@@ -164,10 +164,6 @@ class CountingDirectory final : public Directory {
     std::shared_ptr<OpenProgress> progress_;
 };
 
-}  // namespace
-
-namespace {
-
 // Directories that stand for one below them are followed so deep.
 constexpr int kMostLevels = 4;
 
@@ -213,14 +209,13 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
             }
         }
     }
-    const bool fits =
-        checkpoint.format && (options.format.empty() || !source.entry.empty() || isCheckpoint(source) ||
-                              checkpoint.format->probe(source).match != Probe::Match::no);
+    const bool fits = checkpoint.format &&
+                      (options.format.empty() || !source.entry.empty() ||
+                       checkpoint.format->probe(source).match != Probe::Match::no || isCheckpoint(source));
     if (!fits && levels > 0) {
         SHARDSCOPE_ASSIGN(const auto choice, chooseInRun(source));
         if (choice) {
-            const std::string below = (path.ends_with('/') ? path : path + "/") + choice->path;
-            SHARDSCOPE_ASSIGN(checkpoint, openAt(below, options, levels - 1));
+            SHARDSCOPE_ASSIGN(checkpoint, openAt(joinPath(path, choice->path), options, levels - 1));
             if (checkpoint.chosen.empty()) checkpoint.chosen = choice->why;
             return checkpoint;
         }

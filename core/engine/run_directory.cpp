@@ -77,22 +77,15 @@ void readTracker(const Source& source, RunDirectory& run) {
     }
 }
 
-// The directory `name` in the source, as a source.
-Result<Source> inside(const Source& source, const std::string& name) {
-    return sourceFor((source.display.ends_with('/') ? source.display : source.display + "/") + name,
-                     IoMode::automatic, source.fileSystem);
-}
-
-std::string listed(const std::vector<std::string>& names) {
-    std::string text;
-    for (size_t i = 0; i < names.size() && i < kMostListed; ++i)
-        text += (i ? ", " : "") + printable(names[i], kNameInMessage);
-    if (names.size() > kMostListed) text += fmt::format(" and {} more", names.size() - kMostListed);
-    return text;
+// Of untrusted names.
+std::string shownNames(std::vector<std::string> names) {
+    for (std::string& name : names)
+        name = printable(name, kNameInMessage);
+    return listed(names, kMostListed);
 }
 
 Error several(const Source& source, std::string_view what, const std::vector<std::string>& names) {
-    return makeError(ErrorCode::usage, fmt::format("holds {} {}: {}", names.size(), what, listed(names)))
+    return makeError(ErrorCode::usage, fmt::format("holds {} {}: {}", names.size(), what, shownNames(names)))
         .inFile(source.display)
         .withHint("name one of them");
 }
@@ -129,7 +122,7 @@ Result<std::optional<RunChoice>> chooseInRun(const Source& source) {
                                          printable(run->tracked, kNameInMessage)))
                 .inFile(source.display)
                 .byRule(rule::fileMissing)
-                .withHint("name one of the steps that are here: " + listed(names));
+                .withHint("name one of the steps that are here: " + shownNames(names));
         }
         if (names.size() > 1) return several(source, "steps", names);
         return std::optional<RunChoice>({names[0], "the only step of the run"});
@@ -139,7 +132,8 @@ Result<std::optional<RunChoice>> chooseInRun(const Source& source) {
     for (const DirectoryEntry& entry : source.entries) {
         if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.')) continue;
         if (++looks > kMostRunLooks) break;
-        const auto below = inside(source, entry.name);
+        const auto below =
+            sourceFor(joinPath(source.display, entry.name), IoMode::automatic, source.fileSystem);
         if (below.ok() && isCheckpoint(*below)) found.push_back(entry.name);
     }
     if (found.size() > 1) return several(source, "checkpoints", found);

@@ -21,6 +21,15 @@ void CatalogOpener::note(std::string_view rule, Severity severity, std::string m
     builder_.addNote(std::move(note));
 }
 
+FileId CatalogOpener::addUnreferenced(const DirectoryEntry& entry, uint32_t rank) {
+    FileInfo info;
+    info.path = entry.name;
+    info.size = entry.size;
+    info.rank = rank;
+    info.referenced = false;
+    return builder_.addFile(std::move(info));
+}
+
 void CatalogOpener::addNote(size_t& count, Note note) {
     if (++count <= kMostOfAKind) builder_.addNote(std::move(note));
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/catalog.h"
+#include "storage/file_system.h"
 
 namespace shardscope {
 
@@ -20,6 +21,9 @@ class CatalogOpener {
     void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
               std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing,
               std::optional<uint64_t> offset = {});
+
+    // A file of the directory that nothing of the checkpoint names.
+    FileId addUnreferenced(const DirectoryEntry& entry, uint32_t rank = kNone);
 
     // Of a kind of which there may be millions: `count` says how many there were so far, and the first
     // hundred are kept.

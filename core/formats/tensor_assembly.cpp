@@ -210,9 +210,14 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
             parts.push_back(std::move(piece.part));
         }
     }
+    // In the order of the catalog: they were read side by side.
+    std::vector<const TensorFile*> files;
+    for (uint32_t f = 0; f < files_->size(); ++f)
+        files.push_back(&(*files_)[f]);
+    std::ranges::sort(files, {}, &TensorFile::id);
     std::set<std::string> seen;
-    for (uint32_t f = 0; f < files_->size(); ++f) {
-        for (const Note& n : (*files_)[f].notes) {
+    for (const TensorFile* file : files) {
+        for (const Note& n : file->notes) {
             // What is so in the files of all ranks is said once.
             if (n.severity != Severity::error && !seen.insert(n.rule + n.message).second) continue;
             builder_.addNote(n);
@@ -221,11 +226,7 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
     for (const DirectoryEntry& entry : source_.entries) {
         if (!source_.entry.empty() || entry.kind != DirectoryEntry::Kind::file || named_.contains(entry.name))
             continue;
-        FileInfo info;
-        info.path = entry.name;
-        info.size = entry.size;
-        info.referenced = false;
-        builder_.addFile(std::move(info));
+        addUnreferenced(entry);
     }
     builder_.setRankCount(world);
     if (!mesh && world > 1) {

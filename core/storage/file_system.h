@@ -131,5 +131,7 @@ Status checkRelativeName(std::string_view name);
 
 // Splits "/a/b/c" in parent and last component; "." for a bare name.
 std::pair<std::string, std::string> splitPath(const std::string& path);
+// "/a/b" and "c" to "/a/b/c".
+std::string joinPath(std::string_view directory, std::string_view name);
 
 }  // namespace shardscope

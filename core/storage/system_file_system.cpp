@@ -174,9 +174,7 @@ class SystemDirectory final : public Directory {
     }
 
   private:
-    std::string join(std::string_view name) const {
-        return path_.ends_with('/') ? path_ + std::string(name) : fmt::format("{}/{}", path_, name);
-    }
+    std::string join(std::string_view name) const { return joinPath(path_, name); }
 
     Result<Descriptor> openFolder(std::string_view name) const {
         // "." opens the directory afresh, with a reading position of its own.
@@ -373,6 +371,10 @@ Status checkRelativeName(std::string_view name) {
     }
     if (name.size() > 4095) return refuse("is longer than a path can be");
     return {};
+}
+
+std::string joinPath(std::string_view directory, std::string_view name) {
+    return fmt::format("{}{}{}", directory, directory.ends_with('/') ? "" : "/", name);
 }
 
 std::pair<std::string, std::string> splitPath(const std::string& path) {

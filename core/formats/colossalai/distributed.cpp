@@ -16,12 +16,6 @@ namespace {
 
 constexpr size_t kListed = 40;  // names in one message
 
-std::string listed(const std::vector<std::string>& names) {
-    if (names.size() <= kListed) return fmt::format("{}", fmt::join(names, ", "));
-    const std::vector<std::string> first(names.begin(), names.begin() + kListed);
-    return fmt::format("{} and {} more", fmt::join(first, ", "), names.size() - kListed);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Reader>> DistributedOpener::open() {
@@ -153,7 +147,7 @@ void DistributedOpener::noteForeign() {
     }
     if (files.empty()) return;
     note(rule::fileStale, Severity::error,
-         fmt::format("files of another save lie here: {}; {}{}", listed(files), check_.why,
+         fmt::format("files of another save lie here: {}; {}{}", listed(files, kListed), check_.why,
                      check_.setAside ? ". They are left aside; the others are whole without them" : ""));
     if (!check_.setAside) return;
     for (const std::string& file : files)

@@ -397,11 +397,7 @@ class GatheredOpener : private Opener {
             if (entry.kind != DirectoryEntry::Kind::file || byName_.contains(entry.name) ||
                 indexKind(entry.name) != IndexKind::none)
                 continue;
-            FileInfo info;
-            info.path = entry.name;
-            info.size = entry.size;
-            info.referenced = false;
-            builder_.addFile(std::move(info));
+            addUnreferenced(entry);
         }
     }
 

@@ -451,16 +451,9 @@ class Builder : private CatalogOpener {
             if (entry.kind != DirectoryEntry::Kind::file || known.contains(entry.name) ||
                 others.contains(entry.name))
                 continue;
-            FileInfo info;
-            info.path = entry.name;
-            info.size = entry.size;
-            info.referenced = false;
             const auto name = parseDataName(entry.name);
-            if (name) {
-                info.rank = name->rank;
-                noteUnreferenced(entry, *name, highest);
-            }
-            builder_.addFile(std::move(info));
+            if (name) noteUnreferenced(entry, *name, highest);
+            addUnreferenced(entry, name ? name->rank : kNone);
         }
         for (const auto& [id, save] : input_.saves) {
             if (save.lock.empty()) continue;

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/rule.h"
+#include "base/text.h"
 #include "formats/paddle_nlp/readers.h"
 
 namespace shardscope::paddle_nlp {
@@ -350,15 +351,12 @@ class Listing {
             if (file.state == RankFile::State::stale) names.push_back(file.path);
         }
         if (names.empty()) return;
-        const size_t more = names.size() > kListedFiles ? names.size() - kListedFiles : 0;
-        const std::string first = names[0];
-        names.resize(names.size() - more);
         note(rule::fileStale, Severity::warning,
-             fmt::format("files of another save lie here: {}{}; {}. They are left aside; PaddleNLP's own "
+             fmt::format("files of another save lie here: {}; {}. They are left aside; PaddleNLP's own "
                          "converter takes "
                          "them for ranks of this one",
-                         fmt::join(names, ", "), more ? fmt::format(" and {} more", more) : "", why_),
-             first);
+                         listed(names, kListedFiles), why_),
+             names[0]);
     }
 
     // ------------------------------------------------------------------ files that should be there
