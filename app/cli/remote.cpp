@@ -273,7 +273,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     return code;
 }
 
-void exitWithin() {
+void exitWithinSeconds() {
     // What hangs on a dead disk is not waited for. What a conversion has done by then is in its journal.
     std::signal(SIGALRM, SIG_DFL);
     alarm(10);
@@ -304,7 +304,7 @@ Result<int> serveRemote(Channel& channel, const Frame& first) {
             });
             return code;
         },
-        exitWithin));
+        exitWithinSeconds));
     return code;
 }
 

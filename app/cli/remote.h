@@ -27,7 +27,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
 Result<int> serveRemote(Channel& channel, const Frame& first);
 
 // Ends this process within ten seconds, whatever hangs: for an agent whose other side is gone.
-void exitWithin();
+void exitWithinSeconds();
 
 // What may go to a terminal of text that came from elsewhere: complete lines, in which control characters are
 // escaped but for line feeds and the colours that Style uses. Feed it pieces; flush() gives an unfinished

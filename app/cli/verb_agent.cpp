@@ -64,7 +64,7 @@ Result<int> agent() {
     const std::string say = textOf(wanted, "say", 40);
     if (say == "files") {
         FileService service(*channel, systemFileSystem());
-        SHARDSCOPE_TRY(service.serve(exitWithin));
+        SHARDSCOPE_TRY(service.serve(exitWithinSeconds));
         return 0;
     }
     if (say == "run") return serveRemote(*channel, first);

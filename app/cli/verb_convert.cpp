@@ -19,7 +19,7 @@ Result<int> convert(const Context& context, const ConvertCommand& command) {
 Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution) {
     const Verify verify = command.request.verify;
     if (!command.report.empty()) SHARDSCOPE_TRY(checkOutputFile(command.report, command.request.source));
-    // Whoever watches may go away; the job continues.
+    // The reader of the progress may go away; the job continues.
     std::signal(SIGPIPE, SIG_IGN);
     SHARDSCOPE_ASSIGN(const auto conversion, Conversion::prepare(command.request, execution, context.stop));
     if (command.dryRun) return conversion->speaks() ? showPlan(context, *conversion) : 0;

@@ -171,7 +171,7 @@ void addServe(CLI::App& app, Context& context) {
         "It listens on 127.0.0.1 only and answers whoever has the token of the address that it prints.");
     auto options = std::make_shared<Options>();
     verb->add_option("path", options->path, "Checkpoint: a directory or a file")->type_name("PATH");
-    verb->add_flag("--jobs", options->jobs, "Show the jobs of this machine's user, as they continue");
+    verb->add_flag("--jobs", options->jobs, "Show the jobs of this machine's user, as they run");
     verb->add_option("--port", options->port, "Port of 127.0.0.1; 0 (default) takes a free one")
         ->check(CLI::Range(0, 65535).description(""))
         ->type_name("N");

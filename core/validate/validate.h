@@ -57,8 +57,8 @@ class ValueScan {
     uint64_t chunksRead() const;
     uint64_t chunks() const;  // 0 before it began
 
-    // As bytes, to continue in another process; also while it is used. Only whole chunks are kept. Whoever
-    // stores them sees to it that the files are still the same when they are restored.
+    // As bytes, to continue in another process; also while it is used. Only whole chunks are kept. The
+    // caller checks that the files are still the same before it restores them.
     std::string save() const;
     // Errors: damaged, or of another catalog or version.
     static Result<std::shared_ptr<ValueScan>> restore(std::string_view bytes, const Catalog& catalog);

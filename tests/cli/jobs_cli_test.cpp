@@ -373,7 +373,7 @@ class JobsCliTest : public QObject {
         QCOMPARE(runMeasured({"jobs", "resume", id}).exitCode, 4);
         QVERIFY(runMeasured({"jobs", "show", id, "--json"}).json()["state"] == json("done"));
 
-        // Of several who continue one at the same time, one does.
+        // Of several that resume it at the same time, one does.
         QVERIFY(QDir(given.filePath("sub/out")).removeRecursively());
         QVERIFY(QDir(given.path()).rmdir("sub"));
         QVERIFY(QDir::setCurrent(given.path()));

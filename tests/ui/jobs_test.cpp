@@ -872,7 +872,7 @@ class JobsTest : public QObject {
         QTRY_COMPARE_WITH_TIMEOUT(store.jobs().size(), size_t{1}, kPatience);
     }
 
-    // The window shows what `shardscope jobs run` started, as it continues, and can end it.
+    // The window shows what `shardscope jobs run` started, as it runs, and can end it.
     void jobsOfTheCommandLine() {
         JobStore store;
         JobsPanel panel(store);
@@ -913,7 +913,7 @@ class JobsTest : public QObject {
         QTRY_COMPARE(store.find(id)->progress.bytesDone, uint64_t{1} << 20);
         QVERIFY(store.cancel(id).ok());
         QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->state == JobState::cancelled, kPatience);
-        // It continues the program of whoever asks.
+        // The program of the process that resumes it runs.
         JobRecord record = JobDirectory().find(started.id).value();
         record.program = "/bin/true";
         QVERIFY(JobDirectory().again(record, true).ok());

@@ -16,7 +16,7 @@ struct NameChange {
     enum class Fate : uint8_t { kept, changed, excluded, leftOut };
     Fate fate = Fate::kept;
     TensorId before = kNone;  // in the source
-    TensorId after = kNone;   // in the target catalog; kNone when it does not come along
+    TensorId after = kNone;   // in the target catalog; kNone when it is left out
     std::string why;          // when it does not
 };
 struct NameChanges {

@@ -658,7 +658,7 @@ void GroupTest::ownDisksLoseNothing() {
         convertTogether(group, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
     QVERIFY(!outcome.ends[0].ok() && outcome.ends[0].error().code == ErrorCode::exists);
     QVERIFY(disks[2]->exists("/place/out/old"));
-    // And what continues one that the new one leaves empty goes, too.
+    // A disk on which the new checkpoint has no files loses the old ones, too.
     settings.overwrite = true;
     settings.mesh = "dp=1";
     ThreadRanks again(3, 3);
