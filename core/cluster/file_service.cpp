@@ -171,7 +171,8 @@ Result<Frame> FileService::stat(const Request& request) {
         SHARDSCOPE_ASSIGN(const auto opened, directory(where.first, false));
         SHARDSCOPE_ASSIGN(entry, opened->stat(where.second));
     }
-    return message({{"kind", static_cast<int>(entry.kind)}, {"size", entry.size}});
+    return message(
+        {{"kind", static_cast<int>(entry.kind)}, {"size", entry.size}, {"modified", entry.modifiedNs}});
 }
 
 Result<Frame> FileService::list(const Request& request) {
@@ -201,6 +202,7 @@ Result<Frame> FileService::list(const Request& request) {
     for (; next != listing->entries.end() && bytes.size() < kPage; ++next) {
         put(bytes, static_cast<uint8_t>(next->kind));
         put(bytes, next->size);
+        put(bytes, next->modifiedNs);
         put(bytes, static_cast<uint16_t>(next->name.size()));
         bytes += next->name;
     }

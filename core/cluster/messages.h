@@ -29,7 +29,7 @@
 
 namespace shardscope {
 
-constexpr int kProtocol = 6;
+constexpr int kProtocol = 7;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
 // A link that is cut says nothing: an agent of another host that hears nothing for so long ends.

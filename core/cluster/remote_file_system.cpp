@@ -57,7 +57,10 @@ Result<DirectoryEntry> entryOf(const Json& json, std::string_view name) {
     const auto kind = numberOf(json, "kind"), size = numberOf(json, "size");
     if (!kind || *kind > static_cast<int>(DirectoryEntry::Kind::other) || !size || *size > kMostSize)
         return wrongAnswer("a file that cannot be");
-    return DirectoryEntry{std::string(name), static_cast<DirectoryEntry::Kind>(*kind), *size};
+    const auto modified = json.find("modified");
+    return DirectoryEntry{
+        std::string(name), static_cast<DirectoryEntry::Kind>(*kind), *size,
+        modified != json.end() && modified->is_number_integer() ? modified->get<int64_t>() : 0};
 }
 
 // Where something is: the host, a directory on it, a name in that, and how people see it.
@@ -276,13 +279,18 @@ Status takePage(std::string_view bytes, std::vector<DirectoryEntry>& entries) {
     for (size_t at = 0; at < bytes.size();) {
         uint8_t kind = 0;
         uint64_t size = 0;
+        int64_t modified = 0;
         uint16_t length = 0;
-        constexpr size_t kFixed = sizeof kind + sizeof size + sizeof length;
-        if (bytes.size() - at < kFixed) return wrongAnswer("a listing that breaks off");
-        std::memcpy(&kind, bytes.data() + at, sizeof kind);
-        std::memcpy(&size, bytes.data() + at + sizeof kind, sizeof size);
-        std::memcpy(&length, bytes.data() + at + sizeof kind + sizeof size, sizeof length);
-        at += kFixed;
+        if (bytes.size() - at < sizeof kind + sizeof size + sizeof modified + sizeof length)
+            return wrongAnswer("a listing that breaks off");
+        const auto take = [&](auto& field) {
+            std::memcpy(&field, bytes.data() + at, sizeof field);
+            at += sizeof field;
+        };
+        take(kind);
+        take(size);
+        take(modified);
+        take(length);
         if (bytes.size() - at < length) return wrongAnswer("a listing that breaks off");
         const std::string_view name = bytes.substr(at, length);
         at += length;
@@ -291,7 +299,7 @@ Status takePage(std::string_view bytes, std::vector<DirectoryEntry>& entries) {
         if (!checkRelativeName(name).ok() || name.find('/') != std::string_view::npos)
             return wrongAnswer("a file name that cannot be");
         if (!entries.empty() && name <= entries.back().name) return wrongAnswer("a listing in disorder");
-        entries.push_back({std::string(name), static_cast<DirectoryEntry::Kind>(kind), size});
+        entries.push_back({std::string(name), static_cast<DirectoryEntry::Kind>(kind), size, modified});
     }
     return {};
 }

@@ -251,11 +251,7 @@ std::string_view jobStateName(JobState state) {
 }
 
 JobDirectory::JobDirectory(std::string path) : path_(std::move(path)) {
-    if (!path_.empty()) return;
-    const char* state = std::getenv("XDG_STATE_HOME");
-    const char* home = std::getenv("HOME");
-    path_ = state && *state == '/' ? state : std::string(home ? home : "") + "/.local/state";
-    path_ += "/shardscope/jobs";
+    if (path_.empty()) path_ = stateDirectory("jobs");
 }
 
 Result<JobRecord> JobDirectory::read(const std::string& id, bool progress) const {

@@ -72,7 +72,8 @@ struct DirectoryEntry {
     enum class Kind : uint8_t { file, directory, other };
     std::string name;
     Kind kind = Kind::file;
-    uint64_t size = 0;
+    uint64_t size = 0;       // bytes; 0 for what is no file
+    int64_t modifiedNs = 0;  // since 1970; 0 = unknown
 };
 
 enum class IoMode : uint8_t { automatic, direct, buffered };
@@ -133,5 +134,8 @@ Status checkRelativeName(std::string_view name);
 std::pair<std::string, std::string> splitPath(const std::string& path);
 // "/a/b" and "c" to "/a/b/c".
 std::string joinPath(std::string_view directory, std::string_view name);
+
+// Where this user's programs keep what they remember: $XDG_STATE_HOME/shardscope/NAME, which may not be there.
+std::string stateDirectory(std::string_view name);
 
 }  // namespace shardscope

@@ -29,6 +29,12 @@ DirectoryEntry::Kind kindOf(const struct stat& info) {
     return DirectoryEntry::Kind::other;
 }
 
+DirectoryEntry entryOf(std::string name, const struct stat& info) {
+    const bool file = S_ISREG(info.st_mode);
+    return {std::move(name), kindOf(info), file ? static_cast<uint64_t>(info.st_size) : 0,
+            int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
 Error tooManyFiles(Error error, int errnoValue) {
     if (errnoValue == EMFILE || errnoValue == ENFILE) {
         return std::move(error).withHint("raise the limit of open files, e.g. with 'ulimit -n'");
@@ -85,11 +91,9 @@ class SystemDirectory final : public Directory {
         entries.reserve(names.size());
         for (const std::string& name : names) {
             struct stat info {};
-            DirectoryEntry entry{name, DirectoryEntry::Kind::other, 0};
+            DirectoryEntry entry{name, DirectoryEntry::Kind::other};
             if (::fstatat(at, name.c_str(), &info, 0) == 0) {
-                entry.kind = kindOf(info);
-                entry.size =
-                    entry.kind == DirectoryEntry::Kind::file ? static_cast<uint64_t>(info.st_size) : 0;
+                entry = entryOf(name, info);
             } else if (::fstatat(at, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
                 continue;  // removed meanwhile
             }
@@ -107,9 +111,7 @@ class SystemDirectory final : public Directory {
         SHARDSCOPE_ASSIGN(const Descriptor fd, resolve(name, O_PATH | O_CLOEXEC));
         struct stat info {};
         if (::fstat(fd.get(), &info) != 0) return systemError(errno, "look at", join(name));
-        DirectoryEntry entry{std::string(name), kindOf(info), 0};
-        if (entry.kind == DirectoryEntry::Kind::file) entry.size = static_cast<uint64_t>(info.st_size);
-        return entry;
+        return entryOf(std::string(name), info);
     }
 
     Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool existing) override {
@@ -258,9 +260,7 @@ class SystemFileSystem final : public FileSystem {
     Result<DirectoryEntry> stat(const std::string& path) override {
         struct stat info {};
         if (::stat(path.c_str(), &info) != 0) return systemError(errno, "look at", path);
-        DirectoryEntry entry{splitPath(path).second, kindOf(info), 0};
-        if (entry.kind == DirectoryEntry::Kind::file) entry.size = static_cast<uint64_t>(info.st_size);
-        return entry;
+        return entryOf(splitPath(path).second, info);
     }
 
     Status rename(const std::string& from, const std::string& to) override {
@@ -371,6 +371,13 @@ Status checkRelativeName(std::string_view name) {
     }
     if (name.size() > 4095) return refuse("is longer than a path can be");
     return {};
+}
+
+std::string stateDirectory(std::string_view name) {
+    const char* state = std::getenv("XDG_STATE_HOME");
+    const char* home = std::getenv("HOME");
+    const std::string base = state && *state == '/' ? state : std::string(home ? home : "") + "/.local/state";
+    return base + "/shardscope/" + std::string(name);
 }
 
 std::string joinPath(std::string_view directory, std::string_view name) {
