@@ -117,18 +117,6 @@ Error nothingMatches(const Source& source) {
     return unsupported(std::move(message)).inFile(source.display).withHint("formats: " + formatList());
 }
 
-// The format of a source: the first that is certain, else the first that is possible.
-const Format* detect(const Source& source) {
-    const Format* possible = nullptr;
-    for (const Format* format : builtinFormats()) {
-        if (!format->info().reads) continue;
-        const Probe probe = format->probe(source);
-        if (probe.match == Probe::Match::certain) return format;
-        if (probe.match == Probe::Match::possible && !possible) possible = format;
-    }
-    return possible;
-}
-
 // A directory that counts what is listed and opened in it.
 class CountingDirectory final : public Directory {
   public:
@@ -184,7 +172,7 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
                 .withHint("formats: " + formatList());
         }
     } else {
-        checkpoint.format = detect(source);
+        checkpoint.format = detectFormat(source);
         if (!checkpoint.format && source.entry.empty()) {
             // A directory that holds one checkpoint file and nothing else that matters.
             std::vector<std::string> candidates, companions;
@@ -192,7 +180,7 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
                 if (e.kind != DirectoryEntry::Kind::file || e.name.starts_with(".")) continue;
                 Source one = source;
                 one.entry = e.name;
-                if (detect(one)) (isCompanionFile(e.name) ? companions : candidates).push_back(e.name);
+                if (detectFormat(one)) (isCompanionFile(e.name) ? companions : candidates).push_back(e.name);
             }
             if (candidates.empty()) {
                 SHARDSCOPE_TRY(refuseZarr(source));
@@ -200,8 +188,8 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
             }
             if (candidates.size() == 1) {
                 source.entry = candidates[0];
-                checkpoint.format = detect(source);
-            } else if (candidates.size() > 1) {
+                checkpoint.format = detectFormat(source);
+            } else if (candidates.size() > 1 && !findRun(source)) {
                 return makeError(ErrorCode::unsupported,
                                  fmt::format("holds {} checkpoint files", candidates.size()))
                     .inFile(path)
@@ -211,7 +199,7 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
     }
     const bool fits = checkpoint.format &&
                       (options.format.empty() || !source.entry.empty() ||
-                       checkpoint.format->probe(source).match != Probe::Match::no || isCheckpoint(source));
+                       checkpoint.format->probe(source).match != Probe::Match::no || detectFormat(source));
     if (!fits && levels > 0) {
         SHARDSCOPE_ASSIGN(const auto choice, chooseInRun(source));
         if (choice) {
@@ -240,8 +228,15 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
 
 }  // namespace
 
-bool isCheckpoint(const Source& source) {
-    return detect(source) != nullptr;
+const Format* detectFormat(const Source& source) {
+    const Format* possible = nullptr;
+    for (const Format* format : builtinFormats()) {
+        if (!format->info().reads) continue;
+        const Probe probe = format->probe(source);
+        if (probe.match == Probe::Match::certain) return format;
+        if (probe.match == Probe::Match::possible && !possible) possible = format;
+    }
+    return possible;
 }
 
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options) {

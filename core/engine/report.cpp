@@ -39,7 +39,14 @@ std::string exampleText(const FindingExample& e) {
     return text;
 }
 
-constexpr const char* kLevels[] = {"metadata", "files", "values"};
+// The value that has this name, of an enumeration of three.
+template <class Value>
+std::optional<Value> oneOfThree(std::string_view name, std::string_view (*nameOf)(Value)) {
+    for (int i = 0; i < 3; ++i) {
+        if (nameOf(static_cast<Value>(i)) == name) return static_cast<Value>(i);
+    }
+    return std::nullopt;
+}
 
 const char* verdictSentence(Verdict verdict) {
     switch (verdict) {
@@ -76,7 +83,7 @@ std::string validationJson(const ValidationReport& report) {
     OrderedJson json;
     json["schema"] = "shardscope.validate/1";
     json["verdict"] = verdictName(report.verdict);
-    json["level"] = kLevels[static_cast<int>(report.level)];
+    json["level"] = levelName(report.level);
     json["checked"] = report.checked;
     json["not_checked"] = report.notChecked;
     json["findings"] = OrderedJson::array();
@@ -103,6 +110,48 @@ std::string validationJson(const ValidationReport& report) {
     }
     // Names from files may be invalid UTF-8; what is not is replaced rather than refused.
     return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+Result<ValidationReport> validationFromJson(std::string_view text) {
+    try {
+        const nlohmann::json json = nlohmann::json::parse(text);
+        const auto textOr = [](const nlohmann::json& value) {
+            return value.is_null() ? std::string() : value.get<std::string>();
+        };
+        ValidationReport report;
+        const auto level = oneOfThree(json.at("level").get<std::string>(), levelName);
+        const auto verdict = oneOfThree(json.at("verdict").get<std::string>(), verdictName);
+        if (!level || !verdict) return damaged("a report with an unknown level or verdict");
+        report.level = *level;
+        report.verdict = *verdict;
+        report.checked = json.at("checked").get<std::vector<std::string>>();
+        report.notChecked = json.at("not_checked").get<std::vector<std::string>>();
+        for (const auto& entry : json.at("findings")) {
+            Finding finding;
+            finding.rule = entry.at("rule").get<std::string>();
+            const auto severity = oneOfThree(entry.at("severity").get<std::string>(), severityName);
+            if (!severity) return damaged("a report with an unknown severity");
+            finding.severity = *severity;
+            finding.count = entry.at("count").get<uint64_t>();
+            finding.message = entry.at("message").get<std::string>();
+            finding.cause = entry.at("cause").get<std::string>();
+            for (const auto& e : entry.at("examples")) {
+                FindingExample example;
+                example.tensor = textOr(e.at("tensor"));
+                if (!e.at("rank").is_null()) example.rank = e.at("rank").get<uint32_t>();
+                example.file = textOr(e.at("file"));
+                if (!e.at("offset").is_null()) example.offset = e.at("offset").get<uint64_t>();
+                if (!e.at("offsets").is_null())
+                    example.box = Box{e.at("offsets").get<Dims>(), e.at("lengths").get<Dims>()};
+                example.detail = e.value("detail", std::string());
+                finding.examples.push_back(std::move(example));
+            }
+            report.findings.push_back(std::move(finding));
+        }
+        return report;
+    } catch (const nlohmann::json::exception&) {
+        return damaged("not a report of a validation");
+    }
 }
 
 // One test case a rule, so that CI shows which ones ran; findings of a rule are its failures.
@@ -213,7 +262,7 @@ std::string validationHtml(const Checkpoint& checkpoint, const ValidationReport&
         {"format", checkpoint.format ? checkpoint.format->info().title : ""},
         {"writer", catalog.writer()},
         {"time", fmt::format("{:%Y-%m-%d %H:%M}", fmt::gmtime(std::time(nullptr)))},
-        {"level", kLevels[static_cast<int>(report.level)]},
+        {"level", levelName(report.level)},
         {"verdict", verdictName(verdict)},
         {"sentence", verdictSentence(verdict)},
         {"found", report.findings.empty() ? std::string("Nothing was found.")

@@ -21,6 +21,8 @@ Verdict verdictWithout(const ValidationReport& report, const std::vector<Suppres
 const Suppression* suppressionOf(const Finding& finding, const std::vector<Suppression>& suppressions);
 
 std::string validationJson(const ValidationReport& report);  // compact
+// The same backwards. Errors: damaged.
+Result<ValidationReport> validationFromJson(std::string_view text);
 std::string validationJunit(const std::string& path, const ValidationReport& report,
                             const std::vector<Suppression>& suppressions = {});
 // With what the checkpoint holds; every text from the checkpoint is escaped.

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "base/regular_expression.h"
 #include "base/rule.h"
 #include "base/text.h"
-#include "engine/engine.h"
 #include "engine/surroundings.h"
 
 namespace shardscope {
@@ -53,6 +53,24 @@ bool hasDirectory(const Source& source, std::string_view name) {
     });
 }
 
+// Checkpoints that are one file each, such as Lightning's. Numbers that repeat are not those of steps:
+// "model_epoch_1.pt" and "optimizer_epoch_1.pt".
+std::vector<RunStep> fileSteps(const Source& source) {
+    std::vector<RunStep> steps;
+    std::set<int64_t> numbers;
+    for (const DirectoryEntry& entry : source.entries) {
+        const size_t dot = entry.name.rfind('.');
+        if (entry.kind != DirectoryEntry::Kind::file || dot == std::string::npos || dot == 0) continue;
+        const std::string_view name = entry.name;
+        if (!isCheckpointSuffix(name.substr(dot + 1)) || numberIn(name.substr(0, dot))) continue;
+        const auto step = stepOf(name.substr(0, dot));
+        if (!step) continue;
+        if (!numbers.insert(*step).second) return {};
+        steps.push_back({entry.name, *step, true});
+    }
+    return steps;
+}
+
 void readTracker(const Source& source, RunDirectory& run) {
     for (const char* name : {"latest_checkpointed_iteration.txt", "latest"}) {
         if (!source.hasFile(name)) continue;
@@ -70,7 +88,8 @@ void readTracker(const Source& source, RunDirectory& run) {
         return;
     }
     for (const char* name : {"last.ckpt", "latest", "last"}) {
-        if (!hasDirectory(source, name)) continue;
+        const bool file = name == std::string_view("last.ckpt") && source.hasFile(name);
+        if (!file && !hasDirectory(source, name)) continue;
         run.tracker = run.tracked = name;
         run.trackedExists = true;
         return;
@@ -96,14 +115,36 @@ std::optional<RunDirectory> findRun(const Source& source) {
     if (!source.entry.empty()) return std::nullopt;
     RunDirectory run;
     for (const DirectoryEntry& entry : source.entries) {
-        if (entry.kind != DirectoryEntry::Kind::directory) continue;
+        if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.')) continue;
         if (const auto step = stepOf(entry.name)) run.steps.push_back({entry.name, *step});
     }
+    if (run.steps.empty()) run.steps = fileSteps(source);
     std::stable_sort(run.steps.begin(), run.steps.end(),
                      [](const RunStep& a, const RunStep& b) { return a.step > b.step; });
     readTracker(source, run);
-    if (run.steps.empty() && !run.trackedExists) return std::nullopt;
+    const auto isTracked = [&](const RunStep& step) { return step.name == run.tracked; };
+    if (run.trackedExists && std::none_of(run.steps.begin(), run.steps.end(), isTracked))
+        run.steps.insert(run.steps.begin(), {run.tracked, -1, !hasDirectory(source, run.tracked)});
+    if (run.steps.empty()) return std::nullopt;
     return run;
+}
+
+std::string Run::pathOf(const RunStep& step) const {
+    return joinPath(source.display, step.name);
+}
+
+std::string Run::missingStep() const {
+    if (directory.tracker.empty() || directory.trackedExists) return {};
+    return fmt::format("'{}' names the step '{}', which is not here", directory.tracker,
+                       printable(directory.tracked, kNameInMessage));
+}
+
+Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOptions& options,
+                                   bool evenCheckpoint) {
+    SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io, options.fileSystem));
+    auto directory = findRun(source);
+    if (!directory || (!evenCheckpoint && detectFormat(source))) return std::optional<Run>();
+    return std::optional<Run>({std::move(source), std::move(*directory)});
 }
 
 Result<std::optional<RunChoice>> chooseInRun(const Source& source) {
@@ -116,10 +157,8 @@ Result<std::optional<RunChoice>> chooseInRun(const Source& source) {
         std::vector<std::string> names;
         for (const RunStep& step : run->steps)
             names.push_back(step.name);
-        if (!run->tracker.empty()) {
-            return makeError(ErrorCode::notFound,
-                             fmt::format("'{}' names the step '{}', which is not here", run->tracker,
-                                         printable(run->tracked, kNameInMessage)))
+        if (const std::string missing = Run{source, *run}.missingStep(); !missing.empty()) {
+            return makeError(ErrorCode::notFound, missing)
                 .inFile(source.display)
                 .byRule(rule::fileMissing)
                 .withHint("name one of the steps that are here: " + shownNames(names));
@@ -134,7 +173,7 @@ Result<std::optional<RunChoice>> chooseInRun(const Source& source) {
         if (++looks > kMostRunLooks) break;
         const auto below =
             sourceFor(joinPath(source.display, entry.name), IoMode::automatic, source.fileSystem);
-        if (below.ok() && isCheckpoint(*below)) found.push_back(entry.name);
+        if (below.ok() && detectFormat(*below)) found.push_back(entry.name);
     }
     if (found.size() > 1) return several(source, "checkpoints", found);
     if (found.empty()) return std::optional<RunChoice>();

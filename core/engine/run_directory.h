@@ -7,17 +7,19 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/format.h"
+#include "engine/engine.h"
 
 namespace shardscope {
 
 struct RunStep {
-    std::string name;  // of its directory: "iter_0000100", "global_step_5", "checkpoint-500"
-    int64_t step = 0;
+    std::string name;   // "iter_0000100", "global_step_5", "checkpoint-500", "epoch=0-step=10.ckpt"
+    int64_t step = -1;  // -1 = a name without a number, which the tracker names
+    bool file = false;  // a checkpoint that is one file; else a directory
 };
 
 struct RunDirectory {
-    std::vector<RunStep> steps;  // newest first
+    std::vector<RunStep>
+        steps;  // newest first; one that the tracker names and that has no number before them
     // The file that names the step to resume from (Megatron's and verl's latest_checkpointed_iteration.txt,
     // DeepSpeed's latest), or an entry that is this step (Lightning's last.ckpt). Empty = none.
     std::string tracker;
@@ -25,8 +27,21 @@ struct RunDirectory {
     bool trackedExists = false;
 };
 
-// The steps of a directory by the names in it; nullopt when it holds none. Reads the tracker only.
+// The steps of a directory by the names in it; nullopt when it holds none. Reads the tracker
+// only.
 std::optional<RunDirectory> findRun(const Source& source);
+
+// A directory that was named where a checkpoint is meant, and what it holds.
+struct Run {
+    Source source;
+    RunDirectory directory;
+    std::string pathOf(const RunStep& step) const;
+    std::string missingStep() const;  // a sentence, where the tracker names a step that is not there
+};
+// nullopt where `path` is a file, a checkpoint itself, or holds no steps. With `evenCheckpoint` a directory
+// that is a checkpoint counts too, when it holds steps besides. Errors: those of sourceFor().
+Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOptions& options = {},
+                                   bool evenCheckpoint = false);
 
 // What stands for a directory that is not a checkpoint itself: the step that the tracker names, the only
 // step, or the only directory in it that is a checkpoint.

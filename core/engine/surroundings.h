@@ -16,7 +16,7 @@ Status refuseZarr(const Source& source);
 // those of refuseZarr() when the arrays are the larger share.
 Status accountForDirectory(const Source& source, const CheckpointOptions& options, Checkpoint& checkpoint);
 
-// Whether a format fits the directory as a whole.
-bool isCheckpoint(const Source& source);
+// The format that fits a source: the first that is certain, else the first that is possible; null = none.
+const Format* detectFormat(const Source& source);
 
 }  // namespace shardscope

@@ -15,6 +15,18 @@
 
 namespace shardscope {
 
+std::string_view levelName(ValidateLevel level) {
+    switch (level) {
+        case ValidateLevel::metadata:
+            return "metadata";
+        case ValidateLevel::files:
+            return "files";
+        case ValidateLevel::values:
+            return "values";
+    }
+    return "";
+}
+
 std::string_view verdictName(Verdict verdict) {
     switch (verdict) {
         case Verdict::safe:

@@ -18,6 +18,7 @@ namespace shardscope {
 
 enum class ValidateLevel : uint8_t { metadata, files, values };
 enum class Verdict : uint8_t { safe, care, unsafe };
+std::string_view levelName(ValidateLevel level);  // "files"
 std::string_view verdictName(Verdict verdict);
 
 struct FindingExample {

@@ -1,0 +1,172 @@
+#include "engine/run_verdicts.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/report.h"
+#include "engine/surroundings.h"
+#include "engine/whole_file.h"
+
+namespace shardscope {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kMostStepLevels = 8;  // of directories in a step
+constexpr uint64_t kMostStepFiles = 1'000'000;
+constexpr uintmax_t kMostRemembered = 64 << 20;  // bytes of the file
+constexpr size_t kExamplesRemembered = 100;      // of a finding
+// Another version may judge otherwise.
+constexpr std::string_view kRemembers = "shardscope.verdicts/1 of " SHARDSCOPE_VERSION;
+
+Digest128 digestOf(std::string_view text) {
+    return cellDigest(std::as_bytes(std::span(text)));
+}
+
+Status collect(const Directory& directory, const std::string& below, int levels, StepFiles& found,
+               std::vector<std::string>& lines) {
+    SHARDSCOPE_ASSIGN(const auto entries, directory.list(below));
+    for (const DirectoryEntry& entry : entries) {
+        const std::string name = joinPath(below, entry.name);
+        if (entry.kind == DirectoryEntry::Kind::directory && levels > 0)
+            SHARDSCOPE_TRY(collect(directory, name, levels - 1, found, lines));
+        if (entry.kind != DirectoryEntry::Kind::file) continue;
+        if (++found.files > kMostStepFiles)
+            return makeError(ErrorCode::limit, "holds more than a million files").inFile(directory.path());
+        found.bytes += entry.size;
+        found.modifiedNs = std::max(found.modifiedNs, entry.modifiedNs);
+        lines.push_back(fmt::format("{}\n{} {}", name, entry.size, entry.modifiedNs));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<StepFiles> listStep(const Run& run, const RunStep& step) {
+    StepFiles found;
+    std::vector<std::string> lines;
+    if (step.file) {
+        SHARDSCOPE_ASSIGN(const DirectoryEntry entry, run.source.fileSystem->stat(run.pathOf(step)));
+        found = {1, entry.size, entry.modifiedNs, {}};
+        lines.push_back(fmt::format("{}\n{} {}", step.name, entry.size, entry.modifiedNs));
+    } else {
+        SHARDSCOPE_TRY(collect(*run.source.directory, step.name, kMostStepLevels, found, lines));
+    }
+    std::sort(lines.begin(), lines.end());
+    std::string all;
+    for (const std::string& line : lines)
+        all += line + '\0';
+    found.identity = digestOf(all);
+    return found;
+}
+
+std::string formatOfStep(const Run& run, const RunStep& step) {
+    const auto source = sourceFor(run.pathOf(step), IoMode::automatic, run.source.fileSystem);
+    const Format* format = source.ok() ? detectFormat(*source) : nullptr;
+    return format ? format->info().title : std::string();
+}
+
+bool SaveWatch::isComplete(const Run& run, const RunStep& step, const StepFiles& files) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto [seen, fresh] = seen_.try_emplace(step.name, Seen{files.identity, now});
+    if (!(seen->second.identity == files.identity)) seen->second = {files.identity, now};
+    if (run.directory.trackedExists && run.directory.tracked == step.name) return true;
+    const auto clock = std::chrono::system_clock::now().time_since_epoch();
+    const bool old = files.modifiedNs != 0 && clock - std::chrono::nanoseconds(files.modifiedNs) >= settle_;
+    return old || now - seen->second.since >= settle_;
+}
+
+RunVerdicts::RunVerdicts(const Run& run, const std::string& openedHow, std::string directory) {
+    if (directory.empty()) directory = stateDirectory("verdicts");
+    file_ = joinPath(directory, digestOf(run.source.directory->path() + '\0' + openedHow).hex() + ".jsonl");
+    std::ifstream in(file_, std::ios::binary | std::ios::ate);
+    if (!in || in.tellg() < 0 || static_cast<uintmax_t>(in.tellg()) > kMostRemembered) return;
+    in.seekg(0);
+    std::string line;
+    if (!std::getline(in, line) || line != kRemembers) return;
+    while (std::getline(in, line)) {
+        const Json json = Json::parse(line, nullptr, false);
+        const auto name = json.is_object() ? json.find("step") : json.end();
+        if (json.is_object() && name != json.end() && name->is_string())
+            records_[name->get<std::string>()] = line;
+    }
+}
+
+std::optional<StepVerdict> RunVerdicts::find(const RunStep& step, const StepFiles& files,
+                                             ValidateLevel level) const {
+    const auto it = records_.find(step.name);
+    if (it == records_.end()) return std::nullopt;
+    const Json json = Json::parse(it->second, nullptr, false);
+    const auto text = [&](const char* key) {
+        const auto value = json.find(key);
+        return value != json.end() && value->is_string() ? value->get<std::string>() : std::string();
+    };
+    if (text("identity") != files.identity.hex()) return std::nullopt;
+    auto report = validationFromJson(json.value("report", Json()).dump());
+    if (!report.ok() || report->level < level) return std::nullopt;
+    return StepVerdict{text("format"), std::nullopt, std::move(report).value(), true};
+}
+
+void RunVerdicts::keep(const Run& run, const RunStep& step, const StepFiles& files,
+                       const StepVerdict& verdict) {
+    // What does not open may do so after an update, or when the disk answers again.
+    if (verdict.error || verdict.report.stopped) return;
+    ValidationReport report = verdict.report;
+    for (Finding& finding : report.findings)
+        finding.examples.resize(std::min(finding.examples.size(), kExamplesRemembered));
+    const Json json{{"step", step.name},
+                    {"identity", files.identity.hex()},
+                    {"format", verdict.format},
+                    {"report", Json::parse(validationJson(report))}};
+    records_[step.name] = json.dump(-1, ' ', true, Json::error_handler_t::replace);
+    const auto& steps = run.directory.steps;
+    std::erase_if(records_, [&](const auto& record) {
+        return std::none_of(steps.begin(), steps.end(),
+                            [&](const RunStep& s) { return s.name == record.first; });
+    });
+    std::string text = std::string(kRemembers) + '\n';
+    for (const auto& [name, line] : records_)
+        text += line + '\n';
+    std::error_code ignored;
+    std::filesystem::create_directories(splitPath(file_).first, ignored);
+    const auto system = systemFileSystem();
+    (void)putWholeFile(*system, file_, text, system->stat(file_).ok());
+}
+
+Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFiles& files,
+                              ValidateLevel level, const CheckpointOptions& options,
+                              const std::function<Result<ValidationReport>(const Checkpoint&)>& validate,
+                              RunVerdicts* verdicts) {
+    if (verdicts) {
+        if (auto known = verdicts->find(step, files, level)) return *std::move(known);
+    }
+    const auto isOurs = [](const Error& error) {
+        return error.code == ErrorCode::cancelled || error.code == ErrorCode::limit ||
+               error.code == ErrorCode::usage;
+    };
+    StepVerdict verdict;
+    verdict.report.level = level;
+    const auto checkpoint = openCheckpoint(run.pathOf(step), options);
+    if (!checkpoint.ok()) {
+        if (checkpoint.error().code == ErrorCode::cancelled) return checkpoint.error();
+        verdict.error = checkpoint.error();
+        return verdict;
+    }
+    verdict.format = checkpoint->format->info().title;
+    auto report = validate(*checkpoint);
+    if (!report.ok() && isOurs(report.error())) return report.error();
+    if (report.ok()) {
+        verdict.report = std::move(report).value();
+        if (verdicts) verdicts->keep(run, step, files, verdict);
+    } else {
+        verdict.error = report.error();
+    }
+    return verdict;
+}
+
+}  // namespace shardscope

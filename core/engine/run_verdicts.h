@@ -1,0 +1,77 @@
+// Judges the steps of a run one by one and remembers what it found, so that a step which did not change is
+// not read again.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "engine/run_directory.h"
+#include "storage/digest.h"
+#include "validate/validate.h"
+
+namespace shardscope {
+
+// What a listing says of a step; nothing is opened.
+struct StepFiles {
+    uint64_t files = 0, bytes = 0;
+    int64_t modifiedNs = 0;  // of the newest file, since 1970; 0 = unknown
+    Digest128 identity;      // of all names, sizes and times: a change of any file shows
+};
+// Looks into the directories of the step, too. Errors: those of listing; limit for more than a million files.
+Result<StepFiles> listStep(const Run& run, const RunStep& step);
+// Title of the format that a step looks like; empty where none is recognized without opening it.
+std::string formatOfStep(const Run& run, const RunStep& step);
+
+// Tells when the save of a step has ended: writers name it in their tracker last; without one nothing has
+// changed for `settle`.
+class SaveWatch {
+  public:
+    explicit SaveWatch(std::chrono::seconds settle) : settle_(settle) {}
+    bool isComplete(const Run& run, const RunStep& step, const StepFiles& files);
+
+  private:
+    struct Seen {
+        Digest128 identity;
+        std::chrono::steady_clock::time_point since;
+    };
+    const std::chrono::seconds settle_;
+    std::map<std::string, Seen> seen_;  // by name of the step
+};
+
+struct StepVerdict {
+    std::string format;          // title of the format; empty where it does not open
+    std::optional<Error> error;  // why it does not open
+    ValidationReport report;     // where it does
+    bool remembered = false;     // nothing was read for it
+    Verdict verdict() const { return error ? Verdict::unsafe : report.verdict; }
+};
+
+// What was found before, for the steps of one run opened in one way; a file below
+// $XDG_STATE_HOME/shardscope/verdicts. Not thread-safe. What cannot be read or written counts as not there.
+class RunVerdicts {
+  public:
+    // `openedHow`: options that change what is opened (engine/request.h, openingOf). `directory` empty = as
+    // above.
+    RunVerdicts(const Run& run, const std::string& openedHow, std::string directory = {});
+
+    // At this level or a deeper one, when the step is as it was then.
+    std::optional<StepVerdict> find(const RunStep& step, const StepFiles& files, ValidateLevel level) const;
+    // Forgets steps that the run holds no longer.
+    void keep(const Run& run, const RunStep& step, const StepFiles& files, const StepVerdict& verdict);
+
+  private:
+    std::string file_;
+    std::map<std::string, std::string> records_;  // JSON, by name of the step
+};
+
+// Opens a step and validates it, or remembers. `validate` checks what was opened at `level`. `verdicts` may
+// be null. Errors: cancelled, limit, usage; what is wrong with the step is in the answer.
+Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFiles& files,
+                              ValidateLevel level, const CheckpointOptions& options,
+                              const std::function<Result<ValidationReport>(const Checkpoint&)>& validate,
+                              RunVerdicts* verdicts);
+
+}  // namespace shardscope
