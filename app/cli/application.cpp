@@ -54,6 +54,8 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addShow(*app, context);
     addMap(*app, context);
     addValidate(*app, context);
+    addLatest(*app, context);
+    addWatch(*app, context);
     addReport(*app, context);
     addIndex(*app, context);
     addDigest(*app, context);

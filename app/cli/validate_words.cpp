@@ -1,13 +1,18 @@
 #include "cli/validate_words.h"
 
+#include <fmt/format.h>
+
 #include "cli/one_of.h"
 
 namespace shardscope::cli {
 
 void addLevel(CLI::App& verb, ValidateLevel& level, const std::string& description) {
-    static const std::map<std::string, ValidateLevel> levels{{"metadata", ValidateLevel::metadata},
-                                                             {"files", ValidateLevel::files},
-                                                             {"values", ValidateLevel::values}};
+    static const std::map<std::string, ValidateLevel> levels = [] {
+        std::map<std::string, ValidateLevel> all;
+        for (const auto each : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values})
+            all.emplace(levelName(each), each);
+        return all;
+    }();
     verb.add_option("--level", level, description)->transform(oneOf(levels))->type_name("LEVEL");
 }
 
@@ -25,6 +30,12 @@ void addValidateWords(CLI::App& verb, ValidateWords& words) {
 
 Result<Validated> openAndValidate(const Context& context, const ValidateWords& words) {
     SHARDSCOPE_ASSIGN(Checkpoint checkpoint, context.open(words.path));
+    SHARDSCOPE_ASSIGN(ValidationReport report, validateOpen(context, checkpoint, words));
+    return Validated{std::move(checkpoint), std::move(report)};
+}
+
+Result<ValidationReport> validateOpen(const Context& context, const Checkpoint& checkpoint,
+                                      const ValidateWords& words) {
     std::optional<Checkpoint> expected;
     ValidateOptions how;
     how.level = words.level;
@@ -37,8 +48,39 @@ Result<Validated> openAndValidate(const Context& context, const ValidateWords& w
     }
     Work work(context, held);
     SHARDSCOPE_TRY(work.start());
-    SHARDSCOPE_ASSIGN(ValidationReport report, validateCheckpoint(checkpoint, how, work.resources()));
-    return Validated{std::move(checkpoint), std::move(report)};
+    return validateCheckpoint(checkpoint, how, work.resources());
+}
+
+void printFinding(const Finding& finding, const Style& style, size_t indent) {
+    const std::string margin(indent, ' ');
+    const std::string severity(severityName(finding.severity));
+    const std::string word = finding.severity == Severity::error     ? style.red(severity)
+                             : finding.severity == Severity::warning ? style.yellow(severity)
+                                                                     : style.dim(severity);
+    fmt::print("{}{} {}: {}\n", margin, word, style.bold(finding.rule), printable(finding.message));
+    if (!finding.cause.empty()) fmt::print("{}    cause: {}\n", margin, printable(finding.cause));
+    constexpr size_t kShown = 5;
+    for (size_t i = 0; i < finding.examples.size() && i < kShown; ++i) {
+        const FindingExample& e = finding.examples[i];
+        std::string line = margin + "    ";
+        if (!e.tensor.empty()) line += printable(e.tensor) + " ";
+        if (e.box) line += formatBox(e.box->offsets, e.box->lengths) + " ";
+        if (e.rank != kNone) line += fmt::format("rank {} ", e.rank);
+        if (!e.file.empty()) line += fmt::format("in {} ", printable(e.file));
+        if (e.offset) line += fmt::format("at byte {} ", *e.offset);
+        if (!e.detail.empty()) line += fmt::format("({}) ", printable(e.detail));
+        line.pop_back();
+        fmt::print("{}\n", line);
+    }
+    if (finding.count > kShown && finding.examples.size() > kShown)
+        fmt::print("{}    ... {} in all (with --json: up to --examples of them)\n", margin, finding.count);
+}
+
+std::string coloredVerdict(Verdict verdict, const Style& style) {
+    const std::string_view name = verdictName(verdict);
+    return verdict == Verdict::safe   ? style.green(name)
+           : verdict == Verdict::care ? style.yellow(name)
+                                      : style.red(name);
 }
 
 }  // namespace shardscope::cli

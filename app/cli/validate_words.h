@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/application.h"
+#include "cli/text.h"
 
 namespace shardscope::cli {
 
@@ -26,5 +27,11 @@ struct Validated {
     ValidationReport report;
 };
 Result<Validated> openAndValidate(const Context& context, const ValidateWords& words);
+// The same of one that is open.
+Result<ValidationReport> validateOpen(const Context& context, const Checkpoint& checkpoint,
+                                      const ValidateWords& words);
+
+void printFinding(const Finding& finding, const Style& style, size_t indent = 0);
+std::string coloredVerdict(Verdict verdict, const Style& style);
 
 }  // namespace shardscope::cli

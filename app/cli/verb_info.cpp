@@ -5,12 +5,24 @@
 
 #include "cli/application.h"
 #include "cli/documents.h"
+#include "cli/runs.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
 namespace {
 
-Result<int> info(const Context& context, const std::string& path) {
+struct InfoOptions {
+    std::string path;
+    std::optional<ValidateLevel> level;
+};
+
+Result<int> info(const Context& context, const InfoOptions& options) {
+    const std::string& path = options.path;
+    SHARDSCOPE_ASSIGN(const auto run, openRun(path, context.openOptions()));
+    if (run) return showRun(context, *run, options.level);
+    if (options.level)
+        return makeError(ErrorCode::usage, "--level is for the directory of a run")
+            .withHint(fmt::format("of a checkpoint: shardscope validate {}", printable(path)));
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(path));
     const Catalog& catalog = checkpoint.catalog();
     const std::string elsewhere = checkpoint.reader->dataElsewhere();
@@ -84,15 +96,24 @@ Result<int> info(const Context& context, const std::string& path) {
 }  // namespace
 
 void addInfo(CLI::App& app, Context& context) {
-    CLI::App* verb =
-        app.add_subcommand("info", "What a checkpoint is and holds: format, totals, dtypes, mesh, modules");
-    verb->footer("Example:\n  shardscope info /checkpoints/step-1000");
-    auto path = std::make_shared<std::string>();
-    verb->add_option("path", *path, "Checkpoint: a directory, a file, or ssh://host/path")
+    CLI::App* verb = app.add_subcommand(
+        "info",
+        "What a checkpoint is and holds: format, totals, dtypes, mesh, modules; or the steps of a run");
+    verb->footer(
+        "Examples:\n  shardscope info /checkpoints/step-1000\n  shardscope info /checkpoints --level files");
+    auto options = std::make_shared<InfoOptions>();
+    verb->add_option("path", options->path,
+                     "Checkpoint: a directory, a file, or ssh://host/path; or the directory of a run")
         ->required()
         ->type_name("PATH");
-    addCommon(*verb, context, false);
-    verb->callback([&context, path] { context.verb = [&context, path] { return info(context, *path); }; });
+    auto level = std::make_shared<ValidateLevel>();
+    addLevel(*verb, *level,
+             "Judge each step of a run: metadata, files or values (default: show what is known already)");
+    addCommon(*verb, context, true);
+    verb->callback([&context, options, level, verb] {
+        if (verb->count("--level") > 0) options->level = *level;
+        context.verb = [&context, options] { return info(context, *options); };
+    });
 }
 
 }  // namespace shardscope::cli

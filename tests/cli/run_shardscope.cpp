@@ -1,11 +1,17 @@
 #include "cli/run_shardscope.h"
 
 #include <QProcess>
+#include <QTemporaryDir>
 
 namespace shardscope::test {
 namespace {
 
 Outcome run(QProcess& process, const QStringList& arguments, int timeoutMs) {
+    // What a program remembers stays out of the user's home.
+    static const QTemporaryDir state;
+    QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+    if (!environment.contains("XDG_STATE_HOME")) environment.insert("XDG_STATE_HOME", state.path());
+    process.setProcessEnvironment(environment);
     process.start(SHARDSCOPE_PROGRAM, arguments);
     Outcome outcome;
     if (!process.waitForStarted()) return outcome;

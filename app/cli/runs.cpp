@@ -1,0 +1,213 @@
+#include "cli/runs.h"
+
+#include <algorithm>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "base/rule.h"
+#include "engine/report.h"
+
+namespace shardscope::cli {
+namespace {
+
+std::string savedAt(const StepFiles& files, bool iso) {
+    if (files.modifiedNs == 0) return iso ? "" : "unknown";
+    const auto seconds = static_cast<std::time_t>(files.modifiedNs / 1'000'000'000);
+    return iso ? fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(seconds))
+               : fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(seconds));
+}
+
+Json runJson(const Context& context, const Run& run) {
+    Json json;
+    json["schema"] = "shardscope.run/1";
+    json["path"] = context.shown(run.source.display);
+    json["tracker"] = Json();
+    if (!run.directory.tracker.empty()) {
+        json["tracker"] = Json{{"file", run.directory.tracker},
+                               {"names", run.directory.tracked},
+                               {"exists", run.directory.trackedExists}};
+    }
+    return json;
+}
+
+// A step that its writer names as the one to resume from.
+bool isTracked(const Run& run, const RunStep& step) {
+    return run.directory.trackedExists && step.name == run.directory.tracked;
+}
+
+std::optional<Finding> missingStep(const Run& run) {
+    Finding finding;
+    finding.rule = rule::fileMissing;
+    finding.count = 1;
+    finding.message = run.missingStep();
+    if (finding.message.empty()) return std::nullopt;
+    FindingExample example;
+    example.file = run.directory.tracker;
+    finding.examples.push_back(example);
+    return finding;
+}
+
+Json findingsJson(const ValidationReport& report, const Json& step) {
+    Json findings = Json::parse(validationJson(report))["findings"];
+    for (Json& finding : findings)
+        finding["step"] = step;
+    return findings;
+}
+
+}  // namespace
+
+RunJudge::RunJudge(const Context& context, const Run& run, ValidateWords words)
+    : context_(context),
+      run_(run),
+      words_(std::move(words)),
+      verdicts_(run, fmt::format("{}", fmt::join(context.sourceWords(), "\n"))) {}
+
+std::optional<StepVerdict> RunJudge::known(const RunStep& step, const StepFiles& files,
+                                           ValidateLevel level) const {
+    return verdicts_.find(step, files, level);
+}
+
+Result<StepVerdict> RunJudge::judge(const RunStep& step, const StepFiles& files) {
+    // What is compared with another checkpoint, or listed in full, is looked at anew.
+    const bool remembers = words_.expect.empty() && words_.examples <= ValidateWords().examples;
+    const auto validate = [&](const Checkpoint& checkpoint) {
+        return validateOpen(context_, checkpoint, words_);
+    };
+    return judgeStep(run_, step, files, words_.level, context_.openOptions(), validate,
+                     remembers ? &verdicts_ : nullptr);
+}
+
+Json stepJson(const Context& context, const Run& run, const RunStep& step, const StepFiles& files,
+              const std::optional<StepVerdict>& verdict, const std::string& format) {
+    Json json;
+    json["name"] = step.name;
+    json["step"] = step.step < 0 ? Json() : Json(step.step);
+    json["path"] = context.shown(run.pathOf(step));
+    json["saved"] = files.modifiedNs ? Json(savedAt(files, true)) : Json();
+    json["files"] = files.files;
+    json["bytes"] = files.bytes;
+    json["format"] = format.empty() ? Json() : Json(format);
+    json["verdict"] = verdict ? Json(verdictName(verdict->verdict())) : Json();
+    json["level"] = verdict ? Json(levelName(verdict->report.level)) : Json();
+    if (verdict) json["unchanged"] = verdict->remembered;
+    if (verdict && verdict->error) json["error"] = errorJson(*verdict->error);
+    return json;
+}
+
+Result<int> showRun(const Context& context, const Run& run, std::optional<ValidateLevel> level) {
+    ValidateWords words;
+    words.level = level.value_or(ValidateLevel::metadata);
+    RunJudge judge(context, run, words);
+    const Style style{context.colored()};
+    Table table({{"step", Table::Align::left},
+                 {"saved", Table::Align::left},
+                 {"size", Table::Align::right},
+                 {"files", Table::Align::right},
+                 {"format", Table::Align::left},
+                 {"verdict", Table::Align::left}});
+    Json steps = Json::array();
+    for (const RunStep& step : run.directory.steps) {
+        SHARDSCOPE_TRY(StopToken(context.stop).poll());
+        SHARDSCOPE_ASSIGN(const StepFiles files, listStep(run, step));
+        std::optional<StepVerdict> verdict = judge.known(step, files, words.level);
+        if (!verdict && level) {
+            SHARDSCOPE_ASSIGN(verdict, judge.judge(step, files));
+        }
+        const std::string format = verdict && !verdict->error ? verdict->format : formatOfStep(run, step);
+        if (context.json) {
+            steps.push_back(stepJson(context, run, step, files, verdict, format));
+            continue;
+        }
+        std::string word = "not checked";
+        if (verdict && verdict->error) {
+            word = style.red("does not open");
+        } else if (verdict) {
+            word = fmt::format("{} ({})", coloredVerdict(verdict->verdict(), style),
+                               levelName(verdict->report.level));
+        }
+        table.add({printable(step.name) + (isTracked(run, step) ? " *" : ""), savedAt(files, false),
+                   bytesText(files.bytes), countText(files.files), format.empty() ? "unknown" : format,
+                   word});
+    }
+    if (context.json) {
+        Json json = runJson(context, run);
+        json["steps"] = std::move(steps);
+        printJson(json);
+        return 0;
+    }
+    fmt::print("{}: a run with {} step{}\n\n", style.bold(printable(context.shown(run.source.display))),
+               run.directory.steps.size(), run.directory.steps.size() == 1 ? "" : "s");
+    table.print(stdout, style);
+    if (const auto missing = missingStep(run)) {
+        fmt::print("\n{} {}: {}\n", style.red("error"), missing->rule, missing->message);
+    } else if (!run.directory.tracker.empty()) {
+        fmt::print("\n* {}\n", run.directory.tracker == run.directory.tracked
+                                   ? std::string("the last step of the run")
+                                   : fmt::format("named by {}", run.directory.tracker));
+    }
+    return 0;
+}
+
+Result<int> validateRun(const Context& context, const Run& run, const ValidateWords& words, Severity failOn) {
+    RunJudge judge(context, run, words);
+    const Style style{context.colored()};
+    bool fails = false;
+    Verdict worst = Verdict::safe;
+    size_t good = 0;
+    Json steps = Json::array(), findings = Json::array();
+    const auto seen = [&](const ValidationReport& report) {
+        for (const Finding& finding : report.findings)
+            fails = fails || finding.severity >= failOn;
+        worst = std::max(worst, report.verdict);
+    };
+    if (auto missing = missingStep(run)) {
+        ValidationReport report;
+        report.verdict = Verdict::unsafe;
+        report.findings.push_back(*std::move(missing));
+        seen(report);
+        findings = findingsJson(report, Json());
+        if (!context.json) printFinding(report.findings[0], style);
+    }
+    for (const RunStep& step : run.directory.steps) {
+        SHARDSCOPE_TRY(StopToken(context.stop).poll());
+        SHARDSCOPE_ASSIGN(const StepFiles files, listStep(run, step));
+        SHARDSCOPE_ASSIGN(StepVerdict verdict, judge.judge(step, files));
+        if (verdict.error) {
+            // A run of one step stands for it.
+            if (run.directory.steps.size() == 1 && findings.empty()) return *std::move(verdict.error);
+            fails = true;
+            worst = Verdict::unsafe;
+        } else {
+            seen(verdict.report);
+        }
+        good += verdict.verdict() == Verdict::safe;
+        if (context.json) {
+            steps.push_back(stepJson(context, run, step, files, verdict, verdict.format));
+            for (Json& finding : findingsJson(verdict.report, step.name))
+                findings.push_back(std::move(finding));
+            continue;
+        }
+        fmt::print("{}: {}{}\n", style.bold(printable(step.name)), coloredVerdict(verdict.verdict(), style),
+                   verdict.remembered ? style.dim(" (unchanged since it was checked)") : "");
+        if (verdict.error) fmt::print("    {}\n", printable(describe(*verdict.error)));
+        for (const Finding& finding : verdict.report.findings) {
+            if (finding.severity != Severity::info) printFinding(finding, style, 4);
+        }
+        std::fflush(stdout);
+    }
+    if (context.json) {
+        Json json = runJson(context, run);
+        json["verdict"] = verdictName(worst);
+        json["level"] = levelName(words.level);
+        json["steps"] = std::move(steps);
+        json["findings"] = std::move(findings);
+        printJson(json);
+    } else {
+        fmt::print("\n{}: {} ({} of {} steps are safe; level {})\n", style.bold("verdict"),
+                   coloredVerdict(worst, style), good, run.directory.steps.size(), levelName(words.level));
+    }
+    return fails ? 1 : 0;
+}
+
+}  // namespace shardscope::cli

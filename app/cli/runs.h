@@ -1,0 +1,36 @@
+// The steps of a run, as `info`, `validate`, `latest` and `watch` judge and show them.
+#pragma once
+
+#include <optional>
+
+#include "cli/json.h"
+#include "cli/validate_words.h"
+#include "engine/run_verdicts.h"
+
+namespace shardscope::cli {
+
+// Judges steps of one run in the way that the options of a verb say.
+class RunJudge {
+  public:
+    RunJudge(const Context& context, const Run& run, ValidateWords words);
+    Result<StepVerdict> judge(const RunStep& step, const StepFiles& files);
+    // What is known of it already, at this level or deeper.
+    std::optional<StepVerdict> known(const RunStep& step, const StepFiles& files, ValidateLevel level) const;
+
+  private:
+    const Context& context_;
+    const Run& run_;
+    const ValidateWords words_;
+    RunVerdicts verdicts_;
+};
+
+// "schema": "shardscope.run/1", or with `verdict` its entry in "steps". `format` where nothing is judged.
+Json stepJson(const Context& context, const Run& run, const RunStep& step, const StepFiles& files,
+              const std::optional<StepVerdict>& verdict, const std::string& format);
+
+// What `info` says of a run; with a level each step is judged.
+Result<int> showRun(const Context& context, const Run& run, std::optional<ValidateLevel> level);
+// What `validate` says of a run: 1 when a step has a finding of this severity or does not open.
+Result<int> validateRun(const Context& context, const Run& run, const ValidateWords& words, Severity failOn);
+
+}  // namespace shardscope::cli

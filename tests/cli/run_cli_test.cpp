@@ -1,0 +1,226 @@
+// Directories of runs: what `info`, `validate`, `latest` and `watch` say of their steps, and that a step
+// which did not change is not read again.
+#include <QDir>
+#include <QProcess>
+#include <QTemporaryDir>
+#include <QTest>
+#include <csignal>
+
+#include "cli/run_shardscope.h"
+#include "support/genuine.h"
+
+using namespace shardscope::test;
+using nlohmann::json;
+
+namespace {
+
+void copyFiles(const QString& from, const QString& to) {
+    if (!QDir().mkpath(to)) qFatal("cannot make %s", qPrintable(to));
+    for (const QString& file : QDir(from).entryList(QDir::Files | QDir::Hidden)) {
+        if (!QFile::copy(from + '/' + file, to + '/' + file)) qFatal("cannot copy %s", qPrintable(file));
+    }
+}
+
+QString wholeCase() {
+    for (const GenuineCase& c : genuineCases("dcp")) {
+        if (c.name == "t2.15.0-damage-base") return QString::fromStdString(c.openPath());
+    }
+    qFatal("no case");
+}
+
+json stepOf(const json& report, const std::string& name) {
+    for (const json& step : report.value("steps", json::array())) {
+        if (step["name"] == name) return step;
+    }
+    return {};
+}
+
+}  // namespace
+
+class RunCliTest : public QObject {
+    Q_OBJECT
+
+    std::unique_ptr<QTemporaryDir> place_;
+    QString run_;
+
+    QString step(int number) const { return run_ + QStringLiteral("/step-%1").arg(number); }
+    void write(const QString& name, const QByteArray& text) const {
+        QFile file(run_ + '/' + name);
+        QVERIFY(file.open(QIODevice::WriteOnly) && file.write(text) == text.size());
+    }
+    // Takes one data file out of a step.
+    void damage(int number) const {
+        const QStringList data = QDir(step(number)).entryList({"*.distcp"}, QDir::Files);
+        QVERIFY(!data.isEmpty() && QFile::remove(step(number) + '/' + data[0]));
+    }
+
+  private slots:
+    void init() {
+        place_ = std::make_unique<QTemporaryDir>();
+        qputenv("XDG_STATE_HOME", place_->filePath("state").toUtf8());
+        run_ = place_->filePath("run");
+        for (const int number : {1, 2, 10})
+            copyFiles(wholeCase(), step(number));
+    }
+    void cleanup() { qunsetenv("XDG_STATE_HOME"); }
+
+    void infoListsTheSteps() {
+        const json listed = runShardscope({"info", run_, "--json"}).json();
+        QCOMPARE(listed.value("schema", ""), std::string("shardscope.run/1"));
+        QCOMPARE(listed["steps"].size(), size_t{3});
+        QCOMPARE(listed["steps"][0].value("name", ""), std::string("step-10"));
+        QVERIFY(listed["steps"][0]["verdict"].is_null());
+        QVERIFY(listed["steps"][0]["bytes"].get<uint64_t>() > 0);
+        QVERIFY(listed["steps"][0]["saved"].is_string());
+        QCOMPARE(listed["steps"][0].value("format", ""), std::string("PyTorch distributed checkpoint (DCP)"));
+        // At a level each is judged, and what is known is shown from then on.
+        const json judged = runShardscope({"info", run_, "--level", "files", "--json"}).json();
+        QCOMPARE(stepOf(judged, "step-2").value("verdict", ""), std::string("safe"));
+        const json known = runShardscope({"info", run_, "--json"}).json();
+        QCOMPARE(stepOf(known, "step-2").value("verdict", ""), std::string("safe"));
+        QCOMPARE(stepOf(known, "step-2").value("level", ""), std::string("files"));
+        const Outcome text = runShardscope({"info", run_});
+        QVERIFY(text.out.find("3 steps") != std::string::npos);
+        QVERIFY(text.out.find("safe (files)") != std::string::npos);
+    }
+
+    void aLevelIsForRuns() { QCOMPARE(runShardscope({"info", step(1), "--level", "files"}).exitCode, 2); }
+
+    void allStepsAreValidated() {
+        damage(2);
+        const Outcome outcome = runShardscope({"validate", run_, "--json"});
+        QCOMPARE(outcome.exitCode, 1);
+        const json report = outcome.json();
+        QCOMPARE(report.value("verdict", ""), std::string("unsafe"));
+        QCOMPARE(stepOf(report, "step-10").value("verdict", ""), std::string("safe"));
+        QCOMPARE(stepOf(report, "step-2").value("verdict", ""), std::string("unsafe"));
+        bool named = false;
+        for (const json& finding : report["findings"])
+            named = named || (finding["rule"] == "file.missing" && finding["step"] == "step-2");
+        QVERIFY(named);
+        const Outcome text = runShardscope({"validate", run_});
+        QVERIFY(text.out.find("2 of 3 steps are safe") != std::string::npos);
+    }
+
+    void whatDidNotChangeIsNotReadAgain() {
+        const auto unchanged = [&](const QStringList& more = {}) {
+            const json report = runShardscope(QStringList{"validate", run_, "--json"} + more).json();
+            std::string all;
+            for (const json& each : report["steps"])
+                all += each["unchanged"].get<bool>() ? '=' : '!';
+            return all;
+        };
+        QCOMPARE(unchanged(), std::string("!!!"));
+        QCOMPARE(unchanged(), std::string("==="));
+        QCOMPARE(unchanged({"--level", "metadata"}), std::string("==="));  // files says as much
+        QCOMPARE(unchanged({"--level", "values"}), std::string("!!!"));
+        damage(10);
+        QCOMPARE(unchanged(), std::string("!=="));
+        // A record that cannot be read is none.
+        const QDir records(place_->filePath("state/shardscope/verdicts"));
+        const QStringList files = records.entryList(QDir::Files);
+        QCOMPARE(files.size(), 1);
+        QFile record(records.filePath(files[0]));
+        QVERIFY(record.open(QIODevice::WriteOnly) && record.write("{\n\xff\x00") > 0);
+        record.close();
+        QCOMPARE(unchanged(), std::string("!!!"));
+        // Findings are remembered with their examples.
+        const json again = runShardscope({"validate", run_, "--json"}).json();
+        QVERIFY(again["findings"][0]["examples"].size() > 0);
+    }
+
+    void aTrackerThatNamesAMissingStepIsAFinding() {
+        write("latest_checkpointed_iteration.txt", "77");
+        const Outcome outcome = runShardscope({"validate", run_, "--json"});
+        QCOMPARE(outcome.exitCode, 1);
+        const json finding = outcome.json()["findings"][0];
+        QVERIFY(finding["rule"] == "file.missing" && finding["step"].is_null());
+        QVERIFY(runShardscope({"info", run_}).out.find("names the step '77'") != std::string::npos);
+    }
+
+    void theNewestStepIsPrinted() {
+        const auto latest = [&](const QStringList& more = {}) {
+            return runShardscope(QStringList{"latest", run_} + more);
+        };
+        QCOMPARE(latest().out, step(10).toStdString() + '\n');
+        damage(10);
+        QCOMPARE(latest().out, step(10).toStdString() + '\n');
+        const Outcome good = latest({"--good"});
+        QCOMPARE(good.exitCode, 0);
+        QCOMPARE(good.out, step(2).toStdString() + '\n');
+        QVERIFY(good.err.find("step-10 is not whole") != std::string::npos);
+        const json told = latest({"--good", "--json"}).json();
+        QVERIFY(told["name"] == "step-2" && told["step"] == 2 && told["skipped"][0]["name"] == "step-10");
+        damage(1);
+        damage(2);
+        const Outcome none = latest({"--good"});
+        QCOMPARE(none.exitCode, 1);
+        QVERIFY(none.out.empty());
+        QCOMPARE(runShardscope({"latest", step(1)}).exitCode, 1);
+        QVERIFY(latest({"--good", "--json"}).json()["path"].is_null());
+    }
+
+    void savesAreWatched() {
+        const QString log = place_->filePath("log");
+        QProcess watch;
+        watch.start(SHARDSCOPE_PROGRAM,
+                    {"watch", run_, "--settle", "0", "--interval", "1", "--as", "json", "--exec",
+                     "echo \"$SHARDSCOPE_STEP $SHARDSCOPE_VERDICT\" >> '" + log + "'"});
+        QVERIFY(watch.waitForStarted());
+        const auto logged = [&] {
+            QFile file(log);
+            return file.open(QIODevice::ReadOnly) ? QString::fromUtf8(file.readAll()) : QString();
+        };
+        QTRY_COMPARE_WITH_TIMEOUT(logged(), QString("step-1 safe\nstep-2 safe\nstep-10 safe\n"), 60'000);
+        // It appears in one step, as after the rename of a finished save.
+        copyFiles(wholeCase(), place_->filePath("fresh"));
+        QVERIFY(QFile::remove(place_->filePath("fresh/") +
+                              QDir(place_->filePath("fresh")).entryList({"*.distcp"}, QDir::Files)[0]));
+        QVERIFY(QDir().rename(place_->filePath("fresh"), step(20)));
+        QTRY_VERIFY_WITH_TIMEOUT(logged().endsWith("step-20 unsafe\n"), 60'000);
+        ::kill(static_cast<pid_t>(watch.processId()), SIGINT);
+        QVERIFY(watch.waitForFinished(60'000));
+        QCOMPARE(watch.exitCode(), 1);
+        const QList<QByteArray> lines = watch.readAllStandardOutput().trimmed().split('\n');
+        QCOMPARE(lines.size(), 4);
+        const json last = json::parse(lines[3].toStdString());
+        QVERIFY(last["schema"] == "shardscope.watch/1" && last["name"] == "step-20");
+        QVERIFY(last["findings"].size() > 0);
+    }
+
+    void watchWritesAFileForEachStep() {
+        QVERIFY(QDir().mkpath(place_->filePath("reports")));
+        QCOMPARE(runShardscope({"watch", run_, "--as", "junit"}).exitCode, 2);
+        QCOMPARE(runShardscope({"watch", run_, "--as", "json", "--output", step(1)}).exitCode, 2);
+        QProcess watch;
+        watch.start(SHARDSCOPE_PROGRAM, {"watch", run_, "--settle", "0", "--as", "junit", "--output",
+                                         place_->filePath("reports")});
+        QVERIFY(watch.waitForStarted());
+        QTRY_VERIFY_WITH_TIMEOUT(QFile::exists(place_->filePath("reports/step-10.xml")), 60'000);
+        ::kill(static_cast<pid_t>(watch.processId()), SIGTERM);
+        QVERIFY(watch.waitForFinished(60'000));
+        QCOMPARE(watch.exitCode(), 0);
+    }
+
+    void checkpointsOfOneFileAreSteps() {
+        const QString place = place_->filePath("lightning");
+        QString file;
+        for (const GenuineCase& c : genuineCases("torch_save")) {
+            if (!c.damaged() && file.isEmpty()) file = QString::fromStdString(c.openPath());
+        }
+        QVERIFY(QDir().mkpath(place));
+        for (const char* name : {"epoch=0-step=10.ckpt", "epoch=1-step=20.ckpt"})
+            QVERIFY(QFile::copy(file, place + '/' + name));
+        const json listed = runShardscope({"info", place, "--json"}).json();
+        QCOMPARE(listed["steps"].size(), size_t{2});
+        QVERIFY(listed["steps"][0]["step"] == 20 && listed["steps"][0]["files"] == 1);
+        QCOMPARE(runShardscope({"ls", place}).exitCode, 2);
+        QVERIFY(QFile::copy(file, place + "/last.ckpt"));
+        const Outcome last = runShardscope({"ls", place});
+        QCOMPARE(last.exitCode, 0);
+        QVERIFY(last.err.find("last.ckpt") != std::string::npos);
+    }
+};
+
+QTEST_GUILESS_MAIN(RunCliTest)
+#include "run_cli_test.moc"
