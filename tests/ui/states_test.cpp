@@ -21,6 +21,7 @@
 #include "ui/pages/findings_panel.h"
 #include "ui/pages/jobs_panel.h"
 #include "ui/pages/placement_page.h"
+#include "ui/pages/run_page.h"
 #include "ui/pages/start_page.h"
 #include "ui/pages/tree_panel.h"
 #include "ui/widgets/banner.h"
@@ -102,6 +103,46 @@ class StatesTest : public QObject, protected WindowFixture {
         QTRY_VERIFY(session().path().endsWith("b.ckpt"));
         QTRY_COMPARE(session().state(), Session::State::failed);
         click(window_->startPage(), "Back to the start");
+        QTRY_COMPARE(session().state(), Session::State::empty);
+    }
+
+    void aRunIsListedAndJudged() {
+        QTemporaryDir dir;
+        for (const char* name : {"/step-1", "/step-2"}) {
+            QVERIFY(QDir().mkpath(dir.path() + name));
+            for (const QString& file : QDir(sampleCheckpoint()).entryList(QDir::Files | QDir::Hidden))
+                QVERIFY(QFile::copy(sampleCheckpoint() + '/' + file, dir.path() + name + '/' + file));
+        }
+        QVERIFY(QFile::remove(dataFiles(dir.filePath("step-2"))[1]));
+        open(dir.path());
+        QCOMPARE(session().state(), Session::State::run);
+        RunPage& page = window_->startPage().runPage();
+        page.steps().setTimes(std::chrono::milliseconds(200), std::chrono::seconds(0));
+        QTRY_COMPARE(page.table().model()->rowCount(), 2);
+        // Verdicts fill in; the newest step is the first row.
+        const auto cell = [&](int row, int column) {
+            return page.table().model()->index(row, column).data().toString();
+        };
+        QTRY_COMPARE_WITH_TIMEOUT(cell(0, 5), QString("✖ do not resume"), kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(cell(1, 5), QString("✔ safe to resume"), kPatience);
+        QCOMPARE(cell(0, 0), QString("step-2"));
+        QTRY_VERIFY(shownText(page).contains("file.missing"));
+        QVERIFY2(shownText(page).contains("1 is not whole"), qPrintable(shownText(page)));
+        picture(*window_, "state-run");
+        // A step that is saved meanwhile appears and is judged; what is chosen stays.
+        QVERIFY(QDir().mkpath(dir.filePath("fresh")));
+        for (const QString& file : QDir(sampleCheckpoint()).entryList(QDir::Files | QDir::Hidden))
+            QVERIFY(QFile::copy(sampleCheckpoint() + '/' + file, dir.filePath("fresh/") + file));
+        QVERIFY(QDir().rename(dir.filePath("fresh"), dir.filePath("step-3")));
+        QTRY_COMPARE_WITH_TIMEOUT(cell(0, 5), QString("✔ safe to resume"), kPatience);
+        QCOMPARE(page.table().currentIndex().row(), 1);
+        // One click opens a step, in a window of its own.
+        page.table().setCurrentIndex(page.table().model()->index(0, 0));
+        click(page, "Open the step");
+        MainWindow* step = windows_->open(dir.filePath("step-3"));
+        QVERIFY(step != window_);
+        QTRY_COMPARE_WITH_TIMEOUT(step->session().state(), Session::State::open, kPatience);
+        click(page, "Back to the start");
         QTRY_COMPARE(session().state(), Session::State::empty);
     }
 

@@ -78,15 +78,42 @@ class LocalEngine final : public EngineService {
 
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                const TaskContext& context) override {
-        CheckpointOptions all = options;
-        all.open.stop = context.stop;
-        if (isSshPath(path)) {
-            SHARDSCOPE_ASSIGN(const auto host, hosts_.hostFor(path));
-            SHARDSCOPE_TRY(Hosts::connect(host, false, context.stop));
-            all.fileSystem = remoteFileSystem(host);
-        }
+        SHARDSCOPE_ASSIGN(const CheckpointOptions all, optionsFor(path, options, context));
         SHARDSCOPE_ASSIGN(Checkpoint checkpoint, openCheckpoint(path, all));
         return CheckpointPtr(std::make_shared<Checkpoint>(std::move(checkpoint)));
+    }
+
+    Result<RunPtr> listRun(const std::string& path, const CheckpointOptions& options,
+                           const std::string& openedHow, ValidateLevel level,
+                           const TaskContext& context) override {
+        SHARDSCOPE_ASSIGN(const CheckpointOptions all, optionsFor(path, options, context));
+        SHARDSCOPE_ASSIGN(auto run, openRun(path, all));
+        if (!run) return RunPtr();
+        auto listing = std::make_shared<RunListing>(RunListing{*std::move(run), {}});
+        const RunVerdicts known(listing->run, openedHow);
+        for (const RunStep& step : listing->run.directory.steps) {
+            SHARDSCOPE_TRY(context.stop.poll());
+            SHARDSCOPE_ASSIGN(const StepFiles files, listStep(listing->run, step));
+            auto verdict = known.find(step, files, level);
+            std::string format = verdict ? verdict->format : formatOfStep(listing->run, step);
+            listing->rows.push_back({step, files, std::move(format), std::move(verdict)});
+        }
+        return RunPtr(std::move(listing));
+    }
+
+    Result<StepVerdict> judgeStep(const RunPtr& run, size_t row, const CheckpointOptions& options,
+                                  const std::string& openedHow, ValidateLevel level,
+                                  const TaskContext& context) override {
+        SHARDSCOPE_ASSIGN(const CheckpointOptions all, optionsFor(run->run.source.display, options, context));
+        RunVerdicts known(run->run, openedHow);
+        const auto validate = [&](const Checkpoint& checkpoint) {
+            const Work work(buffers(checkpoint), context);
+            ValidateOptions how;
+            how.level = level;
+            return validateCheckpoint(checkpoint, how, work.resources());
+        };
+        const RunRow& chosen = run->rows[row];
+        return shardscope::judgeStep(run->run, chosen.step, chosen.files, level, all, validate, &known);
     }
 
     Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file, bool overwrite,
@@ -132,6 +159,18 @@ class LocalEngine final : public EngineService {
     }
 
   private:
+    // With the files of the path's host.
+    Result<CheckpointOptions> optionsFor(const std::string& path, const CheckpointOptions& options,
+                                         const TaskContext& context) {
+        CheckpointOptions all = options;
+        all.open.stop = context.stop;
+        if (!isSshPath(path)) return all;
+        SHARDSCOPE_ASSIGN(const auto host, hosts_.hostFor(path));
+        SHARDSCOPE_TRY(Hosts::connect(host, false, context.stop));
+        all.fileSystem = remoteFileSystem(host);
+        return all;
+    }
+
     Hosts hosts_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "cluster/coordinator.h"
 #include "engine/engine.h"
+#include "engine/run_verdicts.h"
 #include "engine/statistics.h"
 #include "ui/bridge/hosts.h"
 #include "ui/bridge/place_check.h"
@@ -37,6 +38,19 @@ struct Preview {
     std::vector<PlanFile> reads;  // files of the source that tensor data comes from, and how much of each
 };
 
+// The directory of a run as it is now, newest step first, with what earlier checks found.
+struct RunRow {
+    RunStep step;
+    StepFiles files;
+    std::string format;  // title; empty = not recognized
+    std::optional<StepVerdict> verdict;
+};
+struct RunListing {
+    Run run;
+    std::vector<RunRow> rows;
+};
+using RunPtr = std::shared_ptr<const RunListing>;
+
 class EngineService {
   public:
     virtual ~EngineService() = default;
@@ -50,6 +64,14 @@ class EngineService {
                                       const PlaceQuestion& question, const TaskContext& context) = 0;
     virtual Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                        const TaskContext& context) = 0;
+    // Null when the path does not name the directory of a run. `openedHow` tells apart what was opened with
+    // other options. Verdicts are those of this level or a deeper one.
+    virtual Result<RunPtr> listRun(const std::string& path, const CheckpointOptions& options,
+                                   const std::string& openedHow, ValidateLevel level,
+                                   const TaskContext& context) = 0;
+    virtual Result<StepVerdict> judgeStep(const RunPtr& run, size_t row, const CheckpointOptions& options,
+                                          const std::string& openedHow, ValidateLevel level,
+                                          const TaskContext& context) = 0;
     // Bytes of the index file that was written; it must not be there yet unless `overwrite`.
     virtual Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file,
                                        bool overwrite, const TaskContext& context) = 0;

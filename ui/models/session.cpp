@@ -83,6 +83,9 @@ void Session::open(const QString& path, const SourceOptions& options) {
             how.progress = progress;
             SHARDSCOPE_TRY(engine->connect(path, false, context));
             *connected = true;
+            SHARDSCOPE_ASSIGN(opened.run,
+                              engine->listRun(path, how, asText(options), ValidateLevel::metadata, context));
+            if (opened.run) return opened;
             SHARDSCOPE_ASSIGN(opened.checkpoint, engine->open(path, how, context));
             opened.directory = QString::fromStdString(directoryOf(*opened.checkpoint));
             // Once the metadata is read, what is left is short: a cancel that comes now loses nothing.
@@ -95,6 +98,15 @@ void Session::open(const QString& path, const SourceOptions& options) {
             return opened;
         },
         [this, otherOptions, optionsBefore](Result<Opened> answer) {
+            if (answer.ok() && answer->run) {
+                const QString path = path_;
+                close();
+                path_ = path;
+                run_ = std::move(answer->run);
+                state_ = State::run;
+                emit stateChanged();
+                return;
+            }
             if (answer.ok()) {
                 opened(std::move(answer).value());
                 return;
@@ -267,6 +279,7 @@ void Session::close() {
     keepTimer_.stop();
     scanKey_.reset();
     checkpoint_.reset();
+    run_.reset();
     facts_.reset();
     wholeTree_.reset();
     visibleTree_.reset();
@@ -295,6 +308,10 @@ QString Session::command(const QString& verb, const QStringList& arguments) cons
     if (verb == QLatin1String("extract") && !hostOf(path_).isEmpty())
         return shellLine(sshWords(path_) << line(pathThere(path_)));
     return line(path_);
+}
+
+std::string Session::openedHow() const {
+    return asText(options_);
 }
 
 QString Session::filePath(std::string_view relative) const {

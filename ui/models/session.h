@@ -22,7 +22,7 @@ namespace shardscope::ui {
 class Session : public QObject {
     Q_OBJECT
   public:
-    enum class State { empty, opening, open, failed };
+    enum class State { empty, opening, open, run, failed };
 
     explicit Session(std::shared_ptr<EngineService> engine, QObject* parent = nullptr);
     ~Session() override;
@@ -49,6 +49,9 @@ class Session : public QObject {
     // Empty, or where the data is when only an index is open: "an index of gpu07:/ckpt, made ...".
     QString dataElsewhere() const;
     const std::optional<Error>& error() const { return error_; }  // in state failed
+    // In state run: the path names the directory of a run, whose steps are checkpoints of their own.
+    const RunPtr& run() const { return run_; }
+    std::string openedHow() const;  // the options, as one text
     const CheckpointPtr& checkpoint() const { return checkpoint_; }
     const Catalog& catalog() const { return checkpoint_->catalog(); }     // only when there is a checkpoint
     const std::shared_ptr<const Facts>& facts() const { return facts_; }  // null until they are worked out
@@ -123,6 +126,7 @@ class Session : public QObject {
         int64_t size, modified;
     };
     struct Opened {
+        RunPtr run;  // then there is nothing else
         CheckpointPtr checkpoint;
         std::shared_ptr<const ModuleTree> tree;
         QString directory;
@@ -154,6 +158,7 @@ class Session : public QObject {
     std::optional<Error> connectionError_;
     std::optional<Error> error_, validationError_;
     CheckpointPtr checkpoint_;
+    RunPtr run_;
     std::shared_ptr<const Facts> facts_;
     std::shared_ptr<const ModuleTree> wholeTree_, visibleTree_;
     std::vector<TensorId> visible_;

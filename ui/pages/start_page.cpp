@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
+#include "ui/pages/run_page.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/theme.h"
 
@@ -104,6 +105,9 @@ StartPage::StartPage(Session& session, Recents& recents, QWidget* parent)
     stack_->addWidget(makeStart());
     stack_->addWidget(makeOpening());
     stack_->addWidget(makeFailed());
+    run_ = new RunPage(session_, this);
+    connect(run_, &RunPage::openRequested, this, &StartPage::openRequested);
+    stack_->addWidget(run_);
     layout->addWidget(stack_);
     connect(&session_, &Session::stateChanged, this, &StartPage::update);
     connect(&session_, &Session::progressed, this, [this] {
@@ -274,6 +278,9 @@ void StartPage::update() {
         case Session::State::failed:
             showFailure();
             stack_->setCurrentIndex(2);
+            break;
+        case Session::State::run:
+            stack_->setCurrentIndex(3);
             break;
         default:
             stack_->setCurrentIndex(0);

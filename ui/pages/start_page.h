@@ -1,5 +1,5 @@
 // What a window shows while no checkpoint is open: the start page with recents and a drop zone, an opening
-// under way, or why it failed and what can be done.
+// under way, the steps of a run, or why it failed and what can be done.
 #pragma once
 
 #include <QWidget>
@@ -16,12 +16,15 @@ class QVBoxLayout;
 
 namespace shardscope::ui {
 
+class RunPage;
+
 class StartPage : public QWidget {
     Q_OBJECT
   public:
     StartPage(Session& session, Recents& recents, QWidget* parent = nullptr);
 
     QListWidget& recentList() { return *recentList_; }
+    RunPage& runPage() { return *run_; }
     void setDropHighlight(bool on);
 
   signals:
@@ -44,6 +47,7 @@ class StartPage : public QWidget {
     Session& session_;
     Recents& recents_;
     QStackedWidget* stack_;
+    RunPage* run_;
     QWidget* drop_;
     QListWidget* recentList_;
     QLabel* recentTitle_;

@@ -136,7 +136,10 @@ void MainWindow::makePages() {
     connect(start_, &StartPage::openDirectoryRequested, this, &MainWindow::chooseDirectory);
     connect(start_, &StartPage::openFileRequested, this, &MainWindow::chooseFile);
     connect(start_, &StartPage::openSampleRequested, this, &MainWindow::openSample);
-    connect(start_, &StartPage::openRequested, this, [this](const QString& path) { openPath(path); });
+    connect(start_, &StartPage::openRequested, this, [this](const QString& path) {
+        // Steps are opened as their run was.
+        openPath(path, session_->run() ? session_->options() : SourceOptions());
+    });
     connect(start_, &StartPage::openWithOptionsRequested, this, &MainWindow::openWithOptions);
     connect(start_, &StartPage::openOnHostRequested, this, &MainWindow::openOnHost);
     // As it was opened the last time.
@@ -479,6 +482,13 @@ void MainWindow::stateChanged() {
                 showLeftOut();
             break;
         }
+        case Session::State::run:
+            banner_->clear();
+            windows_.recents().opened(path, tr("run"), session_->options());
+            log(Severity::info,
+                tr("Opened the run %1: %2.")
+                    .arg(path, countedText(session_->run()->rows.size(), tr("1 step"), tr("%1 steps"))));
+            break;
         case Session::State::failed:
             log(Severity::error, errorSentence(*session_->error()));
             break;
@@ -569,7 +579,8 @@ void MainWindow::showStatus() {
     if (!session_->checkpoint()) {
         depth_->setText(session_->state() == Session::State::opening
                             ? tr("opening: %1").arg(session_->openingStage().toLower())
-                            : tr("nothing is open"));
+                        : session_->run() ? tr("the steps of a run")
+                                          : tr("nothing is open"));
         totals_->clear();
         return;
     }

@@ -53,6 +53,18 @@ class ScriptedEngine : public EngineService {
     }
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                const TaskContext& context) override;
+    Result<RunPtr> listRun(const std::string& path, const CheckpointOptions& options,
+                           const std::string& openedHow, ValidateLevel level,
+                           const TaskContext& context) override {
+        SHARDSCOPE_TRY(announce("listRun", context));
+        return catalog ? RunPtr() : real_->listRun(path, options, openedHow, level, context);
+    }
+    Result<StepVerdict> judgeStep(const RunPtr& run, size_t row, const CheckpointOptions& options,
+                                  const std::string& openedHow, ValidateLevel level,
+                                  const TaskContext& context) override {
+        SHARDSCOPE_TRY(announce("judgeStep", context));
+        return real_->judgeStep(run, row, options, openedHow, level, context);
+    }
     Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file, bool overwrite,
                                const TaskContext& context) override;
     Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,

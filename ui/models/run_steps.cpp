@@ -1,0 +1,220 @@
+#include "ui/models/run_steps.h"
+
+#include "ui/models/texts.h"
+
+namespace shardscope::ui {
+
+namespace {
+constexpr int kLook = 5000;  // milliseconds from one listing to the next
+constexpr std::chrono::seconds kSettle{30};
+constexpr size_t kMostDetails = 8;
+}  // namespace
+
+RunSteps::RunSteps(Session& session, QObject* parent)
+    : QObject(parent), session_(session), saves_(std::make_unique<SaveWatch>(kSettle)) {
+    timer_.setInterval(kLook);
+    connect(&timer_, &QTimer::timeout, this, &RunSteps::refresh);
+    connect(&session_, &Session::stateChanged, this, &RunSteps::follow);
+}
+
+void RunSteps::setTimes(std::chrono::milliseconds interval, std::chrono::seconds settle) {
+    timer_.setInterval(interval);
+    saves_ = std::make_unique<SaveWatch>(settle);
+}
+
+void RunSteps::follow() {
+    if (session_.run() == run_ && run_) return;
+    listTicket_.drop();
+    judgeTicket_.drop();
+    current_ = SIZE_MAX;
+    rows_.clear();
+    run_.reset();
+    if (session_.state() != Session::State::run) {
+        timer_.stop();
+        return;
+    }
+    timer_.start();
+    taken(session_.run());
+    // What is known at the level that is shown.
+    refresh();
+}
+
+void RunSteps::refresh() {
+    if (!run_ || listTicket_.running()) return;
+    listTicket_ = session_.tasks().run<RunPtr>(
+        tr("Listing the run"),
+        [engine = session_.enginePtr(), path = session_.path().toStdString(), options = session_.options(),
+         how = session_.openedHow(), level = level_](const TaskContext& context) -> Result<RunPtr> {
+            SHARDSCOPE_ASSIGN(const CheckpointOptions opened, options.toEngine());
+            return engine->listRun(path, opened, how, level, context);
+        },
+        [this](Result<RunPtr> answer) {
+            // A directory that is away for a moment keeps what is shown.
+            if (answer.ok() && *answer) taken(*answer);
+        });
+}
+
+void RunSteps::taken(const RunPtr& run) {
+    const bool first = !run_;
+    // A step that is judged right now keeps its place by name.
+    const std::string current = current_ < rows_.size() ? rows_[current_].step.name : std::string();
+    const auto before = std::move(rows_);
+    run_ = run;
+    rows_ = run->rows;
+    complete_.assign(rows_.size(), false);
+    current_ = SIZE_MAX;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+        RunRow& row = rows_[i];
+        complete_[i] = saves_->isComplete(run->run, row.step, row.files);
+        if (!current.empty() && row.step.name == current) current_ = i;
+        for (const RunRow& old : before) {
+            // What did not open is not remembered elsewhere.
+            if (row.verdict || !old.verdict || old.step.name != row.step.name) continue;
+            if (old.files.identity == row.files.identity && old.verdict->report.level >= level_)
+                row.verdict = old.verdict;
+        }
+    }
+    emit changed();
+    // The first listing knows other levels; judging waits for the one that was asked for.
+    if (!first) next();
+}
+
+void RunSteps::next() {
+    if (!checking_ || judgeTicket_.running() || !run_) return;
+    size_t row = 0;
+    while (row < rows_.size() && (rows_[row].verdict || !complete_[row]))
+        ++row;
+    if (row == rows_.size()) return;
+    current_ = row;
+    judgeTicket_ = session_.tasks().run<StepVerdict>(
+        tr("Checking %1").arg(toQString(rows_[row].step.name)),
+        [engine = session_.enginePtr(), run = run_, row, options = session_.options(),
+         how = session_.openedHow(), level = level_](const TaskContext& context) -> Result<StepVerdict> {
+            SHARDSCOPE_ASSIGN(const CheckpointOptions opened, options.toEngine());
+            return engine->judgeStep(run, row, opened, how, level, context);
+        },
+        [this, name = rows_[row].step.name, identity = rows_[row].files.identity,
+         level = level_](Result<StepVerdict> answer) {
+            current_ = SIZE_MAX;
+            StepVerdict verdict;
+            if (answer.ok()) {
+                verdict = *std::move(answer);
+            } else if (answer.error().code == ErrorCode::cancelled) {
+                checking_ = false;
+                emit changed();
+                return;
+            } else {
+                verdict.error = std::move(answer).error();
+                verdict.report.level = level;
+            }
+            for (RunRow& row : rows_) {
+                if (row.step.name != name || !(row.files.identity == identity) || level < level_) continue;
+                if (row.format.empty()) row.format = verdict.format;
+                row.verdict = std::move(verdict);
+                break;
+            }
+            emit changed();
+            next();
+        });
+    emit changed();
+}
+
+void RunSteps::setLevel(ValidateLevel level) {
+    if (level == level_) return;
+    level_ = level;
+    judgeTicket_.drop();
+    current_ = SIZE_MAX;
+    for (RunRow& row : rows_) {
+        if (row.verdict && row.verdict->report.level < level_) row.verdict.reset();
+    }
+    emit changed();
+    listTicket_.drop();
+    refresh();
+}
+
+void RunSteps::setChecking(bool on) {
+    if (on == checking_) return;
+    checking_ = on;
+    if (!on) judgeTicket_.cancel();
+    emit changed();
+    next();
+}
+
+RunSteps::State RunSteps::state(size_t row) const {
+    if (row == current_) return State::checking;
+    if (rows_[row].verdict) return State::checked;
+    if (!complete_[row]) return State::saving;
+    return checking_ ? State::waiting : State::unchecked;
+}
+
+QString RunSteps::path(size_t row) const {
+    return QString::fromStdString(run_->run.pathOf(rows_[row].step));
+}
+
+QString RunSteps::verdictText(size_t row) const {
+    switch (state(row)) {
+        case State::checking:
+            return tr("checking…");
+        case State::saving:
+            return tr("being saved");
+        case State::waiting:
+            return tr("waits");
+        case State::unchecked:
+            return tr("not checked");
+        case State::checked:
+            break;
+    }
+    const StepVerdict& verdict = *rows_[row].verdict;
+    if (verdict.error) return tr("does not open");
+    switch (verdict.verdict()) {
+        case Verdict::safe:
+            return tr("safe to resume");
+        case Verdict::care:
+            return tr("resume with care");
+        case Verdict::unsafe:
+            return tr("do not resume");
+    }
+    return {};
+}
+
+QString RunSteps::details(size_t row) const {
+    if (!rows_[row].verdict) return {};
+    const StepVerdict& verdict = *rows_[row].verdict;
+    if (verdict.error) return errorSentence(*verdict.error) + ' ' + errorHint(*verdict.error);
+    QStringList lines;
+    for (const Finding& finding : verdict.report.findings) {
+        if (finding.severity == Severity::info) continue;
+        if (static_cast<size_t>(lines.size()) == kMostDetails) {
+            lines += QStringLiteral("…");
+            break;
+        }
+        QString line = toQString(finding.rule) + QStringLiteral(": ") + toQString(finding.message);
+        if (!finding.cause.empty()) line += QStringLiteral(" (%1)").arg(toQString(finding.cause));
+        lines += line;
+    }
+    return lines.join('\n');
+}
+
+QString RunSteps::summary() const {
+    if (!run_) return {};
+    const RunDirectory& directory = run_->run.directory;
+    size_t checked = 0, bad = 0;
+    uint64_t bytes = 0;
+    for (const RunRow& row : rows_) {
+        bytes += row.files.bytes;
+        checked += row.verdict.has_value();
+        bad += row.verdict && row.verdict->verdict() == Verdict::unsafe;
+    }
+    QStringList parts{countedText(rows_.size(), tr("1 step"), tr("%1 steps")) + QStringLiteral(", ") +
+                      sizeText(bytes)};
+    if (const std::string missing = run_->run.missingStep(); !missing.empty()) {
+        parts += toQString(missing);
+    } else if (!directory.tracker.empty() && directory.tracker != directory.tracked) {
+        parts += tr("%1 names %2").arg(toQString(directory.tracker), toQString(directory.tracked));
+    }
+    parts += tr("%1 of %2 checked").arg(numberText(checked), numberText(rows_.size()));
+    if (bad > 0) parts += countedText(bad, tr("1 is not whole"), tr("%1 are not whole"));
+    return parts.join(QStringLiteral(" · "));
+}
+
+}  // namespace shardscope::ui

@@ -1,0 +1,59 @@
+// The steps of the run that a session names: listed again every few seconds, and judged one after the other,
+// newest first, once their saves are complete. What did not change is not read again.
+#pragma once
+
+#include <QObject>
+#include <QTimer>
+#include <vector>
+
+#include "ui/models/session.h"
+
+namespace shardscope::ui {
+
+class RunSteps : public QObject {
+    Q_OBJECT
+  public:
+    enum class State { unchecked, saving, waiting, checking, checked };
+
+    explicit RunSteps(Session& session, QObject* parent = nullptr);
+
+    const std::vector<RunRow>& rows() const { return rows_; }
+    State state(size_t row) const;
+    QString path(size_t row) const;
+    // "not checked", "being saved", "safe to resume", "does not open"
+    QString verdictText(size_t row) const;
+    // What was found, a line each; empty where nothing was.
+    QString details(size_t row) const;
+    // "12 steps; 'latest' names global_step12", and how many were checked.
+    QString summary() const;
+
+    ValidateLevel level() const { return level_; }
+    void setLevel(ValidateLevel level);
+    bool checking() const { return checking_; }
+    void setChecking(bool on);
+
+    // How often the directory is looked at, and for how long a step must stand still; for tests.
+    void setTimes(std::chrono::milliseconds interval, std::chrono::seconds settle);
+    void refresh();
+
+  signals:
+    void changed();
+
+  private:
+    void follow();
+    void taken(const RunPtr& run);
+    void next();
+
+    Session& session_;
+    RunPtr run_;
+    std::vector<RunRow> rows_;
+    std::unique_ptr<SaveWatch> saves_;
+    std::vector<bool> complete_;  // by row
+    ValidateLevel level_ = ValidateLevel::files;
+    bool checking_ = true;
+    size_t current_ = SIZE_MAX;  // row that is being judged
+    Ticket listTicket_, judgeTicket_;
+    QTimer timer_;
+};
+
+}  // namespace shardscope::ui

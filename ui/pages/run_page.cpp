@@ -1,0 +1,192 @@
+#include "ui/pages/run_page.h"
+
+#include <QComboBox>
+#include <QDateTime>
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QLocale>
+#include <QMenu>
+#include <QPushButton>
+#include <QTableView>
+#include <QVBoxLayout>
+
+#include "ui/models/text_table_model.h"
+#include "ui/models/texts.h"
+#include "ui/widgets/card.h"
+#include "ui/widgets/exporting.h"
+
+namespace shardscope::ui {
+
+namespace {
+
+enum RunColumn { stepColumn, savedColumn, sizeColumn, filesColumn, formatColumn, verdictColumn };
+
+QString savedText(const StepFiles& files) {
+    if (files.modifiedNs == 0) return RunPage::tr("unknown");
+    return QLocale().toString(QDateTime::fromMSecsSinceEpoch(files.modifiedNs / 1'000'000),
+                              QLocale::ShortFormat);
+}
+
+// The glyphs of the list of recent checkpoints.
+QString markedVerdict(const RunSteps& steps, size_t row) {
+    const QString text = steps.verdictText(row);
+    if (steps.state(row) != RunSteps::State::checked) return text;
+    switch (steps.rows()[row].verdict->verdict()) {
+        case Verdict::safe:
+            return QStringLiteral("✔ ") + text;
+        case Verdict::care:
+            return QStringLiteral("▲ ") + text;
+        case Verdict::unsafe:
+            return QStringLiteral("✖ ") + text;
+    }
+    return text;
+}
+
+}  // namespace
+
+RunPage::RunPage(Session& session, QWidget* parent)
+    : QWidget(parent),
+      session_(session),
+      steps_(session),
+      model_(new TextTableModel(
+          {tr("Step"), tr("Saved"), tr("Size"), tr("Files"), tr("Format"), tr("Verdict")}, this)) {
+    setAccessibleName(tr("Run"));
+    auto* layout = new QVBoxLayout(this);
+    title_ = new QLabel(this);
+    title_->setTextFormat(Qt::PlainText);
+    QFont font = title_->font();
+    font.setPointSizeF(font.pointSizeF() * 1.3);
+    font.setBold(true);
+    title_->setFont(font);
+    summary_ = new QLabel(this);
+    summary_->setTextFormat(Qt::PlainText);
+    summary_->setWordWrap(true);
+    summary_->setAccessibleName(tr("Summary of the run"));
+    panel_ = new Panel(tr("Steps"), this);
+    table_ = makeTable(model_, tr("Steps of the run"), panel_);
+    table_->setSelectionMode(QAbstractItemView::SingleSelection);
+    panel_->setView(table_);
+    panel_->setExports({QStringLiteral("steps"), table_, [this] { return model_; }});
+    panel_->setMenuBuilder([this](QMenu& menu) {
+        const int row = currentRow();
+        if (row < 0) return;
+        const QString path = steps_.path(static_cast<size_t>(row));
+        menu.addAction(tr("Open"), this, &RunPage::openCurrent);
+        menu.addAction(tr("Copy path"), this, [path] { copyText(path); });
+    });
+    details_ = new QLabel(this);
+    details_->setTextFormat(Qt::PlainText);
+    details_->setWordWrap(true);
+    details_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    details_->setAccessibleName(tr("Findings of the chosen step"));
+    open_ = new QPushButton(tr("&Open the step"), this);
+    open_->setDefault(true);
+    level_ = new QComboBox(this);
+    level_->setAccessibleName(tr("How deep steps are checked"));
+    level_->addItem(tr("Check metadata"), static_cast<int>(ValidateLevel::metadata));
+    level_->addItem(tr("Check files"), static_cast<int>(ValidateLevel::files));
+    level_->addItem(tr("Check every value"), static_cast<int>(ValidateLevel::values));
+    level_->setCurrentIndex(level_->findData(static_cast<int>(steps_.level())));
+    check_ = new QPushButton(this);
+    check_->setToolTip(tr("New and changed steps are checked once their saves are complete"));
+    auto* back = new QPushButton(tr("Back to the start"), this);
+    auto* buttons = new QHBoxLayout;
+    buttons->addWidget(open_);
+    buttons->addWidget(level_);
+    buttons->addWidget(check_);
+    buttons->addStretch(1);
+    buttons->addWidget(back);
+    layout->addWidget(title_);
+    layout->addWidget(summary_);
+    layout->addWidget(panel_, 1);
+    layout->addWidget(details_);
+    layout->addLayout(buttons);
+
+    connect(open_, &QPushButton::clicked, this, &RunPage::openCurrent);
+    connect(table_, &QTableView::activated, this, &RunPage::openCurrent);
+    connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this, &RunPage::refresh);
+    connect(check_, &QPushButton::clicked, this, [this] { steps_.setChecking(!steps_.checking()); });
+    connect(level_, &QComboBox::activated, this, [this] {
+        steps_.setLevel(static_cast<ValidateLevel>(level_->currentData().toInt()));
+        steps_.setChecking(true);
+    });
+    connect(back, &QPushButton::clicked, &session_, &Session::close);
+    connect(&steps_, &RunSteps::changed, this, [this] {
+        const int row = currentRow();
+        const std::string chosen =
+            row < 0 ? std::string()
+                    : model_->index(table_->currentIndex().row(), 0).data().toString().toStdString();
+        const QSignalBlocker quiet(table_->selectionModel());
+        model_->setContent({static_cast<int>(steps_.rows().size()),
+                            [this](int i, int column) -> QString {
+                                const auto at = static_cast<size_t>(i);
+                                const RunRow& step = steps_.rows()[at];
+                                switch (column) {
+                                    case stepColumn:
+                                        return toQString(step.step.name);
+                                    case savedColumn:
+                                        return savedText(step.files);
+                                    case sizeColumn:
+                                        return sizeText(step.files.bytes);
+                                    case filesColumn:
+                                        return numberText(step.files.files);
+                                    case formatColumn:
+                                        return step.format.empty() ? tr("unknown") : toQString(step.format);
+                                    default:
+                                        return markedVerdict(steps_, at);
+                                }
+                            },
+                            [this](int i, int column) -> QVariant {
+                                const RunRow& step = steps_.rows()[static_cast<size_t>(i)];
+                                switch (column) {
+                                    case stepColumn:
+                                        return step.step.step < 0 ? QVariant()
+                                                                  : QVariant(qlonglong(step.step.step));
+                                    case savedColumn:
+                                        return qlonglong(step.files.modifiedNs);
+                                    case sizeColumn:
+                                        return qulonglong(step.files.bytes);
+                                    case filesColumn:
+                                        return qulonglong(step.files.files);
+                                    default:
+                                        return {};
+                                }
+                            },
+                            {false, false, true, true, false, false}});
+        for (int i = 0; i < model_->rowCount(); ++i) {
+            if (!chosen.empty() && model_->index(i, 0).data().toString().toStdString() == chosen)
+                table_->setCurrentIndex(model_->index(i, 0));
+        }
+        if (chosen.empty() && model_->rowCount() > 0) {
+            table_->setCurrentIndex(model_->index(0, 0));
+            fitColumns(*table_);
+        }
+        refresh();
+    });
+    refresh();
+}
+
+int RunPage::currentRow() const {
+    const QModelIndex index = table_->currentIndex();
+    if (!index.isValid()) return -1;
+    const int row = model_->source(index.row());
+    return static_cast<size_t>(row) < steps_.rows().size() ? row : -1;
+}
+
+void RunPage::openCurrent() {
+    if (const int row = currentRow(); row >= 0) emit openRequested(steps_.path(static_cast<size_t>(row)));
+}
+
+void RunPage::refresh() {
+    title_->setText(tr("Run %1").arg(toQString(session_.path().toStdString())));
+    summary_->setText(steps_.summary());
+    check_->setText(steps_.checking() ? tr("&Stop checking") : tr("&Check all steps"));
+    const int row = currentRow();
+    open_->setEnabled(row >= 0);
+    const QString details = row < 0 ? QString() : steps_.details(static_cast<size_t>(row));
+    details_->setText(details);
+    details_->setVisible(!details.isEmpty());
+}
+
+}  // namespace shardscope::ui
