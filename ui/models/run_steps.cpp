@@ -107,10 +107,11 @@ void RunSteps::next() {
                 verdict.error = std::move(answer).error();
                 verdict.report.level = level;
             }
-            for (RunRow& row : rows_) {
-                if (row.step.name != name || !(row.files.identity == identity) || level < level_) continue;
-                if (row.format.empty()) row.format = verdict.format;
-                row.verdict = std::move(verdict);
+            for (RunRow& judged : rows_) {
+                if (judged.step.name != name || !(judged.files.identity == identity) || level < level_)
+                    continue;
+                if (judged.format.empty()) judged.format = verdict.format;
+                judged.verdict = std::move(verdict);
                 break;
             }
             emit changed();
@@ -189,7 +190,7 @@ QString RunSteps::details(size_t row) const {
             break;
         }
         QString line = toQString(finding.rule) + QStringLiteral(": ") + toQString(finding.message);
-        if (!finding.cause.empty()) line += QStringLiteral(" (%1)").arg(toQString(finding.cause));
+        if (finding.message.find(finding.cause) == std::string::npos) line += QStringLiteral(" (%1)").arg(toQString(finding.cause));
         lines += line;
     }
     return lines.join('\n');

@@ -99,9 +99,9 @@ void Session::open(const QString& path, const SourceOptions& options) {
         },
         [this, otherOptions, optionsBefore](Result<Opened> answer) {
             if (answer.ok() && answer->run) {
-                const QString path = path_;
+                const QString asked = path_;
                 close();
-                path_ = path;
+                path_ = asked;
                 run_ = std::move(answer->run);
                 state_ = State::run;
                 emit stateChanged();

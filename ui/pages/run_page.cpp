@@ -105,7 +105,11 @@ RunPage::RunPage(Session& session, QWidget* parent)
 
     connect(open_, &QPushButton::clicked, this, &RunPage::openCurrent);
     connect(table_, &QTableView::activated, this, &RunPage::openCurrent);
-    connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this, &RunPage::refresh);
+    connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this, [this] {
+        const int row = currentRow();
+        chosen_ = row < 0 ? std::string() : steps_.rows()[static_cast<size_t>(row)].step.name;
+        refresh();
+    });
     connect(check_, &QPushButton::clicked, this, [this] { steps_.setChecking(!steps_.checking()); });
     connect(level_, &QComboBox::activated, this, [this] {
         steps_.setLevel(static_cast<ValidateLevel>(level_->currentData().toInt()));
@@ -113,10 +117,6 @@ RunPage::RunPage(Session& session, QWidget* parent)
     });
     connect(back, &QPushButton::clicked, &session_, &Session::close);
     connect(&steps_, &RunSteps::changed, this, [this] {
-        const int row = currentRow();
-        const std::string chosen =
-            row < 0 ? std::string()
-                    : model_->index(table_->currentIndex().row(), 0).data().toString().toStdString();
         const QSignalBlocker quiet(table_->selectionModel());
         model_->setContent({static_cast<int>(steps_.rows().size()),
                             [this](int i, int column) -> QString {
@@ -154,17 +154,25 @@ RunPage::RunPage(Session& session, QWidget* parent)
                                 }
                             },
                             {false, false, true, true, false, false}});
-        for (int i = 0; i < model_->rowCount(); ++i) {
-            if (!chosen.empty() && model_->index(i, 0).data().toString().toStdString() == chosen)
-                table_->setCurrentIndex(model_->index(i, 0));
-        }
-        if (chosen.empty() && model_->rowCount() > 0) {
-            table_->setCurrentIndex(model_->index(0, 0));
-            fitColumns(*table_);
-        }
+        showChosen();
         refresh();
     });
     refresh();
+}
+
+// A new listing keeps the step, wherever its row is now; the first one chooses the newest.
+void RunPage::showChosen() {
+    if (steps_.rows().empty()) {
+        chosen_.clear();
+        return;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < steps_.rows().size(); ++i) {
+        if (steps_.rows()[i].step.name == chosen_) at = i;
+    }
+    if (chosen_.empty()) fitColumns(*table_);
+    chosen_ = steps_.rows()[at].step.name;
+    table_->setCurrentIndex(model_->index(model_->rowOf(static_cast<int>(at)), 0));
 }
 
 int RunPage::currentRow() const {

@@ -29,6 +29,7 @@ class RunPage : public QWidget {
   private:
     void refresh();
     void openCurrent();
+    void showChosen();
     int currentRow() const;  // of the steps; -1 = none
 
     Session& session_;
@@ -36,6 +37,7 @@ class RunPage : public QWidget {
     TextTableModel* model_;
     Panel* panel_;
     QTableView* table_;
+    std::string chosen_;  // name of the step
     QLabel *title_, *summary_, *details_;
     QComboBox* level_;
     QPushButton *open_, *check_;
