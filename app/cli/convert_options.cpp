@@ -114,6 +114,11 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
     repeated("--set", request.set, "Value of a parameter of the recipe (repeatable)", "NAME=VALUE", what);
     single("--objects", request.objectsFile,
            "Keep objects that the target cannot hold in this torch.save file", "FILE.pt", what);
+    single(
+        "--assets", request.assets,
+        "Configuration and tokenizer beside safetensors: auto (default; those of the checkpoint), none, or a "
+        "directory",
+        "DIR", what);
     verb->add_flag("--strict", request.strict, "Refuse to leave anything out")->group(what);
     static const std::map<std::string, FillGaps> fills{{"nan", FillGaps::nan}, {"zero", FillGaps::zero}};
     single("--fill-gaps", request.fillGaps,

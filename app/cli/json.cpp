@@ -124,6 +124,7 @@ Json planJson(const Plan& plan) {
     json["files"] = Json::array();
     for (const PlanFile& file : plan.files)
         json["files"].push_back({{"path", file.path}, {"size", file.size}});
+    json["assets"] = plan.assets.empty() ? Json() : Json{{"from", plan.assetsFrom}, {"files", plan.assets}};
     json["left_out"] = entries(plan.leftOut, "why");
     json["excluded"] = entries(plan.excluded, "why");
     json["impossible"] = entries(plan.impossible, "why");

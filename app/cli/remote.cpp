@@ -32,8 +32,8 @@ constexpr std::array<std::string_view, 13> kVerbs{"info", "latest",  "ls",     "
                                                   "index", "digest", "diff", "plan", "convert",  "reshard"};
 
 // Arguments that name a checkpoint or another file of the host.
-constexpr std::array<const char*, 10> kPaths{"path",     "a",      "b",     "source",    "destination",
-                                             "--expect", "--like", "--map", "--objects", "--report"};
+constexpr std::array<const char*, 11> kPaths{"path",     "a",      "b",     "source",    "destination",
+                                             "--expect", "--like", "--map", "--objects", "--assets", "--report"};
 
 std::string sayable(std::string_view word) {
     return printable(word.substr(0, 300));
@@ -205,6 +205,7 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
         const std::string value = valueOf(*verb, option);
         if (value.empty() || isSshPath(value)) continue;
         if (std::string_view(option) == "--map" && isBuiltinRecipe(value)) continue;
+        if (std::string_view(option) == "--assets" && (value == "auto" || value == "none")) continue;
         return needsHost(option[0] == '-' ? option : verb->get_option(option)->get_type_name(), value, place);
     }
     return std::optional(std::move(call));

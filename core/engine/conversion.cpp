@@ -377,6 +377,12 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
             impossible.push_back({entry.name, entry.why + " (--strict leaves nothing out)"});
         }
     }
+    std::vector<std::string> assets;
+    std::string assetsFrom;
+    if (!request.assets.empty() && request.assets != "auto" && request.assets != "none" &&
+        (!info.assets || p.singleFile))
+        return makeError(ErrorCode::usage,
+                         fmt::format("--assets is for a directory of safetensors, not for {}", info.title));
     auto layout = p.format->layout(p.spec->target, p.writeOptions);
     if (!layout.ok()) {
         if (layout.error().code != ErrorCode::impossible) return std::move(layout).error();
@@ -385,9 +391,18 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         p.layout = std::move(layout).value();
         SHARDSCOPE_ASSIGN(const FilledElements before, readFilled(source));
         p.filled = filledBy(catalog, *p.spec, request.fillGaps, before);
-        if (!p.singleFile && !p.filled.tensors.empty()) p.layout = withRecord(std::move(p.layout), p.filled);
+        std::vector<AddedFile> added;
+        if (info.assets && !p.singleFile) {
+            SHARDSCOPE_ASSIGN(added, findAssets(source, request.assets, assetsFrom));
+            for (const AddedFile& asset : added)
+                assets.push_back(asset.name);
+        }
+        if (!p.singleFile && !p.filled.tensors.empty()) added.push_back(recordOf(p.filled));
+        p.layout = withFiles(std::move(p.layout), std::move(added));
     }
     p.plan = makePlan(p, request, impossible);
+    p.plan.assets = std::move(assets);
+    p.plan.assetsFrom = std::move(assetsFrom);
     return p;
 }
 

@@ -116,6 +116,7 @@ struct ConversionRequest : TargetChoice, ConvertOptions {
     std::string map;                         // a recipe: a file, or one that is built in
     std::vector<std::string> set;            // "NAME=VALUE" for its parameters
     std::string objectsFile;                 // objects that the target cannot hold go there
+    std::string assets;                      // configuration and tokenizer: "" or "auto", "none", a directory
     bool strict = false;
     std::string mesh;                       // "dp=2,tp=4"
     std::vector<std::string> shard, stage;  // "GLOB:tp=0", "GLOB:pp=1"

@@ -83,33 +83,6 @@ std::optional<FilledElements> decode(const std::string& text) {
     return filled;
 }
 
-class RecordedLayout final : public TargetLayout {
-  public:
-    RecordedLayout(std::unique_ptr<TargetLayout> inner, std::string record)
-        : inner_(std::move(inner)), record_(std::move(record)) {
-        files = inner_->files;
-        chunkFile = inner_->chunkFile;
-        chunkOffset = inner_->chunkOffset;
-        changed = inner_->changed;
-        needsCrc = inner_->needsCrc;
-        recordFile_ = static_cast<FileId>(files.size());
-        files.push_back({std::string(kFilledName), record_.size(), true});
-    }
-    Status chunkLiterals(ChunkId chunk, uint32_t crc32, const LiteralSink& sink) const override {
-        return inner_->chunkLiterals(chunk, crc32, sink);
-    }
-    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
-                        const LiteralSink& sink) const override {
-        if (file == recordFile_) return sink(file, 0, std::as_bytes(std::span(record_)));
-        return inner_->fileLiterals(file, chunkCrcs, sink);
-    }
-
-  private:
-    std::unique_ptr<TargetLayout> inner_;
-    const std::string record_;
-    FileId recordFile_ = kNone;
-};
-
 Result<std::optional<FilledElements>> readRecord(const Directory& directory, const std::string& name) {
     const auto there = directory.stat(name);
     if (!there.ok() && there.error().code == ErrorCode::notFound) return std::optional<FilledElements>();
@@ -184,8 +157,8 @@ FilledElements filledBy(const Catalog& source, const TargetSpec& spec, FillGaps 
     return filled;
 }
 
-std::unique_ptr<TargetLayout> withRecord(std::unique_ptr<TargetLayout> layout, const FilledElements& filled) {
-    return std::make_unique<RecordedLayout>(std::move(layout), encode(filled));
+AddedFile recordOf(const FilledElements& filled) {
+    return {std::string(kFilledName), encode(filled), nullptr};
 }
 
 Status putRecordBeside(const std::string& destination, const FilledElements& filled) {

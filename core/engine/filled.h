@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/added_files.h"
 #include "engine/engine.h"
 
 namespace shardscope {
@@ -14,8 +15,8 @@ namespace shardscope {
 FilledElements filledBy(const Catalog& source, const TargetSpec& spec, FillGaps fill,
                         const FilledElements& before);
 
-// A layout that writes the record as one more file of the destination, kFilledName.
-std::unique_ptr<TargetLayout> withRecord(std::unique_ptr<TargetLayout> layout, const FilledElements& filled);
+// The record as one more file of the destination, kFilledName.
+AddedFile recordOf(const FilledElements& filled);
 
 // For a destination that is a single file, once it is in place: writes the record beside it, as
 // "NAME.filled.json", or removes that of an earlier file where nothing was filled.

@@ -201,6 +201,12 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
                       (options.format.empty() || !source.entry.empty() ||
                        checkpoint.format->probe(source).match != Probe::Match::no || detectFormat(source));
     if (!fits && levels > 0) {
+        SHARDSCOPE_ASSIGN(auto siblings, openSiblings(source, options));
+        if (siblings) {
+            if (options.progress) options.progress->metadata = true;
+            SHARDSCOPE_TRY(accountForDirectory(source, options, *siblings));
+            return *std::move(siblings);
+        }
         SHARDSCOPE_ASSIGN(const auto choice, chooseInRun(source));
         if (choice) {
             SHARDSCOPE_ASSIGN(checkpoint, openAt(joinPath(path, choice->path), options, levels - 1));

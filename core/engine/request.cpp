@@ -47,6 +47,7 @@ constexpr Field kFields[] = {
     {"map", "--map", &Request::map},
     {"set", "--set", &Request::set},
     {"objects", "--objects", &Request::objectsFile},
+    {"assets", "--assets", &Request::assets},
     {"strict", "--strict", &Request::strict},
     {"fill_gaps", "--fill-gaps", &Request::fillGaps},
     {"mesh", "--mesh", &Request::mesh},

@@ -4,17 +4,21 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "formats/catalog_reader.h"
 #include "formats/companions.h"
 
 namespace shardscope {
 
 namespace {
 
-constexpr size_t kMostLooks = 64;         // files that are looked into for one format
+constexpr size_t kMostLooks = 64;  // files that are looked into for one format
+constexpr uint64_t kMostJson = uint64_t{64} << 20;
+constexpr int kMaxJsonDepth = 200;
 constexpr size_t kMostDirectories = 256;  // that are looked at for zarr arrays
 
 using NameSet = std::set<std::string, std::less<>>;
@@ -108,7 +112,146 @@ Note noteOf(Severity severity, std::string message, const std::string& file) {
     return note;
 }
 
+// Lists and objects of JSON, to a depth that no file of state has.
+NodeId addJson(const nlohmann::json& json, ValueGraph& graph, int depth = 0) {
+    using Kind = nlohmann::json::value_t;
+    if (depth > kMaxJsonDepth) return graph.addText(ValueKind::text, "...");
+    std::vector<NodeId> items;
+    switch (json.type()) {
+        case Kind::boolean:
+            return graph.addBoolean(json.get<bool>());
+        case Kind::number_integer:
+            return graph.addInteger(json.get<int64_t>());
+        case Kind::number_unsigned:
+            if (json.get<uint64_t>() <= INT64_MAX) return graph.addInteger(json.get<int64_t>());
+            [[fallthrough]];
+        case Kind::number_float:
+            return graph.addReal(json.get<double>());
+        case Kind::string:
+            return graph.addText(ValueKind::text, json.get_ref<const std::string&>());
+        case Kind::array:
+            for (const auto& item : json)
+                items.push_back(addJson(item, graph, depth + 1));
+            return graph.addContainer(ValueKind::list, items);
+        case Kind::object:
+            for (const auto& [key, value] : json.items()) {
+                items.push_back(graph.addText(ValueKind::text, key));
+                items.push_back(addJson(value, graph, depth + 1));
+            }
+            return graph.addContainer(ValueKind::dict, items);
+        default:
+            return graph.addNone();
+    }
+}
+
+// A file of JSON as one object of that name.
+Result<std::unique_ptr<Reader>> openJson(const Source& source, const DirectoryEntry& entry) {
+    if (entry.size > kMostJson)
+        return makeError(ErrorCode::limit, "is larger than 64 MiB").inFile(entry.name);
+    SHARDSCOPE_ASSIGN(const auto file, source.directory->openFile(entry.name));
+    std::string text(static_cast<size_t>(file->size()), '\0');
+    SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(text))));
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    if (json.is_discarded()) return damaged("is not valid JSON").inFile(entry.name);
+    ValueGraph graph;
+    const NodeId root = addJson(json, graph);
+    CatalogBuilder builder("json", {}, {});
+    FileInfo info;
+    info.path = entry.name;
+    info.size = entry.size;
+    info.metadata = true;
+    ObjectInfo object;
+    object.name = entry.name;
+    object.path = {keyPart(entry.name)};
+    object.file = builder.addFile(std::move(info));
+    object.length = entry.size;
+    object.value = makeValue(std::move(graph), root);
+    builder.addObject(std::move(object));
+    return emptyReader(std::move(builder).finish(), source.directory->path());
+}
+
+// "pytorch_model_fsdp_0" and "optimizer_0": the number behind this beginning.
+std::optional<std::string> numberBehind(std::string_view name, std::string_view beginning) {
+    if (!name.starts_with(beginning)) return std::nullopt;
+    name.remove_prefix(beginning.size());
+    if (name.empty() || name.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+    return std::string(name);
+}
+
+// Adds the state in companions of a checkpoint that is a directory ("optimizer.pt:state.0.exp_avg",
+// "trainer_state.json"). A companion that cannot be read is a note. Errors: cancelled, limit.
+Status addCompanions(const Source& source, const CheckpointOptions& options, Checkpoint& checkpoint) {
+    if (!source.entry.empty() || !checkpoint.reader->dataElsewhere().empty()) return {};
+    // Nothing else has the reader yet.
+    auto reader = std::const_pointer_cast<Reader>(checkpoint.reader);
+    NameSet own = ownFiles(reader->catalog());
+    for (const DirectoryEntry& entry : source.entries) {
+        const CompanionState state = companionState(entry.name);
+        if (state == CompanionState::none || entry.kind != DirectoryEntry::Kind::file ||
+            own.contains(entry.name))
+            continue;
+        SHARDSCOPE_TRY(StopToken(options.open.stop).poll());
+        Source one = source;
+        one.entry = entry.name;
+        const Format* format = state == CompanionState::json ? nullptr : findFormat("torch");
+        // Others write files of these names, too (PaddleNLP).
+        if (format && format->probe(one).match == Probe::Match::no) continue;
+        auto opened = format ? format->open(one, options.open) : openJson(source, entry);
+        if (!opened.ok()) {
+            const Error& error = opened.error();
+            if (error.code == ErrorCode::cancelled) return error;
+            Note note;
+            note.rule =
+                error.location.rule.empty() ? std::string(rule::metaInconsistent) : error.location.rule;
+            note.severity = Severity::error;
+            note.message = fmt::format("'{}' cannot be read: {}", entry.name, error.message);
+            note.file = entry.name;
+            checkpoint.notes.push_back(std::move(note));
+            continue;
+        }
+        const Role role = state == CompanionState::optimizer ? Role::optimizer : Role::other;
+        const std::string prefix = format ? entry.name + ':' : std::string();
+        SHARDSCOPE_TRY(reader->add({std::move(opened).value(), prefix, {}, role}));
+    }
+    return {};
+}
+
 }  // namespace
+
+Result<std::optional<Checkpoint>> openSiblings(const Source& source, const CheckpointOptions& options) {
+    std::vector<std::pair<std::string, std::string>> pairs;
+    for (const DirectoryEntry& entry : source.entries) {
+        const auto number = numberBehind(entry.name, "pytorch_model_fsdp_");
+        if (!number || entry.kind != DirectoryEntry::Kind::directory) continue;
+        for (const DirectoryEntry& other : source.entries) {
+            if (other.kind == DirectoryEntry::Kind::directory &&
+                numberBehind(other.name, "optimizer_") == number)
+                pairs.emplace_back(entry.name, other.name);
+        }
+    }
+    if (pairs.size() != 1) return std::optional<Checkpoint>();
+    std::optional<Checkpoint> joined;
+    for (const std::string& name : {pairs[0].first, pairs[0].second}) {
+        SHARDSCOPE_ASSIGN(const Source below,
+                          sourceFor(joinPath(source.display, name), options.io, source.fileSystem));
+        const Format* format = options.format.empty() ? detectFormat(below) : findFormat(options.format);
+        if (!format) return std::optional<Checkpoint>();
+        SHARDSCOPE_ASSIGN(auto reader, format->open(below, options.open));
+        if (!joined) {
+            const Catalog& model = reader->catalog();
+            joined.emplace();
+            joined->path = source.display;
+            joined->format = format;
+            joined->fileSystem = options.fileSystem;
+            joined->reader =
+                emptyReader(CatalogBuilder(model.format(), model.variant(), model.writer()).finish(),
+                            source.directory->path());
+        }
+        SHARDSCOPE_TRY(
+            std::const_pointer_cast<Reader>(joined->reader)->add({std::move(reader), {}, name, {}}));
+    }
+    return joined;
+}
 
 std::vector<Note> Checkpoint::allNotes() const {
     std::vector<Note> all = catalog().notes();
@@ -146,6 +289,9 @@ Status accountForDirectory(const Source& source, const CheckpointOptions& option
         own = ownFiles(checkpoint.catalog());
         others = otherData(source, own);
     }
+    SHARDSCOPE_TRY(addCompanions(source, options, checkpoint));
+    own = ownFiles(checkpoint.catalog());
+    others = otherData(source, own);
     const Zarr zarr = findZarr(source);
     if (zarr.bytes > mine) return zarrError(source, zarr);
 

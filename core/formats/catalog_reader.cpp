@@ -21,22 +21,83 @@ Status CatalogReader::checkState(const FileInfo& file) const {
 Result<Extent> CatalogReader::locate(ChunkId id) const {
     if (id >= catalog_.chunkCount()) return makeError(ErrorCode::internal, "there is no such chunk");
     const ChunkInfo chunk = catalog_.chunk(id);
-    auto extent = extentOf(chunk);
+    const Part* part = partOf(id, &Part::firstChunk);
+    auto extent = part ? part->added.reader->locate(id - part->firstChunk) : extentOf(chunk);
     if (extent.ok()) return extent;
     Error error = std::move(extent).error();
+    if (part) error.location.file.clear(), error.location.tensor.clear();
     if (chunk.file != kNone) error = std::move(error).inFile(catalog_.files()[chunk.file].path);
     return std::move(error).ofTensor(catalog_.name(chunk.tensor));
 }
 
 Result<Value> CatalogReader::objectValue(ObjectId id) const {
     if (id >= catalog_.objects().size()) return makeError(ErrorCode::internal, "there is no such object");
-    return valueOf(id);
+    const Part* part = partOf(id, &Part::firstObject);
+    return part ? part->added.reader->objectValue(id - part->firstObject) : valueOf(id);
 }
 
 Result<std::shared_ptr<const ReadFile>> CatalogReader::openFile(FileId id) const {
     if (id >= catalog_.files().size()) return makeError(ErrorCode::internal, "there is no such file");
+    if (const Part* part = partOf(id, &Part::firstFile))
+        return part->added.reader->openFile(id - part->firstFile);
     SHARDSCOPE_TRY(checkState(catalog_.files()[id]));
     return openPresent(catalog_.files()[id]);
+}
+
+Result<std::vector<Note>> CatalogReader::fileNotes() const {
+    SHARDSCOPE_ASSIGN(std::vector<Note> notes, ownNotes());
+    for (const Part& part : parts_) {
+        SHARDSCOPE_ASSIGN(auto more, part.added.reader->fileNotes());
+        for (Note& note : more) {
+            if (!note.file.empty() && !part.added.directory.empty())
+                note.file = part.added.directory + '/' + note.file;
+            if (!note.tensor.empty()) note.tensor = part.added.prefix + note.tensor;
+            notes.push_back(std::move(note));
+        }
+    }
+    return notes;
+}
+
+template <class Id>
+const CatalogReader::Part* CatalogReader::partOf(Id id, Id Part::*first) const {
+    for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
+        if (id >= (*part).*first) return &*part;
+    }
+    return nullptr;
+}
+
+Status CatalogReader::add(Added added) {
+    CatalogBuilder builder(std::move(catalog_));
+    const auto firstChunk = static_cast<ChunkId>(builder.chunkCount());
+    const auto firstFile = static_cast<FileId>(builder.fileCount());
+    const auto firstObject = static_cast<ObjectId>(builder.objectCount());
+    const Status status = builder.addAll(added.reader->catalog(), added.prefix, added.directory, added.role);
+    catalog_ = std::move(builder).finish();
+    SHARDSCOPE_TRY(status);
+    parts_.push_back({std::move(added), firstChunk, firstFile, firstObject});
+    return {};
+}
+
+namespace {
+
+class EmptyReader final : public CatalogReader {
+  public:
+    EmptyReader(Catalog catalog, std::string directory)
+        : CatalogReader(std::move(catalog), std::move(directory)) {}
+
+  private:
+    Result<Extent> extentOf(const ChunkInfo&) const override {
+        return makeError(ErrorCode::internal, "there is no such chunk");
+    }
+    Result<std::shared_ptr<const ReadFile>> openPresent(const FileInfo&) const override {
+        return makeError(ErrorCode::internal, "there is no such file");
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Reader> emptyReader(Catalog catalog, std::string directory) {
+    return std::make_unique<EmptyReader>(std::move(catalog), std::move(directory));
 }
 
 }  // namespace shardscope

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "formats/format.h"
 
@@ -20,6 +21,8 @@ class CatalogReader : public Reader {
     Result<Value> objectValue(ObjectId object) const final;
     // Errors: as above; notFound (file.missing) and unsafe (security.path) by the state of the file.
     Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const final;
+    Result<std::vector<Note>> fileNotes() const final;
+    Status add(Added added) final;
 
   protected:
     // `directory`: the path that those of the catalog's files are relative to.
@@ -28,14 +31,30 @@ class CatalogReader : public Reader {
 
     virtual Result<Extent> extentOf(const ChunkInfo& chunk) const = 0;
     virtual Result<Value> valueOf(ObjectId object) const { return catalog_.objects()[object].value; }
+    // As Reader::fileNotes().
+    virtual Result<std::vector<Note>> ownNotes() const { return std::vector<Note>{}; }
     // `file` is in the state `present` or `unreadable`.
     virtual Result<std::shared_ptr<const ReadFile>> openPresent(const FileInfo& file) const = 0;
     // Why nothing of this file can be read, by its state; success when it is there.
     virtual Status checkState(const FileInfo& file) const;
 
   private:
-    const Catalog catalog_;
+    // Another checkpoint in this one, and the first of its ids here.
+    struct Part {
+        Added added;
+        ChunkId firstChunk;
+        FileId firstFile;
+        ObjectId firstObject;
+    };
+    template <class Id>
+    const Part* partOf(Id id, Id Part::*first) const;
+
+    Catalog catalog_;
     const std::string directory_;
+    std::vector<Part> parts_;
 };
+
+// Nothing of its own, to which others are added.
+std::unique_ptr<Reader> emptyReader(Catalog catalog, std::string directory);
 
 }  // namespace shardscope

@@ -50,6 +50,16 @@ bool isCompanionFile(std::string_view name) {
            endsWithAny(name, kTextEndings);
 }
 
+CompanionState companionState(std::string_view name) {
+    for (const std::string_view other :
+         {"common.pt", "meta.pt", "scheduler.pt", "scheduler.bin", "scaler.pt", "rng_state.pth"}) {
+        if (name == other) return CompanionState::other;
+    }
+    if (name.starts_with("rng_state_") && name.ends_with(".pth")) return CompanionState::other;
+    if (name == "optimizer.pt" || name == "optimizer.bin") return CompanionState::optimizer;
+    return name == "trainer_state.json" ? CompanionState::json : CompanionState::none;
+}
+
 bool mayHoldTensors(std::string_view name, uint64_t size) {
     if (isCompanionFile(name) || name.starts_with('.')) return false;
     return endsWithAny(name, kDataEndings) || size > kLarge;

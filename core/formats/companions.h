@@ -11,6 +11,15 @@ namespace shardscope {
 // documentation. `name` has no directory.
 bool isCompanionFile(std::string_view name);
 
+// Companions whose contents are part of the checkpoint: state that a run resumes from besides the model.
+enum class CompanionState : uint8_t {
+    none,
+    json,       // trainer_state.json
+    other,      // torch.save: scheduler, scaler, random generators, Megatron's common.pt, Lightning's meta.pt
+    optimizer,  // torch.save: the optimizer's state
+};
+CompanionState companionState(std::string_view name);
+
 // Whether a file that is not a companion may hold tensors: by the endings that frameworks use, or because it
 // is larger than 1 MiB and not text.
 bool mayHoldTensors(std::string_view name, uint64_t size);

@@ -102,6 +102,15 @@ class Reader {
     // Which files locate() would open; for change detection. Default: those of the catalog.
     virtual Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const = 0;
 
+    // Takes in all entries of another checkpoint, after its own: names get `prefix`, paths of files
+    // `directory`, tensors `role` where it is given. Before the reader is shared. Errors: limit.
+    struct Added {
+        std::unique_ptr<Reader> reader;
+        std::string prefix, directory;
+        std::optional<Role> role;
+    };
+    virtual Status add(Added) { return makeError(ErrorCode::internal, "this reader takes no others"); }
+
     // Empty, or what this is when the data is not here ("an index of gpu07:/ckpt/step-1000, made ..."): then
     // locate() and openFile() always fail, with a sentence that says so.
     virtual std::string dataElsewhere() const { return {}; }
@@ -181,6 +190,7 @@ struct FormatInfo {
     bool objects = false;         // non-tensor entries
     bool aliases = false;         // two names of one storage
     bool nesting = false;         // paths, not only names
+    bool assets = false;          // whose readers want a model's configuration and tokenizer beside it
     bool singleFile = false;      // the destination is one file rather than a directory
     std::string fileVariant;      // the variant that makes one file, for a destination with the usual suffix
 };

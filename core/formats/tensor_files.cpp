@@ -38,11 +38,11 @@ class PartReader final : public CatalogReader {
           findPart_(std::move(findPart)),
           findNotes_(std::move(findNotes)) {}
 
-    Result<std::vector<Note>> fileNotes() const override {
+  private:
+    Result<std::vector<Note>> ownNotes() const override {
         return findNotes_ ? findNotes_(catalog()) : std::vector<Note>{};
     }
 
-  private:
     Result<Extent> extentOf(const ChunkInfo& chunk) const override {
         if (chunk.file != kNone) {
             SHARDSCOPE_TRY(checkState(catalog().files()[chunk.file]));

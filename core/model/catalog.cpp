@@ -170,6 +170,10 @@ CatalogBuilder::CatalogBuilder(std::string format, std::string variant, std::str
     catalog_.firstChunk_.push_back(0);
 }
 
+CatalogBuilder::CatalogBuilder(Catalog catalog) : catalog_(std::move(catalog)) {
+    catalog_.totalBytes_ = catalog_.totalElements_ = 0;
+}
+
 FileId CatalogBuilder::addFile(FileInfo file) {
     catalog_.fileInfos_.push_back(std::move(file));
     return static_cast<FileId>(catalog_.fileInfos_.size() - 1);
@@ -343,6 +347,65 @@ void CatalogBuilder::addObject(ObjectInfo object) {
 
 void CatalogBuilder::addNote(Note note) {
     catalog_.notes_.push_back(std::move(note));
+}
+
+Status CatalogBuilder::addAll(const Catalog& more, std::string_view prefix, std::string_view directory,
+                              std::optional<Role> role) {
+    // The first key gets the prefix, so that a name is still its path.
+    const auto renamed = [&](const std::string& name, Path path) {
+        if (prefix.empty()) return path;
+        if (path.empty() || path[0].kind != PathPart::Kind::key) return Path{keyPart(name)};
+        path[0].text = std::string(prefix) + path[0].text;
+        return path;
+    };
+    const auto file = [&, first = fileCount()](FileId f) {
+        return f == kNone ? kNone : static_cast<FileId>(first + f);
+    };
+    const auto below = [&](const std::string& path) {
+        return directory.empty() || path.empty() ? path : std::string(directory) + '/' + path;
+    };
+    const auto firstTensor = static_cast<TensorId>(tensorCount());
+    const auto firstSpecial = static_cast<uint32_t>(catalog_.specials_.size());
+    for (FileInfo info : more.files()) {
+        info.path = below(info.path);
+        addFile(std::move(info));
+    }
+    for (SpecialTensor special : more.specials()) {
+        special.name = std::string(prefix) + special.name;
+        special.path = renamed(special.name, std::move(special.path));
+        addSpecial(std::move(special));
+    }
+    for (TensorId t = 0; t < more.tensorCount(); ++t) {
+        TensorInfo info;
+        info.name = std::string(prefix) + std::string(more.name(t));
+        info.path = renamed(info.name, more.path(t));
+        info.dtype = more.dtype(t);
+        info.shape.assign(more.shape(t).begin(), more.shape(t).end());
+        info.role = role.value_or(more.role(t));
+        if (more.aliasOf(t) != kNone) info.aliasOf = firstTensor + more.aliasOf(t);
+        if (more.special(t) != kNone) info.special = firstSpecial + more.special(t);
+        SHARDSCOPE_TRY(addTensor(info));
+        for (ChunkId c = more.firstChunk(t); c < more.endChunk(t); ++c) {
+            const ChunkInfo chunk = more.chunk(t, c);
+            SHARDSCOPE_TRY(addChunk({chunk.rank, file(chunk.file), chunk.offset, chunk.length, chunk.offsets,
+                                     chunk.lengths, chunk.flat}));
+        }
+    }
+    for (ObjectInfo object : more.objects()) {
+        object.name = std::string(prefix) + object.name;
+        object.path = renamed(object.name, std::move(object.path));
+        object.file = file(object.file);
+        addObject(std::move(object));
+    }
+    for (Note note : more.notes()) {
+        if (note.rule == rule::coverageBounds) continue;  // found again by addChunk()
+        note.file = below(note.file);
+        if (!note.tensor.empty()) note.tensor = std::string(prefix) + note.tensor;
+        addNote(std::move(note));
+    }
+    if (!catalog_.mesh_) catalog_.mesh_ = more.mesh();
+    catalog_.rankCount_ = std::max(catalog_.rankCount_, more.rankCount());
+    return {};
 }
 
 namespace {

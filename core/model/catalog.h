@@ -195,6 +195,8 @@ class Catalog {
 class CatalogBuilder {
   public:
     CatalogBuilder(std::string format, std::string variant, std::string writer);
+    // To add to what is there, whose ids stay as they are.
+    explicit CatalogBuilder(Catalog catalog);
 
     // --- files
     FileId addFile(FileInfo file);
@@ -240,6 +242,12 @@ class CatalogBuilder {
     void setWriter(std::string writer) { catalog_.writer_ = std::move(writer); }
     void reserve(size_t tensors, size_t chunks, size_t dims);
     size_t tensorCount() const { return catalog_.tensorCount(); }
+    size_t chunkCount() const { return catalog_.chunkCount(); }
+    size_t objectCount() const { return catalog_.objects_.size(); }
+    // Everything that another catalog holds, after what is here. Names get `prefix`, files `directory`,
+    // tensors `role` where it is given. The first mesh stays.
+    Status addAll(const Catalog& more, std::string_view prefix, std::string_view directory,
+                  std::optional<Role> role = std::nullopt);
 
     // A name that occurs twice is renamed "<name>~2" and noted (meta.duplicate).
     Catalog finish() &&;

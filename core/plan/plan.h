@@ -128,6 +128,8 @@ struct Plan {
     uint64_t bytesWritten = 0;  // all files
     uint64_t peakMemory = 0;
     std::vector<PlanFile> files;
+    std::vector<std::string> assets;  // of `files`: a model's configuration and tokenizer
+    std::string assetsFrom;           // the directory that they are copied from
     std::vector<PlanLeftOut> leftOut;
     std::vector<PlanLeftOut> excluded;
     std::vector<PlanLeftOut> impossible;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "plan/plan.h"
 
@@ -30,6 +31,8 @@ std::string planText(const Plan& plan) {
                        plan.objects);
     out += fmt::format("reads    {}\nwrites   {} in {} files\n", bytesText(plan.bytesRead),
                        bytesText(plan.bytesWritten), plan.files.size());
+    if (!plan.assets.empty())
+        out += fmt::format("assets   {} from {}\n", listed(plan.assets, plan.assets.size()), plan.assetsFrom);
     out += fmt::format("memory   at most {}\n", bytesText(plan.peakMemory));
     if (plan.estimateSeconds > 0)
         out += fmt::format("time     about {:.0f} s\n", std::max(1.0, plan.estimateSeconds));

@@ -42,6 +42,7 @@ void forEachField(Spec& spec, Request& request, Use&& use) {
     use(spec.map, request.map);
     use(spec.set, request.set);
     use(spec.objectsFile, request.objectsFile);
+    use(spec.assets, request.assets);
     use(spec.strict, request.strict);
     use(spec.fillGaps, request.fillGaps);
     use(spec.mesh, request.mesh);

@@ -29,6 +29,7 @@ struct ConversionSpec {
     bool strict = false;
     FillGaps fillGaps = FillGaps::refuse;
     QString objectsFile;
+    QString assets;  // empty = those of the checkpoint; "none"; a directory
     Verify verify = Verify::digest;
     // Who works: "local:4", "ssh:HOST,HOST", "slurm:nodes=4", or ranks in step on this machine:
     // "ranks:4,broadcast", "local-gpus"; empty = one process, on this machine or, when it is said, on that

@@ -195,7 +195,7 @@ class RunStep : public WizardPage {
     QLabel *memoryNote_, *existing_;
     QSpinBox* threads_;
     QCheckBox *overwrite_, *resume_, *strict_;
-    PathEdit* objects_;
+    PathEdit *objects_, *assets_;
 };
 
 class PlanStep : public WizardPage {

@@ -65,6 +65,10 @@ RunStep::RunStep(WizardState& state)
     objects_->edit()->setPlaceholderText(
         tr("none: objects that the target cannot hold are left out and listed"));
     form->add(tr("Ob&jects file:"), objects_);
+    assets_ =
+        new PathEdit(PathEdit::Kind::openDirectory, tr("Directory of configuration and tokenizer"), {}, this);
+    assets_->edit()->setPlaceholderText(tr("those of the checkpoint; “none” for none"));
+    form->add(tr("&Assets from:"), assets_);
     layout_->addLayout(form);
     layout_->addStretch();
 
@@ -93,6 +97,8 @@ RunStep::RunStep(WizardState& state)
     connect(objects_, &PathEdit::edited, this, [this](const QString& path) {
         state_.edit([&](ConversionSpec& spec) { spec.objectsFile = path; });
     });
+    connect(assets_, &PathEdit::edited, this,
+            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.assets = path; }); });
     follow();
 }
 
@@ -113,6 +119,7 @@ void RunStep::showSpec() {
     resume_->setChecked(spec.resume);
     strict_->setChecked(spec.strict);
     objects_->setPath(spec.objectsFile);
+    assets_->setPath(spec.assets);
 }
 
 void RunStep::showOutlook() {
@@ -182,7 +189,7 @@ void PlanStep::showOutlook() {
     const QString files = countedText(plan.files.size(), tr("1 file"), tr("%1 files"));
     const QString time = plan.estimateSeconds < 1 ? tr("less than a second")
                                                   : tr("about %1").arg(timeText(plan.estimateSeconds));
-    const QStringList lines{
+    QStringList lines{
         tr("Reads %1 from %2").arg(sizeText(plan.bytesRead), toQString(plan.sourcePath)),
         tr("Writes %1 in %2 to %3").arg(sizeText(plan.bytesWritten), files, toQString(plan.targetPath)),
         tr("%1, %2, %3")
@@ -190,6 +197,12 @@ void PlanStep::showOutlook() {
                  countedText(plan.chunks, tr("1 chunk"), tr("%1 chunks")),
                  countedText(plan.objects, tr("1 object"), tr("%1 objects"))),
         tr("Stays below %1 of memory; takes %2 on a plain NVMe disk").arg(sizeText(plan.peakMemory), time)};
+    if (!plan.assets.empty()) {
+        QStringList assets;
+        for (const std::string& name : plan.assets)
+            assets += toQString(name);
+        lines += tr("Copies %1 from %2").arg(assets.join(QStringLiteral(", ")), toQString(plan.assetsFrom));
+    }
     summary_->setText(lines.join('\n'));
     for (const auto group :
          {PlanModel::Group::impossible, PlanModel::Group::leftOut, PlanModel::Group::changed}) {

@@ -1,0 +1,182 @@
+// What is beside the weights of a checkpoint: the state of optimizer, scheduler and random generators becomes
+// part of it, and configuration and tokenizer go with weights that become safetensors.
+#include <QDir>
+#include <QTemporaryDir>
+#include <QTest>
+#include <set>
+
+#include "cli/run_shardscope.h"
+#include "support/genuine.h"
+
+using namespace shardscope::test;
+using nlohmann::json;
+
+namespace {
+
+GenuineCase rankCase(const QString& name) {
+    for (GenuineCase& c : genuineCases("torch_ranks")) {
+        if (c.name == name.toStdString()) return std::move(c);
+    }
+    qFatal("no case %s", qPrintable(name));
+}
+
+QByteArray contentsOf(const QString& path) {
+    QFile file(path);
+    return file.open(QIODevice::ReadOnly) ? file.readAll() : QByteArray();
+}
+
+json objectOf(const json& listing, const std::string& name) {
+    for (const json& object : listing["objects"]) {
+        if (object["name"] == name) return object;
+    }
+    return {};
+}
+
+}  // namespace
+
+class CompanionsCliTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir place_;
+    QString trainer_ = QString::fromStdString(rankCase("t2.15.0-hf-trainer").path) + "/checkpoint-1";
+    QString verl_ = QString::fromStdString(rankCase("t2.15.0-verl-hsdp-w4").openPath());
+
+    QString copyOf(const QString& from, const QString& as) {
+        const QString to = place_.filePath(as);
+        if (!QDir().mkpath(to)) qFatal("cannot make %s", qPrintable(to));
+        for (const QString& file : QDir(from).entryList(QDir::Files)) {
+            if (!QFile::copy(from + "/" + file, to + "/" + file)) qFatal("cannot copy %s", qPrintable(file));
+        }
+        return to;
+    }
+    void write(const QString& path, const QByteArray& bytes) {
+        QVERIFY(QDir().mkpath(QFileInfo(path).path()));
+        QFile file(path);
+        QVERIFY(file.open(QIODevice::WriteOnly) && file.write(bytes) == bytes.size());
+    }
+
+  private slots:
+    void stateBesideTheWeightsIsPartOfTheCheckpoint() {
+        const json listing = runShardscope({"ls", trainer_, "--json"}).json();
+        std::set<std::string> roles;
+        for (const json& tensor : listing["tensors"]) {
+            if (tensor["name"].get<std::string>().starts_with("optimizer.pt:state."))
+                roles.insert(tensor["role"].get<std::string>());
+        }
+        QVERIFY(roles == std::set<std::string>{"optimizer"});
+        QVERIFY(!objectOf(listing, "scheduler.pt:last_epoch").is_null());
+        const json state = objectOf(listing, "trainer_state.json");
+        QVERIFY2(state.dump().find("global_step") != std::string::npos, state.dump().c_str());
+        QCOMPARE(runShardscope({"validate", trainer_, "--json"}).json().value("verdict", ""),
+                 std::string("safe"));
+    }
+
+    void weightsOnlyLeavesItBehind() {
+        const QString to = place_.filePath("weights");
+        QCOMPARE(runShardscope({"convert", trainer_, to, "--to", "dcp", "--weights-only"}).exitCode, 0);
+        const json listing = runShardscope({"ls", to, "--json"}).json();
+        for (const json& tensor : listing["tensors"])
+            QVERIFY(!tensor["name"].get<std::string>().starts_with("optimizer.pt:"));
+    }
+
+    void itIsConvertedBitForBit() {
+        const QString to = place_.filePath("all");
+        QCOMPARE(runShardscope({"convert", trainer_, to, "--to", "dcp"}).exitCode, 0);
+        const auto digests = [](const QString& path) {
+            return runShardscope({"digest", path, "--algorithm", "sha256", "--json"}).json()["tensors"];
+        };
+        COMPARE_JSON(digests(to), digests(trainer_));
+        const json listing = runShardscope({"ls", to, "--json"}).json();
+        QVERIFY(!objectOf(listing, "scheduler.pt:last_epoch").is_null());
+    }
+
+    void aDamagedCompanionIsAFinding() {
+        const QString copy = copyOf(trainer_, "damaged");
+        QFile file(copy + "/optimizer.pt");
+        QVERIFY(file.resize(file.size() / 2));
+        const Outcome outcome = runShardscope({"validate", copy, "--json"});
+        QCOMPARE(outcome.exitCode, 1);
+        QVERIFY2(outcome.json()["findings"].dump().find("optimizer.pt") != std::string::npos,
+                 outcome.out.c_str());
+        write(copy + "/trainer_state.json", "{\"a\":");
+        QVERIFY(runShardscope({"validate", copy, "--json"}).out.find("not valid JSON") != std::string::npos);
+    }
+
+    // Deeply nested JSON is cut, not followed.
+    void jsonIsBounded() {
+        const QString copy = copyOf(trainer_, "deep");
+        write(copy + "/trainer_state.json", QByteArray(100'000, '[') + QByteArray(100'000, ']'));
+        QCOMPARE(runShardscope({"info", copy}).exitCode, 0);
+    }
+
+    void modelAndOptimizerOfOneSaveAreOneCheckpoint() {
+        const QString path = QString::fromStdString(rankCase("t2.15.0-accelerate-sharded-w2").path);
+        const json info = runShardscope({"info", path, "--json"}).json();
+        QVERIFY2(info.value("format", json()).dump().find("dcp") != std::string::npos, info.dump().c_str());
+        const json listing = runShardscope({"ls", path, "--json"}).json();
+        bool model = false, optimizer = false;
+        for (const json& file : listing["files"]) {
+            model = model || file["path"] == "pytorch_model_fsdp_0/__0_0.distcp";
+            optimizer = optimizer || file["path"] == "optimizer_0/__1_0.distcp";
+        }
+        QVERIFY(model && optimizer);
+        // A gap in one of them is found under its path.
+        const QString copy = place_.filePath("pair");
+        for (const char* part : {"/pytorch_model_fsdp_0", "/optimizer_0"}) {
+            QVERIFY(QDir().mkpath(copy + part));
+            for (const QString& file : QDir(path + part).entryList(QDir::Files | QDir::Hidden))
+                QVERIFY(QFile::copy(path + part + '/' + file, copy + part + '/' + file));
+        }
+        QVERIFY(QFile::remove(copy + "/optimizer_0/__1_0.distcp"));
+        const std::string found = runShardscope({"validate", copy, "--json"}).out;
+        QVERIFY2(found.find("optimizer_0/__1_0.distcp") != std::string::npos, found.c_str());
+    }
+
+    void assetsGoWithTheWeights_data() {
+        QTest::addColumn<QStringList>("more");
+        QTest::newRow("one process") << QStringList{};
+        QTest::newRow("workers") << QStringList{"--on", "local:2"};
+    }
+    void assetsGoWithTheWeights() {
+        QFETCH(QStringList, more);
+        const QString source = copyOf(verl_, more.isEmpty() ? "verl" : "verl-workers");
+        const QByteArray big(3'000'000, 'x');
+        write(source + "/huggingface/config.json", "{\"model_type\": \"tiny\"}");
+        write(source + "/huggingface/tokenizer.json", big);
+        write(source + "/huggingface/modeling_evil.py", "print(1)");
+        const QString to = source + "-out";
+        const QStringList words{"convert", source, to, "--to", "safetensors", "--weights-only"};
+        const json plan = runShardscope(words + QStringList{"--dry-run", "--json"}).json();
+        COMPARE_JSON(plan["assets"]["files"], json({"config.json", "tokenizer.json"}));
+        const Outcome done = runShardscope(words + more);
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        QCOMPARE(contentsOf(to + "/config.json"), QByteArray("{\"model_type\": \"tiny\"}"));
+        QVERIFY(contentsOf(to + "/tokenizer.json") == big);
+        QVERIFY(!QFile::exists(to + "/modeling_evil.py"));
+        QCOMPARE(runShardscope({"validate", to}).exitCode, 0);
+    }
+
+    void assetsAreChosen() {
+        const QString source = copyOf(verl_, "chosen"), other = place_.filePath("other");
+        write(source + "/huggingface/config.json", "{}");
+        write(other + "/config.json", "{\"other\": 1}");
+        const auto convert = [&](const QString& name, const QStringList& more) {
+            return runShardscope(QStringList{"convert", source, place_.filePath(name), "--to", "safetensors",
+                                             "--weights-only"} +
+                                 more);
+        };
+        QCOMPARE(convert("none", {"--assets", "none"}).exitCode, 0);
+        QVERIFY(!QFile::exists(place_.filePath("none/config.json")));
+        QCOMPARE(convert("named", {"--assets", other}).exitCode, 0);
+        QCOMPARE(contentsOf(place_.filePath("named/config.json")), QByteArray("{\"other\": 1}"));
+        QCOMPARE(convert("absent", {"--assets", place_.filePath("nowhere")}).exitCode, 3);
+        QCOMPARE(convert("empty", {"--assets", place_.path()}).exitCode, 2);
+        QVERIFY(!QFile::exists(place_.filePath("empty")));
+        QCOMPARE(runShardscope({"convert", source, place_.filePath("dcp"), "--to", "dcp", "--assets", other})
+                     .exitCode,
+                 2);
+    }
+};
+
+QTEST_GUILESS_MAIN(CompanionsCliTest)
+#include "companions_cli_test.moc"
