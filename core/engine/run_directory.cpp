@@ -143,7 +143,11 @@ Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOpti
                                    bool evenCheckpoint) {
     SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io, options.fileSystem));
     auto directory = findRun(source);
-    if (!directory || (!evenCheckpoint && detectFormat(source))) return std::optional<Run>();
+    if (!directory) return std::optional<Run>();
+    // A tracker with several steps makes a run also of what opens by itself, as the step that it names
+    // (DeepSpeed's).
+    const bool several = directory->steps.size() > 1 && !directory->tracker.empty();
+    if (!evenCheckpoint && !several && detectFormat(source)) return std::optional<Run>();
     return std::optional<Run>({std::move(source), std::move(*directory)});
 }
 

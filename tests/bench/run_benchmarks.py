@@ -417,6 +417,80 @@ consolidate_safetensors_files(sys.argv[1], sys.argv[2], {'w.%d' % i: i % 2 + 1 f
     row("merge along dim 1 against dim 0", "", "", "%.2f" % (found[0] / found[1]), ">= 0.95")
 
 
+# ------------------------------------------------------------------ DeepSpeed
+def bench_deepspeed(work, size):
+    python_there = os.path.join(os.environ.get("SHARDSCOPE_PEERS", os.path.join(TOP, "build/peers")), "deepspeed/bin/python")
+    environment = dict(os.environ, DS_ACCELERATOR="cpu")
+    source, out = os.path.join(work, "zero3"), os.path.join(work, "out")
+    subprocess.run([python_there, os.path.join(HERE, "make_zero3.py"), source, str(size / 3)], check=True, env=environment)
+
+    def peer(*words):
+        shutil.rmtree(out, ignore_errors=True)
+        warm(source)
+        found = child([python_there, "-m", *words], env=environment, stderr=subprocess.DEVNULL)
+        os.sync()  # ours are on the disk at the end
+        return found
+
+    def ours(*words):
+        warm(source)
+        return convert(source, out, *words)
+
+    title = "ZeRO-3, 8 ranks, %g GiB of masters and moments" % size
+    masters = ("--to", "safetensors", "--select", "optimizer.state.*.fp32", "--rename", r"^optimizer\.state\.(.*)\.fp32$=$1")
+    theirs = best(2, lambda: peer("deepspeed.utils.zero_to_fp32", source, out, "--safe_serialization"))
+    for verify, target in (("none", ">= 5x"), ("digest", "")):
+        mine = best(2, lambda: ours(*masters, "--verify", verify))
+        row("%s: masters to safetensors%s" % (title, "" if verify == "none" else ", verified"), "%.2f s" % mine[0],
+            "zero_to_fp32 --safe_serialization %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), target)
+    row("  memory of the process", mib(mine[1]), mib(theirs[1]), "%.1fx" % (theirs[1] / mine[1]), "<= 512 MiB")
+    row("  bytes read / needed", "%.3f" % (mine[2]["bytes_read"] / (size * 2**30 / 3)) if "bytes_read" in mine[2] else "", "", "", "<= 1.01")
+    shutil.rmtree(out, ignore_errors=True)
+    if "universal" in subprocess.run([BIN + "/shardscope", "formats", "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout:
+        theirs = best(1, lambda: peer("deepspeed.checkpoint.ds_to_universal", "--input_folder", os.path.join(source, "global_step10"), "--output_folder", out))
+        mine = best(2, lambda: ours("--to", "deepspeed", "--variant", "universal", "--verify", "none"))
+        row("%s: to universal" % title, "%.2f s" % mine[0], "ds_to_universal %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), ">= 5x")
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.rmtree(source)
+
+
+# ------------------------------------------------------------------ files of ranks
+def bench_ranks(work, size):
+    world, source, out = 4, os.path.join(work, "ranks"), os.path.join(work, "out")
+    for rank in range(world):
+        subprocess.run([sys.executable, "-W", "ignore", os.path.join(HERE, "make_rank_files.py"), source, str(size), str(rank), str(world)], check=True)
+    code = """
+import os, sys, torch
+from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor
+files = ['model_world_size_%s_rank_%d.pt' % (sys.argv[3], rank) for rank in range(int(sys.argv[3]))]
+parts = [torch.load(os.path.join(sys.argv[1], f), map_location='cpu', weights_only=False) for f in files]
+whole = {}
+for name in list(parts[0]):
+    values = [part.pop(name) for part in parts]
+    whole[name] = torch.cat([v._local_tensor for v in values], 0).contiguous()
+os.makedirs(sys.argv[2], exist_ok=True)
+save_file(whole, os.path.join(sys.argv[2], 'model.safetensors'))
+os.sync()
+"""
+
+    def peer():
+        shutil.rmtree(out, ignore_errors=True)
+        warm(source)
+        return python(code, source, out, str(world))
+
+    theirs = best(2, peer)
+    for verify, target in (("none", ">= 5x"), ("digest", "")):
+        def ours():
+            warm(source)
+            return convert(source, out, "--to", "safetensors", "--verify", verify)
+        mine = best(2, ours)
+        row("files of %d ranks, %g GiB, to safetensors%s" % (world, size, "" if verify == "none" else ", verified"), "%.2f s" % mine[0],
+            "load all, concatenate, save %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), target)
+    row("  memory of the process", mib(mine[1]), mib(theirs[1]), "%.1fx" % (theirs[1] / mine[1]), "<= 512 MiB")
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.rmtree(source)
+
+
 def bench_values(work, size):
     path = os.path.join(work, "values.safetensors")
     python("""
@@ -592,7 +666,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,gpu")
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,ranks,gpu")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -617,9 +691,13 @@ def main():
         bench_flat(options.work, 2)
     if "group" in only:
         bench_group(options.work, 1)
+    if "deepspeed" in only:
+        bench_deepspeed(options.work, options.size)
+    if "ranks" in only:
+        bench_ranks(options.work, options.size)
     if "gpu" in only:
         bench_gpu()
-    if len(only) == 11:
+    if len(only) == 13:
         write_document()
     if not options.keep:
         shutil.rmtree(options.work)
