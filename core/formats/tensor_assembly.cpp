@@ -141,6 +141,18 @@ void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, 
     tensor.pieces.push_back(std::move(piece));
 }
 
+void TensorAssembly::addAlias(const Path& path, const Path& of) {
+    const auto first = byPath_.find(encodePath(of));
+    if (first == byPath_.end()) return;
+    const size_t id = first->second;
+    if (!byPath_.try_emplace(encodePath(path), tensors_.size()).second) return;
+    Tensor alias = tensors_[id];
+    alias.info.path = path;
+    alias.info.name = pathName(path);
+    if (alias.info.aliasOf == kNone) alias.info.aliasOf = static_cast<TensorId>(id);
+    tensors_.push_back(std::move(alias));
+}
+
 void TensorAssembly::addWhole(uint32_t file, uint32_t t, Path path, Role role, uint32_t rank) {
     const StoredTensor& stored = (*files_)[file].tensors[t];
     Piece piece;
@@ -190,7 +202,8 @@ bool TensorAssembly::complete() const {
     });
 }
 
-Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::optional<Mesh> mesh) {
+Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::optional<Mesh> mesh,
+                                                       FindNotes findNotes) {
     std::vector<StoredPart> parts;
     for (Tensor& tensor : tensors_) {
         // Tensors are added in this order, so places in tensors_ are their ids.
@@ -235,7 +248,8 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
         mesh->evidence = {fmt::format("fsdp={}: a file for each of {} ranks", world, world)};
     }
     if (mesh) builder_.setMesh(std::move(*mesh));
-    return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts));
+    return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts),
+                          std::move(findNotes));
 }
 
 }  // namespace shardscope

@@ -1,0 +1,152 @@
+// Opens a tag's files as one checkpoint. Private to this format.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "formats/deepspeed/file_names.h"
+#include "formats/deepspeed/states.h"
+#include "formats/deepspeed/tp_placement.h"
+#include "formats/tensor_assembly.h"
+
+namespace shardscope::deepspeed {
+
+class Opener {
+  public:
+    Opener(const Source& source, const OpenOptions& options, Tag tag);
+    Result<std::unique_ptr<Reader>> open();
+
+  private:
+    struct ModelFile {
+        const TagFile* file = nullptr;
+        uint32_t dp = 0, mp = 0;
+        uint32_t index = kNone;  // of the assembly
+        ModelStates states;
+    };
+    struct OptimizerFile {
+        const TagFile* file = nullptr;
+        uint32_t dp = 0, mp = 0;
+        uint32_t index = kNone;
+        OptimizerStates states;
+    };
+    // A weight or a buffer, as one rank holds it whole.
+    struct StoredWeight {
+        uint32_t tp = 0, rank = 0, file = 0, tensor = 0;
+    };
+    struct Parameter {
+        std::string name;
+        std::vector<std::optional<Dims>> shapes;  // by tensor-parallel rank
+        std::optional<DType> dtype;               // of the model
+        bool buffer = false;
+        std::vector<StoredWeight> stored;
+        Placement placement;
+    };
+    // What is in one flat group of one rank.
+    struct Slot {
+        size_t parameter = 0;
+        int64_t begin = 0, end = 0;  // elements of the shard
+        int64_t at = 0;              // where they begin in the partition
+    };
+    struct Partition {
+        int64_t length = 0;  // with padding
+        int64_t owned = 0;   // without the padding at the end
+        std::vector<size_t> parameters;
+        std::vector<Slot> slots;
+        std::vector<Slice> slices;  // as param_slice_mappings lists it
+    };
+
+    // opener.cpp: files and ranks
+    Result<uint32_t> look(const TagFile& file);
+    Status readModelFiles();
+    Status readOptimizerFiles();
+    Status chooseDegrees();
+    void noteSteps();
+    void addUnused(const TagFile& file, uint32_t rank, std::string message);
+    void addMissing(const std::string& name, uint32_t rank, std::string message, Note::Lacks lacks);
+    void addMissingFiles();
+    void addObjects();
+    void addOthers();
+    Mesh mesh() const;
+    uint32_t rankOf(uint32_t dp, uint32_t mp) const {
+        return (mp / tpDegree_ * dpWorld_ + dp) * tpDegree_ + mp % tpDegree_;
+    }
+    uint32_t tpOf(uint32_t mp) const { return mp % tpDegree_; }
+    const TensorFile& contents(uint32_t index) { return assembly_.files()[index]; }
+    const ModelFile* modelOf(uint32_t mp) const;  // the first that could be read
+
+    // weights.cpp: names, shapes, and weights that are stored
+    Status gatherWeights();
+    void gatherModule(const ModelFile& model);
+    void gatherLayers();
+    std::string tieFor(const TensorFile& file, const std::map<std::string, const NamedShape*>& shapes,
+                       const std::map<std::string, uint32_t>& taken, uint32_t index);
+    void gatherExperts();
+    size_t parameterOf(const std::string& name);
+    void stateShape(const std::string& name, uint32_t tp, const Dims& shape, const std::string& file);
+    void addStored(const std::string& name, StoredWeight stored, bool buffer);
+    Status placeAll();
+    void addWeights();
+    void addAliases();
+    std::string globalName(const std::string& local, int64_t expertRank) const;
+
+    // partitions.cpp: ZeRO
+    void addPartitions();
+    void addPartition(const OptimizerFile& file);
+    Partition flatPartition(const OptimizerFile& file, size_t group, int64_t index);
+    Partition slotPartition(const OptimizerFile& file, size_t group);
+    void addGroup(const OptimizerFile& file, size_t group, const Partition& partition);
+    void addFlat(const Path& path, DType dtype, Role role, const OptimizerFile& file, uint32_t tensor,
+                 const Slot& slot, const Parameter& parameter);
+    void declare(const Path& path, DType dtype, Role role, uint32_t file, const Parameter& parameter);
+    void addState(const std::string& name, const std::string& state, uint32_t file, uint32_t tensor,
+                  uint32_t rank);
+    void addStateObject(const std::string& name, const std::string& state, const Value& value, uint32_t file,
+                        uint32_t rank);
+    std::pair<int64_t, int64_t> expertPlace(const OptimizerFile& file, size_t group) const;
+    bool checkSlices(const OptimizerFile& file);
+    void noteUnknown();
+    FindNotes paddingNotes();
+
+    // plain_states.cpp: no ZeRO
+    void addPlainStates();
+    void addPlainFile(uint32_t file, const PlainStates& states, const std::vector<size_t>& dense,
+                      const std::vector<size_t>& experts, uint32_t mp, uint32_t rank);
+
+    // universal.cpp
+    Status addUniversal();
+
+    const Source& source_;
+    const OpenOptions& options_;
+    const Tag tag_;
+    TensorAssembly assembly_;
+    std::map<std::string, uint32_t> looked_;  // index of files that have been read
+    std::vector<ModelFile> models_;
+    std::vector<OptimizerFile> optimizers_;
+    uint32_t dpWorld_ = 1, mpWorld_ = 1, tpDegree_ = 1;
+    int stage_ = 0;
+    bool bf16Optimizer_ = false, expertsAfterData_ = false;
+    std::vector<Parameter> parameters_;
+    std::unordered_map<std::string, size_t> byName_;
+    std::map<std::string, int64_t> expertsPerRank_;         // by what stands before their number
+    std::set<std::pair<std::string, std::string>> stated_;  // state objects that are there
+    std::set<std::string> noted_;
+    std::set<std::tuple<uint32_t, size_t, int64_t>> spoken_;  // model-parallel rank, group, experts
+    std::optional<TpPlacement> tp_;
+    // Slots with padding in the optimizer files of stage 3, for notes on exchanged files.
+    struct Padded {
+        uint32_t file = 0, dp = 0, mp = 0, tensor = 0;
+        std::vector<std::pair<int64_t, int64_t>> slots;  // start and elements of the parameter
+        int64_t world = 1;
+    };
+    std::vector<Padded> padded_;
+};
+
+Path statePath(const std::string& name, const std::string& state);
+
+}  // namespace shardscope::deepspeed
