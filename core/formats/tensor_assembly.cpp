@@ -73,14 +73,14 @@ Result<std::vector<uint32_t>> TensorAssembly::addFiles(
 }
 
 void TensorAssembly::addMissing(const std::string& name, uint32_t rank, Severity severity,
-                                std::string message) {
+                                std::string message, Note::Lacks lacks) {
     FileInfo info;
     info.path = name;
     info.rank = rank;
     info.state = FileInfo::State::missing;
     info.referenced = severity == Severity::error;
     builder_.addFile(std::move(info));
-    note(rule::fileMissing, severity, std::move(message), name);
+    note(rule::fileMissing, severity, std::move(message), name, {}, lacks);
 }
 
 void TensorAssembly::addUnused(const DirectoryEntry& entry, uint32_t rank) {

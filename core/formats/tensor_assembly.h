@@ -29,7 +29,8 @@ class TensorAssembly : private CatalogOpener {
     // Several (name, rank), read side by side.
     Result<std::vector<uint32_t>> addFiles(std::span<const std::pair<std::string, uint32_t>> files);
     // A file that should be there. Below an error the tensors do not depend on it.
-    void addMissing(const std::string& name, uint32_t rank, Severity severity, std::string message);
+    void addMissing(const std::string& name, uint32_t rank, Severity severity, std::string message,
+                    Note::Lacks lacks = Note::Lacks::nothing);
     // A file that is there and is not used, for a reason that has been noted.
     void addUnused(const DirectoryEntry& entry, uint32_t rank);
     // A file that holds no tensors. Its text where it is short, else nothing.

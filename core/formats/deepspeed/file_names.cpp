@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <tuple>
 
 #include "base/regular_expression.h"
 
@@ -71,6 +72,11 @@ bool listTag(const Source& source, const std::string& prefix, Tag& tag) {
             source.directory->stat(prefix + "zero/optimizer_state.pt").ok())
             tag.universal = true;
     }
+    // As numbers: rank 10 after rank 9, and layers beyond 99.
+    std::ranges::stable_sort(tag.files, {}, [](const TagFile& file) {
+        const FileName& about = file.about;
+        return std::tuple(about.kind, about.mp, about.layer, about.expert, about.dp);
+    });
     tag.prefix = prefix;
     return states || tag.universal;
 }
@@ -97,20 +103,25 @@ std::optional<FileName> parseFileName(std::string_view name) {
     return std::nullopt;
 }
 
+std::string trackedTag(const Directory& directory, const std::string& tracker) {
+    const auto file = directory.openFile(tracker);
+    if (!file.ok() || (*file)->size() > kTagBytes) return {};
+    std::string name(static_cast<size_t>((*file)->size()), '\0');
+    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(name))).ok()) return {};
+    while (!name.empty() && (name.back() == '\n' || name.back() == '\r'))
+        name.pop_back();
+    return checkRelativeName(name).ok() ? name : std::string();
+}
+
 std::optional<Tag> findTag(const Source& source) {
     if (!source.entry.empty()) return std::nullopt;
     Tag tag;
     if (listTag(source, "", tag)) return tag;
     for (const char* tracker : {"latest", "latest_universal"}) {
-        if (!source.hasFile(tracker)) continue;
-        const auto file = source.directory->openFile(tracker);
-        if (!file.ok() || (*file)->size() > kTagBytes) continue;
-        std::string name(static_cast<size_t>((*file)->size()), '\0');
-        if (!(*file)->readAt(0, std::as_writable_bytes(std::span(name))).ok()) continue;
-        while (!name.empty() && (name.back() == '\n' || name.back() == '\r'))
-            name.pop_back();
+        const std::string name =
+            source.hasFile(tracker) ? trackedTag(*source.directory, tracker) : std::string();
         Tag named;
-        if (!name.empty() && checkRelativeName(name).ok() && listTag(source, name + "/", named)) return named;
+        if (!name.empty() && listTag(source, name + "/", named)) return named;
     }
     return std::nullopt;
 }

@@ -39,6 +39,9 @@ struct Tag {
     std::vector<TagFile> files;
     std::vector<DirectoryEntry> others;  // with the tag's directory
 };
+// What `latest` or `latest_universal` in a directory says; empty where there is none.
+std::string trackedTag(const Directory& directory, const std::string& tracker);
+
 // The tag of a directory: itself, or what `latest` or `latest_universal` in it names. nullopt when there is
 // none.
 std::optional<Tag> findTag(const Source& source);

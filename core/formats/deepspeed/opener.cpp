@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/text.h"
 #include "formats/companions.h"
 
 namespace shardscope::deepspeed {
@@ -102,6 +103,7 @@ Result<std::unique_ptr<Reader>> Opener::open() {
     for (const char* name : {"latest", "latest_universal"}) {
         if (source_.hasFile(name)) (void)assembly_.addText(name);
     }
+    noteTracker();
     SHARDSCOPE_TRY(readModelFiles());
     SHARDSCOPE_TRY(chooseDegrees());
     if (!tag_.universal) SHARDSCOPE_TRY(readOptimizerFiles());
@@ -132,6 +134,20 @@ Result<std::unique_ptr<Reader>> Opener::open() {
 }
 
 // ------------------------------------------------------------------ files
+
+// Where the tag's own directory was named: whether a resume from the one above it would find a tag.
+void Opener::noteTracker() {
+    if (!tag_.prefix.empty() || !source_.fileSystem) return;
+    const auto above = source_.fileSystem->openDirectory(joinPath(source_.directory->path(), ".."));
+    if (!above.ok()) return;
+    const std::string name = trackedTag(**above, "latest");
+    if (name.empty() || (*above)->stat(name).ok()) return;
+    assembly_.note(
+        rule::fileMissing, Severity::warning,
+        fmt::format("'latest' in the directory above names the tag '{}', which is not there: DeepSpeed would "
+                    "not find a checkpoint; name this tag when you load it",
+                    printable(name, kNameInMessage)));
+}
 
 // Reads one file ahead of the others.
 Result<uint32_t> Opener::look(const TagFile& file) {
@@ -229,8 +245,9 @@ Status Opener::chooseDegrees() {
     };
     dp = std::max<int64_t>(dp.value_or(1), dp ? INT64_MIN : 1);
     if (*dp < 1 || *dp > kMostWorld) return bad("number of data-parallel ranks", *dp);
-    if (*mp < 1 || *mp > kMostWorld || *mp * *dp > kMostWorld)
-        return bad("number of model-parallel ranks", *mp);
+    // Some files may be missing, not nearly all.
+    const int64_t mostMp = std::max<int64_t>(64, 16 * static_cast<int64_t>(tag_.files.size()));
+    if (*mp < 1 || *mp > mostMp || *mp * *dp > kMostWorld) return bad("number of model-parallel ranks", *mp);
     if (*tp < 1 || *mp % *tp != 0) {
         if (stated && tp != *mp) return bad("degree of tensor parallelism", *tp);
         tp = *mp;
@@ -316,27 +333,32 @@ void Opener::addUnused(const TagFile& file, uint32_t rank, std::string message) 
     assembly_.note(rule::fileStale, Severity::warning, std::move(message), file.name);
 }
 
-void Opener::addMissing(const std::string& name, uint32_t rank, std::string message, Note::Lacks lacks) {
-    assembly_.addMissing(name, rank, Severity::error, message);
-    // Nothing else may name the tensors that were in it.
-    if (lacks != Note::Lacks::nothing)
-        assembly_.note(rule::rankMissing, Severity::error,
-                       fmt::format("{}; the tensors that only it names are not listed", message), name, {},
-                       lacks);
-}
-
 void Opener::addMissingFiles() {
     size_t listed = 0;
     const auto missing = [&](std::string name, uint32_t rank, std::string message, Note::Lacks lacks) {
-        if (++listed <= kMostMissing) addMissing(tag_.prefix + name, rank, std::move(message), lacks);
+        if (++listed <= kMostMissing)
+            assembly_.addMissing(tag_.prefix + name, rank, Severity::error, std::move(message), lacks);
+    };
+    // What only files name that cannot be read is not in the catalog.
+    const auto broken = [&](const TagFile& file, Note::Lacks lacks) {
+        assembly_.note(rule::rankMissing, Severity::error,
+                       "it cannot be read; what only it says of the tensors is lacking", file.name, {},
+                       lacks);
     };
     std::set<std::pair<uint32_t, uint32_t>> models, optimizers;
-    for (const ModelFile& model : models_)
+    std::set<uint32_t> readable;
+    for (const ModelFile& model : models_) {
         models.emplace(model.mp, model.dp);
+        if (!modelOf(model.mp)) broken(*model.file, Note::Lacks::anything);
+    }
     bool prefix = false;
     for (const OptimizerFile& file : optimizers_) {
         optimizers.emplace(file.mp, file.dp);
+        if (file.index != kNone) readable.insert(file.mp);
         prefix = prefix || file.file->about.bf16;
+    }
+    for (const OptimizerFile& file : optimizers_) {
+        if (!readable.contains(file.mp)) broken(*file.file, Note::Lacks::optimizerState);
     }
     for (uint32_t mp = 0; mp < mpWorld_; ++mp) {
         const bool known = modelOf(mp) != nullptr;

@@ -44,31 +44,36 @@ class Opener {
         std::vector<std::optional<Dims>> shapes;  // by tensor-parallel rank
         std::optional<DType> dtype;               // of the model
         bool buffer = false;
+        const FileName* expert = nullptr;  // the file of experts that it is in
         std::vector<StoredWeight> stored;
         Placement placement;
     };
-    // What is in one flat group of one rank.
+    // A flat group, whose parameters lie one behind the other.
+    struct FlatGroup {
+        std::vector<size_t> parameters;
+        std::vector<int64_t> starts;  // of each, and where the last one ends
+        std::vector<int64_t> elements;
+    };
     struct Slot {
         size_t parameter = 0;
         int64_t begin = 0, end = 0;  // elements of the shard
         int64_t at = 0;              // where they begin in the partition
     };
+    // What one rank holds of it.
     struct Partition {
         int64_t length = 0;  // with padding
         int64_t owned = 0;   // without the padding at the end
-        std::vector<size_t> parameters;
         std::vector<Slot> slots;
-        std::vector<Slice> slices;  // as param_slice_mappings lists it
     };
 
     // opener.cpp: files and ranks
+    void noteTracker();
     Result<uint32_t> look(const TagFile& file);
     Status readModelFiles();
     Status readOptimizerFiles();
     Status chooseDegrees();
     void noteSteps();
     void addUnused(const TagFile& file, uint32_t rank, std::string message);
-    void addMissing(const std::string& name, uint32_t rank, std::string message, Note::Lacks lacks);
     void addMissingFiles();
     void addObjects();
     void addOthers();
@@ -92,15 +97,19 @@ class Opener {
     void addStored(const std::string& name, StoredWeight stored, bool buffer);
     Status placeAll();
     void addWeights();
+    void addShard(const Path& path, DType dtype, Role role, const Parameter& parameter,
+                  const StoredWeight& stored);
     void addAliases();
     std::string globalName(const std::string& local, int64_t expertRank) const;
 
     // partitions.cpp: ZeRO
     void addPartitions();
     void addPartition(const OptimizerFile& file);
-    Partition flatPartition(const OptimizerFile& file, size_t group, int64_t index);
-    Partition slotPartition(const OptimizerFile& file, size_t group);
-    void addGroup(const OptimizerFile& file, size_t group, const Partition& partition);
+    const FlatGroup& flatGroup(const OptimizerFile& file, size_t group);
+    Partition partitionOf(const OptimizerFile& file, size_t group, int64_t index);
+    std::string slicesOf(const OptimizerFile& file, size_t group, int64_t index);
+    void addGroup(const OptimizerFile& file, size_t group);
+    void watchPadding(const OptimizerFile& file, size_t group, uint32_t tensor);
     void addFlat(const Path& path, DType dtype, Role role, const OptimizerFile& file, uint32_t tensor,
                  const Slot& slot, const Parameter& parameter);
     void declare(const Path& path, DType dtype, Role role, uint32_t file, const Parameter& parameter);
@@ -108,6 +117,7 @@ class Opener {
                   uint32_t rank);
     void addStateObject(const std::string& name, const std::string& state, const Value& value, uint32_t file,
                         uint32_t rank);
+    int64_t worldOf(const OptimizerFile& file, size_t group) const;
     std::pair<int64_t, int64_t> expertPlace(const OptimizerFile& file, size_t group) const;
     bool checkSlices(const OptimizerFile& file);
     void noteUnknown();
@@ -115,8 +125,13 @@ class Opener {
 
     // plain_states.cpp: no ZeRO
     void addPlainStates();
+    void addStage(const ModelFile& model, size_t& layersBefore);
     void addPlainFile(uint32_t file, const PlainStates& states, const std::vector<size_t>& dense,
                       const std::vector<size_t>& experts, uint32_t mp, uint32_t rank);
+    bool addFlatMaster(uint32_t file, const PlainStates& states, size_t group,
+                       const std::vector<size_t>& members, uint32_t mp, uint32_t rank);
+    size_t fitting(uint32_t file, uint32_t master, uint32_t tp, const std::vector<size_t>& candidates,
+                   std::set<size_t>& used, bool& sure);
 
     // universal.cpp
     Status addUniversal();
@@ -136,7 +151,11 @@ class Opener {
     std::map<std::string, int64_t> expertsPerRank_;         // by what stands before their number
     std::set<std::pair<std::string, std::string>> stated_;  // state objects that are there
     std::set<std::string> noted_;
-    std::set<std::tuple<uint32_t, size_t, int64_t>> spoken_;  // model-parallel rank, group, experts
+    using GroupKey = std::tuple<uint32_t, size_t, int64_t>;  // model-parallel rank, group, experts
+    std::map<GroupKey, FlatGroup> flatGroups_;
+    std::map<GroupKey, std::unordered_map<std::string, int64_t>> slicesOf_;  // whose partition has them
+    std::set<GroupKey> spoken_;
+    bool misfit_ = false;  // partitions of another length than param_shapes says
     std::optional<TpPlacement> tp_;
     // Slots with padding in the optimizer files of stage 3, for notes on exchanged files.
     struct Padded {

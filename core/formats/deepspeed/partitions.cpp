@@ -1,10 +1,10 @@
 // Flat partitions of ZeRO: which elements of which parameter are where in each rank's flat groups.
 // runtime/zero/stage_1_and_2.py, runtime/zero/stage3.py, runtime/bf16_optimizer.py.
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
-#include "base/checked.h"
 #include "base/rule.h"
 #include "formats/deepspeed/opener.h"
 
@@ -16,14 +16,8 @@ constexpr int64_t kMostCandidates = 4096;  // ranks that an exchanged file is tr
 constexpr size_t kMostPaddedSlots = 64;    // of one file that are looked at
 constexpr int64_t kMostPadding = 64;       // elements of one of them
 
-// Cuts a sorted list of parameters into what lies in [lo, lo + length).
-void cutOut(std::string_view name, size_t parameter, int64_t start, int64_t elements, int64_t lo,
-            int64_t length, std::vector<Slice>& slices, auto& slots) {
-    const int64_t begin = std::max(lo, start), end = std::min(lo + length, start + elements);
-    if (begin >= end) return;
-    slots.push_back({parameter, begin - start, end - start, begin - lo});
-    slices.push_back({std::string(name), begin - lo, end - begin});
-}
+constexpr std::array<std::string_view, 4> kFlatStates = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq",
+                                                         "momentum_buffer"};
 
 }  // namespace
 
@@ -63,61 +57,72 @@ void Opener::addStateObject(const std::string& name, const std::string& state, c
     if (stated_.emplace(name, state).second) assembly_.addObject(file, statePath(name, state), value, rank);
 }
 
-// The expert-parallel rank of a file, and its place among those that share experts.
-std::pair<int64_t, int64_t> Opener::expertPlace(const OptimizerFile& file, size_t group) const {
-    const int64_t world = dpWorld_, dp = file.dp;
+int64_t Opener::worldOf(const OptimizerFile& file, size_t group) const {
     const auto& counts = file.states.partitions;
-    const int64_t data = group < counts.size() ? counts[group] : world;
+    if (stage_ == 3) return counts.empty() ? dpWorld_ : counts[0];
+    return group < counts.size() ? counts[group] : dpWorld_;
+}
+
+// The expert-parallel rank of a file, and its place among those that share the group.
+std::pair<int64_t, int64_t> Opener::expertPlace(const OptimizerFile& file, size_t group) const {
+    const int64_t world = dpWorld_, dp = file.dp, data = worldOf(file, group);
+    if (stage_ == 3) return {0, dp % data};
     if (data >= world || world % data != 0) return {0, dp};
     return expertsAfterData_ ? std::pair(dp / data, dp % data)
                              : std::pair(dp % (world / data), dp / (world / data));
 }
 
-// Stages 1 and 2: the parameters one behind the other, cut into equal parts.
-Opener::Partition Opener::flatPartition(const OptimizerFile& file, size_t group, int64_t index) {
-    Partition out;
-    const auto& names = modelOf(file.mp)->states.groups[group];
-    const auto& counts = file.states.partitions;
-    const int64_t world = group < counts.size() ? counts[group] : dpWorld_;
+const Opener::FlatGroup& Opener::flatGroup(const OptimizerFile& file, size_t group) {
     const int64_t expertRank = expertPlace(file, group).first;
-    std::vector<int64_t> padding(names.size(), 0);
-    if (group < file.states.alignment.size() && file.states.alignment[group].size() == names.size())
-        padding = file.states.alignment[group];
-    std::vector<int64_t> starts;
-    int64_t sum = 0;
+    const auto [it, fresh] = flatGroups_.try_emplace({file.mp, group, expertRank});
+    FlatGroup& out = it->second;
+    if (!fresh) return out;
+    const auto& names = modelOf(file.mp)->states.groups[group];
+    const auto& alignment = file.states.alignment;
+    const int64_t world = worldOf(file, group);
+    int64_t at = 0;
     for (size_t i = 0; i < names.size(); ++i) {
-        starts.push_back(sum);
-        if (!checkedAdd(sum, names[i].elements, sum) || !checkedAdd(sum, padding[i], sum) || sum > kMaxDim)
-            return {};
+        out.parameters.push_back(parameterOf(globalName(names[i].name, expertRank)));
+        out.elements.push_back(names[i].elements);
+        out.starts.push_back(at);
+        // Stage 3 gives each rank an equal part of each parameter.
+        at += stage_ == 3 ? (names[i].elements + world - 1) / world : names[i].elements;
+        if (group < alignment.size() && alignment[group].size() == names.size()) at += alignment[group][i];
+        at = std::min(at, kMaxDim);
     }
-    // Both halves of the partition start at an even place.
-    const int64_t unit = 2 * world;
-    out.length = (sum + unit - 1) / unit * unit / world;
-    const int64_t lo = index * out.length;
-    out.owned = std::clamp<int64_t>(sum - lo, 0, out.length);
-    for (size_t i = 0; i < names.size(); ++i) {
-        const size_t parameter = parameterOf(globalName(names[i].name, expertRank));
-        out.parameters.push_back(parameter);
-        cutOut(names[i].name, parameter, starts[i], names[i].elements, lo, out.length, out.slices, out.slots);
-    }
+    out.starts.push_back(at);
     return out;
 }
 
-// Stage 3: of each parameter an equal part, and these one behind the other.
-Opener::Partition Opener::slotPartition(const OptimizerFile& file, size_t group) {
+Opener::Partition Opener::partitionOf(const OptimizerFile& file, size_t group, int64_t index) {
+    const FlatGroup& flat = flatGroup(file, group);
+    const int64_t sum = flat.starts.back(), world = worldOf(file, group);
     Partition out;
-    const int64_t count = file.states.partitionCount(), world = count > 0 ? count : dpWorld_;
-    const int64_t index = file.dp % world;
-    for (const NamedShape& named : modelOf(file.mp)->states.groups[group]) {
-        const size_t parameter = parameterOf(named.name);
-        const int64_t length = (named.elements + world - 1) / world;
-        const int64_t begin = std::min(named.elements, index * length),
-                      end = std::min(named.elements, begin + length);
-        out.parameters.push_back(parameter);
-        if (begin < end) out.slots.push_back({parameter, begin, end, out.length});
-        if (!checkedAdd(out.length, length, out.length) || out.length > kMaxDim) return {};
+    if (stage_ == 3) {
+        out.length = out.owned = sum;
+        for (size_t i = 0; i < flat.parameters.size(); ++i) {
+            const int64_t length = flat.starts[i + 1] - flat.starts[i];
+            const int64_t begin = std::min(flat.elements[i], index * length);
+            const int64_t end = std::min(flat.elements[i], begin + length);
+            if (begin < end) out.slots.push_back({flat.parameters[i], begin, end, flat.starts[i]});
+        }
+        return out;
     }
-    out.owned = out.length;
+    // The group is filled up so that each partition has an even length in 16-bit elements.
+    const int64_t unit = 2 * world;
+    out.length = (sum + unit - 1) / unit * 2;
+    if (index >= world) return out;
+    const int64_t lo = index * out.length, hi = lo + out.length;
+    out.owned = std::clamp<int64_t>(sum - lo, 0, out.length);
+    const auto after = std::ranges::upper_bound(flat.starts, lo);
+    for (size_t i = static_cast<size_t>(after - flat.starts.begin()) - 1;
+         i < flat.parameters.size() && flat.starts[i] < hi; ++i) {
+        const int64_t begin = std::max(lo, flat.starts[i]),
+                      end = std::min(hi, flat.starts[i] + flat.elements[i]);
+        if (begin < end)
+            out.slots.push_back(
+                {flat.parameters[i], begin - flat.starts[i], end - flat.starts[i], begin - lo});
+    }
     return out;
 }
 
@@ -149,131 +154,147 @@ void Opener::addPartitions() {
 }
 
 void Opener::addPartition(const OptimizerFile& file) {
-    const auto& groups = modelOf(file.mp)->states.groups;
-    for (size_t g = 0; g < groups.size(); ++g)
-        addGroup(file, g,
-                 stage_ == 3 ? slotPartition(file, g) : flatPartition(file, g, expertPlace(file, g).second));
+    for (size_t g = 0; g < modelOf(file.mp)->states.groups.size(); ++g)
+        addGroup(file, g);
 }
 
-void Opener::addGroup(const OptimizerFile& file, size_t group, const Partition& partition) {
+void Opener::addGroup(const OptimizerFile& file, size_t group) {
     const TensorFile& saved = contents(file.index);
     const uint32_t rank = rankOf(file.dp, file.mp);
+    const auto [expertRank, index] = expertPlace(file, group);
+    const FlatGroup& flat = flatGroup(file, group);
+    const Partition partition = partitionOf(file, group, index);
     const auto found = file.states.groups.find(static_cast<int64_t>(group));
-    const auto fail = [&](std::string message, std::string_view rule = rule::metaInconsistent) {
-        assembly_.note(rule, Severity::error, std::move(message), saved.name, {},
+    const auto fail = [&](std::string message) {
+        misfit_ = true;
+        assembly_.note(rule::metaInconsistent, Severity::error, std::move(message), saved.name, {},
                        stage_ == 3 ? Note::Lacks::anything : Note::Lacks::optimizerState);
     };
-    if (partition.parameters.empty()) return;
+    if (flat.parameters.empty()) return;
     if (found == file.states.groups.end()) {
         if (partition.owned > 0)
             fail(fmt::format("it holds no states of group {}, which param_shapes lists", group));
         return;
     }
-    // Of states that are not distributed one rank speaks for all that have the same parameters.
-    const bool speaks = spoken_.emplace(file.mp, group, expertPlace(file, group).first).second;
+    const auto fits = [&](uint32_t tensor) {
+        const Dims& shape = saved.tensors[tensor].shape;
+        return shape.size() == 1 && (shape[0] == partition.length || shape[0] == partition.owned);
+    };
+    const auto isFlat = [&](const std::string& state, uint32_t tensor) {
+        return fits(tensor) || state == "fp32" ||
+               (std::ranges::count(kFlatStates, state) > 0 && saved.tensors[tensor].shape.size() == 1);
+    };
     for (const auto& [state, tensor] : found->second.tensors) {
-        const StoredTensor& stored = saved.tensors[tensor];
-        const int64_t held = elementCount(stored.shape);
+        if (!isFlat(state, tensor) || fits(tensor)) continue;
+        const int64_t held = elementCount(saved.tensors[tensor].shape);
+        const bool offloaded = held == 0 && source_.directory->stat(tag_.prefix + "offloaded_tensors").ok();
+        return fail(
+            offloaded
+                ? fmt::format(
+                      "'{}' of group {} is empty: its {} elements were offloaded to NVMe and are in raw "
+                      "swap files in offloaded_tensors, which are not read; save without that",
+                      state, group, partition.owned)
+                : fmt::format(
+                      "'{}' of group {} has {} elements, by param_shapes it would have {}{}: param_shapes "
+                      "lacks a parameter or has one too many, or the file is of another save",
+                      state, group, held, partition.length,
+                      partition.owned == partition.length ? "" : fmt::format(" or {}", partition.owned)));
+    }
+    // Of states that are not distributed one rank speaks for all that have the same parameters.
+    const bool speaks = spoken_.emplace(file.mp, group, expertRank).second;
+    for (const auto& [state, tensor] : found->second.tensors) {
+        const DType dtype = saved.tensors[tensor].dtype;
         const bool master = state == "fp32";
-        const bool fits = held == partition.length || held == partition.owned;
-        if (stored.shape.size() != 1 || (!master && !fits && held == 1)) {
-            for (size_t p : partition.parameters)
-                if (speaks) addState(parameters_[p].name, state, file.index, tensor, rank);
-            continue;
-        }
-        if (!fits) {
-            const bool offloaded =
-                held == 0 && source_.directory->stat(tag_.prefix + "offloaded_tensors").ok();
-            fail(
-                offloaded
-                    ? fmt::format(
-                          "'{}' of group {} is empty: it was offloaded to NVMe, and its {} elements are in "
-                          "raw swap files in offloaded_tensors, which are not read; save without "
-                          "offloading to NVMe",
-                          state, group, partition.owned)
-                    : fmt::format(
-                          "'{}' of group {} has {} elements, by param_shapes it would have {}{}: a parameter "
-                          "is missing in param_shapes, or it is of another save",
-                          state, group, held, partition.length,
-                          partition.owned != partition.length
-                              ? fmt::format(" (or {} without padding)", partition.owned)
-                              : ""));
-            continue;
-        }
-        if (stage_ == 3 && !master && state.starts_with("exp_avg") && modelOf(file.mp)) {
-            Padded padded{file.index, file.dp, file.mp,
-                          tensor,     {},      std::max<int64_t>(file.states.partitionCount(), 1)};
-            int64_t at = 0;
-            for (const NamedShape& named : modelOf(file.mp)->states.groups[group]) {
-                const int64_t length = (named.elements + padded.world - 1) / padded.world;
-                if (named.elements % padded.world != 0 && padded.slots.size() < kMostPaddedSlots)
-                    padded.slots.emplace_back(at, named.elements);
-                at += length;
+        if (speaks) {
+            for (size_t p : flat.parameters) {
+                if (!isFlat(state, tensor)) {
+                    addState(parameters_[p].name, state, file.index, tensor, rank);
+                } else if (!parameters_[p].placement.shards.empty()) {
+                    declare(statePath(parameters_[p].name, state), dtype, Role::optimizer, file.index,
+                            parameters_[p]);
+                }
             }
-            padded_.push_back(std::move(padded));
         }
-        for (size_t p : partition.parameters) {
-            const Parameter& parameter = parameters_[p];
-            if (!speaks || parameter.placement.shards.empty()) continue;
-            declare(statePath(parameter.name, state), stored.dtype, Role::optimizer, file.index, parameter);
-        }
+        if (!isFlat(state, tensor)) continue;
+        if (stage_ == 3 && !master) watchPadding(file, group, tensor);
         for (const Slot& slot : partition.slots) {
             const Parameter& parameter = parameters_[slot.parameter];
             if (parameter.placement.shards.empty()) continue;
-            addFlat(statePath(parameter.name, state), stored.dtype, Role::optimizer, file, tensor, slot,
-                    parameter);
+            addFlat(statePath(parameter.name, state), dtype, Role::optimizer, file, tensor, slot, parameter);
             if (stage_ == 3 && master && parameter.dtype)
                 addFlat({keyPart(parameter.name)}, *parameter.dtype, Role::parameter, file, tensor, slot,
                         parameter);
         }
     }
     for (const auto& [state, value] : found->second.objects) {
-        for (size_t p : partition.parameters)
+        for (size_t p : flat.parameters)
             if (speaks) addStateObject(parameters_[p].name, state, *value, file.index, rank);
     }
+}
+
+// Remembers where a state of stage 3 has padding.
+void Opener::watchPadding(const OptimizerFile& file, size_t group, uint32_t tensor) {
+    const FlatGroup& flat = flatGroup(file, group);
+    Padded padded{file.index, file.dp, file.mp, tensor, {}, worldOf(file, group)};
+    for (size_t i = 0; i < flat.parameters.size() && padded.slots.size() < kMostPaddedSlots; ++i) {
+        if (flat.elements[i] % padded.world != 0) padded.slots.emplace_back(flat.starts[i], flat.elements[i]);
+    }
+    if (!padded.slots.empty()) padded_.push_back(std::move(padded));
+}
+
+// The slices of one partition as param_slice_mappings would list them.
+std::string Opener::slicesOf(const OptimizerFile& file, size_t group, int64_t index) {
+    const auto& names = modelOf(file.mp)->states.groups[group];
+    const FlatGroup& flat = flatGroup(file, group);
+    std::string text;
+    size_t i = 0;
+    for (const Slot& slot : partitionOf(file, group, index).slots) {
+        while (flat.parameters[i] != slot.parameter)
+            ++i;
+        text += fmt::format("{} {} {}\n", names[i].name, slot.at, slot.end - slot.begin);
+    }
+    return text;
 }
 
 // Compares with what the file says of its own slices. False where the order of the parameters is another.
 bool Opener::checkSlices(const OptimizerFile& file) {
     if (!file.states.hasSlices) return true;
     const auto& groups = modelOf(file.mp)->states.groups;
-    const auto& stated = file.states.slices;
-    std::set<std::string> listed;
-    for (const auto& group : groups) {
-        for (const NamedShape& named : group)
-            listed.insert(named.name);
-    }
-    for (const auto& group : stated) {
-        for (const Slice& slice : group) {
-            if (listed.contains(slice.name)) continue;
+    bool agree = true;
+    for (size_t g = 0; g < std::min(groups.size(), file.states.slices.size()); ++g) {
+        std::string stated;
+        for (const Slice& slice : file.states.slices[g])
+            stated += fmt::format("{} {} {}\n", slice.name, slice.start, slice.elements);
+        const auto [expertRank, index] = expertPlace(file, g);
+        if (stated == slicesOf(file, g, index)) continue;
+        const auto unlisted = std::ranges::find_if(file.states.slices[g], [&](const Slice& slice) {
+            return std::ranges::none_of(groups[g], [&](const NamedShape& n) { return n.name == slice.name; });
+        });
+        if (unlisted != file.states.slices[g].end()) {
             assembly_.note(
                 rule::metaInconsistent, Severity::error,
-                "param_slice_mappings list it, param_shapes does not: the places of all parameters behind it "
-                "are wrong",
-                contents(file.index).name, slice.name, Note::Lacks::optimizerState);
+                fmt::format("param_slice_mappings list it in group {}, param_shapes does not: the places of "
+                            "the parameters behind it are wrong",
+                            g),
+                contents(file.index).name, unlisted->name, Note::Lacks::optimizerState);
             return true;
         }
-    }
-    const auto fits = [&](int64_t index) {
-        for (size_t g = 0; g < groups.size(); ++g) {
-            const auto& counts = file.states.partitions;
-            if (g < counts.size() && counts[g] != dpWorld_) continue;  // experts
-            if (g >= stated.size() || flatPartition(file, g, index).slices != stated[g]) return false;
+        // Whose are they?
+        auto& whose = slicesOf_[{file.mp, g, expertRank}];
+        for (int64_t other = 0; whose.empty() && other < std::min(worldOf(file, g), kMostCandidates); ++other)
+            whose.try_emplace(slicesOf(file, g, other), other);
+        if (const auto other = whose.find(stated); other != whose.end()) {
+            assembly_.note(
+                rule::metaInconsistent, Severity::error,
+                fmt::format("the name says partition {} of group {}, its slices are those of partition {}: "
+                            "files were exchanged or renamed",
+                            index, g, other->second),
+                contents(file.index).name);
+            return true;
         }
-        return true;
-    };
-    if (fits(file.dp)) return true;
-    for (int64_t other = 0; other < std::min<int64_t>(dpWorld_, kMostCandidates); ++other) {
-        if (other == file.dp || !fits(other)) continue;
-        assembly_.note(
-            rule::metaInconsistent, Severity::error,
-            fmt::format("the name says data-parallel rank {}, its slices are those of rank {}: files were "
-                        "exchanged or renamed",
-                        file.dp, other),
-            contents(file.index).name);
-        return true;
+        agree = false;
     }
-    return false;
+    return agree;
 }
 
 // Placeholders of stage 3 that nothing gives elements for.

@@ -88,15 +88,22 @@ Status Opener::addUniversal() {
             ++states[state];
     }
     states.try_emplace("fp32");
-    OptimizerFile place;
+    std::optional<DType> modelDtype;
+    if (!models_.empty() && models_[0].index != kNone) {
+        const Entries entries(contents(models_[0].index));
+        modelDtype = entries.isTrue("ds_config.bf16.enabled")   ? DType::bfloat16
+                     : entries.isTrue("ds_config.fp16.enabled") ? DType::float16
+                                                                : DType::float32;
+    }
     for (const std::string& name : trained) {
         const size_t p = parameterOf(name);
         for (const auto& [state, count] : states) {
             const std::string path = fmt::format("{}/{}/{}.pt", root, name, state);
             const auto index = indexOf.find(path);
             if (index == indexOf.end()) {
-                addMissing(path, 0, fmt::format("'{}' of a trained parameter is missing", state),
-                           Note::Lacks::optimizerState);
+                assembly_.addMissing(path, 0, Severity::error,
+                                     fmt::format("'{}' of a trained parameter is missing", state),
+                                     Note::Lacks::optimizerState);
                 continue;
             }
             if (index->second == kNone) continue;
@@ -121,7 +128,13 @@ Status Opener::addUniversal() {
             // From stage 3 they are flat: the shape is in param_shapes.
             if (stage_ != 3 || state == "step") {
                 addState(name, state, index->second, t, 0);
-                if (parameter.placement.shards.empty() && state == "fp32") parameter.dtype.reset();
+                // Layer files of a pipeline are not copied: its weights are what the masters round to.
+                if (state != "fp32" || !parameter.stored.empty() || !modelDtype) continue;
+                TensorAssembly::Piece weight;
+                weight.part = StoredPart::whole(index->second, t);
+                if (*modelDtype != tensor->dtype) weight.part.storedAs = tensor->dtype;
+                assembly_.addPiece({keyPart(name)}, *modelDtype, tensor->shape, Role::parameter,
+                                   std::move(weight));
                 continue;
             }
             if (parameter.placement.shards.empty()) continue;

@@ -41,7 +41,7 @@ Path statePath(const std::string& name, const std::string& state) {
 size_t Opener::parameterOf(const std::string& name) {
     const auto [it, fresh] = byName_.try_emplace(name, parameters_.size());
     if (fresh) {
-        parameters_.push_back({name, {}, {}, false, {}, {}});
+        parameters_.emplace_back().name = name;
         parameters_.back().shapes.resize(tpDegree_);
     }
     return it->second;
@@ -269,6 +269,7 @@ void Opener::gatherExperts() {
                       {tpOf(mp), rankOf(static_cast<uint32_t>(std::min<int64_t>(dp, dpWorld_ - 1)), mp),
                        (*indices)[i], t},
                       false);
+            parameters_[parameterOf(name)].expert = &files[i]->about;
         }
     }
 }
@@ -318,6 +319,21 @@ Status Opener::placeAll() {
     return {};
 }
 
+// What a tensor-parallel rank holds of a tensor, stored as a whole.
+void Opener::addShard(const Path& path, DType dtype, Role role, const Parameter& parameter,
+                      const StoredWeight& stored) {
+    const auto& runs = parameter.placement.shards[stored.tp];
+    for (const Run& run : runs) {
+        TensorAssembly::Piece piece;
+        piece.rank = stored.rank;
+        piece.part = runs.size() == 1 ? StoredPart::whole(stored.file, stored.tensor)
+                                      : StoredPart::range(stored.file, stored.tensor, run.first, run.count);
+        piece.offsets = run.offsets;
+        piece.lengths = run.lengths;
+        assembly_.addPiece(path, dtype, parameter.placement.whole, role, std::move(piece));
+    }
+}
+
 void Opener::addWeights() {
     for (const Parameter& parameter : parameters_) {
         if (!parameter.dtype || parameter.placement.shards.empty()) continue;
@@ -351,16 +367,7 @@ void Opener::addWeights() {
                 addFlat(path, *parameter.dtype, role, place, stored.tensor, {0, begin, end, 0}, parameter);
                 continue;
             }
-            for (const Run& run : parameter.placement.shards[stored.tp]) {
-                TensorAssembly::Piece piece;
-                piece.rank = stored.rank;
-                piece.part = parameter.placement.shards[stored.tp].size() == 1
-                                 ? StoredPart::whole(stored.file, stored.tensor)
-                                 : StoredPart::range(stored.file, stored.tensor, run.first, run.count);
-                piece.offsets = run.offsets;
-                piece.lengths = run.lengths;
-                assembly_.addPiece(path, *parameter.dtype, parameter.placement.whole, role, std::move(piece));
-            }
+            addShard(path, *parameter.dtype, role, parameter, stored);
         }
         // Of stage 3: known now, in the order of the model; the elements follow from the masters.
         if (parameter.stored.empty() && !models_.empty() && modelOf(models_[0].mp))
