@@ -313,7 +313,7 @@ void Opener::noteUnknown() {
             const std::string name = pathName(Path(tensor.path.begin() + 1, tensor.path.end()));
             if (byName_.contains(name) || aliases.contains(name)) continue;
             assembly_.note(
-                rule::metaInconsistent, Severity::warning,
+                rule::metaInconsistent, misfit_ ? Severity::error : Severity::warning,
                 "the model has it, param_shapes does not: another name of a parameter of the same module, "
                 "whose elements are under that name, or a parameter that is missing in param_shapes",
                 file.name, name);
