@@ -45,14 +45,16 @@ json findingOf(const json& report, const std::string& rule, const std::string& w
 }
 
 json tensorsOf(const QString& path) {
+    const json all = runShardscope({"ls", path, "--chunks", "--json"}).json();
     json byName;
-    for (const json& tensor : runShardscope({"ls", path, "--chunks", "--json"}).json()["tensors"])
+    for (const json& tensor : all["tensors"])
         byName[tensor["name"].get<std::string>()] = tensor;
     return byName;
 }
 
 json objectOf(const QString& path, const std::string& name) {
-    for (const json& object : runShardscope({"ls", path, "--objects", "--json"}).json()["objects"]) {
+    const json all = runShardscope({"ls", path, "--objects", "--json"}).json();
+    for (const json& object : all["objects"]) {
         if (object["name"] == name) return object;
     }
     return {};
@@ -110,7 +112,7 @@ class DeepspeedCliTest : public QObject {
                 continue;
             std::set<json> wanted, ranks;
             for (const json& chunk : want["chunks"])
-                wanted.insert(chunk["rank"]);
+                if (chunk["flat_range"][0] < chunk["flat_range"][1]) wanted.insert(chunk["rank"]);
             for (const json& chunk : found["chunks"])
                 ranks.insert(chunk["rank"]);
             QVERIFY2(wanted == ranks, found.dump().c_str());
@@ -126,10 +128,10 @@ class DeepspeedCliTest : public QObject {
         const json tensors = tensorsOf(pathOf(caseOf("z3_bf16_w2")));
         const json chunks = tensors["optimizer.state.head.fc1.weight.fp32"]["chunks"];
         QCOMPARE(chunks.size(), 2U);
-        COMPARE_JSON(chunks[0]["flat_range"], json::parse("[0, 23]"));
-        COMPARE_JSON(chunks[1]["flat_range"], json::parse("[23, 45]"));
+        COMPARE_JSON(chunks[0]["flat"]["stop"], json(23));
+        COMPARE_JSON(chunks[1]["flat"]["start"], json(23));
         // The weight itself is nowhere: it is what the master rounds to, on the same ranks.
-        COMPARE_JSON(tensors["head.fc1.weight"]["chunks"][1]["flat_range"], json::parse("[23, 45]"));
+        COMPARE_JSON(tensors["head.fc1.weight"]["chunks"][1]["flat"], chunks[1]["flat"]);
         COMPARE_JSON(tensors["head.fc1.weight"]["dtype"], json("bfloat16"));
     }
 
@@ -161,7 +163,7 @@ class DeepspeedCliTest : public QObject {
         QVERIFY(digests["lm_head.weight"] == digests["encoder.embed.weight"]);
         const json info = runShardscope({"info", pathOf(caseOf("z3_bf16_w2_tied16")), "--json"}).json();
         // 9 x 4 once in bf16: aliases add nothing.
-        COMPARE_JSON(info["totals"]["elements"], json(36 + 20 + 5 + 9 + 3 * (36 + 20 + 5 + 9) + 4));
+        COMPARE_JSON(info["totals"]["parameters"], json(36 + 20 + 5 + 9 + 3 * (36 + 20 + 5 + 9) + 4));
     }
 
     void otherEntriesAreObjects() {

@@ -281,7 +281,8 @@ bool Opener::checkSlices(const OptimizerFile& file) {
         }
         // Whose are they?
         auto& whose = slicesOf_[{file.mp, g, expertRank}];
-        for (int64_t other = 0; whose.empty() && other < std::min(worldOf(file, g), kMostCandidates); ++other)
+        const int64_t known = whose.empty() ? 0 : kMostCandidates;
+        for (int64_t other = known; other < std::min(worldOf(file, g), kMostCandidates); ++other)
             whose.try_emplace(slicesOf(file, g, other), other);
         if (const auto other = whose.find(stated); other != whose.end()) {
             assembly_.note(
