@@ -53,11 +53,13 @@ class Opener {
         std::vector<size_t> parameters;
         std::vector<int64_t> starts;  // of each, and where the last one ends
         std::vector<int64_t> elements;
+        std::vector<bool> listed;  // not where other ranks have the same, cut at other places
     };
     struct Slot {
         size_t parameter = 0;
         int64_t begin = 0, end = 0;  // elements of the shard
         int64_t at = 0;              // where they begin in the partition
+        bool listed = true;
     };
     // What one rank holds of it.
     struct Partition {
@@ -104,7 +106,7 @@ class Opener {
 
     // partitions.cpp: ZeRO
     void addPartitions();
-    void addPartition(const OptimizerFile& file);
+    bool holdsFirst(size_t parameter, uint32_t tp, int64_t start, int64_t length);
     const FlatGroup& flatGroup(const OptimizerFile& file, size_t group);
     Partition partitionOf(const OptimizerFile& file, size_t group, int64_t index);
     std::string slicesOf(const OptimizerFile& file, size_t group, int64_t index);
@@ -153,6 +155,10 @@ class Opener {
     std::set<std::string> noted_;
     using GroupKey = std::tuple<uint32_t, size_t, int64_t>;  // model-parallel rank, group, experts
     std::map<GroupKey, FlatGroup> flatGroups_;
+    // Where the first ranks that have a parameter cut it: its start in their flat group, and a partition's
+    // length.
+    std::map<std::pair<size_t, uint32_t>, std::pair<int64_t, int64_t>> cuts_;
+    size_t unlisted_ = 0;
     std::map<GroupKey, std::unordered_map<std::string, int64_t>> slicesOf_;  // whose partition has them
     std::set<GroupKey> spoken_;
     bool misfit_ = false;  // partitions of another length than param_shapes says

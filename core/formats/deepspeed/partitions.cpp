@@ -2,6 +2,7 @@
 // runtime/zero/stage_1_and_2.py, runtime/zero/stage3.py, runtime/bf16_optimizer.py.
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,12 @@ constexpr int64_t kMostPadding = 64;       // elements of one of them
 
 constexpr std::array<std::string_view, 4> kFlatStates = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq",
                                                          "momentum_buffer"};
+
+// The group is filled up so that each partition has an even number of elements.
+int64_t partitionLength(int64_t elements, int64_t world) {
+    const int64_t unit = 2 * world;
+    return (elements + unit - 1) / unit * 2;
+}
 
 }  // namespace
 
@@ -72,6 +79,18 @@ std::pair<int64_t, int64_t> Opener::expertPlace(const OptimizerFile& file, size_
                              : std::pair(dp % (world / data), dp / (world / data));
 }
 
+// Replicas of a tied layer or of a norm may be cut at other places: then those of the first ranks are listed.
+bool Opener::holdsFirst(size_t parameter, uint32_t tp, int64_t start, int64_t length) {
+    const Placement& placement = parameters_[parameter].placement;
+    if (placement.shards.empty()) return true;
+    const auto& runs = placement.shards[tp];
+    const bool whole = runs.size() == 1 && runs[0].lengths == placement.whole;
+    const auto [it, fresh] = cuts_.try_emplace({parameter, whole ? kNone : tp}, start, length);
+    if (fresh || it->second == std::pair(start, length)) return true;
+    ++unlisted_;
+    return false;
+}
+
 const Opener::FlatGroup& Opener::flatGroup(const OptimizerFile& file, size_t group) {
     const int64_t expertRank = expertPlace(file, group).first;
     const auto [it, fresh] = flatGroups_.try_emplace({file.mp, group, expertRank});
@@ -91,6 +110,9 @@ const Opener::FlatGroup& Opener::flatGroup(const OptimizerFile& file, size_t gro
         at = std::min(at, kMaxDim);
     }
     out.starts.push_back(at);
+    for (size_t i = 0; i < names.size(); ++i)
+        out.listed.push_back(stage_ == 3 || holdsFirst(out.parameters[i], tpOf(file.mp), out.starts[i],
+                                                       partitionLength(at, world)));
     return out;
 }
 
@@ -104,13 +126,11 @@ Opener::Partition Opener::partitionOf(const OptimizerFile& file, size_t group, i
             const int64_t length = flat.starts[i + 1] - flat.starts[i];
             const int64_t begin = std::min(flat.elements[i], index * length);
             const int64_t end = std::min(flat.elements[i], begin + length);
-            if (begin < end) out.slots.push_back({flat.parameters[i], begin, end, flat.starts[i]});
+            if (begin < end) out.slots.push_back({flat.parameters[i], begin, end, flat.starts[i], true});
         }
         return out;
     }
-    // The group is filled up so that each partition has an even length in 16-bit elements.
-    const int64_t unit = 2 * world;
-    out.length = (sum + unit - 1) / unit * 2;
+    out.length = partitionLength(sum, world);
     if (index >= world) return out;
     const int64_t lo = index * out.length, hi = lo + out.length;
     out.owned = std::clamp<int64_t>(sum - lo, 0, out.length);
@@ -120,29 +140,42 @@ Opener::Partition Opener::partitionOf(const OptimizerFile& file, size_t group, i
         const int64_t begin = std::max(lo, flat.starts[i]),
                       end = std::min(hi, flat.starts[i] + flat.elements[i]);
         if (begin < end)
-            out.slots.push_back(
-                {flat.parameters[i], begin - flat.starts[i], end - flat.starts[i], begin - lo});
+            out.slots.push_back({flat.parameters[i], begin - flat.starts[i], end - flat.starts[i], begin - lo,
+                                 flat.listed[i]});
     }
     return out;
 }
 
 void Opener::addPartitions() {
+    // Those of which all ranks are here come first: of replicas the first are listed.
+    std::map<uint32_t, uint32_t> readable;
+    for (const OptimizerFile& file : optimizers_)
+        readable[file.mp] += file.index != kNone;
+    std::ranges::stable_sort(optimizers_, std::ranges::greater(),
+                             [&](const OptimizerFile& file) { return readable[file.mp] == dpWorld_; });
     bool disagree = false;
-    std::map<std::pair<uint32_t, uint32_t>, bool> first;
     for (const OptimizerFile& file : optimizers_) {
         if (file.index == kNone) continue;
         const ModelFile* model = modelOf(file.mp);
         if (!model || !model->states.hasGroups) continue;
+        const auto count = static_cast<int64_t>(model->states.groups.size());
         for (const auto& [number, states] : file.states.groups) {
-            if (number >= 0 && number < static_cast<int64_t>(model->states.groups.size())) continue;
+            if (number >= 0 && number < count) continue;
             assembly_.note(rule::metaInconsistent, Severity::error,
-                           fmt::format("it has the group {}, param_shapes lists {} groups", number,
-                                       model->states.groups.size()),
+                           fmt::format("it has the group {}, param_shapes lists {} groups", number, count),
                            contents(file.index).name, {}, Note::Lacks::optimizerState);
         }
         if (stage_ != 3) disagree = !checkSlices(file) || disagree;
-        addPartition(file);
+        for (size_t g = 0; g < model->states.groups.size(); ++g)
+            addGroup(file, g);
     }
+    if (unlisted_ > 0)
+        assembly_.note(
+            rule::metaInconsistent, Severity::info,
+            fmt::format(
+                "{} replicas of parameters in flat groups are cut at other places than the first; they are "
+                "not listed",
+                unlisted_));
     if (disagree)
         assembly_.note(
             rule::metaInconsistent, Severity::warning,
@@ -151,11 +184,6 @@ void Opener::addPartitions() {
             "and "
             "would mix the parameters up");
     if (stage_ == 3) noteUnknown();
-}
-
-void Opener::addPartition(const OptimizerFile& file) {
-    for (size_t g = 0; g < modelOf(file.mp)->states.groups.size(); ++g)
-        addGroup(file, g);
 }
 
 void Opener::addGroup(const OptimizerFile& file, size_t group) {
@@ -219,7 +247,7 @@ void Opener::addGroup(const OptimizerFile& file, size_t group) {
         if (stage_ == 3 && !master) watchPadding(file, group, tensor);
         for (const Slot& slot : partition.slots) {
             const Parameter& parameter = parameters_[slot.parameter];
-            if (parameter.placement.shards.empty()) continue;
+            if (parameter.placement.shards.empty() || !slot.listed) continue;
             addFlat(statePath(parameter.name, state), dtype, Role::optimizer, file, tensor, slot, parameter);
             if (stage_ == 3 && master && parameter.dtype)
                 addFlat({keyPart(parameter.name)}, *parameter.dtype, Role::parameter, file, tensor, slot,
