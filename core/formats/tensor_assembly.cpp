@@ -205,6 +205,10 @@ bool TensorAssembly::complete() const {
 Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::optional<Mesh> mesh,
                                                        FindNotes findNotes) {
     std::vector<StoredPart> parts;
+    size_t pieces = 0;
+    for (const Tensor& tensor : tensors_)
+        pieces += tensor.pieces.size();
+    parts.reserve(pieces);
     for (Tensor& tensor : tensors_) {
         // Tensors are added in this order, so places in tensors_ are their ids.
         auto added = builder_.addTensor(tensor.info);
@@ -222,6 +226,7 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
             SHARDSCOPE_TRY(builder_.addChunk(chunk));
             parts.push_back(std::move(piece.part));
         }
+        tensor.pieces = {};
     }
     // In the order of the catalog: they were read side by side.
     std::vector<const TensorFile*> files;

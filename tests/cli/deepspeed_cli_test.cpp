@@ -275,6 +275,13 @@ class DeepspeedCliTest : public QObject {
         QVERIFY(!findingOf(report, "coverage.gap", "backbone.conv.weight").is_null());
         QVERIFY(findingOf(report, "coverage.gap", "head.fc1.weight").is_null());
     }
+    void missingLayerIsNamed() {
+        const QString path = copyOf("pp2_z1_bf16opt", "no-layer");
+        QVERIFY(QFile::remove(path + "/global_step3/layer_03-model_states.pt"));
+        const Outcome report = validate(path, "metadata");
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY(!findingOf(report.json(), "file.missing", "layer_03-model_states.pt").is_null());
+    }
     void missingExpertIsNamed() {
         const QString path = copyOf("moe_ep2_z2_bf16", "no-expert");
         QVERIFY(QFile::remove(path + "/global_step3/layer_1_expert_3_mp_rank_00_model_states.pt"));

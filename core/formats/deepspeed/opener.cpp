@@ -194,6 +194,10 @@ Status Opener::readModelFiles() {
         SHARDSCOPE_ASSIGN(models_[i].states, readModelStates(contents(indices[i])));
     }
     std::ranges::sort(models_, {}, [](const ModelFile& m) { return std::pair(m.mp, m.dp); });
+    // All ranks list the same parameters; what the first one says is kept.
+    for (ModelFile& model : models_) {
+        if (modelOf(model.mp) != &model) model.states.groups = {};
+    }
     return {};
 }
 
@@ -380,6 +384,24 @@ void Opener::addMissingFiles() {
                 optimizers.empty() ? Note::Lacks::optimizerState : Note::Lacks::nothing);
         }
     }
+    // Parameters without a weight: those of a pipeline are in the file of their layer.
+    const bool layers = std::ranges::any_of(
+        tag_.files, [](const TagFile& file) { return file.about.kind == FileName::Kind::layer; });
+    std::set<std::string> lacking;
+    for (const Parameter& parameter : parameters_) {
+        if (stage_ == 3 || tag_.universal || !parameter.stored.empty() || parameter.placement.shards.empty())
+            continue;
+        const std::string layer = parameter.name.substr(0, parameter.name.find('.'));
+        const bool numbered = layers && !layer.empty() && layer.find_first_not_of("0123456789") == layer.npos;
+        if (numbered && lacking.insert(layer).second) {
+            missing(fmt::format("layer_{:0>2}-{}model_states.pt", layer, tpDegree_ > 1 ? "model_00-" : ""), 0,
+                    "the weights of this layer are missing", Note::Lacks::anything);
+        } else if (!numbered && lacking.size() < kMostMissing && lacking.insert(parameter.name).second) {
+            assembly_.note(rule::metaInconsistent, Severity::error,
+                           "param_shapes lists it, and no file here holds its weight",
+                           modelOf(0) ? modelOf(0)->file->name : "", parameter.name, Note::Lacks::anything);
+        }
+    }
     // Files of experts: each layer has all of its experts.
     std::set<std::pair<uint32_t, uint32_t>> experts;
     for (const TagFile& file : tag_.files) {
@@ -462,8 +484,11 @@ void Opener::noteSteps() {
 void Opener::addObjects() {
     const auto add = [&](uint32_t file, uint32_t rank, Path (*pathOf)(const Path&)) {
         for (const StoredObject& object : contents(file).objects) {
-            if (Path path = pathOf(object.path); !path.empty())
-                assembly_.addObject(file, std::move(path), object.value, rank);
+            Path path = pathOf(object.path);
+            if (path.empty()) continue;
+            // ZeroStageEnum(2) is a number.
+            const bool stage = path.back().text == "zero_stage";
+            assembly_.addObject(file, std::move(path), stage ? makeIntegerValue(stage_) : object.value, rank);
         }
         for (uint32_t t = 0; t < contents(file).tensors.size(); ++t) {
             if (Path path = pathOf(contents(file).tensors[t].path); !path.empty())

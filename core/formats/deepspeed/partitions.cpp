@@ -47,8 +47,10 @@ void Opener::addFlat(const Path& path, DType dtype, Role role, const OptimizerFi
         piece.rank = rankOf(file.dp, file.mp);
         piece.part = StoredPart::range(file.index, tensor, slot.at + begin - slot.begin, end - begin);
         if (stored != dtype) piece.part.storedAs = stored;
-        piece.offsets = run.offsets;
-        piece.lengths = run.lengths;
+        if (run.lengths != parameter.placement.whole) {
+            piece.offsets = run.offsets;
+            piece.lengths = run.lengths;
+        }
         if (end - begin < run.count) piece.flat = FlatRange{begin - run.first, end - run.first};
         assembly_.addPiece(path, dtype, parameter.placement.whole, role, std::move(piece));
     }
@@ -157,7 +159,13 @@ void Opener::addPartitions() {
     for (const OptimizerFile& file : optimizers_) {
         if (file.index == kNone) continue;
         const ModelFile* model = modelOf(file.mp);
-        if (!model || !model->states.hasGroups) continue;
+        if (!model) continue;
+        if (!model->states.hasGroups && noted_.insert(model->file->name).second)
+            assembly_.note(rule::metaInconsistent, Severity::error,
+                           "it holds no param_shapes: which parameters the flat partitions of the optimizer "
+                           "hold is not known",
+                           model->file->name, {},
+                           stage_ == 3 ? Note::Lacks::anything : Note::Lacks::optimizerState);
         const auto count = static_cast<int64_t>(model->states.groups.size());
         for (const auto& [number, states] : file.states.groups) {
             if (number >= 0 && number < count) continue;

@@ -36,14 +36,6 @@ Result<std::vector<NamedShape>> shapesIn(const TensorFile& file, const ValueGrap
     return shapes;
 }
 
-std::optional<int64_t> integerOf(const ValueGraph& g, NodeId node) {
-    if (node == kNoNode) return std::nullopt;
-    // ZeroStageEnum(2)
-    if (g.kind(node) == ValueKind::object && g.argumentsOf(node).size() == 1) node = g.argumentsOf(node)[0];
-    if (g.kind(node) != ValueKind::integer) return std::nullopt;
-    return g.integer(node);
-}
-
 bool isSequence(const ValueGraph& g, NodeId node) {
     return g.kind(node) == ValueKind::list || g.kind(node) == ValueKind::tuple;
 }
@@ -95,6 +87,13 @@ const std::vector<std::vector<std::string_view>>& groupPlaces() {
 }
 
 }  // namespace
+
+std::optional<int64_t> integerOf(const ValueGraph& g, NodeId node) {
+    if (node == kNoNode) return std::nullopt;
+    if (g.kind(node) == ValueKind::object && g.argumentsOf(node).size() == 1) node = g.argumentsOf(node)[0];
+    if (g.kind(node) != ValueKind::integer) return std::nullopt;
+    return g.integer(node);
+}
 
 Entries::Entries(const TensorFile& file) {
     for (const StoredObject& object : file.objects)

@@ -20,6 +20,9 @@ struct NamedShape {
     int64_t elements = 0;
 };
 
+// An integer, or the one of an enumeration's value such as ZeroStageEnum(2).
+std::optional<int64_t> integerOf(const ValueGraph& graph, NodeId node);
+
 // The entries of one file that are not tensors, by name.
 class Entries {
   public:

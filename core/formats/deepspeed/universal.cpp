@@ -175,7 +175,10 @@ Status Opener::addUniversal() {
                 key == "clip_grad" || key == "zero_stage" || key == "param_groups") {
                 Path path{keyPart("optimizer")};
                 path.insert(path.end(), object.path.begin(), object.path.end());
-                assembly_.addObject(aboutIndex, std::move(path), object.value, 0);
+                const auto stage =
+                    key == "zero_stage" ? integerOf(*object.value.graph, object.value.node) : std::nullopt;
+                assembly_.addObject(aboutIndex, std::move(path),
+                                    stage ? makeIntegerValue(*stage) : object.value, 0);
             }
         }
     }
