@@ -236,7 +236,7 @@ Status Opener::chooseDegrees() {
             SHARDSCOPE_ASSIGN(const uint32_t index, look(file));
             if (index == kNone) continue;
             SHARDSCOPE_ASSIGN(const OptimizerStates states, readOptimizerStates(contents(index)));
-            dp = states.partitionCount();
+            if (states.partitionCount() > 0) dp = states.partitionCount();
             break;
         }
     }
@@ -247,7 +247,7 @@ Status Opener::chooseDegrees() {
             .inFile(models_.empty() ? source_.display : models_[0].file->name)
             .byRule(rule::metaInconsistent);
     };
-    dp = std::max<int64_t>(dp.value_or(1), dp ? INT64_MIN : 1);
+    if (!dp) dp = 1;
     if (*dp < 1 || *dp > kMostWorld) return bad("number of data-parallel ranks", *dp);
     // Some files may be missing, not nearly all.
     const int64_t mostMp = std::max<int64_t>(64, 16 * static_cast<int64_t>(tag_.files.size()));
@@ -269,6 +269,11 @@ Status Opener::chooseDegrees() {
             model.file->name);
         return true;
     });
+    // Only now the ranks are known.
+    for (const ModelFile& model : models_) {
+        if (model.index != kNone)
+            assembly_.builder().file(contents(model.index).id).rank = rankOf(model.dp, model.mp);
+    }
     return {};
 }
 
@@ -309,6 +314,7 @@ Status Opener::readOptimizerFiles() {
     for (OptimizerFile& file : optimizers_) {
         file.index = looked_.at(file.file->name);
         if (file.index == kNone) continue;
+        assembly_.builder().file(contents(file.index).id).rank = rankOf(file.dp, file.mp);
         SHARDSCOPE_ASSIGN(file.states, readOptimizerStates(contents(file.index)));
         const int64_t stage = file.states.stage.value_or(1);
         if (!file.states.stage) bf16Optimizer_ = true;
