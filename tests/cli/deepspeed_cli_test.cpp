@@ -275,6 +275,16 @@ class DeepspeedCliTest : public QObject {
         QVERIFY(!findingOf(report, "coverage.gap", "backbone.conv.weight").is_null());
         QVERIFY(findingOf(report, "coverage.gap", "head.fc1.weight").is_null());
     }
+    // Without a rank's optimizer states the weights are whole up to stage 2.
+    void weightsConvertWithoutOptimizerStates() {
+        const GenuineCase c = caseOf("bad_missing_rank");
+        const QString out = place_.filePath("weights");
+        QVERIFY(runShardscope({"convert", pathOf(c), out, "--to", "safetensors"}).exitCode != 0);
+        const Outcome convert =
+            runShardscope({"convert", pathOf(c), out, "--to", "safetensors", "--weights-only"});
+        QVERIFY2(convert.exitCode == 0, convert.err.c_str());
+        QVERIFY(digestsOf(out)["net.0.weight"] == c.expected["tensors"]["net.0.weight"]["sha256"]);
+    }
     void missingLayerIsNamed() {
         const QString path = copyOf("pp2_z1_bf16opt", "no-layer");
         QVERIFY(QFile::remove(path + "/global_step3/layer_03-model_states.pt"));

@@ -57,21 +57,22 @@ bool listTag(const Source& source, const std::string& prefix, Tag& tag) {
         listed = std::move(below).value();
         std::ranges::sort(listed, {}, &DirectoryEntry::name);
     }
-    bool states = false;
+    bool states = false, partitions = false, merged = false;
     for (const DirectoryEntry& entry : prefix.empty() ? source.entries : listed) {
         const auto about =
             entry.kind == DirectoryEntry::Kind::file ? parseFileName(entry.name) : std::nullopt;
         if (about) {
             tag.files.push_back({*about, prefix + entry.name, entry.size});
             states = states || about->kind != FileName::Kind::layer;
+            partitions = partitions || about->kind == FileName::Kind::zeroOptimizer;
         } else {
             tag.others.push_back({prefix + entry.name, entry.kind, entry.size});
         }
-        // The merged parameters; `optimizer_state.pt` is always beside them.
-        if (entry.name == "zero" && entry.kind == DirectoryEntry::Kind::directory &&
-            source.directory->stat(prefix + "zero/optimizer_state.pt").ok())
-            tag.universal = true;
+        merged = merged || (entry.name == "zero" && entry.kind == DirectoryEntry::Kind::directory);
     }
+    // The merged parameters, which may be beside what they were made of.
+    tag.universal =
+        merged && !partitions && (states || source.directory->stat(prefix + "zero/optimizer_state.pt").ok());
     // As numbers: rank 10 after rank 9, and layers beyond 99.
     std::ranges::stable_sort(tag.files, {}, [](const TagFile& file) {
         const FileName& about = file.about;

@@ -69,6 +69,8 @@ Path modelPath(const Path& path) {
         std::erase_if(out, [](const PathPart& part) { return part.text == "optimizer_state_dict"; });
         return out.size() > 1 ? out : Path();
     }
+    // Such as the extra state of a layer.
+    if (path[0].text == "module") return Path(path.begin() + 1, path.end());
     if (holds(kLayoutKeys, path[0].text)) return {};
     Path out{keyPart("client_state")};
     out.insert(out.end(), path.begin(), path.end());
@@ -368,7 +370,8 @@ void Opener::addMissingFiles() {
         prefix = prefix || file.file->about.bf16;
     }
     for (const OptimizerFile& file : optimizers_) {
-        if (!readable.contains(file.mp)) broken(*file.file, Note::Lacks::optimizerState);
+        if (!readable.contains(file.mp))
+            broken(*file.file, stage_ == 3 ? Note::Lacks::anything : Note::Lacks::optimizerState);
     }
     for (uint32_t mp = 0; mp < mpWorld_; ++mp) {
         const bool known = modelOf(mp) != nullptr;
@@ -387,7 +390,7 @@ void Opener::addMissingFiles() {
                 fmt::format(
                     "the optimizer states of this rank are missing; the save was by {} data-parallel ranks",
                     dpWorld_),
-                optimizers.empty() ? Note::Lacks::optimizerState : Note::Lacks::nothing);
+                stage_ == 3 ? Note::Lacks::anything : Note::Lacks::optimizerState);
         }
     }
     // Parameters without a weight: those of a pipeline are in the file of their layer.
@@ -497,7 +500,9 @@ void Opener::addObjects() {
             assembly_.addObject(file, std::move(path), stage ? makeIntegerValue(stage_) : object.value, rank);
         }
         for (uint32_t t = 0; t < contents(file).tensors.size(); ++t) {
-            if (Path path = pathOf(contents(file).tensors[t].path); !path.empty())
+            const Path& stored = contents(file).tensors[t].path;
+            if (stored.empty() || stored[0].text == "module") continue;
+            if (Path path = pathOf(stored); !path.empty())
                 assembly_.addWhole(file, t, std::move(path), Role::other, rank);
         }
     };

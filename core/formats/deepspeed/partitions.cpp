@@ -257,7 +257,7 @@ void Opener::addGroup(const OptimizerFile& file, size_t group) {
             const Parameter& parameter = parameters_[slot.parameter];
             if (parameter.placement.shards.empty() || !slot.listed) continue;
             addFlat(statePath(parameter.name, state), dtype, Role::optimizer, file, tensor, slot, parameter);
-            if (stage_ == 3 && master && parameter.dtype)
+            if (stage_ == 3 && master && parameter.dtype && parameter.stored.empty())
                 addFlat({keyPart(parameter.name)}, *parameter.dtype, Role::parameter, file, tensor, slot,
                         parameter);
         }
