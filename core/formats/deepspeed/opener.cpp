@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -91,6 +92,18 @@ Path optimizerPath(const Path& path) {
     Path out{keyPart("optimizer")};
     out.insert(out.end(), path.begin() + static_cast<int64_t>(at), path.end());
     return out;
+}
+
+// A step as text: a float32 of torch's AdamW, or an integer.
+std::string stepText(DType dtype, const std::string& bytes) {
+    float real = 0;
+    int64_t integer = 0;
+    if (dtype == DType::float32 && bytes.size() == sizeof real) {
+        std::memcpy(&real, bytes.data(), sizeof real);
+        return fmt::format("{}", real);
+    }
+    std::memcpy(&integer, bytes.data(), std::min(bytes.size(), sizeof integer));
+    return fmt::format("{}", integer);
 }
 
 }  // namespace
@@ -455,10 +468,7 @@ void Opener::noteSteps() {
                 if (state != "step" || stored.shape.size() > 1 || elementCount(stored.shape) != 1) continue;
                 const auto bytes = assembly_.files().bytesOf(file.index, tensor);
                 if (!bytes.ok()) continue;
-                float value = 0;
-                const bool real = stored.dtype == DType::float32 && bytes->size() == sizeof value;
-                if (real) std::copy_n(bytes->data(), sizeof value, reinterpret_cast<char*>(&value));
-                found[{file.mp, number}][real ? fmt::format("{}", value) : "0x" + *bytes].push_back(&file);
+                found[{file.mp, number}][stepText(stored.dtype, *bytes)].push_back(&file);
             }
             for (const auto& [state, value] : group.objects) {
                 if (state == "step") found[{file.mp, number}][valueRepr(*value, 40)].push_back(&file);

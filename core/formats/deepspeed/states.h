@@ -60,7 +60,6 @@ struct GroupStates {
 struct Slice {
     std::string name;
     int64_t start = 0, elements = 0;
-    bool operator==(const Slice&) const = default;
 };
 
 // *_optim_states.pt of ZeRO and of BF16_Optimizer.
