@@ -114,8 +114,9 @@ constexpr std::array kTorchRecords{
     Pair{"torch.nested._internal.nested_tensor", "_rebuild_njt"},
 };
 // Plain data classes and enumerations that frameworks store with a checkpoint's metadata: the save plans of
-// torch.distributed.checkpoint (planner.py) and Megatron-Core's (dist_checkpointing/strategies/torch.py),
-// io.BytesIO of Transformer Engine's extra states, and what Megatron's arguments hold (core/safe_globals.py).
+// torch.distributed.checkpoint (planner.py), DeepSpeed's, and Megatron-Core's
+// (dist_checkpointing/strategies/torch.py), io.BytesIO of Transformer Engine's extra states, and what
+// Megatron's arguments hold (core/safe_globals.py).
 constexpr std::array kFrameworkRecords{
     Pair{"torch.distributed.checkpoint.planner", "SavePlan"},
     Pair{"torch.distributed.checkpoint.planner", "WriteItem"},
@@ -134,6 +135,11 @@ constexpr std::array kFrameworkRecords{
     Pair{"megatron.core.dist_checkpointing.strategies.torch", "MCoreSavePlan"},
     Pair{"megatron.core.dist_checkpointing.mapping", "ShardedObject"},
     Pair{"megatron.core.dist_checkpointing.mapping", "ShardedTensor"},
+    Pair{"deepspeed.runtime.zero.config", "ZeroStageEnum"},
+    Pair{"deepspeed.runtime.fp16.loss_scaler", "LossScaler"},
+    Pair{"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler"},
+    Pair{"deepspeed.utils.tensor_fragment", "fragment_address"},
+    Pair{"deepspeed.checkpoint.universal_checkpoint", "SubparamShape"},
     Pair{"_io", "BytesIO"},
     Pair{"io", "BytesIO"},
 };

@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 #include "formats/colossalai/colossalai.h"
 #include "formats/dcp/dcp.h"
+#include "formats/deepspeed/deepspeed.h"
 #include "formats/index/index.h"
 #include "formats/olmo/olmo.h"
 #include "formats/paddle_dist/paddle_dist.h"
@@ -17,6 +18,7 @@ namespace shardscope {
 const std::vector<const Format*>& builtinFormats() {
     static const std::vector<const Format*> formats = {
         &dcpFormat(),
+        &deepspeedFormat(),  // before those whose exports lie beside `latest`
         &paddleFormat(),     // before safetensors, which its data files may be
         &paddleNlpFormat(),  // before ColossalAI, whose optimizer files have names like those of the unified
                              // checkpoint

@@ -73,14 +73,14 @@ Result<std::vector<uint32_t>> TensorAssembly::addFiles(
 }
 
 void TensorAssembly::addMissing(const std::string& name, uint32_t rank, Severity severity,
-                                std::string message) {
+                                std::string message, Note::Lacks lacks) {
     FileInfo info;
     info.path = name;
     info.rank = rank;
     info.state = FileInfo::State::missing;
     info.referenced = severity == Severity::error;
     builder_.addFile(std::move(info));
-    note(rule::fileMissing, severity, std::move(message), name);
+    note(rule::fileMissing, severity, std::move(message), name, {}, lacks);
 }
 
 void TensorAssembly::addUnused(const DirectoryEntry& entry, uint32_t rank) {
@@ -141,6 +141,18 @@ void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, 
     tensor.pieces.push_back(std::move(piece));
 }
 
+void TensorAssembly::addAlias(const Path& path, const Path& of) {
+    const auto first = byPath_.find(encodePath(of));
+    if (first == byPath_.end()) return;
+    const size_t id = first->second;
+    if (!byPath_.try_emplace(encodePath(path), tensors_.size()).second) return;
+    Tensor alias = tensors_[id];
+    alias.info.path = path;
+    alias.info.name = pathName(path);
+    if (alias.info.aliasOf == kNone) alias.info.aliasOf = static_cast<TensorId>(id);
+    tensors_.push_back(std::move(alias));
+}
+
 void TensorAssembly::addWhole(uint32_t file, uint32_t t, Path path, Role role, uint32_t rank) {
     const StoredTensor& stored = (*files_)[file].tensors[t];
     Piece piece;
@@ -190,8 +202,13 @@ bool TensorAssembly::complete() const {
     });
 }
 
-Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::optional<Mesh> mesh) {
+Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::optional<Mesh> mesh,
+                                                       FindNotes findNotes) {
     std::vector<StoredPart> parts;
+    size_t pieces = 0;
+    for (const Tensor& tensor : tensors_)
+        pieces += tensor.pieces.size();
+    parts.reserve(pieces);
     for (Tensor& tensor : tensors_) {
         // Tensors are added in this order, so places in tensors_ are their ids.
         auto added = builder_.addTensor(tensor.info);
@@ -209,6 +226,7 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
             SHARDSCOPE_TRY(builder_.addChunk(chunk));
             parts.push_back(std::move(piece.part));
         }
+        tensor.pieces = {};
     }
     // In the order of the catalog: they were read side by side.
     std::vector<const TensorFile*> files;
@@ -235,7 +253,8 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
         mesh->evidence = {fmt::format("fsdp={}: a file for each of {} ranks", world, world)};
     }
     if (mesh) builder_.setMesh(std::move(*mesh));
-    return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts));
+    return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts),
+                          std::move(findNotes));
 }
 
 }  // namespace shardscope

@@ -29,7 +29,8 @@ class TensorAssembly : private CatalogOpener {
     // Several (name, rank), read side by side.
     Result<std::vector<uint32_t>> addFiles(std::span<const std::pair<std::string, uint32_t>> files);
     // A file that should be there. Below an error the tensors do not depend on it.
-    void addMissing(const std::string& name, uint32_t rank, Severity severity, std::string message);
+    void addMissing(const std::string& name, uint32_t rank, Severity severity, std::string message,
+                    Note::Lacks lacks = Note::Lacks::nothing);
     // A file that is there and is not used, for a reason that has been noted.
     void addUnused(const DirectoryEntry& entry, uint32_t rank);
     // A file that holds no tensors. Its text where it is short, else nothing.
@@ -48,6 +49,8 @@ class TensorAssembly : private CatalogOpener {
     // Adds a piece to the tensor of this path; a tensor that is new here becomes an alias where the file says
     // so. Pieces that disagree about shape or dtype are noted and dropped.
     void addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece);
+    // Another name of a tensor that is there, once all its pieces are; nothing where it is not.
+    void addAlias(const Path& path, const Path& of);
     // A stored tensor as a whole.
     void addWhole(uint32_t file, uint32_t tensor, Path path, Role role, uint32_t rank);
     void addObject(uint32_t file, Path path, const Value& value, uint32_t rank, uint64_t offset = 0,
@@ -58,7 +61,9 @@ class TensorAssembly : private CatalogOpener {
     // Whether the pieces hold every element of every tensor, if those that are not equal do not overlap.
     bool complete() const;
     // `world`: ranks in all. `mesh`: as the files state it; without one the ranks are one axis, "fsdp".
-    Result<std::unique_ptr<Reader>> finish(uint32_t world, std::optional<Mesh> mesh = std::nullopt);
+    // `findNotes`: what Reader::fileNotes() answers; it may keep a pointer to files().
+    Result<std::unique_ptr<Reader>> finish(uint32_t world, std::optional<Mesh> mesh = std::nullopt,
+                                           FindNotes findNotes = {});
 
   private:
     const Source& source_;

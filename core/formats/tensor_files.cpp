@@ -534,6 +534,26 @@ Result<std::string> TensorFiles::bytesOf(uint32_t file, uint32_t tensor) const {
     return bytes;
 }
 
+std::optional<bool> TensorFiles::equal(uint32_t file, uint32_t tensor, uint32_t otherFile,
+                                       uint32_t other) const {
+    constexpr uint64_t kMostCompared = uint64_t{1} << 20;  // bytes
+    const TensorFile &a = (*this)[file], &b = (*this)[otherFile];
+    const StoredTensor &one = a.tensors[tensor], &two = b.tensors[other];
+    if (one.dtype != two.dtype || one.shape != two.shape) return false;
+    if (a.kind == TensorFile::Kind::torch && b.kind == TensorFile::Kind::torch) {
+        const TensorFile::ElementExtent &x = a.places[tensor], &y = b.places[other];
+        if (x.entry && y.entry && zipHasCrc(*x.entry) && zipHasCrc(*y.entry) &&
+            x.entry->crc32 == y.entry->crc32 && x.entry->size == y.entry->size && x.first == y.first &&
+            x.length == y.length && x.strides == y.strides)
+            return true;
+    }
+    const auto size = static_cast<uint64_t>(elementCount(one.shape)) * dtypeBits(one.dtype) / 8;
+    if (size > kMostCompared) return std::nullopt;
+    const auto bytes = bytesOf(file, tensor), others = bytesOf(otherFile, other);
+    if (!bytes.ok() || !others.ok()) return std::nullopt;
+    return *bytes == *others;
+}
+
 std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
                                        std::unique_ptr<TensorFiles> files, FindPart findPart,
                                        FindNotes findNotes) {
@@ -542,13 +562,14 @@ std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
 }
 
 std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
-                                       std::unique_ptr<TensorFiles> files, std::vector<StoredPart> parts) {
+                                       std::unique_ptr<TensorFiles> files, std::vector<StoredPart> parts,
+                                       FindNotes findNotes) {
     return makePartReader(
         source, std::move(catalog), std::move(files),
         [parts = std::move(parts)](const Catalog&, const ChunkInfo& chunk) -> Result<StoredPart> {
             return parts[chunk.id];
         },
-        {});
+        std::move(findNotes));
 }
 
 std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,

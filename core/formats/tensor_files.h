@@ -137,6 +137,9 @@ class TensorFiles {
     Result<Extent> extent(const StoredPart& part) const;
     // The bytes of a small tensor. Errors: limit for more than OpenOptions::limits.objectBytes.
     Result<std::string> bytesOf(uint32_t file, uint32_t tensor) const;
+    // Whether two stored tensors hold the same, as far as that can be told cheaply: by the checksums that the
+    // archives state, or by the bytes of small tensors. nullopt where it cannot.
+    std::optional<bool> equal(uint32_t file, uint32_t tensor, uint32_t otherFile, uint32_t other) const;
     // Records why a file that is present cannot be read; its chunks have no part. Call only while opening.
     void markBroken(FileId id, Error why) { broken_.insert_or_assign(id, std::move(why)); }
     const Error* whyBroken(FileId id) const;
@@ -191,7 +194,8 @@ void addObjects(CatalogBuilder& builder, const TensorFile& file, FileId id);
 
 // The reader of such a checkpoint. With `parts` one for each chunk, of no file where its file is not there.
 std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
-                                       std::unique_ptr<TensorFiles> files, std::vector<StoredPart> parts);
+                                       std::unique_ptr<TensorFiles> files, std::vector<StoredPart> parts,
+                                       FindNotes findNotes = {});
 std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
                                        std::unique_ptr<TensorFiles> files, FindPart findPart,
                                        FindNotes findNotes);

@@ -178,7 +178,7 @@ bool SourceStep::attention() const {
 void SourceStep::showSpec() {
     const Session& session = state_.session();
     fill_->setCurrentIndex(fill_->findData(static_cast<int>(state_.spec().fillGaps)));
-    paddle_->setVisible(session.checkpoint() && session.checkpoint()->format->takes("--tp-dim"));
+    paddle_->setVisible(session.checkpoint() && session.checkpoint()->format->takes("--master-weights"));
     if (!session.checkpoint()) {
         facts_->setText(tr("No checkpoint is open."));
         health_->clear();

@@ -88,7 +88,7 @@ WizardState::~WizardState() {
 void WizardState::setSpec(ConversionSpec spec) {
     // What the source's files do not say comes with a recipe; which checkpoint it is does not.
     SourceOptions options = session_.options();
-    if (session_.checkpoint() && session_.checkpoint()->format->takes("--tp-dim")) {
+    if (session_.checkpoint() && session_.checkpoint()->format->takes("--master-weights")) {
         options.tpDim = spec.options.tpDim;
         options.masterWeights = spec.options.masterWeights;
     }

@@ -142,7 +142,7 @@ SourceOptions OpenDialog::options() const {
 
 bool OpenDialog::takesPaddleOptions() const {
     const Format* format = findFormat(format_->currentData().toString().toStdString());
-    return !format || format->takes("--tp-dim");
+    return !format || format->takes("--master-weights");
 }
 
 void OpenDialog::check() {

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "formats/paddle_nlp/model_meta.h"
+#include "formats/tp_rule.h"
 #include "model/name_pattern.h"
 
 namespace shardscope::paddle_nlp {
@@ -43,14 +44,6 @@ struct TpAnswer {
     std::string why;  // completes "cut along dim 1 ..."; the same words for the same reason
     const FamilyRule* rule = nullptr;
 };
-
-struct TpRule {
-    NamePattern pattern;
-    std::string text;
-    int axis = TpAnswer::kReplicated;
-};
-// "GLOB=1", "GLOB=none". Errors: usage.
-Result<TpRule> parseTpRule(const std::string& text);
 
 // `degree` > 1. Errors: usage for a stated dimension that a tensor does not have; impossible for tensors of
 // which the dimension cannot be known, naming them and the option.

@@ -22,8 +22,7 @@ using torch_save::DTensorSpec;
 using torch_save::TensorPlacement;
 
 constexpr uint32_t kMostWorld = 1'000'000;
-constexpr uint32_t kMostMissing = 1000;                // files that are listed one by one
-constexpr uint64_t kMostCompared = uint64_t{1} << 20;  // bytes of a plain tensor that are compared on opening
+constexpr uint32_t kMostMissing = 1000;  // files that are listed one by one
 constexpr size_t kReprBytes = size_t{1} << 20;
 
 Path prefixed(std::string_view prefix, const Path& path, std::optional<uint32_t> rank = std::nullopt) {
@@ -303,36 +302,14 @@ class RankFilesOpener {
         return contents(*tensor.file).tensors[tensor.tensor];
     }
 
-    // Whether all ranks hold the same, as far as that can be told cheaply: by the checksums that the archives
-    // state, or by the bytes of small tensors. `validate` compares what is taken for copies.
+    // Whether all ranks hold the same, as far as that can be told cheaply. `validate` compares what is taken
+    // for copies.
     bool areCopies(const std::vector<PlainTensor>& ranks) {
-        const StoredTensor& first = stored(ranks[0]);
-        std::optional<std::string> bytes;
-        for (const PlainTensor& other : ranks) {
-            const StoredTensor& tensor = stored(other);
-            if (tensor.dtype != first.dtype || tensor.shape != first.shape) return false;
-            if (sameRecord(ranks[0], other)) continue;
-            const auto size = static_cast<uint64_t>(elementCount(tensor.shape)) * dtypeBits(tensor.dtype) / 8;
-            if (size > kMostCompared) continue;
-            if (!bytes) {
-                auto read = assembly_.files().bytesOf(ranks[0].file->index, ranks[0].tensor);
-                if (!read.ok()) return true;
-                bytes = std::move(read).value();
-            }
-            const auto read = assembly_.files().bytesOf(other.file->index, other.tensor);
-            if (read.ok() && *read != *bytes) return false;
-        }
-        return true;
-    }
-
-    bool sameRecord(const PlainTensor& a, const PlainTensor& b) {
-        const auto place = [&](const PlainTensor& tensor) -> const TensorFile::ElementExtent& {
-            return contents(*tensor.file).places[tensor.tensor];
-        };
-        const TensorFile::ElementExtent &x = place(a), &y = place(b);
-        return x.entry && y.entry && zipHasCrc(*x.entry) && zipHasCrc(*y.entry) &&
-               x.entry->crc32 == y.entry->crc32 && x.entry->size == y.entry->size && x.first == y.first &&
-               x.length == y.length && x.strides == y.strides;
+        return std::ranges::all_of(ranks, [&](const PlainTensor& other) {
+            return assembly_.files()
+                .equal(ranks[0].file->index, ranks[0].tensor, other.file->index, other.tensor)
+                .value_or(true);
+        });
     }
 
     // State of an optimizer over FSDP1's original parameters: each rank holds the elements of its part of the

@@ -1,0 +1,11 @@
+// What DeepSpeed's engine saves: ZeRO 0 to 3, pipelines, tensor parallelism, experts, and universal
+// checkpoints. docs/formats/deepspeed.md.
+#pragma once
+
+#include "formats/format.h"
+
+namespace shardscope {
+
+const Format& deepspeedFormat();
+
+}  // namespace shardscope

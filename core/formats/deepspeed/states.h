@@ -1,0 +1,90 @@
+// What the dictionaries in DeepSpeed's files say, checked. Private to this format.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "formats/tensor_files.h"
+
+namespace shardscope::deepspeed {
+
+struct NamedShape {
+    std::string name;
+    Dims shape;
+    int64_t elements = 0;
+};
+
+// An integer, or the one of an enumeration's value such as ZeroStageEnum(2).
+std::optional<int64_t> integerOf(const ValueGraph& graph, NodeId node);
+
+// The entries of one file that are not tensors, by name.
+class Entries {
+  public:
+    explicit Entries(const TensorFile& file);
+    const Value* find(const std::string& name) const;
+    std::optional<int64_t> integer(const std::string& name) const;
+    bool isTrue(const std::string& name) const;
+    std::string text(const std::string& name) const;
+    std::vector<int64_t> integers(const std::string& name) const;   // of a list, or of one integer
+    std::vector<std::string> texts(const std::string& name) const;  // of a list
+
+  private:
+    std::unordered_map<std::string, const Value*> values_;
+};
+
+// *_model_states.pt. runtime/engine.py save_checkpoint.
+struct ModelStates {
+    bool hasGroups = false;                       // `param_shapes` is not None
+    std::vector<std::vector<NamedShape>> groups;  // `param_shapes`: the order in the flat groups
+    std::vector<NamedShape> frozen;
+    std::set<std::string> buffers;
+    std::vector<std::pair<std::string, std::string>> shared;  // alias, holder
+    std::optional<int64_t> dpWorld, mpWorld, tpDegree, steps;
+    std::vector<int64_t> experts;  // of each layer of experts
+    std::string version;
+};
+// Errors: damaged.
+Result<ModelStates> readModelStates(const TensorFile& file);
+
+// The states of one flat group, or of one parameter.
+struct GroupStates {
+    std::vector<std::pair<std::string, uint32_t>> tensors;  // name of the state; in the file
+    std::vector<std::pair<std::string, const Value*>> objects;
+};
+struct Slice {
+    std::string name;
+    int64_t start = 0, elements = 0;
+};
+
+// *_optim_states.pt of ZeRO and of BF16_Optimizer.
+struct OptimizerStates {
+    std::optional<int64_t> stage;     // BF16_Optimizer does not say
+    std::vector<int64_t> partitions;  // of each group; one number in stage 3
+    std::vector<std::vector<int64_t>> alignment;
+    std::vector<std::vector<Slice>> slices;
+    bool hasSlices = false;
+    std::map<int64_t, GroupStates> groups;
+    int64_t partitionCount() const;  // the largest
+};
+Result<OptimizerStates> readOptimizerStates(const TensorFile& file);
+
+// The state dict of an optimizer without ZeRO: parameters are numbered, one group behind the other.
+struct PlainStates {
+    struct Group {
+        std::vector<int64_t> ids;
+        bool experts = false;
+    };
+    std::vector<Group> groups;
+    std::map<int64_t, GroupStates> states;
+    std::vector<std::vector<uint32_t>> masters;  // of each group, one for each parameter
+    std::map<int64_t, uint32_t> flatMasters;     // FP16_Optimizer: one for each group
+};
+PlainStates readPlainStates(const TensorFile& file);
+
+}  // namespace shardscope::deepspeed

@@ -1,0 +1,230 @@
+#include "formats/deepspeed/tp_placement.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+
+namespace shardscope::deepspeed {
+
+namespace {
+
+constexpr int kAveraged = -2;
+constexpr int64_t kMostRuns = 1 << 16;  // of one shard
+
+bool anyMatches(const std::vector<RegularExpression>& patterns, std::string_view name) {
+    return std::ranges::any_of(patterns, [&](const RegularExpression& p) { return p.matchesWhole(name); });
+}
+
+std::string_view lastPart(std::string_view name) {
+    return name.substr(name.rfind('.') == name.npos ? 0 : name.rfind('.') + 1);
+}
+
+// Layers whose input is cut, by their usual names.
+bool isRowParallel(std::string_view name) {
+    if (lastPart(name) != "weight" && lastPart(name) != "bias") return false;
+    const std::string_view layer =
+        lastPart(name.substr(0, name.rfind('.') == name.npos ? 0 : name.rfind('.')));
+    constexpr std::array<std::string_view, 10> names = {
+        "dense", "dense_4h_to_h", "o_proj", "down_proj", "out_proj", "c_proj", "wo", "w2", "fc2", "fc_out"};
+    return std::ranges::find(names, layer) != names.end();
+}
+
+bool isNorm(std::string_view name) {
+    return name.find("norm") != name.npos || name.find("ln_") != name.npos || name.find("ln.") != name.npos;
+}
+
+}  // namespace
+
+Result<TpPlacement> TpPlacement::read(const Entries& states, const OpenOptions& options) {
+    TpPlacement out;
+    for (const std::string& text : options.valuesOf("--tp-dim")) {
+        SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
+        out.stated_.push_back(std::move(rule));
+    }
+    const auto patterns = [&](const char* name, std::vector<RegularExpression>& into) {
+        const std::string full = fmt::format("universal_checkpoint_info.{}", name);
+        out.hasPatterns_ = out.hasPatterns_ || states.find(full);
+        out.addPatterns(states.texts(full), into);
+    };
+    std::vector<RegularExpression> vocabulary;  // cut along dim 0, as is what no pattern matches
+    patterns("tp_replicated_parameter_patterns", out.replicated_);
+    patterns("parameter_to_average_patterns", out.averaged_);
+    patterns("parameter_with_row_parallelism_patterns", out.rows_);
+    patterns("parameter_with_2_sub_params_cat_dim_0", out.halves_);
+    patterns("vocabulary_parameter_patterns", vocabulary);
+    if (const Value* list = states.find("universal_checkpoint_info.parameter_with_sub_params"))
+        out.addSubShapes(*list);
+    return out;
+}
+
+// Python's re.match: at the start of the name, not to its end.
+void TpPlacement::addPatterns(const std::vector<std::string>& texts,
+                              std::vector<RegularExpression>& patterns) {
+    for (const std::string& text : texts) {
+        auto pattern = RegularExpression::parse(fmt::format("(?:{})(?s:.*)", text));
+        if (pattern.ok()) {
+            patterns.push_back(std::move(pattern).value());
+        } else {
+            refused_.push_back(text);
+        }
+    }
+}
+
+// SubparamShape(patterns, shape, partition_dim): the dimension that is cut is a tuple of the sizes of the
+// parts, each of which is cut by itself.
+void TpPlacement::addSubShapes(const Value& list) {
+    const ValueGraph& g = *list.graph;
+    const auto sequence = [&](NodeId node) {
+        return node != kNoNode && (g.kind(node) == ValueKind::list || g.kind(node) == ValueKind::tuple);
+    };
+    if (!sequence(list.node)) return;
+    for (NodeId item : g.items(list.node)) {
+        if (g.kind(item) != ValueKind::object || g.object(item).state == kNoNode) continue;
+        const NodeId about = g.object(item).state;
+        const NodeId names = g.find(about, "patterns"), shape = g.find(about, "shape"),
+                     dim = g.find(about, "partition_dim");
+        if (!sequence(names) || !sequence(shape) || dim == kNoNode || g.kind(dim) != ValueKind::integer)
+            continue;
+        const std::span<const NodeId> sizes = g.items(shape);
+        SubShape sub;
+        if (g.integer(dim) < 0 || g.integer(dim) >= static_cast<int64_t>(sizes.size())) continue;
+        sub.axis = static_cast<int>(g.integer(dim));
+        const NodeId parts = sizes[static_cast<size_t>(sub.axis)];
+        if (sequence(parts)) {
+            for (NodeId part : g.items(parts))
+                sub.widths.push_back(g.kind(part) == ValueKind::integer ? g.integer(part) : -1);
+        }
+        std::vector<std::string> texts;
+        for (NodeId name : g.items(names)) {
+            if (g.kind(name) == ValueKind::text) texts.emplace_back(g.text(name));
+        }
+        addPatterns(texts, sub.patterns);
+        hasPatterns_ = true;
+        subShapes_.push_back(std::move(sub));
+    }
+}
+
+void TpPlacement::learnWidth(const std::vector<TpShards>& all) {
+    std::map<int64_t, size_t> widths;
+    for (const TpShards& shards : all) {
+        if (!shards.shapes[0] || shards.shapes[0]->size() != 1 || shards.buffer) continue;
+        if (shards.same.value_or(isNorm(shards.name))) ++widths[shards.shapes[0]->front()];
+    }
+    const auto most = std::ranges::max_element(widths, {}, [](const auto& w) { return w.second; });
+    width_ = most == widths.end() ? 0 : most->first;
+}
+
+int TpPlacement::axisOf(const TpShards& shards) const {
+    const Dims* local = nullptr;
+    for (const auto& shape : shards.shapes) {
+        if (!shape) continue;
+        if (!local) local = &*shape;
+        // Shards of different sizes show where they were cut.
+        if (shape->size() != local->size()) return TpRule::kReplicated;
+        for (size_t d = 0; d < shape->size(); ++d) {
+            if ((*shape)[d] != (*local)[d]) return static_cast<int>(d);
+        }
+    }
+    for (const TpRule& rule : stated_) {
+        if (rule.pattern.matches(shards.name))
+            return std::min(rule.axis, static_cast<int>(local->size()) - 1);
+    }
+    if (local->empty() || shards.buffer) return TpRule::kReplicated;
+    const int last = static_cast<int>(local->size()) - 1;
+    if (hasPatterns_) {
+        if (anyMatches(replicated_, shards.name)) return TpRule::kReplicated;
+        if (anyMatches(averaged_, shards.name)) return kAveraged;
+        for (const SubShape& sub : subShapes_) {
+            if (anyMatches(sub.patterns, shards.name)) return std::min(sub.axis, last);
+        }
+        return anyMatches(rows_, shards.name) ? std::min(1, last) : 0;
+    }
+    if (shards.same == true) return TpRule::kReplicated;
+    if (last == 0) {
+        const bool whole = !shards.same && (isNorm(shards.name) || isRowParallel(shards.name));
+        return whole ? TpRule::kReplicated : 0;
+    }
+    if (!shards.same && isNorm(shards.name)) return TpRule::kReplicated;
+    if (last == 1 && width_ > 0 && ((*local)[0] == width_) != ((*local)[1] == width_))
+        return (*local)[0] == width_ ? 1 : 0;
+    return isRowParallel(shards.name) ? 1 : 0;
+}
+
+// The parts of the whole dimension that are cut one by one.
+std::vector<int64_t> TpPlacement::widthsOf(std::string_view name, int axis, int64_t whole,
+                                           int64_t degree) const {
+    std::vector<int64_t> widths = {whole};
+    if (axis == 0 && anyMatches(halves_, name) && whole % 2 == 0) widths = {whole / 2, whole / 2};
+    for (const SubShape& sub : subShapes_) {
+        if (sub.axis == axis && !sub.widths.empty() && anyMatches(sub.patterns, name)) widths = sub.widths;
+    }
+    int64_t sum = 0;
+    for (int64_t width : widths) {
+        if (width < 0 || width % degree != 0 || !checkedAdd(sum, width, sum)) return {whole};
+    }
+    return sum == whole ? widths : std::vector<int64_t>{whole};
+}
+
+Placement TpPlacement::place(const TpShards& shards) const {
+    const size_t degree = shards.shapes.size();
+    const auto known =
+        std::ranges::find_if(shards.shapes, [](const auto& shape) { return shape.has_value(); });
+    Placement out;
+    out.shards.resize(degree);
+    out.whole = **known;
+    const int axis = degree > 1 ? axisOf(shards) : TpRule::kReplicated;
+    if (axis < 0) {
+        for (size_t t = 0; t < degree; ++t) {
+            if (shards.shapes[t] == *known && (axis != kAveraged || t == 0))
+                out.shards[t].push_back({0, elementCount(out.whole), Dims(out.whole.size(), 0), out.whole});
+        }
+        return out;
+    }
+    const auto d = static_cast<size_t>(axis);
+    // Of a rank whose file is missing: as the others.
+    const auto lengthOf = [&](size_t t) { return shards.shapes[t].value_or(**known)[d]; };
+    int64_t whole = 0;
+    for (size_t t = 0; t < degree; ++t)
+        whole = std::min(whole + lengthOf(t), kMaxDim);
+    out.whole[d] = whole;
+    const std::vector<int64_t> widths = widthsOf(shards.name, axis, whole, static_cast<int64_t>(degree));
+    int64_t before = 0;
+    for (size_t t = 0; t < degree; ++t) {
+        Dims local = out.whole;
+        local[d] = lengthOf(t);
+        const int64_t inner = elementCount(std::span(local).subspan(d + 1));
+        int64_t outer = elementCount(std::span(local).first(d));
+        Dims offsets(local.size(), 0);
+        if (widths.size() == 1 || outer > kMostRuns / static_cast<int64_t>(widths.size())) {
+            offsets[d] = before;
+            out.shards[t].push_back({0, elementCount(local), offsets, local});
+        } else {
+            int64_t first = 0;
+            for (int64_t row = 0; row < outer; ++row) {
+                Dims lengths = local;
+                for (size_t k = d, rest = static_cast<size_t>(row); k-- > 0;) {
+                    offsets[k] = static_cast<int64_t>(rest) % local[k];
+                    rest /= static_cast<size_t>(local[k]);
+                    lengths[k] = 1;
+                }
+                int64_t part = 0;
+                for (int64_t width : widths) {
+                    lengths[d] = width / static_cast<int64_t>(degree);
+                    offsets[d] = part + static_cast<int64_t>(t) * lengths[d];
+                    out.shards[t].push_back({first, lengths[d] * inner, offsets, lengths});
+                    first += lengths[d] * inner;
+                    part += width;
+                }
+            }
+        }
+        before += lengthOf(t);
+    }
+    return out;
+}
+
+}  // namespace shardscope::deepspeed

@@ -1,0 +1,64 @@
+// How tensor-parallel ranks cut a parameter: by the patterns that Megatron-DeepSpeed stores, as the user
+// states, or as concluded from shapes, values and names. Private to this format.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/regular_expression.h"
+#include "formats/deepspeed/states.h"
+#include "formats/tp_rule.h"
+
+namespace shardscope::deepspeed {
+
+// A stretch of a shard's row-major order that is a box of the whole tensor.
+struct Run {
+    int64_t first = 0, count = 0;
+    Dims offsets, lengths;
+};
+struct Placement {
+    Dims whole;
+    std::vector<std::vector<Run>> shards;  // by tensor-parallel rank
+};
+
+struct TpShards {
+    std::string_view name;
+    std::vector<std::optional<Dims>> shapes;  // by tensor-parallel rank; nullopt = not known
+    bool buffer = false;
+    std::optional<bool> same;  // whether all ranks hold the same values
+};
+
+class TpPlacement {
+  public:
+    // Errors: usage for a --tp-dim that cannot be read.
+    static Result<TpPlacement> read(const Entries& states, const OpenOptions& options);
+
+    // The width of the model, which tells a cut dimension from a whole one.
+    void learnWidth(const std::vector<TpShards>& all);
+    Placement place(const TpShards& shards) const;
+    bool hasPatterns() const { return hasPatterns_; }
+    // Patterns that cannot be used.
+    const std::vector<std::string>& refused() const { return refused_; }
+
+  private:
+    struct SubShape {
+        std::vector<RegularExpression> patterns;
+        int axis = 0;
+        std::vector<int64_t> widths;
+    };
+    int axisOf(const TpShards& shards) const;
+    std::vector<int64_t> widthsOf(std::string_view name, int axis, int64_t whole, int64_t degree) const;
+    void addPatterns(const std::vector<std::string>& texts, std::vector<RegularExpression>& patterns);
+    void addSubShapes(const Value& list);
+
+    bool hasPatterns_ = false;
+    std::vector<RegularExpression> replicated_, averaged_, rows_, halves_;
+    std::vector<SubShape> subShapes_;
+    std::vector<TpRule> stated_;
+    std::vector<std::string> refused_;
+    int64_t width_ = 0;
+};
+
+}  // namespace shardscope::deepspeed

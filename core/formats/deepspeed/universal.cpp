@@ -1,0 +1,193 @@
+// Universal checkpoints: the merged states of each parameter in a directory of its own. checkpoint/
+// ds_to_universal.py, checkpoint/universal_checkpoint.py.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/rule.h"
+#include "formats/deepspeed/opener.h"
+
+namespace shardscope::deepspeed {
+
+namespace {
+
+constexpr int kMostLevels = 16;  // of names with slashes
+
+struct ParameterFiles {
+    std::string name;
+    std::vector<std::string> states;  // of fp32.pt: "fp32"
+};
+
+// The directories below `zero/` that hold files of a parameter.
+void findParameters(const Directory& directory, const std::string& root, const std::string& name, int levels,
+                    std::vector<ParameterFiles>& found) {
+    const auto entries = directory.list(root + name);
+    if (!entries.ok()) return;
+    ParameterFiles here{name.empty() ? "" : name.substr(1), {}};
+    for (const DirectoryEntry& entry : *entries) {
+        if (entry.kind == DirectoryEntry::Kind::directory && levels > 0)
+            findParameters(directory, root, name + "/" + entry.name, levels - 1, found);
+        if (entry.kind == DirectoryEntry::Kind::file && entry.name.ends_with(".pt") && !name.empty())
+            here.states.push_back(entry.name.substr(0, entry.name.size() - 3));
+    }
+    std::ranges::sort(here.states);
+    if (!here.states.empty()) found.push_back(std::move(here));
+}
+
+}  // namespace
+
+Status Opener::addUniversal() {
+    const std::string root = tag_.prefix + "zero";
+    std::vector<ParameterFiles> found;
+    findParameters(*source_.directory, root, "", kMostLevels, found);
+    std::ranges::sort(found, {}, &ParameterFiles::name);
+    // What was trained; for other weights and buffers there are copies in float32, which `module` holds as
+    // they are.
+    std::vector<std::string> trained;
+    std::set<std::string> listed;
+    for (const ModelFile& model : models_) {
+        for (const auto& group : model.states.groups) {
+            for (const NamedShape& named : group)
+                if (listed.insert(named.name).second) trained.push_back(named.name);
+        }
+    }
+    std::vector<std::pair<std::string, uint32_t>> names;
+    std::map<std::string, const ParameterFiles*> byName;
+    size_t copies = 0;
+    for (const ParameterFiles& parameter : found) {
+        if (!listed.empty() && !listed.contains(parameter.name)) {
+            copies += !parameter.states.empty();
+            for (const std::string& state : parameter.states) {
+                const std::string name = fmt::format("{}/{}/{}.pt", root, parameter.name, state);
+                if (const auto entry = source_.directory->stat(name); entry.ok())
+                    assembly_.addUnused({name, DirectoryEntry::Kind::file, entry->size}, kNone);
+            }
+            continue;
+        }
+        if (listed.empty()) trained.push_back(parameter.name);
+        byName[parameter.name] = &parameter;
+        for (const std::string& state : parameter.states)
+            names.emplace_back(fmt::format("{}/{}/{}.pt", root, parameter.name, state), 0);
+    }
+    if (copies > 0)
+        assembly_.note(
+            rule::metaInconsistent, Severity::info,
+            fmt::format(
+                "for {} weights and buffers that are not trained 'zero' holds copies in float32; they "
+                "are read from the model states, with their own dtype",
+                copies));
+    const std::string about = root + "/optimizer_state.pt";
+    SHARDSCOPE_ASSIGN(const uint32_t aboutIndex, assembly_.addFile(about, 0));
+    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, assembly_.addFiles(names));
+    std::map<std::string, uint32_t> indexOf;
+    std::map<std::string, size_t> states;  // how many parameters have it
+    for (size_t i = 0; i < names.size(); ++i)
+        indexOf[names[i].first] = indices[i];
+    for (const auto& [name, parameter] : byName) {
+        for (const std::string& state : parameter->states)
+            ++states[state];
+    }
+    states.try_emplace("fp32");
+    std::optional<DType> modelDtype;
+    if (!models_.empty() && models_[0].index != kNone) {
+        const Entries entries(contents(models_[0].index));
+        modelDtype = entries.isTrue("ds_config.bf16.enabled")   ? DType::bfloat16
+                     : entries.isTrue("ds_config.fp16.enabled") ? DType::float16
+                                                                : DType::float32;
+    }
+    for (const std::string& name : trained) {
+        const size_t p = parameterOf(name);
+        for (const auto& [state, count] : states) {
+            const std::string path = fmt::format("{}/{}/{}.pt", root, name, state);
+            const auto index = indexOf.find(path);
+            if (index == indexOf.end()) {
+                assembly_.addMissing(path, 0, Severity::error,
+                                     fmt::format("'{}' of a trained parameter is missing", state),
+                                     Note::Lacks::optimizerState);
+                continue;
+            }
+            if (index->second == kNone) continue;
+            const TensorFile& file = contents(index->second);
+            for (const StoredObject& object : file.objects) {
+                if (object.path.empty() || state == "step")
+                    addStateObject(name, state, object.value, index->second, 0);
+            }
+            // A bare tensor, or the "param" of a dictionary.
+            const auto tensor = std::ranges::find_if(file.tensors, [](const StoredTensor& t) {
+                return t.special == kNone &&
+                       (t.path.empty() || (t.path.size() == 1 && t.path[0].text == "param"));
+            });
+            if (tensor == file.tensors.end()) {
+                if (file.objects.empty())
+                    assembly_.note(rule::metaInconsistent, Severity::error, "the file holds no tensor", path,
+                                   name, Note::Lacks::optimizerState);
+                continue;
+            }
+            const auto t = static_cast<uint32_t>(tensor - file.tensors.begin());
+            Parameter& parameter = parameters_[p];
+            // From stage 3 they are flat: the shape is in param_shapes.
+            if (stage_ != 3 || state == "step") {
+                addState(name, state, index->second, t, 0);
+                // Layer files of a pipeline are not copied: its weights are what the masters round to.
+                if (state != "fp32" || !parameter.stored.empty() || !modelDtype) continue;
+                TensorAssembly::Piece weight;
+                weight.part = StoredPart::whole(index->second, t);
+                if (*modelDtype != tensor->dtype) weight.part.storedAs = tensor->dtype;
+                assembly_.addPiece({keyPart(name)}, *modelDtype, tensor->shape, Role::parameter,
+                                   std::move(weight));
+                continue;
+            }
+            if (parameter.placement.shards.empty()) continue;
+            const int64_t elements = elementCount(parameter.placement.whole);
+            if (elementCount(tensor->shape) != elements) {
+                assembly_.note(
+                    rule::metaInconsistent, Severity::error,
+                    fmt::format("it has {} elements, by param_shapes it has the shape {}",
+                                elementCount(tensor->shape), formatDims(parameter.placement.whole)),
+                    path, name, Note::Lacks::anything);
+                continue;
+            }
+            TensorAssembly::Piece piece;
+            piece.part = StoredPart::range(index->second, t, 0, elements);
+            assembly_.addPiece(statePath(name, state), tensor->dtype, parameter.placement.whole,
+                               Role::optimizer, piece);
+            if (state != "fp32" || !parameter.dtype) continue;
+            if (*parameter.dtype != tensor->dtype) piece.part.storedAs = tensor->dtype;
+            assembly_.addPiece({keyPart(name)}, *parameter.dtype, parameter.placement.whole, Role::parameter,
+                               std::move(piece));
+        }
+    }
+    if (aboutIndex != kNone) {
+        const TensorFile& file = contents(aboutIndex);
+        // Stage 3 keeps the step here, once for each sub-group.
+        for (uint32_t t = 0; t < file.tensors.size() && !states.contains("step"); ++t) {
+            if (file.tensors[t].name != "optimizer_state_dict.state.0.step") continue;
+            for (const std::string& name : trained)
+                addState(name, "step", aboutIndex, t, 0);
+        }
+        for (const StoredObject& object : file.objects) {
+            if (object.name == "optimizer_state_dict.state.0.step" && !states.contains("step")) {
+                for (const std::string& name : trained)
+                    addStateObject(name, "step", object.value, aboutIndex, 0);
+            }
+            const std::string& key = object.path.empty() ? object.name : object.path[0].text;
+            if (key == "loss_scaler" || key == "dynamic_loss_scale" || key == "overflow" ||
+                key == "clip_grad" || key == "zero_stage" || key == "param_groups") {
+                Path path{keyPart("optimizer")};
+                path.insert(path.end(), object.path.begin(), object.path.end());
+                const auto stage =
+                    key == "zero_stage" ? integerOf(*object.value.graph, object.value.node) : std::nullopt;
+                assembly_.addObject(aboutIndex, std::move(path),
+                                    stage ? makeIntegerValue(*stage) : object.value, 0);
+            }
+        }
+    }
+    if (const auto left = source_.directory->list(tag_.prefix + "tmp"); left.ok() && !left->empty())
+        assembly_.note(
+            rule::fileStale, Severity::warning,
+            "'tmp' holds fragments of parameters: ds_to_universal was interrupted, or did not clean up",
+            tag_.prefix + "tmp");
+    return {};
+}
+
+}  // namespace shardscope::deepspeed

@@ -1,0 +1,31 @@
+#include "formats/tp_rule.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "model/region.h"
+
+namespace shardscope {
+
+Result<TpRule> parseTpRule(const std::string& text) {
+    const size_t equals = text.rfind('=');
+    const auto bad = [&] {
+        return makeError(ErrorCode::usage, fmt::format("--tp-dim '{}' is not GLOB=DIMENSION", text))
+            .withHint("such as --tp-dim '*.proj.weight=1', or =none where each rank holds the whole tensor");
+    };
+    if (equals == text.npos || equals == 0) return bad();
+    TpRule rule;
+    rule.text = text;
+    const std::string_view value = std::string_view(text).substr(equals + 1);
+    if (value != "none") {
+        const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), rule.axis);
+        if (value.empty() || error != std::errc() || end != value.data() + value.size() || rule.axis < 0 ||
+            rule.axis >= kMaxRank)
+            return bad();
+    }
+    SHARDSCOPE_ASSIGN(rule.pattern, NamePattern::parse(text.substr(0, equals)));
+    return rule;
+}
+
+}  // namespace shardscope

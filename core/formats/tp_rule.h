@@ -1,0 +1,20 @@
+// What a user states of tensor parallelism, for formats whose files do not say how a parameter was cut.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "model/name_pattern.h"
+
+namespace shardscope {
+
+struct TpRule {
+    static constexpr int kReplicated = -1;  // each rank holds the whole tensor
+    NamePattern pattern;
+    std::string text;
+    int axis = kReplicated;
+};
+// "GLOB=1", "GLOB=none", as --tp-dim takes it. Errors: usage.
+Result<TpRule> parseTpRule(const std::string& text);
+
+}  // namespace shardscope

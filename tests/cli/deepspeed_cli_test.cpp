@@ -1,0 +1,341 @@
+// What DeepSpeed wrote, as one checkpoint: ZeRO 0 to 3, pipelines, tensor parallelism, experts, wrappers and
+// universal checkpoints; and what is said of missing, mixed, exchanged and truncated files.
+#include <QDir>
+#include <QDirIterator>
+#include <QTemporaryDir>
+#include <QTest>
+#include <set>
+
+#include "cli/run_shardscope.h"
+#include "support/genuine.h"
+
+using namespace shardscope::test;
+using nlohmann::json;
+
+namespace {
+
+GenuineCase caseOf(const QString& name) {
+    for (GenuineCase& c : genuineCases("deepspeed")) {
+        if (c.name == name.toStdString()) return std::move(c);
+    }
+    qFatal("no case %s", qPrintable(name));
+}
+
+// The path that a user would give: HF Trainer puts the tree into checkpoint-N.
+QString pathOf(const GenuineCase& c) {
+    return QString::fromStdString(c.path + "/" + c.expected["layout"].value("root", ""));
+}
+
+json digestsOf(const QString& path, const QStringList& more = {}) {
+    const Outcome digest =
+        runShardscope(QStringList{"digest", path, "--algorithm", "sha256", "--json"} + more);
+    return digest.exitCode == 0 ? digest.json()["tensors"] : json();
+}
+
+Outcome validate(const QString& path, const QString& level = "values") {
+    return runShardscope({"validate", path, "--level", level, "--json"});
+}
+
+// The finding of the rule that speaks of `what`, if there is one.
+json findingOf(const json& report, const std::string& rule, const std::string& what = {}) {
+    for (const json& finding : report.value("findings", json::array())) {
+        if (finding["rule"] == rule && finding.dump().find(what) != std::string::npos) return finding;
+    }
+    return {};
+}
+
+json tensorsOf(const QString& path) {
+    const json all = runShardscope({"ls", path, "--chunks", "--json"}).json();
+    json byName;
+    for (const json& tensor : all["tensors"])
+        byName[tensor["name"].get<std::string>()] = tensor;
+    return byName;
+}
+
+json objectOf(const QString& path, const std::string& name) {
+    const json all = runShardscope({"ls", path, "--objects", "--json"}).json();
+    for (const json& object : all["objects"]) {
+        if (object["name"] == name) return object;
+    }
+    return {};
+}
+
+// Names that no file holds: the tie of a layer is not stored without ZeRO.
+bool isStored(const GenuineCase& c, const std::string& tensor) {
+    return c.name != "pp2_z0_fp32" || tensor.find("tied_modules.") == tensor.npos;
+}
+
+}  // namespace
+
+class DeepspeedCliTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir place_;
+    QString copyOf(const QString& name, const QString& as) {
+        const QString from = pathOf(caseOf(name)), to = place_.filePath(as);
+        QDirIterator files(from, QDir::Files, QDirIterator::Subdirectories);
+        while (files.hasNext()) {
+            const QString file = QDir(from).relativeFilePath(files.next());
+            if (!QDir().mkpath(QFileInfo(to + "/" + file).path()) ||
+                !QFile::copy(from + "/" + file, to + "/" + file))
+                qFatal("cannot copy %s", qPrintable(file));
+        }
+        return to;
+    }
+    static void exchange(const QString& a, const QString& b) {
+        if (!QFile::rename(a, a + ".x") || !QFile::rename(b, a) || !QFile::rename(a + ".x", b))
+            qFatal("cannot exchange %s", qPrintable(a));
+    }
+
+  private slots:
+    void wholeCases_data() {
+        QTest::addColumn<QString>("name");
+        for (const GenuineCase& c : genuineCases("deepspeed")) {
+            if (!c.damaged()) QTest::newRow(c.name.c_str()) << QString::fromStdString(c.name);
+        }
+    }
+    void wholeCases() {
+        QFETCH(QString, name);
+        const GenuineCase c = caseOf(name);
+        const json digests = digestsOf(pathOf(c)), listed = tensorsOf(pathOf(c));
+        for (const auto& [tensor, want] : c.expected["tensors"].items()) {
+            if (!isStored(c, tensor)) continue;
+            QVERIFY2(digests.contains(tensor), tensor.c_str());
+            QVERIFY2(digests[tensor] == want["sha256"], tensor.c_str());
+            const json& found = listed[tensor];
+            COMPARE_JSON(found["dtype"], want["dtype"]);
+            COMPARE_JSON(found["shape"], want["shape"]);
+            // Each stretch is on the rank that holds it. Without ZeRO only one rank of the replicas writes;
+            // universal files are of no rank.
+            if (!want.contains("chunks") || c.expected["layout"]["zero_stage"] == 0 ||
+                c.expected["layout"].contains("universal_tag"))
+                continue;
+            std::set<json> wanted, ranks;
+            for (const json& chunk : want["chunks"])
+                if (chunk["flat_range"][0] < chunk["flat_range"][1]) wanted.insert(chunk["rank"]);
+            for (const json& chunk : found["chunks"])
+                ranks.insert(chunk["rank"]);
+            QVERIFY2(wanted == ranks, found.dump().c_str());
+        }
+        const Outcome report = validate(pathOf(c));
+        QVERIFY2(report.exitCode == 0, report.out.c_str());
+        QVERIFY2(findingOf(report.json(), "security.global").is_null(), report.out.c_str());
+        const bool roundRobin = name.contains("roundrobin");
+        COMPARE_JSON(report.json()["verdict"], json(roundRobin ? "care" : "safe"));
+    }
+
+    void partitionsAreFlatRanges() {
+        const json tensors = tensorsOf(pathOf(caseOf("z3_bf16_w2")));
+        const json chunks = tensors["optimizer.state.head.fc1.weight.fp32"]["chunks"];
+        QCOMPARE(chunks.size(), 2U);
+        COMPARE_JSON(chunks[0]["flat"]["stop"], json(23));
+        COMPARE_JSON(chunks[1]["flat"]["start"], json(23));
+        // The weight itself is nowhere: it is what the master rounds to, on the same ranks.
+        COMPARE_JSON(tensors["head.fc1.weight"]["chunks"][1]["flat"], chunks[1]["flat"]);
+        COMPARE_JSON(tensors["head.fc1.weight"]["dtype"], json("bfloat16"));
+    }
+
+    void meshAndKindAreStated() {
+        const json info = runShardscope({"info", pathOf(caseOf("tp2_z1_bf16")), "--json"}).json();
+        COMPARE_JSON(info["format"], json("deepspeed"));
+        COMPARE_JSON(info["mesh"]["axes"], json::parse(R"([{"name":"dp","size":2},{"name":"tp","size":2}])"));
+        const json pipeline = runShardscope({"info", pathOf(caseOf("pp2_z1_bf16opt")), "--json"}).json();
+        COMPARE_JSON(pipeline["mesh"]["axes"],
+                     json::parse(R"([{"name":"pp","size":2},{"name":"dp","size":2}])"));
+    }
+
+    // Without patterns the dimension is concluded, and can be stated.
+    void cutDimensionCanBeStated() {
+        const QString path = pathOf(caseOf("tp2_z0_fp32"));
+        const auto shape = [&](const QStringList& more) {
+            const json all =
+                runShardscope(QStringList{"ls", path, "layers.0.dense.weight", "--json"} + more).json();
+            return all["tensors"][0]["shape"];
+        };
+        COMPARE_JSON(shape({}), json::parse("[4, 6]"));
+        COMPARE_JSON(shape({"--tp-dim", "*.dense.weight=0"}), json::parse("[8, 3]"));
+        COMPARE_JSON(shape({"--tp-dim", "*.dense.weight=none"}), json::parse("[4, 3]"));
+        QCOMPARE(runShardscope({"ls", path, "--tp-dim", "x"}).exitCode, 2);
+    }
+
+    void tiedWeightsAreAliases() {
+        const json digests = digestsOf(pathOf(caseOf("z3_bf16_w2_tied16")));
+        QVERIFY(digests["lm_head.weight"] == digests["encoder.embed.weight"]);
+        const json info = runShardscope({"info", pathOf(caseOf("z3_bf16_w2_tied16")), "--json"}).json();
+        // 9 x 4 once in bf16: aliases add nothing.
+        COMPARE_JSON(info["totals"]["parameters"], json(36 + 20 + 5 + 9 + 3 * (36 + 20 + 5 + 9) + 4));
+    }
+
+    void otherEntriesAreObjects() {
+        const QString plain = pathOf(caseOf("z0_fp32_w2")), zero = pathOf(caseOf("v0103_z2_fp16_w2"));
+        COMPARE_JSON(objectOf(plain, "global_steps")["value"], json(3));
+        COMPARE_JSON(objectOf(plain, "client_state.best")["value"], json(0.25));
+        COMPARE_JSON(objectOf(plain, "lr_scheduler.last_epoch")["value"], json(3));
+        QVERIFY(!objectOf(zero, "optimizer.param_groups").is_null());
+        QVERIFY(!objectOf(zero, "optimizer.loss_scaler").is_null());
+        COMPARE_JSON(objectOf(zero, "ds_config.zero_optimization.stage")["value"], json(2));
+    }
+
+    void tagAndRootAreTheSame() {
+        const GenuineCase c = caseOf("z2_bf16_w2_tags");
+        for (const auto& [tag, other] : c.expected["other_tags"].items()) {
+            const json digests = digestsOf(pathOf(c) + "/" + QString::fromStdString(tag));
+            for (const auto& [name, want] : other["tensors"].items())
+                QVERIFY2(digests[name] == want["sha256"], name.c_str());
+        }
+        const QString root = pathOf(caseOf("z3_bf16_w2"));
+        QVERIFY(digestsOf(root) == digestsOf(root + "/global_step3"));
+        QVERIFY(!digestsOf(root).is_null());
+    }
+
+    void convertsWithCasts_data() {
+        QTest::addColumn<QString>("name");
+        for (const char* name : {"z3_fp16_w3_subgroups", "tp2_z1_bf16", "moe_ep2_z2_bf16", "uni_z3_bf16_w2"})
+            QTest::newRow(name) << name;
+    }
+    void convertsWithCasts() {
+        QFETCH(QString, name);
+        const GenuineCase c = caseOf(name);
+        for (const char* format : {"safetensors", "dcp"}) {
+            const QString out = place_.filePath(name + format);
+            const Outcome convert = runShardscope({"convert", pathOf(c), out, "--to", format});
+            QVERIFY2(convert.exitCode == 0, convert.err.c_str());
+            const json digests = digestsOf(out);
+            for (const auto& [tensor, want] : c.expected["tensors"].items())
+                QVERIFY2(digests[tensor] == want["sha256"], tensor.c_str());
+        }
+    }
+
+    // ------------------------------------------------------------------ damage
+
+    void findings_data() {
+        QTest::addColumn<QString>("name");
+        QTest::addColumn<QString>("rule");
+        QTest::addColumn<QString>("what");
+        QTest::addColumn<QString>("severity");
+        const auto row = [](const char* name, const char* rule, const char* what,
+                            const char* severity = "error") {
+            QTest::newRow(name) << name << rule << what << severity;
+        };
+        row("bad_missing_rank", "file.missing", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
+        row("bad_missing_model_states", "file.missing", "mp_rank_00_model_states.pt");
+        row("bad_mixed_step", "meta.inconsistent", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
+        row("bad_swapped", "meta.inconsistent", "were exchanged");
+        row("bad_param_shapes", "meta.inconsistent", "net.0.bias");
+        row("bad_truncated", "coverage.gap", "optimizer.state.net.0.weight.fp32");
+        row("bad_leftover_world", "file.stale", "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt", "warning");
+        row("bad_nan_master", "value.nan", "optimizer.state.net.2.weight.fp32");
+    }
+    void findings() {
+        QFETCH(QString, name);
+        QFETCH(QString, rule);
+        QFETCH(QString, what);
+        QFETCH(QString, severity);
+        const Outcome report = validate(pathOf(caseOf(name)));
+        QCOMPARE(report.exitCode, severity == "error" ? 1 : 0);
+        const json finding = findingOf(report.json(), rule.toStdString(), what.toStdString());
+        QVERIFY2(!finding.is_null(), report.out.c_str());
+        COMPARE_JSON(finding["severity"], json(severity.toStdString()));
+    }
+
+    // What lies beside the tensors of the save is not read.
+    void leftoversDoNotChangeValues() {
+        const GenuineCase c = caseOf("bad_leftover_world");
+        const json digests = digestsOf(pathOf(c));
+        for (const auto& [name, want] : c.expected["tensors"].items())
+            QVERIFY2(digests[name] == want["sha256"], name.c_str());
+    }
+    void latestThatNamesNothing() {
+        const QString path = pathOf(caseOf("bad_latest"));
+        const Outcome root = runShardscope({"info", path});
+        QCOMPARE(root.exitCode, 3);
+        QVERIFY(root.err.find("global_step99") != std::string::npos);
+        const Outcome tag = validate(path + "/global_step3");
+        QCOMPARE(tag.exitCode, 0);
+        COMPARE_JSON(findingOf(tag.json(), "file.missing", "global_step99")["severity"], json("warning"));
+    }
+    // In stages 1 and 2 each file lists its slices.
+    void exchangedPartitionsAreNamed() {
+        const QString path = copyOf("z2_fp16_w2_frozen", "exchanged");
+        const QString tag = path + "/global_step3/";
+        exchange(tag + "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                 tag + "zero_pp_rank_1_mp_rank_00_optim_states.pt");
+        const Outcome report = validate(path, "metadata");
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY(!findingOf(report.json(), "meta.inconsistent", "are those of partition 1").is_null());
+    }
+    void missingModelStatesOfOneRank() {
+        const QString path = copyOf("z3_bf16_w2", "no-model-states");
+        QVERIFY(QFile::remove(path + "/global_step3/zero_pp_rank_1_mp_rank_00_model_states.pt"));
+        const json report = validate(path).json();
+        COMPARE_JSON(
+            findingOf(report, "file.missing", "zero_pp_rank_1_mp_rank_00_model_states.pt")["severity"],
+            json("error"));
+        // Its part of what is frozen is lacking; what is trained is whole.
+        QVERIFY(!findingOf(report, "coverage.gap", "backbone.conv.weight").is_null());
+        QVERIFY(findingOf(report, "coverage.gap", "head.fc1.weight").is_null());
+    }
+    // Without a rank's optimizer states the weights are whole up to stage 2.
+    void weightsConvertWithoutOptimizerStates() {
+        const GenuineCase c = caseOf("bad_missing_rank");
+        const QString out = place_.filePath("weights");
+        QVERIFY(runShardscope({"convert", pathOf(c), out, "--to", "safetensors"}).exitCode != 0);
+        const Outcome convert =
+            runShardscope({"convert", pathOf(c), out, "--to", "safetensors", "--weights-only"});
+        QVERIFY2(convert.exitCode == 0, convert.err.c_str());
+        QVERIFY(digestsOf(out)["net.0.weight"] == c.expected["tensors"]["net.0.weight"]["sha256"]);
+    }
+    void missingLayerIsNamed() {
+        const QString path = copyOf("pp2_z1_bf16opt", "no-layer");
+        QVERIFY(QFile::remove(path + "/global_step3/layer_03-model_states.pt"));
+        const Outcome report = validate(path, "metadata");
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY(!findingOf(report.json(), "file.missing", "layer_03-model_states.pt").is_null());
+    }
+    void missingExpertIsNamed() {
+        const QString path = copyOf("moe_ep2_z2_bf16", "no-expert");
+        QVERIFY(QFile::remove(path + "/global_step3/layer_1_expert_3_mp_rank_00_model_states.pt"));
+        const Outcome report = validate(path, "files");
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY(!findingOf(report.json(), "file.missing", "layer_1_expert_3").is_null());
+    }
+    void renamedExpertIsNoticed() {
+        const QString path = copyOf("moe_ep2_z2_bf16", "renamed-expert");
+        const QString tag = path + "/global_step3/";
+        exchange(tag + "layer_0_expert_1_mp_rank_00_model_states.pt",
+                 tag + "layer_0_expert_2_mp_rank_00_model_states.pt");
+        QVERIFY(!findingOf(validate(path, "metadata").json(), "meta.inconsistent", "copied or renamed")
+                     .is_null());
+    }
+    // ds_to_universal that was stopped, and a parameter of which a state is gone.
+    void incompleteUniversalIsNoticed() {
+        const QString path = copyOf("uni_z2_bf16_w3", "universal");
+        QString zero;
+        QDirIterator all(path, {"exp_avg.pt"}, QDir::Files, QDirIterator::Subdirectories);
+        QVERIFY(all.hasNext());
+        const QString gone = all.next();
+        QVERIFY(QFile::remove(gone));
+        const QString universal = gone.left(gone.indexOf("/zero/"));
+        QVERIFY(QDir().mkpath(universal + "/tmp/x/0"));
+        const json report = validate(universal, "files").json();
+        COMPARE_JSON(findingOf(report, "file.missing", "exp_avg.pt")["severity"], json("error"));
+        QVERIFY(!findingOf(report, "file.stale", "tmp").is_null());
+    }
+    // Any truncation of any file is a finding or a clear error.
+    void truncatedFilesAreRefusedOrNamed() {
+        for (const QString file :
+             {"mp_rank_00_model_states.pt", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"}) {
+            const QString path = copyOf("z2_bf16_w2_align", "cut-" + file);
+            const QString full = path + "/global_step3/" + file;
+            const qint64 size = QFileInfo(full).size();
+            for (qint64 length = size - 1; length >= 0; length -= size / 12) {
+                QVERIFY(QFile::resize(full, length));
+                const Outcome report = validate(path, "files");
+                QVERIFY2(report.exitCode == 1 || report.exitCode == 3, qPrintable(QString::number(length)));
+            }
+        }
+    }
+};
+
+QTEST_GUILESS_MAIN(DeepspeedCliTest)
+#include "deepspeed_cli_test.moc"
