@@ -48,6 +48,8 @@ class TensorAssembly : private CatalogOpener {
     // Adds a piece to the tensor of this path; a tensor that is new here becomes an alias where the file says
     // so. Pieces that disagree about shape or dtype are noted and dropped.
     void addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece);
+    // A tensor that counts even where no piece of it is found.
+    void addTensor(const Path& path, DType dtype, const Dims& shape, Role role);
     // A stored tensor as a whole.
     void addWhole(uint32_t file, uint32_t tensor, Path path, Role role, uint32_t rank);
     void addObject(uint32_t file, Path path, const Value& value, uint32_t rank, uint64_t offset = 0,
@@ -61,6 +63,9 @@ class TensorAssembly : private CatalogOpener {
     Result<std::unique_ptr<Reader>> finish(uint32_t world, std::optional<Mesh> mesh = std::nullopt);
 
   private:
+    // Index of the tensor of this path, which is made when it is new.
+    size_t tensorAt(const Path& path, DType dtype, const Dims& shape, Role role);
+
     const Source& source_;
     const OpenOptions& options_;
     std::unique_ptr<TensorFiles> files_;
