@@ -323,6 +323,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     input.like = like ? &like->catalog() : nullptr;
     input.keepPlacement = p.format == source.format && cuts &&
                           (!info.wholeByDefault || p.writeOptions.variant == catalog.variant());
+    input.replicas = info.replicas;
     input.format = info.name;
     input.variant = p.writeOptions.variant;
     const Reader& reader = *source.reader;
@@ -335,7 +336,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         return value;
     };
     // What comes from the format itself stands where that wants it.
-    if (p.format != source.format)
+    input.pathFor = p.format->pathsFor(catalog, input.objectValue, p.writeOptions);
+    if (!input.pathFor && p.format != source.format)
         input.pathFor = [&](const Path& path, bool optimizer) { return p.format->pathFor(path, optimizer); };
     SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, target));
     const std::vector<LeftOut> cannot = p.format->cannotHold(spec.target, p.writeOptions);

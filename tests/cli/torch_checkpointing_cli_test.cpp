@@ -141,6 +141,29 @@ class TorchCheckpointingCliTest : public QObject {
             QVERIFY2(digests[name] == want["sha256"], name.c_str());
     }
 
+    void writesItems() {
+        const QString out = place_.filePath("items"), again = place_.filePath("again");
+        const GenuineCase c = caseOf("dp2tp2-torch");
+        const Outcome convert =
+            runShardscope({"convert", pathOf("dp2tp2-torch"), out, "--to", "torch-checkpointing", "--mesh",
+                           "dp=2,fsdp=3", "--verify", "full", "--json"});
+        QVERIFY2(convert.exitCode == 0, (convert.err + convert.out).c_str());
+        for (const char* file : {"metadata.pkl", "model_5.pt", "optimizer_0.pt", "step_3.pt"})
+            QVERIFY2(QFile::exists(out + "/" + file), file);
+        json digests = digestsOf(out);
+        for (const auto& [name, want] : c.expected["tensors"].items())
+            QVERIFY2(digests[name] == want["sha256"], name.c_str());
+        Outcome report = validate(out);
+        QVERIFY2(report.exitCode == 0, report.out.c_str());
+        COMPARE_JSON(report.json()["verdict"], json("safe"));
+        // As it is, on the ranks that it is on.
+        const Outcome reshard = runShardscope({"reshard", out, again});
+        QVERIFY2(reshard.exitCode == 0, reshard.err.c_str());
+        digests = digestsOf(again);
+        for (const auto& [name, want] : c.expected["tensors"].items())
+            QVERIFY2(digests[name] == want["sha256"], name.c_str());
+    }
+
     // ------------------------------------------------------------------ what is missing
 
     void missingRankFileIsNamed() {

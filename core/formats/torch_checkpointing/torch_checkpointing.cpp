@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/torch_checkpointing/item_files.h"
+#include "formats/torch_checkpointing/layout.h"
 #include "formats/torch_checkpointing/metadata.h"
 #include "formats/torch_checkpointing/opener.h"
 
@@ -17,6 +18,9 @@ class TorchCheckpointingFormat final : public Format {
         info_.title = "torch_checkpointing (a file for each item and rank)";
         info_.synonyms = {"torch_checkpointing", "tckpt"};
         info_.reads = true;
+        info_.writes = true;
+        info_.variants = {"cuda", "cpu"};
+        info_.replicas = true;
         info_.generations = {"torch_checkpointing 0.1 (metadata.pkl versions 1.0 and 2.0)"};
         info_.shards = true;
         info_.objects = true;
@@ -45,6 +49,18 @@ class TorchCheckpointingFormat final : public Format {
                 .inFile(source.display)
                 .withHint("name the directory that holds them");
         return torch_checkpointing::openItems(source, options);
+    }
+
+    NewPath pathsFor(const Catalog& source, const std::function<Result<Value>(ObjectId)>&,
+                     const WriteOptions&) const override {
+        return torch_checkpointing::pathsFor(source);
+    }
+    std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) const override {
+        return torch_checkpointing::cannotHold(target);
+    }
+    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& target,
+                                                 const WriteOptions& options) const override {
+        return torch_checkpointing::layOut(target, options);
     }
 };
 
