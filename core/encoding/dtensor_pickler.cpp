@@ -158,11 +158,13 @@ void DTensorPickler::placements(const std::vector<Placement>& all) {
     for (const Placement& placement : all) {
         const bool shard = placement.kind == PlacementKind::shard;
         object("torch.distributed.tensor.placement_types", shard ? "Shard" : "Replicate");
-        if (!shard) continue;
+        // Both are classes of C++: without a state they are not made whole.
         out_.emptyDict();
-        out_.memoText("dim");
-        out_.integer(placement.dim);
-        out_.setItem();
+        if (shard) {
+            out_.memoText("dim");
+            out_.integer(placement.dim);
+            out_.setItem();
+        }
         out_.build();
     }
     out_.endTuple(all.size());
