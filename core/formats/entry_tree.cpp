@@ -159,8 +159,7 @@ Status TreePickler::node(uint32_t id, int depth) {
             return {};
         case TreeNode::Kind::object: {
             const ObjectInfo& object = target_.objects()[n.entry];
-            const auto other = replaced_.find(n.entry);
-            auto written = out_.value(other == replaced_.end() ? object.value : other->second);
+            auto written = out_.value(object.value);
             if (!written.ok()) return std::move(written).error().ofTensor(object.name);
             return {};
         }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,8 +42,6 @@ class TreePickler {
                 std::function<void(TensorId)> tensor)
         : target_(target), tree_(tree), out_(out), changed_(changed), tensor_(std::move(tensor)) {}
 
-    // Writes another value in place of that of an object.
-    void replace(ObjectId object, Value value) { replaced_.insert_or_assign(object, std::move(value)); }
     // Errors: limit for depth; those of PickleWriter::value, with the entry's name.
     Status write() { return node(0, 0); }
 
@@ -60,7 +57,6 @@ class TreePickler {
     PickleWriter& out_;
     std::vector<LeftOut>& changed_;
     const std::function<void(TensorId)> tensor_;
-    std::map<ObjectId, Value> replaced_;
 };
 
 }  // namespace shardscope

@@ -202,17 +202,6 @@ class TorchRanksCliTest : public QObject {
             QCOMPARE(places.size(), tensor["chunks"].size());
         }
     }
-    void optimizersNumberTheirParameters() {
-        const QString from =
-            QString::fromStdString(genuineCases("dcp").front().path) + "/../../t2.15.0-fsdp2-adam/ckpt";
-        const QString out = place_.filePath("numbers");
-        const Outcome convert =
-            runShardscope({"convert", from, out, "--to", "torch-ranks", "--mesh", "fsdp=2", "--json"});
-        QVERIFY2(convert.exitCode == 0, (convert.err + convert.out).c_str());
-        const json digests = digestsOf(out);
-        QVERIFY(digests.contains("optim.state.0.exp_avg"));
-        QVERIFY(convert.out.find("by number") != std::string::npos);
-    }
     void stagesAreRefused() {
         const Outcome plan = runShardscope({"plan", pathOf(caseOf("t2.15.0-verl-fsdp2-tp-w4")),
                                             place_.filePath("stages"), "--to", "torch-ranks", "--mesh",

@@ -1,7 +1,6 @@
 #include "formats/torch_ranks/layout.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -26,63 +25,6 @@ std::optional<Path> insideOptimizer(const Path& path) {
     return Path(path.begin() + 1, path.end());
 }
 
-bool isParamGroups(const Path& path) {
-    return path.size() == 2 && ofOptimizer(path) && path[1] == keyPart("param_groups");
-}
-
-// Calls visit(group, key, list) for the list of parameters of each group. False when it is not such a value.
-template <class Visit>
-bool forEachGroup(const ValueGraph& g, NodeId groups, Visit&& visit) {
-    if (g.kind(groups) != ValueKind::list) return false;
-    for (const NodeId group : g.items(groups)) {
-        if (!g.isMapping(group)) return false;
-        const NodeId list = g.find(group, "params");
-        if (list == kNoNode || g.kind(list) != ValueKind::list) return false;
-        visit(g.items(list));
-    }
-    return true;
-}
-
-// The number of each parameter, where groups list them by name: as they come.
-std::unordered_map<std::string, int64_t> numbersOf(const Value& groups) {
-    std::unordered_map<std::string, int64_t> numbers;
-    if (!groups) return numbers;
-    const ValueGraph& g = *groups.graph;
-    bool names = true;
-    const bool all = forEachGroup(g, groups.node, [&](std::span<const NodeId> parameters) {
-        for (const NodeId parameter : parameters) {
-            names = names && g.kind(parameter) == ValueKind::text;
-            if (names) numbers.emplace(g.text(parameter), static_cast<int64_t>(numbers.size()));
-        }
-    });
-    if (!all || !names) numbers.clear();
-    return numbers;
-}
-
-// The same groups with numbers in place of names.
-Value numbered(const Value& groups, const std::unordered_map<std::string, int64_t>& numbers) {
-    ValueGraph graph;
-    const NodeId root = copyValue(groups, graph);
-    if (root == kNoNode) return groups;
-    const std::vector<NodeId> all(graph.items(root).begin(), graph.items(root).end());
-    std::vector<NodeId> changed;
-    for (const NodeId group : all) {
-        std::vector<NodeId> pairs(graph.pairs(group).begin(), graph.pairs(group).end());
-        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-            if (!graph.isText(pairs[i], "params")) continue;
-            const std::vector<NodeId> names(graph.items(pairs[i + 1]).begin(),
-                                            graph.items(pairs[i + 1]).end());
-            std::vector<NodeId> ids;
-            for (const NodeId name : names)
-                ids.push_back(graph.addInteger(numbers.at(std::string(graph.text(name)))));
-            pairs[i + 1] = graph.addContainer(ValueKind::list, ids);
-        }
-        changed.push_back(graph.addContainer(ValueKind::dict, pairs));
-    }
-    const NodeId list = graph.addContainer(ValueKind::list, changed);
-    return makeValue(std::move(graph), list);
-}
-
 class RankLayout final : public TargetLayout {
   public:
     RankLayout(const Catalog& target, const WriteOptions& options)
@@ -102,16 +44,7 @@ class RankLayout final : public TargetLayout {
             return makeError(ErrorCode::impossible,
                              "its place in the nested object is taken by another entry")
                 .ofTensor(tree_.collisions[0]);
-        for (ObjectId o = 0; o < target_.objects().size(); ++o) {
-            const ObjectInfo& object = target_.objects()[o];
-            if (!isParamGroups(object.path)) continue;
-            noteForm(object);
-            if (accelerate_) continue;
-            if (const auto numbers = numbersOf(object.value); !numbers.empty()) {
-                groups_ = {o, numbered(object.value, numbers)};
-                changed.push_back({object.name, "lists parameters by number, as the optimizer counts them"});
-            }
-        }
+        noteForm();
         chunkFile.assign(target_.chunkCount(), 0);
         chunkOffset.assign(target_.chunkCount(), 0);
         for (const bool optimizer : {false, true}) {
@@ -151,12 +84,22 @@ class RankLayout final : public TargetLayout {
         return fmt::format("{}_world_size_{}_rank_{}.pt", optimizer ? "optim" : "model", ranks(), rank);
     }
 
-    // Frameworks number the parameters of an optimizer or name them, and take nothing else.
-    void noteForm(const ObjectInfo& object) {
-        const bool names = !numbersOf(object.value).empty();
-        if (accelerate_ && !names)
-            changed.push_back(
-                {object.name, "numbers its parameters; Accelerate's loader expects their names"});
+    // Optimizer.load_state_dict() takes numbers and names, where groups list them; Accelerate's loader names.
+    void noteForm() {
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            const Path path = target_.path(t);
+            if (!ofOptimizer(path)) continue;
+            if (path.size() == 2 && path[1].toString().starts_with("state."))
+                changed.push_back(
+                    {std::string(target_.name(t)),
+                     "its key is flattened, which set_optimizer_state_dict() takes when it is told so"});
+            else if (accelerate_ && path.size() > 2 && path[2].kind == PathPart::Kind::integerKey)
+                changed.push_back({std::string(target_.name(t)),
+                                   "its parameter is numbered; Accelerate's loader expects a name"});
+            else
+                continue;
+            return;
+        }
     }
 
     // ------------------------------------------------------------------ files
@@ -169,7 +112,6 @@ class RankLayout final : public TargetLayout {
         if (optimizer) {
             std::vector<LeftOut> said;
             TreePickler pickler(target_, tree_, out, said, tensor);
-            if (groups_.second) pickler.replace(groups_.first, groups_.second);
             SHARDSCOPE_TRY(pickler.write());
         } else {
             out.memoGlobal("collections", "OrderedDict");
@@ -194,7 +136,6 @@ class RankLayout final : public TargetLayout {
     RankWriter writer_;
     std::vector<TensorId> model_;
     Tree tree_;
-    std::pair<ObjectId, Value> groups_{kNone, {}};
     std::string config_;
 };
 
@@ -219,31 +160,6 @@ std::optional<Path> pathFor(const Path& path, bool optimizer) {
         return out;
     }
     return std::nullopt;
-}
-
-Format::NewPath pathsFor(const Catalog& source, const std::function<Result<Value>(ObjectId)>& read,
-                         const WriteOptions& options) {
-    if (options.variant.starts_with("accelerate")) return {};
-    for (ObjectId o = 0; o < source.objects().size(); ++o) {
-        const Path& path = source.objects()[o].path;
-        if (!isParamGroups(pathFor(path, true).value_or(path))) continue;
-        const auto value = read(o);
-        auto numbers = value.ok() ? numbersOf(*value) : std::unordered_map<std::string, int64_t>();
-        if (numbers.empty()) continue;
-        const bool own = source.format() == "torch-ranks";
-        return [own, numbers = std::move(numbers)](const Path& from, bool optimizer) -> std::optional<Path> {
-            auto to = own ? std::optional<Path>() : pathFor(from, optimizer);
-            Path out = to.value_or(from);
-            if (out.size() < 4 || !ofOptimizer(out) || out[1] != keyPart("state") ||
-                out[2].kind != PathPart::Kind::key)
-                return to;
-            const auto number = numbers.find(out[2].text);
-            if (number == numbers.end()) return to;
-            out[2] = {PathPart::Kind::integerKey, {}, number->second};
-            return out;
-        };
-    }
-    return {};
 }
 
 std::vector<LeftOut> cannotHold(const Catalog& target) {

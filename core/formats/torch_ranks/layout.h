@@ -8,14 +8,10 @@
 
 namespace shardscope::torch_ranks {
 
-// "verl" (usual) or "accelerate": names of the files, and whether an optimizer numbers its parameters. With
-// "-cpu" the mesh is of CPUs, else of CUDA devices.
+// "verl" (usual) or "accelerate": names of the files. With "-cpu" the mesh is of CPUs, else of CUDA devices.
 std::vector<std::string> writtenVariants();
 
 std::optional<Path> pathFor(const Path& path, bool optimizer);
-// Optimizer state that is listed by name gets the numbers that the optimizer gives its parameters.
-Format::NewPath pathsFor(const Catalog& source, const std::function<Result<Value>(ObjectId)>& read,
-                         const WriteOptions& options);
 std::vector<LeftOut> cannotHold(const Catalog& target);
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);
 

@@ -76,10 +76,6 @@ class TorchRanksFormat final : public Format {
     std::optional<Path> pathFor(const Path& path, bool optimizer) const override {
         return torch_ranks::pathFor(path, optimizer);
     }
-    NewPath pathsFor(const Catalog& source, const std::function<Result<Value>(ObjectId)>& read,
-                     const WriteOptions& options) const override {
-        return torch_ranks::pathsFor(source, read, options);
-    }
     std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) const override {
         return torch_ranks::cannotHold(target);
     }
