@@ -182,7 +182,8 @@ class TorchRanksCliTest : public QObject {
         QVERIFY(QFile::exists(out + "/" + file));
         QCOMPARE(QFile::exists(out + "/fsdp_config.json"), variant.startsWith("verl"));
         std::set<std::string> lost;
-        for (const json& left : convert.json()["left_out"])
+        const json written = convert.json();
+        for (const json& left : written["left_out"])
             lost.insert(left["name"].get<std::string>());
         const json before = digestsOf(pathOf(caseOf(name))), after = digestsOf(out);
         QVERIFY(!after.empty());

@@ -518,8 +518,17 @@ class ItemsOpener {
             };
             for (const HeldFile& file : files) {
                 if (file.index != kNone) {
-                    for (const StoredObject& object : contents(file).objects)
+                    const TensorFile& saved = contents(file);
+                    for (const StoredObject& object : saved.objects)
                         add(file, object.path, object.value);
+                    // An item that is an empty dict has no entries.
+                    if (saved.kind == TensorFile::Kind::torch && saved.tensors.empty() &&
+                        saved.objects.empty() && saved.specials.empty()) {
+                        ValueGraph graph;
+                        const NodeId node = graph.addContainer(ValueKind::dict, {});
+                        texts.push_back(std::make_unique<Value>(makeValue(std::move(graph), node)));
+                        add(file, {}, *texts.back());
+                    }
                 } else if (!holdsTensors(file)) {
                     addTextFile(file, textBytes, [&](const Path& path, Value value) {
                         texts.push_back(std::make_unique<Value>(std::move(value)));

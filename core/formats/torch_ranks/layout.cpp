@@ -175,8 +175,10 @@ std::vector<LeftOut> cannotHold(const Catalog& target) {
         }
     }
     for (const ObjectInfo& object : target.objects()) {
-        std::string why =
-            ofOptimizer(object.path) ? whyNotPickled(object.value) : "the files of a model hold tensors only";
+        std::string why = object.name.starts_with("extra_state.")
+                              ? "it is the state of one rank, such as that of a random generator"
+                          : ofOptimizer(object.path) ? whyNotPickled(object.value)
+                                                     : "the files of a model hold tensors only";
         if (!why.empty()) out.push_back({object.name, std::move(why)});
     }
     for (const std::string& name : buildTree(target, insideOptimizer).collisions)
