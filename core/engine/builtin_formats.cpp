@@ -10,6 +10,7 @@
 #include "formats/paddle_dist/paddle_dist.h"
 #include "formats/paddle_nlp/paddle_nlp.h"
 #include "formats/safetensors/safetensors.h"
+#include "formats/torch_checkpointing/torch_checkpointing.h"
 #include "formats/torch_ranks/torch_ranks.h"
 #include "formats/torch_save/torch_save.h"
 
@@ -23,7 +24,8 @@ const std::vector<const Format*>& builtinFormats() {
         &paddleNlpFormat(),  // before ColossalAI, whose optimizer files have names like those of the unified
                              // checkpoint
         &colossalaiFormat(),
-        &torchRanksFormat(),  // before OLMo, whose oldest files have names like those of scripts
+        &torchCheckpointingFormat(),  // before the files of ranks, which its own are, too
+        &torchRanksFormat(),          // before OLMo, whose oldest files have names like those of scripts
         &olmoFormat(),
         &safetensorsFormat(),
         &torchSaveFormat(),

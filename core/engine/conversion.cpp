@@ -323,6 +323,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     input.like = like ? &like->catalog() : nullptr;
     input.keepPlacement = p.format == source.format && cuts &&
                           (!info.wholeByDefault || p.writeOptions.variant == catalog.variant());
+    input.replicas = info.replicas;
     input.format = info.name;
     input.variant = p.writeOptions.variant;
     const Reader& reader = *source.reader;
@@ -335,7 +336,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         return value;
     };
     // What comes from the format itself stands where that wants it.
-    if (p.format != source.format)
+    input.pathFor = p.format->pathsFor(catalog, input.objectValue, p.writeOptions);
+    if (!input.pathFor && p.format != source.format)
         input.pathFor = [&](const Path& path, bool optimizer) { return p.format->pathFor(path, optimizer); };
     SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, target));
     const std::vector<LeftOut> cannot = p.format->cannotHold(spec.target, p.writeOptions);
@@ -380,9 +382,12 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     std::vector<std::string> assets;
     std::string assetsFrom;
     if (!request.assets.empty() && request.assets != "auto" && request.assets != "none" &&
-        (!info.assets || p.singleFile))
-        return makeError(ErrorCode::usage,
-                         fmt::format("--assets is for a directory of safetensors, not for {}", info.title));
+        (info.assets.empty() || p.singleFile))
+        return makeError(
+            ErrorCode::usage,
+            fmt::format(
+                "--assets is for formats whose directories hold configuration and tokenizer, not for {}",
+                info.title));
     auto layout = p.format->layout(p.spec->target, p.writeOptions);
     if (!layout.ok()) {
         if (layout.error().code != ErrorCode::impossible) return std::move(layout).error();
@@ -392,10 +397,12 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         SHARDSCOPE_ASSIGN(const FilledElements before, readFilled(source));
         p.filled = filledBy(catalog, *p.spec, request.fillGaps, before);
         std::vector<AddedFile> added;
-        if (info.assets && !p.singleFile) {
+        if (!info.assets.empty() && !p.singleFile) {
             SHARDSCOPE_ASSIGN(added, findAssets(source, request.assets, assetsFrom));
-            for (const AddedFile& asset : added)
+            for (AddedFile& asset : added) {
+                if (info.assets != ".") asset.name = joinPath(info.assets, asset.name);
                 assets.push_back(asset.name);
+            }
         }
         if (!p.singleFile && !p.filled.tensors.empty()) added.push_back(recordOf(p.filled));
         p.layout = withFiles(std::move(p.layout), std::move(added));

@@ -115,7 +115,10 @@ std::optional<RunDirectory> findRun(const Source& source) {
     if (!source.entry.empty()) return std::nullopt;
     RunDirectory run;
     for (const DirectoryEntry& entry : source.entries) {
-        if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.')) continue;
+        // torch_checkpointing saves into tmp_<name> and renames it when all is there.
+        if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.') ||
+            entry.name.starts_with("tmp_"))
+            continue;
         if (const auto step = stepOf(entry.name)) run.steps.push_back({entry.name, *step});
     }
     if (run.steps.empty()) run.steps = fileSteps(source);

@@ -186,11 +186,14 @@ struct FormatInfo {
     std::vector<std::string> wholeVariants;  // those of them that hold whole tensors only
     // What it can hold.
     bool shards = false;          // a tensor in several pieces on several ranks
+    bool replicas = false;        // each rank's files hold all that the rank has
     bool wholeByDefault = false;  // its readers expect whole tensors unless asked otherwise
     bool objects = false;         // non-tensor entries
     bool aliases = false;         // two names of one storage
     bool nesting = false;         // paths, not only names
-    bool assets = false;          // whose readers want a model's configuration and tokenizer beside it
+    // Where in a checkpoint's directory a model's configuration and tokenizer belong: ".", "huggingface"; empty =
+    // nowhere.
+    std::string assets;
     bool singleFile = false;      // the destination is one file rather than a directory
     std::string fileVariant;      // the variant that makes one file, for a destination with the usual suffix
 };
@@ -209,6 +212,14 @@ class Format {
     // Where this format nests an entry in another way than the source: the path that its readers give it;
     // else nothing. `optimizer`: part of an optimizer's state dict.
     virtual std::optional<Path> pathFor(const Path& path, bool optimizer) const;
+    // As pathFor, where that depends on other entries of the source; nothing where pathFor says it all.
+    // `read` gives the value of an object; it is not kept.
+    using NewPath = std::function<std::optional<Path>(const Path& path, bool optimizer)>;
+    virtual NewPath pathsFor(const Catalog& /*source*/,
+                             const std::function<Result<Value>(ObjectId)>& /*read*/,
+                             const WriteOptions& /*options*/) const {
+        return {};
+    }
     // Which tensors (by name) and objects of `wanted` this format cannot hold, and why.
     virtual std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options) const;
     // Pure: opens nothing. `wanted` outlives the layout; objects carry their values; its chunks cover each

@@ -109,7 +109,7 @@ std::string TensorAssembly::addText(const std::string& name) {
     return text;
 }
 
-void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece) {
+size_t TensorAssembly::tensorAt(const Path& path, DType dtype, const Dims& shape, Role role) {
     const auto [it, fresh] = byPath_.try_emplace(encodePath(path), tensors_.size());
     if (fresh) {
         Tensor tensor;
@@ -118,14 +118,25 @@ void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, 
         tensor.info.dtype = dtype;
         tensor.info.shape = shape;
         tensor.info.role = role;
+        tensors_.push_back(std::move(tensor));
+    }
+    return it->second;
+}
+
+void TensorAssembly::addTensor(const Path& path, DType dtype, const Dims& shape, Role role) {
+    tensorAt(path, dtype, shape, role);
+}
+
+void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece) {
+    const size_t index = tensorAt(path, dtype, shape, role);
+    Tensor& tensor = tensors_[index];
+    if (tensor.pieces.empty()) {
         const bool whole = piece.part.elements < 0 && piece.part.lengths.empty();
         const uint32_t sameAs = (*files_)[piece.part.file].tensors[piece.part.tensor].sameAs;
         if (const auto first = stored_.find(uint64_t{piece.part.file} << 32 | sameAs);
-            whole && sameAs != kNone && first != stored_.end())
+            whole && sameAs != kNone && first != stored_.end() && first->second < index)
             tensor.info.aliasOf = static_cast<TensorId>(first->second);
-        tensors_.push_back(std::move(tensor));
     }
-    Tensor& tensor = tensors_[it->second];
     if (tensor.info.dtype != dtype || tensor.info.shape != shape) {
         note(rule::metaInconsistent, Severity::error,
              fmt::format("ranks disagree about it: {} {} and {} {}", dtypeName(tensor.info.dtype),
@@ -137,7 +148,7 @@ void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, 
     const bool empty =
         piece.part.elements == 0 || (!piece.lengths.empty() && elementCount(piece.lengths) == 0);
     if (empty && elementCount(shape) != 0) return;
-    stored_.try_emplace(uint64_t{piece.part.file} << 32 | piece.part.tensor, it->second);
+    stored_.try_emplace(uint64_t{piece.part.file} << 32 | piece.part.tensor, index);
     tensor.pieces.push_back(std::move(piece));
 }
 

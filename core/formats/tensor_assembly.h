@@ -51,6 +51,8 @@ class TensorAssembly : private CatalogOpener {
     void addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece);
     // Another name of a tensor that is there, once all its pieces are; nothing where it is not.
     void addAlias(const Path& path, const Path& of);
+    // A tensor that counts even where no piece of it is found.
+    void addTensor(const Path& path, DType dtype, const Dims& shape, Role role);
     // A stored tensor as a whole.
     void addWhole(uint32_t file, uint32_t tensor, Path path, Role role, uint32_t rank);
     void addObject(uint32_t file, Path path, const Value& value, uint32_t rank, uint64_t offset = 0,
@@ -66,6 +68,9 @@ class TensorAssembly : private CatalogOpener {
                                            FindNotes findNotes = {});
 
   private:
+    // Index of the tensor of this path, which is made when it is new.
+    size_t tensorAt(const Path& path, DType dtype, const Dims& shape, Role role);
+
     const Source& source_;
     const OpenOptions& options_;
     std::unique_ptr<TensorFiles> files_;

@@ -14,6 +14,15 @@
 
 namespace shardscope {
 
+bool keptWhole(std::string_view name, DType dtype, DimSpan shape, Role role) {
+    if (role == Role::buffer || shape.empty()) return true;
+    if (!dtypeIsFloat(dtype) && !dtypeIsComplex(dtype)) return role != Role::optimizer;
+    // Buffers of torch and of rotary embeddings; most files do not tell them from parameters.
+    constexpr std::string_view buffers[] = {"running_mean", "running_var", "inv_freq"};
+    const std::string_view last = name.substr(name.rfind('.') + 1);
+    return std::ranges::find(buffers, last) != std::end(buffers);
+}
+
 std::string_view roleName(Role role) {
     switch (role) {
         case Role::parameter:

@@ -30,6 +30,8 @@ constexpr uint32_t kNone = UINT32_MAX;  // no tensor / chunk / file / rank / obj
 
 enum class Role : uint8_t { parameter, buffer, optimizer, other };
 std::string_view roleName(Role role);
+// Whether training that cuts parameters leaves this tensor whole on each rank: buffers, counters, scalars.
+bool keptWhole(std::string_view name, DType dtype, DimSpan shape, Role role);
 
 // Tensors that are not one dense array (sparse, quantized, nested, DTensor, ...). Their inner parts are
 // ordinary tensors named "<name>#<part>"; this says what they make up.

@@ -18,10 +18,11 @@ Result<int> axisOf(const Mesh& mesh, const std::string& name, const char* option
 
 }  // namespace
 
-Result<Placer> Placer::make(const Mesh& mesh, const TargetRequest& request) {
+Result<Placer> Placer::make(const Mesh& mesh, const TargetRequest& request, bool replicas) {
     Placer placer;
     placer.mesh_ = mesh;
     placer.split_ = request.split;
+    placer.replicas_ = replicas;
     placer.load_.resize(mesh.ranks());
     for (const ShardRule& rule : request.shard) {
         SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(rule.pattern));
@@ -53,7 +54,7 @@ Result<Placer> Placer::make(const Mesh& mesh, const TargetRequest& request) {
     return placer;
 }
 
-std::vector<PlacedBox> Placer::place(std::string_view name, DType dtype, DimSpan shape) {
+std::vector<PlacedBox> Placer::place(std::string_view name, DType dtype, DimSpan shape, Role role) {
     const auto rank = static_cast<int>(shape.size());
     std::vector<std::pair<int, int>> cuts;
     for (const Shard& shard : shards_) {
@@ -64,6 +65,8 @@ std::vector<PlacedBox> Placer::place(std::string_view name, DType dtype, DimSpan
         }
         break;
     }
+    if (replicas_ && shards_.empty() && !keptWhole(name, dtype, shape, role))
+        cuts.emplace_back(static_cast<int>(mesh_.axes.size()) - 1, 0);
     std::vector<int> fixed(mesh_.axes.size(), -1);  // coordinate that a stage rule demands
     for (const Stage& stage : stages_) {
         if (stage.pattern.matches(name)) {
@@ -71,7 +74,8 @@ std::vector<PlacedBox> Placer::place(std::string_view name, DType dtype, DimSpan
             break;
         }
     }
-    if (elementCount(shape) == 0) cuts.clear();
+    // A format with replicas says of every tensor how it is cut.
+    if (elementCount(shape) == 0 && !replicas_) cuts.clear();
     // An axis that both cuts and is fixed cannot cut: all of the tensor is at that coordinate.
     std::erase_if(cuts, [&](const auto& cut) { return fixed[cut.first] >= 0; });
 
@@ -108,6 +112,7 @@ std::vector<PlacedBox> Placer::place(std::string_view name, DType dtype, DimSpan
         }
         for (;;) {
             const uint32_t r = mesh_.rankAt(candidate);
+            if (replicas_) out.push_back({r, box});
             if (best == kNone || load_[r] < load_[best]) best = r;
             size_t i = candidate.size();
             while (i-- > 0) {
@@ -117,6 +122,7 @@ std::vector<PlacedBox> Placer::place(std::string_view name, DType dtype, DimSpan
             }
             if (i == static_cast<size_t>(-1)) break;
         }
+        if (replicas_) continue;
         load_[best] += static_cast<uint64_t>(elementCount(box.lengths)) * dtypeBytes(dtype);
         out.push_back({best, std::move(box)});
     }

@@ -14,14 +14,17 @@ struct PlacedBox {
 };
 
 // Rules of one request, compiled. Each shard is stored once: of the ranks that would hold a replica, the one
-// with the fewest bytes so far keeps it (the lowest of them on a tie), so that files come out even.
+// with the fewest bytes so far keeps it (the lowest of them on a tie), so that files come out even. With
+// `replicas` all of them keep it, and without rules the last axis cuts what is not kept whole along its first
+// dimension, as FSDP does.
 class Placer {
   public:
     // Errors: usage.
-    static Result<Placer> make(const Mesh& mesh, const TargetRequest& request);
+    static Result<Placer> make(const Mesh& mesh, const TargetRequest& request, bool replicas = false);
 
     // Never empty: a tensor without elements has one empty chunk. Empty pieces of other tensors are left out.
-    std::vector<PlacedBox> place(std::string_view name, DType dtype, DimSpan shape);
+    std::vector<PlacedBox> place(std::string_view name, DType dtype, DimSpan shape,
+                                 Role role = Role::parameter);
 
   private:
     struct Shard {
@@ -35,6 +38,7 @@ class Placer {
     };
     Mesh mesh_;
     SplitRule split_ = SplitRule::torch;
+    bool replicas_ = false;
     std::vector<Shard> shards_;
     std::vector<Stage> stages_;
     std::vector<uint64_t> load_;  // bytes by rank

@@ -103,6 +103,7 @@ struct TargetSpec {
 struct TargetInput {
     const Catalog* source = nullptr;
     const Catalog* like = nullptr;  // a checkpoint whose names and placement are taken over; may be null
+    bool replicas = false;          // each rank stores what it has, copies of other ranks' parts included
     bool keepPlacement = false;  // without mesh and `like`: chunks as the source has them, else whole tensors
     std::string format, variant;                         // of the wanted catalog
     std::function<Result<Value>(ObjectId)> objectValue;  // of a source object

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 
@@ -160,13 +161,14 @@ class TargetResolver {
                 return makeError(ErrorCode::usage,
                                  "--mesh and --like both say where the pieces go; give one of them");
         } else if (request_.mesh) {
-            SHARDSCOPE_ASSIGN(Placer placer, Placer::make(*request_.mesh, request_));
+            SHARDSCOPE_ASSIGN(Placer placer, Placer::make(*request_.mesh, request_, input_.replicas));
             placer_ = std::move(placer);
             builder_.setRankCount(request_.mesh->ranks());
             builder_.setMesh(*request_.mesh);
             return {};
         } else if (input_.keepPlacement) {
             builder_.setRankCount(source_.rankCount());
+            if (input_.replicas && source_.mesh()) builder_.setMesh(*source_.mesh());
         } else {
             builder_.setRankCount(1);
         }
@@ -351,7 +353,7 @@ class TargetResolver {
 
     // Where the pieces of a tensor go; `t` is the source tensor that it is, if it is one.
     std::vector<PlacedBox> place(TensorId t, const TensorInfo& info, TensorId likeTensor) {
-        if (placer_) return placer_->place(info.name, info.dtype, info.shape);
+        if (placer_) return placer_->place(info.name, info.dtype, info.shape, info.role);
         std::vector<PlacedBox> boxes;
         const Catalog* pattern = input_.like                          ? input_.like
                                  : input_.keepPlacement && t != kNone ? &source_
@@ -359,7 +361,12 @@ class TargetResolver {
         if (pattern) {
             const TensorId p = input_.like ? likeTensor : t;
             bool plain = checkCoverage(*pattern, p, 1, 1).whole();
-            for (ChunkId c : coveringChunks(*pattern, p)) {
+            std::vector<ChunkId> chunks = coveringChunks(*pattern, p);
+            if (input_.replicas) {
+                chunks.resize(pattern->endChunk(p) - pattern->firstChunk(p));
+                std::iota(chunks.begin(), chunks.end(), pattern->firstChunk(p));
+            }
+            for (ChunkId c : chunks) {
                 const ChunkInfo chunk = pattern->chunk(p, c);
                 if (chunk.flat) plain = false;
                 boxes.push_back({chunk.rank == kNone ? 0 : chunk.rank,

@@ -145,6 +145,71 @@ class TorchRanksCliTest : public QObject {
             QVERIFY2(digests[name] == want["sha256"], name.c_str());
     }
 
+    // ------------------------------------------------------------------ writing
+
+    void writesWhatEachRankHolds_data() {
+        QTest::addColumn<QString>("name");
+        QTest::addColumn<QString>("mesh");
+        QTest::addColumn<QString>("variant");
+        QTest::addColumn<QString>("file");
+        QTest::newRow("uneven") << "t2.15.0-verl-fsdp2-tp-w4"
+                                << "fsdp=3"
+                                << "verl"
+                                << "model_world_size_3_rank_2.pt";
+        QTest::newRow("replicas") << "t2.15.0-verl-fsdp2-tp-w4"
+                                  << "ddp=2,fsdp=2"
+                                  << "verl"
+                                  << "optim_world_size_4_rank_3.pt";
+        QTest::newRow("accelerate") << "t2.15.0-accelerate-perrank-w2"
+                                    << "fsdp=4"
+                                    << "accelerate"
+                                    << "pytorch_model_fsdp_0_rank3.bin";
+        QTest::newRow("dtypes") << "t2.15.0-dtensor-kinds-w4"
+                                << "fsdp=2"
+                                << "verl-cpu"
+                                << "model_world_size_2_rank_1.pt";
+    }
+    void writesWhatEachRankHolds() {
+        QFETCH(QString, name);
+        QFETCH(QString, mesh);
+        QFETCH(QString, variant);
+        QFETCH(QString, file);
+        const QString out = place_.filePath("written" + mesh + variant + name);
+        const Outcome convert =
+            runShardscope({"convert", pathOf(caseOf(name)), out, "--to", "torch-ranks", "--mesh", mesh,
+                           "--variant", variant, "--verify", "full", "--json"});
+        QVERIFY2(convert.exitCode == 0, (convert.err + convert.out).c_str());
+        QVERIFY(QFile::exists(out + "/" + file));
+        QCOMPARE(QFile::exists(out + "/fsdp_config.json"), variant.startsWith("verl"));
+        std::set<std::string> lost;
+        const json written = convert.json();
+        for (const json& left : written["left_out"])
+            lost.insert(left["name"].get<std::string>());
+        const json before = digestsOf(pathOf(caseOf(name))), after = digestsOf(out);
+        QVERIFY(!after.empty());
+        for (const auto& [tensor, digest] : before.items()) {
+            if (!lost.contains(tensor)) QVERIFY2(after.value(tensor, json()) == digest, tensor.c_str());
+        }
+        const Outcome report = validate(out);
+        QVERIFY2(report.exitCode == 0, report.out.c_str());
+        // Each rank of an axis that cuts nothing has its own copy.
+        const json info = runShardscope({"info", out, "--json"}).json();
+        COMPARE_JSON(info["format"], json("torch-ranks"));
+        const json listing = runShardscope({"ls", out, "--chunks", "--json"}).json();
+        for (const json& tensor : listing["tensors"]) {
+            std::set<std::string> places;
+            for (const json& chunk : tensor["chunks"])
+                places.insert(boxOf(chunk));
+            QCOMPARE(places.size(), tensor["chunks"].size());
+        }
+    }
+    void stagesAreRefused() {
+        const Outcome plan = runShardscope({"plan", pathOf(caseOf("t2.15.0-verl-fsdp2-tp-w4")),
+                                            place_.filePath("stages"), "--to", "torch-ranks", "--mesh",
+                                            "pp=2", "--stage", "*embed*:pp=0", "--shard", "*:pp=0"});
+        QCOMPARE(plan.exitCode, 5);
+    }
+
     // ------------------------------------------------------------------ damage
 
     void missingFileIsNamed() {

@@ -27,7 +27,7 @@ class SafetensorsFormat final : public Format {
                              "torch HuggingFaceStorageWriter, sharded over ranks (DCP_SHARDING_INFO)"};
         info_.variants = {"single", "sharded", "dcp-sharded"};
         info_.wholeByDefault = true;
-        info_.assets = true;
+        info_.assets = ".";
         info_.shards = true;
     }
 

@@ -10,20 +10,15 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rule.h"
+#include "formats/rank_parts.h"
 #include "formats/roles.h"
-#include "formats/tensor_assembly.h"
 #include "formats/torch_ranks/file_sets.h"
 
 namespace shardscope::torch_ranks {
 
 namespace {
 
-using torch_save::DTensorSpec;
 using torch_save::TensorPlacement;
-
-constexpr uint32_t kMostWorld = 1'000'000;
-constexpr uint32_t kMostMissing = 1000;  // files that are listed one by one
-constexpr size_t kReprBytes = size_t{1} << 20;
 
 Path prefixed(std::string_view prefix, const Path& path, std::optional<uint32_t> rank = std::nullopt) {
     Path out;
@@ -38,7 +33,7 @@ std::optional<uint32_t> worldOfConfig(std::string_view text) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
     if (!json.is_object() || !json.contains("world_size")) return std::nullopt;
     const auto& world = json["world_size"];
-    if (!world.is_number_unsigned() || world.get<uint64_t>() > kMostWorld) return std::nullopt;
+    if (!world.is_number_unsigned() || world.get<uint64_t>() > RankParts::kMostWorld) return std::nullopt;
     return world.get<uint32_t>();
 }
 
@@ -63,7 +58,7 @@ class RankFilesOpener {
         addPlain();
         addObjects();
         addMissing();
-        return assembly_.finish(world_, mesh());
+        return assembly_.finish(parts_.world(), parts_.mesh("the DeviceMesh of the DTensors"));
     }
 
   private:
@@ -119,22 +114,22 @@ class RankFilesOpener {
             return unsupported(fmt::format("holds files of saves by {} ranks", fmt::join(worlds, " and by ")))
                 .inFile(source_.display)
                 .withHint(fmt::format("choose one of them, such as --variant world={}", *worlds.rbegin()));
-        world_ = *wanted;
-        if (stated && *stated != world_)
+        parts_.raiseWorld(*wanted);
+        if (stated && *stated != *wanted)
             assembly_.note(rule::metaInconsistent, Severity::warning,
-                           fmt::format("it states {} ranks, the files are of {}", *stated, world_),
+                           fmt::format("it states {} ranks, the files are of {}", *stated, *wanted),
                            "fsdp_config.json");
         for (const FileSet& set : sets_) {
-            if (!set.world || *set.world == world_) continue;
+            if (!set.world || *set.world == *wanted) continue;
             for (const auto& [rank, entry] : set.files)
                 assembly_.addUnused(*entry, rank);
             assembly_.note(rule::fileStale, Severity::warning,
                            fmt::format("files of a save by {} ranks in the same directory; this is the save "
                                        "by {} ranks",
-                                       *set.world, world_),
+                                       *set.world, *wanted),
                            set.files.begin()->second->name);
         }
-        std::erase_if(sets_, [&](const FileSet& set) { return set.world && *set.world != world_; });
+        std::erase_if(sets_, [&](const FileSet& set) { return set.world && *set.world != *wanted; });
         return {};
     }
 
@@ -144,7 +139,7 @@ class RankFilesOpener {
             for (const auto& [rank, entry] : set.files) {
                 files_.push_back({&set, rank, kNone});
                 names.emplace_back(entry->name, rank);
-                world_ = std::max(world_, rank + 1);
+                parts_.raiseWorld(rank + 1);
             }
         }
         SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, assembly_.addFiles(names));
@@ -197,59 +192,18 @@ class RankFilesOpener {
             }
         }
         for (const TensorPlacement& placement : saved.placements)
-            raiseWorld(placement.dtensor ? placement.dtensor->world : placement.world);
-    }
-
-    void raiseWorld(int64_t world) {
-        if (world <= kMostWorld) world_ = std::max(world_, static_cast<uint32_t>(world));
-    }
-
-    // Says once for a file that it holds the parts of another rank than its name says.
-    uint32_t checkRank(const RankFile& file, std::optional<int64_t> stated) {
-        if (!stated || *stated < 0 || *stated >= kMostWorld || *stated == file.rank) return file.rank;
-        if (misplaced_.insert(file.index).second) {
-            assembly_.note(
-                rule::metaInconsistent, Severity::error,
-                fmt::format("the name says rank {}, the tensors in it are those of rank {}: the file "
-                            "was copied or renamed",
-                            file.rank, *stated),
-                contents(file).name);
-        }
-        return static_cast<uint32_t>(*stated);
+            parts_.raiseWorld(placement.dtensor ? placement.dtensor->world : placement.world);
     }
 
     void addDTensor(const RankFile& file, uint32_t t) {
         const TensorFile& saved = contents(file);
         const StoredTensor& stored = saved.tensors[t];
         const SpecialTensor& whole = saved.specials[stored.special];
-        const auto& spec = saved.placements[stored.special].dtensor;
         const Path path = prefixed(file.set->prefix, whole.path);
-        const auto fail = [&](std::string message, Note::Lacks lacks = Note::Lacks::nothing) {
-            assembly_.note(rule::metaInconsistent, Severity::error, std::move(message), saved.name,
-                           pathName(path), lacks);
-        };
-        if (!spec) return fail("its placement cannot be read from the file", Note::Lacks::anything);
-        if (!spec->coordinate) return;  // nothing of it is on this rank
-        auto box = torch_save::localBox(*spec, whole.shape);
-        if (!box.ok()) {
-            if (refused_.insert(encodePath(path)).second) fail(box.error().message, Note::Lacks::anything);
-            return;
-        }
-        TensorAssembly::Piece piece;
-        piece.rank = checkRank(file, spec->rank);
-        if (elementCount(box->lengths) == 0 && elementCount(stored.shape) == 0) {
-            piece.part.elements = 0;
-        } else if (box->lengths != stored.shape) {
-            return fail(fmt::format("the part of rank {} has shape {}, its placement says {}", piece.rank,
-                                    formatDims(stored.shape), formatDims(box->lengths)));
-        }
-        noteMesh(*spec);
-        piece.part.file = file.index;
-        piece.part.tensor = t;
-        piece.offsets = std::move(box->offsets);
-        piece.lengths = std::move(box->lengths);
+        auto piece = parts_.partOf(file.index, t, file.rank, path);
+        if (!piece) return;
         sharded_ = true;
-        assembly_.addPiece(path, stored.dtype, whole.shape, roles_.role(pathName(path)), std::move(piece));
+        assembly_.addPiece(path, stored.dtype, whole.shape, roles_.role(pathName(path)), std::move(*piece));
     }
 
     void addShard(const RankFile& file, uint32_t t) {
@@ -264,7 +218,7 @@ class RankFilesOpener {
             return;
         }
         TensorAssembly::Piece piece;
-        piece.rank = checkRank(file, saved.placements[stored.special].rank);
+        piece.rank = parts_.rankOf(file.index, file.rank, saved.placements[stored.special].rank);
         piece.part.file = file.index;
         piece.part.tensor = t;
         piece.offsets = stored.shardOffsets;
@@ -370,83 +324,42 @@ class RankFilesOpener {
 
     // Of the mesh (replicas, shards): ranks of one row hold the parameters once.
     uint32_t replicaGroupOf(uint32_t rank) const {
-        return mesh_ && mesh_->mesh.size() == 2 ? rank / static_cast<uint32_t>(mesh_->mesh[1]) : 0;
+        const auto& mesh = parts_.largestMesh();
+        return mesh && mesh->mesh.size() == 2 ? rank / static_cast<uint32_t>(mesh->mesh[1]) : 0;
     }
-    int64_t replicaGroups() const { return mesh_ && mesh_->mesh.size() == 2 ? mesh_->mesh[0] : 1; }
+    int64_t replicaGroups() const {
+        const auto& mesh = parts_.largestMesh();
+        return mesh && mesh->mesh.size() == 2 ? mesh->mesh[0] : 1;
+    }
 
     // ------------------------------------------------------------------ objects
 
     void addObjects() {
-        struct SameName {
-            Path path;
-            std::vector<std::pair<const RankFile*, const StoredObject*>> ranks;
-        };
-        std::vector<SameName> all;
-        std::unordered_map<std::string, size_t> byPath;
+        std::vector<RankObject> all;
         for (const RankFile& file : files_) {
-            for (const StoredObject& object : contents(file).objects) {
-                const Path path = prefixed(file.set->prefix, object.path);
-                const auto [it, fresh] = byPath.try_emplace(encodePath(path), all.size());
-                if (fresh) all.push_back({path, {}});
-                all[it->second].ranks.emplace_back(&file, &object);
-            }
+            const auto when =
+                file.set->kind == Kind::extra ? RankObject::When::always : RankObject::When::differing;
+            for (const StoredObject& object : contents(file).objects)
+                all.push_back({prefixed(file.set->prefix, object.path),
+                               prefixed(file.set->prefix, object.path, file.rank), file.index, file.rank,
+                               &object.value, when});
         }
-        for (const SameName& named : all) {
-            const FileSet& set = *named.ranks[0].first->set;
-            bool equal = set.kind != Kind::extra;
-            const std::string first = equal ? valueRepr(named.ranks[0].second->value, kReprBytes) : "";
-            for (size_t r = 1; r < named.ranks.size() && equal; ++r)
-                equal = valueRepr(named.ranks[r].second->value, kReprBytes) == first;
-            for (const auto& [file, object] : named.ranks) {
-                const Path path = equal ? named.path : prefixed(set.prefix, object->path, file->rank);
-                assembly_.addObject(file->index, path, object->value, file->rank);
-                if (equal) break;
-            }
-        }
+        addRankObjects(assembly_, all);
     }
 
     // ------------------------------------------------------------------ ranks
 
     void addMissing() {
-        // Of replicas a part may be missing without loss.
-        const bool complete = assembly_.complete();
-        uint32_t listed = 0;
+        std::vector<RankParts::Missing> missing;
+        size_t total = 0;
         for (const FileSet& set : sets_) {
-            const bool lost = !complete && set.kind != Kind::extra;
-            for (uint32_t rank = 0; rank < world_; ++rank) {
+            for (uint32_t rank = 0; rank < parts_.world(); ++rank) {
                 if (set.files.contains(rank)) continue;
-                if (++listed > kMostMissing) continue;
-                assembly_.addMissing(
-                    set.nameOf(rank), rank, lost ? Severity::error : Severity::warning,
-                    lost ? fmt::format("the file of rank {} of {} is missing", rank, world_)
-                         : fmt::format("the file of rank {} of {} is missing; the tensors are "
-                                       "complete without it",
-                                       rank, world_));
+                if (++total <= RankParts::kMostMissing)
+                    missing.push_back({set.nameOf(rank), rank, set.kind != Kind::extra});
             }
         }
-        if (listed > kMostMissing)
-            assembly_.note(rule::rankMissing, Severity::error,
-                           fmt::format("files of {} ranks are missing in all", listed));
-    }
-
-    // The largest mesh that any tensor is on.
-    void noteMesh(const DTensorSpec& spec) {
-        if (!mesh_ || elementCount(spec.mesh) > elementCount(mesh_->mesh) ||
-            (elementCount(spec.mesh) == elementCount(mesh_->mesh) && spec.mesh.size() > mesh_->mesh.size()))
-            mesh_ = spec;
-    }
-
-    std::optional<Mesh> mesh() {
-        const bool stated = mesh_ && elementCount(mesh_->mesh) == world_ && mesh_->ascending;
-        if (!stated) return std::nullopt;
-        Mesh mesh;
-        std::string text;
-        for (size_t axis = 0; axis < mesh_->mesh.size(); ++axis) {
-            std::string name = axis < mesh_->axes.size() ? mesh_->axes[axis] : fmt::format("mesh{}", axis);
-            mesh.axes.push_back({std::move(name), static_cast<uint32_t>(mesh_->mesh[axis])});
-        }
-        mesh.evidence = {fmt::format("{}: the DeviceMesh of the DTensors", formatMesh(mesh))};
-        return mesh;
+        parts_.addMissing(missing, total);
     }
 
     const OpenOptions& options_;
@@ -454,14 +367,11 @@ class RankFilesOpener {
     std::vector<FileSet> sets_;
     TensorAssembly assembly_;
     std::vector<RankFile> files_;
-    uint32_t world_ = 1;
+    RankParts parts_{assembly_};
     RoleFinder roles_;
     std::vector<Parameter> parameters_;
     std::vector<PlainTensors> plain_;
     std::unordered_map<std::string, size_t> plainByPath_;  // encoded
-    std::set<uint32_t> misplaced_;                         // files that hold another rank's parts
-    std::set<std::string> refused_;                        // encoded paths
-    std::optional<DTensorSpec> mesh_;
     bool sharded_ = false, flatNoted_ = false;
 };
 

@@ -4,6 +4,7 @@
 
 #include "encoding/torch_file.h"
 #include "formats/torch_ranks/file_sets.h"
+#include "formats/torch_ranks/layout.h"
 #include "formats/torch_ranks/opener.h"
 
 namespace shardscope {
@@ -38,6 +39,10 @@ class TorchRanksFormat final : public Format {
         info_.title = "torch.save file of each rank";
         info_.synonyms = {"torch_ranks", "verl"};
         info_.reads = true;
+        info_.writes = true;
+        info_.variants = torch_ranks::writtenVariants();
+        info_.replicas = true;
+        info_.assets = "huggingface";
         info_.generations = {"verl and SkyRL: model_world_size_W_rank_R.pt",
                              "Accelerate: pytorch_model_fsdp_0_rank0.bin",
                              "DTensors and ShardedTensors of torch 2.0 to 2.15 in rank0.pt, ..."};
@@ -67,6 +72,17 @@ class TorchRanksFormat final : public Format {
                 .inFile(source.display)
                 .withHint("name the directory that holds them");
         return torch_ranks::openRankFiles(source, options);
+    }
+
+    std::optional<Path> pathFor(const Path& path, bool optimizer) const override {
+        return torch_ranks::pathFor(path, optimizer);
+    }
+    std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) const override {
+        return torch_ranks::cannotHold(target);
+    }
+    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& target,
+                                                 const WriteOptions& options) const override {
+        return torch_ranks::layOut(target, options);
     }
 };
 

@@ -5,18 +5,15 @@
 
 #include <fmt/format.h>
 
-#include "encoding/key_literal.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_text.h"
 #include "encoding/torch_archive.h"
 #include "encoding/torch_walk.h"
-#include "formats/torch_save/tree.h"
+#include "formats/entry_tree.h"
 
 namespace shardscope::torch_save {
 
 namespace {
-
-constexpr size_t kBatch = 1000;  // items between MARK and SETITEMS, as picklers write them
 
 // Why torch.load(weights_only=True) would refuse the value; empty when it would not.
 std::string refusedBecause(const Value& value) {
@@ -90,130 +87,6 @@ std::string whyNot(DType dtype) {
     }
 }
 
-// data.pkl, and which storage each tensor has in it.
-class ObjectPickler {
-  public:
-    ObjectPickler(const Catalog& target, const Tree& tree, TorchArchiveWriter& archive,
-                  std::vector<LeftOut>& changed)
-        : wanted_(target),
-          tree_(tree),
-          changed_(changed),
-          storageOf_(target.tensorCount(), kNone),
-          archive_(archive),
-          out_(archive.pickle()) {}
-
-    Status run() { return node(0, 0); }
-    const std::vector<TensorId>& storages() const { return storages_; }    // first tensor of each
-    const std::vector<uint32_t>& storageOf() const { return storageOf_; }  // by tensor
-
-  private:
-    Status node(uint32_t id, int depth) {
-        if (depth > kMaxValueDepth) {
-            return makeError(ErrorCode::limit,
-                             fmt::format("an entry is deeper than {} levels", kMaxValueDepth));
-        }
-        const TreeNode& n = tree_.nodes[id];
-        switch (n.kind) {
-            case TreeNode::Kind::tensor:
-                tensor(n.entry);
-                return {};
-            case TreeNode::Kind::object: {
-                const ObjectInfo& object = wanted_.objects()[n.entry];
-                auto written = out_.value(object.value);
-                if (!written.ok()) return std::move(written).error().ofTensor(object.name);
-                return {};
-            }
-            case TreeNode::Kind::dict:
-                return dict(n, depth);
-            case TreeNode::Kind::list:
-                return list(n, depth);
-            case TreeNode::Kind::tuple:
-                return tuple(n, depth);
-        }
-        return {};
-    }
-
-    Status dict(const TreeNode& n, int depth) {
-        out_.emptyDict();
-        out_.put();
-        return batches(
-            n.children,
-            [&](uint32_t child) -> Status {
-                SHARDSCOPE_TRY(key(tree_.nodes[child]));
-                return node(child, depth + 1);
-            },
-            [&] { out_.setItem(); }, [&] { out_.setItems(); });
-    }
-    Status list(const TreeNode& n, int depth) {
-        out_.emptyList();
-        out_.put();
-        return batches(
-            n.children, [&](uint32_t child) { return node(child, depth + 1); }, [&] { out_.append(); },
-            [&] { out_.appends(); });
-    }
-    template <class One, class Single, class Batch>
-    Status batches(const std::vector<uint32_t>& children, One&& one, Single&& single, Batch&& batch) {
-        if (children.size() == 1) {
-            SHARDSCOPE_TRY(one(children[0]));
-            single();
-            return {};
-        }
-        for (size_t i = 0; i < children.size(); i += kBatch) {
-            out_.mark();
-            for (size_t k = i; k < std::min(i + kBatch, children.size()); ++k)
-                SHARDSCOPE_TRY(one(children[k]));
-            batch();
-        }
-        return {};
-    }
-    Status tuple(const TreeNode& n, int depth) {
-        out_.beginTuple(n.children.size());
-        for (uint32_t child : n.children)
-            SHARDSCOPE_TRY(node(child, depth + 1));
-        out_.endTuple(n.children.size());
-        out_.put();
-        return {};
-    }
-
-    Status key(const TreeNode& n) {
-        const PathPart& part = n.part;
-        switch (part.kind) {
-            case PathPart::Kind::integerKey:
-            case PathPart::Kind::index:
-            case PathPart::Kind::tupleIndex:
-                out_.integer(part.index);
-                return {};
-            case PathPart::Kind::otherKey:
-                if (const Value literal = parseKeyLiteral(part.text)) return out_.value(literal);
-                changed_.push_back({part.text, "the key cannot be read back and is written as text"});
-                break;
-            default:
-                break;
-        }
-        out_.text(part.text);
-        out_.put();
-        return {};
-    }
-
-    void tensor(TensorId t) {
-        const TensorId owner = wanted_.aliasOf(t) == kNone ? t : wanted_.aliasOf(t);
-        if (storageOf_[owner] == kNone) {
-            storageOf_[owner] = static_cast<uint32_t>(storages_.size());
-            storages_.push_back(owner);
-        }
-        storageOf_[t] = storageOf_[owner];
-        archive_.tensor(wanted_.dtype(t), wanted_.shape(t), storageOf_[t], wanted_.bytes(owner));
-    }
-
-    const Catalog& wanted_;
-    const Tree& tree_;
-    std::vector<LeftOut>& changed_;
-    std::vector<uint32_t> storageOf_;
-    std::vector<TensorId> storages_;
-    TorchArchiveWriter& archive_;
-    PickleWriter& out_;
-};
-
 class TorchSaveLayout : public TargetLayout {
   public:
     TorchSaveLayout(const Catalog& target, const WriteOptions& options)
@@ -228,16 +101,25 @@ class TorchSaveLayout : public TargetLayout {
                              "its place in the nested object is taken by another entry")
                 .ofTensor(tree.collisions[0]);
         }
-        ObjectPickler pickler(wanted_, tree, archive_, changed);
-        SHARDSCOPE_TRY(pickler.run());
+        // Which storage each tensor has in it: tied ones have one.
+        std::vector<uint32_t> storageOf(wanted_.tensorCount(), kNone);
+        TreePickler pickler(wanted_, tree, archive_.pickle(), changed, [&](TensorId t) {
+            const TensorId owner = wanted_.aliasOf(t) == kNone ? t : wanted_.aliasOf(t);
+            if (storageOf[owner] == kNone) {
+                storageOf[owner] = static_cast<uint32_t>(storages_.size());
+                storages_.push_back(owner);
+            }
+            storageOf[t] = storageOf[owner];
+            archive_.tensor(wanted_.dtype(t), wanted_.shape(t), storageOf[t], wanted_.bytes(owner));
+        });
+        SHARDSCOPE_TRY(pickler.write());
         archive_.finish();
-        storages_ = pickler.storages();
 
         files.push_back({"model.pt", archive_.size(), false});
         chunkFile.assign(wanted_.chunkCount(), 0);
         chunkOffset.assign(wanted_.chunkCount(), 0);
         for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            const uint64_t offset = archive_.storageOffset(pickler.storageOf()[t]);
+            const uint64_t offset = archive_.storageOffset(storageOf[t]);
             for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
                 const ChunkInfo chunk = wanted_.chunk(t, c);
                 if (chunk.flat ||

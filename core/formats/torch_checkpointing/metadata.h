@@ -1,0 +1,84 @@
+// metadata.pkl: which leaf of which item lies where, and in which file of which rank. Private to this format.
+// Source: torch_checkpointing 0.1.1, distributed_metadata.py, dtensor_metadata.py, default_metadata.py,
+// checkpoint_layout.py. docs/formats/torch_checkpointing.md.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "encoding/dtensor.h"
+#include "formats/format.h"
+
+namespace shardscope::torch_checkpointing {
+
+inline constexpr char kMetadataFile[] = "metadata.pkl";
+
+using RankList = std::vector<uint32_t>;  // sorted
+
+// The ranks of a device mesh: (rank, place in row-major order), sorted by rank.
+struct MeshRanks {
+    std::vector<std::pair<uint32_t, uint32_t>> places;
+    bool ascending = true;
+};
+
+// One of the boxes that a local tensor of default_tensor_v1 is made of.
+struct LocalBox {
+    Dims globalOffsets, localOffsets, lengths;
+};
+
+// Ranks that hold a leaf in one way.
+struct Group {
+    std::shared_ptr<const RankList> ranks;
+    DType dtype = DType::float32;
+    Dims shape;  // of the whole tensor
+    // How it is distributed, without a coordinate; nullopt for `boxes`.
+    std::optional<torch_save::DTensorSpec> spec;
+    std::shared_ptr<const MeshRanks> mesh;
+    std::vector<LocalBox> boxes;
+    std::string problem;  // why the rest is not filled in
+
+    bool holds(uint32_t rank) const;
+    bool replicated() const;  // every rank holds the whole
+    // The part of a rank: one box, or those of `boxes`. Empty where the rank is outside of the mesh.
+    Result<std::vector<LocalBox>> partsOf(uint32_t rank) const;
+};
+
+struct Leaf {
+    Path path;  // in the item; numbers are list indices, as integer keys are spelled the same
+    std::shared_ptr<const std::vector<Group>> groups;
+};
+
+struct Layout {
+    enum class Kind : uint8_t { torch, safetensors, json, raw };
+    std::string path;
+    Kind kind = Kind::torch;
+};
+
+struct Item {
+    std::string name;
+    std::vector<Leaf> leaves;
+    std::map<uint32_t, Layout> layouts;  // of the ranks that state one
+};
+// "<item>_<rank>.pt"
+std::string defaultFileName(std::string_view item, uint32_t rank);
+
+struct Metadata {
+    std::vector<Item> items;
+    uint32_t world = 1;
+    std::string version;
+    std::vector<Note> notes;
+};
+
+// Whether the first bytes are those of such a pickle.
+bool isMetadataStart(std::string_view head);
+// Errors: damaged; unsafe (security.global, security.path) for a pickle that names Python objects and for a
+// path that leaves the directory; limit.
+Result<Metadata> decodeMetadata(std::string_view bytes, const Limits& limits);
+
+}  // namespace shardscope::torch_checkpointing

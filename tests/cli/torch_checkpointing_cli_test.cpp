@@ -1,0 +1,274 @@
+// torch_checkpointing's files of items and ranks as one checkpoint: names, boxes and bytes, with and without
+// metadata.pkl, and what is said of missing, copied, truncated and contradicting files.
+#include <QDir>
+#include <QDirIterator>
+#include <QTemporaryDir>
+#include <QTest>
+#include <set>
+
+#include "cli/run_shardscope.h"
+#include "support/genuine.h"
+
+using namespace shardscope::test;
+using nlohmann::json;
+
+namespace {
+
+GenuineCase caseOf(const QString& name) {
+    for (GenuineCase& c : genuineCases("torch_checkpointing")) {
+        if (c.name == name.toStdString()) return std::move(c);
+    }
+    qFatal("no case %s", qPrintable(name));
+}
+
+QString pathOf(const QString& name) {
+    return QString::fromStdString(caseOf(name).path);
+}
+
+json digestsOf(const QString& path) {
+    const Outcome digest = runShardscope({"digest", path, "--algorithm", "sha256", "--json"});
+    return digest.exitCode == 0 ? digest.json()["tensors"] : json();
+}
+
+Outcome validate(const QString& path, const QString& level = "values") {
+    return runShardscope({"validate", path, "--level", level, "--json"});
+}
+
+// The finding of the rule that speaks of the text, if there is one.
+json findingOf(const json& report, const std::string& rule, const std::string& text = {}) {
+    for (const json& finding : report.value("findings", json::array())) {
+        if (finding["rule"] == rule && finding.dump().find(text) != std::string::npos) return finding;
+    }
+    return {};
+}
+
+std::string boxOf(const json& chunk) {
+    return chunk["offsets"].dump() + chunk["lengths"].dump() + "@" + chunk["rank"].dump();
+}
+
+void replaceIn(const QString& path, const QByteArray& from, const QByteArray& to) {
+    QFile file(path);
+    if (!file.open(QIODevice::ReadWrite)) qFatal("cannot open %s", qPrintable(path));
+    QByteArray bytes = file.readAll();
+    if (!bytes.contains(from)) qFatal("nothing to replace in %s", qPrintable(path));
+    bytes.replace(from, to);
+    file.seek(0);
+    file.write(bytes);
+    file.resize(bytes.size());
+}
+
+}  // namespace
+
+class TorchCheckpointingCliTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir place_;
+    QString copyOf(const QString& name, const QString& as) {
+        const QString from = pathOf(name), to = place_.filePath(as);
+        QDirIterator files(from, QDir::Files, QDirIterator::Subdirectories);
+        while (files.hasNext()) {
+            const QString file = files.next(), target = to + file.mid(from.size());
+            QDir().mkpath(QFileInfo(target).path());
+            if (!QFile::copy(file, target)) qFatal("cannot copy %s", qPrintable(file));
+            QFile::setPermissions(target, QFile::ReadOwner | QFile::WriteOwner);
+        }
+        return to;
+    }
+
+  private slots:
+    void wholeCases_data() {
+        QTest::addColumn<QString>("name");
+        for (const GenuineCase& c : genuineCases("torch_checkpointing")) {
+            if (!c.damaged()) QTest::newRow(c.name.c_str()) << QString::fromStdString(c.name);
+        }
+    }
+    void wholeCases() {
+        QFETCH(QString, name);
+        const GenuineCase c = caseOf(name);
+        const json digests = digestsOf(pathOf(name));
+        for (const auto& [tensor, want] : c.expected["tensors"].items()) {
+            QVERIFY2(digests.contains(tensor), tensor.c_str());
+            QVERIFY2(digests[tensor] == want["sha256"], tensor.c_str());
+        }
+        // Each part is on the rank that holds it.
+        const json listing = runShardscope({"ls", pathOf(name), "--chunks", "--json"}).json();
+        for (const json& tensor : listing["tensors"]) {
+            const auto want = c.expected["tensors"].find(tensor["name"].get<std::string>());
+            QVERIFY2(want != c.expected["tensors"].end(), tensor.dump().c_str());
+            COMPARE_JSON(tensor["dtype"], (*want)["dtype"]);
+            COMPARE_JSON(tensor["shape"], (*want)["shape"]);
+            std::set<std::string> wanted, found;
+            for (const json& chunk : (*want)["chunks"])
+                wanted.insert(boxOf(chunk));
+            for (const json& chunk : tensor["chunks"])
+                found.insert(boxOf(chunk));
+            QVERIFY2(wanted == found, tensor.dump().c_str());
+        }
+        const Outcome report = validate(pathOf(name));
+        QVERIFY2(report.exitCode == 0, report.out.c_str());
+    }
+
+    void whatItIs() {
+        const json info = runShardscope({"info", pathOf("dp2tp2-torch"), "--json"}).json();
+        COMPARE_JSON(info["format"], json("torch-checkpointing"));
+        COMPARE_JSON(info["mesh"]["source"], json("declared"));
+        COMPARE_JSON(info["mesh"]["axes"], json::parse(R"([{"name":"dp","size":2},{"name":"tp","size":2}])"));
+        // The metadata file stands for its directory.
+        const Outcome named = runShardscope({"info", pathOf("dp2tp2-torch") + "/metadata.pkl", "--json"});
+        COMPARE_JSON(named.json()["format"], json("torch-checkpointing"));
+    }
+
+    void valuesOfPythonAreObjects() {
+        const json all = runShardscope({"ls", pathOf("world1-mixed"), "--objects", "--json"}).json();
+        std::set<std::string> names;
+        for (const json& object : all["objects"])
+            names.insert(object["name"].get<std::string>());
+        for (const char* name : {"optimizer.param_groups", "rng", "extra.f", "meta.epoch"})
+            QVERIFY2(names.contains(name), name);
+        const json ranks = runShardscope({"ls", pathOf("no-resharder"), "--objects", "--json"}).json();
+        names.clear();
+        for (const json& object : ranks["objects"])
+            names.insert(object["name"].get<std::string>());
+        QVERIFY(names.contains("rng@0.seed") && names.contains("rng@1.seed"));
+    }
+
+    void convertsToOneFileForEachTensor() {
+        const QString out = place_.filePath("converted");
+        const Outcome convert = runShardscope({"convert", pathOf("dp2tp2-torch"), out, "--to", "dcp"});
+        QVERIFY2(convert.exitCode == 0, convert.err.c_str());
+        const json digests = digestsOf(out);
+        for (const auto& [name, want] : caseOf("dp2tp2-torch").expected["tensors"].items())
+            QVERIFY2(digests[name] == want["sha256"], name.c_str());
+    }
+
+    void writesItems() {
+        const QString out = place_.filePath("items"), again = place_.filePath("again");
+        const GenuineCase c = caseOf("dp2tp2-torch");
+        const Outcome convert =
+            runShardscope({"convert", pathOf("dp2tp2-torch"), out, "--to", "torch-checkpointing", "--mesh",
+                           "dp=2,fsdp=3", "--verify", "full", "--json"});
+        QVERIFY2(convert.exitCode == 0, (convert.err + convert.out).c_str());
+        for (const char* file : {"metadata.pkl", "model_5.pt", "optimizer_0.pt", "step_3.pt"})
+            QVERIFY2(QFile::exists(out + "/" + file), file);
+        json digests = digestsOf(out);
+        for (const auto& [name, want] : c.expected["tensors"].items())
+            QVERIFY2(digests[name] == want["sha256"], name.c_str());
+        Outcome report = validate(out);
+        QVERIFY2(report.exitCode == 0, report.out.c_str());
+        COMPARE_JSON(report.json()["verdict"], json("safe"));
+        // As it is, on the ranks that it is on.
+        const Outcome reshard = runShardscope({"reshard", out, again});
+        QVERIFY2(reshard.exitCode == 0, reshard.err.c_str());
+        digests = digestsOf(again);
+        for (const auto& [name, want] : c.expected["tensors"].items())
+            QVERIFY2(digests[name] == want["sha256"], name.c_str());
+    }
+
+    // ------------------------------------------------------------------ what is missing
+
+    void missingRankFileIsNamed() {
+        const Outcome report = validate(pathOf("bad-missing-rank-file"));
+        QCOMPARE(report.exitCode, 1);
+        COMPARE_JSON(findingOf(report.json(), "file.missing", "model_1.pt")["severity"], json("error"));
+        QVERIFY(!findingOf(report.json(), "coverage.gap").is_null());
+    }
+    void withoutMetadataTheFilesPlaceTheirParts() {
+        const GenuineCase c = caseOf("bad-missing-metadata");
+        const json digests = digestsOf(pathOf("bad-missing-metadata"));
+        for (const auto& [name, want] : c.expected["tensors"].items())
+            QVERIFY2(digests[name] == want["sha256"], name.c_str());
+        const Outcome report = validate(pathOf("bad-missing-metadata"));
+        COMPARE_JSON(findingOf(report.json(), "file.missing", "metadata.pkl")["severity"], json("warning"));
+    }
+    void truncatedMetadataIsSaid() {
+        const QString path = copyOf("dp2tp2-torch", "short");
+        QFile file(path + "/metadata.pkl");
+        QVERIFY(file.resize(file.size() - 100));
+        const Outcome report = validate(path);
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY(!findingOf(report.json(), "meta.inconsistent", "metadata.pkl").is_null());
+        COMPARE_JSON(digestsOf(path)["model.l0.w"],
+                     caseOf("dp2tp2-torch").expected["tensors"]["model.l0.w"]["sha256"]);
+    }
+    void truncatedFileIsNamed() {
+        const Outcome report = validate(pathOf("bad-truncated-safetensors"));
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY(!findingOf(report.json(), "file.truncated", "model_0.safetensors").is_null());
+        const QString path = copyOf("dp2tp2-torch", "cut");
+        QFile file(path + "/model_2.pt");
+        QVERIFY(file.resize(file.size() / 2));
+        const Outcome cut = validate(path);
+        QCOMPARE(cut.exitCode, 1);
+        QVERIFY(!findingOf(cut.json(), "meta.inconsistent", "model_2.pt").is_null());
+    }
+    void unfinishedSaveIsSaid() {
+        const QString path = copyOf("dp2tp2-torch", "tmp_step_5");
+        COMPARE_JSON(findingOf(validate(path).json(), "file.stale", "not finished")["severity"],
+                     json("warning"));
+    }
+
+    // ------------------------------------------------------------------ what contradicts
+
+    void replicasThatDifferAreFound() {
+        const Outcome report = validate(pathOf("plain-differs"));
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY(!findingOf(report.json(), "replica.differs", "model.counter").is_null());
+    }
+    void unlistedTensorsAreKept() {
+        const Outcome report = validate(pathOf("plain-on-one-rank"));
+        COMPARE_JSON(findingOf(report.json(), "meta.inconsistent", "model.late")["severity"],
+                     json("warning"));
+    }
+    void copiedFileIsNoticed() {
+        const QString path = copyOf("dp2tp2-torch", "copied");
+        QVERIFY(QFile::remove(path + "/model_3.pt"));
+        QVERIFY(QFile::copy(path + "/model_0.pt", path + "/model_3.pt"));
+        const Outcome report = validate(path);
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY(!findingOf(report.json(), "meta.inconsistent", "model_3.pt").is_null());
+        QVERIFY(!findingOf(report.json(), "coverage.gap").is_null());
+    }
+    void filesOfAnotherWorldAreLeftAside() {
+        const QString path = copyOf("plain-differs", "stale");
+        QVERIFY(QFile::copy(path + "/model_0.pt", path + "/model_2.pt"));
+        COMPARE_JSON(findingOf(validate(path).json(), "file.stale", "model_2.pt")["severity"],
+                     json("warning"));
+    }
+    void anotherDtypeIsAContradiction() {
+        const QString path = copyOf("bad-missing-rank-file", "dtype");
+        replaceIn(path + "/metadata.pkl", "torch.bfloat16", "torch.float16\n");
+        const Outcome unknown = validate(path);
+        QCOMPARE(unknown.exitCode, 1);
+        QVERIFY(!findingOf(unknown.json(), "meta.inconsistent", "not known").is_null());
+        const QString other = copyOf("bad-missing-rank-file", "dtype2");
+        replaceIn(other + "/metadata.pkl", "torch.float32", "torch.float64");
+        QVERIFY(!findingOf(validate(other).json(), "meta.inconsistent", "float64").is_null());
+    }
+    void pathsStayInTheDirectory_data() {
+        QTest::addColumn<QByteArray>("path");
+        QTest::newRow("absolute") << QByteArray("/tmp1_1.safetensors");
+        QTest::newRow("parent") << QByteArray("../e1_1.safetensors");
+    }
+    void pathsStayInTheDirectory() {
+        QFETCH(QByteArray, path);
+        const QString copy = copyOf("bad-truncated-safetensors", "path" + QString::number(path.front()));
+        replaceIn(copy + "/metadata.pkl", "model_1.safetensors", path);
+        const Outcome info = runShardscope({"info", copy, "--json"});
+        QCOMPARE(info.exitCode, 3);
+        COMPARE_JSON(info.json()["code"], json("unsafe"));
+    }
+    void metadataNamesNoPythonObjects() {
+        const QString copy = copyOf("plain-differs", "global");
+        // A call in place of the version: GLOBAL "posix getcwd", EMPTY_TUPLE, REDUCE.
+        QFile file(copy + "/metadata.pkl");
+        QVERIFY(file.open(QIODevice::WriteOnly));
+        file.write("\x80\x02}(X\x08\x00\x00\x00metadatacposix\ngetcwd\n)Ru.", 41);
+        file.close();
+        const Outcome info = runShardscope({"info", copy, "--json"});
+        QCOMPARE(info.exitCode, 3);
+        QVERIFY2(info.out.find("posix.getcwd") != std::string::npos, info.out.c_str());
+    }
+};
+
+QTEST_GUILESS_MAIN(TorchCheckpointingCliTest)
+#include "torch_checkpointing_cli_test.moc"
