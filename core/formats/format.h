@@ -121,6 +121,15 @@ struct LeftOut {
     std::string why;
 };
 
+// A tensor of the destination that is made of another one, such as the fp32 master of a weight.
+struct TargetCopy {
+    Path path;            // empty: no new one, but what else would be an alias is a tensor of its own
+    TensorId of = kNone;  // in the target without copies
+    DType dtype = DType::float32;
+    Role role = Role::optimizer;
+    std::string why;
+};
+
 struct TargetFile {
     std::string path;   // relative to the destination
     uint64_t size = 0;  // exact
@@ -199,6 +208,8 @@ class Format {
     // Where this format nests an entry in another way than the source: the path that its readers give it;
     // else nothing. `optimizer`: part of an optimizer's state dict.
     virtual std::optional<Path> pathFor(const Path& path, bool optimizer) const;
+    // Tensors that this format wants beside those of `target`: copies of them, each value exactly.
+    virtual std::vector<TargetCopy> copies(const Catalog& target, const WriteOptions& options) const;
     // Which tensors (by name) and objects of `wanted` this format cannot hold, and why.
     virtual std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options) const;
     // Pure: opens nothing. `wanted` outlives the layout; objects carry their values; its chunks cover each
