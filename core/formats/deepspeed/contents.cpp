@@ -34,8 +34,8 @@ struct StateName {
 // "optimizer.state.NAME.exp_avg", nested or as one key.
 std::optional<StateName> stateOf(const Path& path, std::string_view name) {
     constexpr std::string_view kPrefix = "optimizer.state.";
-    if (path.size() >= 4 && isKey(path, 0, "optimizer") && isKey(path, 1, "state"))
-        return StateName{path[2].toString(), pathName(Path(path.begin() + 3, path.end()))};
+    if (path.size() == 4 && isKey(path, 0, "optimizer") && isKey(path, 1, "state"))
+        return StateName{path[2].toString(), path[3].toString()};
     if (!name.starts_with(kPrefix)) return std::nullopt;
     const std::string_view rest = name.substr(kPrefix.size());
     const size_t dot = rest.rfind('.');
@@ -65,6 +65,8 @@ Contents::Entry placeOf(Path path, std::string_view name, std::string& why) {
             why = "it is of one parameter; DeepSpeed keeps such values for groups of parameters";
         return {Place::optimizer, tail(path), kNone};
     }
+    if (name == "mp_world_size" || isKey(path, 0, "checkpoint_parallel_dimensions"))
+        why = "what model-parallel ranks held is put together: 1 is written";
     if (isKey(path, 0, "client_state") && path.size() > 1) path = tail(path);
     if (path[0].kind == PathPart::Kind::key && std::ranges::find(kOwnKeys, path[0].text) != kOwnKeys.end())
         why = fmt::format("'{}' is a key of DeepSpeed's own", path[0].text);
@@ -162,6 +164,9 @@ Contents sortContents(const Catalog& target) {
             }
         } else {
             entry = placeOf(object.path, object.name, why);
+            if (object.value && object.value.kind() == ValueKind::integer &&
+                object.value.graph->integer(object.value.node) == 1 && object.name == "mp_world_size")
+                why.clear();
             if (entry.place == Place::optimizer && isKey(entry.path, 0, "param_groups") && why.empty())
                 out.hasGroups = true;
             // The extra state of a module.
@@ -191,6 +196,10 @@ Contents sortContents(const Catalog& target) {
             std::string why;
             out.tensors[t] = placeOf(path, name, why);
             if (!why.empty()) refuse(name, std::move(why));
+            continue;
+        }
+        if (target.role(t) == Role::optimizer) {
+            refuse(name, "which parameter's state this is, its name does not say");
             continue;
         }
         // Without a state that only training makes, all weights are taken for trained.

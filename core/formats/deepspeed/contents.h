@@ -23,7 +23,7 @@ struct TrainedParameter {
     bool isMoved = false;                                                 // the master is the weight itself
     std::vector<std::pair<std::string, TensorId>> files;                  // "fp32", "exp_avg", ..., "step"
     ObjectId step = kNone;                                                // where it is no tensor
-    TensorId shown() const { return master != kNone ? master : weight; }  // that has its shape
+    TensorId shown() const { return weight != kNone ? weight : master; }  // that has its shape
 };
 
 struct Contents {

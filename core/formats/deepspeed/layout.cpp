@@ -28,6 +28,12 @@ Value noneValue() {
     return makeValue(std::move(graph), node);
 }
 
+Value trueValue() {
+    ValueGraph graph;
+    const NodeId node = graph.addBoolean(true);
+    return makeValue(std::move(graph), node);
+}
+
 Value emptyValue(ValueKind kind) {
     ValueGraph graph;
     const NodeId node = graph.addContainer(kind);
@@ -45,6 +51,7 @@ struct Cut {
     int64_t dim = 0;
     int64_t parts = 1;  // each cut by itself
     bool cuts = true;
+    bool isVocabulary = false;  // padded to what the target has
 };
 
 class CutRules {
@@ -57,13 +64,14 @@ class CutRules {
                 add(object.value, whole_);
             if (about == "parameter_with_row_parallelism_patterns") add(object.value, rows_);
             if (about == "parameter_with_2_sub_params_cat_dim_0") add(object.value, halves_);
+            if (about == "vocabulary_parameter_patterns") add(object.value, vocabulary_);
         }
     }
     Cut of(std::string_view name) const {
         const auto in = [&](const std::vector<RegularExpression>& patterns) {
             return std::ranges::any_of(patterns, [&](const auto& p) { return p.matchesWhole(name); });
         };
-        return {in(rows_) ? 1 : 0, in(halves_) ? 2 : 1, !in(whole_)};
+        return {in(rows_) ? 1 : 0, in(halves_) ? 2 : 1, !in(whole_), in(vocabulary_)};
     }
 
   private:
@@ -79,7 +87,7 @@ class CutRules {
         }
     }
 
-    std::vector<RegularExpression> whole_, rows_, halves_;
+    std::vector<RegularExpression> whole_, rows_, halves_, vocabulary_;
 };
 
 // The content of one file, as it is put together.
@@ -327,15 +335,7 @@ class UniversalLayout final : public TargetLayout {
             if (entry.place != Place::model) continue;
             const ObjectInfo& object = wanted_.objects()[o];
             there.push_back(entry.path[0].text);
-            // The parts of all model-parallel ranks are put together here.
-            const bool degree =
-                object.name == "mp_world_size" || object.name.starts_with("checkpoint_parallel_dimensions.");
-            const bool isOne = object.value.kind() == ValueKind::integer &&
-                               object.value.graph->integer(object.value.node) == 1;
-            if (degree && !isOne && withTensors)
-                changed.push_back(
-                    {object.name, "1 is written: what model-parallel ranks held is put together"});
-            content.object(entry.path, degree ? makeIntegerValue(1) : object.value);
+            content.object(entry.path, object.value);
         }
         const auto orElse = [&](const char* key, Value value) {
             if (std::ranges::find(there, key) == there.end())
@@ -442,6 +442,7 @@ class UniversalLayout final : public TargetLayout {
             content.tensor({keyPart("param")}, dtype, shape.empty() ? DimSpan(one) : shape, state.tensor));
         if (cut.cuts) content.object({keyPart("cat_dim")}, makeIntegerValue(cut.dim));
         if (cut.parts > 1) content.object({keyPart("param_n_sub_params")}, makeIntegerValue(cut.parts));
+        if (cut.isVocabulary) content.object({keyPart("vocab_tensor")}, trueValue());
         return finish(std::move(content));
     }
 
