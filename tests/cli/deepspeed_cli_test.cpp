@@ -318,7 +318,7 @@ class DeepspeedCliTest : public QObject {
     void hostileNamesAreRefused() {
         QFETCH(QString, name);
         const QString out = place_.filePath("hostile-" + QString::number(qHash(name)));
-        const Outcome convert = runShardscope({"convert", pathOf(caseOf("z1_fp16_static_w2")), out, "--to",
+        const Outcome convert = runShardscope({"convert", pathOf(caseOf("z2_bf16_w2_tags")), out, "--to",
                                                "deepspeed", "--rename", "net\\.0\\.weight=" + name});
         QVERIFY2(convert.exitCode != 0, convert.out.c_str());
         QVERIFY2(convert.err.find("directory") != std::string::npos ||
@@ -327,7 +327,7 @@ class DeepspeedCliTest : public QObject {
         QVERIFY(!QFile::exists(out));
     }
     void renamedParametersKeepTheirStates() {
-        const GenuineCase c = caseOf("z1_fp16_static_w2");
+        const GenuineCase c = caseOf("z2_bf16_w2_tags");
         const QString out = place_.filePath("renamed");
         QVERIFY(
             runShardscope({"convert", pathOf(c), out, "--to", "deepspeed", "--rename", "net\\.0=body.first"})
