@@ -345,13 +345,23 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         std::unordered_map<std::string_view, std::string_view> reasons;
         for (const LeftOut& entry : cannot)
             reasons.emplace(entry.name, entry.why);
-        input.cannotHold = [&](std::string_view name) {
+        input.cannotHold = [reasons = std::move(reasons)](std::string_view name) {
             const auto it = reasons.find(name);
             return it == reasons.end() ? std::string() : std::string(it->second);
         };
-        auto again = resolveTarget(input, target);
-        if (!again.ok()) return std::move(again).error();
-        spec = std::move(again).value();
+        SHARDSCOPE_ASSIGN(spec, resolveTarget(input, target));
+    }
+    const std::vector<TargetCopy> copies = p.format->copies(spec.target, p.writeOptions);
+    for (const TargetCopy& copy : copies) {
+        const std::string of(spec.target.name(copy.of));
+        if (copy.path.empty()) {
+            input.apart.insert(of);
+        } else {
+            input.copies.push_back({copy.path, of, copy.dtype, copy.role, copy.why});
+        }
+    }
+    if (!copies.empty()) {
+        SHARDSCOPE_ASSIGN(spec, resolveTarget(input, target));
     }
     p.spec = std::make_unique<TargetSpec>(std::move(spec));
     SHARDSCOPE_TRY(checkComplete(catalog, source.path, !request.weightsOnly));

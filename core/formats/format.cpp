@@ -27,6 +27,10 @@ std::optional<Path> Format::pathFor(const Path&, bool) const {
     return std::nullopt;
 }
 
+std::vector<TargetCopy> Format::copies(const Catalog&, const WriteOptions&) const {
+    return {};
+}
+
 std::vector<LeftOut> Format::cannotHold(const Catalog&, const WriteOptions&) const {
     return {};
 }

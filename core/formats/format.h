@@ -130,6 +130,15 @@ struct LeftOut {
     std::string why;
 };
 
+// A tensor of the destination that is made of another one, such as the fp32 master of a weight.
+struct TargetCopy {
+    Path path;            // empty: no new one, but what else would be an alias is a tensor of its own
+    TensorId of = kNone;  // in the target without copies
+    DType dtype = DType::float32;
+    Role role = Role::optimizer;
+    std::string why;
+};
+
 struct TargetFile {
     std::string path;   // relative to the destination
     uint64_t size = 0;  // exact
@@ -191,11 +200,11 @@ struct FormatInfo {
     bool objects = false;         // non-tensor entries
     bool aliases = false;         // two names of one storage
     bool nesting = false;         // paths, not only names
-    // Where in a checkpoint's directory a model's configuration and tokenizer belong: ".", "huggingface"; empty =
-    // nowhere.
+    // Where in a checkpoint's directory a model's configuration and tokenizer belong: ".", "huggingface";
+    // empty = nowhere.
     std::string assets;
-    bool singleFile = false;      // the destination is one file rather than a directory
-    std::string fileVariant;      // the variant that makes one file, for a destination with the usual suffix
+    bool singleFile = false;  // the destination is one file rather than a directory
+    std::string fileVariant;  // the variant that makes one file, for a destination with the usual suffix
 };
 
 class Format {
@@ -220,6 +229,8 @@ class Format {
                              const WriteOptions& /*options*/) const {
         return {};
     }
+    // Tensors that this format wants beside those of `target`: copies of them, each value exactly.
+    virtual std::vector<TargetCopy> copies(const Catalog& target, const WriteOptions& options) const;
     // Which tensors (by name) and objects of `wanted` this format cannot hold, and why.
     virtual std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options) const;
     // Pure: opens nothing. `wanted` outlives the layout; objects carry their values; its chunks cover each

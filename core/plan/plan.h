@@ -100,6 +100,15 @@ struct TargetSpec {
     std::set<TensorId> reordered;      // source tensors of a known wrong order that a step puts right
 };
 
+// One more tensor of the destination, which is a copy of another one there.
+struct WantedCopy {
+    Path path;
+    std::string of;  // name in the destination
+    DType dtype = DType::float32;
+    Role role = Role::optimizer;
+    std::string why;
+};
+
 struct TargetInput {
     const Catalog* source = nullptr;
     const Catalog* like = nullptr;  // a checkpoint whose names and placement are taken over; may be null
@@ -111,6 +120,8 @@ struct TargetInput {
         pathFor;  // where the target nests an entry in another way. May be null
     std::function<std::string(std::string_view name)>
         cannotHold;  // why the target cannot hold it; empty = it can. May be null
+    std::vector<WantedCopy> copies;
+    std::set<std::string> apart;  // names that are no aliases, even where they are in the source
 };
 
 // Errors: usage (malformed patterns, axes that the mesh lacks, names that collide after renaming, steps that

@@ -40,7 +40,7 @@ std::string planText(const Plan& plan) {
     listEntries(out, "Left out", plan.leftOut, ": ");
     listEntries(out, "Excluded as asked", plan.excluded, ": ");
     listEntries(out, "Carried in another form", plan.changed, ": ");
-    listEntries(out, "Made by steps of the recipe", plan.made, " = ");
+    listEntries(out, "Made of other tensors", plan.made, " = ");
     listEntries(out, "Renamed", plan.renamed, " -> ");
     return out;
 }

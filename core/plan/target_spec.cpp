@@ -125,6 +125,7 @@ class TargetResolver {
         for (auto& [name, why] : state.dropped)
             spec_.excluded.push_back({std::move(name), std::move(why)});
         spec_.reordered = std::move(state.reordered);
+        SHARDSCOPE_TRY(addCopies());
         if (input_.like) {
             for (TensorId t = 0; t < input_.like->tensorCount(); ++t) {
                 if (!names_.contains(std::string(input_.like->name(t)))) {
@@ -294,7 +295,7 @@ class TargetResolver {
         const TensorId first = source_.aliasOf(t) == kNone ? t : source_.aliasOf(t);
         if (const auto it = carriers_.find(first); it == carriers_.end()) {
             carriers_.emplace(first, Carrier{static_cast<TensorId>(builder_.tensorCount()), info.dtype, {}});
-        } else if (it->second.dtype == info.dtype) {
+        } else if (it->second.dtype == info.dtype && !input_.apart.contains(info.name)) {
             info.aliasOf = it->second.target;
         }
 
@@ -309,6 +310,26 @@ class TargetResolver {
         }
         SHARDSCOPE_TRY(addPlaced(info, boxes));
         spec_.sources.push_back({t, nullptr});
+        return {};
+    }
+
+    // What the target's format wants beside the tensors that come along.
+    Status addCopies() {
+        for (const WantedCopy& copy : input_.copies) {
+            const auto of = targets_.find(copy.of);
+            if (of == targets_.end()) continue;
+            TensorInfo info = of->second.second;
+            info.name = pathName(copy.path);
+            info.path = copy.path;
+            info.dtype = copy.dtype;
+            info.role = copy.role;
+            info.aliasOf = kNone;
+            if (!takeName(copy.of, info.name)) continue;
+            spec_.made.push_back({info.name, copy.why});
+            const TensorSource& from = spec_.sources[of->second.first];
+            SHARDSCOPE_TRY(addPlaced(info, place(from.source, info, kNone)));
+            spec_.sources.push_back(from);
+        }
         return {};
     }
 
@@ -334,6 +355,8 @@ class TargetResolver {
     }
 
     Status addPlaced(const TensorInfo& info, const std::vector<PlacedBox>& boxes) {
+        if (!input_.copies.empty())
+            targets_.try_emplace(info.name, static_cast<TensorId>(builder_.tensorCount()), info);
         SHARDSCOPE_TRY(builder_.addTensor(info));
         for (const PlacedBox& placed : boxes) {
             SHARDSCOPE_TRY(builder_.addChunk(
@@ -436,6 +459,7 @@ class TargetResolver {
     std::optional<Placer> placer_;
     std::unordered_map<std::string, std::string> names_;  // wanted name -> source name
     std::unordered_map<TensorId, Carrier> carriers_;      // first name of a storage -> its wanted tensor
+    std::unordered_map<std::string, std::pair<TensorId, TensorInfo>> targets_;  // for copies
     std::set<uint32_t> specialsNamed_;
     int hasAliases_ = -1, bareOptimizer_ = -1;
 };

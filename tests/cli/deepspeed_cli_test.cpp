@@ -206,6 +206,153 @@ class DeepspeedCliTest : public QObject {
         }
     }
 
+    // ------------------------------------------------------------------ written
+
+    void universalRoundTrips_data() {
+        QTest::addColumn<QString>("name");
+        for (const GenuineCase& c : genuineCases("deepspeed")) {
+            if (!c.damaged()) QTest::newRow(c.name.c_str()) << QString::fromStdString(c.name);
+        }
+    }
+    void universalRoundTrips() {
+        QFETCH(QString, name);
+        const GenuineCase c = caseOf(name);
+        const QString out = place_.filePath("universal-" + name);
+        const Outcome convert = runShardscope({"convert", pathOf(c), out, "--to", "deepspeed", "--json"});
+        QVERIFY2(convert.exitCode == 0, convert.err.c_str());
+        const json digests = digestsOf(out), listed = tensorsOf(out);
+        for (const auto& [tensor, want] : c.expected["tensors"].items()) {
+            if (!isStored(c, tensor)) continue;
+            QVERIFY2(digests.value(tensor, "") == want["sha256"], tensor.c_str());
+            COMPARE_JSON(listed[tensor]["dtype"], want["dtype"]);
+            COMPARE_JSON(listed[tensor]["shape"], want["shape"]);
+        }
+        const Outcome report = validate(out);
+        QVERIFY2(report.exitCode == 0, report.out.c_str());
+        COMPARE_JSON(report.json()["verdict"], json("safe"));
+        // And once more: nothing changes.
+        const QString again = place_.filePath("again-" + name);
+        QVERIFY(runShardscope({"convert", out, again, "--to", "deepspeed"}).exitCode == 0);
+        QVERIFY(digestsOf(again) == digests);
+    }
+
+    void universalHasWhatLoadersOpen() {
+        const QString out = place_.filePath("for-loaders");
+        QVERIFY(runShardscope({"convert", pathOf(caseOf("z2_fp16_w2_frozen")), out, "--to", "deepspeed",
+                               "--variant", "universal"})
+                    .exitCode == 0);
+        QFile latest(out + "/latest_universal");
+        QVERIFY(latest.open(QIODevice::ReadOnly));
+        QCOMPARE(latest.readAll(), QByteArray("global_step3_universal"));
+        const QString tag = out + "/global_step3_universal/";
+        for (const char* file :
+             {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt",
+              "zero/optimizer_state.pt", "zero/head.fc1.weight/fp32.pt", "zero/head.fc1.weight/exp_avg.pt",
+              "zero/head.fc1.weight/exp_avg_sq.pt", "zero/head.fc1.weight/step.pt", "zero/head.gate/fp32.pt"})
+            QVERIFY2(QFile::exists(tag + file), file);
+        // What is not trained has no states; integers stay what they are.
+        QVERIFY(!QFile::exists(tag + "zero/backbone.conv.weight"));
+        const json optimizer =
+            runShardscope({"ls", tag + "zero/optimizer_state.pt", "--objects", "--json"}).json();
+        std::set<std::string> keys;
+        for (const json& object : optimizer["objects"])
+            keys.insert(object["name"]);
+        for (const char* key :
+             {"param_groups", "ds_version", "loss_scaler", "overflow", "optimizer_state_dict.param_groups"})
+            QVERIFY2(keys.contains(key), key);
+        QCOMPARE(runShardscope({"convert", pathOf(caseOf("z3_bf16_w2")), out + "2", "--to", "deepspeed",
+                                "--variant", "zero-3"})
+                     .exitCode,
+                 2);
+    }
+
+    // Weights that have no masters are their own; 16-bit ones get one.
+    void mastersAreMadeOfWeights() {
+        const GenuineCase c = caseOf("z3_bf16_w2");
+        const QString out = place_.filePath("weights-only");
+        const Outcome convert =
+            runShardscope({"convert", pathOf(c), out, "--to", "deepspeed", "--weights-only", "--json"});
+        QVERIFY2(convert.exitCode == 0, convert.err.c_str());
+        const json listed = tensorsOf(out), digests = digestsOf(out);
+        COMPARE_JSON(listed["optimizer.state.head.fc1.weight.fp32"]["dtype"], json("float32"));
+        COMPARE_JSON(listed["head.fc1.weight"]["dtype"], json("bfloat16"));
+        QVERIFY(digests["head.fc1.weight"] == c.expected["tensors"]["head.fc1.weight"]["sha256"]);
+
+        const GenuineCase single = caseOf("z1_fp32_w3");
+        const QString other = place_.filePath("no-masters");
+        const Outcome moved = runShardscope({"convert", pathOf(single), other, "--to", "deepspeed",
+                                             "--exclude", "optimizer.state.*.fp32", "--json"});
+        QVERIFY2(moved.exitCode == 0, moved.err.c_str());
+        QVERIFY2(moved.out.find("there is no fp32 master of it") != std::string::npos, moved.out.c_str());
+        const json now = digestsOf(other);
+        for (const auto& [tensor, want] : single.expected["tensors"].items())
+            QVERIFY2(now.value(tensor, "") == want["sha256"], tensor.c_str());
+    }
+
+    // From a checkpoint of another kind, by way of names alone.
+    void otherKindsBecomeUniversal() {
+        const GenuineCase c = caseOf("z2_bf16_w2_align");
+        for (const char* format : {"dcp", "torch", "safetensors"}) {
+            const QString middle = place_.filePath(QString("middle-") + format),
+                          out = place_.filePath(QString("universal-of-") + format);
+            QVERIFY(runShardscope({"convert", pathOf(c), middle, "--to", format}).exitCode == 0);
+            const Outcome convert = runShardscope({"convert", middle, out, "--to", "deepspeed"});
+            QVERIFY2(convert.exitCode == 0, convert.err.c_str());
+            const json digests = digestsOf(out);
+            for (const auto& [tensor, want] : c.expected["tensors"].items())
+                QVERIFY2(digests.value(tensor, "") == want["sha256"], tensor.c_str());
+        }
+    }
+
+    // Each name is a directory, inside of the destination.
+    void hostileNamesAreRefused_data() {
+        QTest::addColumn<QString>("name");
+        const auto row = [](const char* title, const QString& name) { QTest::newRow(title) << name; };
+        row("slash", "a/b");
+        row("root", "/tmp/x");
+        row("above", "../../x");
+        row("dots", "..");
+        row("optimizer", "optimizer_state.pt");
+        row("long", QString(256, 'n'));
+    }
+    void hostileNamesAreRefused() {
+        QFETCH(QString, name);
+        const QString out = place_.filePath("hostile-" + QString::number(qHash(name)));
+        const Outcome convert = runShardscope({"convert", pathOf(caseOf("z2_bf16_w2_tags")), out, "--to",
+                                               "deepspeed", "--rename", "net\\.0\\.weight=" + name});
+        QVERIFY2(convert.exitCode != 0, convert.out.c_str());
+        QVERIFY2(convert.err.find("directory") != std::string::npos ||
+                     convert.out.find("directory") != std::string::npos,
+                 (convert.out + convert.err).c_str());
+        QVERIFY(!QFile::exists(out));
+    }
+    void renamedParametersKeepTheirStates() {
+        const GenuineCase c = caseOf("z2_bf16_w2_tags");
+        const QString out = place_.filePath("renamed");
+        QVERIFY(
+            runShardscope({"convert", pathOf(c), out, "--to", "deepspeed", "--rename", "net\\.0=body.first"})
+                .exitCode == 0);
+        QVERIFY(digestsOf(out)["optimizer.state.body.first.weight.exp_avg"] ==
+                c.expected["tensors"]["optimizer.state.net.0.weight.exp_avg"]["sha256"]);
+    }
+
+    // What no loader would find is said before anything is written.
+    void whatStaysOutIsSaid() {
+        const QString out = place_.filePath("left-out");
+        const Outcome numbered =
+            runShardscope({"convert", pathOf(caseOf("tp2_z1_bf16")), out, "--to", "deepspeed", "--exclude",
+                           "layers.0.ln.weight", "--exclude", "*ln.weight.fp32", "--dry-run", "--json"});
+        QCOMPARE(numbered.exitCode, 0);
+        QVERIFY2(numbered.out.find("there is no weight 'layers.0.ln.weight'") != std::string::npos,
+                 numbered.out.c_str());
+        QVERIFY2(numbered.out.find("what model-parallel ranks held is put together") != std::string::npos,
+                 numbered.out.c_str());
+        const Outcome frozen = runShardscope({"convert", pathOf(caseOf("z2_fp16_w2_frozen")), out, "--to",
+                                              "deepspeed", "--dry-run", "--json"});
+        QVERIFY2(frozen.out.find("load_universal leaves such tensors") != std::string::npos,
+                 frozen.out.c_str());
+    }
+
     // ------------------------------------------------------------------ damage
 
     void findings_data() {

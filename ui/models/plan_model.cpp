@@ -21,7 +21,7 @@ QString groupText(PlanModel::Group group, size_t entries) {
         case PlanModel::Group::changed:
             return PlanModel::tr("Carried in another form (%n)", nullptr, n);
         case PlanModel::Group::made:
-            return PlanModel::tr("Put together by steps of the recipe (%n)", nullptr, n);
+            return PlanModel::tr("Made of other tensors (%n)", nullptr, n);
         case PlanModel::Group::renamed:
             return PlanModel::tr("Renamed (%n)", nullptr, n);
         case PlanModel::Group::excluded:

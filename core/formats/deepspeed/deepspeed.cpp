@@ -1,5 +1,7 @@
 #include "formats/deepspeed/deepspeed.h"
 
+#include "formats/deepspeed/contents.h"
+#include "formats/deepspeed/layout.h"
 #include "formats/deepspeed/opener.h"
 
 namespace shardscope {
@@ -13,6 +15,8 @@ class DeepspeedFormat final : public Format {
         info_.title = "DeepSpeed checkpoint";
         info_.synonyms = {"zero", "deepspeed-universal"};
         info_.reads = true;
+        info_.writes = true;
+        info_.variants = {"universal"};
         info_.generations = {"0.10 to 0.19: ZeRO 0 to 3, BF16_Optimizer, pipelines, experts",
                              "universal checkpoints of ds_to_universal"};
         info_.options = {{"--tp-dim",
@@ -20,7 +24,6 @@ class DeepspeedFormat final : public Format {
                           "along which dimension tensor-parallel ranks cut a parameter, or none",
                           {},
                           true}};
-        info_.shards = true;
         info_.objects = true;
         info_.aliases = true;
         info_.nesting = true;
@@ -48,6 +51,24 @@ class DeepspeedFormat final : public Format {
                        "names a directory with them")
                 .inFile(source.display);
         return deepspeed::Opener(source, options, std::move(*tag)).open();
+    }
+
+    std::optional<Path> pathFor(const Path& path, bool optimizer) const override {
+        return deepspeed::targetPath(path, optimizer);
+    }
+    std::vector<TargetCopy> copies(const Catalog& wanted, const WriteOptions&) const override {
+        return deepspeed::targetCopies(wanted);
+    }
+    std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions&) const override {
+        return deepspeed::cannotHold(wanted);
+    }
+    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted,
+                                                 const WriteOptions& options) const override {
+        if (!options.variant.empty() && options.variant != "universal")
+            return makeError(
+                ErrorCode::usage,
+                "DeepSpeed checkpoints are written as universal ones; the files of ZeRO are read only");
+        return deepspeed::layOut(wanted);
     }
 };
 

@@ -179,7 +179,9 @@ Status Opener::readModelFiles() {
         return std::ranges::count_if(tag_.files, [&](const TagFile& f) { return f.about.kind == kind; });
     };
     // Files of both kinds are of two saves: the stage in the optimizer's file tells which counts.
-    bool perRank = count(Kind::zeroModel) > 0;
+    // A universal checkpoint for all stages has both, with the weights in those of stage 2.
+    const bool forAllStages = tag_.universal && count(Kind::model) > 0;
+    bool perRank = count(Kind::zeroModel) > 0 && !forAllStages;
     for (const TagFile& file : tag_.files) {
         if (file.about.kind != Kind::zeroOptimizer || file.about.dp != 0) continue;
         if (perRank && count(Kind::model) == 0) break;
@@ -194,6 +196,10 @@ Status Opener::readModelFiles() {
         const FileName& about = file.about;
         if (about.kind != Kind::model && about.kind != Kind::zeroModel) continue;
         if ((about.kind == Kind::zeroModel) != perRank) {
+            if (forAllStages) {
+                assembly_.addUnused({file.name, DirectoryEntry::Kind::file, file.size}, about.dp);
+                continue;
+            }
             addUnused(file, about.dp,
                       "model states of another ZeRO stage: an earlier save into the same directory");
             continue;

@@ -125,15 +125,20 @@ Status Opener::addUniversal() {
             }
             const auto t = static_cast<uint32_t>(tensor - file.tensors.begin());
             Parameter& parameter = parameters_[p];
-            // From stage 3 they are flat: the shape is in param_shapes.
-            if (stage_ != 3 || state == "step") {
+            // From stage 3 they are flat, and what has no dimensions may have one: the shape is in
+            // param_shapes.
+            const bool reshaped = !parameter.placement.shards.empty() &&
+                                  tensor->shape != parameter.placement.whole &&
+                                  elementCount(tensor->shape) == elementCount(parameter.placement.whole);
+            if ((stage_ != 3 && !reshaped) || state == "step") {
                 addState(name, state, index->second, t, 0);
                 // Layer files of a pipeline are not copied: its weights are what the masters round to.
-                if (state != "fp32" || !parameter.stored.empty() || !modelDtype) continue;
+                const std::optional<DType> dtype = parameter.dtype ? parameter.dtype : modelDtype;
+                if (state != "fp32" || !parameter.stored.empty() || !dtype) continue;
                 TensorAssembly::Piece weight;
                 weight.part = StoredPart::whole(index->second, t);
-                if (*modelDtype != tensor->dtype) weight.part.storedAs = tensor->dtype;
-                assembly_.addPiece({keyPart(name)}, *modelDtype, tensor->shape, Role::parameter,
+                if (*dtype != tensor->dtype) weight.part.storedAs = tensor->dtype;
+                assembly_.addPiece({keyPart(name)}, *dtype, tensor->shape, Role::parameter,
                                    std::move(weight));
                 continue;
             }
@@ -151,7 +156,7 @@ Status Opener::addUniversal() {
             piece.part = StoredPart::range(index->second, t, 0, elements);
             assembly_.addPiece(statePath(name, state), tensor->dtype, parameter.placement.whole,
                                Role::optimizer, piece);
-            if (state != "fp32" || !parameter.dtype) continue;
+            if (state != "fp32" || !parameter.dtype || (stage_ != 3 && !parameter.stored.empty())) continue;
             if (*parameter.dtype != tensor->dtype) piece.part.storedAs = tensor->dtype;
             assembly_.addPiece({keyPart(name)}, *parameter.dtype, parameter.placement.whole, Role::parameter,
                                std::move(piece));
@@ -160,8 +165,15 @@ Status Opener::addUniversal() {
     if (aboutIndex != kNone) {
         const TensorFile& file = contents(aboutIndex);
         // Stage 3 keeps the step here, once for each sub-group.
-        for (uint32_t t = 0; t < file.tensors.size() && !states.contains("step"); ++t) {
+        for (uint32_t t = 0; t < file.tensors.size(); ++t) {
             if (file.tensors[t].name != "optimizer_state_dict.state.0.step") continue;
+            // Once more, in a checkpoint for all stages.
+            if (states.contains("step")) {
+                Path path{keyPart("optimizer")};
+                path.insert(path.end(), file.tensors[t].path.begin(), file.tensors[t].path.end());
+                assembly_.addWhole(aboutIndex, t, std::move(path), Role::optimizer, 0);
+                continue;
+            }
             for (const std::string& name : trained)
                 addState(name, "step", aboutIndex, t, 0);
         }
@@ -172,7 +184,7 @@ Status Opener::addUniversal() {
             }
             const std::string& key = object.path.empty() ? object.name : object.path[0].text;
             if (key == "loss_scaler" || key == "dynamic_loss_scale" || key == "overflow" ||
-                key == "clip_grad" || key == "zero_stage" || key == "param_groups") {
+                key == "clip_grad" || key == "zero_stage" || key == "param_groups" || key == "ds_version") {
                 Path path{keyPart("optimizer")};
                 path.insert(path.end(), object.path.begin(), object.path.end());
                 const auto stage =

@@ -117,8 +117,8 @@ void Opener::gatherModule(const ModelFile& model) {
             const auto name = nameBelow(file.tensors[t].path, "module");
             if (!name || file.tensors[t].special != kNone) continue;
             const auto shape = shapes.find(*name);
-            const bool placeholder =
-                stage_ == 3 && file.tensors[t].shape == Dims{0} && !model.states.buffers.contains(*name);
+            const bool placeholder = (stage_ == 3 || tag_.universal) && file.tensors[t].shape == Dims{0} &&
+                                     !model.states.buffers.contains(*name);
             if (!placeholder) {
                 addStored(*name, {tp, rank, model.index, t}, model.states.buffers.contains(*name));
             } else if (shape != shapes.end()) {
@@ -379,7 +379,7 @@ void Opener::addWeights() {
 void Opener::addAliases() {
     for (const ModelFile& model : models_) {
         for (const auto& [alias, holder] : model.states.shared) {
-            if (stage_ == 3) assembly_.addAlias({keyPart(alias)}, {keyPart(holder)});
+            if (stage_ == 3 || tag_.universal) assembly_.addAlias({keyPart(alias)}, {keyPart(holder)});
         }
     }
 }

@@ -90,36 +90,16 @@ std::string whyNot(DType dtype) {
 class TorchSaveLayout : public TargetLayout {
   public:
     TorchSaveLayout(const Catalog& target, const WriteOptions& options)
-        : archive_(options.archiveName), wanted_(target) {
+        : file_(options.archiveName), wanted_(target) {
         needsCrc = true;
     }
 
     Status build() {
-        const Tree tree = buildTree(wanted_);
-        if (!tree.collisions.empty()) {
-            return makeError(ErrorCode::impossible,
-                             "its place in the nested object is taken by another entry")
-                .ofTensor(tree.collisions[0]);
-        }
-        // Which storage each tensor has in it: tied ones have one.
-        std::vector<uint32_t> storageOf(wanted_.tensorCount(), kNone);
-        TreePickler pickler(wanted_, tree, archive_.pickle(), changed, [&](TensorId t) {
-            const TensorId owner = wanted_.aliasOf(t) == kNone ? t : wanted_.aliasOf(t);
-            if (storageOf[owner] == kNone) {
-                storageOf[owner] = static_cast<uint32_t>(storages_.size());
-                storages_.push_back(owner);
-            }
-            storageOf[t] = storageOf[owner];
-            archive_.tensor(wanted_.dtype(t), wanted_.shape(t), storageOf[t], wanted_.bytes(owner));
-        });
-        SHARDSCOPE_TRY(pickler.write());
-        archive_.finish();
-
-        files.push_back({"model.pt", archive_.size(), false});
+        SHARDSCOPE_TRY(file_.build(wanted_, changed));
+        files.push_back({"model.pt", file_.size(), false});
         chunkFile.assign(wanted_.chunkCount(), 0);
         chunkOffset.assign(wanted_.chunkCount(), 0);
         for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            const uint64_t offset = archive_.storageOffset(storageOf[t]);
             for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
                 const ChunkInfo chunk = wanted_.chunk(t, c);
                 if (chunk.flat ||
@@ -128,7 +108,7 @@ class TorchSaveLayout : public TargetLayout {
                                      "a torch.save file holds whole tensors, not pieces of them")
                         .ofTensor(wanted_.name(t));
                 }
-                chunkOffset[c] = offset;
+                chunkOffset[c] = file_.offsetOf(t);
             }
         }
         return {};
@@ -138,28 +118,60 @@ class TorchSaveLayout : public TargetLayout {
 
     Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
                         const LiteralSink& sink) const override {
-        std::vector<uint32_t> crcs;
-        for (TensorId t : storages_)
-            crcs.push_back(wanted_.firstChunk(t) < wanted_.endChunk(t) ? chunkCrcs[wanted_.firstChunk(t)]
-                                                                       : 0);
-        return archive_.literals(
-            crcs, [&](uint64_t at, std::span<const std::byte> bytes) { return sink(file, at, bytes); });
+        return file_.literals(
+            [&](TensorId t) {
+                return wanted_.firstChunk(t) < wanted_.endChunk(t) ? chunkCrcs[wanted_.firstChunk(t)] : 0;
+            },
+            [&](uint64_t at, std::span<const std::byte> bytes) { return sink(file, at, bytes); });
     }
 
   private:
-    TorchArchiveWriter archive_;
+    ObjectFile file_;
     const Catalog& wanted_;
-    std::vector<TensorId> storages_;  // data/<i> holds this tensor
 };
 
 }  // namespace
 
+Status ObjectFile::build(const Catalog& content, std::vector<LeftOut>& changed) {
+    const Tree tree = buildTree(content);
+    if (!tree.collisions.empty()) {
+        return makeError(ErrorCode::impossible, "its place in the nested object is taken by another entry")
+            .ofTensor(tree.collisions[0]);
+    }
+    // Which storage each tensor has in it: tied ones have one.
+    storageOf_.assign(content.tensorCount(), kNone);
+    TreePickler pickler(content, tree, archive_->pickle(), changed, [&](TensorId t) {
+        const TensorId owner = content.aliasOf(t) == kNone ? t : content.aliasOf(t);
+        if (storageOf_[owner] == kNone) {
+            storageOf_[owner] = static_cast<uint32_t>(storages_.size());
+            storages_.push_back(owner);
+        }
+        storageOf_[t] = storageOf_[owner];
+        archive_->tensor(content.dtype(t), content.shape(t), storageOf_[t], content.bytes(owner));
+    });
+    SHARDSCOPE_TRY(pickler.write());
+    archive_->finish();
+    return {};
+}
+
+Status ObjectFile::literals(const std::function<uint32_t(TensorId)>& crcOf,
+                            const TorchArchiveWriter::Sink& sink) const {
+    std::vector<uint32_t> crcs;
+    for (TensorId t : storages_)
+        crcs.push_back(crcOf(t));
+    return archive_->literals(crcs, sink);
+}
+
+std::string whyNoFileHolds(const Catalog& target, TensorId t) {
+    std::string why = whyNot(target.dtype(t));
+    return why.empty() && !pickle_text::isUtf8(target.name(t)) ? "its name is not text" : why;
+}
+
 std::vector<LeftOut> cannotHold(const Catalog& target) {
     std::vector<LeftOut> out;
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        std::string why = whyNot(target.dtype(t));
-        if (why.empty() && !pickle_text::isUtf8(target.name(t))) why = "its name is not text";
-        if (!why.empty()) out.push_back({std::string(target.name(t)), std::move(why)});
+        if (std::string why = whyNoFileHolds(target, t); !why.empty())
+            out.push_back({std::string(target.name(t)), std::move(why)});
     }
     for (const ObjectInfo& object : target.objects()) {
         if (std::string why = refusedBecause(object.value); !why.empty())

@@ -325,7 +325,10 @@ class MatrixTest : public QObject {
             std::multimap<std::string, std::string> leaves;
             leavesOf(source, o, target, leaves);
             for (const auto& [leaf, value] : leaves) {
-                const auto [first, last] = there.equal_range(leaf);
+                auto [first, last] = there.equal_range(leaf);
+                // DeepSpeed gives what is not its own back to its client.
+                if (first == last && written.catalog().format() == "deepspeed")
+                    std::tie(first, last) = there.equal_range("client_state." + leaf);
                 if (std::any_of(first, last, [&](const auto& entry) { return entry.second == value; }))
                     continue;
                 const std::string found = first == last ? "nothing" : first->second;

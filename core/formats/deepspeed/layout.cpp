@@ -1,0 +1,470 @@
+// A universal checkpoint as DeepSpeed's load_universal takes it, in ZeRO 1 and 2 and in ZeRO 3: all are small
+// torch.save files, one for each state of each parameter. checkpoint/universal_checkpoint.py, runtime/
+// base_optimizer.py, runtime/zero/stage3.py, runtime/engine.py.
+#include "formats/deepspeed/layout.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/regular_expression.h"
+#include "base/text.h"
+#include "formats/deepspeed/contents.h"
+#include "formats/torch_save/writer.h"
+
+namespace shardscope::deepspeed {
+
+namespace {
+
+using torch_save::ObjectFile;
+
+constexpr const char* kVersion = "0.19.8";  // whose files these are, where the source does not say
+
+enum File : FileId { kTracker, kModel, kModelOfStage3, kOptimizer, kFirstState };
+
+Value noneValue() {
+    ValueGraph graph;
+    const NodeId node = graph.addNone();
+    return makeValue(std::move(graph), node);
+}
+
+Value trueValue() {
+    ValueGraph graph;
+    const NodeId node = graph.addBoolean(true);
+    return makeValue(std::move(graph), node);
+}
+
+Value emptyValue(ValueKind kind) {
+    ValueGraph graph;
+    const NodeId node = graph.addContainer(kind);
+    return makeValue(std::move(graph), node);
+}
+
+PathPart zeroPart() {
+    PathPart part;
+    part.kind = PathPart::Kind::integerKey;
+    return part;
+}
+
+// Where a parameter's tensor-parallel parts were put together: parallel ranks of the target cut it there.
+struct Cut {
+    int64_t dim = 0;
+    int64_t parts = 1;  // each cut by itself
+    bool cuts = true;
+    bool isVocabulary = false;  // padded to what the target has
+};
+
+class CutRules {
+  public:
+    explicit CutRules(const Catalog& target) {
+        for (const ObjectInfo& object : target.objects()) {
+            if (!object.name.starts_with(kInfo)) continue;
+            const std::string_view about = std::string_view(object.name).substr(kInfo.size());
+            if (about == "tp_replicated_parameter_patterns" || about == "parameter_to_average_patterns")
+                add(object.value, whole_);
+            if (about == "parameter_with_row_parallelism_patterns") add(object.value, rows_);
+            if (about == "parameter_with_2_sub_params_cat_dim_0") add(object.value, halves_);
+            if (about == "vocabulary_parameter_patterns") add(object.value, vocabulary_);
+        }
+    }
+    Cut of(std::string_view name) const {
+        const auto in = [&](const std::vector<RegularExpression>& patterns) {
+            return std::ranges::any_of(patterns, [&](const auto& p) { return p.matchesWhole(name); });
+        };
+        return {in(rows_) ? 1 : 0, in(halves_) ? 2 : 1, !in(whole_), in(vocabulary_)};
+    }
+
+  private:
+    static constexpr std::string_view kInfo = "universal_checkpoint_info.";
+
+    static void add(const Value& list, std::vector<RegularExpression>& patterns) {
+        if (!list || (list.kind() != ValueKind::list && list.kind() != ValueKind::tuple)) return;
+        for (NodeId item : list.graph->items(list.node)) {
+            if (list.graph->kind(item) != ValueKind::text) continue;
+            // Python's re.match: at the start of the name, not to its end.
+            auto pattern = RegularExpression::parse(fmt::format("(?:{})(?s:.*)", list.graph->text(item)));
+            if (pattern.ok()) patterns.push_back(std::move(pattern).value());
+        }
+    }
+
+    std::vector<RegularExpression> whole_, rows_, halves_, vocabulary_;
+};
+
+// The content of one file, as it is put together.
+class ContentBuilder {
+  public:
+    // `of`: the tensor of the wanted catalog; kNone = an empty one that says a dtype.
+    Status tensor(const Path& path, DType dtype, DimSpan shape, TensorId of, uint32_t aliasOf = kNone) {
+        TensorInfo info;
+        info.name = pathName(path);
+        info.path = path;
+        info.dtype = dtype;
+        info.shape.assign(shape.begin(), shape.end());
+        info.aliasOf = aliasOf;
+        SHARDSCOPE_TRY(builder_.addTensor(info));
+        of_.push_back(of);
+        return builder_.addWhole(0, kNone, 0, 0);
+    }
+    void object(Path path, Value value) {
+        ObjectInfo info;
+        info.name = pathName(path);
+        info.path = std::move(path);
+        info.value = std::move(value);
+        builder_.addObject(std::move(info));
+    }
+    uint32_t count() const { return static_cast<uint32_t>(of_.size()); }
+    const std::vector<TensorId>& of() const { return of_; }
+    Catalog finish() && { return std::move(builder_).finish(); }
+
+  private:
+    CatalogBuilder builder_{"deepspeed", "universal", "shardscope"};
+    std::vector<TensorId> of_;
+};
+
+class UniversalLayout final : public TargetLayout {
+  public:
+    explicit UniversalLayout(const Catalog& target)
+        : wanted_(target), contents_(sortContents(target)), cuts_(target) {
+        needsCrc = true;
+    }
+
+    Status make() {
+        if (!contents_.cannot.empty())
+            return makeError(ErrorCode::impossible, contents_.cannot[0].why)
+                .ofTensor(contents_.cannot[0].name);
+        for (const TrainedParameter& parameter : contents_.trained) {
+            if (!isDirectoryName(parameter.name))
+                return makeError(
+                           ErrorCode::impossible,
+                           "each trained parameter has a directory of its name, and no directory can have "
+                           "this one; --rename gives it another")
+                    .ofTensor(parameter.name);
+        }
+        chunkFile.assign(wanted_.chunkCount(), kNone);
+        chunkOffset.assign(wanted_.chunkCount(), 0);
+        readSteps();
+        tag_ = steps_ ? fmt::format("global_step{}_universal", *steps_) : "universal";
+        files.push_back({"latest_universal", tag_.size(), true});
+        SHARDSCOPE_TRY(addModelStates(kModel, "mp_rank_00_model_states.pt"));
+        SHARDSCOPE_TRY(addModelStates(kModelOfStage3, "zero_pp_rank_0_mp_rank_00_model_states.pt"));
+        SHARDSCOPE_TRY(addOptimizer());
+        for (const TrainedParameter& parameter : contents_.trained)
+            SHARDSCOPE_TRY(addStates(parameter));
+        // Other names of weights that are masters now.
+        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+            for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
+                if (chunkFile[c] != kNone) continue;
+                const TensorId of = wanted_.aliasOf(t);
+                if (of == kNone || chunkFile[wanted_.firstChunk(of)] == kNone)
+                    return makeError(ErrorCode::internal, "it has no place").ofTensor(wanted_.name(t));
+                chunkFile[c] = chunkFile[wanted_.firstChunk(of)];
+                chunkOffset[c] = chunkOffset[wanted_.firstChunk(of)];
+            }
+        }
+        return {};
+    }
+
+    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
+
+    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
+                        const LiteralSink& sink) const override {
+        if (file == kTracker) return sink(file, 0, std::as_bytes(std::span(tag_)));
+        const auto write = [&](const Whole& whole) {
+            return whole.file.literals(
+                [&](TensorId t) {
+                    const TensorId of = whole.of[t];
+                    return of == kNone || wanted_.firstChunk(of) == wanted_.endChunk(of)
+                               ? 0
+                               : chunkCrcs[wanted_.firstChunk(of)];
+                },
+                [&](uint64_t at, std::span<const std::byte> bytes) { return sink(file, at, bytes); });
+        };
+        if (file < kFirstState) return write(*whole_[file - kModel]);
+        const StateFile& state = states_[file - kFirstState];
+        SHARDSCOPE_ASSIGN(const Whole whole, stateFile(state));
+        return write(whole);
+    }
+
+  private:
+    struct Whole {
+        ObjectFile file{"archive"};
+        std::vector<TensorId> of;  // of each tensor in it
+    };
+    // Made twice rather than kept: there are many.
+    struct StateFile {
+        uint32_t parameter = kNone;
+        TensorId tensor = kNone;
+        ObjectId object = kNone;
+        bool isStep = false;
+    };
+
+    Result<Whole> finish(ContentBuilder content) const {
+        Whole whole;
+        whole.of = content.of();
+        const Catalog catalog = std::move(content).finish();
+        std::vector<LeftOut> notes;  // of strange keys
+        SHARDSCOPE_TRY(whole.file.build(catalog, notes));
+        return whole;
+    }
+
+    Status add(std::string name, const Whole& whole) {
+        const auto id = static_cast<FileId>(files.size());
+        files.push_back({tag_ + "/" + std::move(name), whole.file.size(), false});
+        return place(id, whole);
+    }
+    Status place(FileId id, const Whole& whole) {
+        for (TensorId t = 0; t < whole.of.size(); ++t) {
+            const TensorId of = whole.of[t];
+            if (of == kNone) continue;
+            for (ChunkId c = wanted_.firstChunk(of); c < wanted_.endChunk(of); ++c) {
+                const ChunkInfo chunk = wanted_.chunk(of, c);
+                if (chunk.flat || !std::ranges::equal(chunk.lengths, wanted_.shape(of)))
+                    return makeError(ErrorCode::impossible, "universal checkpoints hold whole tensors")
+                        .ofTensor(wanted_.name(of));
+                chunkFile[c] = id;
+                chunkOffset[c] = whole.file.offsetOf(t);
+            }
+        }
+        return {};
+    }
+
+    const ObjectInfo* objectAt(std::string_view name) const {
+        for (const ObjectInfo& object : wanted_.objects())
+            if (object.name == name) return &object;
+        return nullptr;
+    }
+
+    void readSteps() {
+        const ObjectInfo* steps = objectAt("global_steps");
+        if (steps && steps->value && steps->value.kind() == ValueKind::integer)
+            steps_ = steps->value.graph->integer(steps->value.node);
+        if (!steps_)
+            changed.push_back({"global_steps", "the source does not say it; DeepSpeed will count from 0"});
+    }
+
+    // `param_shapes`: one group with all parameters that are trained.
+    Value shapes() const {
+        ValueGraph graph;
+        const NodeId size = graph.addGlobal("torch", "Size"), group = graph.addContainer(ValueKind::dict);
+        for (const TrainedParameter& parameter : contents_.trained) {
+            std::vector<NodeId> dims;
+            for (int64_t dim : wanted_.shape(parameter.shown()))
+                dims.push_back(graph.addInteger(dim));
+            ValueObject shape;
+            shape.callable = size;
+            const NodeId tuple = graph.addContainer(ValueKind::tuple, dims);
+            shape.arguments = graph.addContainer(ValueKind::tuple, {tuple});
+            const NodeId name = graph.addText(ValueKind::text, parameter.name);
+            const NodeId made = graph.addObject(shape);
+            graph.append(group, name);
+            graph.append(group, made);
+        }
+        const NodeId list = graph.addContainer(ValueKind::list, {group});
+        return makeValue(std::move(graph), list);
+    }
+
+    // The weights that are no masters, and what the engine keeps; in stage 3 DeepSpeed looks for a file of
+    // another name, and takes no weights from it.
+    Status addModelStates(FileId id, std::string name) {
+        using Place = Contents::Place;
+        const bool withTensors = id == kModel;
+        ContentBuilder content;
+        ValueGraph graph;
+        const NodeId buffers = graph.addContainer(ValueKind::list);
+        ValueGraph aliases;
+        const NodeId shared = aliases.addContainer(ValueKind::dict);
+        std::vector<uint32_t> at(wanted_.tensorCount(), kNone);
+        bool hasModule = false;
+        const auto below = [](Path path) {
+            path.insert(path.begin(), keyPart("module"));
+            return path;
+        };
+        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+            const Contents::Entry& entry = contents_.tensors[t];
+            const std::string_view tensor = wanted_.name(t);
+            if (entry.place == Place::state && contents_.trained[entry.of].weight == t && withTensors) {
+                // As stage 3 does: an empty tensor that says the dtype.
+                SHARDSCOPE_TRY(content.tensor(below({keyPart(tensor)}), wanted_.dtype(t), Dims{0}, kNone));
+                hasModule = true;
+                changed.push_back(
+                    {std::string(tensor), "there is no fp32 master of it: it is written as the master"});
+            }
+            if (entry.place != Place::module && (entry.place != Place::model || !withTensors)) continue;
+            const TensorId of = wanted_.aliasOf(t);
+            const bool trained = contents_.byName.contains(std::string(tensor));
+            if (entry.place == Place::module && wanted_.role(t) == Role::buffer)
+                graph.append(buffers, graph.addText(ValueKind::text, tensor));
+            if (entry.place == Place::module && of != kNone) {
+                const NodeId alias = aliases.addText(ValueKind::text, tensor);
+                const NodeId holder = aliases.addText(ValueKind::text, wanted_.name(of));
+                aliases.append(shared, alias);
+                aliases.append(shared, holder);
+                if (contents_.tensors[of].place == Place::state) continue;
+            }
+            if (!withTensors) continue;
+            if (entry.place == Place::module && !trained && of == kNone)
+                changed.push_back(
+                    {std::string(tensor),
+                     "not trained: it is in the model states, but load_universal leaves such tensors "
+                     "as the model that loads them has them"});
+            if (of != kNone && at[of] == kNone)
+                return makeError(ErrorCode::internal, "what it is a name of has no place").ofTensor(tensor);
+            at[t] = content.count();
+            SHARDSCOPE_TRY(content.tensor(entry.place == Place::module ? below(entry.path) : entry.path,
+                                          wanted_.dtype(t), wanted_.shape(t), t,
+                                          of == kNone ? kNone : at[of]));
+            hasModule = hasModule || entry.place == Place::module;
+        }
+        for (ObjectId o = 0; o < wanted_.objects().size(); ++o) {
+            const Contents::Entry& entry = contents_.objects[o];
+            if (entry.place == Place::module && withTensors) {
+                content.object(below(entry.path), wanted_.objects()[o].value);
+                hasModule = true;
+            }
+        }
+        if (!hasModule) content.object({keyPart("module")}, emptyValue(ValueKind::dict));
+        content.object({keyPart("buffer_names")}, makeValue(std::move(graph), buffers));
+        content.object({keyPart("optimizer")}, noneValue());
+        content.object({keyPart("param_shapes")}, shapes());
+        content.object({keyPart("frozen_param_shapes")}, noneValue());
+        content.object({keyPart("frozen_param_fragments")}, noneValue());
+        content.object({keyPart("shared_params")}, makeValue(std::move(aliases), shared));
+        std::vector<std::string> there;
+        for (ObjectId o = 0; o < wanted_.objects().size(); ++o) {
+            const Contents::Entry& entry = contents_.objects[o];
+            if (entry.place != Place::model) continue;
+            const ObjectInfo& object = wanted_.objects()[o];
+            there.push_back(entry.path[0].text);
+            content.object(entry.path, object.value);
+        }
+        const auto orElse = [&](const char* key, Value value) {
+            if (std::ranges::find(there, key) == there.end())
+                content.object({keyPart(key)}, std::move(value));
+        };
+        orElse("lr_scheduler", noneValue());
+        orElse("global_steps", makeIntegerValue(0));
+        orElse("skipped_steps", makeIntegerValue(0));
+        orElse("dp_world_size", makeIntegerValue(1));
+        orElse("mp_world_size", makeIntegerValue(1));
+        orElse("ds_version", makeTextValue(kVersion));
+        SHARDSCOPE_ASSIGN(Whole whole, finish(std::move(content)));
+        whole_.push_back(std::make_unique<Whole>(std::move(whole)));
+        return add(std::move(name), *whole_.back());
+    }
+
+    Status addOptimizer() {
+        using Place = Contents::Place;
+        ContentBuilder content;
+        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+            const Contents::Entry& entry = contents_.tensors[t];
+            if (entry.place == Place::optimizer)
+                SHARDSCOPE_TRY(content.tensor(entry.path, wanted_.dtype(t), wanted_.shape(t), t));
+        }
+        const Path state{keyPart("optimizer_state_dict"), keyPart("state")};
+        bool version = false;
+        for (ObjectId o = 0; o < wanted_.objects().size(); ++o) {
+            const Contents::Entry& entry = contents_.objects[o];
+            if (entry.place != Place::optimizer) continue;
+            const Value& value = wanted_.objects()[o].value;
+            content.object(entry.path, value);
+            version = version || entry.path[0].text == "ds_version";
+            if (entry.path[0].text != "param_groups") continue;
+            Path again{state[0]};
+            again.insert(again.end(), entry.path.begin(), entry.path.end());
+            content.object(std::move(again), value);
+        }
+        if (!version) {
+            const ObjectInfo* engine = objectAt("ds_version");
+            content.object({keyPart("ds_version")}, engine ? engine->value : makeTextValue(kVersion));
+        }
+        if (!contents_.hasGroups) {
+            // The loader goes through the groups of both: there are never more than parameters.
+            ValueGraph graph;
+            std::vector<NodeId> groups;
+            for (size_t p = 0; p < contents_.trained.size(); ++p)
+                groups.push_back(graph.addContainer(ValueKind::dict));
+            const NodeId list = graph.addContainer(ValueKind::list, groups);
+            const Value value = makeValue(std::move(graph), list);
+            content.object({keyPart("param_groups")}, value);
+            content.object({state[0], keyPart("param_groups")}, value);
+            changed.push_back(
+                {"optimizer.param_groups",
+                 "the source has no groups as DeepSpeed has them: learning rate, weight decay and the "
+                 "like are those of the run that loads this"});
+        }
+        const auto first =
+            std::ranges::find_if(contents_.trained, [](const auto& p) { return p.step != kNone; });
+        const bool copied = wanted_.find("optimizer.optimizer_state_dict.state.0.step") != kNone;
+        if (!copied && first != contents_.trained.end()) {
+            content.object({state[0], state[1], zeroPart(), keyPart("step")},
+                           wanted_.objects()[first->step].value);
+        } else if (!copied) {
+            content.object(state, emptyValue(ValueKind::dict));
+        }
+        SHARDSCOPE_ASSIGN(Whole whole, finish(std::move(content)));
+        whole_.push_back(std::make_unique<Whole>(std::move(whole)));
+        return add("zero/optimizer_state.pt", *whole_.back());
+    }
+
+    Status addStates(const TrainedParameter& parameter) {
+        const uint32_t p = contents_.byName.at(parameter.name);
+        if (parameter.master == kNone)
+            return makeError(ErrorCode::internal, "it has no master").ofTensor(parameter.name);
+        if (wanted_.shape(parameter.shown()).empty())
+            changed.push_back(
+                {parameter.name, "its states have the shape [1]: DeepSpeed loads none without dimensions"});
+        const auto addOne = [&](const std::string& name, const StateFile& state) -> Status {
+            states_.push_back(state);
+            SHARDSCOPE_ASSIGN(const Whole whole, stateFile(state));
+            return add(fmt::format("zero/{}/{}.pt", parameter.name, name), whole);
+        };
+        for (const auto& [name, tensor] : parameter.files)
+            SHARDSCOPE_TRY(addOne(name, {p, tensor, kNone, name == "step"}));
+        if (parameter.step != kNone) SHARDSCOPE_TRY(addOne("step", {p, kNone, parameter.step, true}));
+        return {};
+    }
+
+    Result<Whole> stateFile(const StateFile& state) const {
+        ContentBuilder content;
+        if (state.tensor == kNone) {
+            content.object({}, wanted_.objects()[state.object].value);
+            return finish(std::move(content));
+        }
+        const DimSpan shape = wanted_.shape(state.tensor);
+        const DType dtype = wanted_.dtype(state.tensor);
+        if (state.isStep) {
+            SHARDSCOPE_TRY(content.tensor({}, dtype, shape, state.tensor));
+            return finish(std::move(content));
+        }
+        const Cut cut = cuts_.of(contents_.trained[state.parameter].name);
+        const Dims one{1};
+        SHARDSCOPE_TRY(
+            content.tensor({keyPart("param")}, dtype, shape.empty() ? DimSpan(one) : shape, state.tensor));
+        if (cut.cuts) content.object({keyPart("cat_dim")}, makeIntegerValue(cut.dim));
+        if (cut.parts > 1) content.object({keyPart("param_n_sub_params")}, makeIntegerValue(cut.parts));
+        if (cut.isVocabulary) content.object({keyPart("vocab_tensor")}, trueValue());
+        return finish(std::move(content));
+    }
+
+    const Catalog& wanted_;
+    const Contents contents_;
+    const CutRules cuts_;
+    std::optional<int64_t> steps_;
+    std::string tag_;
+    std::vector<std::unique_ptr<Whole>> whole_;  // of the files between kTracker and kFirstState
+    std::vector<StateFile> states_;              // of the files from kFirstState
+};
+
+}  // namespace
+
+std::vector<LeftOut> cannotHold(const Catalog& target) {
+    return sortContents(target).cannot;
+}
+
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target) {
+    auto layout = std::make_unique<UniversalLayout>(target);
+    SHARDSCOPE_TRY(layout->make());
+    return std::unique_ptr<TargetLayout>(std::move(layout));
+}
+
+}  // namespace shardscope::deepspeed

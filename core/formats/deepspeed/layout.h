@@ -1,0 +1,15 @@
+// Writes universal checkpoints. Private to this format.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "formats/format.h"
+
+namespace shardscope::deepspeed {
+
+std::vector<LeftOut> cannotHold(const Catalog& target);
+// Errors: impossible for a parameter whose name cannot be a directory's.
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target);
+
+}  // namespace shardscope::deepspeed
