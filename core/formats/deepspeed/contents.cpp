@@ -52,6 +52,17 @@ bool fitsFloat32(DType dtype) {
     return dtype == DType::float32 || dtype == DType::float16 || dtype == DType::bfloat16;
 }
 
+// Why a value cannot be pickled again; empty where it can.
+std::string whyNotPickled(const Value& value) {
+    if (!value) return "its value was not read";
+    ValueGraph reached;
+    if (copyValue(value, reached) == kNoNode) return "it is too large";
+    for (NodeId node = 0; node < reached.size(); ++node)
+        if (reached.kind(node) == ValueKind::persistent) return "it holds a tensor storage";
+    const auto written = encodePickle(value);
+    return written.ok() ? std::string() : written.error().message;
+}
+
 bool isDigits(std::string_view text) {
     return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
@@ -173,10 +184,7 @@ Contents sortContents(const Catalog& target) {
             if (object.path.size() <= 1 && object.name.ends_with("_extra_state"))
                 entry = {Place::module, {keyPart(object.name)}, kNone};
         }
-        if (why.empty() && !object.value) why = "its value was not read";
-        if (why.empty()) {
-            if (auto written = encodePickle(object.value); !written.ok()) why = written.error().message;
-        }
+        if (why.empty()) why = whyNotPickled(object.value);
         if (!why.empty()) {
             refuse(object.name, std::move(why));
             continue;
@@ -190,8 +198,8 @@ Contents sortContents(const Catalog& target) {
             continue;
         const std::string name(target.name(t));
         const Path path = target.path(t);
-        const bool structured = isKey(path, 0, "optimizer") || isKey(path, 0, "client_state") ||
-                                isKey(path, 0, "lr_scheduler") || target.role(t) == Role::other;
+        const bool structured =
+            isKey(path, 0, "optimizer") || isKey(path, 0, "client_state") || isKey(path, 0, "lr_scheduler");
         if (path.size() > 1 && structured && !out.byName.contains(name)) {
             std::string why;
             out.tensors[t] = placeOf(path, name, why);
