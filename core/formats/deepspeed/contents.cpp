@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kLongestName = 255;  // of a directory, in bytes
 constexpr const char* kStep = "step";
 constexpr const char* kMaster = "fp32";
+constexpr const char* kNumbered = "the optimizer numbers its parameters, and nothing says which one this is";
 
 // Keys of the model states that this format writes itself.
 constexpr std::array<std::string_view, 8> kOwnKeys = {
@@ -135,7 +136,7 @@ Contents sortContents(const Catalog& target) {
         std::string why;
         if (master == kNone && weight == kNone) {
             why = isDigits(state.parameter)
-                      ? "the optimizer numbers its parameters, and nothing says which one this is"
+                      ? kNumbered
                       : fmt::format("there is no weight '{}'", printable(state.parameter, kNameInMessage));
         } else if (master == kNone && !fitsFloat32(target.dtype(weight))) {
             why = fmt::format(
@@ -147,9 +148,7 @@ Contents sortContents(const Catalog& target) {
         } else if (!isDirectoryName(state.state + ".pt")) {
             why = "the name of this state cannot be a file's";
         } else if (!std::ranges::equal(target.shape(t), target.shape(master != kNone ? master : weight))) {
-            why = fmt::format(
-                "its shape is {}, its parameter's is {}; DeepSpeed loads states of that shape only",
-                formatDims(target.shape(t)), formatDims(target.shape(master != kNone ? master : weight)));
+            why = "its shape is not its parameter's, and DeepSpeed loads no other states";
         }
         if (!why.empty()) {
             refuse(target.name(t), std::move(why));
@@ -168,7 +167,7 @@ Contents sortContents(const Catalog& target) {
             if (state->state != kStep) {
                 why = "DeepSpeed loads no such state of a parameter but its step";
             } else if (known == out.byName.end()) {
-                why = "its parameter has no other state";
+                why = isDigits(state->parameter) ? kNumbered : "its parameter has no other state";
             } else {
                 entry = {Place::state, {}, known->second};
                 out.trained[known->second].step = o;
