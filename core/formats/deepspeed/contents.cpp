@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kLongestName = 255;  // of a directory, in bytes
 constexpr const char* kStep = "step";
 constexpr const char* kMaster = "fp32";
+constexpr const char* kNumbered = "the optimizer numbers its parameters, and nothing says which one this is";
 
 // Keys of the model states that this format writes itself.
 constexpr std::array<std::string_view, 8> kOwnKeys = {
@@ -50,6 +51,17 @@ Path tail(const Path& path) {
 // Dtypes whose values are all float32 values.
 bool fitsFloat32(DType dtype) {
     return dtype == DType::float32 || dtype == DType::float16 || dtype == DType::bfloat16;
+}
+
+// Why a value cannot be pickled again; empty where it can.
+std::string whyNotPickled(const Value& value) {
+    if (!value) return "its value was not read";
+    ValueGraph reached;
+    if (copyValue(value, reached) == kNoNode) return "it is too large";
+    for (NodeId node = 0; node < reached.size(); ++node)
+        if (reached.kind(node) == ValueKind::persistent) return "it holds a tensor storage";
+    const auto written = encodePickle(value);
+    return written.ok() ? std::string() : written.error().message;
 }
 
 bool isDigits(std::string_view text) {
@@ -124,7 +136,7 @@ Contents sortContents(const Catalog& target) {
         std::string why;
         if (master == kNone && weight == kNone) {
             why = isDigits(state.parameter)
-                      ? "the optimizer numbers its parameters, and nothing says which one this is"
+                      ? kNumbered
                       : fmt::format("there is no weight '{}'", printable(state.parameter, kNameInMessage));
         } else if (master == kNone && !fitsFloat32(target.dtype(weight))) {
             why = fmt::format(
@@ -136,9 +148,7 @@ Contents sortContents(const Catalog& target) {
         } else if (!isDirectoryName(state.state + ".pt")) {
             why = "the name of this state cannot be a file's";
         } else if (!std::ranges::equal(target.shape(t), target.shape(master != kNone ? master : weight))) {
-            why = fmt::format(
-                "its shape is {}, its parameter's is {}; DeepSpeed loads states of that shape only",
-                formatDims(target.shape(t)), formatDims(target.shape(master != kNone ? master : weight)));
+            why = "its shape is not its parameter's, and DeepSpeed loads no other states";
         }
         if (!why.empty()) {
             refuse(target.name(t), std::move(why));
@@ -157,7 +167,7 @@ Contents sortContents(const Catalog& target) {
             if (state->state != kStep) {
                 why = "DeepSpeed loads no such state of a parameter but its step";
             } else if (known == out.byName.end()) {
-                why = "its parameter has no other state";
+                why = isDigits(state->parameter) ? kNumbered : "its parameter has no other state";
             } else {
                 entry = {Place::state, {}, known->second};
                 out.trained[known->second].step = o;
@@ -173,10 +183,7 @@ Contents sortContents(const Catalog& target) {
             if (object.path.size() <= 1 && object.name.ends_with("_extra_state"))
                 entry = {Place::module, {keyPart(object.name)}, kNone};
         }
-        if (why.empty() && !object.value) why = "its value was not read";
-        if (why.empty()) {
-            if (auto written = encodePickle(object.value); !written.ok()) why = written.error().message;
-        }
+        if (why.empty()) why = whyNotPickled(object.value);
         if (!why.empty()) {
             refuse(object.name, std::move(why));
             continue;
@@ -190,8 +197,8 @@ Contents sortContents(const Catalog& target) {
             continue;
         const std::string name(target.name(t));
         const Path path = target.path(t);
-        const bool structured = isKey(path, 0, "optimizer") || isKey(path, 0, "client_state") ||
-                                isKey(path, 0, "lr_scheduler") || target.role(t) == Role::other;
+        const bool structured =
+            isKey(path, 0, "optimizer") || isKey(path, 0, "client_state") || isKey(path, 0, "lr_scheduler");
         if (path.size() > 1 && structured && !out.byName.contains(name)) {
             std::string why;
             out.tensors[t] = placeOf(path, name, why);

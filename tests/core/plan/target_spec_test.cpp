@@ -60,6 +60,29 @@ class TargetSpecTest : public QObject {
         QVERIFY(w->leftOut.empty() && w->impossible.empty() && w->excluded.empty());
     }
 
+    // What a format wants beside: a master that is a cast copy, and a tied name that is a tensor of its own.
+    void copiesForTheFormat() {
+        const Catalog source = sample();
+        TargetInput input;
+        input.source = &source;
+        input.format = "dcp";
+        input.objectValue = [](ObjectId) -> Result<Value> { return makeIntegerValue(1); };
+        input.copies = {
+            {{keyPart("master"), keyPart("w")}, "model.w", DType::float64, Role::optimizer, "a copy"},
+            {{keyPart("master"), keyPart("x")}, "model.x", DType::float64, Role::optimizer, ""}};
+        input.apart = {"model.tied"};
+        const auto w = resolveTarget(input, {});
+        QVERIFY(w.ok());
+        QCOMPARE(w->target.tensorCount(), size_t{5});
+        QCOMPARE(w->target.aliasOf(2), kNone);
+        const TensorId copy = w->target.find("master.w");
+        QVERIFY(copy != kNone);
+        QCOMPARE(w->target.dtype(copy), DType::float64);
+        QCOMPARE(w->target.aliasOf(copy), kNone);
+        QCOMPARE(w->sources[copy].source, 0U);
+        QCOMPARE(w->made.size(), size_t{1});
+    }
+
     void weightsOnlyGoesByRoles() {
         const Catalog source = sample();
         TargetRequest request;
