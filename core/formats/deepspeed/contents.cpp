@@ -140,7 +140,7 @@ Contents sortContents(const Catalog& target) {
                       : fmt::format("there is no weight '{}'", printable(state.parameter, kNameInMessage));
         } else if (master == kNone && !fitsFloat32(target.dtype(weight))) {
             why = fmt::format(
-                "its weight is {}, whose values a float32 master cannot hold; --cast '{}=float32' "
+                "its weight is {}, whose values a float32 master cannot hold; --dtype '{}=float32' "
                 "rounds it",
                 dtypeName(target.dtype(weight)), printable(state.parameter, kNameInMessage));
         } else if (state.state == kStep) {
