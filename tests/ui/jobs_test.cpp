@@ -42,11 +42,11 @@ namespace {
 const QString kProgram = QStringLiteral(SHARDSCOPE_PROGRAM);
 constexpr int kPatience = 30'000;  // milliseconds; processes share the machine with other tests
 
-struct Run {
+struct ProgramRun {
     int code = -1;
     QByteArray out, err;
 };
-Run runShardscope(const QStringList& arguments) {
+ProgramRun runShardscope(const QStringList& arguments) {
     QProcess process;
     process.start(kProgram, arguments);
     if (!process.waitForFinished(60'000)) return {};
@@ -146,7 +146,7 @@ class JobsTest : public QObject {
         spec.io = IoMode::buffered;
         spec.overwrite = true;
         spec.objectsFile = fresh() + "/objects.pt";
-        const Run run = runShardscope(spec.arguments() + QStringList{"--dry-run", "--json"});
+        const ProgramRun run = runShardscope(spec.arguments() + QStringList{"--dry-run", "--json"});
         QVERIFY2(run.code == 0, run.out + run.err);
         const QJsonObject plan = QJsonDocument::fromJson(run.out).object();
         QCOMPARE(plan["schema"].toString(), QStringLiteral("shardscope.plan/1"));
@@ -219,7 +219,7 @@ class JobsTest : public QObject {
         QVERIFY(spec.saveRecipe(file).ok());
         ConversionSpec viaMap = simple(spec.destination);
         viaMap.map = file;
-        const Run run = runShardscope(viaMap.arguments() + QStringList{"--dry-run", "--json"});
+        const ProgramRun run = runShardscope(viaMap.arguments() + QStringList{"--dry-run", "--json"});
         QVERIFY2(run.code == 0, run.out + run.err);
         const QJsonObject plan = QJsonDocument::fromJson(run.out).object();
         QVERIFY(!plan["renamed"].toArray().isEmpty());
@@ -880,7 +880,7 @@ class JobsTest : public QObject {
         panel.show();
         QTRY_VERIFY(store.ready());
         const size_t before = store.jobs().size();
-        const Run run = runShardscope({"jobs", "run", "--on", "local:2", "convert", sampleCheckpoint(),
+        const ProgramRun run = runShardscope({"jobs", "run", "--on", "local:2", "convert", sampleCheckpoint(),
                                        fresh() + "/out", "--to", "torch"});
         QVERIFY2(run.code == 0, run.err);
         const QString id = QString::fromUtf8(run.out).trimmed();
