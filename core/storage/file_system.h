@@ -135,7 +135,8 @@ std::pair<std::string, std::string> splitPath(const std::string& path);
 // "/a/b" and "c" to "/a/b/c".
 std::string joinPath(std::string_view directory, std::string_view name);
 
-// Where this user's programs keep what they remember: $XDG_STATE_HOME/shardscope/NAME, which may not be there.
+// Where this user's programs keep what they remember: $XDG_STATE_HOME/shardscope/NAME, which may not be
+// there.
 std::string stateDirectory(std::string_view name);
 
 }  // namespace shardscope

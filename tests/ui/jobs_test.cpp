@@ -881,7 +881,7 @@ class JobsTest : public QObject {
         QTRY_VERIFY(store.ready());
         const size_t before = store.jobs().size();
         const ProgramRun run = runShardscope({"jobs", "run", "--on", "local:2", "convert", sampleCheckpoint(),
-                                       fresh() + "/out", "--to", "torch"});
+                                              fresh() + "/out", "--to", "torch"});
         QVERIFY2(run.code == 0, run.err);
         const QString id = QString::fromUtf8(run.out).trimmed();
         QTRY_VERIFY_WITH_TIMEOUT(store.find(id), kPatience);

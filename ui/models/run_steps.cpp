@@ -190,7 +190,8 @@ QString RunSteps::details(size_t row) const {
             break;
         }
         QString line = toQString(finding.rule) + QStringLiteral(": ") + toQString(finding.message);
-        if (finding.message.find(finding.cause) == std::string::npos) line += QStringLiteral(" (%1)").arg(toQString(finding.cause));
+        if (finding.message.find(finding.cause) == std::string::npos)
+            line += QStringLiteral(" (%1)").arg(toQString(finding.cause));
         lines += line;
     }
     return lines.join('\n');

@@ -48,10 +48,9 @@ void WindowFixture::open(const QString& path, QSize size) {
 }
 
 void WindowFixture::waitUntilOpen() {
-    QTRY_VERIFY_WITH_TIMEOUT(
-        window_->session().hasFacts() || window_->session().run() ||
-            window_->session().state() == Session::State::failed,
-        kPatience);
+    QTRY_VERIFY_WITH_TIMEOUT(window_->session().hasFacts() || window_->session().run() ||
+                                 window_->session().state() == Session::State::failed,
+                             kPatience);
 }
 
 void WindowFixture::click(const QWidget& in, const QString& text) {
