@@ -394,7 +394,7 @@ class DeepspeedCliTest : public QObject {
     }
     void latestThatNamesNothing() {
         const QString path = pathOf(caseOf("bad_latest"));
-        const Outcome root = runShardscope({"info", path});
+        const Outcome root = runShardscope({"ls", path});
         QCOMPARE(root.exitCode, 3);
         QVERIFY(root.err.find("global_step99") != std::string::npos);
         const Outcome tag = validate(path + "/global_step3");

@@ -155,7 +155,7 @@ class SafetyCliTest : public QObject {
 
     void healthyCompanionsAreSafe() {
         const QString path = sampleCopy("companions");
-        const QString objects = genuine("torch_save/t2.15.0-objects/ckpt");
+        const QString objects = genuine("torch_save/t2.15.0-nested/ckpt");
         const QString file = objects + "/" + QDir(objects).entryList(QDir::Files).first();
         for (const char* name :
              {"common.pt", "meta.pt", "scheduler.pt", "rng_state_0.pth", "training_args.bin"})

@@ -75,7 +75,8 @@ class TorchRanksCliTest : public QObject {
             QVERIFY2(digests.contains(tensor), tensor.c_str());
             QVERIFY2(digests[tensor] == want["sha256"], tensor.c_str());
         }
-        // Each part is on the rank that holds it.
+        // Each part is on the rank that holds it. DCP stores what all ranks have once.
+        if (c.expected["format"] == "accelerate") return;
         const json listing = runShardscope({"ls", pathOf(c), "--chunks", "--json"}).json();
         for (const json& tensor : listing["tensors"]) {
             const auto want = c.expected["tensors"].find(tensor["name"].get<std::string>());

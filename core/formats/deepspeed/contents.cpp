@@ -201,7 +201,12 @@ Contents sortContents(const Catalog& target) {
             isKey(path, 0, "optimizer") || isKey(path, 0, "client_state") || isKey(path, 0, "lr_scheduler");
         if (path.size() > 1 && structured && !out.byName.contains(name)) {
             std::string why;
-            out.tensors[t] = placeOf(path, name, why);
+            // The loader takes no other tensors of an optimizer.
+            if (isKey(path, 0, "optimizer") && !isKey(path, 1, "param_groups") &&
+                !isKey(path, 1, "optimizer_state_dict"))
+                why = "which parameter's state this is, its name does not say";
+            else
+                out.tensors[t] = placeOf(path, name, why);
             if (!why.empty()) refuse(name, std::move(why));
             continue;
         }

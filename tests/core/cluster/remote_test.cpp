@@ -181,6 +181,8 @@ Agents::Serve scripted(Reply reply) {
 std::string entry(const std::string& name, uint8_t kind = 0, uint64_t size = 1) {
     std::string bytes(1, static_cast<char>(kind));
     bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
+    const int64_t modified = 0;
+    bytes.append(reinterpret_cast<const char*>(&modified), sizeof modified);
     const auto length = static_cast<uint16_t>(name.size());
     bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
     return bytes + name;
@@ -597,7 +599,7 @@ class RemoteTest : public QObject {
         row("a kind that is none", entry("a", 9));
         row("2^63 bytes", entry("a", 0, uint64_t{1} << 63));
         row("cut off", entry("abc").substr(0, 12));
-        row("a cut length", entry("abc").substr(0, 10));
+        row("a cut length", entry("abc").substr(0, 18));
         row("an empty page and more", "", true);
         row("a short page and more", entry("a"), true);
     }
