@@ -75,6 +75,15 @@ Contents::Entry placeOf(Path path, std::string_view name, std::string& why) {
     if (isKey(path, 0, "optimizer") && path.size() > 1) {
         if (isKey(path, 1, "param_groups") && path.size() > 2 && path[2].kind != PathPart::Kind::index)
             why = "it is of one parameter; DeepSpeed keeps such values for groups of parameters";
+        constexpr std::string_view kKept[] = {
+            "param_groups",       "loss_scaler",         "dynamic_loss_scale",
+            "overflow",           "clip_grad",           "zero_stage",
+            "ds_version",         "partition_count",     "cur_scale",
+            "cur_iter",           "scale_factor",        "scale_window",
+            "last_overflow_iter", "optimizer_state_dict"};
+        if (path[1].kind == PathPart::Kind::key &&
+            std::ranges::find(kKept, std::string_view(path[1].text)) == std::end(kKept))
+            why = "DeepSpeed's optimizers keep no such value";
         return {Place::optimizer, tail(path), kNone};
     }
     if (name == "mp_world_size" || isKey(path, 0, "checkpoint_parallel_dimensions"))
