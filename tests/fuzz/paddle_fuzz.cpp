@@ -2,28 +2,21 @@
 // whose chunks lie inside their files.
 #include "formats/paddle_dist/metadata.h"
 #include "formats/paddle_dist/paddle_dist.h"
-#include "fuzz_file.h"
+#include "fuzz_reader.h"
 
 using namespace shardscope;
 
 namespace {
 
 void visit(const Source& source) {
-    (void)paddleFormat().probe(source);
-    const auto reader = paddleFormat().open(source, {});
-    if (!reader.ok()) return;
-    const Catalog& catalog = (*reader)->catalog();
-    for (ChunkId c = 0; c < catalog.chunkCount() && c < 1000; ++c) {
-        const auto extent = (*reader)->locate(c);
-        if (!extent.ok() || !extent->file) continue;
-        if (extent->offset > extent->file->size() || extent->length > extent->file->size() - extent->offset)
-            __builtin_trap();
-    }
+    const auto reader = fuzz::tryOpen(paddleFormat(), source);
+    if (!reader) return;
+    const Catalog& catalog = reader->catalog();
     for (ObjectId o = 0; o < catalog.objects().size() && o < 1000; ++o) {
-        const auto value = (*reader)->objectValue(o);
+        const auto value = reader->objectValue(o);
         if (value.ok()) (void)valueToJson(*value, 1000);
     }
-    (void)(*reader)->fileNotes();
+    (void)reader->fileNotes();
     (void)paddleFormat().cannotHold(catalog, {});
 }
 
