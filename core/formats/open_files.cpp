@@ -1,8 +1,24 @@
 #include "formats/open_files.h"
 
+#include <algorithm>
+#include <span>
+
 #include "base/rule.h"
 
 namespace shardscope {
+
+std::string startOf(const Directory& directory, std::string_view name, uint64_t most) {
+    const auto file = directory.openFile(name);
+    if (!file.ok()) return {};
+    std::string bytes(static_cast<size_t>(std::min(most, (*file)->size())), '\0');
+    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(bytes))).ok()) return {};
+    return bytes;
+}
+
+std::string smallFile(const Directory& directory, std::string_view name, uint64_t most) {
+    std::string bytes = startOf(directory, name, most + 1);
+    return bytes.size() > most ? std::string() : bytes;
+}
 
 Result<std::shared_ptr<const ReadFile>> OpenFiles::open(const std::string& path) const {
     {

@@ -14,6 +14,11 @@
 
 namespace shardscope {
 
+// The first bytes of a file, at most `most`; empty when it cannot be read.
+std::string startOf(const Directory& directory, std::string_view name, uint64_t most = 64);
+// All bytes of a file that has at most `most`; empty when it is larger or cannot be read.
+std::string smallFile(const Directory& directory, std::string_view name, uint64_t most);
+
 // Thread-safe. Whoever holds a handle keeps it open; the cache forgets those that were not asked for longest.
 class OpenFiles {
   public:

@@ -101,12 +101,7 @@ std::string TensorAssembly::addText(const std::string& name) {
     info.metadata = true;
     builder_.addFile(std::move(info));
     named_.insert(name);
-    if (entry->size > kShortText) return {};
-    const auto file = source_.directory->openFile(name);
-    if (!file.ok()) return {};
-    std::string text(std::min<uint64_t>((*file)->size(), kShortText), '\0');
-    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(text))).ok()) return {};
-    return text;
+    return smallFile(*source_.directory, name, kShortText);
 }
 
 size_t TensorAssembly::tensorAt(const Path& path, DType dtype, const Dims& shape, Role role) {

@@ -313,7 +313,7 @@ class TargetResolver {
         return {};
     }
 
-    // What the target's format wants beside the tensors that come along.
+    // Copies of tensors that the target's format needs.
     Status addCopies() {
         for (const WantedCopy& copy : input_.copies) {
             const auto of = targets_.find(copy.of);

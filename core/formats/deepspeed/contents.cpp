@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "encoding/pickle.h"
+#include "formats/entry_tree.h"
 #include "formats/torch_save/writer.h"
 
 namespace shardscope::deepspeed {
@@ -51,17 +52,6 @@ Path tail(const Path& path) {
 // Dtypes whose values are all float32 values.
 bool fitsFloat32(DType dtype) {
     return dtype == DType::float32 || dtype == DType::float16 || dtype == DType::bfloat16;
-}
-
-// Why a value cannot be pickled again; empty where it can.
-std::string whyNotPickled(const Value& value) {
-    if (!value) return "its value was not read";
-    ValueGraph reached;
-    if (copyValue(value, reached) == kNoNode) return "it is too large";
-    for (NodeId node = 0; node < reached.size(); ++node)
-        if (reached.kind(node) == ValueKind::persistent) return "it holds a tensor storage";
-    const auto written = encodePickle(value);
-    return written.ok() ? std::string() : written.error().message;
 }
 
 bool isDigits(std::string_view text) {

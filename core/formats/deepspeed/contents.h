@@ -17,8 +17,8 @@ namespace shardscope::deepspeed {
 struct TrainedParameter {
     std::string name;
     TensorId weight = kNone;
-    // Its fp32 master: a state, or the weight itself where that is float32 and there is no master. kNone: a
-    // copy of the weight is wanted.
+    // The fp32 master: a state, or the float32 weight itself where there is no such state. kNone = a copy of
+    // the weight becomes the master.
     TensorId master = kNone;
     bool isMoved = false;                                                 // the master is the weight itself
     std::vector<std::pair<std::string, TensorId>> files;                  // "fp32", "exp_avg", ..., "step"

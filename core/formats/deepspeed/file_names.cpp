@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/regular_expression.h"
+#include "formats/open_files.h"
 
 namespace shardscope::deepspeed {
 
@@ -105,10 +106,7 @@ std::optional<FileName> parseFileName(std::string_view name) {
 }
 
 std::string trackedTag(const Directory& directory, const std::string& tracker) {
-    const auto file = directory.openFile(tracker);
-    if (!file.ok() || (*file)->size() > kTagBytes) return {};
-    std::string name(static_cast<size_t>((*file)->size()), '\0');
-    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(name))).ok()) return {};
+    std::string name = smallFile(directory, tracker, kTagBytes);
     while (!name.empty() && (name.back() == '\n' || name.back() == '\r'))
         name.pop_back();
     return checkRelativeName(name).ok() ? name : std::string();

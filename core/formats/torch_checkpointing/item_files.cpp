@@ -5,6 +5,7 @@
 #include <set>
 
 #include "formats/companions.h"
+#include "formats/open_files.h"
 
 namespace shardscope::torch_checkpointing {
 
@@ -20,14 +21,6 @@ std::string_view stemOf(std::string_view name) {
     return name.substr(name.rfind('/') + 1);
 }
 
-std::string startOf(const Directory& directory, const std::string& name) {
-    const auto file = directory.openFile(name);
-    if (!file.ok()) return {};
-    std::string head(std::min<uint64_t>(64, (*file)->size()), '\0');
-    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(head))).ok()) return {};
-    return head;
-}
-
 // JSON files that models come with, and no item's.
 bool isModelJson(std::string_view name) {
     return name == "config.json" || name == "generation_config.json" || name == "trainer_state.json" ||
@@ -35,7 +28,7 @@ bool isModelJson(std::string_view name) {
            name.ends_with(".index.json");
 }
 
-// What a file of this name holds; nullopt for one that is none of a checkpoint's.
+// What a file holds, by its name and first bytes; nullopt when it is not part of a checkpoint.
 std::optional<Layout::Kind> kindOf(const Source& source, const std::string& name) {
     if (name.ends_with(".pt") || name.ends_with(".pth")) return Layout::Kind::torch;
     if (name.ends_with(".safetensors")) return Layout::Kind::safetensors;
