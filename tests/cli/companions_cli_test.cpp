@@ -5,8 +5,7 @@
 #include <QTest>
 #include <set>
 
-#include "cli/run_shardscope.h"
-#include "support/genuine.h"
+#include "cli/genuine_checks.h"
 
 using namespace shardscope::test;
 using nlohmann::json;
@@ -14,10 +13,7 @@ using nlohmann::json;
 namespace {
 
 GenuineCase rankCase(const QString& name) {
-    for (GenuineCase& c : genuineCases("torch_ranks")) {
-        if (c.name == name.toStdString()) return std::move(c);
-    }
-    qFatal("no case %s", qPrintable(name));
+    return genuineCase("torch_ranks", name);
 }
 
 QByteArray contentsOf(const QString& path) {
@@ -42,12 +38,8 @@ class CompanionsCliTest : public QObject {
     QString verl_ = QString::fromStdString(rankCase("t2.15.0-verl-hsdp-w4").openPath());
 
     QString copyOf(const QString& from, const QString& as) {
-        const QString to = place_.filePath(as);
-        if (!QDir().mkpath(to)) qFatal("cannot make %s", qPrintable(to));
-        for (const QString& file : QDir(from).entryList(QDir::Files)) {
-            if (!QFile::copy(from + "/" + file, to + "/" + file)) qFatal("cannot copy %s", qPrintable(file));
-        }
-        return to;
+        copyTree(from, place_.filePath(as));
+        return place_.filePath(as);
     }
     void write(const QString& path, const QByteArray& bytes) {
         QVERIFY(QDir().mkpath(QFileInfo(path).path()));
@@ -82,10 +74,7 @@ class CompanionsCliTest : public QObject {
     void itIsConvertedBitForBit() {
         const QString to = place_.filePath("all");
         QCOMPARE(runShardscope({"convert", trainer_, to, "--to", "dcp"}).exitCode, 0);
-        const auto digests = [](const QString& path) {
-            return runShardscope({"digest", path, "--algorithm", "sha256", "--json"}).json()["tensors"];
-        };
-        COMPARE_JSON(digests(to), digests(trainer_));
+        COMPARE_JSON(digestsOf(to), digestsOf(trainer_));
         const json listing = runShardscope({"ls", to, "--json"}).json();
         QVERIFY(!objectOf(listing, "scheduler.pt:last_epoch").is_null());
     }
@@ -122,11 +111,7 @@ class CompanionsCliTest : public QObject {
         QVERIFY(model && optimizer);
         // A gap in one of them is found under its path.
         const QString copy = place_.filePath("pair");
-        for (const char* part : {"/pytorch_model_fsdp_0", "/optimizer_0"}) {
-            QVERIFY(QDir().mkpath(copy + part));
-            for (const QString& file : QDir(path + part).entryList(QDir::Files | QDir::Hidden))
-                QVERIFY(QFile::copy(path + part + '/' + file, copy + part + '/' + file));
-        }
+        copyTree(path, copy);
         QVERIFY(QFile::remove(copy + "/optimizer_0/__1_0.distcp"));
         const std::string found = runShardscope({"validate", copy, "--json"}).out;
         QVERIFY2(found.find("optimizer_0/__1_0.distcp") != std::string::npos, found.c_str());

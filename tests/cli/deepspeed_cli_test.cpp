@@ -1,13 +1,11 @@
 // What DeepSpeed wrote, as one checkpoint: ZeRO 0 to 3, pipelines, tensor parallelism, experts, wrappers and
 // universal checkpoints; and what is said of missing, mixed, exchanged and truncated files.
 #include <QDir>
-#include <QDirIterator>
 #include <QTemporaryDir>
 #include <QTest>
 #include <set>
 
-#include "cli/run_shardscope.h"
-#include "support/genuine.h"
+#include "cli/genuine_checks.h"
 
 using namespace shardscope::test;
 using nlohmann::json;
@@ -15,33 +13,12 @@ using nlohmann::json;
 namespace {
 
 GenuineCase caseOf(const QString& name) {
-    for (GenuineCase& c : genuineCases("deepspeed")) {
-        if (c.name == name.toStdString()) return std::move(c);
-    }
-    qFatal("no case %s", qPrintable(name));
+    return genuineCase("deepspeed", name);
 }
 
 // The path that a user would give: HF Trainer puts the tree into checkpoint-N.
 QString pathOf(const GenuineCase& c) {
     return QString::fromStdString(c.path + "/" + c.expected["layout"].value("root", ""));
-}
-
-json digestsOf(const QString& path, const QStringList& more = {}) {
-    const Outcome digest =
-        runShardscope(QStringList{"digest", path, "--algorithm", "sha256", "--json"} + more);
-    return digest.exitCode == 0 ? digest.json()["tensors"] : json();
-}
-
-Outcome validate(const QString& path, const QString& level = "values") {
-    return runShardscope({"validate", path, "--level", level, "--json"});
-}
-
-// The finding of the rule that speaks of `what`, if there is one.
-json findingOf(const json& report, const std::string& rule, const std::string& what = {}) {
-    for (const json& finding : report.value("findings", json::array())) {
-        if (finding["rule"] == rule && finding.dump().find(what) != std::string::npos) return finding;
-    }
-    return {};
 }
 
 json tensorsOf(const QString& path) {
@@ -72,15 +49,8 @@ class DeepspeedCliTest : public QObject {
 
     QTemporaryDir place_;
     QString copyOf(const QString& name, const QString& as) {
-        const QString from = pathOf(caseOf(name)), to = place_.filePath(as);
-        QDirIterator files(from, QDir::Files, QDirIterator::Subdirectories);
-        while (files.hasNext()) {
-            const QString file = QDir(from).relativeFilePath(files.next());
-            if (!QDir().mkpath(QFileInfo(to + "/" + file).path()) ||
-                !QFile::copy(from + "/" + file, to + "/" + file))
-                qFatal("cannot copy %s", qPrintable(file));
-        }
-        return to;
+        copyTree(pathOf(caseOf(name)), place_.filePath(as));
+        return place_.filePath(as);
     }
     static void exchange(const QString& a, const QString& b) {
         if (!QFile::rename(a, a + ".x") || !QFile::rename(b, a) || !QFile::rename(a + ".x", b))
@@ -385,7 +355,7 @@ class DeepspeedCliTest : public QObject {
         COMPARE_JSON(finding["severity"], json(severity.toStdString()));
     }
 
-    // What lies beside the tensors of the save is not read.
+    // Files of an earlier save by more ranks are not read.
     void leftoversDoNotChangeValues() {
         const GenuineCase c = caseOf("bad_leftover_world");
         const json digests = digestsOf(pathOf(c));

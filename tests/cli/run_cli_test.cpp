@@ -6,26 +6,15 @@
 #include <QTest>
 #include <csignal>
 
-#include "cli/run_shardscope.h"
-#include "support/genuine.h"
+#include "cli/genuine_checks.h"
 
 using namespace shardscope::test;
 using nlohmann::json;
 
 namespace {
 
-void copyFiles(const QString& from, const QString& to) {
-    if (!QDir().mkpath(to)) qFatal("cannot make %s", qPrintable(to));
-    for (const QString& file : QDir(from).entryList(QDir::Files | QDir::Hidden)) {
-        if (!QFile::copy(from + '/' + file, to + '/' + file)) qFatal("cannot copy %s", qPrintable(file));
-    }
-}
-
 QString wholeCase() {
-    for (const GenuineCase& c : genuineCases("dcp")) {
-        if (c.name == "t2.15.0-damage-base") return QString::fromStdString(c.openPath());
-    }
-    qFatal("no case");
+    return QString::fromStdString(genuineCase("dcp", "t2.15.0-damage-base").openPath());
 }
 
 json stepOf(const json& report, const std::string& name) {
@@ -60,7 +49,7 @@ class RunCliTest : public QObject {
         qputenv("XDG_STATE_HOME", place_->filePath("state").toUtf8());
         run_ = place_->filePath("run");
         for (const int number : {1, 2, 10})
-            copyFiles(wholeCase(), step(number));
+            copyTree(wholeCase(), step(number));
     }
     void cleanup() { qunsetenv("XDG_STATE_HOME"); }
 
@@ -173,7 +162,7 @@ class RunCliTest : public QObject {
         };
         QTRY_COMPARE_WITH_TIMEOUT(logged(), QString("step-1 safe\nstep-2 safe\nstep-10 safe\n"), 60'000);
         // It appears in one step, as after the rename of a finished save.
-        copyFiles(wholeCase(), place_->filePath("fresh"));
+        copyTree(wholeCase(), place_->filePath("fresh"));
         QVERIFY(QFile::remove(place_->filePath("fresh/") +
                               QDir(place_->filePath("fresh")).entryList({"*.distcp"}, QDir::Files)[0]));
         QVERIFY(QDir().rename(place_->filePath("fresh"), step(20)));

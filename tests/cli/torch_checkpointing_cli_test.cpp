@@ -1,13 +1,11 @@
 // torch_checkpointing's files of items and ranks as one checkpoint: names, boxes and bytes, with and without
 // metadata.pkl, and what is said of missing, copied, truncated and contradicting files.
 #include <QDir>
-#include <QDirIterator>
 #include <QTemporaryDir>
 #include <QTest>
 #include <set>
 
-#include "cli/run_shardscope.h"
-#include "support/genuine.h"
+#include "cli/genuine_checks.h"
 
 using namespace shardscope::test;
 using nlohmann::json;
@@ -15,35 +13,11 @@ using nlohmann::json;
 namespace {
 
 GenuineCase caseOf(const QString& name) {
-    for (GenuineCase& c : genuineCases("torch_checkpointing")) {
-        if (c.name == name.toStdString()) return std::move(c);
-    }
-    qFatal("no case %s", qPrintable(name));
+    return genuineCase("torch_checkpointing", name);
 }
 
 QString pathOf(const QString& name) {
     return QString::fromStdString(caseOf(name).path);
-}
-
-json digestsOf(const QString& path) {
-    const Outcome digest = runShardscope({"digest", path, "--algorithm", "sha256", "--json"});
-    return digest.exitCode == 0 ? digest.json()["tensors"] : json();
-}
-
-Outcome validate(const QString& path, const QString& level = "values") {
-    return runShardscope({"validate", path, "--level", level, "--json"});
-}
-
-// The finding of the rule that speaks of the text, if there is one.
-json findingOf(const json& report, const std::string& rule, const std::string& text = {}) {
-    for (const json& finding : report.value("findings", json::array())) {
-        if (finding["rule"] == rule && finding.dump().find(text) != std::string::npos) return finding;
-    }
-    return {};
-}
-
-std::string boxOf(const json& chunk) {
-    return chunk["offsets"].dump() + chunk["lengths"].dump() + "@" + chunk["rank"].dump();
 }
 
 void replaceIn(const QString& path, const QByteArray& from, const QByteArray& to) {
@@ -64,15 +38,8 @@ class TorchCheckpointingCliTest : public QObject {
 
     QTemporaryDir place_;
     QString copyOf(const QString& name, const QString& as) {
-        const QString from = pathOf(name), to = place_.filePath(as);
-        QDirIterator files(from, QDir::Files, QDirIterator::Subdirectories);
-        while (files.hasNext()) {
-            const QString file = files.next(), target = to + file.mid(from.size());
-            QDir().mkpath(QFileInfo(target).path());
-            if (!QFile::copy(file, target)) qFatal("cannot copy %s", qPrintable(file));
-            QFile::setPermissions(target, QFile::ReadOwner | QFile::WriteOwner);
-        }
-        return to;
+        copyTree(pathOf(name), place_.filePath(as));
+        return place_.filePath(as);
     }
 
   private slots:

@@ -5,8 +5,7 @@
 #include <QTest>
 #include <set>
 
-#include "cli/run_shardscope.h"
-#include "support/genuine.h"
+#include "cli/genuine_checks.h"
 
 using namespace shardscope::test;
 using nlohmann::json;
@@ -14,35 +13,11 @@ using nlohmann::json;
 namespace {
 
 GenuineCase caseOf(const QString& name) {
-    for (GenuineCase& c : genuineCases("torch_ranks")) {
-        if (c.name == name.toStdString()) return std::move(c);
-    }
-    qFatal("no case %s", qPrintable(name));
+    return genuineCase("torch_ranks", name);
 }
 
 QString pathOf(const GenuineCase& c) {
     return QString::fromStdString(c.openPath());
-}
-
-json digestsOf(const QString& path) {
-    const Outcome digest = runShardscope({"digest", path, "--algorithm", "sha256", "--json"});
-    return digest.exitCode == 0 ? digest.json()["tensors"] : json();
-}
-
-Outcome validate(const QString& path, const QString& level = "values") {
-    return runShardscope({"validate", path, "--level", level, "--json"});
-}
-
-// The finding of the rule that speaks of the file, if there is one.
-json findingOf(const json& report, const std::string& rule, const std::string& file = {}) {
-    for (const json& finding : report.value("findings", json::array())) {
-        if (finding["rule"] == rule && finding.dump().find(file) != std::string::npos) return finding;
-    }
-    return {};
-}
-
-std::string boxOf(const json& chunk) {
-    return chunk["offsets"].dump() + chunk["lengths"].dump() + "@" + chunk["rank"].dump();
 }
 
 }  // namespace
@@ -52,12 +27,8 @@ class TorchRanksCliTest : public QObject {
 
     QTemporaryDir place_;
     QString copyOf(const QString& name, const QString& as) {
-        const QString from = pathOf(caseOf(name)), to = place_.filePath(as);
-        if (!QDir().mkpath(to)) qFatal("cannot make %s", qPrintable(to));
-        for (const QString& file : QDir(from).entryList(QDir::Files)) {
-            if (!QFile::copy(from + "/" + file, to + "/" + file)) qFatal("cannot copy %s", qPrintable(file));
-        }
-        return to;
+        copyTree(pathOf(caseOf(name)), place_.filePath(as));
+        return place_.filePath(as);
     }
 
   private slots:
