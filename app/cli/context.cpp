@@ -50,9 +50,20 @@ Result<Checkpoint> Context::open(const std::string& path, std::shared_ptr<FileSy
     CheckpointOptions options = openOptions();
     options.fileSystem = std::move(fileSystem);
     auto checkpoint = openCheckpoint(path, options);
-    if (checkpoint.ok() && !checkpoint->chosen.empty())
-        fmt::print(stderr, "shardscope: opens {}: {}\n", shown(checkpoint->path), checkpoint->chosen);
+    if (checkpoint.ok()) sayChosen(*checkpoint);
     return checkpoint;
+}
+
+Result<CheckpointOrRun> Context::openAny(const std::string& path) const {
+    auto opened = openCheckpointOrRun(path, openOptions());
+    if (const auto* checkpoint = opened.ok() ? std::get_if<Checkpoint>(&*opened) : nullptr)
+        sayChosen(*checkpoint);
+    return opened;
+}
+
+void Context::sayChosen(const Checkpoint& checkpoint) const {
+    if (!checkpoint.chosen.empty())
+        fmt::print(stderr, "shardscope: opens {}: {}\n", shown(checkpoint.path), checkpoint.chosen);
 }
 
 std::string Context::shown(const std::string& path) const {

@@ -12,6 +12,7 @@
 #include "base/progress.h"
 #include "base/stop.h"
 #include "engine/engine.h"
+#include "engine/run_directory.h"
 
 namespace shardscope {
 struct WorkerState;  // cluster/coordinator.h
@@ -55,6 +56,8 @@ struct Context {
     std::vector<std::string> sourceWords() const;  // how a source is opened (engine/request.h: openingOf)
     CheckpointOptions openOptions() const;
     Result<Checkpoint> open(const std::string& path, std::shared_ptr<FileSystem> fileSystem = nullptr) const;
+    Result<CheckpointOrRun> openAny(const std::string& path) const;
+    void sayChosen(const Checkpoint& checkpoint) const;  // on stderr, where a run stood for it
 };
 
 // Adds --json, --format, --color, --memory (and --progress, --threads, --io where work is long) to a verb.

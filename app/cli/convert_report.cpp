@@ -1,7 +1,6 @@
 #include <ctime>
 #include <fstream>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -12,10 +11,6 @@
 
 namespace shardscope::cli {
 namespace {
-
-std::string timeText(std::chrono::system_clock::time_point t) {
-    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(t)));
-}
 
 // What the system counted for this process, as a check on our own counts: all bytes passed to read and write
 // calls.
@@ -66,8 +61,8 @@ Json reportJson(const Context& context, const Conversion& conversion, const Conv
     Json json;
     json["schema"] = "shardscope.report/1";
     json["plan"] = planJson(shownPlan(context, conversion.prepared().plan));
-    json["started"] = timeText(started);
-    json["finished"] = timeText(std::chrono::system_clock::now());
+    json["started"] = isoTime(std::chrono::system_clock::to_time_t(started));
+    json["finished"] = isoTime(std::time(nullptr));
     json["bytes_read"] = report.bytesRead;
     json["bytes_written"] = report.bytesWritten;
     json["bytes_reused"] = report.bytesReused;

@@ -11,11 +11,8 @@
 namespace shardscope::cli {
 namespace {
 
-std::string savedAt(const StepFiles& files, bool iso) {
-    if (files.modifiedNs == 0) return iso ? "" : "unknown";
-    const auto seconds = static_cast<std::time_t>(files.modifiedNs / 1'000'000'000);
-    return iso ? fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(seconds))
-               : fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(seconds));
+std::time_t savedAt(const StepFiles& files) {
+    return static_cast<std::time_t>(files.modifiedNs / 1'000'000'000);
 }
 
 Json runJson(const Context& context, const Run& run) {
@@ -29,11 +26,6 @@ Json runJson(const Context& context, const Run& run) {
                                {"exists", run.directory.trackedExists}};
     }
     return json;
-}
-
-// A step that its writer names as the one to resume from.
-bool isTracked(const Run& run, const RunStep& step) {
-    return run.directory.trackedExists && step.name == run.directory.tracked;
 }
 
 std::optional<Finding> missingStep(const Run& run) {
@@ -84,7 +76,7 @@ Json stepJson(const Context& context, const Run& run, const RunStep& step, const
     json["name"] = step.name;
     json["step"] = step.step < 0 ? Json() : Json(step.step);
     json["path"] = context.shown(run.pathOf(step));
-    json["saved"] = files.modifiedNs ? Json(savedAt(files, true)) : Json();
+    json["saved"] = files.modifiedNs ? Json(isoTime(savedAt(files))) : Json();
     json["files"] = files.files;
     json["bytes"] = files.bytes;
     json["format"] = format.empty() ? Json() : Json(format);
@@ -126,7 +118,9 @@ Result<int> showRun(const Context& context, const Run& run, std::optional<Valida
             word = fmt::format("{} ({})", coloredVerdict(verdict->verdict(), style),
                                levelName(verdict->report.level));
         }
-        table.add({printable(step.name) + (isTracked(run, step) ? " *" : ""), savedAt(files, false),
+        const std::string saved =
+            files.modifiedNs ? fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(savedAt(files))) : "unknown";
+        table.add({printable(step.name) + (run.directory.tracks(step) ? " *" : ""), saved,
                    bytesText(files.bytes), countText(files.files), format.empty() ? "unknown" : format,
                    word});
     }

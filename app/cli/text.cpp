@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -40,6 +41,10 @@ unsigned terminalWidth() {
         if (value > 20) return static_cast<unsigned>(value);
     }
     return 100;
+}
+
+std::string isoTime(std::time_t seconds) {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(seconds));
 }
 
 std::string Style::wrap(std::string_view code, std::string_view text) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,8 @@ namespace shardscope::cli {
 // Columns on the terminal, of UTF-8 text.
 size_t displayWidth(std::string_view text);
 unsigned terminalWidth();
+
+std::string isoTime(std::time_t seconds);  // "2026-11-02T04:10:00Z"
 
 struct Style {
     bool on = false;

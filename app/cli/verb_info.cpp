@@ -18,12 +18,12 @@ struct InfoOptions {
 
 Result<int> info(const Context& context, const InfoOptions& options) {
     const std::string& path = options.path;
-    SHARDSCOPE_ASSIGN(const auto run, openRun(path, context.openOptions()));
-    if (run) return showRun(context, *run, options.level);
+    SHARDSCOPE_ASSIGN(const auto opened, context.openAny(path));
+    if (const Run* run = std::get_if<Run>(&opened)) return showRun(context, *run, options.level);
     if (options.level)
         return makeError(ErrorCode::usage, "--level is for the directory of a run")
             .withHint(fmt::format("of a checkpoint: shardscope validate {}", printable(path)));
-    SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(path));
+    const Checkpoint& checkpoint = std::get<Checkpoint>(opened);
     const Catalog& catalog = checkpoint.catalog();
     const std::string elsewhere = checkpoint.reader->dataElsewhere();
     const std::optional<Mesh> mesh = meshOf(catalog);

@@ -13,7 +13,7 @@ struct LatestOptions {
 };
 
 Result<int> latest(const Context& context, const LatestOptions& options) {
-    SHARDSCOPE_ASSIGN(const auto run, openRun(options.path, context.openOptions(), true));
+    SHARDSCOPE_ASSIGN(const auto run, openRun(options.path, context.openOptions()));
     Json json;
     json["schema"] = "shardscope.latest/1";
     json["name"] = json["path"] = json["step"] = Json();

@@ -17,10 +17,11 @@ struct Options {
 };
 
 Result<int> validate(const Context& context, const Options& options) {
-    SHARDSCOPE_ASSIGN(const auto run, openRun(options.what.path, context.openOptions()));
-    if (run) return validateRun(context, *run, options.what, options.failOn);
-    SHARDSCOPE_ASSIGN(const Validated done, openAndValidate(context, options.what));
-    const ValidationReport& report = done.report;
+    SHARDSCOPE_ASSIGN(const auto opened, context.openAny(options.what.path));
+    if (const Run* run = std::get_if<Run>(&opened))
+        return validateRun(context, *run, options.what, options.failOn);
+    SHARDSCOPE_ASSIGN(const ValidationReport report,
+                      validateOpen(context, std::get<Checkpoint>(opened), options.what));
     bool fails = false;
     for (const Finding& finding : report.findings)
         fails = fails || finding.severity >= options.failOn;

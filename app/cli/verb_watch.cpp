@@ -86,7 +86,7 @@ class Watch {
 
   private:
     Status look(const StopToken& stop) {
-        SHARDSCOPE_ASSIGN(const auto run, openRun(options_.what.path, context_.openOptions(), true));
+        SHARDSCOPE_ASSIGN(const auto run, openRun(options_.what.path, context_.openOptions()));
         if (!run) return {};
         // Oldest first: in the order in which they were saved.
         for (auto step = run->directory.steps.rbegin(); step != run->directory.steps.rend(); ++step) {

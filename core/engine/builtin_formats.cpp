@@ -19,7 +19,7 @@ namespace shardscope {
 const std::vector<const Format*>& builtinFormats() {
     static const std::vector<const Format*> formats = {
         &dcpFormat(),
-        &deepspeedFormat(),  // before those whose exports lie beside `latest`
+        &deepspeedFormat(),  // before formats of files that trainers write next to `latest`
         &paddleFormat(),     // before safetensors, which its data files may be
         &paddleNlpFormat(),  // before ColossalAI, whose optimizer files have names like those of the unified
                              // checkpoint

@@ -8,6 +8,7 @@
 #include "engine/run_directory.h"
 #include "engine/surroundings.h"
 #include "formats/companions.h"
+#include "formats/open_files.h"
 
 namespace shardscope {
 namespace {
@@ -42,14 +43,6 @@ std::string looksLike(std::string_view head) {
     }
     if (std::all_of(head.begin(), head.end(), [](char c) { return c == 0; })) return "a file of zero bytes";
     return {};
-}
-
-std::string headOf(const Source& source, const std::string& name) {
-    const auto file = source.directory->openFile(name);
-    if (!file.ok()) return {};
-    std::string head(std::min<uint64_t>(64, (*file)->size()), '\0');
-    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(head))).ok()) return {};
-    return head;
 }
 
 std::string formatList() {
@@ -94,7 +87,7 @@ namespace {
 
 Error nothingMatches(const Source& source) {
     if (!source.entry.empty()) {
-        const std::string what = looksLike(headOf(source, source.entry));
+        const std::string what = looksLike(startOf(*source.directory, source.entry));
         return unsupported(what.empty() ? "is not a checkpoint of a known format"
                                         : fmt::format("looks like {}", what))
             .inFile(source.display)
@@ -108,7 +101,7 @@ Error nothingMatches(const Source& source) {
                    : fmt::format("none of the {} files here makes a checkpoint of a known format", files);
     for (const DirectoryEntry& e : source.entries) {
         if (e.kind != DirectoryEntry::Kind::file) continue;
-        const std::string what = looksLike(headOf(source, e.name));
+        const std::string what = looksLike(startOf(*source.directory, e.name));
         if (!what.empty()) {
             message += fmt::format("; {} looks like {}", e.name, what);
             break;
@@ -155,11 +148,21 @@ class CountingDirectory final : public Directory {
 // Directories that stand for one below them are followed so deep.
 constexpr int kMostLevels = 4;
 
-Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& options, int levels) {
+// With `run` the directory of a run is put there, in place of the step that stands for it.
+Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& options, int levels,
+                          std::optional<Run>* run = nullptr) {
     SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io, options.fileSystem));
     if (options.progress) {
         options.progress->files = CountingDirectory::fileCount(source.entries);
         options.progress->listed = true;
+    }
+    std::optional<RunDirectory> steps = run ? findRun(source) : std::nullopt;
+    // A tracker with several steps makes a run also of what opens by itself, as the step that it names
+    // (DeepSpeed's).
+    const bool several = steps && steps->steps.size() > 1 && !steps->tracker.empty();
+    if (steps && (several || !detectFormat(source))) {
+        run->emplace(std::move(source), std::move(*steps));
+        return Checkpoint();
     }
     const bool fileNamed = !source.entry.empty();
     Checkpoint checkpoint;
@@ -247,6 +250,13 @@ const Format* detectFormat(const Source& source) {
 
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options) {
     return openAt(path, options, kMostLevels);
+}
+
+Result<CheckpointOrRun> openCheckpointOrRun(const std::string& path, const CheckpointOptions& options) {
+    std::optional<Run> run;
+    SHARDSCOPE_ASSIGN(Checkpoint checkpoint, openAt(path, options, kMostLevels, &run));
+    if (run) return CheckpointOrRun(*std::move(run));
+    return CheckpointOrRun(std::move(checkpoint));
 }
 
 }  // namespace shardscope

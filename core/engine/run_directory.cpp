@@ -10,6 +10,7 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "engine/surroundings.h"
+#include "formats/open_files.h"
 
 namespace shardscope {
 
@@ -35,16 +36,6 @@ std::optional<int64_t> stepOf(std::string_view name) {
     std::vector<std::string_view> groups;
     if (!pattern.matchWhole(name, groups)) return std::nullopt;
     return numberIn(groups[1].empty() ? groups[2] : groups[1]);
-}
-
-std::string textOf(const Source& source, const std::string& name) {
-    const auto file = source.directory->openFile(name);
-    if (!file.ok() || (*file)->size() > kTrackerBytes) return {};
-    std::string text(static_cast<size_t>((*file)->size()), '\0');
-    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(text))).ok()) return {};
-    while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ')
-        text.pop_back();
-    return text;
 }
 
 bool hasDirectory(const Source& source, std::string_view name) {
@@ -74,7 +65,9 @@ std::vector<RunStep> fileSteps(const Source& source) {
 void readTracker(const Source& source, RunDirectory& run) {
     for (const char* name : {"latest_checkpointed_iteration.txt", "latest"}) {
         if (!source.hasFile(name)) continue;
-        const std::string text = textOf(source, name);
+        std::string text = smallFile(*source.directory, name, kTrackerBytes);
+        while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ')
+            text.pop_back();
         if (text.empty()) continue;
         run.tracker = name;
         run.tracked = text;
@@ -125,8 +118,8 @@ std::optional<RunDirectory> findRun(const Source& source) {
     std::stable_sort(run.steps.begin(), run.steps.end(),
                      [](const RunStep& a, const RunStep& b) { return a.step > b.step; });
     readTracker(source, run);
-    const auto isTracked = [&](const RunStep& step) { return step.name == run.tracked; };
-    if (run.trackedExists && std::none_of(run.steps.begin(), run.steps.end(), isTracked))
+    const auto tracked = [&](const RunStep& step) { return run.tracks(step); };
+    if (run.trackedExists && std::none_of(run.steps.begin(), run.steps.end(), tracked))
         run.steps.insert(run.steps.begin(), {run.tracked, -1, !hasDirectory(source, run.tracked)});
     if (run.steps.empty()) return std::nullopt;
     return run;
@@ -142,15 +135,10 @@ std::string Run::missingStep() const {
                        printable(directory.tracked, kNameInMessage));
 }
 
-Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOptions& options,
-                                   bool evenCheckpoint) {
+Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOptions& options) {
     SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io, options.fileSystem));
     auto directory = findRun(source);
     if (!directory) return std::optional<Run>();
-    // A tracker with several steps makes a run also of what opens by itself, as the step that it names
-    // (DeepSpeed's).
-    const bool several = directory->steps.size() > 1 && !directory->tracker.empty();
-    if (!evenCheckpoint && !several && detectFormat(source)) return std::optional<Run>();
     return std::optional<Run>({std::move(source), std::move(*directory)});
 }
 

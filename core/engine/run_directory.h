@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/result.h"
@@ -25,6 +26,7 @@ struct RunDirectory {
     std::string tracker;
     std::string tracked;  // what it names; the name of a directory where there is one for it
     bool trackedExists = false;
+    bool tracks(const RunStep& step) const { return trackedExists && step.name == tracked; }
 };
 
 // The steps of a directory by the names in it; nullopt when it holds none. Reads the tracker
@@ -38,10 +40,13 @@ struct Run {
     std::string pathOf(const RunStep& step) const;
     std::string missingStep() const;  // a sentence, where the tracker names a step that is not there
 };
-// nullopt where `path` is a file, a checkpoint itself, or holds no steps. With `evenCheckpoint` a directory
-// that is a checkpoint counts too, when it holds steps besides. Errors: those of sourceFor().
-Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOptions& options = {},
-                                   bool evenCheckpoint = false);
+// nullopt where `path` is a file or holds no steps. Errors: those of sourceFor().
+Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOptions& options = {});
+
+// As openCheckpoint(), for callers that show a run as it is: the directory of one that is no checkpoint
+// itself, or that has several steps and a tracker.
+using CheckpointOrRun = std::variant<Checkpoint, Run>;
+Result<CheckpointOrRun> openCheckpointOrRun(const std::string& path, const CheckpointOptions& options = {});
 
 // What stands for a directory that is not a checkpoint itself: the step that the tracker names, the only
 // step, or the only directory in it that is a checkpoint.

@@ -21,6 +21,7 @@ constexpr int kMostStepLevels = 8;  // of directories in a step
 constexpr uint64_t kMostStepFiles = 1'000'000;
 constexpr uintmax_t kMostRemembered = 64 << 20;  // bytes of the file
 constexpr size_t kExamplesRemembered = 100;      // of a finding
+constexpr char kBeforeReport = '\t';             // no JSON here holds one
 // Another version may judge otherwise.
 constexpr std::string_view kRemembers = "shardscope.verdicts/1 of " SHARDSCOPE_VERSION;
 
@@ -43,6 +44,21 @@ Status collect(const Directory& directory, const std::string& below, int levels,
         lines.push_back(fmt::format("{}\n{} {}", name, entry.size, entry.modifiedNs));
     }
     return {};
+}
+
+// A line of the file: what it is of, as JSON, and the report (validationJson).
+struct Record {
+    std::string step, identity, format;
+    std::string_view report;  // in the line
+};
+Record recordOf(std::string_view line) {
+    const size_t tab = std::min(line.find(kBeforeReport), line.size());
+    const Json json = Json::parse(line.substr(0, tab), nullptr, false);
+    const auto text = [&](const char* key) {
+        const auto value = json.is_object() ? json.find(key) : json.end();
+        return value != json.end() && value->is_string() ? value->get<std::string>() : std::string();
+    };
+    return {text("step"), text("identity"), text("format"), line.substr(std::min(tab + 1, line.size()))};
 }
 
 }  // namespace
@@ -75,7 +91,7 @@ bool SaveWatch::isComplete(const Run& run, const RunStep& step, const StepFiles&
     const auto now = std::chrono::steady_clock::now();
     const auto [seen, fresh] = seen_.try_emplace(step.name, Seen{files.identity, now});
     if (!(seen->second.identity == files.identity)) seen->second = {files.identity, now};
-    if (run.directory.trackedExists && run.directory.tracked == step.name) return true;
+    if (run.directory.tracks(step)) return true;
     const auto clock = std::chrono::system_clock::now().time_since_epoch();
     const bool old = files.modifiedNs != 0 && clock - std::chrono::nanoseconds(files.modifiedNs) >= settle_;
     return old || now - seen->second.since >= settle_;
@@ -90,10 +106,8 @@ RunVerdicts::RunVerdicts(const Run& run, const std::string& openedHow, std::stri
     std::string line;
     if (!std::getline(in, line) || line != kRemembers) return;
     while (std::getline(in, line)) {
-        const Json json = Json::parse(line, nullptr, false);
-        const auto name = json.is_object() ? json.find("step") : json.end();
-        if (json.is_object() && name != json.end() && name->is_string())
-            records_[name->get<std::string>()] = line;
+        Record record = recordOf(line);
+        if (!record.step.empty()) records_[std::move(record.step)] = std::move(line);
     }
 }
 
@@ -101,15 +115,11 @@ std::optional<StepVerdict> RunVerdicts::find(const RunStep& step, const StepFile
                                              ValidateLevel level) const {
     const auto it = records_.find(step.name);
     if (it == records_.end()) return std::nullopt;
-    const Json json = Json::parse(it->second, nullptr, false);
-    const auto text = [&](const char* key) {
-        const auto value = json.find(key);
-        return value != json.end() && value->is_string() ? value->get<std::string>() : std::string();
-    };
-    if (text("identity") != files.identity.hex()) return std::nullopt;
-    auto report = validationFromJson(json.value("report", Json()).dump());
+    Record record = recordOf(it->second);
+    if (record.identity != files.identity.hex()) return std::nullopt;
+    auto report = validationFromJson(record.report);
     if (!report.ok() || report->level < level) return std::nullopt;
-    return StepVerdict{text("format"), std::nullopt, std::move(report).value(), true};
+    return StepVerdict{std::move(record.format), std::nullopt, std::move(report).value(), true};
 }
 
 void RunVerdicts::keep(const Run& run, const RunStep& step, const StepFiles& files,
@@ -119,11 +129,9 @@ void RunVerdicts::keep(const Run& run, const RunStep& step, const StepFiles& fil
     ValidationReport report = verdict.report;
     for (Finding& finding : report.findings)
         finding.examples.resize(std::min(finding.examples.size(), kExamplesRemembered));
-    const Json json{{"step", step.name},
-                    {"identity", files.identity.hex()},
-                    {"format", verdict.format},
-                    {"report", Json::parse(validationJson(report))}};
-    records_[step.name] = json.dump(-1, ' ', true, Json::error_handler_t::replace);
+    const Json json{{"step", step.name}, {"identity", files.identity.hex()}, {"format", verdict.format}};
+    records_[step.name] =
+        json.dump(-1, ' ', true, Json::error_handler_t::replace) + kBeforeReport + validationJson(report);
     const auto& steps = run.directory.steps;
     std::erase_if(records_, [&](const auto& record) {
         return std::none_of(steps.begin(), steps.end(),

@@ -64,7 +64,7 @@ class RunVerdicts {
 
   private:
     std::string file_;
-    std::map<std::string, std::string> records_;  // JSON, by name of the step
+    std::map<std::string, std::string> records_;  // lines of the file, by name of the step
 };
 
 // Opens a step and validates it, or remembers. `validate` checks what was opened at `level`. `verdicts` may

@@ -83,12 +83,25 @@ class LocalEngine final : public EngineService {
         return CheckpointPtr(std::make_shared<Checkpoint>(std::move(checkpoint)));
     }
 
-    Result<RunPtr> listRun(const std::string& path, const CheckpointOptions& options,
-                           const std::string& openedHow, ValidateLevel level,
-                           const TaskContext& context) override {
+    Result<std::variant<CheckpointPtr, RunPtr>> openAny(const std::string& path,
+                                                        const CheckpointOptions& options,
+                                                        const TaskContext& context) override {
+        SHARDSCOPE_ASSIGN(const CheckpointOptions all, optionsFor(path, options, context));
+        SHARDSCOPE_ASSIGN(CheckpointOrRun opened, openCheckpointOrRun(path, all));
+        std::variant<CheckpointPtr, RunPtr> answer;
+        if (Run* run = std::get_if<Run>(&opened))
+            answer = std::make_shared<Run>(std::move(*run));
+        else
+            answer = std::make_shared<Checkpoint>(std::get<Checkpoint>(std::move(opened)));
+        return answer;
+    }
+
+    Result<RunListingPtr> listRun(const std::string& path, const CheckpointOptions& options,
+                                  const std::string& openedHow, ValidateLevel level,
+                                  const TaskContext& context) override {
         SHARDSCOPE_ASSIGN(const CheckpointOptions all, optionsFor(path, options, context));
         SHARDSCOPE_ASSIGN(auto run, openRun(path, all));
-        if (!run) return RunPtr();
+        if (!run) return RunListingPtr();
         auto listing = std::make_shared<RunListing>(RunListing{*std::move(run), {}});
         const RunVerdicts known(listing->run, openedHow);
         for (const RunStep& step : listing->run.directory.steps) {
@@ -98,10 +111,10 @@ class LocalEngine final : public EngineService {
             std::string format = verdict ? verdict->format : formatOfStep(listing->run, step);
             listing->rows.push_back({step, files, std::move(format), std::move(verdict)});
         }
-        return RunPtr(std::move(listing));
+        return RunListingPtr(std::move(listing));
     }
 
-    Result<StepVerdict> judgeStep(const RunPtr& run, size_t row, const CheckpointOptions& options,
+    Result<StepVerdict> judgeStep(const RunListingPtr& run, size_t row, const CheckpointOptions& options,
                                   const std::string& openedHow, ValidateLevel level,
                                   const TaskContext& context) override {
         SHARDSCOPE_ASSIGN(const CheckpointOptions all, optionsFor(run->run.source.display, options, context));

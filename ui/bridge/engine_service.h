@@ -49,7 +49,8 @@ struct RunListing {
     Run run;
     std::vector<RunRow> rows;
 };
-using RunPtr = std::shared_ptr<const RunListing>;
+using RunListingPtr = std::shared_ptr<const RunListing>;
+using RunPtr = std::shared_ptr<const Run>;
 
 class EngineService {
   public:
@@ -64,14 +65,18 @@ class EngineService {
                                       const PlaceQuestion& question, const TaskContext& context) = 0;
     virtual Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                        const TaskContext& context) = 0;
-    // Null when the path does not name the directory of a run. `openedHow` tells apart what was opened with
-    // other options. Verdicts are those of this level or a deeper one.
-    virtual Result<RunPtr> listRun(const std::string& path, const CheckpointOptions& options,
-                                   const std::string& openedHow, ValidateLevel level,
-                                   const TaskContext& context) = 0;
-    virtual Result<StepVerdict> judgeStep(const RunPtr& run, size_t row, const CheckpointOptions& options,
+    // As open(), or the run whose directory the path names.
+    virtual Result<std::variant<CheckpointPtr, RunPtr>> openAny(const std::string& path,
+                                                                const CheckpointOptions& options,
+                                                                const TaskContext& context) = 0;
+    // The steps of a run as they are now; null when the directory holds none. `openedHow` tells apart what
+    // was opened with other options. Verdicts are those of this level or a deeper one.
+    virtual Result<RunListingPtr> listRun(const std::string& path, const CheckpointOptions& options,
                                           const std::string& openedHow, ValidateLevel level,
                                           const TaskContext& context) = 0;
+    virtual Result<StepVerdict> judgeStep(const RunListingPtr& run, size_t row,
+                                          const CheckpointOptions& options, const std::string& openedHow,
+                                          ValidateLevel level, const TaskContext& context) = 0;
     // Bytes of the index file that was written; it must not be there yet unless `overwrite`.
     virtual Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file,
                                        bool overwrite, const TaskContext& context) = 0;

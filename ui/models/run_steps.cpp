@@ -23,49 +23,48 @@ void RunSteps::setTimes(std::chrono::milliseconds interval, std::chrono::seconds
 }
 
 void RunSteps::follow() {
-    if (session_.run() == run_ && run_) return;
+    if (session_.run() == run_) return;
     listTicket_.drop();
     judgeTicket_.drop();
     current_ = SIZE_MAX;
     rows_.clear();
-    run_.reset();
-    if (session_.state() != Session::State::run) {
+    listing_.reset();
+    run_ = session_.run();
+    if (!run_) {
         timer_.stop();
         return;
     }
     timer_.start();
-    taken(session_.run());
-    // What is known at the level that is shown.
+    emit changed();
     refresh();
 }
 
 void RunSteps::refresh() {
     if (!run_ || listTicket_.running()) return;
-    listTicket_ = session_.tasks().run<RunPtr>(
+    listTicket_ = session_.tasks().run<RunListingPtr>(
         tr("Listing the run"),
         [engine = session_.enginePtr(), path = session_.path().toStdString(), options = session_.options(),
-         how = session_.openedHow(), level = level_](const TaskContext& context) -> Result<RunPtr> {
+         how = session_.openedHow(), level = level_](const TaskContext& context) -> Result<RunListingPtr> {
             SHARDSCOPE_ASSIGN(const CheckpointOptions opened, options.toEngine());
             return engine->listRun(path, opened, how, level, context);
         },
-        [this](Result<RunPtr> answer) {
+        [this](Result<RunListingPtr> answer) {
             // A directory that is away for a moment keeps what is shown.
             if (answer.ok() && *answer) taken(*answer);
         });
 }
 
-void RunSteps::taken(const RunPtr& run) {
-    const bool first = !run_;
+void RunSteps::taken(const RunListingPtr& listing) {
     // A step that is judged right now keeps its place by name.
     const std::string current = current_ < rows_.size() ? rows_[current_].step.name : std::string();
     const auto before = std::move(rows_);
-    run_ = run;
-    rows_ = run->rows;
+    listing_ = listing;
+    rows_ = listing->rows;
     complete_.assign(rows_.size(), false);
     current_ = SIZE_MAX;
     for (size_t i = 0; i < rows_.size(); ++i) {
         RunRow& row = rows_[i];
-        complete_[i] = saves_->isComplete(run->run, row.step, row.files);
+        complete_[i] = saves_->isComplete(listing->run, row.step, row.files);
         if (!current.empty() && row.step.name == current) current_ = i;
         for (const RunRow& old : before) {
             // What did not open is not remembered elsewhere.
@@ -75,12 +74,11 @@ void RunSteps::taken(const RunPtr& run) {
         }
     }
     emit changed();
-    // The first listing knows other levels; judging waits for the one that was asked for.
-    if (!first) next();
+    next();
 }
 
 void RunSteps::next() {
-    if (!checking_ || judgeTicket_.running() || !run_) return;
+    if (!checking_ || judgeTicket_.running() || !listing_) return;
     size_t row = 0;
     while (row < rows_.size() && (rows_[row].verdict || !complete_[row]))
         ++row;
@@ -88,10 +86,10 @@ void RunSteps::next() {
     current_ = row;
     judgeTicket_ = session_.tasks().run<StepVerdict>(
         tr("Checking %1").arg(toQString(rows_[row].step.name)),
-        [engine = session_.enginePtr(), run = run_, row, options = session_.options(),
+        [engine = session_.enginePtr(), listing = listing_, row, options = session_.options(),
          how = session_.openedHow(), level = level_](const TaskContext& context) -> Result<StepVerdict> {
             SHARDSCOPE_ASSIGN(const CheckpointOptions opened, options.toEngine());
-            return engine->judgeStep(run, row, opened, how, level, context);
+            return engine->judgeStep(listing, row, opened, how, level, context);
         },
         [this, name = rows_[row].step.name, identity = rows_[row].files.identity,
          level = level_](Result<StepVerdict> answer) {
@@ -149,10 +147,10 @@ RunSteps::State RunSteps::state(size_t row) const {
 }
 
 QString RunSteps::path(size_t row) const {
-    return QString::fromStdString(run_->run.pathOf(rows_[row].step));
+    return QString::fromStdString(run_->pathOf(rows_[row].step));
 }
 
-QString RunSteps::verdictText(size_t row) const {
+QString RunSteps::stateText(size_t row) const {
     switch (state(row)) {
         case State::checking:
             return tr("checking…");
@@ -166,16 +164,8 @@ QString RunSteps::verdictText(size_t row) const {
             break;
     }
     const StepVerdict& verdict = *rows_[row].verdict;
-    if (verdict.error) return tr("does not open");
-    switch (verdict.verdict()) {
-        case Verdict::safe:
-            return tr("safe to resume");
-        case Verdict::care:
-            return tr("resume with care");
-        case Verdict::unsafe:
-            return tr("do not resume");
-    }
-    return {};
+    if (verdict.error) return tr("✖ does not open");
+    return verdictText(verdict.verdict());
 }
 
 QString RunSteps::details(size_t row) const {
@@ -198,8 +188,8 @@ QString RunSteps::details(size_t row) const {
 }
 
 QString RunSteps::summary() const {
-    if (!run_) return {};
-    const RunDirectory& directory = run_->run.directory;
+    if (!listing_) return {};
+    const RunDirectory& directory = listing_->run.directory;
     size_t checked = 0, bad = 0;
     uint64_t bytes = 0;
     for (const RunRow& row : rows_) {
@@ -209,7 +199,7 @@ QString RunSteps::summary() const {
     }
     QStringList parts{countedText(rows_.size(), tr("1 step"), tr("%1 steps")) + QStringLiteral(", ") +
                       sizeText(bytes)};
-    if (const std::string missing = run_->run.missingStep(); !missing.empty()) {
+    if (const std::string missing = listing_->run.missingStep(); !missing.empty()) {
         parts += toQString(missing);
     } else if (!directory.tracker.empty() && directory.tracker != directory.tracked) {
         parts += tr("%1 names %2").arg(toQString(directory.tracker), toQString(directory.tracked));

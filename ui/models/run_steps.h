@@ -20,8 +20,8 @@ class RunSteps : public QObject {
     const std::vector<RunRow>& rows() const { return rows_; }
     State state(size_t row) const;
     QString path(size_t row) const;
-    // "not checked", "being saved", "safe to resume", "does not open"
-    QString verdictText(size_t row) const;
+    // "not checked", "being saved", "✔ safe to resume", "✖ does not open"
+    QString stateText(size_t row) const;
     // What was found, a line each; empty where nothing was.
     QString details(size_t row) const;
     // "12 steps; 'latest' names global_step12", and how many were checked.
@@ -41,11 +41,12 @@ class RunSteps : public QObject {
 
   private:
     void follow();
-    void taken(const RunPtr& run);
+    void taken(const RunListingPtr& listing);
     void next();
 
     Session& session_;
-    RunPtr run_;
+    RunPtr run_;             // that the session names
+    RunListingPtr listing_;  // the last one
     std::vector<RunRow> rows_;
     std::unique_ptr<SaveWatch> saves_;
     std::vector<bool> complete_;  // by row

@@ -83,10 +83,12 @@ void Session::open(const QString& path, const SourceOptions& options) {
             how.progress = progress;
             SHARDSCOPE_TRY(engine->connect(path, false, context));
             *connected = true;
-            SHARDSCOPE_ASSIGN(opened.run,
-                              engine->listRun(path, how, asText(options), ValidateLevel::metadata, context));
-            if (opened.run) return opened;
-            SHARDSCOPE_ASSIGN(opened.checkpoint, engine->open(path, how, context));
+            SHARDSCOPE_ASSIGN(auto found, engine->openAny(path, how, context));
+            if (RunPtr* run = std::get_if<RunPtr>(&found)) {
+                opened.run = std::move(*run);
+                return opened;
+            }
+            opened.checkpoint = std::get<CheckpointPtr>(std::move(found));
             opened.directory = QString::fromStdString(directoryOf(*opened.checkpoint));
             // Once the metadata is read, what is left is short: a cancel that comes now loses nothing.
             opened.tree =

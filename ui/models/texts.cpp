@@ -1,5 +1,6 @@
 #include "ui/models/texts.h"
 
+#include <QCoreApplication>
 #include <QRegularExpression>
 #include <QStringList>
 #include <algorithm>
@@ -19,6 +20,18 @@ QString ratioText(double share) {
     // Nearly all is not all.
     const bool fine = (percent > 0 && percent < 10) || (percent > 99 && percent < 100);
     return QStringLiteral("%1 %").arg(percent, 0, 'f', fine ? 1 : 0);
+}
+
+QString verdictText(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::safe:
+            return QCoreApplication::translate("Verdict", "✔ safe to resume");
+        case Verdict::care:
+            return QCoreApplication::translate("Verdict", "▲ resume with care");
+        case Verdict::unsafe:
+            return QCoreApplication::translate("Verdict", "✖ do not resume");
+    }
+    return {};
 }
 
 QString countedText(uint64_t count, const QString& one, const QString& many) {

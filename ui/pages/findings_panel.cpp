@@ -31,16 +31,10 @@ namespace {
 // What reading from a good disk gives; only for telling minutes from hours before anything is known.
 constexpr double kAssumedRate = 1e9;
 
-QString verdictText(Verdict verdict) {
-    switch (verdict) {
-        case Verdict::safe:
-            return FindingsPanel::tr("✔ Safe to resume");
-        case Verdict::care:
-            return FindingsPanel::tr("▲ Resume with care");
-        case Verdict::unsafe:
-            return FindingsPanel::tr("✖ Do not resume");
-    }
-    return {};
+QString verdictHeadline(Verdict verdict) {
+    QString text = verdictText(verdict);
+    text[2] = text[2].toUpper();  // behind the mark
+    return text;
 }
 
 }  // namespace
@@ -295,7 +289,8 @@ void FindingsPanel::update() {
     if (session_.report()) {
         const Verdict verdict = verdictWithout(*session_.report(), suppressions_.of(session_.path()));
         const bool sofar = session_.report()->stopped;
-        QString text = sofar && verdict == Verdict::safe ? tr("Nothing found so far") : verdictText(verdict);
+        QString text =
+            sofar && verdict == Verdict::safe ? tr("Nothing found so far") : verdictHeadline(verdict);
         if (sofar) text += tr(" (%1)").arg(session_.depth());
         if (model_->suppressed()) text += tr(" (%1 accepted)").arg(model_->suppressed());
         verdict_->setText(text);

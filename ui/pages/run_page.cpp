@@ -28,21 +28,6 @@ QString savedText(const StepFiles& files) {
                               QLocale::ShortFormat);
 }
 
-// The glyphs of the list of recent checkpoints.
-QString markedVerdict(const RunSteps& steps, size_t row) {
-    const QString text = steps.verdictText(row);
-    if (steps.state(row) != RunSteps::State::checked) return text;
-    switch (steps.rows()[row].verdict->verdict()) {
-        case Verdict::safe:
-            return QStringLiteral("✔ ") + text;
-        case Verdict::care:
-            return QStringLiteral("▲ ") + text;
-        case Verdict::unsafe:
-            return QStringLiteral("✖ ") + text;
-    }
-    return text;
-}
-
 }  // namespace
 
 RunPage::RunPage(Session& session, QWidget* parent)
@@ -134,7 +119,7 @@ RunPage::RunPage(Session& session, QWidget* parent)
                                     case formatColumn:
                                         return step.format.empty() ? tr("unknown") : toQString(step.format);
                                     default:
-                                        return markedVerdict(steps_, at);
+                                        return steps_.stateText(at);
                                 }
                             },
                             [this](int i, int column) -> QVariant {

@@ -28,10 +28,11 @@ namespace {
 
 constexpr int kContentWidth = 720;
 
-QString verdictWord(const QString& verdict) {
-    if (verdict == "safe") return StartPage::tr("✔ safe to resume");
-    if (verdict == "care") return StartPage::tr("▲ resume with care");
-    if (verdict == "unsafe") return StartPage::tr("✖ do not resume");
+// Of a verdict as the list of recent checkpoints keeps it.
+QString verdictWord(const QString& name) {
+    for (const Verdict verdict : {Verdict::safe, Verdict::care, Verdict::unsafe}) {
+        if (name == toQString(verdictName(verdict))) return verdictText(verdict);
+    }
     return StartPage::tr("not validated");
 }
 

@@ -487,7 +487,7 @@ void MainWindow::stateChanged() {
             windows_.recents().opened(path, tr("run"), session_->options());
             log(Severity::info,
                 tr("Opened the run %1: %2.")
-                    .arg(path, countedText(session_->run()->rows.size(), tr("1 step"), tr("%1 steps"))));
+                    .arg(path, countedText(session_->run()->directory.steps.size(), tr("1 step"), tr("%1 steps"))));
             break;
         case Session::State::failed:
             log(Severity::error, errorSentence(*session_->error()));

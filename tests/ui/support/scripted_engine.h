@@ -53,13 +53,23 @@ class ScriptedEngine : public EngineService {
     }
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                const TaskContext& context) override;
-    Result<RunPtr> listRun(const std::string& path, const CheckpointOptions& options,
-                           const std::string& openedHow, ValidateLevel level,
-                           const TaskContext& context) override {
-        SHARDSCOPE_TRY(announce("listRun", context));
-        return catalog ? RunPtr() : real_->listRun(path, options, openedHow, level, context);
+    Result<std::variant<CheckpointPtr, RunPtr>> openAny(const std::string& path,
+                                                        const CheckpointOptions& options,
+                                                        const TaskContext& context) override {
+        if (catalog) {
+            SHARDSCOPE_ASSIGN(CheckpointPtr checkpoint, open(path, options, context));
+            return std::variant<CheckpointPtr, RunPtr>(std::move(checkpoint));
+        }
+        SHARDSCOPE_TRY(announce("open", context));
+        return real_->openAny(path, options, context);
     }
-    Result<StepVerdict> judgeStep(const RunPtr& run, size_t row, const CheckpointOptions& options,
+    Result<RunListingPtr> listRun(const std::string& path, const CheckpointOptions& options,
+                                  const std::string& openedHow, ValidateLevel level,
+                                  const TaskContext& context) override {
+        SHARDSCOPE_TRY(announce("listRun", context));
+        return catalog ? RunListingPtr() : real_->listRun(path, options, openedHow, level, context);
+    }
+    Result<StepVerdict> judgeStep(const RunListingPtr& run, size_t row, const CheckpointOptions& options,
                                   const std::string& openedHow, ValidateLevel level,
                                   const TaskContext& context) override {
         SHARDSCOPE_TRY(announce("judgeStep", context));
