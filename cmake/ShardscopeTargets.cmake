@@ -20,8 +20,12 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(shardscope_options INTERFACE)
-target_compile_options(shardscope_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+target_compile_options(shardscope_options INTERFACE -Wall -Wextra -Wnon-virtual-dtor -Woverloaded-virtual
                        -Wimplicit-fallthrough -Wno-missing-field-initializers)
+# Where sources share a compiler run, clang takes an alias that two of them declare alike for one that hides the other.
+if(NOT (SHARDSCOPE_UNITY AND CMAKE_CXX_COMPILER_ID MATCHES Clang))
+    target_compile_options(shardscope_options INTERFACE -Wshadow)
+endif()
 if(SHARDSCOPE_WERROR)
     target_compile_options(shardscope_options INTERFACE -Werror)
 endif()
@@ -76,10 +80,6 @@ function(shardscope_room name)
     add_library(shardscope::${name} ALIAS shardscope_${name})
     # A few sources per compiler run: the headers of the libraries are most of what is compiled.
     set_target_properties(shardscope_${name} PROPERTIES UNITY_BUILD ${SHARDSCOPE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
-    # Where sources share a compiler run, clang takes an alias that two of them declare alike for one that hides the other.
-    if(SHARDSCOPE_UNITY AND CMAKE_CXX_COMPILER_ID MATCHES Clang)
-        target_compile_options(shardscope_${name} PRIVATE -Wno-shadow)
-    endif()
     set(exported "${CMAKE_BINARY_DIR}/rooms/${name}")
     foreach(item ${ROOM_EXPORTS})
         get_filename_component(parent "${exported}/${item}" DIRECTORY)

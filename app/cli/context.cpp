@@ -90,7 +90,7 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
                 ->type_name(option.value)
                 ->allow_extra_args(false);
         if (!option.repeats) added->expected(1);
-        if (!option.choices.empty()) added->check(oneOf(option.choices));
+        if (!option.choices.empty()) added->check(oneOf(option.values()));
     }
     static const std::map<std::string, ColorMode> colors{
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
@@ -155,10 +155,10 @@ int reportError(const Context& context, const Error& where) {
             error.hint.replace(at, staging.size(), context.shown(staging));
     }
     if (context.progress == ProgressMode::json) {
-        printLine(stderr, nlohmann::ordered_json{{"event", "error"}, {"error", errorJson(error)}});
+        printLine(stderr, nlohmann::ordered_json{{"event", "error"}, {"error", errorDocument(error)}});
     }
     if (context.json) {
-        printJson(errorJson(error));
+        printJson(errorDocument(error));
     } else if (context.progress != ProgressMode::json) {
         fmt::print(stderr, "shardscope: {}\n", printable(describe(error)));
     }

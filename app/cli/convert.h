@@ -13,6 +13,8 @@ struct ConvertCommand {
     ConversionRequest request;
     std::string report;   // a file for the report; empty = none
     bool dryRun = false;  // only the plan is shown
+    std::string part;     // --part: "I/N" or "auto"
+    std::string finish;   // --finish: "yes" (no part is done), "auto" (by the last part)
 };
 
 // As `shardscope convert`: alone, or with the workers that `on` names. The other as what `execution` says.
@@ -24,6 +26,9 @@ int showPlan(const Context& context, const Conversion& conversion);
 void sayLeftOut(const Plan& plan);
 Json reportJson(const Context& context, const Conversion& conversion, const ConvertReport& report,
                 std::chrono::system_clock::time_point started, Verify verify);
+// What one part has done, where it has not finished the conversion.
+Json partJson(const PartReport& part);
+void showPart(const Context& context, const Conversion& conversion);
 void showReport(const Context& context, const Conversion& conversion, const ConvertReport& report,
                 Verify verify);
 

@@ -16,7 +16,7 @@ void printLine(std::FILE* out, const Json& json) {
     std::fflush(out);
 }
 
-Json errorJson(const Error& error) {
+Json errorDocument(const Error& error) {
     Json json;
     json["schema"] = "shardscope.error/1";
     json["code"] = errorCodeName(error.code);

@@ -16,7 +16,7 @@ std::string dump(const Json& json);
 void printJson(const Json& json);                  // on stdout, one line
 void printLine(std::FILE* out, const Json& json);  // one line, flushed
 
-Json errorJson(const Error& error);  // shardscope.error/1
+Json errorDocument(const Error& error);  // shardscope.error/1
 Json pathJson(const Path& path);     // ["model", "layers", 0, "weight"]
 Json dimsJson(DimSpan dims);
 Json valueJson(const Value& value);

@@ -83,7 +83,7 @@ Json stepJson(const Context& context, const Run& run, const RunStep& step, const
     json["verdict"] = verdict ? Json(verdictName(verdict->verdict())) : Json();
     json["level"] = verdict ? Json(levelName(verdict->report.level)) : Json();
     if (verdict) json["unchanged"] = verdict->remembered;
-    if (verdict && verdict->error) json["error"] = errorJson(*verdict->error);
+    if (verdict && verdict->error) json["error"] = errorDocument(*verdict->error);
     return json;
 }
 

@@ -1,15 +1,53 @@
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/output_file.h"
 #include "cli/own_program.h"
+#include "cli/part_option.h"
 #include "cli/progress.h"
 
 namespace shardscope::cli {
 
+namespace {
+
+// What --part and --finish mean. Errors: usage.
+Result<Parts> partsOf(const ConvertCommand& command) {
+    Parts parts;
+    parts.version = SHARDSCOPE_VERSION;
+    parts.finish = !command.finish.empty();
+    if (!command.request.on.empty())
+        return makeError(ErrorCode::usage,
+                         "--part and --finish are for processes that a scheduler starts, "
+                         "--on for those that this one starts");
+    if (command.part.empty()) {
+        if (command.finish == "auto")
+            return makeError(ErrorCode::usage, "--finish auto is for parts: the last one finishes")
+                .withHint("--finish alone completes a conversion whose parts are done");
+        return parts;
+    }
+    if (command.finish == "yes")
+        return makeError(ErrorCode::usage, "--finish after a part needs all others to be done")
+            .withHint("use --finish auto, with which the last part finishes");
+    if (command.part == "auto") {
+        SHARDSCOPE_ASSIGN(parts.part,
+                          partFromEnvironment([](const char* name) { return std::getenv(name); }));
+    } else {
+        SHARDSCOPE_ASSIGN(parts.part, parsePart(command.part));
+    }
+    parts.part->version = SHARDSCOPE_VERSION;
+    return parts;
+}
+
+}  // namespace
+
 Result<int> convert(const Context& context, const ConvertCommand& command) {
+    if (!command.part.empty() || !command.finish.empty()) {
+        SHARDSCOPE_ASSIGN(const Parts parts, partsOf(command));
+        return convert(context, command, parts);
+    }
     if (command.request.on.empty()) return convert(context, command, Alone{});
     Coordinator coordinator{{}, SHARDSCOPE_VERSION, ownProgram(), context.remoteProgram};
     SHARDSCOPE_ASSIGN(coordinator.places, parsePlaces(command.request.on));
@@ -25,7 +63,9 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
     if (command.dryRun) return conversion->speaks() ? showPlan(context, *conversion) : 0;
 
     // Before the job starts, not only in its report.
-    if (conversion->speaks() && !context.json && context.progress != ProgressMode::json)
+    const auto* parts = std::get_if<Parts>(&execution);
+    const bool first = !parts || !parts->part || parts->part->index == 0;
+    if (conversion->speaks() && first && !context.json && context.progress != ProgressMode::json)
         sayLeftOut(conversion->prepared().plan);
     const auto started = std::chrono::system_clock::now();
     Progress progress;
@@ -35,6 +75,17 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
     }();
     if (!report.ok()) return std::move(report).error();
     if (!conversion->speaks()) return 0;
+    if (!conversion->finished()) {
+        if (!command.report.empty())
+            SHARDSCOPE_TRY(writeOutputFile(command.report, partJson(*conversion->part()).dump(2) + "\n"));
+        if (context.progress == ProgressMode::json)
+            printLine(stderr, Json{{"event", "done"}, {"report", partJson(*conversion->part())}});
+        if (context.json)
+            printJson(partJson(*conversion->part()));
+        else
+            showPart(context, *conversion);
+        return 0;
+    }
 
     Json json;
     if (context.json || context.progress == ProgressMode::json || !command.report.empty())

@@ -10,7 +10,7 @@ namespace shardscope::cli {
 // "FROM=TO", cut at the first '='.
 namespace {
 
-struct Options {
+struct DiffCommand {
     std::string a, b;
     DiffOptions diff;
 };
@@ -19,7 +19,7 @@ Json number(double value) {
     return std::isfinite(value) ? Json(value) : Json("inf");
 }
 
-Result<int> diff(const Context& context, const Options& options) {
+Result<int> diff(const Context& context, const DiffCommand& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint a, context.open(options.a));
     SHARDSCOPE_ASSIGN(const Checkpoint b, context.open(options.b));
     DiffReport report;
@@ -86,7 +86,7 @@ void addDiff(CLI::App& app, Context& context) {
     verb->footer(
         "Example:\n  shardscope diff before/ after.safetensors --values --rename '^model\\.='\n\nExit code 1 "
         "when they differ; a different placement alone is not a difference.");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<DiffCommand>();
     verb->add_option("a", options->a, "First checkpoint")->required()->type_name("A");
     verb->add_option("b", options->b, "Second checkpoint")->required()->type_name("B");
     verb->add_flag("--values", options->diff.values,

@@ -9,7 +9,7 @@
 namespace shardscope::cli {
 namespace {
 
-struct Options {
+struct DigestOptions {
     std::string path;
     std::string pattern = "*";
     std::string algorithm = "tile";
@@ -50,7 +50,7 @@ Result<Digests> streamDigests(const Checkpoint& checkpoint, const std::vector<Te
     return out;
 }
 
-Result<int> digest(const Context& context, const Options& options) {
+Result<int> digest(const Context& context, const DigestOptions& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
@@ -97,7 +97,7 @@ void addDigest(CLI::App& app, Context& context) {
         "model.safetensors '*.weight' --algorithm sha256\n\n"
         "sha256 and crc32 are those of the tensor's row-major little-endian bytes; tile (XXH3-128 over 1 MiB "
         "cells) is the fastest.");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<DigestOptions>();
     verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");

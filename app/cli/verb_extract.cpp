@@ -11,7 +11,7 @@
 namespace shardscope::cli {
 namespace {
 
-struct Options {
+struct ExtractOptions {
     std::string path, tensor, file;
     bool overwrite = false;
 };
@@ -113,7 +113,7 @@ std::string exactly(std::string_view name) {
     return pattern;
 }
 
-Result<int> extract(const Context& context, const Options& options) {
+Result<int> extract(const Context& context, const ExtractOptions& options) {
     SHARDSCOPE_TRY(checkOutputFile(options.file, options.path));
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
@@ -179,7 +179,7 @@ void addExtract(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand(
         "extract", "One tensor into a .npy, .safetensors or raw file (by the file's ending)");
     verb->footer("Example:\n  shardscope extract /checkpoints/step-1000 model.embed.weight embed.npy");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<ExtractOptions>();
     verb->add_option("path", options->path, "Checkpoint: a directory or a file")
         ->required()
         ->type_name("PATH");

@@ -10,12 +10,12 @@
 namespace shardscope::cli {
 namespace {
 
-struct Options {
+struct IndexOptions {
     std::string path, output;
     bool overwrite = false;
 };
 
-Result<int> index(const Context& context, const Options& options) {
+Result<int> index(const Context& context, const IndexOptions& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     if (context.away()) {
         SHARDSCOPE_ASSIGN(const std::string bytes, indexBytes(checkpoint, context.stop));
@@ -63,7 +63,7 @@ void addIndex(CLI::App& app, Context& context) {
         "  shardscope info step-1000.ssidx\n\n"
         "An index holds no tensor data: info, ls, show, map, validate --level metadata, diff and plan read "
         "it.");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<IndexOptions>();
     verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");

@@ -43,7 +43,7 @@ std::string stateLine(const JobRecord& job) {
     return std::string(jobStateName(job.state));
 }
 
-struct Options {
+struct JobsOptions {
     std::string id;
     std::string on, remoteProgram, recipe;
     bool wait = false, follow = false;
@@ -108,7 +108,8 @@ Result<JobOrder> parseWords(std::vector<std::string> words) {
     return JobOrder{context.conversion->request, context.conversion->report, context.remoteProgram};
 }
 
-Result<int> startJob(const Context& context, const Options& options, const std::vector<std::string>& rest) {
+Result<int> startJob(const Context& context, const JobsOptions& options,
+                     const std::vector<std::string>& rest) {
     JobRecord job;
     JobOrder& order = job.order.emplace();
     // One word that is not a verb: a recipe in place of the words.
@@ -243,7 +244,7 @@ void addJobs(CLI::App& app, Context& context) {
         "--shard '*:tp=0'\n  shardscope jobs run --on slurm:nodes=4,partition=cpu saved.json\n  shardscope "
         "jobs attach 20261121");
     jobs->require_subcommand(1);
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<JobsOptions>();
     const auto verb = [&](const char* name, const char* about, bool longRunning) {
         CLI::App* sub = jobs->add_subcommand(name, about);
         sub->add_flag("--json", context.json, "One JSON document on stdout, errors included");

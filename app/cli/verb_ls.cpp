@@ -10,7 +10,7 @@
 namespace shardscope::cli {
 namespace {
 
-struct Options {
+struct LsOptions {
     std::string path;
     std::string pattern = "*";
     bool chunks = false, files = false, objects = false, csv = false;
@@ -55,7 +55,7 @@ bool onRank(const Catalog& catalog, TensorId t, int64_t rank) {
     return false;
 }
 
-Result<std::vector<TensorId>> chosenTensors(const Catalog& catalog, const Options& options) {
+Result<std::vector<TensorId>> chosenTensors(const Catalog& catalog, const LsOptions& options) {
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
     std::vector<TensorId> ids;
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
@@ -74,7 +74,7 @@ Result<std::vector<TensorId>> chosenTensors(const Catalog& catalog, const Option
 }
 
 // Written piece by piece: a million chunks as one document in memory would take gigabytes.
-Result<int> printLsJson(const Checkpoint& checkpoint, const Options& options,
+Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
                         const std::vector<TensorId>& ids) {
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
@@ -106,7 +106,7 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const Options& options,
         Json json{{"name", object.name}, {"path", pathJson(object.path)}};
         json["kind"] = value.ok() ? Json(valueKindName(*value)) : Json();
         json["value"] = value.ok() ? valueJson(*value) : Json();
-        if (!value.ok()) json["error"] = errorJson(value.error());
+        if (!value.ok()) json["error"] = errorDocument(value.error());
         if (!first) out += ',';
         first = false;
         out += dump(json);
@@ -191,7 +191,7 @@ Table chunkTable(const Catalog& catalog, const std::vector<TensorId>& ids, int64
     return table;
 }
 
-Result<Table> objectTable(const Checkpoint& checkpoint, const Options& options) {
+Result<Table> objectTable(const Checkpoint& checkpoint, const LsOptions& options) {
     using A = Table::Align;
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
     const Catalog& catalog = checkpoint.catalog();
@@ -207,7 +207,7 @@ Result<Table> objectTable(const Checkpoint& checkpoint, const Options& options) 
     return table;
 }
 
-Table fileTable(const Catalog& catalog, const Options& options) {
+Table fileTable(const Catalog& catalog, const LsOptions& options) {
     using A = Table::Align;
     const std::vector<uint64_t> used = usedBytes(catalog);
     Table table(
@@ -223,7 +223,7 @@ Table fileTable(const Catalog& catalog, const Options& options) {
     return table;
 }
 
-Result<int> ls(const Context& context, const Options& options) {
+Result<int> ls(const Context& context, const LsOptions& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const std::vector<TensorId> ids, chosenTensors(catalog, options));
@@ -254,7 +254,7 @@ void addLs(CLI::App& app, Context& context) {
     verb->footer(
         "Examples:\n  shardscope ls /checkpoints/step-1000 '*.attn.*' --sort bytes\n  shardscope ls "
         "/checkpoints/step-1000 --chunks --rank 3");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<LsOptions>();
     verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");

@@ -10,7 +10,7 @@
 namespace shardscope::cli {
 namespace {
 
-struct Options {
+struct MapOptions {
     std::string path;
     std::string pattern = "*";
     bool ascii = false;
@@ -42,7 +42,7 @@ struct Row {
     std::string cells;  // one digit per rank
 };
 
-Result<int> map(const Context& context, const Options& options) {
+Result<int> map(const Context& context, const MapOptions& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
@@ -137,7 +137,7 @@ Result<int> map(const Context& context, const Options& options) {
 void addMap(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand("map", "Placement map: which rank holds how much of which tensor");
     verb->footer("Example:\n  shardscope map /checkpoints/step-1000 'model.layers.*'");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<MapOptions>();
     verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");

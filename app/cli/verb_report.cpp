@@ -14,13 +14,13 @@ namespace {
 
 enum class Form : uint8_t { html, json, junit };
 
-struct Options {
+struct ReportOptions {
     ValidateWords what;
     std::string output;
     Form form = Form::html;
 };
 
-Result<int> report(const Context& context, const Options& options) {
+Result<int> report(const Context& context, const ReportOptions& options) {
     if (!options.output.empty() && !context.away())
         SHARDSCOPE_TRY(checkOutputFile(options.output, options.what.path));
     SHARDSCOPE_ASSIGN(Validated done, openAndValidate(context, options.what));
@@ -45,7 +45,7 @@ void addReport(CLI::App& app, Context& context) {
     verb->footer(
         "Example:\n  shardscope report /checkpoints/step-1000 --output step-1000.html\n\n"
         "The exit code is 0 whatever was found; 'shardscope validate' is the gate.");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<ReportOptions>();
     addValidateWords(*verb, options->what);
     verb->add_option("-o,--output", options->output, "File to write (default: stdout)")->type_name("FILE");
     static const std::map<std::string, Form> forms{

@@ -16,7 +16,7 @@
 namespace shardscope::cli {
 namespace {
 
-struct Options {
+struct ServeOptions {
     std::string path;
     bool jobs = false;
     int port = 0;
@@ -80,7 +80,7 @@ class Shown {
             return validateCheckpoint(checkpoint_, how, work.resources());
         }();
         std::lock_guard lock(mutex_);
-        findings_ = done.ok() ? validationJson(*done) : dump(errorJson(done.error()));
+        findings_ = done.ok() ? validationJson(*done) : dump(errorDocument(done.error()));
     }
 
     const Checkpoint checkpoint_;
@@ -128,7 +128,7 @@ class JobList {
     std::chrono::steady_clock::time_point read_;
 };
 
-Result<int> serve(const Context& context, const Options& options) {
+Result<int> serve(const Context& context, const ServeOptions& options) {
     SHARDSCOPE_TRY(PageServer::available());
     if (options.path.empty() && !options.jobs)
         return makeError(ErrorCode::usage, "there is nothing to show: name a checkpoint, or --jobs");
@@ -169,7 +169,7 @@ void addServe(CLI::App& app, Context& context) {
     verb->footer(
         "Examples:\n  shardscope serve /checkpoints/step-1000\n  shardscope serve --jobs\n\n"
         "It listens on 127.0.0.1 only and answers whoever has the token of the address that it prints.");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<ServeOptions>();
     verb->add_option("path", options->path, "Checkpoint: a directory or a file")->type_name("PATH");
     verb->add_flag("--jobs", options->jobs, "Show the jobs of this machine's user, as they run");
     verb->add_option("--port", options->port, "Port of 127.0.0.1; 0 (default) takes a free one")

@@ -15,7 +15,7 @@
 namespace shardscope::cli {
 namespace {
 
-struct Options {
+struct ShowOptions {
     std::string path, tensor;
     bool values = false;
 };
@@ -71,7 +71,7 @@ void printStatistics(const TensorStatistics& s, const Style& style) {
     fmt::print("  {:g} |{}| {:g}\n", s.min, bars, s.max);
 }
 
-Result<int> show(const Context& context, const Options& options) {
+Result<int> show(const Context& context, const ShowOptions& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const TensorId t, findTensor(catalog, options.tensor, options.path));
@@ -148,7 +148,7 @@ void addShow(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand(
         "show", "One tensor: its placement over the mesh, every chunk, and with --values its statistics");
     verb->footer("Example:\n  shardscope show /checkpoints/step-1000 model.embed.weight --values");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<ShowOptions>();
     verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");

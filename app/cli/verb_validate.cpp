@@ -11,12 +11,12 @@
 namespace shardscope::cli {
 namespace {
 
-struct Options {
+struct ValidateOptions {
     ValidateWords what;
     Severity failOn = Severity::error;
 };
 
-Result<int> validate(const Context& context, const Options& options) {
+Result<int> validate(const Context& context, const ValidateOptions& options) {
     SHARDSCOPE_ASSIGN(const auto opened, context.openAny(options.what.path));
     if (const Run* run = std::get_if<Run>(&opened))
         return validateRun(context, *run, options.what, options.failOn);
@@ -58,7 +58,7 @@ void addValidate(CLI::App& app, Context& context) {
         "Of the directory of a run all steps are judged, newest first; what did not change since is not read "
         "again.\n"
         "Exit code 1 when there is a finding of the --fail-on severity or worse.");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<ValidateOptions>();
     addValidateWords(*verb, options->what);
     static const std::map<std::string, Severity> severities{
         {"error", Severity::error}, {"warning", Severity::warning}, {"info", Severity::info}};

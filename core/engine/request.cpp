@@ -289,9 +289,9 @@ Result<CheckpointOptions> openingOf(const std::vector<std::string>& words) {
                 .withHint("options of opening, each with a value: " + all);
         }
         std::string value = equals == std::string::npos ? words[++i] : words[i].substr(equals + 1);
-        if (!option->choices.empty() && !std::ranges::count(option->choices, value))
+        if (const auto values = option->values(); !values.empty() && !std::ranges::count(values, value))
             return makeError(ErrorCode::usage,
-                             fmt::format("{} takes '{}'", name, fmt::join(option->choices, "' or '")));
+                             fmt::format("{} takes '{}'", name, fmt::join(values, "' or '")));
         if (name == "--format")
             options.format = std::move(value);
         else if (name == "--variant")

@@ -34,13 +34,19 @@ struct OwnResources {
     Resources resources;
 };
 
+// What is beside the destination: written once that is in its place.
+Status writeBeside(const PreparedConversion& p, const ConversionRequest& request,
+                   const Resources& resources) {
+    if (p.singleFile) SHARDSCOPE_TRY(putRecordBeside(p.destination, p.filled));
+    if (!request.objectsFile.empty()) SHARDSCOPE_TRY(writeObjectsFile(p, request, resources));
+    return {};
+}
+
 Result<ConvertReport> runWith(const PreparedConversion& p, const ConversionRequest& request,
                               const Resources& resources, UnitScheduler* scheduler) {
     if (!request.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(request, p.source.path));
     auto report = runConversion(conversionJob(p, request, scheduler), resources);
-    if (!report.ok()) return report;
-    if (p.singleFile) SHARDSCOPE_TRY(putRecordBeside(p.destination, p.filled));
-    if (!request.objectsFile.empty()) SHARDSCOPE_TRY(writeObjectsFile(p, request, resources));
+    if (report.ok()) SHARDSCOPE_TRY(writeBeside(p, request, resources));
     return report;
 }
 
@@ -171,11 +177,35 @@ std::vector<WorkerState> Conversion::workers() const {
 Result<ConvertReport> Conversion::run(Progress* progress) {
     if (const auto* rank = std::get_if<Rank>(&execution_)) return runTogether(*rank, progress);
     SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(*prepared_, request_, progress, stop_));
+    if (const auto* parts = std::get_if<Parts>(&execution_)) return runParts(*parts, own->resources);
     const auto* worker = std::get_if<Worker>(&execution_);
-    if (!worker) return runWith(*prepared_, request_, own->resources, scheduler_.get());
+    if (!worker) {
+        auto report = runWith(*prepared_, request_, own->resources, scheduler_.get());
+        finished_ = report.ok();
+        return report;
+    }
     const ConvertJob job = conversionJob(*prepared_, request_);
     SHARDSCOPE_TRY(worker->session->serve(job, own->resources));
     return ConvertReport();
+}
+
+Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& resources) {
+    if (!request_.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(request_, prepared_->source.path));
+    const ConvertJob job = conversionJob(*prepared_, request_);
+    if (parts.part) {
+        SHARDSCOPE_ASSIGN(part_, runPart(job, *parts.part, resources));
+        if (!parts.finish || !part_->open.empty()) return ConvertReport();
+    }
+    auto report = finishParts(job, parts.version, resources);
+    if (!report.ok()) {
+        // Of two parts that end at once one finishes; the other finds it at work, or its result.
+        const ErrorCode code = report.error().code;
+        if (part_ && (code == ErrorCode::exists || code == ErrorCode::notFound)) return ConvertReport();
+        return report;
+    }
+    SHARDSCOPE_TRY(writeBeside(*prepared_, request_, resources));
+    finished_ = true;
+    return report;
 }
 
 Result<ConvertReport> Conversion::runTogether(const Rank& rank, Progress* progress) {
@@ -190,6 +220,7 @@ Result<ConvertReport> Conversion::runTogether(const Rank& rank, Progress* progre
     GroupScheduler scheduler(conversion);
     auto report = runWith(*prepared_, request_, own->resources, &scheduler);
     group_->bytesMoved = scheduler.bytesMoved();
+    finished_ = report.ok();
     if (report.ok() && rank.ownDisks) group_->disks = diskShares(scheduler, conversion);
     return report;
 }

@@ -10,6 +10,7 @@
 
 #include "cluster/coordinator.h"
 #include "engine/request.h"
+#include "execute/parts.h"
 #include "execute/process_group.h"
 
 namespace shardscope {
@@ -33,8 +34,15 @@ struct Rank {
     bool ownDisks = false;  // the ranks share no file system for the destination
     std::string backend;    // how bytes go between them, for reports
 };
+// This process does one part of a conversion that a scheduler runs as several processes, completes it once
+// all parts are done, or both (execute/parts.h).
+struct Parts {
+    std::optional<PartSpec> part;
+    bool finish = false;  // with a part: unless others are open
+    std::string version;
+};
 // Sessions and groups outlive the conversion.
-using Execution = std::variant<Alone, Coordinator, Worker, Rank>;
+using Execution = std::variant<Alone, Coordinator, Worker, Rank, Parts>;
 
 // What ranks do together.
 struct GroupReport {
@@ -64,6 +72,8 @@ class Conversion {
     // False in workers and in ranks but the first: another process says what is planned and done.
     bool speaks() const;
     const std::optional<GroupReport>& group() const { return group_; }  // where ranks do it
+    const std::optional<PartReport>& part() const { return part_; }     // of a part, once it is done
+    bool finished() const { return finished_; }                         // the destination is whole
     std::vector<WorkerState> workers() const;  // of a coordinator; thread-safe while it runs
 
     // Once. The report is empty unless this process speaks. Errors: impossible when the plan is not runnable,
@@ -74,6 +84,7 @@ class Conversion {
     Conversion(const ConversionRequest& request, Execution execution, StopToken stop);
     Status open();
     Result<ConvertReport> runTogether(const Rank& rank, Progress* progress);
+    Result<ConvertReport> runParts(const Parts& parts, const Resources& resources);
 
     const ConversionRequest request_;
     const Execution execution_;
@@ -82,6 +93,8 @@ class Conversion {
     std::shared_ptr<class GroupFiles> files_;     // of all ranks
     std::optional<PreparedConversion> prepared_;
     std::optional<GroupReport> group_;
+    std::optional<PartReport> part_;
+    bool finished_ = false;
 };
 
 // Both, for those who show nothing in between.

@@ -9,6 +9,8 @@
 #include "execute/destination.h"
 #include "execute/executor.h"
 #include "execute/identity.h"
+#include "execute/part_shares.h"
+#include "execute/parts.h"
 #include "execute/scan.h"
 #include "execute/staging.h"
 #include "execute/units.h"
@@ -38,7 +40,8 @@ bool sharesBytes(const ConvertJob& job, TensorId t) {
     return true;
 }
 
-// Tensors to write, in the order of their first byte in the destination.
+}  // namespace
+
 std::vector<TensorId> workOrder(const ConvertJob& job) {
     const Catalog& target = job.spec->target;
     std::vector<TensorId> tensors;
@@ -54,6 +57,8 @@ std::vector<TensorId> workOrder(const ConvertJob& job) {
                      [&](TensorId a, TensorId b) { return place(a) < place(b); });
     return tensors;
 }
+
+namespace {
 
 // ------------------------------------------------------------------ ends of tiles
 
@@ -386,38 +391,26 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
     return state.staging->publish();
 }
 
-}  // namespace
-
-Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& given) {
-    SHARDSCOPE_TRY(checkJob(job));
-    Resources resources = given;
-    MemoryBudget ownBudget(uint64_t{512} << 20);
-    if (!resources.memory) resources.memory = &ownBudget;
-    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
-    JournalHeader header;
-    header.plan = planFingerprint(job);
-    header.source = sourceFingerprint(job.source->catalog(), files);
-    // With others the tiles must not depend on what only a look at the data files tells.
-    header.tiles = job.scheduler ? TileSizes{kSharedTileBytes, kSharedTileBytes} : tileSizes(resources);
-    SHARDSCOPE_ASSIGN(const auto staging, Staging::open(job, header));
+// With a staging directory, to the end. `gathered`: others have done tiles.
+Result<ConvertReport> runStaged(const ConvertJob& job, Resources resources,
+                                const std::vector<SourceFile>& files, Staging& staging, bool gathered) {
     if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
-
     TileSource own;
-    GatheredSource gathered;
-    StagingSink sink(*staging, true);
+    GatheredSource others;
+    StagingSink sink(staging, true);
     ConvertState state{.job = job,
                        .resources = resources,
-                       .tiles = staging->tiles(),
-                       .source = job.scheduler ? &gathered : &own,
+                       .tiles = staging.tiles(),
+                       .source = gathered ? &others : &own,
                        .sink = &sink,
-                       .staging = staging.get()};
-    for (JournalTile& tile : staging->takeReusable())
+                       .staging = &staging};
+    for (JournalTile& tile : staging.takeReusable())
         state.reusable[tile.tensor].push_back(std::move(tile));
     SourceContext context(*job.source, resources, job.options.fillGaps, job.fileSystem);
     ConvertReport report;
     if (Status status = runStages(state, context, files, report); !status.ok()) {
         if (job.scheduler) job.scheduler->end();
-        return staging->giveUp(std::move(status).error());
+        return staging.giveUp(std::move(status).error());
     }
     report.bytesRead = context.bytesRead;
     report.bytesWritten = state.bytesWritten;
@@ -428,6 +421,50 @@ Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& give
     for (const auto& [t, counts] : state.counts)
         report.counts.emplace_back(job.spec->target.name(t), counts);
     return report;
+}
+
+Resources withMemory(const Resources& given, MemoryBudget& own) {
+    Resources resources = given;
+    if (!resources.memory) resources.memory = &own;
+    return resources;
+}
+
+}  // namespace
+
+Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& given) {
+    SHARDSCOPE_TRY(checkJob(job));
+    MemoryBudget ownBudget(uint64_t{512} << 20);
+    const Resources resources = withMemory(given, ownBudget);
+    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
+    JournalHeader header;
+    header.plan = planFingerprint(job);
+    header.source = sourceFingerprint(job.source->catalog(), files);
+    // With others the tiles must not depend on what only a look at the data files tells.
+    header.tiles = job.scheduler ? TileSizes{kSharedTileBytes, kSharedTileBytes} : tileSizes(resources);
+    SHARDSCOPE_ASSIGN(const auto staging, Staging::open(job, header));
+    return runStaged(job, resources, files, *staging, job.scheduler != nullptr);
+}
+
+Result<ConvertReport> finishParts(const ConvertJob& job, const std::string& version, const Resources& given) {
+    SHARDSCOPE_TRY(checkJob(job));
+    MemoryBudget ownBudget(uint64_t{512} << 20);
+    const Resources resources = withMemory(given, ownBudget);
+    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
+    SHARDSCOPE_ASSIGN(const uint32_t count, Staging::partCount(job));
+    const PartShares shares(job, count);
+    SHARDSCOPE_ASSIGN(const auto staging,
+                      Staging::openFinish(job, shares.header(files), {0, count, version}));
+    const std::vector<uint32_t> open = shares.openParts(staging->reusable());
+    if (!open.empty()) {
+        constexpr size_t kMostNamed = 20;
+        const auto named = std::span(open).first(std::min(kMostNamed, open.size()));
+        return makeError(ErrorCode::notFound,
+                         fmt::format("{} of {} parts are not done: {}{}", open.size(), count,
+                                     fmt::join(named, ", "), open.size() > kMostNamed ? ", ..." : ""))
+            .inFile(stagingPath(job.destination))
+            .withHint(fmt::format("run them, then finish: --part {}/{}", open.front(), count));
+    }
+    return runStaged(job, resources, files, *staging, true);
 }
 
 }  // namespace shardscope

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace shardscope {
 namespace {
@@ -13,6 +15,52 @@ namespace {
 constexpr size_t kMaxOpenFiles = 256;
 constexpr const char* kJournalName = "journal";
 constexpr const char* kDataName = "data";
+
+constexpr const char* kMarkerName = "parts";
+constexpr const char* kAnotherJob = "another job is writing this destination";
+constexpr uint64_t kMostMarkerBytes = 4096;
+
+std::string partJournal(uint32_t part) {
+    return fmt::format("part-{}.journal", part);
+}
+
+// What all parts of a conversion agree on.
+struct Marker {
+    uint32_t count = 0;
+    std::string plan, source;  // digests
+    std::string version;
+};
+
+std::string markerText(const Marker& marker) {
+    return nlohmann::json{{"schema", "shardscope.parts/1"},
+                          {"parts", marker.count},
+                          {"plan", marker.plan},
+                          {"source", marker.source},
+                          {"version", marker.version}}
+        .dump();
+}
+
+// nullopt where there is none, or one that was not written to its end. Errors: io.
+Result<std::optional<Marker>> readMarker(const Directory& directory) {
+    const auto file = directory.openFile(kMarkerName);
+    if (!file.ok()) {
+        if (file.error().code == ErrorCode::notFound) return std::optional<Marker>();
+        return file.error();
+    }
+    std::string text(std::min((*file)->size(), kMostMarkerBytes), '\0');
+    SHARDSCOPE_TRY((*file)->readAt(0, std::as_writable_bytes(std::span(text))));
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const auto field = [&](const char* name) {
+        const auto at = json.find(name);
+        return at != json.end() && at->is_string() ? at->get<std::string>() : std::string();
+    };
+    if (!json.is_object() || field("schema") != "shardscope.parts/1") return std::optional<Marker>();
+    const auto count = json.find("parts");
+    if (count == json.end() || !count->is_number_unsigned() || count->get<uint64_t>() == 0 ||
+        count->get<uint64_t>() > kMostParts)
+        return std::optional<Marker>();
+    return std::optional<Marker>({count->get<uint32_t>(), field("plan"), field("source"), field("version")});
+}
 
 bool isThere(FileSystem& system, const std::string& path) {
     return system.stat(path).ok();
@@ -119,7 +167,7 @@ Status Staging::syncData() {
     return syncFiles(files);
 }
 
-Status Staging::begin() {
+Status Staging::checkDestination() {
     const auto there = system_.stat(job_.destination);
     if (!there.ok() && there.error().code != ErrorCode::notFound) return there.error();
     replaces_ = there.ok();
@@ -131,24 +179,43 @@ Status Staging::begin() {
     if (job_.singleFile && job_.layout->files.size() != 1) {
         return makeError(ErrorCode::internal, "a single-file destination with several files");
     }
+    return {};
+}
+
+Status Staging::makeStagingDirectory() {
     Status made = system_.makeDirectory(path_);
     if (!made.ok() && made.error().code == ErrorCode::notFound) {
         Error error = made.error();
         error.code = ErrorCode::io;  // it is not the source that is missing
         return std::move(error).withHint("the directory that is to hold the destination must exist");
     }
+    return made;
+}
+
+Status Staging::takeLock(const char* whoElse) {
+    SHARDSCOPE_ASSIGN(lock_, directory_->createFile(kLockName, true));
+    SHARDSCOPE_ASSIGN(const bool locked, lock_->tryLock());
+    if (locked) return {};
+    lock_.reset();
+    return makeError(ErrorCode::exists, whoElse).inFile(path_).withHint("wait for it, or stop it first");
+}
+
+Status Staging::begin() {
+    SHARDSCOPE_TRY(checkDestination());
+    Status made = makeStagingDirectory();
     if (!made.ok() && made.error().code != ErrorCode::exists) return made;
+    SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
+    SHARDSCOPE_TRY(takeLock(kAnotherJob));
+    SHARDSCOPE_ASSIGN(const auto parts, readMarker(*directory_));
+    if (parts) {
+        return makeError(ErrorCode::exists, "the parts of a conversion have their work here")
+            .inFile(path_)
+            .withHint("--finish completes it; or remove the directory");
+    }
     if (!made.ok()) {
         SHARDSCOPE_TRY(takeOver());
     } else {
         owned_ = true;
-        SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
-        SHARDSCOPE_ASSIGN(lock_, directory_->createFile(kLockName, true));
-        SHARDSCOPE_ASSIGN(const bool locked, lock_->tryLock());
-        if (!locked) {
-            owned_ = false;
-            return makeError(ErrorCode::exists, "another job is writing this destination").inFile(path_);
-        }
     }
     const std::string data = path_ + "/" + kDataName;
     if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
@@ -159,14 +226,6 @@ Status Staging::begin() {
 
 // A staging directory is there: of a job that runs, of one to be resumed, or of no use.
 Status Staging::takeOver() {
-    SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
-    SHARDSCOPE_ASSIGN(lock_, directory_->createFile(kLockName, true));
-    SHARDSCOPE_ASSIGN(const bool locked, lock_->tryLock());
-    if (!locked) {
-        return makeError(ErrorCode::exists, "another job is writing this destination")
-            .inFile(path_)
-            .withHint("wait for it, or stop it first");
-    }
     std::optional<JournalContent> content;
     if (auto file = directory_->openFile(kJournalName); file.ok()) {
         SHARDSCOPE_ASSIGN(content, readJournal(**file));
@@ -199,11 +258,11 @@ Status Staging::takeOver() {
         SHARDSCOPE_TRY(system_.makeDirectory(path_));
         owned_ = true;
         SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
-        SHARDSCOPE_ASSIGN(lock_, directory_->createFile(kLockName, true));
-        SHARDSCOPE_ASSIGN(const bool again, lock_->tryLock());
-        if (again) return {};
-        owned_ = false;
-        return makeError(ErrorCode::exists, "another job is writing this destination").inFile(path_);
+        if (Status locked = takeLock(kAnotherJob); !locked.ok()) {
+            owned_ = false;
+            return locked;
+        }
+        return {};
     }
     if (!job_.options.resume) {
         return makeError(ErrorCode::exists, "an interrupted job has left its work here")
@@ -229,6 +288,172 @@ Status Staging::takeOver() {
     return {};
 }
 
+// ------------------------------------------------------------------ in parts
+
+Result<std::unique_ptr<Staging>> Staging::openPart(const ConvertJob& job, const JournalHeader& header,
+                                                   const PartSpec& part, const StopToken& stop) {
+    std::unique_ptr<Staging> staging(new Staging(job, header));
+    staging->part_ = part;
+    staging->inParts_ = staging->isPart_ = true;
+    SHARDSCOPE_TRY(staging->beginPart(stop));
+    return staging;
+}
+
+Result<uint32_t> Staging::partCount(const ConvertJob& job) {
+    const std::string path = stagingPath(job.destination);
+    auto directory = job.fileSystem->openDirectory(path);
+    std::optional<Marker> marker;
+    if (directory.ok()) {
+        SHARDSCOPE_ASSIGN(marker, readMarker(**directory));
+    } else if (directory.error().code != ErrorCode::notFound) {
+        return std::move(directory).error();
+    }
+    if (!marker) {
+        return makeError(ErrorCode::notFound, "no part of this conversion has begun")
+            .inFile(path)
+            .withHint("run the parts first: --part 0/4, --part 1/4, ...");
+    }
+    return marker->count;
+}
+
+Result<std::unique_ptr<Staging>> Staging::openFinish(const ConvertJob& job, const JournalHeader& header,
+                                                     const PartSpec& any) {
+    std::unique_ptr<Staging> staging(new Staging(job, header));
+    staging->part_ = any;
+    staging->inParts_ = true;
+    SHARDSCOPE_TRY(staging->checkDestination());
+    SHARDSCOPE_ASSIGN(staging->directory_, staging->system_.openDirectory(staging->path_));
+    SHARDSCOPE_TRY(staging->takeLock("another process finishes this conversion"));
+    SHARDSCOPE_ASSIGN(const bool begun, staging->checkParts());
+    if (!begun)
+        return makeError(ErrorCode::notFound, "no part of this conversion has begun").inFile(staging->path_);
+    SHARDSCOPE_TRY(staging->openPartFiles());
+    SHARDSCOPE_ASSIGN(staging->reusable_, staging->readParts());
+    staging->resumable_ = true;
+    return staging;
+}
+
+Status Staging::beginPart(const StopToken& stop) {
+    SHARDSCOPE_TRY(checkDestination());
+    Status made = makeStagingDirectory();
+    if (!made.ok() && made.error().code != ErrorCode::exists) return made;
+    SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
+    for (;;) {
+        SHARDSCOPE_TRY(stop.poll());
+        SHARDSCOPE_ASSIGN(bool begun, checkParts());
+        if (begun) break;
+        if (takeLock(kAnotherJob).ok()) {
+            SHARDSCOPE_ASSIGN(begun, checkParts());
+            if (!begun) SHARDSCOPE_TRY(setUpParts());
+            lock_.reset();
+            break;
+        }
+        // Who holds the lock is another part that sets up, or a job of its own.
+        if (directory_->stat(kJournalName).ok())
+            return makeError(ErrorCode::exists, kAnotherJob)
+                .inFile(path_)
+                .withHint("wait for it, or stop it first");
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    SHARDSCOPE_TRY(openPartFiles());
+    return startPartJournal();
+}
+
+Status Staging::setUpParts() {
+    if (directory_->stat(kJournalName).ok())
+        return makeError(ErrorCode::exists, "an interrupted job has left its work here")
+            .inFile(path_)
+            .withHint("--resume without --part continues it; or remove the directory");
+    for (uint32_t p = 0; p < part_.count; ++p) {
+        // Of an earlier conversion, which got as far as its publication.
+        if (directory_->stat(partJournal(p)).ok()) SHARDSCOPE_TRY(directory_->removeFile(partJournal(p)));
+    }
+    const std::string data = path_ + "/" + kDataName;
+    if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
+    SHARDSCOPE_ASSIGN(data_, system_.openDirectory(data));
+    SHARDSCOPE_TRY(makeFiles());
+    SHARDSCOPE_TRY(data_->sync());
+    const std::string text =
+        markerText({part_.count, header_.plan.hex(), header_.source.hex(), part_.version});
+    SHARDSCOPE_ASSIGN(const auto marker, directory_->createFile(kMarkerName, true));
+    SHARDSCOPE_TRY(marker->allocate(text.size()));
+    SHARDSCOPE_TRY(marker->writeAt(0, std::as_bytes(std::span(text))));
+    SHARDSCOPE_TRY(marker->sync());
+    SHARDSCOPE_TRY(directory_->sync());
+    return system_.syncDirectory(parent_);
+}
+
+Result<bool> Staging::checkParts() const {
+    SHARDSCOPE_ASSIGN(const auto marker, readMarker(*directory_));
+    if (!marker) return false;
+    const auto differs = [&](const std::string& what) {
+        return makeError(ErrorCode::changed, what)
+            .inFile(path_ + "/" + kMarkerName)
+            .withHint("all parts must get the same words; to start anew remove the directory");
+    };
+    if (marker->version != part_.version)
+        return differs(fmt::format("the other parts were done by shardscope {}, this is {}", marker->version,
+                                   part_.version));
+    if (marker->count != part_.count)
+        return differs(
+            fmt::format("the other parts are of {}, this one is of {}", marker->count, part_.count));
+    if (marker->source != header_.source.hex())
+        return differs("the source is not the one that the other parts read");
+    if (marker->plan != header_.plan.hex())
+        return differs("the other parts have another plan (options, names or sharding)");
+    return true;
+}
+
+Status Staging::openPartFiles() {
+    SHARDSCOPE_ASSIGN(data_, system_.openDirectory(path_ + "/" + kDataName));
+    for (FileId f = 0; f < job_.layout->files.size(); ++f) {
+        SHARDSCOPE_ASSIGN(const DirectoryEntry entry, data_->stat(fileName(f)));
+        if (entry.size != job_.layout->files[f].size)
+            return makeError(ErrorCode::changed, "a file of the staged output has another size")
+                .inFile(path_ + "/" + kDataName + "/" + fileName(f))
+                .withHint("remove the staging directory and run all parts again");
+    }
+    return {};
+}
+
+Status Staging::startPartJournal() {
+    const std::string name = partJournal(part_.index);
+    SHARDSCOPE_ASSIGN(auto file, directory_->createFile(name, true));
+    SHARDSCOPE_ASSIGN(const bool locked, file->tryLock());
+    if (!locked)
+        return makeError(ErrorCode::exists, fmt::format("another process does part {}", part_.index))
+            .inFile(path_ + "/" + name)
+            .withHint("wait for it, or stop it first");
+    SHARDSCOPE_ASSIGN(const auto written, directory_->openFile(name));
+    SHARDSCOPE_ASSIGN(auto content, readJournal(*written));
+    if (content && content->header.plan == header_.plan && content->header.source == header_.source) {
+        resumable_ = true;
+        reusable_ = std::move(content->tiles);
+        journalEnd_ = content->validBytes;
+    }
+    SHARDSCOPE_ASSIGN(journal_, JournalWriter::start(std::move(file), header_, journalEnd_));
+    return {};
+}
+
+Result<std::vector<JournalTile>> Staging::readParts() const {
+    std::vector<JournalTile> tiles;
+    for (uint32_t p = 0; p < part_.count; ++p) {
+        const auto file = directory_->openFile(partJournal(p));
+        if (!file.ok()) {
+            if (file.error().code == ErrorCode::notFound) continue;
+            return file.error();
+        }
+        SHARDSCOPE_ASSIGN(auto content, readJournal(**file));
+        if (!content) continue;
+        if (!(content->header.plan == header_.plan) || !(content->header.source == header_.source))
+            return makeError(ErrorCode::changed, fmt::format("part {} is of another conversion", p))
+                .inFile(path_ + "/" + partJournal(p));
+        tiles.insert(tiles.end(), std::make_move_iterator(content->tiles.begin()),
+                     std::make_move_iterator(content->tiles.end()));
+    }
+    return tiles;
+}
+
 std::string Staging::fileName(FileId file) const {
     return job_.singleFile ? name_ : job_.layout->files[file].path;
 }
@@ -251,7 +476,7 @@ Status Staging::makeFiles() {
             .withHint("free some space or choose another destination");
     }
     for (FileId f : missing) {
-        SHARDSCOPE_ASSIGN(const auto file, data_->createFile(fileName(f)));
+        SHARDSCOPE_ASSIGN(const auto file, data_->createFile(fileName(f), inParts_));
         SHARDSCOPE_TRY(file->allocate(files[f].size));
     }
     return {};
@@ -366,7 +591,13 @@ Status Staging::publish() {
         std::lock_guard lock(mutex_);
         journal_.reset();
         resumable_ = false;
-        SHARDSCOPE_TRY(directory_->removeFile(kJournalName));
+        if (inParts_) SHARDSCOPE_TRY(directory_->removeFile(kMarkerName));
+        for (uint32_t p = 0; inParts_ && p < part_.count; ++p) {
+            if (const Status removed = directory_->removeFile(partJournal(p));
+                !removed.ok() && removed.error().code != ErrorCode::notFound)
+                return removed;
+        }
+        if (!inParts_) SHARDSCOPE_TRY(directory_->removeFile(kJournalName));
         SHARDSCOPE_TRY(directory_->sync());
         SHARDSCOPE_TRY(system_.exchange(dataPath(), job_.destination));
     } else {
@@ -385,10 +616,16 @@ Status Staging::publish() {
 }
 
 Error Staging::giveUp(Error error) {
-    if (!owned_) return error;
+    if (!owned_ && !inParts_) return error;
     {
         std::unique_lock lock(mutex_);
         if (journal_ && !lost_ && worthKeeping(error.code) && !pending_.empty()) (void)flush(lock);
+    }
+    if (isPart_ || (inParts_ && worthKeeping(error.code))) {
+        if (!error.hint.empty()) error.hint += "; ";
+        error.hint += isPart_ ? "the part continues where it stopped when it runs again"
+                              : "--finish can be tried again";
+        return error;
     }
     if (resumable_ && !lost_ && worthKeeping(error.code)) {
         if (!error.hint.empty()) error.hint += "; ";

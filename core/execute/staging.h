@@ -5,6 +5,7 @@
 //                              /journal  see journal.h
 //                              /token    by which other processes that take part know it
 //                              /data/    the destination as it will be (or, for one file, the file in it)
+// and, for a conversion in parts, what parts.h says.
 #pragma once
 
 #include <list>
@@ -17,6 +18,7 @@
 
 #include "execute/executor.h"
 #include "execute/journal.h"
+#include "execute/parts.h"
 
 namespace shardscope {
 
@@ -34,6 +36,18 @@ class Staging {
     // `here` says which files this process can see and write; none = all. Errors: notFound, changed, io.
     static Result<std::unique_ptr<Staging>> join(const ConvertJob& job, const std::string& token,
                                                  const std::function<bool(FileId)>& here = {});
+    // Does one part of a conversion: makes the staging directory unless another part has, with `header` as
+    // what all agree on. Waits while another part sets up. Errors: exists, changed, noSpace, permission, io.
+    static Result<std::unique_ptr<Staging>> openPart(const ConvertJob& job, const JournalHeader& header,
+                                                     const PartSpec& part, const StopToken& stop);
+    // How many parts the conversion to this destination has. Errors: notFound (none has begun), io.
+    static Result<uint32_t> partCount(const ConvertJob& job);
+    // Takes over what all parts have done (takeReusable()), to publish it. Errors: as openPart.
+    static Result<std::unique_ptr<Staging>> openFinish(const ConvertJob& job, const JournalHeader& header,
+                                                       const PartSpec& any);
+    // The tiles in the journals of all parts. Errors: changed, io.
+    Result<std::vector<JournalTile>> readParts() const;
+
     // Puts a token here by which others find the same directory. Errors: io.
     Result<std::string> share();
     // Of a joined job: the tiles that were finished since the last call.
@@ -43,6 +57,7 @@ class Staging {
 
     // What an interrupted job has finished; taken once.
     std::vector<JournalTile> takeReusable() { return std::move(reusable_); }
+    const std::vector<JournalTile>& reusable() const { return reusable_; }
     const TileSizes& tiles() const { return header_.tiles; }
 
     // Writes to a file of the layout. Thread-safe for disjoint ranges.
@@ -62,7 +77,15 @@ class Staging {
   private:
     Staging(const ConvertJob& job, JournalHeader header);
     Status begin();
+    Status checkDestination();
+    Status makeStagingDirectory();  // `exists` where it is there
+    Status takeLock(const char* whoElse);
     Status takeOver();
+    Status beginPart(const StopToken& stop);
+    Status setUpParts();
+    Status openPartFiles();
+    Status startPartJournal();
+    Result<bool> checkParts() const;  // against the other parts; false when none has begun
     Status makeFiles();
     Status startJournal();
     std::string fileName(FileId file) const;
@@ -78,6 +101,9 @@ class Staging {
     bool replaces_ = false;  // a destination is there already
     bool owned_ = false;     // the staging directory is ours to remove
     bool joined_ = false;    // it is another process's
+    PartSpec part_;          // of a conversion in parts
+    bool inParts_ = false;   // this process does a part, or finishes all of them
+    bool isPart_ = false;    // the former
     std::shared_ptr<Directory> directory_, data_;
     std::shared_ptr<WriteFile> lock_;
     std::vector<JournalTile> reusable_;

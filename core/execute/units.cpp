@@ -9,27 +9,12 @@
 #include "execute/destination.h"
 #include "execute/identity.h"
 #include "execute/scan.h"
+#include "execute/span_work.h"
 #include "execute/staging.h"
 #include "execute/verify.h"
 
 namespace shardscope {
 namespace {
-
-// Some tiles of a tensor, as a piece of work of its own.
-class SpanWork final : public TensorTask {
-  public:
-    SpanWork(std::unique_ptr<TensorTask> tensor, const TileSpan& span)
-        : tensor_(std::move(tensor)), span_(span) {}
-    int64_t tileCount() const override { return span_.count; }
-    Status runTile(int64_t tile, WorkerMemory& memory) override {
-        return tensor_->runTile(span_.first + tile, memory);
-    }
-    Status finish() override { return {}; }
-
-  private:
-    const std::unique_ptr<TensorTask> tensor_;
-    const TileSpan span_;
-};
 
 // Keeps what was found, and writes nothing.
 class DigestsOnly final : public TileSink {
@@ -75,7 +60,7 @@ class Joined final : public UnitWorker {
         const uint64_t before = context_->bytesRead;
         const bool rereads = unit.work == UnitWork::reread;
         state_.sink = rereads ? static_cast<TileSink*>(&digests_) : &*sink_;
-        Status status = runSpans(unit, [&](const TileSpan& span, WorkerMemory& kept) {
+        Status status = runSpans(resources_, unit.spans, [&](const TileSpan& span, WorkerMemory& kept) {
             return DestinationWork::prepare(state_, *context_, span.tensor, kept);
         });
         const std::vector<JournalTile> tiles = rereads ? digests_.take() : staging_->takeFinished();
@@ -97,25 +82,6 @@ class Joined final : public UnitWorker {
         return {};
     }
 
-    using Prepare =
-        std::function<Result<std::unique_ptr<TensorTask>>(const TileSpan& span, WorkerMemory& kept)>;
-
-    Status runSpans(const Unit& unit, const Prepare& prepare) {
-        TileRun run;
-        run.tensors = unit.spans.size();
-        run.threads = workerCount(resources_);
-        run.memory = resources_.memory;
-        run.stop = resources_.stop;
-        run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorTask>> {
-            const TileSpan& span = unit.spans[i];
-            SHARDSCOPE_ASSIGN(std::unique_ptr<TensorTask> tensor, prepare(span, kept));
-            if (span.first > tensor->tileCount() - span.count)
-                return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
-            return std::unique_ptr<TensorTask>(std::make_unique<SpanWork>(std::move(tensor), span));
-        };
-        return runTiles(run);
-    }
-
     // The output is whole when the first of these comes.
     Result<UnitResult> verify(const Unit& unit) {
         if (!output_) {
@@ -128,7 +94,7 @@ class Joined final : public UnitWorker {
         const StagedOutput::Take take = [&](JournalTile tile) {
             return digests_.finished(std::move(tile), 0);
         };
-        Status status = runSpans(unit, [&](const TileSpan& span, WorkerMemory& kept) {
+        Status status = runSpans(resources_, unit.spans, [&](const TileSpan& span, WorkerMemory& kept) {
             return output_->tilesOf(span.tensor, state_.tiles.preferred, *outputContext_, kept, take,
                                     nullptr);
         });

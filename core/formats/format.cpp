@@ -19,6 +19,13 @@ std::vector<std::string> OpenOptions::valuesOf(std::string_view option) const {
     return values;
 }
 
+std::vector<std::string> FormatOption::values() const {
+    std::vector<std::string> all;
+    for (const Choice& choice : choices)
+        all.push_back(choice.value);
+    return all;
+}
+
 bool Format::takes(std::string_view option) const {
     return std::ranges::find(options(), option, &FormatOption::name) != options().end();
 }

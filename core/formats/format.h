@@ -176,8 +176,16 @@ struct FormatOption {
     std::string name;   // "--tp-dim"
     std::string value;  // what it takes: "GLOB=DIM"
     std::string help;
-    std::vector<std::string> choices;  // all values that there are; empty = any text
+    std::string title;    // of its field in the window: "Cut dimensions"
+    std::string example;  // of a value
+    std::string unset;    // what holds without it; for one with choices
+    struct Choice {
+        std::string value, meaning;
+    };
+    std::vector<Choice> choices;  // all values that there are; empty = any text
     bool repeats = false;
+
+    std::vector<std::string> values() const;  // of the choices
 };
 
 struct FormatInfo {

@@ -1,6 +1,7 @@
 #include "formats/tensor_assembly.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -118,6 +119,11 @@ size_t TensorAssembly::tensorAt(const Path& path, DType dtype, const Dims& shape
     return it->second;
 }
 
+void TensorAssembly::setRoles(const RoleFinder& roles) {
+    for (Tensor& tensor : tensors_)
+        tensor.info.role = roles.role(tensor.info.name);
+}
+
 void TensorAssembly::addTensor(const Path& path, DType dtype, const Dims& shape, Role role) {
     tensorAt(path, dtype, shape, role);
 }
@@ -125,7 +131,7 @@ void TensorAssembly::addTensor(const Path& path, DType dtype, const Dims& shape,
 void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece) {
     const size_t index = tensorAt(path, dtype, shape, role);
     Tensor& tensor = tensors_[index];
-    if (tensor.pieces.empty()) {
+    if (tensor.pieces == 0) {
         const bool whole = piece.part.elements < 0 && piece.part.lengths.empty();
         const uint32_t sameAs = (*files_)[piece.part.file].tensors[piece.part.tensor].sameAs;
         if (const auto first = stored_.find(uint64_t{piece.part.file} << 32 | sameAs);
@@ -139,12 +145,30 @@ void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, 
              (*files_)[piece.part.file].name, tensor.info.name);
         return;
     }
+    if (!piece.lengths.empty() &&
+        (piece.lengths.size() != shape.size() || piece.offsets.size() != shape.size())) {
+        note(rule::metaInconsistent, Severity::error,
+             fmt::format("its piece has {} dimensions, the tensor {}", piece.lengths.size(), shape.size()),
+             (*files_)[piece.part.file].name, tensor.info.name);
+        return;
+    }
     // Nothing of it here: the tensor is known now, its elements are elsewhere.
     const bool empty =
         piece.part.elements == 0 || (!piece.lengths.empty() && elementCount(piece.lengths) == 0);
     if (empty && elementCount(shape) != 0) return;
     stored_.try_emplace(uint64_t{piece.part.file} << 32 | piece.part.tensor, index);
-    tensor.pieces.push_back(std::move(piece));
+    ++tensor.pieces;
+    PieceRow row;
+    row.tensor = static_cast<uint32_t>(index);
+    row.rank = piece.rank;
+    if (!piece.lengths.empty()) {
+        row.box = boxes_.size();
+        boxes_.insert(boxes_.end(), piece.offsets.begin(), piece.offsets.end());
+        boxes_.insert(boxes_.end(), piece.lengths.begin(), piece.lengths.end());
+    }
+    if (piece.flat) row.flat = *piece.flat;
+    rows_.push_back(row);
+    parts_.add(std::move(piece.part));
 }
 
 void TensorAssembly::addAlias(const Path& path, const Path& of) {
@@ -156,6 +180,7 @@ void TensorAssembly::addAlias(const Path& path, const Path& of) {
     alias.info.path = path;
     alias.info.name = pathName(path);
     if (alias.info.aliasOf == kNone) alias.info.aliasOf = static_cast<TensorId>(id);
+    if (alias.piecesOf == kNone) alias.piecesOf = static_cast<uint32_t>(id);
     tensors_.push_back(std::move(alias));
 }
 
@@ -189,50 +214,75 @@ void TensorAssembly::addObjects(uint32_t file, const Path& prefix, uint32_t rank
     }
 }
 
+DimSpan TensorAssembly::boxAt(size_t row, size_t half) const {
+    if (rows_[row].box == kWhole) return {};
+    const size_t rank = tensors_[rows_[row].tensor].info.shape.size();
+    return DimSpan(boxes_).subspan(rows_[row].box + half * rank, rank);
+}
+
+TensorAssembly::Grouped TensorAssembly::group() const {
+    Grouped out;
+    out.first.assign(tensors_.size() + 1, 0);
+    for (const PieceRow& row : rows_)
+        ++out.first[row.tensor + 1];
+    std::partial_sum(out.first.begin(), out.first.end(), out.first.begin());
+    out.order.resize(rows_.size());
+    std::vector<size_t> next(out.first.begin(), out.first.end() - 1);
+    for (uint32_t row = 0; row < rows_.size(); ++row)
+        out.order[next[rows_[row].tensor]++] = row;
+    return out;
+}
+
 bool TensorAssembly::complete() const {
-    return std::all_of(tensors_.begin(), tensors_.end(), [](const Tensor& tensor) {
+    const Grouped grouped = group();
+    const auto isComplete = [&](size_t t) {
         std::set<std::pair<Dims, Dims>> boxes;
         std::set<std::pair<int64_t, int64_t>> ranges;
         int64_t held = 0;
-        for (const Piece& piece : tensor.pieces) {
-            if (piece.flat) {
-                if (ranges.emplace(piece.flat->start, piece.flat->stop).second)
-                    held += piece.flat->stop - piece.flat->start;
-            } else if (piece.lengths.empty()) {
-                return true;
-            } else if (boxes.emplace(piece.offsets, piece.lengths).second) {
-                held += elementCount(piece.lengths);
+        for (const uint32_t row : grouped.of(t)) {
+            const FlatRange& flat = rows_[row].flat;
+            if (flat != kNoRange) {
+                if (ranges.emplace(flat.start, flat.stop).second) held += flat.stop - flat.start;
+                continue;
             }
+            if (rows_[row].box == kWhole) return true;
+            const DimSpan o = offsets(row), l = lengths(row);
+            if (boxes.emplace(Dims(o.begin(), o.end()), Dims(l.begin(), l.end())).second)
+                held += elementCount(l);
         }
-        return held >= elementCount(tensor.info.shape);
-    });
+        return held >= elementCount(tensors_[t].info.shape);
+    };
+    for (size_t t = 0; t < tensors_.size(); ++t) {
+        if (tensors_[t].piecesOf == kNone && !isComplete(t)) return false;
+    }
+    return true;
 }
 
 Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::optional<Mesh> mesh,
                                                        FindNotes findNotes) {
-    std::vector<StoredPart> parts;
-    size_t pieces = 0;
-    for (const Tensor& tensor : tensors_)
-        pieces += tensor.pieces.size();
-    parts.reserve(pieces);
-    for (Tensor& tensor : tensors_) {
+    const Grouped grouped = group();
+    StoredParts parts;  // in the order of the chunks
+    parts.reserve(rows_.size());
+    for (size_t t = 0; t < tensors_.size(); ++t) {
         // Tensors are added in this order, so places in tensors_ are their ids.
+        const Tensor& tensor = tensors_[t];
         auto added = builder_.addTensor(tensor.info);
         if (!added.ok()) return std::move(added).error().inFile(source_.display);
         const Dims zeros(tensor.info.shape.size(), 0);
-        for (Piece& piece : tensor.pieces) {
-            const TensorFile& file = (*files_)[piece.part.file];
-            const StoredTensor& stored = file.tensors[piece.part.tensor];
-            CatalogBuilder::Chunk chunk{piece.rank, file.id,           stored.offset, stored.bytes,
-                                        zeros,      tensor.info.shape, piece.flat};
-            if (!piece.lengths.empty()) {
-                chunk.offsets = piece.offsets;
-                chunk.lengths = piece.lengths;
+        for (const uint32_t row : grouped.of(tensor.piecesOf == kNone ? t : tensor.piecesOf)) {
+            StoredPart part = parts_[row];
+            const TensorFile& file = (*files_)[part.file];
+            const StoredTensor& stored = file.tensors[part.tensor];
+            CatalogBuilder::Chunk chunk{rows_[row].rank, file.id,           stored.offset, stored.bytes,
+                                        zeros,           tensor.info.shape, std::nullopt};
+            if (rows_[row].flat != kNoRange) chunk.flat = rows_[row].flat;
+            if (rows_[row].box != kWhole) {
+                chunk.offsets = offsets(row);
+                chunk.lengths = lengths(row);
             }
             SHARDSCOPE_TRY(builder_.addChunk(chunk));
-            parts.push_back(std::move(piece.part));
+            parts.add(std::move(part));
         }
-        tensor.pieces = {};
     }
     // In the order of the catalog: they were read side by side.
     std::vector<const TensorFile*> files;

@@ -1,4 +1,5 @@
-// Puts a catalog together from the files of many ranks: tensors gain pieces in any order.
+// Puts a catalog together from the files of many ranks: tensors gain pieces in any order. Pieces are held in
+// columns, about 80 bytes each.
 #pragma once
 
 #include <map>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "formats/catalog_opener.h"
+#include "formats/roles.h"
 #include "formats/tensor_files.h"
 
 namespace shardscope {
@@ -42,10 +44,6 @@ class TensorAssembly : private CatalogOpener {
         Dims offsets, lengths;  // both empty = the whole tensor
         std::optional<FlatRange> flat;
     };
-    struct Tensor {
-        TensorInfo info;
-        std::vector<Piece> pieces;
-    };
     // Adds a piece to the tensor of this path; a tensor that is new here becomes an alias where the file says
     // so. Pieces that disagree about shape or dtype are noted and dropped.
     void addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece);
@@ -53,6 +51,8 @@ class TensorAssembly : private CatalogOpener {
     void addAlias(const Path& path, const Path& of);
     // A tensor that counts even where no piece of it is found.
     void addTensor(const Path& path, DType dtype, const Dims& shape, Role role);
+    // Finds the roles of all tensors that are there, where they follow from the names of all together.
+    void setRoles(const RoleFinder& roles);
     // A stored tensor as a whole.
     void addWhole(uint32_t file, uint32_t tensor, Path path, Role role, uint32_t rank);
     void addObject(uint32_t file, Path path, const Value& value, uint32_t rank, uint64_t offset = 0,
@@ -68,6 +68,32 @@ class TensorAssembly : private CatalogOpener {
                                            FindNotes findNotes = {});
 
   private:
+    struct Tensor {
+        TensorInfo info;
+        uint32_t pieces = 0;
+        uint32_t piecesOf = kNone;  // another tensor, whose pieces are those of this one
+    };
+    static constexpr uint64_t kWhole = UINT64_MAX;
+    static constexpr FlatRange kNoRange{INT64_MIN, INT64_MIN};
+    struct PieceRow {
+        uint32_t tensor = 0;
+        uint32_t rank = 0;
+        uint64_t box = kWhole;  // where its offsets, then its lengths, stand in boxes_
+        FlatRange flat = kNoRange;
+    };
+    // The pieces of tensor t are rows order[first[t]] up to order[first[t + 1]], as they were added.
+    struct Grouped {
+        std::vector<uint32_t> order;
+        std::vector<size_t> first;
+        std::span<const uint32_t> of(size_t tensor) const {
+            return std::span(order).subspan(first[tensor], first[tensor + 1] - first[tensor]);
+        }
+    };
+    Grouped group() const;
+    DimSpan offsets(size_t row) const { return boxAt(row, 0); }  // empty for the whole tensor
+    DimSpan lengths(size_t row) const { return boxAt(row, 1); }
+    DimSpan boxAt(size_t row, size_t half) const;
+
     // Index of the tensor of this path, which is made when it is new.
     size_t tensorAt(const Path& path, DType dtype, const Dims& shape, Role role);
 
@@ -75,6 +101,9 @@ class TensorAssembly : private CatalogOpener {
     const OpenOptions& options_;
     std::unique_ptr<TensorFiles> files_;
     std::vector<Tensor> tensors_;
+    std::vector<PieceRow> rows_;
+    std::vector<int64_t> boxes_;
+    StoredParts parts_;                               // one for each row
     std::unordered_map<std::string, size_t> byPath_;  // encoded
     std::unordered_map<uint64_t, size_t> stored_;     // file and tensor -> tensors_
     std::set<std::string> named_;

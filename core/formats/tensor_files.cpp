@@ -101,6 +101,22 @@ class PartReader final : public CatalogReader {
 
 }  // namespace
 
+void StoredParts::add(StoredPart part) {
+    if (part.offsets.empty() && part.lengths.empty() && part.strides.empty() && part.zeros.empty()) {
+        plain_.push_back(
+            {part.file, part.tensor, part.firstElement, part.elements, part.storedAs, part.bits});
+    } else {
+        plain_.push_back({kOther, static_cast<uint32_t>(others_.size()), 0, -1, {}, {}});
+        others_.push_back(std::move(part));
+    }
+}
+
+StoredPart StoredParts::operator[](size_t index) const {
+    const Plain& plain = plain_[index];
+    if (plain.file == kOther) return others_[plain.tensor];
+    return {plain.file, plain.tensor, {}, {}, plain.firstElement, plain.elements, plain.storedAs, plain.bits};
+}
+
 uint32_t TensorFile::find(std::string_view wanted) const {
     const auto it = std::lower_bound(byName.begin(), byName.end(), wanted,
                                      [&](uint32_t t, std::string_view n) { return tensors[t].name < n; });
@@ -133,6 +149,20 @@ Value pickledValue(std::string_view bytes, const Limits& limits) {
 const TensorFile& TensorFiles::operator[](uint32_t index) const {
     std::lock_guard lock(mutex_);
     return *files_[index];
+}
+
+void TensorFiles::forgetNames(uint32_t index) {
+    std::lock_guard lock(mutex_);
+    TensorFile& file = *files_[index];
+    for (StoredTensor& tensor : file.tensors) {
+        std::string().swap(tensor.name);
+        Path().swap(tensor.path);
+    }
+    std::vector<StoredObject>().swap(file.objects);
+    std::vector<SpecialTensor>().swap(file.specials);
+    std::vector<torch_save::TensorPlacement>().swap(file.placements);
+    std::vector<uint32_t>().swap(file.byName);
+    if (file.zip) std::vector<uint32_t>().swap(file.zip->byName);
 }
 
 uint32_t TensorFiles::size() const {
@@ -562,7 +592,7 @@ std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
 }
 
 std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
-                                       std::unique_ptr<TensorFiles> files, std::vector<StoredPart> parts,
+                                       std::unique_ptr<TensorFiles> files, StoredParts parts,
                                        FindNotes findNotes) {
     return makePartReader(
         source, std::move(catalog), std::move(files),

@@ -8,7 +8,7 @@
 //     for (each tensor t of (*files)[file]) {
 //         builder.addTensor(...);
 //         builder.addChunk(...);  // its rank, and its box or flat range in the global tensor
-//         parts.push_back(StoredPart::range(file, t, first, count));  // its place in the stored one
+//         parts.add(StoredPart::range(file, t, first, count));  // its place in the stored one
 //     }
 //     return makePartReader(source, std::move(builder).finish(), std::move(files), std::move(parts));
 //
@@ -114,6 +114,28 @@ struct StoredPart {
     }
 };
 
+// The parts of many chunks, in columns: a million plain ones take 32 MB.
+class StoredParts {
+  public:
+    void add(StoredPart part);
+    StoredPart operator[](size_t index) const;
+    size_t size() const { return plain_.size(); }
+    void reserve(size_t count) { plain_.reserve(count); }
+
+  private:
+    // All of a stored tensor, or a flat range in it.
+    struct Plain {
+        uint32_t file = kNone;  // kOther = others_[tensor]
+        uint32_t tensor = 0;
+        int64_t firstElement = 0;
+        int64_t elements = -1;
+        std::optional<DType> storedAs, bits;
+    };
+    static constexpr uint32_t kOther = kNone - 1;
+    std::vector<Plain> plain_;
+    std::vector<StoredPart> others_;
+};
+
 // Thread-safe; what add() returned stays valid as long as this lives.
 class TensorFiles {
   public:
@@ -130,6 +152,9 @@ class TensorFiles {
     // in the catalog. Errors: as those of the encodings.
     Result<uint32_t> add(const std::string& name, FileId id = kNone);
     const TensorFile& operator[](uint32_t index) const;
+    // Forgets what only an opener needs of a file: names and paths, specials, placements and objects. Parts
+    // of it stay readable. Call only while opening.
+    void forgetNames(uint32_t index);
     uint32_t size() const;
 
     // Where the elements of a part can be read. Errors: damaged (rule meta.inconsistent for a part that is
@@ -194,7 +219,7 @@ void addObjects(CatalogBuilder& builder, const TensorFile& file, FileId id);
 
 // The reader of such a checkpoint. With `parts` one for each chunk, of no file where its file is not there.
 std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
-                                       std::unique_ptr<TensorFiles> files, std::vector<StoredPart> parts,
+                                       std::unique_ptr<TensorFiles> files, StoredParts parts,
                                        FindNotes findNotes = {});
 std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
                                        std::unique_ptr<TensorFiles> files, FindPart findPart,

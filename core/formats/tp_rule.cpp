@@ -8,6 +8,17 @@
 
 namespace shardscope {
 
+FormatOption tpDimOption() {
+    return {.name = kTpDim,
+            .value = "GLOB=DIM",
+            .help =
+                "Dimension that tensor-parallel ranks cut these tensors along, or none, where the source "
+                "does not say it (repeatable, the first match counts)",
+            .title = "Cut dimensions",
+            .example = "*.qkv_proj.weight=1 *.norm.weight=none",
+            .repeats = true};
+}
+
 Result<TpRule> parseTpRule(const std::string& text) {
     const size_t equals = text.rfind('=');
     const auto bad = [&] {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "formats/format.h"
 #include "model/name_pattern.h"
 
 namespace shardscope {
@@ -14,6 +15,8 @@ struct TpRule {
     std::string text;
     int axis = kReplicated;
 };
+inline constexpr const char* kTpDim = "--tp-dim";
+FormatOption tpDimOption();
 // "GLOB=1", "GLOB=none", as --tp-dim takes it. Errors: usage.
 Result<TpRule> parseTpRule(const std::string& text);
 

@@ -219,8 +219,8 @@ class WizardTest : public QObject {
         auto store = jobs();
         ConvertWizard wizard(*session, *store);
         wizard.show();
-        auto* tpDim = named<QLineEdit>(wizard, "tpDim");
-        auto* masters = named<QComboBox>(wizard, "masterWeights");
+        auto* tpDim = named<QLineEdit>(wizard, "--tp-dim");
+        auto* masters = named<QComboBox>(wizard, "--master-weights");
         auto* apply = named<QPushButton>(wizard, "readSourceSo");
         QVERIFY(tpDim->isVisible() && !apply->isEnabled());
         type(tpDim, QStringLiteral("*.norm.weight=none \"other name=1\""));
@@ -229,9 +229,10 @@ class WizardTest : public QObject {
         QVERIFY(apply->isEnabled());
         QTest::mouseClick(apply, Qt::LeftButton);
         QTRY_VERIFY_WITH_TIMEOUT(session->state() == Session::State::open && session->hasFacts(), kPatience);
-        QCOMPARE(session->options().tpDim,
+        QCOMPARE(session->options().valuesOf(QStringLiteral("--tp-dim")),
                  (QStringList{QStringLiteral("*.norm.weight=none"), QStringLiteral("other name=1")}));
-        QCOMPARE(session->options().masterWeights, QStringLiteral("ignore"));
+        QCOMPARE(session->options().valuesOf(QStringLiteral("--master-weights")).value(0),
+                 QStringLiteral("ignore"));
         QVERIFY(wizard.spec().commandLine().contains(
             QStringLiteral("--tp-dim '*.norm.weight=none' --tp-dim 'other name=1' --master-weights ignore")));
         waitForPlan(wizard);
@@ -246,16 +247,19 @@ class WizardTest : public QObject {
         auto loaded = ConversionSpec::loadRecipe(recipe);
         QVERIFY(loaded.ok());
         second.setSpec(*loaded);
-        QTRY_COMPARE_WITH_TIMEOUT(plain->options().masterWeights, QStringLiteral("ignore"), kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(plain->options().valuesOf(QStringLiteral("--master-weights")).value(0),
+                                  QStringLiteral("ignore"), kPatience);
         QTRY_VERIFY_WITH_TIMEOUT(plain->state() == Session::State::open, kPatience);
-        QCOMPARE(second.spec().options.tpDim, session->options().tpDim);
+        QCOMPARE(second.spec().options.valuesOf(QStringLiteral("--tp-dim")),
+                 session->options().valuesOf(QStringLiteral("--tp-dim")));
 
         // What cannot be leaves the source as it was.
         type(tpDim, QStringLiteral("*.norm.weight=7"));
         QTest::mouseClick(apply, Qt::LeftButton);
         QTRY_VERIFY_WITH_TIMEOUT(session->state() == Session::State::open && session->checkpoint(),
                                  kPatience);
-        QCOMPARE(session->options().masterWeights, QStringLiteral("ignore"));
+        QCOMPARE(session->options().valuesOf(QStringLiteral("--master-weights")).value(0),
+                 QStringLiteral("ignore"));
         bool said = false;
         for (const QLabel* label : wizard.findChildren<QLabel*>())
             said = said || label->text().contains(QStringLiteral("dimension 7"));

@@ -1,6 +1,7 @@
 #include "ui/bridge/source_options.h"
 
 #include <QProcess>
+#include <algorithm>
 
 #include "engine/request.h"
 
@@ -32,10 +33,17 @@ QStringList SourceOptions::words() const {
     QStringList words;
     if (!format.isEmpty()) words << QStringLiteral("--format") << format;
     if (!variant.isEmpty()) words << QStringLiteral("--variant") << variant;
-    for (const QString& rule : tpDim)
-        words << QStringLiteral("--tp-dim") << rule;
-    if (!masterWeights.isEmpty()) words << QStringLiteral("--master-weights") << masterWeights;
+    for (const auto& [name, value] : own)
+        words << name << value;
     return words + further;
+}
+
+QStringList SourceOptions::valuesOf(const QString& option) const {
+    QStringList values;
+    for (const auto& [name, value] : own) {
+        if (name == option) values << value;
+    }
+    return values;
 }
 
 QStringList SourceOptions::split(const QString& text) {
@@ -50,10 +58,8 @@ SourceOptions SourceOptions::fromWords(const QStringList& words) {
             options.format = value;
         else if (name == QLatin1String("--variant"))
             options.variant = value;
-        else if (name == QLatin1String("--tp-dim"))
-            options.tpDim << value;
-        else if (name == QLatin1String("--master-weights"))
-            options.masterWeights = value;
+        else if (std::ranges::count(formatOptions(), name.toStdString(), &FormatOption::name))
+            options.own.append({name, value});
         else
             options.further << name << value;
         return true;

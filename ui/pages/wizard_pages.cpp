@@ -9,7 +9,7 @@
 
 #include "engine/engine.h"
 #include "ui/models/texts.h"
-#include "ui/pages/paddle_options.h"
+#include "ui/pages/format_options.h"
 
 namespace shardscope::ui {
 
@@ -99,50 +99,49 @@ SourceStep::SourceStep(WizardState& state)
     connect(validate_, &QPushButton::clicked, this,
             [this] { state_.session().validate(ValidateLevel::files); });
 
-    paddle_ = new QWidget(this);
-    auto* column = new QVBoxLayout(paddle_);
+    reading_ = new QWidget(this);
+    auto* column = new QVBoxLayout(reading_);
     column->setContentsMargins(0, 8, 0, 0);
-    column->addWidget(wizardHeading(tr("How it is read"), paddle_));
-    column->addWidget(
-        wizardHint(tr("PaddleNLP omits some layout details; empty fields are inferred."), paddle_));
-    paddleOptions_ = new PaddleOptions(paddle_);
-    column->addWidget(paddleOptions_);
+    column->addWidget(wizardHeading(tr("How it is read"), reading_));
+    column->addWidget(wizardHint(tr("What the files do not say; empty fields are inferred."), reading_));
+    formatOptions_ = new FormatOptions(reading_);
+    column->addWidget(formatOptions_);
     auto* apply = new QHBoxLayout;
-    paddleApply_ = new QPushButton(tr("Apply and reload"), paddle_);
-    paddleApply_->setObjectName(QStringLiteral("readSourceSo"));
-    paddleApply_->setAccessibleName(tr("Read the source anew with these options"));
-    paddleApply_->setAutoDefault(false);
-    paddleProblem_ = wizardHint({}, paddle_);
-    paddleProblem_->setAccessibleName(tr("What is wrong with how it is read"));
-    apply->addWidget(paddleApply_);
-    apply->addWidget(paddleProblem_, 1);
+    readAgain_ = new QPushButton(tr("Apply and reload"), reading_);
+    readAgain_->setObjectName(QStringLiteral("readSourceSo"));
+    readAgain_->setAccessibleName(tr("Read the source anew with these options"));
+    readAgain_->setAutoDefault(false);
+    readingProblem_ = wizardHint({}, reading_);
+    readingProblem_->setAccessibleName(tr("What is wrong with how it is read"));
+    apply->addWidget(readAgain_);
+    apply->addWidget(readingProblem_, 1);
     column->addLayout(apply);
-    layout_->addWidget(paddle_);
+    layout_->addWidget(reading_);
     const auto compare = [this] {
         SourceOptions options = state_.session().options();
-        paddleOptions_->take(options);
-        paddleApply_->setEnabled(!(options == state_.session().options()) &&
-                                 state_.session().state() != Session::State::opening);
+        formatOptions_->take(options);
+        readAgain_->setEnabled(!(options == state_.session().options()) &&
+                               state_.session().state() != Session::State::opening);
     };
-    connect(paddleOptions_, &PaddleOptions::edited, this, compare);
-    connect(paddleApply_, &QPushButton::clicked, this, [this] {
+    connect(formatOptions_, &FormatOptions::edited, this, compare);
+    connect(readAgain_, &QPushButton::clicked, this, [this] {
         SourceOptions options = state_.session().options();
-        paddleOptions_->take(options);
-        paddleProblem_->setText(tr("Reading the metadata anew…"));
+        formatOptions_->take(options);
+        readingProblem_->setText(tr("Reading the metadata anew…"));
         state_.session().open(state_.session().path(), options);
     });
     connect(&state_.session(), &Session::stateChanged, this, [this, compare] {
         if (state_.session().state() == Session::State::open) {
-            paddleOptions_->setOptions(state_.session().options());
-            paddleProblem_->clear();
+            formatOptions_->setOptions(state_.session().options());
+            readingProblem_->clear();
         }
         compare();
     });
     connect(&state_.session(), &Session::openingRefused, this, [this](const Error& error) {
-        paddleProblem_->setText(tr("⚠ %1 %2").arg(errorSentence(error), errorHint(error)));
+        readingProblem_->setText(tr("⚠ %1 %2").arg(errorSentence(error), errorHint(error)));
     });
-    paddleOptions_->setOptions(state_.session().options());
-    paddleApply_->setEnabled(false);
+    formatOptions_->setOptions(state_.session().options());
+    readAgain_->setEnabled(false);
 
     gaps_ = new QWidget(this);
     auto* form = new QFormLayout(gaps_);
@@ -178,7 +177,8 @@ bool SourceStep::attention() const {
 void SourceStep::showSpec() {
     const Session& session = state_.session();
     fill_->setCurrentIndex(fill_->findData(static_cast<int>(state_.spec().fillGaps)));
-    paddle_->setVisible(session.checkpoint() && session.checkpoint()->format->takes("--master-weights"));
+    if (session.checkpoint()) formatOptions_->offer(session.checkpoint()->format->options());
+    reading_->setVisible(session.checkpoint() && !session.checkpoint()->format->options().empty());
     if (!session.checkpoint()) {
         facts_->setText(tr("No checkpoint is open."));
         health_->clear();

@@ -19,7 +19,7 @@ class QVBoxLayout;
 namespace shardscope::ui {
 
 class JobStore;
-class PaddleOptions;
+class FormatOptions;
 class PlanModel;
 
 class WizardPage : public QWidget {
@@ -56,10 +56,10 @@ class SourceStep : public WizardPage {
   private:
     QLabel *facts_, *health_, *validation_;
     QPushButton* validate_;
-    QWidget* paddle_;  // heading, fields and button; for PaddleNLP's checkpoints
-    PaddleOptions* paddleOptions_;
-    QPushButton* paddleApply_;
-    QLabel* paddleProblem_;
+    QWidget* reading_;  // heading, fields and button; for formats that take options
+    FormatOptions* formatOptions_;
+    QPushButton* readAgain_;
+    QLabel* readingProblem_;
     QWidget* gaps_;
     QComboBox* fill_;
 };

@@ -89,8 +89,7 @@ void WizardState::setSpec(ConversionSpec spec) {
     // What the source's files do not say comes with a recipe; which checkpoint it is does not.
     SourceOptions options = session_.options();
     if (session_.checkpoint() && session_.checkpoint()->format->takes("--master-weights")) {
-        options.tpDim = spec.options.tpDim;
-        options.masterWeights = spec.options.masterWeights;
+        options.own = spec.options.own;
     }
     const bool readAnew = !(options == session_.options());
     spec.host = spec.where.isEmpty() ? spec_.host : QString();

@@ -11,7 +11,7 @@
 #include "ui/bridge/hosts.h"
 #include "ui/models/session.h"
 #include "ui/models/texts.h"
-#include "ui/pages/paddle_options.h"
+#include "ui/pages/format_options.h"
 #include "ui/pages/wizard_parts.h"
 
 namespace shardscope::ui {
@@ -63,11 +63,11 @@ OpenDialog::OpenDialog(Where where, const QString& path, const SourceOptions& op
     grid->add(tr("&Variant:"), variant_);
     grid->add(tr("F&urther options:"), further_);
     layout->addLayout(grid);
-    paddleHeading_ = wizardHint(tr("PaddleNLP omits some layout details; empty fields are inferred."), this);
-    paddle_ = new PaddleOptions(this);
-    paddle_->setOptions(options);
-    layout->addWidget(paddleHeading_);
-    layout->addWidget(paddle_);
+    ownHeading_ = wizardHint(tr("Some formats omit parts of the layout; empty fields are inferred."), this);
+    own_ = new FormatOptions(this);
+    own_->setOptions(options);
+    layout->addWidget(ownHeading_);
+    layout->addWidget(own_);
     problem_ = wizardHint({}, this);
     problem_->setAccessibleName(tr("What is wrong with the options"));
     layout->addWidget(problem_);
@@ -85,7 +85,7 @@ OpenDialog::OpenDialog(Where where, const QString& path, const SourceOptions& op
     });
     connect(variant_, &QLineEdit::textChanged, this, &OpenDialog::check);
     connect(further_, &QLineEdit::textChanged, this, &OpenDialog::check);
-    connect(paddle_, &PaddleOptions::edited, this, &OpenDialog::check);
+    connect(own_, &FormatOptions::edited, this, &OpenDialog::check);
     connect(format_, &QComboBox::currentIndexChanged, this, &OpenDialog::check);
     check();
 }
@@ -136,18 +136,15 @@ SourceOptions OpenDialog::options() const {
     options.format = format_->currentData().toString();
     options.variant = variant_->text().trimmed();
     options.further = SourceOptions::split(further_->text());
-    if (takesPaddleOptions()) paddle_->take(options);
+    own_->take(options);
     return options;
 }
 
-bool OpenDialog::takesPaddleOptions() const {
-    const Format* format = findFormat(format_->currentData().toString().toStdString());
-    return !format || format->takes("--master-weights");
-}
-
 void OpenDialog::check() {
-    paddle_->setVisible(takesPaddleOptions());
-    paddleHeading_->setVisible(takesPaddleOptions());
+    const Format* format = findFormat(format_->currentData().toString().toStdString());
+    const std::vector<FormatOption>& own = format ? format->options() : formatOptions();
+    own_->offer(own);
+    ownHeading_->setVisible(!own.empty());
     std::optional<Error> problem;
     if (const auto engine = options().toEngine(); !engine.ok()) problem = engine.error();
     if (host_ && !problem && !path().isEmpty()) {

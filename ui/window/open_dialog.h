@@ -14,7 +14,7 @@ class QPushButton;
 namespace shardscope::ui {
 
 class FormGrid;
-class PaddleOptions;
+class FormatOptions;
 class PathEdit;
 
 class OpenDialog : public QDialog {
@@ -33,7 +33,6 @@ class OpenDialog : public QDialog {
 
   private:
     void check();
-    bool takesPaddleOptions() const;
     void addHost(FormGrid& grid, const QString& path, const QStringList& hosts);
     void takeWholePath(const QString& text);
 
@@ -42,8 +41,8 @@ class OpenDialog : public QDialog {
     QLineEdit* there_ = nullptr;
     QComboBox* format_;
     QLineEdit *variant_, *further_;
-    PaddleOptions* paddle_;
-    QWidget* paddleHeading_;
+    FormatOptions* own_;
+    QWidget* ownHeading_;
     QLabel* problem_;
     QPushButton* open_;
 };

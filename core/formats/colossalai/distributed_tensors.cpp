@@ -146,7 +146,7 @@ Status DistributedOpener::addPiece(const TensorInfo& info, const Piece& piece, i
         chunk.offsets = offsets;
         chunk.lengths = lengths;
         SHARDSCOPE_TRY(builder_.addChunk(chunk));
-        parts_.push_back(std::move(part));
+        parts_.add(std::move(part));
     }
     return {};
 }
@@ -188,7 +188,7 @@ bool DistributedOpener::addFused(CatalogBuilder::Chunk chunk, const PieceEntry& 
         third_.offsets.assign(lengths.size(), 0);
         third_.offsets[d] = third * width;
         third_.lengths = lengths;
-        parts_.push_back(std::move(third_));
+        parts_.add(std::move(third_));
     }
     return true;
 }
@@ -255,7 +255,7 @@ Status DistributedOpener::addUnlisted() {
             chunk.offsets = offsets;
             chunk.lengths = stored.shape;
             SHARDSCOPE_TRY(builder_.addChunk(chunk));
-            parts_.push_back(StoredPart::whole(copy.contents, copy.tensor));
+            parts_.add(StoredPart::whole(copy.contents, copy.tensor));
         }
     }
     return {};

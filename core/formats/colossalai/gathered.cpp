@@ -152,7 +152,7 @@ class GatheredOpener : private Opener {
         auto added = builder_.addTensor(info);
         if (!added.ok()) return std::move(added).error().inFile((*files_)[file].name);
         SHARDSCOPE_TRY(builder_.addWhole(0, (*files_)[file].id, stored.offset, stored.bytes));
-        parts_.push_back(StoredPart::whole(file, t));
+        parts_.add(StoredPart::whole(file, t));
         return {};
     }
 

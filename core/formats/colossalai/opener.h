@@ -42,7 +42,7 @@ class Opener : protected CatalogOpener {
     const Source& source_;
     const OpenOptions& options_;
     std::unique_ptr<TensorFiles> files_;
-    std::vector<StoredPart> parts_;
+    StoredParts parts_;
 };
 
 }  // namespace shardscope::colossalai

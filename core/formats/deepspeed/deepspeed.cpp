@@ -19,11 +19,7 @@ class DeepspeedFormat final : public Format {
         info_.variants = {"universal"};
         info_.generations = {"0.10 to 0.19: ZeRO 0 to 3, BF16_Optimizer, pipelines, experts",
                              "universal checkpoints of ds_to_universal"};
-        info_.options = {{"--tp-dim",
-                          "GLOB=DIM",
-                          "along which dimension tensor-parallel ranks cut a parameter, or none",
-                          {},
-                          true}};
+        info_.options = {tpDimOption()};
         info_.objects = true;
         info_.aliases = true;
         info_.nesting = true;

@@ -42,7 +42,7 @@ bool isNorm(std::string_view name) {
 
 Result<TpPlacement> TpPlacement::read(const Entries& states, const OpenOptions& options) {
     TpPlacement out;
-    for (const std::string& text : options.valuesOf("--tp-dim")) {
+    for (const std::string& text : options.valuesOf(kTpDim)) {
         SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
         out.stated_.push_back(std::move(rule));
     }

@@ -26,7 +26,7 @@ bool hasPaddleEnding(std::string_view name) {
 
 // Adds a tensor and its chunks: one, or one for each part of a split parameter.
 Status addTensor(CatalogBuilder& builder, FileId file, uint32_t index, uint32_t number,
-                 const StoredTensor& stored, std::vector<StoredPart>& parts) {
+                 const StoredTensor& stored, StoredParts& parts) {
     if (stored.parts.empty()) return damaged("a split parameter has no parts");
     TensorInfo tensor;
     tensor.name = stored.name;
@@ -39,7 +39,7 @@ Status addTensor(CatalogBuilder& builder, FileId file, uint32_t index, uint32_t 
     StoredPart part = StoredPart::whole(index, number);
     part.bits = tensor.dtype;
     if (stored.parts.size() == 1 && stored.parts[0].shape == stored.shape) {
-        parts.push_back(std::move(part));
+        parts.add(std::move(part));
         return builder.addWhole(0, file, stored.offset, stored.bytes);
     }
     const Dims zeros(stored.shape.size(), 0);
@@ -62,7 +62,7 @@ Status addTensor(CatalogBuilder& builder, FileId file, uint32_t index, uint32_t 
         SHARDSCOPE_TRY(builder.addChunk(chunk));
         part.firstElement = at;
         part.elements = count;
-        parts.push_back(part);
+        parts.add(part);
         at = end;
     }
     if (at != whole)
@@ -128,7 +128,7 @@ Result<std::unique_ptr<Reader>> openSave(const Source& source, const OpenOptions
     for (const Note& note : saved.notes)
         builder.addNote(note);
     builder.reserve(saved.tensors.size(), saved.tensors.size(), saved.tensors.size() * 4);
-    std::vector<StoredPart> parts;
+    StoredParts parts;
     for (uint32_t t = 0; t < saved.tensors.size(); ++t) {
         auto added = addTensor(builder, id, index, t, saved.tensors[t], parts);
         if (!added.ok()) return std::move(added).error().ofTensor(saved.tensors[t].name).inFile(file->path());

@@ -492,7 +492,7 @@ class HybridOpener : private CatalogOpener {
             }
         }
         SHARDSCOPE_TRY(builder_.addChunk(chunk));
-        parts_.push_back(std::move(part));
+        parts_.add(std::move(part));
         return {};
     }
 
@@ -669,7 +669,7 @@ class HybridOpener : private CatalogOpener {
     std::map<std::string, TensorId> weightOf_;
     std::map<TensorId, DType> aliasDType_;
     std::map<TensorId, std::vector<PlannedChunk>> draftsByTensor_;
-    std::vector<StoredPart> parts_;  // by ChunkId
+    StoredParts parts_;  // by ChunkId
     size_t fromMasters_ = 0, ignored_ = 0;
     bool scheduleNoted_ = false;
 };

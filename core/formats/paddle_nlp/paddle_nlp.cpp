@@ -11,20 +11,16 @@ namespace {
 
 using namespace paddle_nlp;
 
-const FormatOption kTpDimOption{
-    .name = kTpDim,
-    .value = "GLOB=DIM",
-    .help =
-        "Dimension that tensor-parallel ranks cut these tensors along, or none, where the source does not "
-        "say it (PaddleNLP; repeatable, the first match counts)",
-    .repeats = true};
 const FormatOption kMasterWeightsOption{
     .name = kMasterWeights,
     .value = "HOW",
     .help =
         "Weights of PaddleNLP sources: use (cast from their fp32 masters) or ignore (as stored or not at "
         "all); without it the masters are used where no weight is stored",
-    .choices = {"use", "ignore"}};
+    .title = "Master weights",
+    .unset = "Used where no weight is stored",
+    .choices = {{"use", "Used wherever there is one, cast to the weight's dtype"},
+                {"ignore", "Ignored: weights as stored, or not at all"}}};
 
 class PaddleNlpFormat final : public Format {
   public:
@@ -33,7 +29,7 @@ class PaddleNlpFormat final : public Format {
         info_.title = "PaddleNLP hybrid-parallel checkpoint";
         info_.synonyms = {"paddle_nlp", "paddle_hybrid"};
         info_.suffixes = {"pdparams", "pdopt", "safetensors"};
-        info_.options = {kTpDimOption, kMasterWeightsOption};
+        info_.options = {tpDimOption(), kMasterWeightsOption};
         info_.reads = true;
         info_.generations = {"tensor, pipeline and data parallel, sharding stages 1 (V1, V2), 2 and 3",
                              "with model_meta.json, with shard_meta files, and without either",

@@ -17,7 +17,6 @@ enum class MasterWeights : uint8_t {
 };
 
 // The options of this format.
-inline constexpr const char* kTpDim = "--tp-dim";
 inline constexpr const char* kMasterWeights = "--master-weights";
 struct StatedByUser {
     std::vector<TpRule> tpRules;  // the first that matches a name counts

@@ -343,7 +343,7 @@ class UnifiedOpener : private CatalogOpener {
         part.tensor = at.tensor;
         part.storedAs = storedAs;
         if (stored.dtype != dtypeOf(stored)) part.bits = dtypeOf(stored);
-        parts_.push_back(part);
+        parts_.add(part);
         return {};
     }
 
@@ -466,7 +466,7 @@ class UnifiedOpener : private CatalogOpener {
     const Source& source_;
     const OpenOptions& options_;
     std::unique_ptr<TensorFiles> files_;
-    std::vector<StoredPart> parts_;
+    StoredParts parts_;
     StatedByUser stated_;
     ModelConfig config_;
     std::vector<IndexFile> indexes_;

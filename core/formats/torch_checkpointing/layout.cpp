@@ -67,7 +67,8 @@ class ItemsLayout final : public TargetLayout {
             if (!isItemName(name))
                 return makeError(ErrorCode::impossible,
                                  fmt::format("'{}' cannot be the name of an item", name));
-            item.tree = buildTree(target_, [&](const Path& path) { return inside(path, name); });
+            item.tree =
+                buildTree(target_, [&, &name = name](const Path& path) { return inside(path, name); });
             if (!item.tree.collisions.empty())
                 return makeError(ErrorCode::impossible,
                                  "its place in the nested object is taken by another entry")

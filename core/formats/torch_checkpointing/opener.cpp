@@ -511,7 +511,7 @@ class ItemsOpener {
         for (auto& [item, files] : items_) {
             const auto when =
                 listed_.contains(item) ? RankObject::When::firstIsMain : RankObject::When::differing;
-            const auto add = [&](const HeldFile& file, const Path& path, const Value& value) {
+            const auto add = [&, &item = item](const HeldFile& file, const Path& path, const Value& value) {
                 const uint32_t rank = file.ranks[0];
                 all.push_back(
                     {itemPath(item, path), itemPath(item, path, rank), file.index, rank, &value, when});

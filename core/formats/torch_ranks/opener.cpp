@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <deque>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -19,6 +20,8 @@ namespace shardscope::torch_ranks {
 namespace {
 
 using torch_save::TensorPlacement;
+
+constexpr size_t kFilesAtOnce = 64;
 
 Path prefixed(std::string_view prefix, const Path& path, std::optional<uint32_t> rank = std::nullopt) {
     Path out;
@@ -50,13 +53,9 @@ class RankFilesOpener {
         if (sets_.empty())
             return unsupported("holds no files of ranks, such as rank0.pt").inFile(source_.display);
         SHARDSCOPE_TRY(readFiles());
-        findRoles();
-        for (const RankFile& file : files_) {
-            findParameters(file);
-            addSharded(file);
-        }
+        assembly_.setRoles(roles_);
         addPlain();
-        addObjects();
+        addRankObjects(assembly_, objects_);
         addMissing();
         return assembly_.finish(parts_.world(), parts_.mesh("the DeviceMesh of the DTensors"));
     }
@@ -66,6 +65,7 @@ class RankFilesOpener {
         const FileSet* set = nullptr;
         uint32_t rank = 0;
         uint32_t index = kNone;  // of the assembly; kNone = it cannot be read
+        bool oneGroup = false;   // its optimizer has one group of parameters
     };
     // A tensor that is not distributed, as one rank has it.
     struct PlainTensor {
@@ -74,6 +74,7 @@ class RankFilesOpener {
     };
     struct PlainTensors {
         Path path;
+        Path stored;  // without the prefix of its file
         std::vector<PlainTensor> ranks;
     };
     struct Parameter {
@@ -133,6 +134,7 @@ class RankFilesOpener {
         return {};
     }
 
+    // Some files at a time: what each says of its own tensors is much more than what is kept of it.
     Status readFiles() {
         std::vector<std::pair<std::string, uint32_t>> names;
         for (const FileSet& set : sets_) {
@@ -142,20 +144,29 @@ class RankFilesOpener {
                 parts_.raiseWorld(rank + 1);
             }
         }
-        SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, assembly_.addFiles(names));
-        for (size_t f = 0; f < files_.size(); ++f)
-            files_[f].index = indices[f];
-        std::erase_if(files_, [](const RankFile& file) { return file.index == kNone; });
+        for (size_t first = 0; first < files_.size(); first += kFilesAtOnce) {
+            const size_t count = std::min(kFilesAtOnce, files_.size() - first);
+            SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices,
+                              assembly_.addFiles(std::span(names).subspan(first, count)));
+            for (size_t f = 0; f < count; ++f) {
+                RankFile& file = files_[first + f];
+                file.index = indices[f];
+                if (file.index == kNone) continue;
+                addNames(file);
+                findParameters(file);
+                addSharded(file);
+                takeObjects(file);
+                assembly_.files().forgetNames(file.index);
+            }
+        }
         return {};
     }
 
-    void findRoles() {
-        for (const RankFile& file : files_) {
-            for (const StoredTensor& tensor : contents(file).tensors)
-                roles_.add(file.set->prefix + tensor.name);
-            for (const StoredObject& object : contents(file).objects)
-                roles_.add(file.set->prefix + object.name);
-        }
+    void addNames(const RankFile& file) {
+        for (const StoredTensor& tensor : contents(file).tensors)
+            roles_.add(file.set->prefix + tensor.name);
+        for (const StoredObject& object : contents(file).objects)
+            roles_.add(file.set->prefix + object.name);
     }
 
     // ------------------------------------------------------------------ tensors
@@ -187,7 +198,7 @@ class RankFilesOpener {
             } else {
                 const Path path = prefixed(file.set->prefix, stored.path);
                 const auto [it, fresh] = plainByPath_.try_emplace(encodePath(path), plain_.size());
-                if (fresh) plain_.push_back({path, {}});
+                if (fresh) plain_.push_back({path, stored.path, {}});
                 plain_[it->second].ranks.push_back({&file, t});
             }
         }
@@ -203,7 +214,7 @@ class RankFilesOpener {
         auto piece = parts_.partOf(file.index, t, file.rank, path);
         if (!piece) return;
         sharded_ = true;
-        assembly_.addPiece(path, stored.dtype, whole.shape, roles_.role(pathName(path)), std::move(*piece));
+        assembly_.addPiece(path, stored.dtype, whole.shape, Role::parameter, std::move(*piece));
     }
 
     void addShard(const RankFile& file, uint32_t t) {
@@ -231,7 +242,7 @@ class RankFilesOpener {
                            "module, whose names and shapes are not stored, so they cannot be taken apart",
                            saved.name, name);
         }
-        assembly_.addPiece(path, stored.dtype, whole.shape, roles_.role(name), std::move(piece));
+        assembly_.addPiece(path, stored.dtype, whole.shape, Role::parameter, std::move(piece));
     }
 
     // Tensors without a placement are copies of one, or differ by rank.
@@ -242,7 +253,7 @@ class RankFilesOpener {
             const bool copies = set.kind != Kind::extra && areCopies(tensors.ranks);
             for (const PlainTensor& tensor : tensors.ranks) {
                 Path path = tensors.path;
-                if (!copies) path = prefixed(set.prefix, stored(tensor).path, tensor.file->rank);
+                if (!copies) path = prefixed(set.prefix, tensors.stored, tensor.file->rank);
                 Role role = roles_.role(pathName(tensors.path));
                 // Parameters are distributed where anything is.
                 if (role == Role::parameter && sharded_ && set.kind == Kind::model) role = Role::buffer;
@@ -270,9 +281,9 @@ class RankFilesOpener {
     // flat parameter, in one dimension and without a place. In the order of the ranks they are the whole.
     bool addFlatState(const PlainTensors& tensors) {
         const FileSet& set = *tensors.ranks[0].file->set;
-        const Path& path = stored(tensors.ranks[0]).path;
+        const Path& path = tensors.stored;
         if (set.kind != Kind::optimizer || path.size() != 3 || path[0].toString() != "state" ||
-            path[1].kind != PathPart::Kind::integerKey || !oneGroup(tensors.ranks[0]))
+            path[1].kind != PathPart::Kind::integerKey || !tensors.ranks[0].file->oneGroup)
             return false;
         const int64_t id = path[1].index;
         if (id < 0 || id >= static_cast<int64_t>(parameters_.size())) return false;
@@ -312,16 +323,6 @@ class RankFilesOpener {
         return true;
     }
 
-    // Optimizers number their parameters by group; with several groups the numbers do not follow the model.
-    bool oneGroup(const PlainTensor& tensor) {
-        for (const StoredObject& object : contents(*tensor.file).objects) {
-            if (object.name != "param_groups") continue;
-            return object.value && object.value.kind() == ValueKind::list &&
-                   object.value.graph->items(object.value.node).size() == 1;
-        }
-        return false;
-    }
-
     // Of the mesh (replicas, shards): ranks of one row hold the parameters once.
     uint32_t replicaGroupOf(uint32_t rank) const {
         const auto& mesh = parts_.largestMesh();
@@ -334,17 +335,19 @@ class RankFilesOpener {
 
     // ------------------------------------------------------------------ objects
 
-    void addObjects() {
-        std::vector<RankObject> all;
-        for (const RankFile& file : files_) {
-            const auto when =
-                file.set->kind == Kind::extra ? RankObject::When::always : RankObject::When::differing;
-            for (const StoredObject& object : contents(file).objects)
-                all.push_back({prefixed(file.set->prefix, object.path),
-                               prefixed(file.set->prefix, object.path, file.rank), file.index, file.rank,
-                               &object.value, when});
+    void takeObjects(RankFile& file) {
+        const auto when =
+            file.set->kind == Kind::extra ? RankObject::When::always : RankObject::When::differing;
+        for (const StoredObject& object : contents(file).objects) {
+            objects_.push_back({prefixed(file.set->prefix, object.path),
+                                prefixed(file.set->prefix, object.path, file.rank), file.index, file.rank,
+                                &values_.emplace_back(object.value), when});
+            // Optimizers number their parameters by group; with several groups the numbers do not follow the
+            // model.
+            if (object.name == "param_groups")
+                file.oneGroup = object.value && object.value.kind() == ValueKind::list &&
+                                object.value.graph->items(object.value.node).size() == 1;
         }
-        addRankObjects(assembly_, all);
     }
 
     // ------------------------------------------------------------------ ranks
@@ -372,6 +375,8 @@ class RankFilesOpener {
     std::vector<Parameter> parameters_;
     std::vector<PlainTensors> plain_;
     std::unordered_map<std::string, size_t> plainByPath_;  // encoded
+    std::deque<Value> values_;                             // of objects_
+    std::vector<RankObject> objects_;
     bool sharded_ = false, flatNoted_ = false;
 };
 

@@ -31,7 +31,7 @@ Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const std::
     for (const StoredObject& o : saved.objects)
         roles.add(o.name);
     builder.reserve(saved.tensors.size(), saved.tensors.size(), saved.tensors.size() * 4);
-    std::vector<StoredPart> parts;
+    StoredParts parts;
     for (const StoredTensor& t : saved.tensors) {
         TensorInfo tensor;
         tensor.name = t.name;
@@ -45,7 +45,7 @@ Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const std::
         if (added.ok()) added = builder.addWhole(0, file, t.offset, t.bytes);
         if (!added.ok())
             return std::move(added).error().ofTensor(t.name).inFile(source.directory->path() + "/" + entry);
-        parts.push_back(StoredPart::whole(index, static_cast<uint32_t>(parts.size())));
+        parts.add(StoredPart::whole(index, static_cast<uint32_t>(parts.size())));
     }
     addObjects(builder, saved, file);
     return makePartReader(source, std::move(builder).finish(), std::move(files), std::move(parts));

@@ -1,0 +1,48 @@
+// A conversion in parts that any scheduler can run: each process does its share of the tiles and leaves a
+// journal of them in the destination's staging directory, on storage that all see; the last step checks that
+// all parts are there, verifies and publishes. No process talks to another one. Parts run in any order, at
+// once or one after the other, on any hosts, and again after a failure.
+//
+//   .<name>.shardscope-partial/lock          held while the first part sets up, and by the last step
+//                              /parts        what all parts must agree on; written last by the set-up
+//                              /part-3.journal   see journal.h; locked by the process that does the part
+//                              /data/        the destination as it will be
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "execute/executor.h"
+
+namespace shardscope {
+
+struct PartSpec {
+    uint32_t index = 0;   // below `count`
+    uint32_t count = 1;   // at most kMostParts
+    std::string version;  // of this program; all parts must have the same
+};
+constexpr uint32_t kMostParts = 100'000;
+
+struct PartReport {
+    PartSpec part;
+    bool wasDone = false;  // by an earlier run; nothing was written
+    uint64_t tiles = 0;    // of its share
+    uint64_t bytes = 0;    // of the destination, in its share
+    uint64_t bytesRead = 0, bytesReused = 0;
+    double seconds = 0;
+    std::vector<uint32_t> open;  // the parts that are not done, in order
+};
+
+// Does one part. Errors: exists (the destination, another job, another process that does this part), changed
+// (other words, another version or another source than those of the parts that are there), and those of
+// runConversion(). What is finished stays, and the next run continues from it.
+Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& resources);
+
+// Completes the destination out of all parts: what is not tensor data, verification, publication. Errors:
+// notFound (no part is there), busy work of another process as `exists`, changed, and those of
+// runConversion(); parts that are not done are named.
+Result<ConvertReport> finishParts(const ConvertJob& job, const std::string& version,
+                                  const Resources& resources);
+
+}  // namespace shardscope
