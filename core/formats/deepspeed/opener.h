@@ -128,6 +128,8 @@ class Opener {
     // plain_states.cpp: no ZeRO
     void addPlainStates();
     void addStage(const ModelFile& model, size_t& layersBefore);
+    size_t dropTied(const TensorFile& file, uint32_t tp, const std::vector<size_t>& layers,
+                    PlainStates& states) const;
     void addPlainFile(uint32_t file, const PlainStates& states, const std::vector<size_t>& dense,
                       const std::vector<size_t>& experts, uint32_t mp, uint32_t rank);
     bool addFlatMaster(uint32_t file, const PlainStates& states, size_t group,

@@ -56,9 +56,12 @@ const std::vector<NameRule>& nameRules() {
             rule(R"((model|optim|extra_state)_world_size_(\d+)_rank_(\d+)\.pt)", true, true, true),
             // Accelerate with use_dcp=False or LOCAL_STATE_DICT: accelerate/utils/fsdp_utils.py.
             rule(R"((pytorch_model_fsdp|optimizer)(?:_(\d+))?_rank(\d+)\.bin)", false, true, true),
-            // Scripts: rank0.pt, model_rank_0.pth, and fsdp_0.pt or shard-3.pth.
-            rule(R"((.*?)()rank[_=-]?(\d+)[^0-9]*\.(?:pt|pth|bin))", false, false, true),
-            rule(R"((.*[A-Za-z])()[_-](\d+)\.(?:pt|pth|bin))", false, false, false),
+            // Scripts: rank0.pt, model_rank_0.pth, and fsdp_0.pt, shard-3.pth, state.1.bin, 0_of_4.pt or
+            // 0.pt.
+            rule(R"((.*?)()rank[_=-]?(\d+)[^0-9]*\.(?:pt|pth|bin|ckpt))", false, false, true),
+            rule(R"((.*?)()(\d+)_of_\d+\.(?:pt|pth|bin|ckpt))", false, false, false),
+            rule(R"((.*[A-Za-z])()[._-](\d+)\.(?:pt|pth|bin|ckpt))", false, false, false),
+            rule(R"(()()(\d+)\.(?:pt|pth|bin|ckpt))", false, false, false),
         };
     }();
     return rules;

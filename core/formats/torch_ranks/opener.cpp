@@ -56,6 +56,7 @@ class RankFilesOpener {
             addSharded(file);
         }
         addPlain();
+        noteMisfits();
         addObjects();
         addMissing();
         return assembly_.finish(parts_.world(), parts_.mesh("the DeviceMesh of the DTensors"));
@@ -252,6 +253,16 @@ class RankFilesOpener {
         }
     }
 
+    void noteMisfits() {
+        if (misfits_ == 0) return;
+        assembly_.note(rule::metaInconsistent, Severity::error,
+                       fmt::format("the flat pieces that the ranks hold have {} elements in all, its "
+                                   "parameter has {}; so it is with {} states: a rank's file is missing, a "
+                                   "copy of another one, or of another save",
+                                   misfit_.held, misfit_.elements, misfits_),
+                       {}, misfit_.name, Note::Lacks::optimizerState);
+    }
+
     const StoredTensor& stored(const PlainTensor& tensor) {
         return contents(*tensor.file).tensors[tensor.tensor];
     }
@@ -272,8 +283,10 @@ class RankFilesOpener {
         const FileSet& set = *tensors.ranks[0].file->set;
         const Path& path = stored(tensors.ranks[0]).path;
         if (set.kind != Kind::optimizer || path.size() != 3 || path[0].toString() != "state" ||
-            path[1].kind != PathPart::Kind::integerKey || !oneGroup(tensors.ranks[0]))
+            path[1].kind != PathPart::Kind::integerKey)
             return false;
+        const std::optional<size_t> numbered = onlyGroupOf(tensors.ranks[0]);
+        if (!numbered) return false;
         const int64_t id = path[1].index;
         if (id < 0 || id >= static_cast<int64_t>(parameters_.size())) return false;
         const Parameter& parameter = parameters_[static_cast<size_t>(id)];
@@ -291,9 +304,14 @@ class RankFilesOpener {
             group.members.push_back(&tensor);
             group.held += elementCount(stored(tensor).shape);
         }
-        if (elements == 0 || static_cast<int64_t>(groups.size()) != replicaGroups() ||
-            std::ranges::any_of(groups, [&](const auto& group) { return group.second.held != elements; }))
+        if (elements == 0 || static_cast<int64_t>(groups.size()) != replicaGroups()) return false;
+        for (const auto& [number, group] : groups) {
+            if (group.held == elements) continue;
+            // Where nothing is frozen or tied, the numbers are sure.
+            if (*numbered == parameters_.size() && ++misfits_ == 1)
+                misfit_ = {pathName(tensors.path), group.held, elements};
             return false;
+        }
         const Role role = roles_.role(pathName(tensors.path));
         for (const auto& [number, group] : groups) {
             int64_t at = 0;
@@ -313,13 +331,19 @@ class RankFilesOpener {
     }
 
     // Optimizers number their parameters by group; with several groups the numbers do not follow the model.
-    bool oneGroup(const PlainTensor& tensor) {
+    // How many parameters the only group has; nullopt where there are more.
+    std::optional<size_t> onlyGroupOf(const PlainTensor& tensor) {
         for (const StoredObject& object : contents(*tensor.file).objects) {
             if (object.name != "param_groups") continue;
-            return object.value && object.value.kind() == ValueKind::list &&
-                   object.value.graph->items(object.value.node).size() == 1;
+            if (!object.value || object.value.kind() != ValueKind::list) return std::nullopt;
+            const ValueGraph& g = *object.value.graph;
+            const std::span<const NodeId> groups = g.items(object.value.node);
+            if (groups.size() != 1) return std::nullopt;
+            const NodeId params =
+                g.kind(groups[0]) == ValueKind::dict ? g.find(groups[0], "params") : kNoNode;
+            return params != kNoNode && g.kind(params) == ValueKind::list ? g.items(params).size() : 0;
         }
-        return false;
+        return std::nullopt;
     }
 
     // Of the mesh (replicas, shards): ranks of one row hold the parameters once.
@@ -373,6 +397,11 @@ class RankFilesOpener {
     std::vector<PlainTensors> plain_;
     std::unordered_map<std::string, size_t> plainByPath_;  // encoded
     bool sharded_ = false, flatNoted_ = false;
+    size_t misfits_ = 0;  // states whose flat pieces do not add up to their parameter; the first one:
+    struct {
+        std::string name;
+        int64_t held = 0, elements = 0;
+    } misfit_;
 };
 
 }  // namespace
