@@ -119,16 +119,19 @@ class TorchRanksCliTest : public QObject {
 
     void namesOfScripts_data() {
         QTest::addColumn<QString>("name");
-        for (const char* name : {"rank%1.ckpt", "shard_%1_of_4.pt", "state.%1.bin", "%1.pt", "fsdp-0%1.pth"})
+        for (const char* name :
+             {"rank%1.ckpt", "shard_%1_of_4.pt", "state.%1.bin", "%1.pt", "fsdp-0%1.pth", "rank_%1/model.pt"})
             QTest::newRow(name) << name;
     }
     void namesOfScripts() {
         QFETCH(QString, name);
         const QString whole = pathOf(caseOf("t2.15.0-fsdp2-w4-few-rows"));
         QTemporaryDir place;
-        for (int rank = 0; rank < 4; ++rank)
-            QVERIFY(
-                QFile::copy(QString("%1/rank%2.pt").arg(whole).arg(rank), place.filePath(name.arg(rank))));
+        for (int rank = 0; rank < 4; ++rank) {
+            const QString copy = place.filePath(name.arg(rank));
+            QVERIFY(QDir().mkpath(QFileInfo(copy).path()));
+            QVERIFY(QFile::copy(QString("%1/rank%2.pt").arg(whole).arg(rank), copy));
+        }
         const json digests = digestsOf(place.path());
         QVERIFY(!digests.is_null());
         COMPARE_JSON(digests, digestsOf(whole));

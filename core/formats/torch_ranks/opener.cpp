@@ -42,7 +42,8 @@ class RankFilesOpener {
     RankFilesOpener(const Source& source, const OpenOptions& options)
         : options_(options),
           source_(source),
-          sets_(findFileSets(source.entries)),
+          entries_(entriesOfRanks(source, RankParts::kMostWorld)),
+          sets_(findFileSets(entries_)),
           assembly_(source, options, "torch-ranks", "", "torch.save on each rank") {}
 
     Result<std::unique_ptr<Reader>> open() {
@@ -388,6 +389,7 @@ class RankFilesOpener {
 
     const OpenOptions& options_;
     const Source& source_;
+    const std::vector<DirectoryEntry> entries_;  // that the sets point to
     std::vector<FileSet> sets_;
     TensorAssembly assembly_;
     std::vector<RankFile> files_;
