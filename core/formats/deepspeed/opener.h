@@ -73,6 +73,7 @@ class Opener {
     Result<uint32_t> look(const TagFile& file);
     Status readModelFiles();
     Status readOptimizerFiles();
+    Status groupsFromSlices();
     Status chooseDegrees();
     void noteSteps();
     void addUnused(const TagFile& file, uint32_t rank, std::string message);
