@@ -15,6 +15,7 @@ struct ConvertCommand {
     bool dryRun = false;  // only the plan is shown
     std::string part;     // --part: "I/N" or "auto"
     std::string finish;   // --finish: "yes" (no part is done), "auto" (by the last part)
+    bool inParts() const { return !part.empty() || !finish.empty(); }
 };
 
 // As `shardscope convert`: alone, or with the workers that `on` names. The other as what `execution` says.

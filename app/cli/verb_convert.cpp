@@ -44,7 +44,7 @@ Result<Parts> partsOf(const ConvertCommand& command) {
 }  // namespace
 
 Result<int> convert(const Context& context, const ConvertCommand& command) {
-    if (!command.part.empty() || !command.finish.empty()) {
+    if (command.inParts()) {
         SHARDSCOPE_ASSIGN(const Parts parts, partsOf(command));
         return convert(context, command, parts);
     }

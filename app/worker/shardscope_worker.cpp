@@ -217,6 +217,10 @@ int work(const Options& options, const std::vector<std::string>& all) {
     const Rank rank{ranks->get(), options.mode, options.ownDisks,
                     std::string(groupBackendName(group.backend))};
     const int code = runWords(context, {}, [&](const CLI::App&) -> Result<std::optional<int>> {
+        if (context.conversion && context.conversion->inParts())
+            return makeError(ErrorCode::usage,
+                             "ranks work in step; --part and --finish are for "
+                             "'shardscope convert' without ranks");
         if (!context.conversion)
             return makeError(ErrorCode::usage,
                              "ranks do 'plan', 'convert' and 'reshard'; everything else is for shardscope");

@@ -143,6 +143,35 @@ constexpr std::array kFrameworkRecords{
     Pair{"_io", "BytesIO"},
     Pair{"io", "BytesIO"},
 };
+// What training_args.bin of a Hugging Face Trainer holds: data classes and enumerations of transformers and
+// accelerate, and the settings of the process, all stored as plain fields (transformers/training_args.py,
+// trainer_utils.py, accelerate/state.py, utils/dataclasses.py; transformers 4.30 to 5.23).
+constexpr std::array kTrainerRecords{
+    Pair{"transformers.training_args", "TrainingArguments"},
+    Pair{"transformers.training_args", "OptimizerNames"},
+    Pair{"transformers.training_args", "ParallelMode"},
+    Pair{"transformers.training_args_seq2seq", "Seq2SeqTrainingArguments"},
+    Pair{"transformers.trainer_utils", "EvaluationStrategy"},
+    Pair{"transformers.trainer_utils", "FSDPOption"},
+    Pair{"transformers.trainer_utils", "HubStrategy"},
+    Pair{"transformers.trainer_utils", "IntervalStrategy"},
+    Pair{"transformers.trainer_utils", "SaveStrategy"},
+    Pair{"transformers.trainer_utils", "SchedulerType"},
+    Pair{"transformers.trainer_utils", "ShardedDDPOption"},
+    Pair{"transformers.trainer_pt_utils", "AcceleratorConfig"},
+    Pair{"transformers.debug_utils", "DebugOption"},
+    Pair{"transformers.deepspeed", "HfDeepSpeedConfig"},
+    Pair{"transformers.deepspeed", "HfTrainerDeepSpeedConfig"},
+    Pair{"transformers.integrations.deepspeed", "HfDeepSpeedConfig"},
+    Pair{"transformers.integrations.deepspeed", "HfTrainerDeepSpeedConfig"},
+    Pair{"accelerate.state", "PartialState"},
+    Pair{"accelerate.utils.dataclasses", "DeepSpeedPlugin"},
+    Pair{"accelerate.utils.dataclasses", "DistributedType"},
+    Pair{"accelerate.utils.dataclasses", "DynamoBackend"},
+    Pair{"accelerate.utils.dataclasses", "FullyShardedDataParallelPlugin"},
+    Pair{"accelerate.utils.dataclasses", "GradientAccumulationPlugin"},
+    Pair{"accelerate.utils.deepspeed", "HfDeepSpeedConfig"},
+};
 // The same of DTensor, which moved from torch.distributed._tensor in torch 2.5.
 constexpr std::array kDTensorRecords{
     Pair{"", "DTensor"},
@@ -255,7 +284,8 @@ GlobalKind classifyGlobal(std::string_view module, std::string_view name) {
         return GlobalKind::weights;
     }
     if (holds(kData, module, name) || holds(kTorchRecords, module, name) ||
-        holds(kFrameworkRecords, module, name) || isDTensorRecord(module, name))
+        holds(kFrameworkRecords, module, name) || holds(kTrainerRecords, module, name) ||
+        isDTensorRecord(module, name))
         return GlobalKind::data;
     // Enumerations of Megatron-Core, such as megatron.core.transformer.enums.AttnBackend.
     if (module.starts_with("megatron.core.") && module.ends_with(".enums") && name.find('.') == name.npos)

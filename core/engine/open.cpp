@@ -187,7 +187,11 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
             }
             if (candidates.empty()) {
                 SHARDSCOPE_TRY(refuseZarr(source));
-                candidates = std::move(companions);
+                // verl's data.pt is beside the directories of its checkpoints.
+                if (!companions.empty()) {
+                    const auto below = chooseInRun(source);
+                    if (below.ok() && !*below) candidates = std::move(companions);
+                }
             }
             if (candidates.size() == 1) {
                 source.entry = candidates[0];

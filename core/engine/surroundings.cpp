@@ -210,8 +210,11 @@ Status addCompanions(const Source& source, const CheckpointOptions& options, Che
             continue;
         }
         const Role role = state == CompanionState::optimizer ? Role::optimizer : Role::other;
-        const std::string prefix = format ? entry.name + ':' : std::string();
-        SHARDSCOPE_TRY(reader->add({std::move(opened).value(), prefix, {}, role}));
+        std::string prefix = format ? entry.name + ':' : std::string();
+        // A single value without a name of its own, such as the Trainer's arguments.
+        const std::span<const ObjectInfo> objects = (*opened)->catalog().objects();
+        if (format && objects.size() == 1 && objects[0].name.empty()) prefix = entry.name;
+        SHARDSCOPE_TRY(reader->add({std::move(opened).value(), std::move(prefix), {}, role}));
     }
     return {};
 }

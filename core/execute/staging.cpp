@@ -342,12 +342,14 @@ Status Staging::beginPart(const StopToken& stop) {
         SHARDSCOPE_TRY(stop.poll());
         SHARDSCOPE_ASSIGN(bool begun, checkParts());
         if (begun) break;
-        if (takeLock(kAnotherJob).ok()) {
+        Status locked = takeLock(kAnotherJob);
+        if (locked.ok()) {
             SHARDSCOPE_ASSIGN(begun, checkParts());
             if (!begun) SHARDSCOPE_TRY(setUpParts());
             lock_.reset();
             break;
         }
+        if (locked.error().code != ErrorCode::exists) return locked;
         // Who holds the lock is another part that sets up, or a job of its own.
         if (directory_->stat(kJournalName).ok())
             return makeError(ErrorCode::exists, kAnotherJob)

@@ -51,11 +51,12 @@ bool isCompanionFile(std::string_view name) {
 }
 
 CompanionState companionState(std::string_view name) {
-    for (const std::string_view other :
-         {"common.pt", "meta.pt", "scheduler.pt", "scheduler.bin", "scaler.pt", "rng_state.pth"}) {
+    for (const std::string_view other : {"common.pt", "meta.pt", "scheduler.pt", "scheduler.bin", "scaler.pt",
+                                         "rng_state.pth", "training_args.bin"}) {
         if (name == other) return CompanionState::other;
     }
     if (name.starts_with("rng_state_") && name.ends_with(".pth")) return CompanionState::other;
+    if (name.starts_with("random_states_") && name.ends_with(".pkl")) return CompanionState::other;
     if (name == "optimizer.pt" || name == "optimizer.bin") return CompanionState::optimizer;
     return name == "trainer_state.json" ? CompanionState::json : CompanionState::none;
 }

@@ -14,8 +14,9 @@ bool isCompanionFile(std::string_view name);
 // Companions whose contents are part of the checkpoint: state that a run resumes from besides the model.
 enum class CompanionState : uint8_t {
     none,
-    json,       // trainer_state.json
-    other,      // torch.save: scheduler, scaler, random generators, Megatron's common.pt, Lightning's meta.pt
+    json,   // trainer_state.json
+    other,  // torch.save: scheduler, scaler, random generators (Accelerate's random_states_0.pkl, too), the
+            // Trainer's arguments, Megatron's common.pt, Lightning's meta.pt
     optimizer,  // torch.save: the optimizer's state
 };
 CompanionState companionState(std::string_view name);

@@ -497,6 +497,46 @@ os.sync()
     shutil.rmtree(source)
 
 
+# ------------------------------------------------------------------ parts
+def bench_parts(work, size):
+    source, out, count = os.path.join(work, "parts.safetensors"), os.path.join(work, "out"), 4
+    code = """
+import sys, torch
+from safetensors.torch import save_file
+n = int(float(sys.argv[2]) * 2**30 / 2)
+save_file({'w.%d' % i: torch.empty(max(1, n // 32 // 1024), 1024, dtype=torch.bfloat16).random_(-9, 9) for i in range(32)}, sys.argv[1])
+"""
+    words = [BIN + "/shardscope", "convert", source, out, "--to", "dcp", "--mesh", "tp=2", "--shard", "*:tp=0", "--verify", "none", "--json"]
+
+    def used():
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    def measured(run):
+        shutil.rmtree(out, ignore_errors=True)
+        warm(source)
+        before, start = used(), time.monotonic()
+        run()
+        return time.monotonic() - start, used() - before
+
+    def alone():
+        subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
+
+    def parts():
+        running = [subprocess.Popen(words + ["--part", "%d/%d" % (i, count), "--finish", "auto"], stdout=subprocess.DEVNULL) for i in range(count)]
+        assert [process.wait() for process in running] == [0] * count
+
+    for gibs, most in ((0.09375, "at most +0.3 s"), (1, "never slower"), (size, "")):
+        python(code, source, str(gibs))
+        one = min((measured(alone) for _ in range(3)), key=lambda r: r[0])
+        four = min((measured(parts) for _ in range(3)), key=lambda r: r[0])
+        title = "%d parts at once, %g GiB" % (count, gibs)
+        row(title + ": wall time", "%.2f s" % four[0], "one process %.2f s" % one[0], "%.2f" % (four[0] / one[0]), most)
+        row("  processor time", "%.2f s" % four[1], "%.2f s" % one[1], "%.2f" % (four[1] / one[1]), "<= 1.10" if gibs == size else "")
+    shutil.rmtree(out, ignore_errors=True)
+    os.unlink(source)
+
+
 def bench_values(work, size):
     path = os.path.join(work, "values.safetensors")
     python("""
@@ -672,7 +712,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,ranks,gpu")
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,ranks,parts,gpu")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -701,9 +741,11 @@ def main():
         bench_deepspeed(options.work, options.size)
     if "ranks" in only:
         bench_ranks(options.work, options.size)
+    if "parts" in only:
+        bench_parts(options.work, options.size)
     if "gpu" in only:
         bench_gpu()
-    if len(only) == 13:
+    if len(only) == 14:
         write_document()
     if not options.keep:
         shutil.rmtree(options.work)

@@ -63,6 +63,27 @@ class CompanionsCliTest : public QObject {
                  std::string("safe"));
     }
 
+    // A data class of transformers, with enumerations of its own: plain data, of which nothing is warned.
+    void argumentsOfTheTrainerAreOneObject() {
+        const json object = objectOf(runShardscope({"ls", trainer_, "--json"}).json(), "training_args.bin");
+        QVERIFY2(object.dump().find("TrainingArguments") != std::string::npos, object.dump().c_str());
+        QVERIFY(findingOf(validate(trainer_).json(), "security.global").is_null());
+    }
+    void randomStatesOfAccelerateAreObjects() {
+        const QString path = QString::fromStdString(genuineCase("deepspeed", "accelerate_z2_bf16").path);
+        const json listing = runShardscope({"ls", path, "--json"}).json();
+        QVERIFY(!objectOf(listing, "random_states_0.pkl:random_state").is_null());
+        COMPARE_JSON(validate(path).json()["verdict"], json("safe"));
+    }
+    // verl's run: the state of the data loader lies beside the directory that holds the model.
+    void aCompanionDoesNotStandForWhatIsBelow() {
+        const QString run = place_.filePath("run");
+        copyTree(verl_, run + "/global_step_10/actor");
+        QVERIFY(QFile::copy(trainer_ + "/scheduler.pt", run + "/global_step_10/data.pt"));
+        write(run + "/latest_checkpointed_iteration.txt", "10");
+        COMPARE_JSON(digestsOf(run), digestsOf(verl_));
+    }
+
     void weightsOnlyLeavesItBehind() {
         const QString to = place_.filePath("weights");
         QCOMPARE(runShardscope({"convert", trainer_, to, "--to", "dcp", "--weights-only"}).exitCode, 0);

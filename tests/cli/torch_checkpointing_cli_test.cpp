@@ -147,6 +147,17 @@ class TorchCheckpointingCliTest : public QObject {
         const Outcome report = validate(pathOf("bad-missing-metadata"));
         COMPARE_JSON(findingOf(report.json(), "file.missing", "metadata.pkl")["severity"], json("warning"));
     }
+    // Of an item without a resharder, which the metadata does not list.
+    void missingFileOfAnUnlistedItemIsNamed() {
+        const QString path = copyOf("dp2tp2-torch", "steps");
+        QVERIFY(QFile::remove(path + "/step_1.pt"));
+        const Outcome report = validate(path);
+        COMPARE_JSON(findingOf(report.json(), "file.missing", "step_1.pt")["severity"], json("warning"));
+        // One rank alone may save an item.
+        for (const char* name : {"/step_2.pt", "/step_3.pt"})
+            QVERIFY(QFile::remove(path + name));
+        QVERIFY(findingOf(validate(path).json(), "file.missing").is_null());
+    }
     void truncatedMetadataIsSaid() {
         const QString path = copyOf("dp2tp2-torch", "short");
         QFile file(path + "/metadata.pkl");

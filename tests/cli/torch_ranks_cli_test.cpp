@@ -91,6 +91,16 @@ class TorchRanksCliTest : public QObject {
             QVERIFY2(found.contains(state), state.c_str());
     }
 
+    void copiedFlatPiecesAreNoticed() {
+        const QString path = copyOf("t2.15.0-verl-fsdp1-mesh-w2", "pieces");
+        const QString second = path + "/optim_world_size_2_rank_1.pt";
+        QVERIFY(QFile::remove(second));
+        QVERIFY(QFile::copy(path + "/optim_world_size_2_rank_0.pt", second));
+        const Outcome report = validate(path);
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY(!findingOf(report.json(), "meta.inconsistent", "optim.state.").is_null());
+    }
+
     // Random states differ by rank, and are kept so.
     void statesOfRanksAreKept() {
         const GenuineCase c = caseOf("t2.15.0-verl-hsdp-w4");
@@ -105,6 +115,26 @@ class TorchRanksCliTest : public QObject {
     void flatParametersSayWhyTheyHaveNoNames() {
         const json report = validate(pathOf(caseOf("t2.15.0-fsdp1-local-flat-w2"))).json();
         COMPARE_JSON(findingOf(report, "layout.fused")["severity"], json("info"));
+    }
+
+    void namesOfScripts_data() {
+        QTest::addColumn<QString>("name");
+        for (const char* name :
+             {"rank%1.ckpt", "shard_%1_of_4.pt", "state.%1.bin", "%1.pt", "fsdp-0%1.pth", "rank_%1/model.pt"})
+            QTest::newRow(name) << name;
+    }
+    void namesOfScripts() {
+        QFETCH(QString, name);
+        const QString whole = pathOf(caseOf("t2.15.0-fsdp2-w4-few-rows"));
+        QTemporaryDir place;
+        for (int rank = 0; rank < 4; ++rank) {
+            const QString copy = place.filePath(name.arg(rank));
+            QVERIFY(QDir().mkpath(QFileInfo(copy).path()));
+            QVERIFY(QFile::copy(QString("%1/rank%2.pt").arg(whole).arg(rank), copy));
+        }
+        const json digests = digestsOf(place.path());
+        QVERIFY(!digests.is_null());
+        COMPARE_JSON(digests, digestsOf(whole));
     }
 
     void convertsWithEveryDtype() {

@@ -121,7 +121,10 @@ Result<std::unique_ptr<Reader>> Opener::open() {
     noteTracker();
     SHARDSCOPE_TRY(readModelFiles());
     SHARDSCOPE_TRY(chooseDegrees());
-    if (!tag_.universal) SHARDSCOPE_TRY(readOptimizerFiles());
+    if (!tag_.universal) {
+        SHARDSCOPE_TRY(readOptimizerFiles());
+        SHARDSCOPE_TRY(groupsFromSlices());
+    }
     noteSteps();
     SHARDSCOPE_TRY(gatherWeights());
     SHARDSCOPE_TRY(placeAll());
@@ -294,6 +297,52 @@ Status Opener::chooseDegrees() {
     for (const ModelFile& model : models_) {
         if (model.index != kNone)
             assembly_.builder().file(contents(model.index).id).rank = rankOf(model.dp, model.mp);
+    }
+    return {};
+}
+
+// For a model with experts DeepSpeed up to 0.14 writes no param_shapes (runtime/engine.py
+// _save_moe_checkpoint). What lies in the flat groups, and in which order, the slices of all ranks say
+// together; the weights have the shapes.
+Status Opener::groupsFromSlices() {
+    if (stage_ != 1 && stage_ != 2) return {};
+    for (ModelFile& model : models_) {
+        if (model.states.hasGroups || modelOf(model.mp) != &model) continue;
+        std::vector<const OptimizerFile*> ranks;
+        for (const OptimizerFile& file : optimizers_) {
+            if (file.mp == model.mp && file.index != kNone && file.states.hasSlices) ranks.push_back(&file);
+        }
+        if (ranks.size() != dpWorld_) continue;
+        std::ranges::sort(ranks, {}, &OptimizerFile::dp);
+        std::unordered_map<std::string, Dims> shapes;
+        for (const StoredTensor& tensor : contents(model.index).tensors) {
+            if (tensor.path.size() > 1 && tensor.path[0].text == "module")
+                shapes.emplace(pathName(Path(tensor.path.begin() + 1, tensor.path.end())), tensor.shape);
+        }
+        for (const TagFile& file : tag_.files) {
+            if (file.about.kind != FileName::Kind::expert || file.about.mp != model.mp) continue;
+            SHARDSCOPE_ASSIGN(const uint32_t index, look(file));
+            if (index == kNone) continue;
+            for (const StoredTensor& tensor : contents(index).tensors)
+                shapes.emplace(pathName(tensor.path), tensor.shape);
+        }
+        std::vector<std::vector<NamedShape>> groups;
+        std::set<std::string> seen;
+        bool known = true;
+        for (const OptimizerFile* file : ranks) {
+            groups.resize(std::max(groups.size(), file->states.slices.size()));
+            for (size_t g = 0; g < file->states.slices.size(); ++g) {
+                for (const Slice& slice : file->states.slices[g]) {
+                    if (!seen.insert(slice.name).second) continue;
+                    const auto shape = shapes.find(slice.name);
+                    known = known && shape != shapes.end();
+                    if (known) groups[g].push_back({slice.name, shape->second, elementCount(shape->second)});
+                }
+            }
+        }
+        if (!known) continue;
+        model.states.groups = std::move(groups);
+        model.states.hasGroups = true;
     }
     return {};
 }

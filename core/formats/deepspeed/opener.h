@@ -73,6 +73,7 @@ class Opener {
     Result<uint32_t> look(const TagFile& file);
     Status readModelFiles();
     Status readOptimizerFiles();
+    Status groupsFromSlices();
     Status chooseDegrees();
     void noteSteps();
     void addUnused(const TagFile& file, uint32_t rank, std::string message);
@@ -128,6 +129,8 @@ class Opener {
     // plain_states.cpp: no ZeRO
     void addPlainStates();
     void addStage(const ModelFile& model, size_t& layersBefore);
+    size_t dropTied(const TensorFile& file, uint32_t tp, const std::vector<size_t>& layers,
+                    PlainStates& states) const;
     void addPlainFile(uint32_t file, const PlainStates& states, const std::vector<size_t>& dense,
                       const std::vector<size_t>& experts, uint32_t mp, uint32_t rank);
     bool addFlatMaster(uint32_t file, const PlainStates& states, size_t group,

@@ -95,6 +95,68 @@ void Opener::addPlainStates() {
     }
 }
 
+// A layer that an earlier stage has as well is not stored again, but the optimizer of this stage numbers it.
+// The engine registers tied layers before all others, so of each shape the first ones are left over; where
+// the shapes do not tell, the first of all. Returns how many were taken out of the groups.
+size_t Opener::dropTied(const TensorFile& file, uint32_t tp, const std::vector<size_t>& layers,
+                        PlainStates& states) const {
+    std::map<Dims, size_t> free;
+    for (size_t p : layers)
+        ++free[parameters_[p].shapes[tp].value_or(Dims{})];
+    size_t surplus = 0;
+    for (const auto& group : states.groups)
+        surplus += group.ids.size();
+    if (surplus <= layers.size()) return 0;
+    surplus -= layers.size();
+    const auto shapeOf = [&](size_t g, size_t i) -> const Dims* {
+        if (g < states.masters.size() && i < states.masters[g].size())
+            return &file.tensors[states.masters[g][i]].shape;
+        const auto held = states.states.find(states.groups[g].ids[i]);
+        if (held == states.states.end()) return nullptr;
+        const auto state =
+            std::ranges::find_if(held->second.tensors, [](const auto& t) { return t.first != "step"; });
+        return state == held->second.tensors.end() ? nullptr : &file.tensors[state->second].shape;
+    };
+    // How many of each shape have no layer here.
+    std::map<Dims, size_t> extra;
+    size_t known = 0;
+    for (size_t g = 0; g < states.groups.size(); ++g) {
+        for (size_t i = 0; i < states.groups[g].ids.size(); ++i) {
+            const Dims* shape = shapeOf(g, i);
+            if (!shape) continue;
+            if (size_t& left = free[*shape]; left > 0) {
+                --left;
+            } else {
+                ++extra[*shape];
+                ++known;
+            }
+        }
+    }
+    const bool byShape = known == surplus;
+    if (!byShape && states.groups.size() > 1) return 0;
+    size_t dropped = 0;
+    for (size_t g = 0; g < states.groups.size(); ++g) {
+        auto& ids = states.groups[g].ids;
+        std::vector<int64_t> kept;
+        std::vector<uint32_t> keptMasters;
+        for (size_t i = 0; i < ids.size(); ++i) {
+            const Dims* shape = byShape ? shapeOf(g, i) : nullptr;
+            const auto over = shape ? extra.find(*shape) : extra.end();
+            if (dropped < surplus && (byShape ? over != extra.end() && over->second > 0 : true)) {
+                if (byShape) --over->second;
+                ++dropped;
+                continue;
+            }
+            kept.push_back(ids[i]);
+            if (g < states.masters.size() && i < states.masters[g].size())
+                keptMasters.push_back(states.masters[g][i]);
+        }
+        ids = std::move(kept);
+        if (g < states.masters.size()) states.masters[g] = std::move(keptMasters);
+    }
+    return dropped;
+}
+
 // Of a pipeline: each stage has the next layers.
 void Opener::addStage(const ModelFile& model, size_t& layersBefore) {
     std::vector<size_t> layers;
@@ -108,16 +170,8 @@ void Opener::addStage(const ModelFile& model, size_t& layersBefore) {
     size_t count = 0;
     for (const auto& group : states.groups)
         count += group.ids.size();
-    if (count > layers.size() && states.groups.size() == 1) {
-        // A layer that an earlier stage has as well comes first, and is not stored again.
-        auto& ids = states.groups[0].ids;
-        const size_t tied = count - layers.size();
-        ids.erase(ids.begin(), ids.begin() + static_cast<int64_t>(tied));
-        if (!states.masters.empty())
-            states.masters[0].erase(
-                states.masters[0].begin(),
-                states.masters[0].begin() + static_cast<int64_t>(std::min(tied, states.masters[0].size())));
-        count = layers.size();
+    if (const size_t tied = dropTied(contents(model.index), tpOf(model.mp), layers, states); tied > 0) {
+        count -= tied;
         assembly_.note(
             rule::metaInconsistent, Severity::info,
             fmt::format(

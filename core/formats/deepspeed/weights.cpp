@@ -247,11 +247,16 @@ void Opener::gatherExperts() {
         names.emplace_back(file.name, 0);
         files.push_back(&file);
     }
-    const auto indices = assembly_.addFiles(names);
+    auto unread = names;
+    std::erase_if(unread, [&](const auto& name) { return looked_.contains(name.first); });
+    const auto indices = assembly_.addFiles(unread);
     if (!indices.ok()) return;
+    for (size_t i = 0; i < unread.size(); ++i)
+        looked_.emplace(unread[i].first, (*indices)[i]);
     for (size_t i = 0; i < files.size(); ++i) {
-        if ((*indices)[i] == kNone) continue;
-        const TensorFile& file = contents((*indices)[i]);
+        const uint32_t index = looked_.at(names[i].first);
+        if (index == kNone) continue;
+        const TensorFile& file = contents(index);
         for (uint32_t t = 0; t < file.tensors.size(); ++t) {
             if (file.tensors[t].special != kNone) continue;
             const std::string name = pathName(file.tensors[t].path);
@@ -265,10 +270,10 @@ void Opener::gatherExperts() {
                                            files[i]->about.expert),
                                file.name, name);
             const uint32_t mp = files[i]->about.mp;
-            addStored(name,
-                      {tpOf(mp), rankOf(static_cast<uint32_t>(std::min<int64_t>(dp, dpWorld_ - 1)), mp),
-                       (*indices)[i], t},
-                      false);
+            addStored(
+                name,
+                {tpOf(mp), rankOf(static_cast<uint32_t>(std::min<int64_t>(dp, dpWorld_ - 1)), mp), index, t},
+                false);
             parameters_[parameterOf(name)].expert = &files[i]->about;
         }
     }

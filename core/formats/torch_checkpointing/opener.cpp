@@ -204,6 +204,22 @@ class ItemsOpener {
         return {};
     }
 
+    // Items without a resharder are not in metadata.pkl. All ranks save them, or one does; where several have
+    // a file and others have none, those were lost.
+    void noteGaps() {
+        for (const auto& [item, files] : items_) {
+            if (listed_.contains(item) || !std::ranges::all_of(files, &ItemFile::ranked)) continue;
+            std::set<uint32_t> present;
+            for (const HeldFile& file : files)
+                present.insert(file.ranks[0]);
+            if (present.size() < 2 || files[0].name != defaultFileName(item, files[0].ranks[0])) continue;
+            for (uint32_t rank = 0; rank < parts_.world(); ++rank) {
+                if (!present.contains(rank) && ++missingTotal_ <= RankParts::kMostMissing)
+                    missing_.push_back({defaultFileName(item, rank), rank, false});
+            }
+        }
+    }
+
     static std::set<const RankList*> rankListsOf(const Item& item) {
         std::set<const RankList*> lists;
         std::set<const void*> seen;
@@ -235,7 +251,10 @@ class ItemsOpener {
         for (size_t f = 0; f < held.size(); ++f)
             held[f]->index = indices[f];
         // A missing rank is seen by what the other items and the tensors say.
-        if (hasMetadata_) return {};
+        if (hasMetadata_) {
+            noteGaps();
+            return {};
+        }
         for (auto& [item, files] : items_) {
             for (const HeldFile& file : files) {
                 if (file.index == kNone) continue;

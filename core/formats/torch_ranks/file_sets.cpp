@@ -56,12 +56,19 @@ const std::vector<NameRule>& nameRules() {
             rule(R"((model|optim|extra_state)_world_size_(\d+)_rank_(\d+)\.pt)", true, true, true),
             // Accelerate with use_dcp=False or LOCAL_STATE_DICT: accelerate/utils/fsdp_utils.py.
             rule(R"((pytorch_model_fsdp|optimizer)(?:_(\d+))?_rank(\d+)\.bin)", false, true, true),
-            // Scripts: rank0.pt, model_rank_0.pth, and fsdp_0.pt or shard-3.pth.
-            rule(R"((.*?)()rank[_=-]?(\d+)[^0-9]*\.(?:pt|pth|bin))", false, false, true),
-            rule(R"((.*[A-Za-z])()[_-](\d+)\.(?:pt|pth|bin))", false, false, false),
+            // Scripts: rank0.pt, model_rank_0.pth, and fsdp_0.pt, shard-3.pth, state.1.bin, 0_of_4.pt or
+            // 0.pt.
+            rule(R"((.*?)()rank[_=-]?(\d+)[^0-9]*\.(?:pt|pth|bin|ckpt))", false, false, true),
+            rule(R"((.*?)()(\d+)_of_\d+\.(?:pt|pth|bin|ckpt))", false, false, false),
+            rule(R"((.*[A-Za-z])()[._-](\d+)\.(?:pt|pth|bin|ckpt))", false, false, false),
+            rule(R"(()()(\d+)\.(?:pt|pth|bin|ckpt))", false, false, false),
         };
     }();
     return rules;
+}
+
+std::string_view baseOf(std::string_view name) {
+    return name.substr(name.rfind('/') + 1);  // npos + 1 = 0
 }
 
 }  // namespace
@@ -78,7 +85,7 @@ std::optional<RankName> parseRankName(std::string_view name) {
         out.known = rule.known;
         out.ranked = rule.ranked;
         out.width = groups[3].front() == '0' ? groups[3].size() : 1;
-        out.kind = kindOf(groups[1]);
+        out.kind = kindOf(name);
         out.prefix = prefixOf(out.kind);
         if (rule.world) {
             out.world = numberOf(groups[2]);
@@ -102,12 +109,33 @@ std::string FileSet::nameOf(uint32_t rank) const {
     return name;
 }
 
+std::vector<DirectoryEntry> entriesOfRanks(const Source& source, size_t most) {
+    static const RegularExpression rule = RegularExpression::parse(R"(.*?rank[_=-]?\d+)").value();
+    std::vector<std::string_view> groups;
+    std::vector<DirectoryEntry> entries = source.entries;
+    size_t listed = 0;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind == DirectoryEntry::Kind::file && parseRankName(entry.name)) return source.entries;
+        if (entry.kind != DirectoryEntry::Kind::directory || listed >= most ||
+            !rule.matchWhole(entry.name, groups))
+            continue;
+        ++listed;
+        const auto below = source.directory->list(entry.name);
+        if (!below.ok()) continue;
+        for (DirectoryEntry inner : *below) {
+            inner.name.insert(0, entry.name + "/");
+            entries.push_back(std::move(inner));
+        }
+    }
+    return entries;
+}
+
 std::vector<FileSet> findFileSets(const std::vector<DirectoryEntry>& entries) {
     std::map<std::string, FileSet> sets;
     for (const DirectoryEntry& entry : entries) {
         if (entry.kind != DirectoryEntry::Kind::file) continue;
         auto parsed = parseRankName(entry.name);
-        if (!parsed || (!parsed->known && isCompanionFile(entry.name))) continue;
+        if (!parsed || (!parsed->known && isCompanionFile(baseOf(entry.name)))) continue;
         FileSet& set = sets[parsed->pattern];
         set.pattern = parsed->pattern;
         set.prefix = std::move(parsed->prefix);
@@ -134,7 +162,8 @@ std::vector<FileSet> findFileSets(const std::vector<DirectoryEntry>& entries) {
     for (FileSet& set : found) {
         if (set.world || prefixes.insert(set.prefix).second) continue;
         // Of several sets of one kind the others are named after their files.
-        set.prefix = set.pattern.substr(0, set.pattern.find_first_of(".{")) + ".";
+        const std::string_view base = baseOf(set.pattern);
+        set.prefix = std::string(base.substr(0, base.find_first_of(".{"))) + ".";
         prefixes.insert(set.prefix);
     }
     return found;

@@ -45,7 +45,8 @@ class RankFilesOpener {
     RankFilesOpener(const Source& source, const OpenOptions& options)
         : options_(options),
           source_(source),
-          sets_(findFileSets(source.entries)),
+          entries_(entriesOfRanks(source, RankParts::kMostWorld)),
+          sets_(findFileSets(entries_)),
           assembly_(source, options, "torch-ranks", "", "torch.save on each rank") {}
 
     Result<std::unique_ptr<Reader>> open() {
@@ -55,6 +56,7 @@ class RankFilesOpener {
         SHARDSCOPE_TRY(readFiles());
         assembly_.setRoles(roles_);
         addPlain();
+        noteMisfits();
         addRankObjects(assembly_, objects_);
         addMissing();
         return assembly_.finish(parts_.world(), parts_.mesh("the DeviceMesh of the DTensors"));
@@ -65,7 +67,9 @@ class RankFilesOpener {
         const FileSet* set = nullptr;
         uint32_t rank = 0;
         uint32_t index = kNone;  // of the assembly; kNone = it cannot be read
-        bool oneGroup = false;   // its optimizer has one group of parameters
+        // How many parameters the only group of its optimizer has; nullopt where there are more groups, whose
+        // numbers do not follow the model.
+        std::optional<size_t> numbered;
     };
     // A tensor that is not distributed, as one rank has it.
     struct PlainTensor {
@@ -263,6 +267,16 @@ class RankFilesOpener {
         }
     }
 
+    void noteMisfits() {
+        if (misfits_ == 0) return;
+        assembly_.note(rule::metaInconsistent, Severity::error,
+                       fmt::format("the flat pieces that the ranks hold have {} elements in all, its "
+                                   "parameter has {}; so it is with {} states: a rank's file is missing, a "
+                                   "copy of another one, or of another save",
+                                   misfit_.held, misfit_.elements, misfits_),
+                       {}, misfit_.name, Note::Lacks::optimizerState);
+    }
+
     const StoredTensor& stored(const PlainTensor& tensor) {
         return contents(*tensor.file).tensors[tensor.tensor];
     }
@@ -283,8 +297,10 @@ class RankFilesOpener {
         const FileSet& set = *tensors.ranks[0].file->set;
         const Path& path = tensors.stored;
         if (set.kind != Kind::optimizer || path.size() != 3 || path[0].toString() != "state" ||
-            path[1].kind != PathPart::Kind::integerKey || !tensors.ranks[0].file->oneGroup)
+            path[1].kind != PathPart::Kind::integerKey)
             return false;
+        const std::optional<size_t>& numbered = tensors.ranks[0].file->numbered;
+        if (!numbered) return false;
         const int64_t id = path[1].index;
         if (id < 0 || id >= static_cast<int64_t>(parameters_.size())) return false;
         const Parameter& parameter = parameters_[static_cast<size_t>(id)];
@@ -302,9 +318,14 @@ class RankFilesOpener {
             group.members.push_back(&tensor);
             group.held += elementCount(stored(tensor).shape);
         }
-        if (elements == 0 || static_cast<int64_t>(groups.size()) != replicaGroups() ||
-            std::ranges::any_of(groups, [&](const auto& group) { return group.second.held != elements; }))
+        if (elements == 0 || static_cast<int64_t>(groups.size()) != replicaGroups()) return false;
+        for (const auto& [number, group] : groups) {
+            if (group.held == elements) continue;
+            // Where nothing is frozen or tied, the numbers are sure.
+            if (*numbered == parameters_.size() && ++misfits_ == 1)
+                misfit_ = {pathName(tensors.path), group.held, elements};
             return false;
+        }
         const Role role = roles_.role(pathName(tensors.path));
         for (const auto& [number, group] : groups) {
             int64_t at = 0;
@@ -335,6 +356,15 @@ class RankFilesOpener {
 
     // ------------------------------------------------------------------ objects
 
+    static std::optional<size_t> onlyGroupOf(const Value& value) {
+        if (!value || value.kind() != ValueKind::list) return std::nullopt;
+        const ValueGraph& g = *value.graph;
+        const std::span<const NodeId> groups = g.items(value.node);
+        if (groups.size() != 1) return std::nullopt;
+        const NodeId params = g.kind(groups[0]) == ValueKind::dict ? g.find(groups[0], "params") : kNoNode;
+        return params != kNoNode && g.kind(params) == ValueKind::list ? g.items(params).size() : 0;
+    }
+
     void takeObjects(RankFile& file) {
         const auto when =
             file.set->kind == Kind::extra ? RankObject::When::always : RankObject::When::differing;
@@ -342,11 +372,7 @@ class RankFilesOpener {
             objects_.push_back({prefixed(file.set->prefix, object.path),
                                 prefixed(file.set->prefix, object.path, file.rank), file.index, file.rank,
                                 &values_.emplace_back(object.value), when});
-            // Optimizers number their parameters by group; with several groups the numbers do not follow the
-            // model.
-            if (object.name == "param_groups")
-                file.oneGroup = object.value && object.value.kind() == ValueKind::list &&
-                                object.value.graph->items(object.value.node).size() == 1;
+            if (object.name == "param_groups") file.numbered = onlyGroupOf(object.value);
         }
     }
 
@@ -367,6 +393,7 @@ class RankFilesOpener {
 
     const OpenOptions& options_;
     const Source& source_;
+    const std::vector<DirectoryEntry> entries_;  // that the sets point to
     std::vector<FileSet> sets_;
     TensorAssembly assembly_;
     std::vector<RankFile> files_;
@@ -378,6 +405,11 @@ class RankFilesOpener {
     std::deque<Value> values_;                             // of objects_
     std::vector<RankObject> objects_;
     bool sharded_ = false, flatNoted_ = false;
+    size_t misfits_ = 0;  // states whose flat pieces do not add up to their parameter; the first one:
+    struct {
+        std::string name;
+        int64_t held = 0, elements = 0;
+    } misfit_;
 };
 
 }  // namespace

@@ -54,7 +54,8 @@ class TorchRanksFormat final : public Format {
 
     Probe probe(const Source& source) const override {
         if (!source.entry.empty()) return {};
-        for (const torch_ranks::FileSet& set : torch_ranks::findFileSets(source.entries)) {
+        const std::vector<DirectoryEntry> entries = torch_ranks::entriesOfRanks(source, 1);
+        for (const torch_ranks::FileSet& set : torch_ranks::findFileSets(entries)) {
             const std::string& first = set.files.begin()->second->name;
             if (set.known ? mayBeTorchFile(*source.directory, first)
                           : holdsDistributed(*source.directory, first))

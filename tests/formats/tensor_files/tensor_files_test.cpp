@@ -166,8 +166,10 @@ class TensorFilesTest : public QObject {
             stored.lengths = size;
             stored.strides = dims(of.mid(1));
         }
+        StoredParts parts;
+        parts.add(std::move(stored));
         const auto reader =
-            makePartReader(place.source, std::move(builder).finish(), std::move(files), {stored});
+            makePartReader(place.source, std::move(builder).finish(), std::move(files), std::move(parts));
         const auto extent = reader->locate(0);
         QCOMPARE(extent.ok(), !elements.isEmpty());
         if (!extent.ok()) {
