@@ -17,7 +17,7 @@ void printJson(const Json& json);                  // on stdout, one line
 void printLine(std::FILE* out, const Json& json);  // one line, flushed
 
 Json errorDocument(const Error& error);  // shardscope.error/1
-Json pathJson(const Path& path);     // ["model", "layers", 0, "weight"]
+Json pathJson(const Path& path);         // ["model", "layers", 0, "weight"]
 Json dimsJson(DimSpan dims);
 Json valueJson(const Value& value);
 Json chunkJson(const Catalog& catalog, const ChunkInfo& chunk);

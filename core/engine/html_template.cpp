@@ -1,7 +1,6 @@
 #include "engine/html_template.h"
 
 #include <algorithm>
-#include <ranges>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -15,9 +14,9 @@ using Scope = std::vector<const Json*>;
 const Json& valueOf(const Scope& scope, const std::string& name) {
     static const Json none;
     if (name == ".") return *scope.back();
-    for (const Json* const each : scope | std::views::reverse) {
-        if (!each->is_object()) continue;
-        if (const auto it = each->find(name); it != each->end()) return *it;
+    for (auto each = scope.rbegin(); each != scope.rend(); ++each) {
+        if (!(*each)->is_object()) continue;
+        if (const auto it = (*each)->find(name); it != (*each)->end()) return *it;
     }
     return none;
 }

@@ -161,7 +161,7 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
     // (DeepSpeed's).
     const bool several = steps && steps->steps.size() > 1 && !steps->tracker.empty();
     if (steps && (several || !detectFormat(source))) {
-        run->emplace(std::move(source), std::move(*steps));
+        *run = Run{std::move(source), std::move(*steps)};
         return Checkpoint();
     }
     const bool fileNamed = !source.entry.empty();

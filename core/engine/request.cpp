@@ -186,8 +186,8 @@ Status takeField(Request& request, const Field& field, const Json& json) {
 
 Status takeJob(Request& request, const Json& job) {
     for (const auto& [name, value] : job.items()) {
-        const auto field =
-            std::ranges::find_if(kFields, [&](const Field& f) { return f.name == name && !name.empty(); });
+        const auto field = std::ranges::find_if(
+            kFields, [&, &name = name](const Field& f) { return f.name == name && !name.empty(); });
         if (field == std::end(kFields))
             return wrongRecipe(fmt::format("'job.{}' is not a field of a recipe", name));
         SHARDSCOPE_TRY(takeField(request, *field, value));

@@ -485,9 +485,9 @@ void MainWindow::stateChanged() {
         case Session::State::run:
             banner_->clear();
             windows_.recents().opened(path, tr("run"), session_->options());
-            log(Severity::info,
-                tr("Opened the run %1: %2.")
-                    .arg(path, countedText(session_->run()->directory.steps.size(), tr("1 step"), tr("%1 steps"))));
+            log(Severity::info, tr("Opened the run %1: %2.")
+                                    .arg(path, countedText(session_->run()->directory.steps.size(),
+                                                           tr("1 step"), tr("%1 steps"))));
             break;
         case Session::State::failed:
             log(Severity::error, errorSentence(*session_->error()));
