@@ -115,6 +115,36 @@ class SlurmCliTest : public QObject {
         if (there_) said(SHARDSCOPE_SLURM, {"stop", slurm_});
     }
 
+    // Without a coordinator: Slurm starts the parts, and the last one finishes.
+    void partsOfAStep() {
+        const QTemporaryDir directory;
+        const QString target = directory.filePath("out");
+        int code = -1;
+        QStringList command{"--nodes=2", "--ntasks=4", "--quiet", SHARDSCOPE_PROGRAM};
+        for (const std::string& word : words(target, {"--part", "auto", "--finish", "auto"}))
+            command << QString::fromStdString(word);
+        said("srun", command, &code);
+        QCOMPARE(code, 0);
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
+        QCOMPARE(remains(directory), QStringList("out"));
+    }
+
+    void partsOfAnArray() {
+        const QTemporaryDir directory;
+        const QString target = directory.filePath("out");
+        QStringList wrapped{SHARDSCOPE_PROGRAM};
+        for (const std::string& word : words(target, {"--part", "auto", "--finish", "auto"}))
+            wrapped << '\'' + QString::fromStdString(word) + '\'';
+        int code = -1;
+        // Indices that neither begin at 0 nor follow each other.
+        const QString answer =
+            said("sbatch", {"--array=3-9:2", "--wait", "--output=/dev/null", "--wrap=" + wrapped.join(' ')},
+                 &code);
+        QVERIFY2(code == 0, qPrintable(answer));
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
+        QCOMPARE(remains(directory), QStringList("out"));
+    }
+
     void matchesSingleProcess_data() {
         QTest::addColumn<QString>("on");
         QTest::newRow("two nodes") << "slurm:nodes=2";
