@@ -159,12 +159,13 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
                "Do only this part of the work, from 0/N to N-1/N; auto takes it from Slurm, MPI, torchrun, "
                "Kubernetes or SkyPilot; any scheduler runs the parts, in any order, on shared storage",
                "I/N", who);
-        verb->add_option("--finish", command->finish,
-                         "Verify and publish what all parts have done; with --part: auto, the last part does")
+        verb->add_option(
+                "--finish", command->finish,
+                "Verify and publish what all parts have done; with --part: auto, the last part does it")
             ->expected(0, 1)
             ->default_str("yes")
             ->check(oneOf(std::vector<std::string>{"auto", "yes"}))
-            ->type_name("[auto]")
+            ->type_name("WHEN")
             ->group(who);
         single("--remote-program", context.remoteProgram,
                "shardscope on the other hosts (default: this one; ssh copies it there once)", "PATH", who);

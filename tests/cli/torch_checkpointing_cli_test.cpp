@@ -222,6 +222,17 @@ class TorchCheckpointingCliTest : public QObject {
         replaceIn(other + "/metadata.pkl", "torch.float32", "torch.float64");
         QVERIFY(!findingOf(validate(other).json(), "meta.inconsistent", "float64").is_null());
     }
+    // They begin as archives do and end before the first name.
+    void shortFilesAreRefused() {
+        const QTemporaryDir directory;
+        for (const char* name : {"model_0.pt", "extra_0.pt"}) {
+            QFile file(directory.filePath(name));
+            QVERIFY(file.open(QIODevice::WriteOnly) && file.write("PK\x03\x04 and no more", 17) == 17);
+        }
+        const Outcome outcome = runShardscope({"info", directory.path(), "--json"});
+        QCOMPARE(outcome.exitCode, 3);
+    }
+
     void pathsStayInTheDirectory_data() {
         QTest::addColumn<QByteArray>("path");
         QTest::newRow("absolute") << QByteArray("/tmp1_1.safetensors");

@@ -67,7 +67,8 @@ bool holdsItemFiles(const Source& source) {
     }
     if (files < 2) return false;
     const std::string head = startOf(*source.directory, first);
-    return head.starts_with(kZip) && std::string_view(head).substr(kZipNameAt).starts_with("archive/");
+    return head.starts_with(kZip) && head.size() > kZipNameAt &&
+           std::string_view(head).substr(kZipNameAt).starts_with("archive/");
 }
 
 std::vector<ItemFile> otherItemFiles(const Source& source, const std::vector<std::string>& known) {
