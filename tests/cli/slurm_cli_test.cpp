@@ -23,7 +23,7 @@ constexpr double kSourceBytes = kTensors * 1021.0 * 1031 * 4;
 QString said(const QString& program, const QStringList& words, int* code = nullptr) {
     QProcess process;
     process.start(program, words);
-    if (!process.waitForFinished(60'000)) process.kill();
+    if (!process.waitForFinished(240'000)) process.kill();
     if (code) *code = process.exitStatus() == QProcess::NormalExit ? process.exitCode() : -1;
     return QString::fromUtf8(process.readAllStandardOutput()).trimmed();
 }
