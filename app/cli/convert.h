@@ -29,7 +29,7 @@ Json reportJson(const Context& context, const Conversion& conversion, const Conv
                 std::chrono::system_clock::time_point started, Verify verify);
 // What one part has done, where it has not finished the conversion.
 Json partJson(const PartReport& part);
-void showPart(const Context& context, const Conversion& conversion);
+void showPart(const Context& context, const Conversion& conversion, bool finishes);
 void showReport(const Context& context, const Conversion& conversion, const ConvertReport& report,
                 Verify verify);
 

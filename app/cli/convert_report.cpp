@@ -104,7 +104,7 @@ Json partJson(const PartReport& part) {
             {"bytes_reused", part.bytesReused}, {"seconds", part.seconds}, {"open", part.open}};
 }
 
-void showPart(const Context& context, const Conversion& conversion) {
+void showPart(const Context& context, const Conversion& conversion, bool finishes) {
     const PartReport& part = *conversion.part();
     const Style style{context.colored()};
     const std::string name = fmt::format("part {}/{}", part.part.index, part.part.count);
@@ -116,7 +116,9 @@ void showPart(const Context& context, const Conversion& conversion) {
                    bytesText(part.bytes - part.bytesReused), bytesText(part.bytesRead),
                    durationText(part.seconds));
     }
-    if (part.open.empty()) {
+    if (part.open.empty() && finishes) {
+        fmt::print("  all parts are done; another one finishes\n");
+    } else if (part.open.empty()) {
         fmt::print("  all parts are done; --finish completes {}\n",
                    printable(context.shown(conversion.prepared().destination)));
     } else {

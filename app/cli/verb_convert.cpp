@@ -83,7 +83,7 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
         if (context.json)
             printJson(partJson(*conversion->part()));
         else
-            showPart(context, *conversion);
+            showPart(context, *conversion, parts && parts->finish);
         return 0;
     }
 

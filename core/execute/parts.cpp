@@ -121,6 +121,8 @@ Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Re
     report.bytesRead = context.bytesRead;
     SHARDSCOPE_ASSIGN(const std::vector<JournalTile> all, staging->readParts());
     report.open = shares.openParts(all);
+    // Once all are done another one may publish, and take the journals away while they are read.
+    if (!report.open.empty() && !staging->isInParts()) report.open.clear();
     report.seconds = steadySeconds() - begin;
     return report;
 }

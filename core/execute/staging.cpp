@@ -437,6 +437,10 @@ Status Staging::startPartJournal() {
     return {};
 }
 
+bool Staging::isInParts() const {
+    return directory_->stat(kMarkerName).ok();
+}
+
 Result<std::vector<JournalTile>> Staging::readParts() const {
     std::vector<JournalTile> tiles;
     for (uint32_t p = 0; p < part_.count; ++p) {

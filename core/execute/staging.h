@@ -47,6 +47,8 @@ class Staging {
                                                        const PartSpec& any);
     // The tiles in the journals of all parts. Errors: changed, io.
     Result<std::vector<JournalTile>> readParts() const;
+    // Whether the staging directory is still there, and that of a conversion in parts.
+    bool isInParts() const;
 
     // Puts a token here by which others find the same directory. Errors: io.
     Result<std::string> share();
