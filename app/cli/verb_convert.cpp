@@ -75,31 +75,25 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
     }();
     if (!report.ok()) return std::move(report).error();
     if (!conversion->speaks()) return 0;
-    if (!conversion->finished()) {
-        if (!command.report.empty())
-            SHARDSCOPE_TRY(writeOutputFile(command.report, partJson(*conversion->part()).dump(2) + "\n"));
-        if (context.progress == ProgressMode::json)
-            printLine(stderr, Json{{"event", "done"}, {"report", partJson(*conversion->part())}});
-        if (context.json)
-            printJson(partJson(*conversion->part()));
-        else
-            showPart(context, *conversion, parts && parts->finish);
-        return 0;
-    }
-
+    const bool whole = conversion->finished();
     Json json;
     if (context.json || context.progress == ProgressMode::json || !command.report.empty())
-        json = reportJson(context, *conversion, *report, started, verify);
+        json = whole ? reportJson(context, *conversion, *report, started, verify)
+                     : partJson(*conversion->part());
     if (!command.report.empty())
         SHARDSCOPE_TRY(
             writeOutputFile(command.report, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
     if (context.progress == ProgressMode::json) {
-        for (const Json& finding : json["findings"])
-            printLine(stderr, Json{{"event", "finding"}, {"finding", finding}});
+        if (whole) {
+            for (const Json& finding : json["findings"])
+                printLine(stderr, Json{{"event", "finding"}, {"finding", finding}});
+        }
         printLine(stderr, Json{{"event", "done"}, {"report", json}});
     }
     if (context.json)
         printJson(json);
+    else if (!whole)
+        showPart(context, *conversion, parts && parts->finish);
     else
         showReport(context, *conversion, *report, verify);
     return 0;

@@ -62,6 +62,16 @@ Result<std::optional<Marker>> readMarker(const Directory& directory) {
     return std::optional<Marker>({count->get<uint32_t>(), field("plan"), field("source"), field("version")});
 }
 
+Error noParts(const std::string& path) {
+    return makeError(ErrorCode::notFound, "no part of this conversion has begun")
+        .inFile(path)
+        .withHint("run the parts first: --part 0/4, --part 1/4, ...");
+}
+
+bool isSameJob(const JournalHeader& a, const JournalHeader& b) {
+    return a.plan == b.plan && a.source == b.source;
+}
+
 bool isThere(FileSystem& system, const std::string& path) {
     return system.stat(path).ok();
 }
@@ -204,19 +214,20 @@ Status Staging::begin() {
     SHARDSCOPE_TRY(checkDestination());
     Status made = makeStagingDirectory();
     if (!made.ok() && made.error().code != ErrorCode::exists) return made;
+    owned_ = made.ok();
     SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
-    SHARDSCOPE_TRY(takeLock(kAnotherJob));
+    if (Status locked = takeLock(kAnotherJob); !locked.ok()) {
+        owned_ = owned_ && locked.error().code != ErrorCode::exists;
+        return locked;
+    }
     SHARDSCOPE_ASSIGN(const auto parts, readMarker(*directory_));
     if (parts) {
+        owned_ = false;
         return makeError(ErrorCode::exists, "the parts of a conversion have their work here")
             .inFile(path_)
             .withHint("--finish completes it; or remove the directory");
     }
-    if (!made.ok()) {
-        SHARDSCOPE_TRY(takeOver());
-    } else {
-        owned_ = true;
-    }
+    if (!made.ok()) SHARDSCOPE_TRY(takeOver());
     const std::string data = path_ + "/" + kDataName;
     if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
     SHARDSCOPE_ASSIGN(data_, system_.openDirectory(data));
@@ -242,7 +253,7 @@ Status Staging::takeOver() {
             else if (const auto entry = (*data)->stat(fileName(f)); !entry.ok())
                 useful = false;
         }
-        if (content->header.plan == header_.plan && content->header.source == header_.source) {
+        if (isSameJob(content->header, header_)) {
             for (FileId f = 0; useful && f < job_.layout->files.size(); ++f) {
                 const auto entry = (*data)->stat(fileName(f));
                 useful = entry.ok() && entry->size == job_.layout->files[f].size;
@@ -308,11 +319,7 @@ Result<uint32_t> Staging::partCount(const ConvertJob& job) {
     } else if (directory.error().code != ErrorCode::notFound) {
         return std::move(directory).error();
     }
-    if (!marker) {
-        return makeError(ErrorCode::notFound, "no part of this conversion has begun")
-            .inFile(path)
-            .withHint("run the parts first: --part 0/4, --part 1/4, ...");
-    }
+    if (!marker) return noParts(path);
     return marker->count;
 }
 
@@ -325,8 +332,7 @@ Result<std::unique_ptr<Staging>> Staging::openFinish(const ConvertJob& job, cons
     SHARDSCOPE_ASSIGN(staging->directory_, staging->system_.openDirectory(staging->path_));
     SHARDSCOPE_TRY(staging->takeLock("another process finishes this conversion"));
     SHARDSCOPE_ASSIGN(const bool begun, staging->checkParts());
-    if (!begun)
-        return makeError(ErrorCode::notFound, "no part of this conversion has begun").inFile(staging->path_);
+    if (!begun) return noParts(staging->path_);
     SHARDSCOPE_TRY(staging->openPartFiles());
     SHARDSCOPE_ASSIGN(staging->reusable_, staging->readParts());
     staging->resumable_ = true;
@@ -351,10 +357,7 @@ Status Staging::beginPart(const StopToken& stop) {
         }
         if (locked.error().code != ErrorCode::exists) return locked;
         // Who holds the lock is another part that sets up, or a job of its own.
-        if (directory_->stat(kJournalName).ok())
-            return makeError(ErrorCode::exists, kAnotherJob)
-                .inFile(path_)
-                .withHint("wait for it, or stop it first");
+        if (directory_->stat(kJournalName).ok()) return locked;
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     SHARDSCOPE_TRY(openPartFiles());
@@ -366,10 +369,8 @@ Status Staging::setUpParts() {
         return makeError(ErrorCode::exists, "an interrupted job has left its work here")
             .inFile(path_)
             .withHint("--resume without --part continues it; or remove the directory");
-    for (uint32_t p = 0; p < part_.count; ++p) {
-        // Of an earlier conversion, which got as far as its publication.
-        if (directory_->stat(partJournal(p)).ok()) SHARDSCOPE_TRY(directory_->removeFile(partJournal(p)));
-    }
+    // Of an earlier conversion, which got as far as its publication.
+    SHARDSCOPE_TRY(removePartJournals());
     const std::string data = path_ + "/" + kDataName;
     if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
     SHARDSCOPE_ASSIGN(data_, system_.openDirectory(data));
@@ -428,12 +429,19 @@ Status Staging::startPartJournal() {
             .withHint("wait for it, or stop it first");
     SHARDSCOPE_ASSIGN(const auto written, directory_->openFile(name));
     SHARDSCOPE_ASSIGN(auto content, readJournal(*written));
-    if (content && content->header.plan == header_.plan && content->header.source == header_.source) {
+    if (content && isSameJob(content->header, header_)) {
         resumable_ = true;
         reusable_ = std::move(content->tiles);
         journalEnd_ = content->validBytes;
     }
     SHARDSCOPE_ASSIGN(journal_, JournalWriter::start(std::move(file), header_, journalEnd_));
+    return {};
+}
+
+Status Staging::removePartJournals() {
+    for (uint32_t p = 0; inParts_ && p < part_.count; ++p) {
+        if (directory_->stat(partJournal(p)).ok()) SHARDSCOPE_TRY(directory_->removeFile(partJournal(p)));
+    }
     return {};
 }
 
@@ -451,7 +459,7 @@ Result<std::vector<JournalTile>> Staging::readParts() const {
         }
         SHARDSCOPE_ASSIGN(auto content, readJournal(**file));
         if (!content) continue;
-        if (!(content->header.plan == header_.plan) || !(content->header.source == header_.source))
+        if (!isSameJob(content->header, header_))
             return makeError(ErrorCode::changed, fmt::format("part {} is of another conversion", p))
                 .inFile(path_ + "/" + partJournal(p));
         tiles.insert(tiles.end(), std::make_move_iterator(content->tiles.begin()),
@@ -597,13 +605,8 @@ Status Staging::publish() {
         std::lock_guard lock(mutex_);
         journal_.reset();
         resumable_ = false;
-        if (inParts_) SHARDSCOPE_TRY(directory_->removeFile(kMarkerName));
-        for (uint32_t p = 0; inParts_ && p < part_.count; ++p) {
-            if (const Status removed = directory_->removeFile(partJournal(p));
-                !removed.ok() && removed.error().code != ErrorCode::notFound)
-                return removed;
-        }
-        if (!inParts_) SHARDSCOPE_TRY(directory_->removeFile(kJournalName));
+        SHARDSCOPE_TRY(directory_->removeFile(inParts_ ? kMarkerName : kJournalName));
+        SHARDSCOPE_TRY(removePartJournals());
         SHARDSCOPE_TRY(directory_->sync());
         SHARDSCOPE_TRY(system_.exchange(dataPath(), job_.destination));
     } else {

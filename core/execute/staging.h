@@ -87,6 +87,7 @@ class Staging {
     Status setUpParts();
     Status openPartFiles();
     Status startPartJournal();
+    Status removePartJournals();
     Result<bool> checkParts() const;  // against the other parts; false when none has begun
     Status makeFiles();
     Status startJournal();

@@ -75,7 +75,7 @@ class CompanionsCliTest : public QObject {
         QVERIFY(!objectOf(listing, "random_states_0.pkl:random_state").is_null());
         COMPARE_JSON(validate(path).json()["verdict"], json("safe"));
     }
-    // verl's run: the state of the data loader lies beside the directory that holds the model.
+    // A run of verl: data.pt, the state of the data loader, is in the parent directory of the model.
     void aCompanionDoesNotStandForWhatIsBelow() {
         const QString run = place_.filePath("run");
         copyTree(verl_, run + "/global_step_10/actor");
