@@ -29,7 +29,7 @@ Json systemCounts() {
 // How the ranks of a group are going to work, or have worked.
 Json groupJson(const GroupReport& group) {
     return {{"ranks", group.ranks},
-            {"mode", groupModeName(group.mode)},
+            {"mode", sourceModeName(group.mode)},
             {"backend", group.backend},
             {"expected_bytes_moved", group.expected.bytesMoved},
             {"expected_seconds", group.expected.seconds},
@@ -38,7 +38,7 @@ Json groupJson(const GroupReport& group) {
 }
 
 std::string groupText(const GroupReport& group) {
-    return fmt::format("{} ranks over {}, {}{}", group.ranks, group.backend, groupModeName(group.mode),
+    return fmt::format("{} ranks over {}, {}{}", group.ranks, group.backend, sourceModeName(group.mode),
                        group.compute == "cpu" ? "" : ", casts by GPUs");
 }
 

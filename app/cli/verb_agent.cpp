@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/thread_pool.h"
+#include "cli/agent.h"
 #include "cli/application.h"
 #include "cli/remote.h"
 #include "cluster/file_service.h"
@@ -26,9 +27,9 @@ unsigned ownCores() {
     return count > 0 && count < all ? static_cast<unsigned>(count) : all;
 }
 
-// Does parts of a conversion for the program that coordinates it.
-Result<int> work(std::unique_ptr<Channel> channel, const Frame& first) {
-    WorkerSession session(std::move(channel));
+// Does units of a conversion for the program that coordinates it.
+Result<int> work(std::unique_ptr<Channel> channel, const Frame& first, const OpenAbilities& open) {
+    WorkerSession session(std::move(channel), SHARDSCOPE_VERSION);
     SHARDSCOPE_TRY(session.begin(first));
     const auto refuse = [&](Error error) -> Error {
         session.refuse(error);
@@ -40,25 +41,27 @@ Result<int> work(std::unique_ptr<Channel> channel, const Frame& first) {
     auto request = unpackRequest(session.request());
     if (!request.ok()) return refuse(std::move(request).error());
     if (request->threads == 0) request->threads = std::max(1U, ownCores() / session.neighbours());
-    const auto done = runConversion(*request, Worker{&session}, nullptr, session.stop());
+    Abilities abilities;
+    if (open) {
+        auto opened = open(session.gpu());
+        if (!opened.ok()) return refuse(std::move(opened).error());
+        abilities = std::move(opened).value();
+    }
+    if (session.gpu() && !abilities.compute)
+        return refuse(
+            makeError(ErrorCode::impossible, "this program cannot use GPUs; shardscope-worker can"));
+    const auto done =
+        runConversion(*request, Worker{&session, {abilities.compute.get(), abilities.gpu, abilities.group}},
+                      nullptr, session.stop());
     if (done.ok()) return 0;
     // What went wrong before the conversion was joined; said twice it does no harm.
     if (done.error().code != ErrorCode::cancelled) session.refuse(done.error());
     return done.error();
 }
 
-// The channel takes the descriptors of standard input and output; what anything else prints goes nowhere.
-Result<int> agent() {
-    std::signal(SIGPIPE, SIG_IGN);
-    std::signal(SIGHUP, SIG_IGN);  // the stream's end says the same
-    const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
-    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (in < 0 || out < 0 || nothing < 0) return systemError(errno, "use the standard streams", "");
-    dup2(nothing, STDIN_FILENO);
-    dup2(nothing, STDOUT_FILENO);
-    close(nothing);
+}  // namespace
 
-    auto channel = std::make_unique<Channel>(in, out);
+Result<int> serveAgent(std::unique_ptr<Channel> channel, const OpenAbilities& open) {
     SHARDSCOPE_ASSIGN(const Frame first, introduceAgent(*channel, SHARDSCOPE_VERSION));
     SHARDSCOPE_ASSIGN(const auto wanted, parseMessage(first));
     const std::string say = textOf(wanted, "say", 40);
@@ -68,10 +71,23 @@ Result<int> agent() {
         return 0;
     }
     if (say == "run") return serveRemote(*channel, first);
-    return work(std::move(channel), first);
+    if (say == "end") return 0;
+    return work(std::move(channel), first, open);
 }
 
-}  // namespace
+// The channel takes the descriptors of standard input and output; what anything else prints goes nowhere.
+Result<int> serveStandardStreams(const OpenAbilities& abilities) {
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGHUP, SIG_IGN);  // the stream's end says the same
+    const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (in < 0 || out < 0 || nothing < 0) return systemError(errno, "use the standard streams", "");
+    dup2(nothing, STDIN_FILENO);
+    dup2(nothing, STDOUT_FILENO);
+    close(nothing);
+
+    return serveAgent(std::make_unique<Channel>(in, out), abilities);
+}
 
 void addAgent(CLI::App& app, Context& context) {
     CLI::App* verb =
@@ -81,7 +97,7 @@ void addAgent(CLI::App& app, Context& context) {
         "nowhere, and ends when its input does.");
     auto stdio = std::make_shared<bool>(false);
     verb->add_flag("--stdio", *stdio, "Talk over standard input and output")->required();
-    verb->callback([&context, stdio] { context.verb = [] { return agent(); }; });
+    verb->callback([&context, stdio] { context.verb = [] { return serveStandardStreams({}); }; });
 }
 
 }  // namespace shardscope::cli

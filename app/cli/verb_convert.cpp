@@ -49,8 +49,11 @@ Result<int> convert(const Context& context, const ConvertCommand& command) {
         return convert(context, command, parts);
     }
     if (command.request.on.empty()) return convert(context, command, Alone{});
-    Coordinator coordinator{{}, SHARDSCOPE_VERSION, ownProgram(), context.remoteProgram};
-    SHARDSCOPE_ASSIGN(coordinator.places, parsePlaces(command.request.on));
+    Coordinator coordinator;
+    coordinator.options.version = SHARDSCOPE_VERSION;
+    coordinator.options.program = ownProgram();
+    coordinator.options.remoteProgram = context.remoteProgram;
+    SHARDSCOPE_ASSIGN(coordinator.options.places, parsePlaces(command.request.on));
     return convert(context, command, coordinator);
 }
 

@@ -1,32 +1,23 @@
-// shardscope-worker: a conversion by several ranks in step, started by torchrun, mpirun, srun or itself. The
-// words of the conversion are those of `shardscope convert`; only this program links libtorch.
-#include <algorithm>
+// shardscope-worker: a conversion by ranks that torchrun, mpirun, srun or this program itself has started.
+// Rank 0 coordinates, the others are its workers. The words of the conversion are those of `shardscope
+// convert`; only this program links libtorch.
 #include <charconv>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
-#include <mutex>
+#include <map>
 #include <optional>
-#include <random>
-#include <thread>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
 #include "accelerator/c10d_group.h"
-#include "base/mutex.h"
-#include "base/text.h"
+#include "cli/agent.h"
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/one_of.h"
 #include "cli/own_program.h"
-#include "cli/words.h"
-#include "cluster/channel.h"
-#include "cluster/process.h"
 #include "cluster/rank_launch.h"
-#include "execute/process_group.h"
+#include "cluster/rendezvous.h"
 
 namespace shardscope::cli {
 namespace {
@@ -34,74 +25,13 @@ namespace {
 struct Options {
     int ranks = 0;
     bool gpus = false;
-    GroupMode mode = GroupMode::automatic;
+    SourceMode mode = SourceMode::automatic;
     std::string backend = "gloo";
-    GroupCompute compute = GroupCompute::automatic;
+    std::string compute = "auto";
     std::string master, address;
     int patience = 120;
-    unsigned lanes = 2;
     bool ownDisks = false;
     std::vector<std::string> words;
-};
-
-// The ranks beside this one that it has started itself; they end with it.
-class OwnRanks {
-  public:
-    Status start(const Options& options, const RankInfo& place, uint16_t port,
-                 const std::vector<std::string>& words) {
-        for (int r = 1; r < options.ranks; ++r) {
-            std::vector<std::string> line{"env",
-                                          fmt::format("SHARDSCOPE_RANK={}", r),
-                                          fmt::format("SHARDSCOPE_WORLD_SIZE={}", options.ranks),
-                                          fmt::format("SHARDSCOPE_LOCAL_RANK={}", r),
-                                          fmt::format("SHARDSCOPE_GROUP={}", place.group),
-                                          fmt::format("SHARDSCOPE_STARTED_BY={}", getpid()),
-                                          "SHARDSCOPE_MASTER_ADDR=127.0.0.1",
-                                          fmt::format("SHARDSCOPE_MASTER_PORT={}", port),
-                                          ownProgram()};
-            line.insert(line.end(), words.begin(), words.end());
-            SHARDSCOPE_ASSIGN(auto process, Process::start(line));
-            MutexLock lock(mutex_);
-            processes_.push_back(std::move(process));
-        }
-        return {};
-    }
-    // Before the group stands, from another thread: the first one that ended, a moment ago. What all end with
-    // (a rank without a GPU) the group tells this one as well, and better.
-    std::optional<Error> lost() {
-        MutexLock lock(mutex_);
-        const auto now = std::chrono::steady_clock::now();
-        for (size_t i = 0; i < processes_.size() && !first_; ++i)
-            if (processes_[i]->waitFor(std::chrono::milliseconds(0))) first_ = {i, now};
-        if (!first_ || now - first_->second < std::chrono::seconds(1)) return std::nullopt;
-        Process& process = *processes_[first_->first];
-        const std::string said = oneLine(process.said());
-        return makeError(ErrorCode::remote,
-                         fmt::format("rank {} ended before the group stood: {}", first_->first + 1,
-                                     said.empty() ? process.ending() : said));
-    }
-    // Those that have not ended by themselves in that time are killed. What one said that failed is passed
-    // on.
-    void end(std::chrono::milliseconds patience, bool failed) {
-        std::vector<std::unique_ptr<Process>> processes;
-        {
-            MutexLock lock(mutex_);
-            processes.swap(processes_);
-        }
-        for (size_t i = 0; i < processes.size(); ++i) {
-            const bool ended = processes[i]->waitFor(patience);
-            const std::string said =
-                failed && ended && processes[i]->exitCode() > 0 ? oneLine(processes[i]->said()) : "";
-            if (!said.empty()) fmt::print(stderr, "rank {}: {}\n", i + 1, said);
-        }
-    }
-
-  private:
-    Mutex mutex_;
-    std::vector<std::unique_ptr<Process>> processes_ SHARDSCOPE_GUARDED_BY(mutex_);
-    // The first that ended, and when.
-    std::optional<std::pair<size_t, std::chrono::steady_clock::time_point>> first_
-        SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 // Words that are for one process that speaks to others, or reads from other hosts.
@@ -118,6 +48,23 @@ Status wordsForRanks(const std::vector<std::string>& words) {
     return {};
 }
 
+// Where rank 0 listens, and where it is found.
+struct Meeting {
+    std::string host;
+    uint16_t port = 0;
+};
+
+Result<Meeting> meetingFrom(const std::string& text) {
+    Meeting meeting;
+    const size_t colon = text.rfind(':');
+    const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), meeting.port);
+    if (port.empty() || error != std::errc{} || end != port.data() + port.size() || colon == 0)
+        return makeError(ErrorCode::usage, "--master wants HOST:PORT");
+    meeting.host = text.substr(0, colon);
+    return meeting;
+}
+
 Result<RankInfo> placeOf(const Options& options) {
     SHARDSCOPE_ASSIGN(RankInfo place, rankPlace());
     if (options.ranks > 0 && place.launcher != "shardscope") {
@@ -126,17 +73,12 @@ Result<RankInfo> placeOf(const Options& options) {
                              fmt::format("--ranks starts ranks, but {} has started {} already",
                                          place.launcher, place.size));
         place.size = options.ranks;
-        place.host = "127.0.0.1";
-        std::random_device random;
-        place.group = fmt::format("{:08x}{:08x}", random(), random());
     }
     if (!options.master.empty()) {
-        const size_t colon = options.master.rfind(':');
-        const std::string port = colon == std::string::npos ? "" : options.master.substr(colon + 1);
-        const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), place.port);
-        if (port.empty() || error != std::errc{} || end != port.data() + port.size() || colon == 0)
-            return makeError(ErrorCode::usage, "--master wants HOST:PORT");
-        place.host = options.master.substr(0, colon);
+        SHARDSCOPE_ASSIGN(const Meeting meeting, meetingFrom(options.master));
+        place.host = meeting.host;
+        place.port = meeting.port;
+        place.storeThere = false;
     }
     return place;
 }
@@ -144,26 +86,97 @@ Result<RankInfo> placeOf(const Options& options) {
 // What must be the same with all ranks, as far as it is not the default.
 std::string wordsOfAll(const Options& options) {
     std::string words;
-    if (options.mode != GroupMode::automatic) words += fmt::format(" --mode {}", groupModeName(options.mode));
+    if (options.mode != SourceMode::automatic)
+        words += fmt::format(" --mode {}", sourceModeName(options.mode));
     if (options.backend != "gloo") words += " --backend " + options.backend;
-    if (options.lanes != Options().lanes) words += fmt::format(" --lanes {}", options.lanes);
     if (options.ownDisks) words += " --own-disks";
     return words.empty() ? words : words.substr(1);
 }
 
-int work(const Options& options, const std::vector<std::string>& all) {
+// What every rank can do once it knows its GPU.
+Result<Abilities> abilities(std::optional<int> gpu) {
+    Abilities found;
+    found.group = makeTorchGroup;
+    if (!gpu) return found;
+    auto compute = openGpu(*gpu);
+    if (!compute.ok()) {
+        Error error = std::move(compute).error();
+        error.code = ErrorCode::impossible;
+        return error;
+    }
+    found.compute = std::move(compute->compute);
+    found.gpu = std::move(compute->uuid);
+    return found;
+}
+
+// A rank that is not the first: the worker of rank 0.
+Result<int> follow(const Options& options, const RankInfo& place, const StopToken& stop) {
+    const std::chrono::seconds patience(options.patience);
+    const auto deadline = Channel::Clock::now() + patience;
+    Meeting meeting{place.host, place.port};
+    if (place.storeThere) {
+        SHARDSCOPE_ASSIGN(const std::string said, shareThroughStore(place, std::nullopt, patience));
+        SHARDSCOPE_ASSIGN(meeting, meetingFrom(said));
+    }
+    SHARDSCOPE_ASSIGN(auto channel,
+                      joinRankZero(place, meeting.host, meeting.port, wordsOfAll(options), options.address,
+                                   deadline, [&] { return stop.stopRequested(); }));
+    return serveAgent(std::move(channel), abilities);
+}
+
+Result<Coordinator> coordinatorOf(const Options& options, const RankInfo& place) {
+    Coordinator coordinator;
+    coordinator.mode = options.mode;
+    coordinator.ownDisks = options.ownDisks;
+    CoordinatorOptions& all = coordinator.options;
+    all.version = SHARDSCOPE_VERSION;
+    all.program = ownProgram();
+    all.peers = true;
+    all.patience = std::chrono::seconds(options.patience);
+    all.group = makeTorchGroup;
+    all.backend = options.backend;
+    all.gpus = options.compute == "gpu" || (options.compute == "auto" && options.backend == "nccl");
+    if (all.gpus)
+        coordinator.openCompute = [device = place.localRank]() -> Result<std::shared_ptr<TileCompute>> {
+            SHARDSCOPE_ASSIGN(Abilities own, abilities(device));
+            return std::shared_ptr<TileCompute>(std::move(own.compute));
+        };
+    for (int r = 0; r < place.size; ++r) {
+        all.places.emplace_back();
+        all.places.back().rank = r;
+    }
+    if (options.backend == "nccl") {
+        SHARDSCOPE_ASSIGN(const int devices, ncclDevices());
+        if (devices <= 0)
+            return makeError(ErrorCode::impossible, "rank 0 has no GPU that can be used")
+                .withHint("use --backend gloo, or start ranks only where GPUs are");
+    }
+    if (options.ranks > 0 || place.size == 1) return coordinator;  // all of them are started here
+    Meeting meeting{place.host, place.port};
+    if (place.storeThere) {
+        meeting.port = 0;
+        SHARDSCOPE_ASSIGN(meeting.host, addressTowards(place.host, place.port));
+    }
+    SHARDSCOPE_ASSIGN(all.ranks, RankListener::open(place, meeting.host, meeting.port, wordsOfAll(options)));
+    if (place.storeThere)
+        SHARDSCOPE_TRY(
+            shareThroughStore(place, fmt::format("{}:{}", meeting.host, all.ranks->port()), all.patience));
+    all.hostHere = options.address.empty() ? meeting.host : options.address;
+    return coordinator;
+}
+
+int work(const Options& options) {
     Context context;
     stopOnInterrupt(context);
     std::signal(SIGPIPE, SIG_IGN);
     context.words = options.words;
-    // Whatever is wrong before the group stands; `--json` counts for that too.
+    // Whatever is wrong before the words are read; `--json` counts for that too.
     for (const std::string& word : options.words)
         context.json = context.json || word == "--json";
     if (options.gpus && options.ranks == 0)
         return reportError(context,
                            makeError(ErrorCode::impossible, "this machine shows no GPU (/dev/nvidia0, ...)")
                                .withHint("--ranks N works without one"));
-    // Between GPUs there is one lane, and disks want one of their own.
     if (options.ownDisks && options.backend == "nccl")
         return reportError(context, makeError(ErrorCode::usage, "--own-disks goes over Gloo alone")
                                         .withHint("leave out --backend nccl; --compute gpu uses GPUs too"));
@@ -171,65 +184,25 @@ int work(const Options& options, const std::vector<std::string>& all) {
         return reportError(context, status.error());
     const auto place = placeOf(options);
     if (!place.ok()) return reportError(context, place.error());
-    // Ranks that rank 0 has started do not outlive it.
-    if (const char* parent = std::getenv("SHARDSCOPE_STARTED_BY");
-        parent && place->launcher == "shardscope") {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (std::to_string(getppid()) != parent) _exit(exitCode(ErrorCode::remote));
-        context.json = false;  // its standard error is what rank 0 passes on
-    }
-
-    GroupOptions group;
-    group.place = *place;
-    group.backend = options.backend == "nccl" ? GroupBackend::nccl : GroupBackend::gloo;
-    group.compute = options.compute;
-    group.address = options.address;
-    group.patience = std::chrono::seconds(options.patience);
-    group.lanes = options.lanes + (options.ownDisks ? 1 : 0);
-    group.words = wordsOfAll(options);
-    OwnRanks own;
-    group.startupError = [&own] { return own.lost(); };
-    group.stuck = [&context](const Error& error) {
-        const int code = reportError(context, error);
-        std::fflush(nullptr);
-        _exit(code);  // the ranks of our own end with their parent
-    };
-    const bool starts = options.ranks > 1 && place->launcher != "shardscope";
-    auto ranks = makeGroup(group, [&](uint16_t port) -> Status {
-        return starts ? own.start(options, *place, port, all) : Status();
-    });
-    const auto end = [&](int code, std::chrono::milliseconds patience) {
-        own.end(patience, code != 0);
-        std::fflush(nullptr);
-        return code;
-    };
-    constexpr std::chrono::milliseconds kMoment{100}, kWhile{5000};
-    // What waits for a lost rank would wait for ever.
-    if (!ranks.ok()) _exit(end(reportError(context, ranks.error()), kMoment));
-
-    context.json = false;
     if (place->rank != 0) {
-        // Rank 0 speaks for all; the others say what went wrong with them, and where.
-        context.words = wordsWithout(context.words, {"--json"}, {"--progress", "--report"});
-        context.words.insert(context.words.end(), {"--progress", "none"});
-        if (!freopen("/dev/null", "w", stdout)) return end(exitCode(ErrorCode::io), kMoment);
+        // Rank 0 speaks for all; the others say what went wrong with them.
+        context.json = false;
+        const auto done = follow(options, *place, context.stop);
+        return done.ok() ? *done : reportError(context, done.error());
     }
-    const Rank rank{ranks->get(), options.mode, options.ownDisks,
-                    std::string(groupBackendName(group.backend))};
-    const int code = runWords(context, {}, [&](const CLI::App&) -> Result<std::optional<int>> {
+    context.json = false;
+    return runWords(context, {}, [&](const CLI::App&) -> Result<std::optional<int>> {
         if (context.conversion && context.conversion->inParts())
             return makeError(ErrorCode::usage,
-                             "ranks work in step; --part and --finish are for "
+                             "ranks work together; --part and --finish are for "
                              "'shardscope convert' without ranks");
         if (!context.conversion)
             return makeError(ErrorCode::usage,
                              "ranks do 'plan', 'convert' and 'reshard'; everything else is for shardscope");
-        SHARDSCOPE_ASSIGN(const int done, convert(context, *context.conversion, rank));
+        SHARDSCOPE_ASSIGN(const Coordinator coordinator, coordinatorOf(options, *place));
+        SHARDSCOPE_ASSIGN(const int done, convert(context, *context.conversion, coordinator));
         return std::optional(done);
     });
-    if ((*ranks)->broken()) _exit(end(code, kMoment));
-    ranks->reset();
-    return end(code, kWhile);
 }
 
 }  // namespace
@@ -239,7 +212,7 @@ int main(int argc, char** argv) {
     using namespace shardscope;
     using namespace shardscope::cli;
     Options options;
-    CLI::App app("Does a conversion with several ranks in step: each byte of the source is read once.",
+    CLI::App app("Does a conversion with several ranks: each byte of the source is read once.",
                  "shardscope-worker");
     app.set_version_flag(
         "--version", fmt::format("shardscope-worker {} (libtorch {})", SHARDSCOPE_VERSION, torchVersion()));
@@ -247,10 +220,10 @@ int main(int argc, char** argv) {
                    "Start this many ranks on this machine (without torchrun, mpirun or srun)")
         ->check(CLI::Range(1, 1024).description(""))
         ->type_name("N");
-    static const std::map<std::string, GroupMode> modes{{"auto", GroupMode::automatic},
-                                                        {"direct", GroupMode::direct},
-                                                        {"broadcast", GroupMode::broadcast},
-                                                        {"exchange", GroupMode::exchange}};
+    static const std::map<std::string, SourceMode> modes{{"auto", SourceMode::automatic},
+                                                         {"direct", SourceMode::direct},
+                                                         {"broadcast", SourceMode::broadcast},
+                                                         {"exchange", SourceMode::exchange}};
     app.add_flag("--gpus", options.gpus, "One rank for each GPU of this machine, over NCCL")
         ->excludes("--ranks");
     app.add_option("--mode", options.mode,
@@ -260,17 +233,15 @@ int main(int argc, char** argv) {
         ->transform(oneOf(modes))
         ->type_name("MODE");
     app.add_option("--backend", options.backend,
-                   "How bytes go between ranks: gloo (TCP) or nccl (between GPUs)")
+                   "How rank 0 hands on what it reads in broadcast mode: gloo (TCP) or nccl (between GPUs)")
         ->check(CLI::IsMember({"gloo", "nccl"}).description(""))
         ->capture_default_str()
         ->type_name("NAME");
-    static const std::map<std::string, GroupCompute> computes{
-        {"auto", GroupCompute::automatic}, {"cpu", GroupCompute::cpu}, {"gpu", GroupCompute::gpu}};
     app.add_option(
            "--compute", options.compute,
            "Who casts, scans and hashes: cpu, gpu (one for each rank) or auto (the GPU with --backend "
            "nccl, else the processor; the default)")
-        ->transform(oneOf(computes))
+        ->check(CLI::IsMember({"auto", "cpu", "gpu"}).description(""))
         ->type_name("WHO");
     app.add_option("--master", options.master, "Where rank 0 is, if the launcher does not say")
         ->type_name("HOST:PORT");
@@ -281,10 +252,6 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 86400).description(""))
         ->capture_default_str()
         ->type_name("SECONDS");
-    app.add_option("--lanes", options.lanes, "Tiles under way at a time in each rank")
-        ->check(CLI::Range(1, 16).description(""))
-        ->capture_default_str()
-        ->type_name("N");
     app.add_flag("--own-disks", options.ownDisks,
                  "The ranks share no file system for the destination: each of its files stays on the disk of "
                  "the rank that writes it");
@@ -314,5 +281,11 @@ int main(int argc, char** argv) {
         options.ranks = static_cast<int>(gpusHere());
         options.backend = "nccl";
     }
-    return work(options, {argv + 1, argv + argc});
+    if (!options.words.empty() && options.words.front() == "agent") {  // a worker that this program started
+        const auto done = serveStandardStreams(abilities);
+        if (done.ok()) return *done;
+        fmt::print(stderr, "{}\n", describe(done.error()));
+        return exitCode(done.error().code);
+    }
+    return work(options);
 }

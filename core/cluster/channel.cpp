@@ -4,10 +4,13 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -102,11 +105,17 @@ Status Channel::fill(Clock::time_point deadline, bool& more) {
     }
     if (waits[1].revents) return gone();
     if (!waits[0].revents) return {};
+    // The rest of a body comes to where it belongs.
     std::array<char, 65536> bytes;
-    const ssize_t got = ::read(in_, bytes.data(), bytes.size());
+    const bool direct = coming_ && filled_ < coming_->body.size();
+    const std::span<char> into = direct ? std::span(coming_->body).subspan(filled_) : std::span<char>(bytes);
+    const ssize_t got = ::read(in_, into.data(), into.size());
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
     if (got <= 0) return gone();
-    have_.append(bytes.data(), static_cast<size_t>(got));
+    if (direct)
+        filled_ += static_cast<size_t>(got);
+    else
+        have_.append(bytes.data(), static_cast<size_t>(got));
     received_ += static_cast<uint64_t>(got);
     heard_ = Clock::now();
     more = true;
@@ -128,24 +137,29 @@ void Channel::offer(const Frame& frame) {
 
 // Under sending_.
 Status Channel::put(const Frame& frame) {
-    std::string bytes;
-    bytes.reserve(8 + frame.text.size() + frame.body.size());
-    for (const size_t size : {frame.text.size(), frame.body.size()}) {
-        const auto number = static_cast<uint32_t>(size);
-        bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
-    }
-    bytes += frame.text;
-    bytes += frame.body;
+    std::array<uint32_t, 2> head{static_cast<uint32_t>(frame.text.size()),
+                                 static_cast<uint32_t>(frame.body.size())};
+    std::array<iovec, 3> parts{{{head.data(), sizeof head},
+                                {const_cast<char*>(frame.text.data()), frame.text.size()},
+                                {const_cast<char*>(frame.body.data()), frame.body.size()}}};
     auto deadline = Clock::now() + kPatience;
-    for (size_t at = 0; at < bytes.size();) {
-        const ssize_t sent = ::write(out_, bytes.data() + at, bytes.size() - at);
-        if (sent > 0) {
-            at += static_cast<size_t>(sent);
+    for (std::span<iovec> left = parts; !left.empty();) {
+        const ssize_t sent = ::writev(out_, left.data(), static_cast<int>(left.size()));
+        if (sent >= 0) {
             sent_ += static_cast<uint64_t>(sent);
             deadline = Clock::now() + kPatience;
-            continue;
+            auto taken = static_cast<size_t>(sent);
+            while (!left.empty() && taken >= left.front().iov_len) {
+                taken -= left.front().iov_len;
+                left = left.subspan(1);
+            }
+            if (left.empty()) break;
+            left.front().iov_base = static_cast<char*>(left.front().iov_base) + taken;
+            left.front().iov_len -= taken;
+            if (sent > 0) continue;
+        } else if (errno != EAGAIN && errno != EINTR) {
+            return gone();
         }
-        if (sent < 0 && errno != EAGAIN && errno != EINTR) return gone();
         std::array<pollfd, 2> waits{{{out_, POLLOUT, 0}, {wakeRead_, POLLIN, 0}}};
         (void)poll(waits.data(), waits.size(), millisecondsUntil(deadline));
         if (waits[1].revents || (waits[0].revents & (POLLERR | POLLHUP))) return gone();
@@ -155,18 +169,24 @@ Status Channel::put(const Frame& frame) {
     return {};
 }
 
+// Takes the head and the text of the next frame, once they are here.
+Status Channel::begin() {
+    if (have_.size() < 8) return {};
+    const uint64_t text = numberAt(have_, 0), body = numberAt(have_, 4);
+    if (text + body > kMaxFrame)
+        return damaged(fmt::format("a message of {} bytes, more than 16 MiB", text + body));
+    if (have_.size() < 8 + text) return {};
+    coming_.emplace(Frame{have_.substr(8, text), std::string(body, '\0')});
+    filled_ = std::min<size_t>(body, have_.size() - 8 - text);
+    std::memcpy(coming_->body.data(), have_.data() + 8 + text, filled_);
+    have_.erase(0, 8 + text + filled_);
+    return {};
+}
+
 Result<std::optional<Frame>> Channel::receive(Clock::time_point deadline) {
     for (;;) {
-        if (have_.size() >= 8) {
-            const uint64_t text = numberAt(have_, 0), body = numberAt(have_, 4);
-            if (text + body > kMaxFrame)
-                return damaged(fmt::format("a message of {} bytes, more than 16 MiB", text + body));
-            if (have_.size() >= 8 + text + body) {
-                Frame frame{have_.substr(8, text), have_.substr(8 + text, body)};
-                have_.erase(0, 8 + text + body);
-                return std::optional(std::move(frame));
-            }
-        }
+        if (!coming_) SHARDSCOPE_TRY(begin());
+        if (coming_ && filled_ == coming_->body.size()) return std::exchange(coming_, std::nullopt);
         bool more = false;
         SHARDSCOPE_TRY(fill(deadline, more));
         if (!more && Clock::now() >= deadline) return std::optional<Frame>();

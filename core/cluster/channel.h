@@ -61,11 +61,14 @@ class Channel {
   private:
     Status fill(Clock::time_point deadline, bool& more);
     Status put(const Frame& frame);
+    Status begin();
 
     int in_, out_;
     int wakeRead_ = -1, wakeWrite_ = -1;
     std::mutex sending_;
-    std::string have_;  // received and not yet taken
+    std::string have_;             // received and not yet taken
+    std::optional<Frame> coming_;  // of which `body` is as long as it will be, and filled up to `filled_`
+    size_t filled_ = 0;
     std::atomic<Clock::time_point> heard_{Clock::now()};
     std::atomic<uint64_t> received_{0}, sent_{0};
 };

@@ -9,8 +9,12 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "cluster/broadcast.h"
 #include "cluster/launch.h"
 #include "cluster/messages.h"
+#include "cluster/peer_disks.h"
+#include "cluster/peer_files.h"
+#include "cluster/rendezvous.h"
 #include "cluster/slurm.h"
 
 namespace shardscope {
@@ -81,10 +85,10 @@ Result<std::vector<WorkerSpec>> parsePlaces(std::string_view text) {
 // A thread for each worker, and what they share: the units of the run() that is under way, if there is one.
 class CoordinatorRun {
   public:
-    CoordinatorRun(WorkerScheduler& scheduler, JobIdentity identity, Progress* progress, StopToken stop)
-        : scheduler_(scheduler), identity_(std::move(identity)), progress_(progress), stop_(std::move(stop)) {
+    CoordinatorRun(WorkerScheduler& scheduler, StopToken stop)
+        : scheduler_(scheduler), stop_(std::move(stop)), peers_(scheduler.options_.places.size()) {
         const size_t count = scheduler_.workers().size();
-        joining_ = count;
+        connecting_ = joining_ = count;
         for (size_t i = 0; i < count; ++i)
             alive_.insert(i);
         for (size_t i = 0; i < count; ++i)
@@ -103,17 +107,44 @@ class CoordinatorRun {
         threads_.clear();
     }
 
-    Status run(const std::vector<Unit>& units, const std::function<Status(size_t, UnitResult)>& done) {
+    const std::string& token() const { return token_; }
+    // Waits until all are connected; who they are to each other.
+    Result<std::vector<Peer>> peers() {
+        MutexLock lock(mutex_);
+        while (connecting_ > 0 && !over())
+            changed_.wait_for(lock, kPollInterval);
+        if (failure_) return *failure_;
+        SHARDSCOPE_TRY(stop_.poll());
+        return peers_;
+    }
+
+    Status run(const JobIdentity& identity, Progress* progress, const std::vector<Unit>& units,
+               const std::function<Status(size_t, UnitResult)>& done) {
+        {
+            MutexLock lock(mutex_);
+            if (!identity_) identity_ = identity;
+            progress_ = progress;
+        }
+        std::vector<bool> finished(units.size(), false);
+        if (scheduler_.reading_ && !units.empty() && units.front().work == UnitWork::convert)
+            broadcast(units, done, finished);
         {
             MutexLock lock(mutex_);
             units_ = &units;
             done_ = &done;
             attempts_.assign(units.size(), {});
-            finished_.assign(units.size(), false);
-            waiting_.clear();
-            for (size_t u = 0; u < units.size(); ++u)
-                waiting_.push_back(u);
-            left_ = units.size();
+            left_ = static_cast<size_t>(std::ranges::count(finished, false));
+            finished_ = std::move(finished);
+            waiting_.assign(peers_.size() + 1, {});
+            again_.clear();
+            for (size_t u = 0; u < units.size(); ++u) {
+                if (finished_[u]) continue;
+                const int home = units[u].home;
+                waiting_[home < 0 || static_cast<size_t>(home) >= peers_.size()
+                             ? 0
+                             : static_cast<size_t>(home) + 1]
+                    .push_back(u);
+            }
             ++round_;
             // Those who cut it short may be stopped by a signal, which wakes nobody.
             while (left_ > 0 && !over() && !alive_.empty())
@@ -143,8 +174,11 @@ class CoordinatorRun {
         size_t index;
         std::string name;
         Launched launched;
-        std::deque<size_t> under;  // units under way, in order
-        Clock::time_point heard;
+        std::string machine{};  // its host, by what it says itself
+        int device = 0;         // the GPU that would be its own
+        bool inGroup = false, toldToLeave = false;
+        std::deque<size_t> under{};  // units under way, in order
+        Clock::time_point heard{};
         size_t round = 0;        // whose bytes these are:
         uint64_t shown = 0;      // in the progress
         uint64_t confirmed = 0;  // of units that are done
@@ -197,6 +231,14 @@ class CoordinatorRun {
             MutexLock lock(mutex_);
             return this->over();
         };
+        if (place.rank > 0 && scheduler_.options_.ranks) {
+            SHARDSCOPE_ASSIGN(auto joined, scheduler_.options_.ranks->take(
+                                               place.rank, started_ + scheduler_.options_.patience, over));
+            mine.device = joined.localRank;
+            MutexLock lock(mutex_);
+            peers_[mine.index].host = joined.address;
+            return std::move(joined.launched);
+        }
         if (!place.slurm) return launchWorker(place, scheduler_.options_, over);
         SHARDSCOPE_ASSIGN(const SlurmAllocation* const allocation, allocationOf(place));
         {
@@ -242,11 +284,18 @@ class CoordinatorRun {
         WorkerThread mine;
         mine.index = i;
         mine.name = scheduler_.workers()[i].name;
-        Status joined = join(mine);
+        Status joined = connect(mine);
+        {
+            MutexLock lock(mutex_);
+            --connecting_;
+        }
+        changed_.notify_all();
+        if (joined.ok()) joined = start(mine);
         {
             MutexLock lock(mutex_);
             --joining_;
         }
+        changed_.notify_all();
         Status status = joined.ok() ? serve(mine) : std::move(joined);
         const bool wasStopped = [&] {
             MutexLock lock(mutex_);
@@ -288,7 +337,9 @@ class CoordinatorRun {
                     fmt::format(" ({}{}{})", mine.launched.process->ending(), said.empty() ? "" : ": ", said);
         }
         setPhase(mine.index, WorkerState::Phase::lost, why);
+        if (mine.inGroup) leaveGroup(mine);
         MutexLock lock(mutex_);
+        if (group_) group_->abort();
         lost_ = fmt::format("{}: {}", mine.name, why);
         for (auto unit = mine.under.rbegin(); unit != mine.under.rend(); ++unit)
             again(mine.index, *unit, error, why);
@@ -307,7 +358,91 @@ class CoordinatorRun {
                                             attempts.count, scheduler_.workers()[worker].name, why);
             return;
         }
-        waiting_.push_front(unit);
+        again_.push_back(unit);
+    }
+
+    // ------------------------------------------------------------------ this process reads for all
+
+    // As far as that goes; what is left then is handed out.
+    void broadcast(const std::vector<Unit>& units, const std::function<Status(size_t, UnitResult)>& done,
+                   std::vector<bool>& finished) {
+        const CoordinatorOptions& options = scheduler_.options_;
+        {
+            MutexLock lock(mutex_);
+            while (joining_ > 0 && !over())
+                changed_.wait_for(lock, kPollInterval);
+            if (over() || alive_.size() < peers_.size() || alive_.size() < 2) return;
+        }
+        auto group = options.group(
+            {.host = options.hostHere, .size = static_cast<int>(peers_.size()), .backend = options.backend},
+            [this](uint16_t port) {
+                MutexLock lock(mutex_);
+                groupPort_ = port;
+            });
+        if (!group.ok() && group.error().code == ErrorCode::impossible) fail(group.error());
+        if (group.ok()) {
+            {
+                MutexLock lock(mutex_);
+                group_ = group->get();
+                if (alive_.size() < peers_.size()) group_->abort();
+            }
+            BroadcastSender sender(**group, scheduler_.writerOf_, scheduler_.convertOptions_,
+                                   [this](int rank, uint64_t bytes) {
+                                       MutexLock states(scheduler_.mutex_);
+                                       scheduler_.states_[static_cast<size_t>(rank)].bytes += bytes;
+                                   });
+            auto reader = scheduler_.reading_(
+                *identity_,
+                {.write = [&sender](FileId file, uint64_t offset, std::span<const std::byte> bytes) {
+                    return sender.write(file, offset, bytes);
+                }});
+            if (reader.ok()) {
+                // An error is met again by whoever does the rest, unless another one can.
+                (void)sender.run(
+                    **reader, units,
+                    [&](size_t unit, UnitResult result) -> Status {
+                        scheduler_.bytesMoved_ += result.bytesMoved;
+                        SHARDSCOPE_TRY(done(unit, std::move(result)));
+                        finished[unit] = true;
+                        return {};
+                    },
+                    progress_, stop_);
+            }
+        }
+        MutexLock lock(mutex_);
+        group_ = nullptr;
+        groupPort_ = 0;
+        while (inGroup_ > 0 && !over())
+            changed_.wait_for(lock, kPollInterval);
+    }
+
+    // Sends the worker into the group, or out of it. The first one is where this process reads and writes.
+    Status followGroup(WorkerThread& mine) {
+        const CoordinatorOptions& options = scheduler_.options_;
+        Json order;
+        {
+            MutexLock lock(mutex_);
+            if (groupPort_ && !mine.inGroup && mine.index > 0) {
+                mine.inGroup = true;
+                mine.toldToLeave = false;
+                ++inGroup_;
+                order = {{"say", "group"},     {"host", options.hostHere}, {"port", groupPort_},
+                         {"rank", mine.index}, {"size", peers_.size()},    {"backend", options.backend}};
+            } else if (!groupPort_ && mine.inGroup && !mine.toldToLeave) {
+                mine.toldToLeave = true;
+                order = {{"say", "ungroup"}};
+            }
+        }
+        if (order.is_null()) return {};
+        setPhase(mine.index, WorkerState::Phase::working);
+        return mine.launched.channel->send(message(order));
+    }
+
+    void leaveGroup(WorkerThread& mine) {
+        mine.inGroup = false;
+        MutexLock lock(mutex_);
+        --inGroup_;
+        changed_.notify_all();
     }
 
     void show(WorkerThread& mine, uint64_t bytes) {
@@ -340,34 +475,65 @@ class CoordinatorRun {
         return parseMessage(*frame);
     }
 
-    Status join(WorkerThread& mine) {
+    // Starts it, and learns how others reach it.
+    Status connect(WorkerThread& mine) {
         const CoordinatorOptions& options = scheduler_.options_;
+        const WorkerSpec& place = options.places[mine.index];
         auto launched = launch(mine);
         if (!launched.ok() && launched.error().code == ErrorCode::cancelled)
             return std::move(launched).error();
+        if (!launched.ok() && options.ranks) {
+            fail(launched.error());
+            return std::move(launched).error();
+        }
         if (!launched.ok()) return refuse(mine, std::move(launched).error());
         mine.launched = std::move(launched).value();
         SHARDSCOPE_ASSIGN(const Json hello, next(mine, Clock::now() + kLease, nullptr));
         if (hello.is_null()) return makeError(ErrorCode::remote, "it did not introduce itself");
         if (Status status = checkHello(hello, options.version, true); !status.ok())
             return refuse(mine, std::move(status).error());
-        // The cores of a machine are shared by its workers.
-        const WorkerSpec& place = options.places[mine.index];
-        const auto neighbours =
-            place.slurm ? place.slurm->tasksPerNode
-                        : static_cast<unsigned>(std::count_if(
-                              options.places.begin(), options.places.end(),
-                              [&](const WorkerSpec& p) { return !p.slurm && p.host == place.host; }));
-        SHARDSCOPE_TRY(
-            mine.launched.channel->send(message({{"say", "start"},
-                                                 {"neighbours", neighbours},
-                                                 {"silence", place.host.empty() ? 0 : kOrphanTimeout.count()},
-                                                 {"identity", identityJson(identity_)}},
-                                                startBody(options.directory, options.request))));
+        mine.machine = textOf(hello, "host", 300);
+        if (place.rank >= 0) mine.name = fmt::format("rank {} on {}", place.rank, mine.machine);
+        {
+            MutexLock states(scheduler_.mutex_);
+            scheduler_.states_[mine.index].name = mine.name;
+        }
+        uint16_t port = 0;
+        if (options.peers) {
+            const bool loopback = place.host.empty() && !place.slurm && options.hostHere == "127.0.0.1";
+            SHARDSCOPE_TRY(mine.launched.channel->send(message({{"say", "serve"},
+                                                                {"silence", silence(place)},
+                                                                {"listen", loopback ? "127.0.0.1" : ""},
+                                                                {"token", token_},
+                                                                {"source", options.source.size()}},
+                                                               options.source + options.destination)));
+            SHARDSCOPE_ASSIGN(const Json answer, answerTo(mine, "serving"));
+            if (answer.is_null()) return {};
+            port = static_cast<uint16_t>(numberOf(answer, "port").value_or(0));
+        }
+        MutexLock lock(mutex_);
+        Peer& peer = peers_[mine.index];
+        peer.name = mine.name;
+        peer.port = port;
+        machines_[mine.index] = mine.machine;
+        // A host that ssh finds by another name than the others do is theirs to configure.
+        if (peer.host.empty())
+            peer.host = place.slurm          ? mine.machine
+                        : place.host.empty() ? options.hostHere
+                                             : place.host.substr(place.host.rfind('@') + 1);
+        return {};
+    }
+
+    uint64_t silence(const WorkerSpec& place) const {
+        return place.host.empty() && place.rank <= 0 ? 0 : static_cast<uint64_t>(kOrphanTimeout.count());
+    }
+
+    // Waits for one message, between heartbeats; nothing when all is over.
+    Result<Json> answerTo(WorkerThread& mine, std::string_view what) {
         for (;;) {
             {
                 MutexLock lock(mutex_);
-                if (over()) return {};
+                if (over()) return Json();
             }
             SHARDSCOPE_ASSIGN(const Json answer, next(mine, Clock::now() + kPollInterval, nullptr));
             SHARDSCOPE_TRY(checkLease(mine));
@@ -376,11 +542,63 @@ class CoordinatorRun {
                 answerBeat(mine);
                 continue;
             }
-            if (answer["say"] == "ready") break;
+            if (answer["say"] == what) return answer;
             if (answer["say"] == "failed") return refuse(mine, errorFrom(answer.value("error", Json())));
             return damaged("an answer that does not belong here");
         }
+    }
+
+    // Waits until the conversion is known, and gives it to the worker.
+    Status start(WorkerThread& mine) {
+        const CoordinatorOptions& options = scheduler_.options_;
+        Json order{{"say", "start"}};
+        {
+            MutexLock lock(mutex_);
+            while (!identity_ && !over()) {
+                lock.unlock();
+                // One that serves files beats from now on.
+                SHARDSCOPE_ASSIGN(const Json said, next(mine, Clock::now() + kShortLook, nullptr));
+                if (!said.is_null() && said["say"] == "beat") answerBeat(mine);
+                if (options.peers) SHARDSCOPE_TRY(checkLease(mine));
+                lock.lock();
+            }
+            if (over()) return {};
+            order["identity"] = identityJson(*identity_);
+            // The cores of a machine are shared by its workers.
+            order["neighbours"] = std::ranges::count(machines_, mine.machine);
+        }
+        const WorkerSpec& place = options.places[mine.index];
+        if (!options.ranks || place.rank <= 0) mine.device = static_cast<int>(mine.index);
+        order["silence"] = silence(place);
+        order["request"] = options.request.size();
+        order["device"] = mine.device;
+        order["gpu"] = options.gpus;
+        std::string body = options.directory + '\0' + options.request;
+        if (scheduler_.peers_) {
+            order["peers"] = scheduler_.peers_->json();
+            order["self"] = mine.index;
+            if (scheduler_.disks_) order["places"] = scheduler_.disks_->places();
+            if (scheduler_.table_) body += scheduler_.table_->packed();
+        }
+        mine.heard = Clock::now();
+        SHARDSCOPE_TRY(mine.launched.channel->send(message(order, std::move(body))));
+        SHARDSCOPE_ASSIGN(const Json ready, answerTo(mine, "ready"));
+        if (ready.is_null()) return {};
+        SHARDSCOPE_TRY(checkGpu(mine, textOf(ready, "gpu", 100)));
         setPhase(mine.index, WorkerState::Phase::idle);
+        return {};
+    }
+
+    Status checkGpu(WorkerThread& mine, const std::string& gpu) {
+        std::string other;
+        {
+            MutexLock lock(mutex_);
+            if (gpu.empty() || gpus_.emplace(gpu, mine.name).second) return {};
+            other = gpus_[gpu];
+        }
+        fail(makeError(ErrorCode::usage,
+                       fmt::format("{} and {} have the same GPU ({})", other, mine.name, gpu))
+                 .withHint("start one rank for each GPU"));
         return {};
     }
 
@@ -412,13 +630,10 @@ class CoordinatorRun {
                 between = left_ == 0;
                 // Nothing is handed out before all are known to see the same source.
                 while (joining_ == 0 && mine.under.size() < kAtOnce) {
-                    const auto next = std::find_if(
-                        waiting_.begin(), waiting_.end(),
-                        [&](size_t unit) SHARDSCOPE_REQUIRES(mutex_) { return eligible(mine, unit); });
-                    if (next == waiting_.end()) break;
-                    const size_t unit = *next;
+                    const std::optional<size_t> taken = takeUnit(mine);
+                    if (!taken) break;
+                    const size_t unit = *taken;
                     const bool suspect = attempts_[unit].count > 0;
-                    waiting_.erase(next);
                     mine.under.push_back(unit);
                     Frame order = message(unitJson(unit, (*units_)[unit]));
                     lock.unlock();
@@ -428,7 +643,8 @@ class CoordinatorRun {
                     if (suspect) break;
                 }
             }
-            if (mine.under.empty()) setPhase(mine.index, WorkerState::Phase::idle);
+            SHARDSCOPE_TRY(followGroup(mine));
+            if (mine.under.empty() && !mine.inGroup) setPhase(mine.index, WorkerState::Phase::idle);
             std::string body;
             SHARDSCOPE_ASSIGN(const Json said,
                               next(mine, Clock::now() + (between ? kShortLook : kPollInterval), &body));
@@ -442,10 +658,34 @@ class CoordinatorRun {
                 SHARDSCOPE_TRY(take(mine, said, std::move(body)));
             } else if (what == "failed") {
                 SHARDSCOPE_TRY(failed(mine, said));
+            } else if (what == "grouped" && mine.inGroup) {
+                leaveGroup(mine);
             } else {
                 return damaged("an answer that does not belong here");
             }
         }
+    }
+
+    // Its own first, then what is anybody's, then of whoever has most left: the last of that.
+    std::optional<size_t> takeUnit(const WorkerThread& mine) SHARDSCOPE_REQUIRES(mutex_) {
+        for (auto it = again_.begin(); it != again_.end(); ++it) {
+            const size_t unit = *it;
+            if (!eligible(mine, unit)) continue;
+            again_.erase(it);
+            return unit;
+        }
+        if (waiting_.empty()) return std::nullopt;
+        for (std::deque<size_t>* queue : {&waiting_[mine.index + 1], &waiting_[0]}) {
+            if (queue->empty()) continue;
+            const size_t unit = queue->front();
+            queue->pop_front();
+            return unit;
+        }
+        auto& most = *std::ranges::max_element(waiting_, {}, &std::deque<size_t>::size);
+        if (most.empty()) return std::nullopt;
+        const size_t unit = most.back();
+        most.pop_back();
+        return unit;
     }
 
     // One that failed before goes alone, so that it takes no other with it, and to somebody else while there
@@ -472,7 +712,7 @@ class CoordinatorRun {
 
     // So that a worker of another host knows that the link stands.
     void answerBeat(WorkerThread& mine) {
-        if (!scheduler_.options_.places[mine.index].host.empty())
+        if (silence(scheduler_.options_.places[mine.index]) > 0)
             mine.launched.channel->offer(message({{"say", "beat"}}));
     }
 
@@ -505,6 +745,7 @@ class CoordinatorRun {
                 failure_ = status.error();
             return status;
         }
+        scheduler_.bytesMoved_ += numberOf(said, "moved").value_or(0);
         addBusyTime(mine, said);
         mine.confirmed += (*units_)[unit].bytes;
         show(mine, std::max(mine.shown, mine.confirmed));
@@ -527,9 +768,11 @@ class CoordinatorRun {
     }
 
     WorkerScheduler& scheduler_;
-    const JobIdentity identity_;
-    Progress* const progress_;
+    std::optional<JobIdentity> identity_ SHARDSCOPE_GUARDED_BY(mutex_);  // from the first run() on
+    Progress* progress_ = nullptr;                                       // as `identity_`; then it stays
     const StopToken stop_;
+    const Clock::time_point started_ = Clock::now();
+    const std::string token_ = newToken();
     std::vector<std::thread> threads_;
 
     Mutex mutex_ SHARDSCOPE_ACQUIRED_BEFORE(scheduler_.mutex_);
@@ -537,10 +780,20 @@ class CoordinatorRun {
     const std::vector<Unit>* units_ SHARDSCOPE_GUARDED_BY(mutex_) = nullptr;
     const std::function<Status(size_t, UnitResult)>* done_ SHARDSCOPE_GUARDED_BY(mutex_) = nullptr;
     size_t round_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;  // how many times run() was called
-    std::deque<size_t> waiting_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::vector<Peer> peers_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::vector<std::string> machines_ SHARDSCOPE_GUARDED_BY(mutex_) =
+        std::vector<std::string>(scheduler_.options_.places.size());
+    std::map<std::string, std::string> gpus_ SHARDSCOPE_GUARDED_BY(mutex_);  // UUID to worker
+    // Units by who has most of them at hand, those that are anybody's first; and those that failed.
+    std::vector<std::deque<size_t>> waiting_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::deque<size_t> again_ SHARDSCOPE_GUARDED_BY(mutex_);
+    ProcessGroup* group_ SHARDSCOPE_GUARDED_BY(mutex_) = nullptr;
+    uint16_t groupPort_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;  // where rank 0 of it is; 0 = there is none
+    size_t inGroup_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
     std::vector<Attempts> attempts_ SHARDSCOPE_GUARDED_BY(mutex_);
     std::vector<bool> finished_ SHARDSCOPE_GUARDED_BY(mutex_);
-    size_t left_ SHARDSCOPE_GUARDED_BY(mutex_) = 0, joining_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    size_t left_ SHARDSCOPE_GUARDED_BY(mutex_) = 0, joining_ SHARDSCOPE_GUARDED_BY(mutex_) = 0,
+                 connecting_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
     bool closing_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
     std::set<size_t> alive_ SHARDSCOPE_GUARDED_BY(mutex_);
     std::map<const SlurmRequest*, std::unique_ptr<Allocation>> allocations_ SHARDSCOPE_GUARDED_BY(mutex_);
@@ -552,7 +805,8 @@ WorkerScheduler::WorkerScheduler(CoordinatorOptions options) : options_(std::mov
     size_t local = 0, lent = 0;
     for (const WorkerSpec& place : options_.places) {
         WorkerState state;
-        state.name = place.slurm          ? fmt::format("slurm {}", ++lent)
+        state.name = place.rank >= 0      ? fmt::format("rank {}", place.rank)
+                     : place.slurm        ? fmt::format("slurm {}", ++lent)
                      : place.host.empty() ? fmt::format("local {}", ++local)
                                           : place.host;
         states_.push_back(std::move(state));
@@ -566,11 +820,33 @@ std::vector<WorkerState> WorkerScheduler::workers() const {
     return states_;
 }
 
+Result<std::shared_ptr<Peers>> WorkerScheduler::connect(const StopToken& stop) {
+    run_ = std::make_unique<CoordinatorRun>(*this, stop);
+    SHARDSCOPE_ASSIGN(auto peers, run_->peers());
+    // This process has the disks of the first worker where that was started here.
+    const WorkerSpec& first = options_.places.front();
+    const int self = first.host.empty() && !first.slurm ? 0 : -1;
+    peers_ = std::make_shared<Peers>(std::move(peers), self, run_->token(), options_.version,
+                                     options_.files ? options_.files : systemFileSystem());
+    return peers_;
+}
+
+void WorkerScheduler::share(std::shared_ptr<const PeerTable> table, std::shared_ptr<const PeerDisks> disks) {
+    table_ = std::move(table);
+    disks_ = std::move(disks);
+}
+
+void WorkerScheduler::setReading(Reading reading, WriterOf writerOf, const ConvertOptions& options) {
+    reading_ = std::move(reading);
+    writerOf_ = std::move(writerOf);
+    convertOptions_ = options;
+}
+
 Status WorkerScheduler::run(const JobIdentity& identity, const std::vector<Unit>& units,
                             const std::function<Status(size_t unit, UnitResult result)>& done,
                             Progress* progress, const StopToken& stop) {
-    if (!run_) run_ = std::make_unique<CoordinatorRun>(*this, identity, progress, stop);
-    return run_->run(units, done);
+    if (!run_) run_ = std::make_unique<CoordinatorRun>(*this, stop);
+    return run_->run(identity, progress, units, done);
 }
 
 void WorkerScheduler::end() {

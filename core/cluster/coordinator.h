@@ -1,27 +1,39 @@
-// Many processes do the units of one conversion: on this machine, on others through the user's own ssh, or on
-// nodes that Slurm lends.
+// Many processes do the units of one conversion: on this machine, on others through the user's own ssh, on
+// nodes that Slurm lends, or as ranks that another program has started (rendezvous.h). What is not on a file
+// system that all share they read from, and write to, the one that has it (peers.h).
 //
 // Each worker holds some units as a lease that its heartbeats renew. A worker that is silent for three of
 // them, or whose connection ends, is cut off; its units go to others. A unit that failed three times ends the
 // job, and so does the loss of all workers; the journal keeps what was done.
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/mutex.h"
+#include "cluster/process_group.h"
 #include "execute/units.h"
 
 namespace shardscope {
 
 struct SlurmRequest;  // cluster/slurm.h
+class RankListener;   // cluster/rendezvous.h
+class Peers;          // cluster/peers.h
+class PeerDisks;      // cluster/peer_disks.h
+class PeerTable;      // cluster/peer_files.h
 
 struct WorkerSpec {
     std::string host{};                           // empty = this machine; with "user@" where that is wanted
     uint16_t port = 0;                            // 0 = as ssh is configured
     std::shared_ptr<const SlurmRequest> slurm{};  // not null: a node of this allocation
     size_t task = 0;                              // which of its workers
+    // Not negative: this rank, the worker of that number. Rank 0's is started here; the others come by
+    // themselves where CoordinatorOptions::ranks listens, else they are started here too.
+    int rank = -1;
 };
 // "local:4", "ssh:HOST[,HOST...]", "slurm[:KEY=VALUE,...]"; several joined by '+'. The one parser of such
 // text. Errors: usage.
@@ -34,6 +46,18 @@ struct CoordinatorOptions {
     std::string version;        // of this program; workers must have the same
     std::string program;        // to run as a worker here
     std::string remoteProgram;  // the same on other hosts; empty = the static one is copied there
+    std::shared_ptr<RankListener> ranks{};
+    std::chrono::seconds patience{120};  // for ranks to come
+    // The workers serve each other what they have of the source and, unless that is empty, of the
+    // destination. Both are absolute paths.
+    bool peers = false;
+    std::string source{}, destination{};
+    std::string hostHere = "127.0.0.1";   // where others reach the workers that are started here
+    std::shared_ptr<FileSystem> files{};  // of this process; null = the machine's
+    bool gpus = false;                    // each worker has a GPU cast, scan and hash
+    // Not null: what this process reads for all goes through a group of this kind (broadcast.h).
+    MakeGroup group{};
+    std::string backend{};
 };
 
 // What a worker is doing, for people.
@@ -53,7 +77,26 @@ class WorkerScheduler final : public UnitScheduler {
   public:
     explicit WorkerScheduler(CoordinatorOptions options);
     ~WorkerScheduler() override;
+
+    // With CoordinatorOptions::peers, before everything else: starts the workers, and says who they are.
+    // Errors: as those of run().
+    Result<std::shared_ptr<Peers>> connect(const StopToken& stop);
+    // What the workers are to know of the files. `table` may be null: all open the source by themselves; so
+    // may `disks`: they share the destination's file system.
+    void share(std::shared_ptr<const PeerTable> table, std::shared_ptr<const PeerDisks> disks);
+    // For UnitScheduler::homeOf().
+    using Homes = std::function<int(UnitWork work, TensorId target, int64_t begin, int64_t end)>;
+    void setHomes(Homes homes) { homes_ = std::move(homes); }
+    // With CoordinatorOptions::group: makes the one that reads in this process, and says who writes.
+    using Reading = std::function<Result<std::unique_ptr<UnitWorker>>(const JobIdentity&, UnitOptions)>;
+    using WriterOf = std::function<int(size_t unit, FileId file)>;
+    void setReading(Reading reading, WriterOf writerOf, const ConvertOptions& options);
+    uint64_t bytesMoved() const { return bytesMoved_; }  // between processes, to convert
+
     size_t workerCount() const override { return options_.places.size(); }
+    int homeOf(UnitWork work, TensorId target, int64_t begin, int64_t end) const override {
+        return homes_ ? homes_(work, target, begin, end) : -1;
+    }
     Status run(const JobIdentity& identity, const std::vector<Unit>& units,
                const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
                const StopToken& stop) override;
@@ -64,7 +107,15 @@ class WorkerScheduler final : public UnitScheduler {
     CoordinatorOptions options_;
     mutable Mutex mutex_;
     std::vector<WorkerState> states_ SHARDSCOPE_GUARDED_BY(mutex_);
-    std::unique_ptr<class CoordinatorRun> run_;  // from the first run() on
+    Homes homes_;
+    Reading reading_;
+    WriterOf writerOf_;
+    ConvertOptions convertOptions_;
+    std::shared_ptr<Peers> peers_;
+    std::shared_ptr<const PeerTable> table_;
+    std::shared_ptr<const PeerDisks> disks_;
+    std::atomic<uint64_t> bytesMoved_{0};
+    std::unique_ptr<class CoordinatorRun> run_;  // from the first connect() or run() on
     friend class CoordinatorRun;
 };
 

@@ -8,6 +8,7 @@
 
 #include "cluster/messages.h"
 #include "cluster/remote_file_system.h"
+#include "execute/executor.h"
 
 namespace shardscope {
 namespace {
@@ -29,8 +30,8 @@ void put(std::string& bytes, T value) {
 
 }  // namespace
 
-FileService::FileService(Channel& channel, std::shared_ptr<FileSystem> files)
-    : channel_(channel), files_(std::move(files)) {}
+FileService::FileService(Channel& channel, std::shared_ptr<FileSystem> files, FileAccess access)
+    : channel_(channel), files_(std::move(files)), access_(std::move(access)) {}
 
 FileService::~FileService() = default;
 
@@ -47,19 +48,24 @@ Status FileService::serve(const std::function<void()>& onEnd) {
             break;  // the stream's end is the ordinary end
         }
         if (!*frame) break;  // so is a link that is cut
-        if ((*frame)->text.size() > kMostText || (*frame)->body.size() > kMostPath) {
-            status = damaged("a request that is too long");
-            break;
-        }
-        auto json = parseMessage(**frame);
+        auto json = (*frame)->text.size() > kMostText ? Result<Json>(damaged("a request that is too long"))
+                                                      : parseMessage(**frame);
         if (!json.ok()) {
             status = std::move(json).error();
+            break;
+        }
+        if ((*frame)->body.size() >
+            ((*json)["say"] == "write" && !access_.write.empty() ? kBlock : kMostPath)) {
+            status = damaged("a request that is too long");
             break;
         }
         if ((*json)["say"] == "beat") continue;
         MutexLock lock(mutex_);
         if ((*json)["say"] == "close") {
-            if (const auto file = numberOf(*json, "file")) open_.erase(*file);
+            if (const auto file = numberOf(*json, "file")) {
+                open_.erase(*file);
+                written_.erase(*file);
+            }
             continue;
         }
         // Who asks for more than is answered waits; what is held for it stays bounded.
@@ -121,6 +127,13 @@ void FileService::answer(const Request& request) {
             if (say == "read") return read(request);
             if (say == "print") return print(request);
             if (say == "space") return space(request);
+            if (say == "echo") return echo(request);
+            if (say == "create") return create(request);
+            if (say == "allocate" || say == "write" || say == "flush" || say == "lock")
+                return writeTo(say, request);
+            if (say == "make" || say == "clear" || say == "settle" || say == "move" || say == "swap" ||
+                say == "remove" || say == "sync")
+                return change(say, request);
             return unsupported(fmt::format("an agent that reads files does not know '{}'", say));
         } catch (const std::bad_alloc&) {
             return makeError(ErrorCode::limit, "out of memory");
@@ -140,6 +153,34 @@ Result<std::pair<std::string, std::string>> FileService::place(const Request& re
         request.body.find('\0') != std::string::npos)
         return damaged("a request without an absolute path");
     return std::pair(request.body.substr(0, *length), request.body.substr(*length));
+}
+
+namespace {
+
+bool inside(const std::string& path, const std::string& directory) {
+    return path == directory || (path.starts_with(directory + "/") &&
+                                 checkRelativeName(std::string_view(path).substr(directory.size() + 1)).ok());
+}
+
+Error outside(const std::string& path) {
+    return makeError(ErrorCode::unsafe, "the request is for what is not this conversion's").inFile(path);
+}
+
+}  // namespace
+
+bool FileService::mayRead(const std::string& path) const {
+    return access_.readAll || mayWrite(path) ||
+           std::ranges::any_of(access_.read, [&](const std::string& each) { return inside(path, each); });
+}
+
+bool FileService::mayWrite(const std::string& path) const {
+    return !access_.write.empty() &&
+           (inside(path, access_.write) || inside(path, stagingPath(access_.write)));
+}
+
+std::string FileService::packed(std::string bytes, bool& packed) const {
+    packed = false;
+    return access_.compress ? pack(std::move(bytes), packed) : bytes;
 }
 
 Result<std::shared_ptr<Directory>> FileService::directory(const std::string& path, bool fresh) {
@@ -164,6 +205,8 @@ Result<std::shared_ptr<const ReadFile>> FileService::file(const Request& request
 
 Result<Frame> FileService::stat(const Request& request) {
     SHARDSCOPE_ASSIGN(const auto where, place(request));
+    const bool parent = where.second.empty() && where.first == splitPath(access_.write).first;
+    if (!mayRead(where.first) && !parent) return outside(where.first);
     DirectoryEntry entry;
     if (where.second.empty()) {
         SHARDSCOPE_ASSIGN(entry, files_->stat(where.first));
@@ -177,6 +220,7 @@ Result<Frame> FileService::stat(const Request& request) {
 
 Result<Frame> FileService::list(const Request& request) {
     SHARDSCOPE_ASSIGN(auto where, place(request));
+    if (!mayRead(where.first)) return outside(where.first);
     const uint64_t length = numberOf(request.json, "after").value_or(0);
     if (length > where.second.size()) return damaged("malformed listing request");
     const std::string after = where.second.substr(where.second.size() - length);
@@ -214,12 +258,13 @@ Result<Frame> FileService::list(const Request& request) {
     }
     const uint64_t size = bytes.size();
     bool packed = false;
-    std::string body = pack(std::move(bytes), packed);
+    std::string body = this->packed(std::move(bytes), packed);
     return message({{"more", more}, {"size", size}, {"packed", packed}}, std::move(body));
 }
 
 Result<Frame> FileService::open(const Request& request) {
     SHARDSCOPE_ASSIGN(const auto where, place(request));
+    if (!mayRead(where.first)) return outside(where.first);
     {
         MutexLock lock(mutex_);
         if (open_.size() >= kMostFiles)
@@ -252,7 +297,7 @@ Result<Frame> FileService::open(const Request& request) {
     }
     const uint64_t length = first.size();
     bool packed = false;
-    std::string body = pack(std::move(first), packed);
+    std::string body = this->packed(std::move(first), packed);
     return message({{"file", number},
                     {"size", size},
                     {"print", printJson(print)},
@@ -270,7 +315,7 @@ Result<Frame> FileService::read(const Request& request) {
     std::string bytes(*length, '\0');
     SHARDSCOPE_TRY(opened->readAt(*offset, std::as_writable_bytes(std::span(bytes))));
     bool packed = false;
-    std::string body = pack(std::move(bytes), packed);
+    std::string body = this->packed(std::move(bytes), packed);
     return message({{"packed", packed}}, std::move(body));
 }
 
@@ -282,8 +327,83 @@ Result<Frame> FileService::print(const Request& request) {
 
 Result<Frame> FileService::space(const Request& request) {
     SHARDSCOPE_ASSIGN(const auto where, place(request));
-    SHARDSCOPE_ASSIGN(const DiskSpace room, roomHere(where.first));
+    if (!mayRead(where.first) && where.first != splitPath(access_.write).first) return outside(where.first);
+    SHARDSCOPE_ASSIGN(const DiskSpace room, roomHere(where.first, *files_));
     return message({{"free", room.freeBytes}, {"writable", room.writable}});
+}
+
+Result<Frame> FileService::echo(const Request& request) {
+    const auto length = numberOf(request.json, "length");
+    if (!length || *length > kBlock) return damaged("malformed request");
+    return message(Json::object(), std::string(*length, '\0'));
+}
+
+// ------------------------------------------------------------------ writing
+
+Result<Frame> FileService::change(const std::string& say, const Request& request) {
+    SHARDSCOPE_ASSIGN(const auto where, place(request));
+    const auto& [path, other] = where;
+    const bool parent = say == "settle" && path == splitPath(access_.write).first;
+    if (!mayWrite(path) && !parent) return outside(path);
+    const auto done = [](Status status) -> Result<Frame> {
+        SHARDSCOPE_TRY(std::move(status));
+        return message(Json::object());
+    };
+    {
+        // A directory that was opened by its name may be another one afterwards.
+        MutexLock lock(mutex_);
+        if (say == "clear" || say == "move" || say == "swap") directories_.clear();
+    }
+    if (say == "make") return done(files_->makeDirectory(path));
+    if (say == "clear") return done(files_->removeTree(path));
+    if (say == "settle") return done(files_->syncDirectory(path));
+    if (say == "move" || say == "swap") {
+        if (!mayWrite(other)) return outside(other);
+        return done(say == "move" ? files_->rename(path, other) : files_->exchange(path, other));
+    }
+    SHARDSCOPE_ASSIGN(const auto opened, directory(path, false));
+    return done(say == "remove" ? opened->removeFile(other) : opened->sync());
+}
+
+Result<Frame> FileService::create(const Request& request) {
+    SHARDSCOPE_ASSIGN(const auto where, place(request));
+    if (!mayWrite(where.first)) return outside(where.first);
+    SHARDSCOPE_ASSIGN(const auto opened, directory(where.first, false));
+    const auto existing = request.json.find("existing");
+    SHARDSCOPE_ASSIGN(auto file,
+                      opened->createFile(where.second, existing != request.json.end() && *existing == true));
+    MutexLock lock(mutex_);
+    if (written_.size() >= kMostFiles)
+        return makeError(ErrorCode::limit, fmt::format("more than {} files are open there", kMostFiles));
+    written_.emplace(++lastFile_, std::move(file));
+    return message({{"file", lastFile_}});
+}
+
+Result<Frame> FileService::writeTo(const std::string& say, const Request& request) {
+    std::shared_ptr<WriteFile> file;
+    {
+        const auto number = numberOf(request.json, "file");
+        MutexLock lock(mutex_);
+        const auto found = number ? written_.find(*number) : written_.end();
+        if (found == written_.end()) return damaged("a request for a file that is not open");
+        file = found->second;
+    }
+    if (say == "lock") {
+        SHARDSCOPE_ASSIGN(const bool locked, file->tryLock());
+        return message({{"locked", locked}});
+    }
+    if (say == "write") {
+        const auto offset = numberOf(request.json, "offset");
+        if (!offset || *offset > INT64_MAX - request.body.size()) return damaged("malformed request");
+        SHARDSCOPE_TRY(file->writeAt(*offset, std::as_bytes(std::span(request.body))));
+    } else if (say == "allocate") {
+        const auto size = numberOf(request.json, "size");
+        if (!size || *size > INT64_MAX) return damaged("malformed request");
+        SHARDSCOPE_TRY(file->allocate(*size));
+    } else {
+        SHARDSCOPE_TRY(file->sync());
+    }
+    return message(Json::object());
 }
 
 }  // namespace shardscope

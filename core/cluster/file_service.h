@@ -1,4 +1,5 @@
-// The agent's end of remote files: reads what the other side asks for, and nothing else. It writes nothing.
+// The agent's end of remote files: reads what the other side asks for, and writes where it was allowed to
+// (FileAccess); an agent that ssh started is not.
 //
 // Requests after "files" {}; each has an id that its answer repeats, and several may be under way. Paths are
 // in the body, as they are not text; `path` says how many bytes of it are the path (absolute), the rest is a
@@ -14,7 +15,20 @@
 //   read  {file, offset, length}         -> read  {packed} + bytes      at most kBlock
 //   print {file}                         -> print {print}               its fingerprint now
 //   space {path} + path                  -> space {free, writable}      of a directory
+//   echo  {length}                       -> echo  {} + bytes            at most kBlock, to measure the link
 //   close {file}                            no answer
+//
+// and with access to a destination, as FileSystem and its kin in storage/file_system.h:
+//
+//   make, clear, settle {path} + path    -> the same {}                 makeDirectory, removeTree,
+//                                                                       syncDirectory
+//   move, swap {path} + path, other      -> the same {}                 rename, exchange; `other` is a path
+//   create {path, existing} + path, name -> create {file}
+//   remove {path} + path, name           -> remove {}
+//   sync   {path} + path                 -> sync {}                     Directory::sync
+//   allocate {file, size}, write {file, offset} + bytes, flush {file} -> the same {}
+//   lock   {file}                        -> lock {locked}
+//
 //   any of them may be answered by        error {error}
 #pragma once
 
@@ -31,6 +45,16 @@
 
 namespace shardscope {
 
+// What of the files the other side may use.
+struct FileAccess {
+    bool readAll = true;
+    std::vector<std::string> read{};  // else these directories or files, with what is inside
+    // A destination that may be written and read: it, its staging directory (execute/executor.h), and of its
+    // parent the free space and synchronization. Empty = none.
+    std::string write{};
+    bool compress = true;  // what is worth it
+};
+
 class FileService {
   public:
     static constexpr uint64_t kBlock = uint64_t{1} << 20;
@@ -42,7 +66,7 @@ class FileService {
     static constexpr size_t kMostFiles = 16384;                 // open at a time
     static constexpr size_t kMostRequests = 64;                 // read and not yet answered
 
-    FileService(Channel& channel, std::shared_ptr<FileSystem> files);
+    FileService(Channel& channel, std::shared_ptr<FileSystem> files, FileAccess access = {});
     ~FileService();
 
     // Answers until the stream ends; then `onEnd` is called, before reads under way are waited for. Errors:
@@ -68,12 +92,20 @@ class FileService {
     Result<Frame> read(const Request& request);
     Result<Frame> print(const Request& request);
     Result<Frame> space(const Request& request);
+    Result<Frame> echo(const Request& request);
+    Result<Frame> change(const std::string& say, const Request& request);  // of whole paths
+    Result<Frame> create(const Request& request);
+    Result<Frame> writeTo(const std::string& say, const Request& request);
     Result<std::pair<std::string, std::string>> place(const Request& request) const;
+    bool mayRead(const std::string& path) const;
+    bool mayWrite(const std::string& path) const;
+    std::string packed(std::string bytes, bool& packed) const;
     Result<std::shared_ptr<Directory>> directory(const std::string& path, bool fresh);
     Result<std::shared_ptr<const ReadFile>> file(const Request& request);
 
     Channel& channel_;
     const std::shared_ptr<FileSystem> files_;
+    const FileAccess access_;
     Mutex mutex_;
     Condition changed_;
     std::deque<Request> requests_ SHARDSCOPE_GUARDED_BY(mutex_);
@@ -81,6 +113,7 @@ class FileService {
     bool ending_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
     std::map<std::string, std::shared_ptr<Directory>> directories_ SHARDSCOPE_GUARDED_BY(mutex_);
     std::map<uint64_t, std::shared_ptr<const ReadFile>> open_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::map<uint64_t, std::shared_ptr<WriteFile>> written_ SHARDSCOPE_GUARDED_BY(mutex_);
     uint64_t lastFile_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
     std::shared_ptr<const Listing> listing_ SHARDSCOPE_GUARDED_BY(mutex_);
 };

@@ -16,6 +16,7 @@ namespace shardscope {
 struct Launched {
     std::unique_ptr<Process> process;
     std::unique_ptr<Channel> channel;  // greeted
+    std::string token{};               // that the other end asks for (peers.h)
 };
 
 // "ssh://[user@]host[:port]/absolute/path", as it is; nothing in it is decoded. Errors: usage.

@@ -194,16 +194,6 @@ Result<JobIdentity> identityFrom(const Json& json) {
     return JobIdentity{*plan, *source, *tile, *largest, token};
 }
 
-std::string startBody(const std::string& directory, const std::string& request) {
-    return directory + '\0' + request;
-}
-
-Result<std::pair<std::string, std::string>> startFrom(std::string_view body) {
-    const size_t end = body.find('\0');
-    if (end == std::string_view::npos) return damaged("the coordinator gives no job");
-    return std::pair(std::string(body.substr(0, end)), std::string(body.substr(end + 1)));
-}
-
 Json unitJson(size_t id, const Unit& unit) {
     Json spans = Json::array();
     for (const TileSpan& span : unit.spans)

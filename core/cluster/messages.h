@@ -7,16 +7,29 @@
 // another host; it ends when the stream does, or when it has heard nothing for kOrphanTimeout.
 //
 // - worker: hello {version, protocol, host, pid}: first, unasked
-// - coordinator: start {neighbours, silence, identity} and a body: the directory where the job was given, a
-//   zero byte, and the request as JSON (core/engine/request.h; paths need not be UTF-8); after so many
-//   seconds in which it hears nothing (0 = none) the worker ends
-// - worker: ready {}: plan and source are the coordinator's
+// - coordinator: serve {silence, listen, token, source} and a body: two absolute paths, `source` says how
+// long
+//   the first one is: the worker listens at that address and lets those who know the token read the one and,
+//   unless it is empty, write the other. Only where files are not on file systems that all share
+// - worker: serving {port}
+// - coordinator: start {neighbours, silence, identity, device, gpu, peers, self, places, request} and a body:
+// the
+//   directory where the job was given, a zero byte, the request as JSON (core/engine/request.h; paths need
+//   not be UTF-8), `request` bytes long, and where the source is on several disks PeerTable::packed(); after
+//   so many seconds in which it hears nothing (0 = none) the worker ends. `peers` is Peers::json(), `self`
+//   the worker's number, `places` where files of the destination are (PeerDisks::places(); empty = one file
+//   system); `device` the GPU that is its own, and `gpu` whether that makes tiles
+// - worker: ready {gpu}: plan and source are the coordinator's; the UUID of its GPU
+// - coordinator: group {host, port, rank, size, backend}: the worker joins that process group and writes what
+//   rank 0 sends it; ungroup {}: it leaves it at once
+// - worker: grouped {}: it has left it
 // - coordinator: unit {id, work, bytes, spans: [[tensor, first, count], ...]}: several may be under way; work
 // is
 //   "convert" or, once all of that is done, "verify" or "reread"
 // - worker: beat {bytes, busy}: every second: done so far of that work, and what threads spent their time on
 // - coordinator: beat {}: for each of these, to another host
-// - worker: done {id, read, busy} and a body: on disk, if it is to be there; the body is UnitResult::tiles
+// - worker: done {id, read, moved, busy} and a body: on disk, if it is to be there; the body is
+// UnitResult::tiles
 // - worker: failed {id, error}: without an id when it is not one unit's fault
 // - coordinator: end {}: the worker ends; so it does when the stream ends
 #pragma once
@@ -29,7 +42,7 @@
 
 namespace shardscope {
 
-constexpr int kProtocol = 7;
+constexpr int kProtocol = 8;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
 // A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
@@ -61,9 +74,6 @@ Status checkHello(const nlohmann::json& hello, const std::string& version, bool 
 std::string pack(std::string bytes, bool& packed);
 Result<std::string> unpack(std::string body, bool packed, uint64_t size);
 
-std::string startBody(const std::string& directory, const std::string& request);
-// The directory and the request. Errors: damaged.
-Result<std::pair<std::string, std::string>> startFrom(std::string_view body);
 nlohmann::json identityJson(const JobIdentity& identity);
 Result<JobIdentity> identityFrom(const nlohmann::json& json);
 nlohmann::json unitJson(size_t id, const Unit& unit);

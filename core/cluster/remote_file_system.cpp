@@ -333,10 +333,83 @@ Result<std::vector<DirectoryEntry>> listAll(const Where& where, bool fresh) {
     return all;
 }
 
+// One that is written there. After a lost connection it is an error (remote): what was written may be lost.
+class RemoteWriteFile final : public WriteFile {
+  public:
+    static Result<std::shared_ptr<WriteFile>> create(Where where, bool existing) {
+        SHARDSCOPE_ASSIGN(auto session, where.host->session());
+        Json request = where.request();
+        request["existing"] = existing;
+        auto answer = session->ask("create", std::move(request), where.body(), 0);
+        if (!answer.ok()) return where.seen(std::move(answer).error());
+        const auto number = numberOf(answer->json, "file");
+        if (!number) return wrongAnswer("a file without a number");
+        return std::shared_ptr<WriteFile>(
+            std::make_shared<RemoteWriteFile>(std::move(where), std::move(session), *number));
+    }
+    RemoteWriteFile(Where where, std::shared_ptr<RemoteSession> session, uint64_t number)
+        : where_(std::move(where)), session_(std::move(session)), number_(number) {}
+    ~RemoteWriteFile() override { session_->tell("close", {{"file", number_}}); }
+
+    const std::string& path() const override { return where_.shown; }
+    Status allocate(uint64_t size) override { return tell("allocate", {{"size", size}}); }
+    Status sync() override { return tell("flush", Json::object()); }
+    Result<bool> tryLock() override {
+        auto answer = session_->ask("lock", {{"file", number_}}, {}, 0);
+        if (!answer.ok()) return where_.seen(std::move(answer).error());
+        return flagOf(answer->json, "locked");
+    }
+    Status writeAt(uint64_t offset, std::span<const std::byte> bytes) override {
+        std::deque<uint64_t> underWay;
+        Status status;
+        for (size_t done = 0; (status.ok() && done < bytes.size()) || !underWay.empty();) {
+            if (status.ok() && done < bytes.size() && underWay.size() < kBlocksUnderWay) {
+                const auto block =
+                    bytes.subspan(done, std::min<size_t>(FileService::kBlock, bytes.size() - done));
+                auto id =
+                    session_->post("write", {{"file", number_}, {"offset", offset + done}},
+                                   std::string(reinterpret_cast<const char*>(block.data()), block.size()), 0);
+                done += block.size();
+                if (id.ok())
+                    underWay.push_back(*id);
+                else
+                    status = std::move(id).error();
+                continue;
+            }
+            // Also after an error: the answer comes all the same.
+            auto answer = session_->wait(underWay.front());
+            underWay.pop_front();
+            if (!answer.ok() && status.ok()) status = std::move(answer).error();
+        }
+        if (!status.ok()) return where_.seen(std::move(status).error()).at(offset);
+        return {};
+    }
+
+  private:
+    Status tell(const char* say, Json request) {
+        request["file"] = number_;
+        const auto answer = session_->ask(say, std::move(request), {}, 0);
+        if (!answer.ok()) return where_.seen(answer.error());
+        return {};
+    }
+
+    const Where where_;
+    const std::shared_ptr<RemoteSession> session_;
+    const uint64_t number_;
+};
+
+// Asks for a change of a whole path.
+Status changeThere(const Where& where, const char* say) {
+    SHARDSCOPE_ASSIGN(const auto session, where.host->session());
+    const auto answer = session->ask(say, where.request(), where.body(), 0);
+    if (!answer.ok()) return where.seen(answer.error());
+    return {};
+}
+
 class RemoteDirectory final : public ReadOnlyDirectory {
   public:
-    RemoteDirectory(Where where, std::vector<DirectoryEntry> first)
-        : where_(std::move(where)), first_(std::move(first)) {}
+    RemoteDirectory(Where where, std::vector<DirectoryEntry> first, bool writes)
+        : where_(std::move(where)), writes_(writes), first_(std::move(first)) {}
 
     const std::string& path() const override { return where_.shown; }
     Result<std::vector<DirectoryEntry>> list(std::string_view subdirectory) const override {
@@ -368,6 +441,17 @@ class RemoteDirectory final : public ReadOnlyDirectory {
         if (!entry.ok()) return where.seen(entry.error());
         return entry;
     }
+    Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool existing) override {
+        if (!writes_) return ReadOnlyDirectory::createFile(name, existing);
+        SHARDSCOPE_TRY(checkRelativeName(name));
+        return RemoteWriteFile::create(in(name), existing);
+    }
+    Status removeFile(std::string_view name) override {
+        if (!writes_) return ReadOnlyDirectory::removeFile(name);
+        SHARDSCOPE_TRY(checkRelativeName(name));
+        return changeThere(in(name), "remove");
+    }
+    Status sync() override { return writes_ ? changeThere(where_, "sync") : ReadOnlyDirectory::sync(); }
 
   private:
     Error refused(const std::string& path) const override { return onlyRead(path); }
@@ -379,6 +463,7 @@ class RemoteDirectory final : public ReadOnlyDirectory {
     }
 
     const Where where_;
+    const bool writes_;
     mutable Mutex mutex_;
     mutable std::optional<std::vector<DirectoryEntry>> first_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
@@ -387,13 +472,14 @@ class RemoteDirectory final : public ReadOnlyDirectory {
 
 class RemoteFileSystem final : public ReadOnlyFileSystem {
   public:
-    explicit RemoteFileSystem(std::shared_ptr<RemoteHost> host)
-        : ReadOnlyFileSystem(systemFileSystem()), host_(std::move(host)) {}
+    RemoteFileSystem(std::shared_ptr<RemoteHost> host, bool writes)
+        : ReadOnlyFileSystem(systemFileSystem()), host_(std::move(host)), writes_(writes) {}
 
     Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) override {
         SHARDSCOPE_ASSIGN(const Where where, at(path));
         SHARDSCOPE_ASSIGN(auto entries, listAll(where, true));
-        return std::shared_ptr<Directory>(std::make_shared<RemoteDirectory>(where, std::move(entries)));
+        return std::shared_ptr<Directory>(
+            std::make_shared<RemoteDirectory>(where, std::move(entries), writes_));
     }
     Result<DirectoryEntry> stat(const std::string& path) override {
         SHARDSCOPE_ASSIGN(const Where where, at(path));
@@ -411,8 +497,25 @@ class RemoteFileSystem final : public ReadOnlyFileSystem {
         SHARDSCOPE_ASSIGN(const DiskSpace room, roomThere(*host_, where.path));
         return room.freeBytes;
     }
+    Status makeDirectory(const std::string& path) override { return change("make", path); }
+    Status removeTree(const std::string& path) override { return change("clear", path); }
+    Status syncDirectory(const std::string& path) override { return change("settle", path); }
+    Status rename(const std::string& from, const std::string& to) override {
+        return change("move", from, to);
+    }
+    Status exchange(const std::string& a, const std::string& b) override { return change("swap", a, b); }
 
   private:
+    Status change(const char* say, const std::string& path, const std::string& other = {}) {
+        if (!writes_) return refused(path);
+        SHARDSCOPE_ASSIGN(Where where, at(path));
+        if (!other.empty()) {
+            SHARDSCOPE_ASSIGN(Where second, at(other));
+            where.name = std::move(second.path);
+        }
+        return changeThere(where, say);
+    }
+
     Result<Where> at(const std::string& path) const {
         std::string there = path;
         if (path.starts_with(host_->name() + "/")) there = path.substr(host_->name().size());
@@ -425,16 +528,16 @@ class RemoteFileSystem final : public ReadOnlyFileSystem {
     Error refused(const std::string& path) const override { return onlyRead(path); }
 
     const std::shared_ptr<RemoteHost> host_;
+    const bool writes_;
 };
 
 }  // namespace
 
-Result<DiskSpace> roomHere(const std::string& directory) {
-    const auto files = systemFileSystem();
-    SHARDSCOPE_ASSIGN(const DirectoryEntry entry, files->stat(directory));
+Result<DiskSpace> roomHere(const std::string& directory, FileSystem& files) {
+    SHARDSCOPE_ASSIGN(const DirectoryEntry entry, files.stat(directory));
     if (entry.kind != DirectoryEntry::Kind::directory)
         return makeError(ErrorCode::notFound, "is not a directory").inFile(directory);
-    SHARDSCOPE_ASSIGN(const uint64_t free, files->freeBytes(directory));
+    SHARDSCOPE_ASSIGN(const uint64_t free, files.freeBytes(directory));
     return DiskSpace{::access(directory.c_str(), W_OK | X_OK) == 0, free};
 }
 
@@ -451,8 +554,8 @@ Result<DiskSpace> roomThere(RemoteHost& host, const std::string& directory) {
     return room;
 }
 
-std::shared_ptr<FileSystem> remoteFileSystem(std::shared_ptr<RemoteHost> host) {
-    return std::make_shared<RemoteFileSystem>(std::move(host));
+std::shared_ptr<FileSystem> remoteFileSystem(std::shared_ptr<RemoteHost> host, bool writes) {
+    return std::make_shared<RemoteFileSystem>(std::move(host), writes);
 }
 
 }  // namespace shardscope

@@ -2,9 +2,9 @@
 // decoders work on them unchanged, and what they read is as untrusted as any file; so is what the agent
 // answers.
 //
-// The program must ignore SIGPIPE. Paths are shown as "ssh://host/path". Only reading: every writing
-// operation is refused with `impossible`, but for scratch files, which are made on this machine. freeBytes()
-// answers for the host.
+// The program must ignore SIGPIPE. Paths are shown as "ssh://host/path". Unless the other side lets this one
+// write (FileAccess), every writing operation is refused with `impossible`, but for scratch files, which are
+// made on this machine. freeBytes() answers for the host.
 #pragma once
 
 #include <functional>
@@ -69,7 +69,8 @@ class RemoteHost {
 Result<std::shared_ptr<RemoteHost>> remoteHost(const WorkerSpec& place, const CoordinatorOptions& program);
 
 // Takes paths with and without the host's name: "/data/x" and "ssh://host/data/x" are the same.
-std::shared_ptr<FileSystem> remoteFileSystem(std::shared_ptr<RemoteHost> host);
+// `writes`: the other side allows it.
+std::shared_ptr<FileSystem> remoteFileSystem(std::shared_ptr<RemoteHost> host, bool writes = false);
 
 // What a directory has to offer to whoever wants to write in it. Errors: notFound (also when it is no
 // directory), permission; those of the connection.
@@ -77,7 +78,7 @@ struct DiskSpace {
     bool writable = false;
     uint64_t freeBytes = 0;
 };
-Result<DiskSpace> roomHere(const std::string& directory);
+Result<DiskSpace> roomHere(const std::string& directory, FileSystem& files = *systemFileSystem());
 Result<DiskSpace> roomThere(RemoteHost& host, const std::string& directory);
 
 }  // namespace shardscope

@@ -25,7 +25,8 @@ RemoteSession::~RemoteSession() {
 
 Status RemoteSession::begin(const std::string& version) {
     Status status = meetAgent(*launched_.channel, version);
-    if (status.ok()) status = launched_.channel->send(message({{"say", "files"}}));
+    if (status.ok())
+        status = launched_.channel->send(message({{"say", "files"}, {"token", launched_.token}}));
     if (!status.ok()) {
         Error error = std::move(status).error();
         if (launched_.process) return endOf(name_, std::move(error), *launched_.process);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "cluster/broadcast.h"
 #include "cluster/messages.h"
 
 namespace shardscope {
@@ -11,13 +12,11 @@ namespace {
 using Json = nlohmann::json;
 using Clock = Channel::Clock;
 
-// Finished units wait for each other to be brought to disk together, as long as there is work.
-constexpr std::chrono::seconds kSyncAfter{2};
-constexpr uint64_t kSyncBytes = uint64_t{1} << 30;
-
 }  // namespace
 
-WorkerSession::WorkerSession(std::unique_ptr<Channel> channel) : channel_(std::move(channel)) {}
+WorkerSession::WorkerSession(std::unique_ptr<Channel> channel, std::string version,
+                             std::shared_ptr<FileSystem> files)
+    : channel_(std::move(channel)), version_(std::move(version)), files_(std::move(files)) {}
 
 WorkerSession::~WorkerSession() {
     ending_ = true;
@@ -27,15 +26,86 @@ WorkerSession::~WorkerSession() {
 }
 
 Status WorkerSession::begin(const Frame& first) {
-    SHARDSCOPE_ASSIGN(const Json start, parseMessage(first));
-    if (start["say"] != "start") return damaged("the coordinator gives no job");
-    SHARDSCOPE_ASSIGN(std::tie(directory_, request_), startFrom(first.body));
-    silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(start, "silence").value_or(0), 3600));
-    neighbours_ =
-        static_cast<unsigned>(std::clamp<uint64_t>(numberOf(start, "neighbours").value_or(1), 1, 1024));
-    SHARDSCOPE_ASSIGN(identity_, identityFrom(start.value("identity", Json())));
-    beats_ = std::thread([this] { beats(); });
+    SHARDSCOPE_ASSIGN(Json said, parseMessage(first));
+    std::optional<Frame> frame = first;
+    if (said["say"] == "serve") {
+        SHARDSCOPE_TRY(startServing(first, said));
+        beats_ = std::thread([this] { beats(); });
+        // The coordinator opens the source meanwhile.
+        do {
+            SHARDSCOPE_ASSIGN(
+                frame, channel_->receive(Clock::now() + (silence_.count() ? silence_ : kOrphanTimeout)));
+            if (!frame && silence_.count())
+                return makeError(ErrorCode::remote, "nobody says what is to be done");
+            if (!frame) continue;
+            SHARDSCOPE_ASSIGN(said, parseMessage(*frame));
+        } while (!frame || said["say"] == "beat");
+    }
+    if (said["say"] == "end") return makeError(ErrorCode::cancelled, "there is nothing to be done");
+    SHARDSCOPE_TRY(takeStart(*frame, said));
+    if (!beats_.joinable()) beats_ = std::thread([this] { beats(); });
     listener_ = std::thread([this] { listen(); });
+    return {};
+}
+
+std::shared_ptr<FileSystem> WorkerSession::own() const {
+    return files_ ? files_ : systemFileSystem();
+}
+
+Status WorkerSession::startServing(const Frame& frame, const Json& said) {
+    const auto length = numberOf(said, "source");
+    if (!length || *length > frame.body.size()) return damaged("malformed message about files to serve");
+    silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(said, "silence").value_or(0), 3600));
+    const std::string source = frame.body.substr(0, *length);
+    FileAccess access;
+    access.readAll = false;
+    access.compress = false;
+    access.read = {source};
+    // A file is opened in its directory.
+    if (const auto entry = own()->stat(source); entry.ok() && entry->kind != DirectoryEntry::Kind::directory)
+        access.read.push_back(splitPath(source).first);
+    access.write = frame.body.substr(*length);
+    auto server = PeerServer::start(textOf(said, "listen", 300), textOf(said, "token", 100), version_, own(),
+                                    std::move(access));
+    if (!server.ok()) {
+        refuse(server.error());
+        return std::move(server).error();
+    }
+    server_ = std::move(server).value();
+    return channel_->send(message({{"say", "serving"}, {"port", server_->port()}}));
+}
+
+Status WorkerSession::takeStart(const Frame& frame, const Json& said) {
+    const std::string& body = frame.body;
+    const size_t end = body.find('\0');
+    const auto length = numberOf(said, "request");
+    if (said["say"] != "start" || end == std::string::npos || !length || *length > body.size() - end - 1)
+        return damaged("the coordinator gives no job");
+    directory_ = body.substr(0, end);
+    request_ = body.substr(end + 1, *length);
+    const std::string_view table = std::string_view(body).substr(end + 1 + *length);
+    silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(said, "silence").value_or(0), 3600));
+    neighbours_ =
+        static_cast<unsigned>(std::clamp<uint64_t>(numberOf(said, "neighbours").value_or(1), 1, 1024));
+    SHARDSCOPE_ASSIGN(identity_, identityFrom(said.value("identity", Json())));
+    device_ = static_cast<int>(std::min<uint64_t>(numberOf(said, "device").value_or(0), 1024));
+    if (said.value("gpu", Json()) == true) gpu_ = device_;
+    if (!said.contains("peers")) return {};
+    const auto self = numberOf(said, "self");
+    if (!self || *self > 65536) return damaged("malformed list of peers");
+    SHARDSCOPE_ASSIGN(peers_, Peers::from(said["peers"], static_cast<int>(*self), version_, own()));
+    if (!table.empty()) {
+        SHARDSCOPE_ASSIGN(PeerTable read, PeerTable::from(table));
+        table_ = std::make_shared<const PeerTable>(std::move(read));
+    }
+    const Json places = said.value("places", Json::array());
+    for (const Json& place : places) {
+        if (!place.is_number_unsigned() || place.get<uint64_t>() >= static_cast<uint64_t>(peers_->size()))
+            return damaged("malformed list of disks");
+        places_.push_back(place.get<int>());
+    }
+    if (!places_.empty() && places_.size() != static_cast<size_t>(peers_->size()))
+        return damaged("malformed list of disks");
     return {};
 }
 
@@ -56,11 +126,27 @@ void WorkerSession::beats() {
     }
 }
 
+Result<WorkerSession::Order> WorkerSession::orderFrom(const Json& said) const {
+    Order order;
+    if (said["say"] == "unit") {
+        SHARDSCOPE_ASSIGN(std::tie(order.id, order.unit), unitFrom(said));
+        return order;
+    }
+    if (said["say"] != "group") return damaged("an order that is unknown here");
+    const auto port = numberOf(said, "port"), rank = numberOf(said, "rank"), size = numberOf(said, "size");
+    if (!port || *port > UINT16_MAX || !rank || !size || *size > 65536 || *rank >= *size)
+        return damaged("malformed process group");
+    order.group = GroupSpec{textOf(said, "host", 300), static_cast<uint16_t>(*port), static_cast<int>(*rank),
+                            static_cast<int>(*size),   textOf(said, "backend", 20),  device_};
+    return order;
+}
+
 void WorkerSession::listen() {
     const auto end = [&] {
         stop_.requestStop();
         MutexLock lock(mutex_);
         ended_ = true;
+        if (group_) group_->abort();
         changed_.notify_all();
     };
     UnitWork before = UnitWork::convert;
@@ -71,14 +157,21 @@ void WorkerSession::listen() {
         if (!*frame) continue;
         auto said = parseMessage(**frame);
         if (said.ok() && (*said)["say"] == "beat") continue;
-        if (!said.ok() || (*said)["say"] != "unit") return end();
-        auto unit = unitFrom(*said);
-        if (!unit.ok()) return end();
+        if (said.ok() && (*said)["say"] == "ungroup") {
+            MutexLock lock(mutex_);
+            ungrouped_ = true;
+            if (group_) group_->abort();
+            continue;
+        }
+        if (!said.ok()) return end();
+        auto order = orderFrom(*said);
+        if (!order.ok()) return end();
         // Nothing is left of the other work by then.
-        if (const UnitWork work = unit->second.work; work != std::exchange(before, work))
+        if (const UnitWork work = order->unit.work; work != std::exchange(before, work))
             progress_.begin(Progress::Phase::verify, 0);
         MutexLock lock(mutex_);
-        units_.push_back(std::move(unit).value());
+        if (order->group) ungrouped_ = false;
+        orders_.push_back(std::move(order).value());
         changed_.notify_all();
     }
 }
@@ -87,65 +180,88 @@ void WorkerSession::refuse(const Error& error) {
     (void)channel_->send(message({{"say", "failed"}, {"error", errorJson(error)}}));
 }
 
-Status WorkerSession::serve(const ConvertJob& job, Resources resources) {
+Status WorkerSession::serve(const ConvertJob& job, Resources resources, const WorkerAbilities& abilities) {
     resources.progress = &progress_;
     resources.stop = stop_;
-    auto worker = UnitWorker::join(job, identity_, resources);
+    auto worker = UnitWorker::join(job, identity_, resources, {.compute = abilities.compute});
     if (!worker.ok()) {
         refuse(worker.error());
         return std::move(worker).error();
     }
-    SHARDSCOPE_TRY(channel_->send(message({{"say", "ready"}})));
-    return runUnits(**worker);
+    SHARDSCOPE_TRY(channel_->send(message({{"say", "ready"}, {"gpu", abilities.gpu}})));
+    return runUnits(**worker, job.options, abilities.group);
 }
 
-Status WorkerSession::runUnits(UnitWorker& worker) {
+// What goes wrong in a group is for rank 0 to say; this worker stays.
+Status WorkerSession::joinGroup(UnitWorker& worker, const GroupSpec& spec, const MakeGroup& make) {
+    if (make) {
+        auto group = make(spec, {});
+        bool stays = group.ok();
+        if (stays) {
+            MutexLock lock(mutex_);
+            group_ = group->get();
+            if (ungrouped_ || ended_) group_->abort();
+        }
+        if (stays) (void)receiveBroadcast(**group, worker);
+        MutexLock lock(mutex_);
+        group_ = nullptr;
+    }
+    return channel_->send(message({{"say", "grouped"}}));
+}
+
+Status WorkerSession::runUnits(UnitWorker& worker, const ConvertOptions& options, const MakeGroup& group) {
     struct Done {
         uint64_t id;
         UnitResult result;
     };
     std::vector<Done> finished;  // not yet on disk
-    uint64_t bytes = 0;
-    auto synced = Clock::now();
+    CommitCadence cadence(options);
     const auto report = [&]() -> Status {
         SHARDSCOPE_TRY(worker.sync());
         for (Done& done : finished)
             SHARDSCOPE_TRY(channel_->send(message({{"say", "done"},
                                                    {"id", done.id},
                                                    {"read", done.result.bytesRead},
+                                                   {"moved", done.result.bytesMoved},
                                                    {"busy", progress_.busy()}},
                                                   std::move(done.result.tiles))));
         finished.clear();
-        bytes = 0;
-        synced = Clock::now();
+        cadence.restart();
         return {};
     };
     for (;;) {
-        std::optional<std::pair<uint64_t, Unit>> unit;
+        std::optional<Order> order;
         {
             MutexLock lock(mutex_);
-            if (units_.empty() && !ended_ && finished.empty())
-                changed_.wait(lock, [&]() SHARDSCOPE_REQUIRES(mutex_) { return !units_.empty() || ended_; });
+            if (orders_.empty() && !ended_ && finished.empty())
+                changed_.wait(lock, [&]() SHARDSCOPE_REQUIRES(mutex_) { return !orders_.empty() || ended_; });
             if (ended_) return {};
-            if (!units_.empty()) {
-                unit = std::move(units_.front());
-                units_.pop_front();
+            if (!orders_.empty()) {
+                order = std::move(orders_.front());
+                orders_.pop_front();
             }
         }
-        if (!unit) {  // nothing more to do for now
+        if (!order) {  // nothing more to do for now
             SHARDSCOPE_TRY(report());
             continue;
         }
-        auto result = worker.run(unit->second);
+        if (order->group) {
+            SHARDSCOPE_TRY(joinGroup(worker, *order->group, group));
+            continue;
+        }
+        const Unit& unit = order->unit;
+        const uint64_t moved = peers_ ? peers_->bytesMoved() : 0;
+        auto result = worker.run(unit);
         if (!result.ok()) {
             if (result.error().code == ErrorCode::cancelled) return {};
             SHARDSCOPE_TRY(channel_->send(
-                message({{"say", "failed"}, {"id", unit->first}, {"error", errorJson(result.error())}})));
+                message({{"say", "failed"}, {"id", order->id}, {"error", errorJson(result.error())}})));
             continue;
         }
-        bytes += unit->second.bytes;
-        finished.push_back({unit->first, std::move(result).value()});
-        if (bytes >= kSyncBytes || Clock::now() - synced >= kSyncAfter) SHARDSCOPE_TRY(report());
+        if (peers_ && unit.work == UnitWork::convert) result->bytesMoved = peers_->bytesMoved() - moved;
+        cadence.add(unit.bytes);
+        finished.push_back({order->id, std::move(result).value()});
+        if (cadence.due()) SHARDSCOPE_TRY(report());
     }
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,35 +12,76 @@
 #include "base/mutex.h"
 #include "base/progress.h"
 #include "cluster/channel.h"
+#include "cluster/peer_files.h"
+#include "cluster/peers.h"
+#include "cluster/process_group.h"
 #include "execute/units.h"
 
 namespace shardscope {
 
+// What a worker can do beyond what every one can.
+struct WorkerAbilities {
+    TileCompute* compute = nullptr;  // makes tiles; null = the processor
+    std::string gpu{};               // UUID of the one that it is, if it is one
+    MakeGroup group{};               // null = none can be joined
+};
+
 class WorkerSession {
   public:
-    explicit WorkerSession(std::unique_ptr<Channel> channel);
+    // `files` are this process's own; null = the machine's.
+    WorkerSession(std::unique_ptr<Channel> channel, std::string version,
+                  std::shared_ptr<FileSystem> files = nullptr);
     ~WorkerSession();
 
-    // Takes the job from the message that the agent was started with. Heartbeats begin. Errors: damaged.
+    // Takes the job, beginning with the message that the agent was started with. Heartbeats begin. Errors:
+    // damaged, remote.
     Status begin(const Frame& first);
     const std::string& request() const { return request_; }  // as CoordinatorOptions::request
+    std::optional<int> gpu() const { return gpu_; }          // the device that is to make tiles
+    // Where files are not on file systems that all share, else null; and in that case: who has which file of
+    // the source (null = all), and where those of the destination are (PeerDisks::places(), empty = on one
+    // file system).
+    const std::shared_ptr<Peers>& peers() const { return peers_; }
+    const std::shared_ptr<const PeerTable>& table() const { return table_; }
+    const std::vector<int>& places() const { return places_; }
+    const std::shared_ptr<FileSystem>& files() const { return files_; }
     const std::string& directory() const { return directory_; }
     unsigned neighbours() const { return neighbours_; }  // workers on this machine, this one included
     StopToken stop() const { return stop_; }  // raised when the coordinator ends the job or is gone
 
     // Joins the conversion that was requested and does what it is told. Returns when the coordinator
     // ends it. Errors: remote, cancelled, and those of UnitWorker::join(), which the coordinator is told too.
-    Status serve(const ConvertJob& job, Resources resources);
+    Status serve(const ConvertJob& job, Resources resources, const WorkerAbilities& abilities = {});
     // Tells the coordinator why there is no conversion to serve.
     void refuse(const Error& error);
 
   private:
+    // What is to be done next: a unit, or to join a group.
+    struct Order {
+        uint64_t id = 0;
+        Unit unit{};
+        std::optional<GroupSpec> group{};
+    };
+
+    std::shared_ptr<FileSystem> own() const;
+    Status startServing(const Frame& frame, const nlohmann::json& said);
+    Status takeStart(const Frame& frame, const nlohmann::json& said);
+    Result<Order> orderFrom(const nlohmann::json& said) const;
     void beats();
     void listen();
-    Status runUnits(UnitWorker& worker);
+    Status runUnits(UnitWorker& worker, const ConvertOptions& options, const MakeGroup& group);
+    Status joinGroup(UnitWorker& worker, const GroupSpec& spec, const MakeGroup& make);
 
     std::unique_ptr<Channel> channel_;
+    const std::string version_;
+    const std::shared_ptr<FileSystem> files_;
     std::string directory_, request_;
+    std::optional<int> gpu_;
+    int device_ = 0;
+    std::shared_ptr<Peers> peers_;
+    std::shared_ptr<const PeerTable> table_;
+    std::vector<int> places_;
+    std::unique_ptr<PeerServer> server_;
     unsigned neighbours_ = 1;
     std::chrono::seconds silence_{0};  // of the coordinator that ends it; zero = none
     JobIdentity identity_;
@@ -50,7 +92,9 @@ class WorkerSession {
 
     Mutex mutex_;
     Condition changed_;
-    std::deque<std::pair<uint64_t, Unit>> units_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::deque<Order> orders_ SHARDSCOPE_GUARDED_BY(mutex_);
+    ProcessGroup* group_ SHARDSCOPE_GUARDED_BY(mutex_) = nullptr;  // that it is in
+    bool ungrouped_ SHARDSCOPE_GUARDED_BY(mutex_) = false;         // and is to leave
     bool ended_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
 };
 

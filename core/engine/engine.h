@@ -134,9 +134,9 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
                                              const ConversionRequest& request, const StopToken& stop = {});
 Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
 // What run_conversion.h is made of. `prepared` outlives the job; `scheduler` are others who do the work, null
-// = this process alone.
+// = this process alone; `files` is where the destination is written, null = this machine's own file system.
 ConvertJob conversionJob(const PreparedConversion& prepared, const ConversionRequest& request,
-                         UnitScheduler* scheduler = nullptr);
+                         UnitScheduler* scheduler = nullptr, std::shared_ptr<FileSystem> files = nullptr);
 // Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of the
 // executor.
 Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConversionRequest& request,

@@ -71,8 +71,7 @@ Status writeObjectsFile(const PreparedConversion& p, const ConversionRequest& re
     job.singleFile = true;
     job.options = request;
     job.options.resume = false;
-    job.reopen = [&](const std::string& path,
-                     const std::shared_ptr<FileSystem>&) -> Result<std::unique_ptr<Reader>> {
+    job.reopen = [&](const std::string& path) -> Result<std::unique_ptr<Reader>> {
         SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, request.io));
         return torch.open(place, {});
     };

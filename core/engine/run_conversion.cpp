@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "cluster/worker.h"
+#include "cluster/peer_disks.h"
+#include "cluster/placement.h"
 #include "engine/filled.h"
 #include "engine/objects_file.h"
-#include "execute/group_files.h"
 #include "execute/units.h"
 
 namespace shardscope {
@@ -42,43 +42,47 @@ Status writeBeside(const PreparedConversion& p, const ConversionRequest& request
     return {};
 }
 
-Result<ConvertReport> runWith(const PreparedConversion& p, const ConversionRequest& request,
-                              const Resources& resources, UnitScheduler* scheduler) {
+Result<ConvertReport> runJob(const PreparedConversion& p, const ConversionRequest& request,
+                             const ConvertJob& job, const Resources& resources) {
     if (!request.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(request, p.source.path));
-    auto report = runConversion(conversionJob(p, request, scheduler), resources);
+    auto report = runConversion(job, resources);
     if (report.ok()) SHARDSCOPE_TRY(writeBeside(p, request, resources));
     return report;
 }
 
-Result<std::unique_ptr<WorkerScheduler>> makeScheduler(const Coordinator& coordinator,
+Result<std::unique_ptr<WorkerScheduler>> makeScheduler(CoordinatorOptions options,
                                                        ConversionRequest request) {
-    CoordinatorOptions scheduler;
-    scheduler.places = coordinator.places;
     // Without what only this process does.
     request.on.clear();
     request.resume = false;
-    scheduler.request = packRequest(std::move(request));
+    options.request = packRequest(std::move(request));
     std::error_code none;
-    scheduler.directory = std::filesystem::current_path(none).string();
+    options.directory = std::filesystem::current_path(none).string();
     if (none) return systemError(none.value(), "find the directory that the job is given in", "");
-    scheduler.version = coordinator.version;
-    scheduler.program = coordinator.program;
-    scheduler.remoteProgram = coordinator.remoteProgram;
-    return std::make_unique<WorkerScheduler>(std::move(scheduler));
+    return std::make_unique<WorkerScheduler>(std::move(options));
 }
 
-std::vector<GroupReport::DiskShare> diskShares(const GroupScheduler& group,
-                                               const GroupConversion& conversion) {
-    const std::vector<int> places = group.places();
-    const std::vector<int> ranks = fileRanks(conversion);
+// As one process sees it that is somewhere else; without a slash at its end.
+Result<std::string> absolutePath(const std::string& path) {
+    std::error_code none;
+    std::string whole = std::filesystem::absolute(path, none).string();
+    if (none) return systemError(none.value(), "find the directory that the job is given in", "");
+    while (whole.size() > 1 && whole.ends_with('/'))
+        whole.pop_back();
+    return whole;
+}
+
+std::vector<GroupReport::DiskShare> diskShares(const PeerDisks& disks, const Peers& peers,
+                                               const ConvertJob& job) {
+    const std::vector<int> owners = fileOwners(job, peers.size());
     std::map<int, GroupReport::DiskShare> shares;
-    for (size_t f = 0; f < ranks.size(); ++f) {
-        const int place = places[static_cast<size_t>(ranks[f])];
+    for (size_t f = 0; f < owners.size(); ++f) {
+        const int place = disks.places()[static_cast<size_t>(owners[f])];
         GroupReport::DiskShare& share = shares[place];
         share.rank = place;
-        share.name = conversion.ranks->name(place);
+        share.name = peers.name(place);
         ++share.files;
-        share.bytes += conversion.job->layout->files[f].size;
+        share.bytes += job.layout->files[f].size;
     }
     std::vector<GroupReport::DiskShare> list;
     for (const auto& [place, share] : shares)
@@ -89,20 +93,18 @@ std::vector<GroupReport::DiskShare> diskShares(const GroupScheduler& group,
 }  // namespace
 
 ConvertJob conversionJob(const PreparedConversion& p, const ConversionRequest& request,
-                         UnitScheduler* scheduler) {
+                         UnitScheduler* scheduler, std::shared_ptr<FileSystem> files) {
     ConvertJob job;
     job.source = p.source.reader.get();
     job.spec = p.spec.get();
     job.layout = p.layout.get();
     job.plan = &p.plan;
-    job.fileSystem = scheduler ? scheduler->fileSystem() : nullptr;
-    job.reopen = [format = p.format, io = request.io, files = job.fileSystem](
-                     const std::string& path,
-                     const std::shared_ptr<FileSystem>& through) -> Result<std::unique_ptr<Reader>> {
-        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, io, through ? through : files));
+    job.reopen = [format = p.format, io = request.io,
+                  files](const std::string& path) -> Result<std::unique_ptr<Reader>> {
+        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, io, files));
         return format->open(place, {});
     };
-    if (!job.fileSystem) job.fileSystem = systemFileSystem(request.io);
+    job.fileSystem = files ? std::move(files) : systemFileSystem(request.io);
     job.destination = p.destination;
     job.singleFile = p.singleFile;
     job.options = request;
@@ -122,7 +124,7 @@ Status checkRunnable(const PreparedConversion& p) {
 Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConversionRequest& request,
                                   Progress* progress, const StopToken& stop, UnitScheduler* scheduler) {
     SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(p, request, progress, stop));
-    return runWith(p, request, own->resources, scheduler);
+    return runJob(p, request, conversionJob(p, request, scheduler), own->resources);
 }
 
 Conversion::Conversion(const ConversionRequest& request, Execution execution, StopToken stop)
@@ -133,25 +135,50 @@ Conversion::~Conversion() = default;
 Result<std::unique_ptr<Conversion>> Conversion::prepare(const ConversionRequest& request,
                                                         const Execution& execution, const StopToken& stop) {
     std::unique_ptr<Conversion> made(new Conversion(request, execution, stop));
-    if (const auto* coordinator = std::get_if<Coordinator>(&execution)) {
-        SHARDSCOPE_ASSIGN(made->scheduler_, makeScheduler(*coordinator, request));
+    if (const auto* coordinator = std::get_if<Coordinator>(&made->execution_))
+        SHARDSCOPE_TRY(made->connect(*coordinator));
+    if (const auto* worker = std::get_if<Worker>(&made->execution_)) {
+        const WorkerSession& session = *worker->session;
+        made->files_ = session.table() ? peerFiles(session.peers(), session.table()) : session.files();
     }
-    const auto* rank = std::get_if<Rank>(&execution);
-    if (!rank) {
-        SHARDSCOPE_TRY(made->open());
-        return made;
+    SHARDSCOPE_TRY(made->open());
+    if (!made->peers_) return made;
+    GroupReport& group = *made->group_;
+    group.expected.seconds = made->prepared_->plan.estimateSeconds;
+    if (group.ranks > 1) {
+        SHARDSCOPE_ASSIGN(group.expected.linkRate, made->peers_->tryLinks(stop));
+        const auto ranks = static_cast<uint64_t>(group.ranks);
+        if (group.mode != SourceMode::direct)
+            group.expected.bytesMoved = made->prepared_->plan.bytesRead / ranks * (ranks - 1);
+        group.expected.seconds = std::max(
+            group.expected.seconds, static_cast<double>(group.expected.bytesMoved) / group.expected.linkRate);
     }
-    SHARDSCOPE_ASSIGN(made->files_, GroupFiles::make(*rank->ranks, systemFileSystem(request.io),
-                                                     request.source, rank->mode));
-    SHARDSCOPE_TRY(made->files_->openTogether([&] { return made->open(); }));
-    made->group_.emplace();
-    made->group_->ranks = rank->ranks->size();
-    made->group_->mode = made->files_->mode();
-    made->group_->backend = rank->backend;
-    made->group_->compute = rank->ranks->compute() ? rank->ranks->compute()->name() : "cpu";
-    SHARDSCOPE_ASSIGN(made->group_->expected,
-                      forecast(*rank->ranks, made->files_->mode(), made->prepared_->plan));
     return made;
+}
+
+// Starts the workers ahead of the work where they are to say what they have of the source.
+Status Conversion::connect(const Coordinator& coordinator) {
+    CoordinatorOptions options = coordinator.options;
+    if (options.peers) {
+        SHARDSCOPE_ASSIGN(request_.source, absolutePath(request_.source));
+        SHARDSCOPE_ASSIGN(request_.destination, absolutePath(request_.destination));
+        options.source = request_.source;
+        if (coordinator.ownDisks) options.destination = request_.destination;
+    }
+    SHARDSCOPE_ASSIGN(scheduler_, makeScheduler(options, request_));
+    files_ = options.files;
+    if (!options.peers) return {};
+    SHARDSCOPE_ASSIGN(peers_, scheduler_->connect(stop_));
+    SHARDSCOPE_ASSIGN(PeerTable table, PeerTable::ask(*peers_, request_.source, coordinator.mode, stop_));
+    group_.emplace();
+    group_->ranks = peers_->size();
+    group_->mode = table.mode();
+    group_->backend = readsForAll(coordinator) ? options.backend : "tcp";
+    group_->compute = options.gpus ? "gpu" : "cpu";
+    if (table.mode() == SourceMode::direct) return {};
+    table_ = std::make_shared<const PeerTable>(std::move(table));
+    files_ = peerFiles(peers_, table_);
+    return {};
 }
 
 Status Conversion::open() {
@@ -165,28 +192,31 @@ Status Conversion::open() {
     return {};
 }
 
-bool Conversion::speaks() const {
-    const auto* rank = std::get_if<Rank>(&execution_);
-    return rank ? rank->ranks->rank() == 0 : !std::holds_alternative<Worker>(execution_);
-}
-
 std::vector<WorkerState> Conversion::workers() const {
     return scheduler_ ? scheduler_->workers() : std::vector<WorkerState>();
 }
 
 Result<ConvertReport> Conversion::run(Progress* progress) {
-    if (const auto* rank = std::get_if<Rank>(&execution_)) return runTogether(*rank, progress);
     SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(*prepared_, request_, progress, stop_));
     if (const auto* parts = std::get_if<Parts>(&execution_)) return runParts(*parts, own->resources);
-    const auto* worker = std::get_if<Worker>(&execution_);
-    if (!worker) {
-        auto report = runWith(*prepared_, request_, own->resources, scheduler_.get());
-        finished_ = report.ok();
-        return report;
+    if (const auto* coordinator = std::get_if<Coordinator>(&execution_))
+        return runTogether(*coordinator, own->resources);
+    if (const auto* worker = std::get_if<Worker>(&execution_)) {
+        const ConvertJob job = conversionJob(*prepared_, request_, nullptr, disksOf(*worker->session));
+        SHARDSCOPE_TRY(worker->session->serve(job, own->resources, worker->abilities));
+        return ConvertReport();
     }
+    auto report = runJob(*prepared_, request_, conversionJob(*prepared_, request_), own->resources);
+    finished_ = report.ok();
+    return report;
+}
+
+// Where a worker writes the destination; null = on its own file system, as all do.
+std::shared_ptr<FileSystem> Conversion::disksOf(const WorkerSession& session) const {
+    if (session.places().empty()) return session.files();
     const ConvertJob job = conversionJob(*prepared_, request_);
-    SHARDSCOPE_TRY(worker->session->serve(job, own->resources));
-    return ConvertReport();
+    return std::make_shared<PeerDisks>(session.peers(), job.destination,
+                                       ownersByName(job, session.peers()->size()), session.places());
 }
 
 Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& resources) {
@@ -208,20 +238,46 @@ Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& 
     return report;
 }
 
-Result<ConvertReport> Conversion::runTogether(const Rank& rank, Progress* progress) {
-    SHARDSCOPE_TRY(agree(*rank.ranks, 0, checkRunnable(*prepared_)));
-    SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(*prepared_, request_, progress, stop_));
-    const ConvertJob job = conversionJob(*prepared_, request_);  // with this rank's own file system
-    const GroupConversion conversion{rank.ranks, files_.get(), &job, own->resources, rank.ownDisks};
-    if (rank.ranks->rank() != 0) {
-        SHARDSCOPE_TRY(serveGroup(conversion));
-        return ConvertReport();
+bool Conversion::readsForAll(const Coordinator& coordinator) const {
+    return group_ && group_->mode == SourceMode::broadcast && group_->ranks > 1 && coordinator.options.group;
+}
+
+Result<ConvertReport> Conversion::runTogether(const Coordinator& coordinator, const Resources& resources) {
+    const std::shared_ptr<FileSystem>& own = coordinator.options.files;
+    std::shared_ptr<PeerDisks> disks;
+    if (coordinator.ownDisks) {
+        const ConvertJob job = conversionJob(*prepared_, request_);
+        disks = std::make_shared<PeerDisks>(peers_, job.destination, ownersByName(job, peers_->size()));
     }
-    GroupScheduler scheduler(conversion);
-    auto report = runWith(*prepared_, request_, own->resources, &scheduler);
-    group_->bytesMoved = scheduler.bytesMoved();
+    const ConvertJob job = conversionJob(*prepared_, request_, scheduler_.get(),
+                                         disks ? std::static_pointer_cast<FileSystem>(disks) : own);
+    std::shared_ptr<TileCompute> compute;
+    Resources reading = resources;  // for what this process reads for others
+    Progress unseen;
+    reading.progress = &unseen;
+    if (peers_) {
+        scheduler_->share(table_, disks);
+        scheduler_->setHomes(homesOf(job, peers_->size(), table_, disks));
+        if (readsForAll(coordinator) && coordinator.openCompute) {
+            SHARDSCOPE_ASSIGN(compute, coordinator.openCompute());
+        }
+        if (readsForAll(coordinator))
+            scheduler_->setReading(
+                [&](const JobIdentity& identity, UnitOptions options) {
+                    options.compute = compute.get();
+                    return UnitWorker::join(job, identity, reading, std::move(options));
+                },
+                [disks, workers = static_cast<size_t>(peers_->size()),
+                 owners = fileOwners(job, peers_->size())](size_t unit, FileId file) {
+                    return disks ? disks->places()[static_cast<size_t>(owners[file])]
+                                 : static_cast<int>(unit % workers);
+                },
+                request_);
+    }
+    auto report = runJob(*prepared_, request_, job, resources);
     finished_ = report.ok();
-    if (report.ok() && rank.ownDisks) group_->disks = diskShares(scheduler, conversion);
+    if (group_) group_->bytesMoved = scheduler_->bytesMoved();
+    if (report.ok() && disks) group_->disks = diskShares(*disks, *peers_, job);
     return report;
 }
 

@@ -166,39 +166,41 @@ constexpr size_t kUnitSpans = 256;  // many small tensors in one unit, but not s
 // Puts tiles together to units, in the order in which they come.
 class UnitCutter {
   public:
-    UnitCutter(UnitWork work, const ConvertState& state, uint64_t totalBytes) : work_(work) {
-        const uint64_t least = state.tiles.preferred * state.job.scheduler->tilesPerUnit();
-        unitBytes_ =
-            std::clamp(totalBytes / (kUnitsEach * std::max<size_t>(1, state.job.scheduler->workerCount())),
-                       least, std::max(least, kMostUnitBytes));
-    }
+    UnitCutter(UnitWork work, const ConvertState& state, uint64_t totalBytes)
+        : work_(work),
+          unitBytes_(
+              std::clamp(totalBytes / (kUnitsEach * std::max<size_t>(1, state.job.scheduler->workerCount())),
+                         state.tiles.preferred, std::max(state.tiles.preferred, kMostUnitBytes))) {}
 
-    void add(TensorId t, int64_t tile, uint64_t bytes) {
-        if (unit_.bytes > 0 && unit_.bytes + bytes > unitBytes_) close();
-        if (!unit_.spans.empty() && unit_.spans.back().tensor == t &&
-            unit_.spans.back().first + unit_.spans.back().count == tile) {
-            ++unit_.spans.back().count;
+    void add(TensorId t, int64_t tile, uint64_t bytes, int home) {
+        Unit& unit = open_[home];
+        if (unit.bytes > 0 && unit.bytes + bytes > unitBytes_) close(unit, home);
+        if (!unit.spans.empty() && unit.spans.back().tensor == t &&
+            unit.spans.back().first + unit.spans.back().count == tile) {
+            ++unit.spans.back().count;
         } else {
-            if (unit_.spans.size() >= kUnitSpans) close();
-            unit_.spans.push_back({t, tile, 1});
+            if (unit.spans.size() >= kUnitSpans) close(unit, home);
+            unit.spans.push_back({t, tile, 1});
         }
-        unit_.bytes += bytes;
+        unit.bytes += bytes;
     }
 
     std::vector<Unit> finish() {
-        close();
+        for (auto& [home, unit] : open_)
+            close(unit, home);
         return std::move(units_);
     }
 
   private:
-    void close() {
-        unit_.work = work_;
-        if (!unit_.spans.empty()) units_.push_back(std::exchange(unit_, {}));
+    void close(Unit& unit, int home) {
+        unit.work = work_;
+        unit.home = home;
+        if (!unit.spans.empty()) units_.push_back(std::exchange(unit, {}));
     }
 
     const UnitWork work_;
-    uint64_t unitBytes_ = 0;
-    Unit unit_;
+    const uint64_t unitBytes_;
+    std::map<int, Unit> open_;  // by home
     std::vector<Unit> units_;
 };
 
@@ -229,7 +231,8 @@ Result<std::vector<Unit>> cutUnits(const ConvertState& state, SourceContext& con
         for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
             if (!done.contains(tile))
                 cutter.add(t, tile,
-                           bytesOfElements(state.target().dtype(t), grid.end(tile) - grid.begin(tile)));
+                           bytesOfElements(state.target().dtype(t), grid.end(tile) - grid.begin(tile)),
+                           state.job.scheduler->homeOf(work, t, grid.begin(tile), grid.end(tile)));
         }
     }
     return cutter.finish();
@@ -291,7 +294,8 @@ Status verifyTogether(ConvertState& state, const JobIdentity& identity, const St
     for (const TensorId t : output.tensors()) {
         const TileGrid grid = output.grid(t, identity.tileBytes);
         for (int64_t tile = 0; tile < grid.tiles(); ++tile)
-            cutter.add(t, tile, bytesOfElements(state.target().dtype(t), grid.end(tile) - grid.begin(tile)));
+            cutter.add(t, tile, bytesOfElements(state.target().dtype(t), grid.end(tile) - grid.begin(tile)),
+                       state.job.scheduler->homeOf(UnitWork::verify, t, grid.begin(tile), grid.end(tile)));
     }
     const std::vector<Unit> units = cutter.finish();
     VerifiedTiles verified(output, identity.tileBytes);
@@ -383,12 +387,14 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
         SHARDSCOPE_TRY(identity ? rereadTogether(state, context, *identity, tensors)
                                 : verifySource(state, context, tensors));
     }
-    if (job.scheduler) job.scheduler->end();
     report.verifySeconds = steadySeconds() - verifyBegin;
 
     SHARDSCOPE_TRY(state.resources.stop.poll());
     if (progress) progress->begin(Progress::Phase::commit, 0);
-    return state.staging->publish();
+    // The disks of others may be where it is published.
+    SHARDSCOPE_TRY(state.staging->publish());
+    if (job.scheduler) job.scheduler->end();
+    return {};
 }
 
 // With a staging directory, to the end. `gathered`: others have done tiles.
@@ -409,8 +415,10 @@ Result<ConvertReport> runStaged(const ConvertJob& job, Resources resources,
     SourceContext context(*job.source, resources, job.options.fillGaps, job.fileSystem);
     ConvertReport report;
     if (Status status = runStages(state, context, files, report); !status.ok()) {
+        // Nobody writes any more: where units failed the others have ended.
+        Error error = staging.giveUp(std::move(status).error());
         if (job.scheduler) job.scheduler->end();
-        return staging.giveUp(std::move(status).error());
+        return error;
     }
     report.bytesRead = context.bytesRead;
     report.bytesWritten = state.bytesWritten;

@@ -234,10 +234,9 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     const size_t readPhase = source_->preferredAlignment(a, b);
     const std::span<std::byte> read =
         room.read.subspan(casts || cuts ? readPhase : phase.value_or(readPhase), fromBytes);
-    const auto readTile = [&] { return source_->readTile(a, b, read, memory.read.span()); };
     {
         const BusyTime busy(progress, Progress::Work::read);
-        SHARDSCOPE_TRY(state_.source->read(readTile));
+        SHARDSCOPE_TRY(source_->readTile(a, b, read, memory.read.span()));
     }
     task.read = read;
     std::span<const std::byte> ready = read;

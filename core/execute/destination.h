@@ -25,8 +25,6 @@ class TileSource {
     // What a wanted tensor is made of. Errors: those of TensorReader.
     virtual Result<std::unique_ptr<ElementReader>> open(const ConvertState& state, SourceContext& context,
                                                         TensorId target, WorkerMemory& kept);
-    // Runs `read`, more than once when bytes must come from other processes first.
-    virtual Status read(const std::function<Status()>& read) { return read(); }
 };
 
 // Where tiles go. Called from many threads.

@@ -101,11 +101,8 @@ struct ConvertJob {
     std::shared_ptr<FileSystem> fileSystem;
     std::string destination;  // directory, or file when singleFile
     bool singleFile = false;
-    // Reopens the staged output through the ordinary reader, for verification; `through` another file system
-    // unless that is null.
-    std::function<Result<std::unique_ptr<Reader>>(const std::string& path,
-                                                  const std::shared_ptr<FileSystem>& through)>
-        reopen;
+    // Reopens the staged output through the ordinary reader, for verification.
+    std::function<Result<std::unique_ptr<Reader>>(const std::string& path)> reopen;
     ConvertOptions options;
     UnitScheduler* scheduler = nullptr;  // who else does its tiles; null = this process alone
 };

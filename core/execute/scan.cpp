@@ -43,13 +43,12 @@ using Visit = std::function<Status(const TileView&)>;
 class ScanWork final : public TensorTask {
   public:
     ScanWork(std::unique_ptr<TensorReader> source, const TileSizes& sizes, Progress* progress, Visit visit,
-             std::function<Status(TensorId)> finished, TileSource* through)
+             std::function<Status(TensorId)> finished)
         : source_(std::move(source)),
           grid_(tileGrid(*source_, source_->dtype(), sizes)),
           progress_(progress),
           visit_(std::move(visit)),
-          finished_(std::move(finished)),
-          through_(through) {}
+          finished_(std::move(finished)) {}
 
     int64_t tileCount() const override { return grid_.tiles(); }
 
@@ -63,8 +62,7 @@ class ScanWork final : public TensorTask {
         const std::span<std::byte> view = memory.tile.span(source_->preferredAlignment(a, b), bytes);
         {
             const BusyTime busy(progress_, Progress::Work::read);
-            const auto read = [&] { return source_->readTile(a, b, view, memory.read.span()); };
-            SHARDSCOPE_TRY(through_ ? through_->read(read) : read());
+            SHARDSCOPE_TRY(source_->readTile(a, b, view, memory.read.span()));
         }
         {
             const BusyTime busy(progress_, Progress::Work::compute);
@@ -82,7 +80,6 @@ class ScanWork final : public TensorTask {
     Progress* const progress_;
     const Visit visit_;
     const std::function<Status(TensorId)> finished_;
-    TileSource* const through_;
 };
 
 Status checkIds(const Catalog& catalog, const std::vector<TensorId>& tensors) {
@@ -110,17 +107,17 @@ Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, 
         if (resources.progress) resources.progress->setTensor(context.reader.catalog().name(tensors[i]));
         const BusyTime busy(resources.progress, Progress::Work::read);
         SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensors[i], &kept));
-        return std::unique_ptr<TensorTask>(std::make_unique<ScanWork>(
-            std::move(source), sizes, resources.progress, visit, finished, nullptr));
+        return std::unique_ptr<TensorTask>(
+            std::make_unique<ScanWork>(std::move(source), sizes, resources.progress, visit, finished));
     };
     return runTiles(run);
 }
 
 Result<std::unique_ptr<TensorTask>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
-                                             WorkerMemory& kept, Visit visit, TileSource* through) {
+                                             WorkerMemory& kept, Visit visit) {
     SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensor, &kept));
     return std::unique_ptr<TensorTask>(std::make_unique<ScanWork>(
-        std::move(source), sizes, context.resources.progress, std::move(visit), nullptr, through));
+        std::move(source), sizes, context.resources.progress, std::move(visit), nullptr));
 }
 
 size_t cellCount(const Catalog& catalog, TensorId tensor) {

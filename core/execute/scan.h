@@ -30,13 +30,10 @@ size_t cellCount(const Catalog& catalog, TensorId tensor);
 // Digests of the cells of bytes that begin with one; counts their values, too, unless `counts` is null.
 std::vector<Digest128> cellDigests(DType dtype, std::span<const std::byte> bytes, ValueCounts* counts);
 
-class TileSource;  // destination.h
-
-// The tiles of one tensor, each of which `visit` is called with, read by way of `through`, which may be
-// null.
+// The tiles of one tensor, each of which `visit` is called with.
 Result<std::unique_ptr<TensorTask>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
-                                             WorkerMemory& kept, std::function<Status(const TileView&)> visit,
-                                             TileSource* through);
+                                             WorkerMemory& kept,
+                                             std::function<Status(const TileView&)> visit);
 
 // As scanTensors; `finished(tensor)` follows the last tile of each.
 Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, const ScanOptions& options,

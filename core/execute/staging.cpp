@@ -121,8 +121,7 @@ Result<std::unique_ptr<Staging>> Staging::open(const ConvertJob& job, const Jour
     return staging;
 }
 
-Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const std::string& token,
-                                               const std::function<bool(FileId)>& here) {
+Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const std::string& token) {
     std::unique_ptr<Staging> staging(new Staging(job, {}));
     staging->joined_ = true;
     const auto elsewhere = [&](Error error) {
@@ -143,7 +142,6 @@ Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const std:
         return elsewhere(makeError(ErrorCode::changed, "it belongs to another job").inFile(staging->path_));
     SHARDSCOPE_ASSIGN(staging->data_, staging->system_.openDirectory(staging->path_ + "/" + kDataName));
     for (FileId f = 0; f < job.layout->files.size(); ++f) {
-        if (here && !here(f)) continue;
         SHARDSCOPE_ASSIGN(const DirectoryEntry entry, staging->data_->stat(staging->fileName(f)));
         if (entry.size != job.layout->files[f].size)
             return elsewhere(

@@ -32,10 +32,8 @@ class Staging {
     static Result<std::unique_ptr<Staging>> open(const ConvertJob& job, const JournalHeader& header);
 
     // Takes part in another process's job, whose token must stand here: nothing is reserved, journalled or
-    // published.
-    // `here` says which files this process can see and write; none = all. Errors: notFound, changed, io.
-    static Result<std::unique_ptr<Staging>> join(const ConvertJob& job, const std::string& token,
-                                                 const std::function<bool(FileId)>& here = {});
+    // published. Errors: notFound, changed, io.
+    static Result<std::unique_ptr<Staging>> join(const ConvertJob& job, const std::string& token);
     // Does one part of a conversion: makes the staging directory unless another part has, with `header` as
     // what all agree on. Waits while another part sets up. Errors: exists, changed, noSpace, permission, io.
     static Result<std::unique_ptr<Staging>> openPart(const ConvertJob& job, const JournalHeader& header,

@@ -340,7 +340,6 @@ Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
     const Extent& extent = chunk.extent;
     Status status;
     if (chunk.span) {
-        if (context_.survey) return {};
         const BusyTime busy(Progress::Work::compute);
         restrideRange(lo, hi, chunk.shape.lengths, extent.strides, dtypeBytes(chunk.stored),
                       chunk.span->data(), bytes.data());
@@ -350,7 +349,6 @@ Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
                                        bytes);
     }
     if (!status.ok()) return named(std::move(status).error());
-    if (context_.survey) return {};
     if (extent.swapBytes || extent.conjugate || extent.negate) {
         const BusyTime busy(Progress::Work::compute);
         applyTransform(chunk.stored, extent.swapBytes, extent.conjugate, extent.negate, bytes);
@@ -371,7 +369,7 @@ Status TensorReader::readCast(const Chunk& chunk, int64_t lo, int64_t hi, std::s
                              kIoAlignment;
         const std::span<std::byte> block = buffer.span(phase, bytesOfElements(chunk.stored, count));
         SHARDSCOPE_TRY(readStored(chunk, lo, lo + count, block));
-        if (!context_.survey) {
+        {
             const BusyTime busy(Progress::Work::compute);
             castElements(chunk.stored, block.data(), dtype_, bytes.data(), static_cast<size_t>(count));
         }
@@ -388,7 +386,7 @@ Status TensorReader::readChunk(size_t index, int64_t lo, int64_t hi, std::span<s
 
 Status TensorReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile,
                               std::span<std::byte> buffer) const {
-    if (gaps_ && !context_.survey) fillWith(*fillPattern(dtype_, context_.fill), tile);
+    if (gaps_) fillWith(*fillPattern(dtype_, context_.fill), tile);
     const size_t size = dtypeBytes(dtype_);
     const auto [first, last] = index_.touching(a, b);
     for (size_t i = first; i < last; ++i) {
@@ -408,8 +406,7 @@ Status TensorReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile,
                       kIoAlignment;
         const std::span<std::byte> piecesBytes = buffer.subspan(phase, bytes);
         SHARDSCOPE_TRY(readChunk(i, piece.lo, piece.hi, piecesBytes));
-        if (!context_.survey)
-            gatherPiece(chunk.shape, piece, shape_, a, size, piecesBytes.data(), tile.data());
+        gatherPiece(chunk.shape, piece, shape_, a, size, piecesBytes.data(), tile.data());
     }
     return {};
 }

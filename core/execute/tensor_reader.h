@@ -27,7 +27,6 @@ struct SourceContext {
     const FillGaps fill;
     const std::shared_ptr<FileSystem> scratchSystem;
     std::atomic<uint64_t> bytesRead{0};
-    bool survey = false;  // reads only tell which bytes they need, so nothing is to be made of them
     // What tensors hold in memory for as long as they are worked on: at most half of the job's budget, so
     // that tiles, which come on top, always find some.
     MemoryBudget spans;

@@ -36,15 +36,37 @@ class DigestsOnly final : public TileSink {
     std::vector<JournalTile> tiles_;
 };
 
+// Passes on what is to be written.
+class PassingSink final : public TileSink {
+  public:
+    using Write = decltype(UnitOptions::write);
+    PassingSink(DigestsOnly& digests, Write write) : digests_(digests), write_(std::move(write)) {}
+    bool writes() const override { return true; }
+    Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) override {
+        return write_(file, offset, bytes);
+    }
+    Status finished(JournalTile tile, uint64_t bytes) override {
+        return digests_.finished(std::move(tile), bytes);
+    }
+
+  private:
+    DigestsOnly& digests_;
+    const Write write_;
+};
+
 class Joined final : public UnitWorker {
   public:
-    Joined(const ConvertJob& job, const Resources& resources, const JobIdentity& identity)
+    Joined(const ConvertJob& job, const Resources& resources, const JobIdentity& identity,
+           UnitOptions options)
         : resources_(resources),
           state_{.job = job,
                  .resources = resources_,
                  .tiles = {identity.tileBytes, identity.largestTileBytes},
                  .source = &source_,
-                 .sink = &digests_} {}
+                 .sink = &digests_} {
+        if (options.compute) state_.compute = options.compute;
+        if (options.write) passing_.emplace(digests_, std::move(options.write));
+    }
 
     Status open(const JobIdentity& identity) {
         SHARDSCOPE_ASSIGN(staging_, Staging::join(state_.job, identity.token));
@@ -59,13 +81,24 @@ class Joined final : public UnitWorker {
         if (unit.work == UnitWork::verify) return verify(unit);
         const uint64_t before = context_->bytesRead;
         const bool rereads = unit.work == UnitWork::reread;
-        state_.sink = rereads ? static_cast<TileSink*>(&digests_) : &*sink_;
+        const bool digestsOnly = rereads || passing_;
+        state_.sink = rereads    ? static_cast<TileSink*>(&digests_)
+                      : passing_ ? static_cast<TileSink*>(&*passing_)
+                                 : &*sink_;
         Status status = runSpans(resources_, unit.spans, [&](const TileSpan& span, WorkerMemory& kept) {
             return DestinationWork::prepare(state_, *context_, span.tensor, kept);
         });
-        const std::vector<JournalTile> tiles = rereads ? digests_.take() : staging_->takeFinished();
+        const std::vector<JournalTile> tiles = digestsOnly ? digests_.take() : staging_->takeFinished();
         if (!status.ok()) return std::move(status).error();
         return UnitResult{encodeTiles(tiles), context_->bytesRead - before};
+    }
+
+    Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) override {
+        if (file >= state_.job.layout->files.size() || bytes.size() > state_.job.layout->files[file].size ||
+            offset > state_.job.layout->files[file].size - bytes.size())
+            return makeError(ErrorCode::usage, "the piece is outside of its file");
+        const BusyTime busy(resources_.progress, Progress::Work::write);
+        return staging_->write(file, offset, bytes, true);
     }
 
     Status sync() override {
@@ -95,12 +128,11 @@ class Joined final : public UnitWorker {
             return digests_.finished(std::move(tile), 0);
         };
         Status status = runSpans(resources_, unit.spans, [&](const TileSpan& span, WorkerMemory& kept) {
-            return output_->tilesOf(span.tensor, state_.tiles.preferred, *outputContext_, kept, take,
-                                    nullptr);
+            return output_->tilesOf(span.tensor, state_.tiles.preferred, *outputContext_, kept, take);
         });
         const std::vector<JournalTile> tiles = digests_.take();
         if (!status.ok()) return std::move(status).error();
-        return UnitResult{encodeTiles(tiles), 0};
+        return UnitResult{encodeTiles(tiles)};
     }
 
     Resources resources_;
@@ -109,6 +141,7 @@ class Joined final : public UnitWorker {
     ConvertState state_;
     std::unique_ptr<Staging> staging_;
     std::optional<StagingSink> sink_;  // of converted tiles; others complete their chunks
+    std::optional<PassingSink> passing_;
     std::unique_ptr<SourceContext> context_;
     std::unique_ptr<StagedOutput> output_;  // once it is verified
     std::unique_ptr<SourceContext> outputContext_;
@@ -129,7 +162,7 @@ std::optional<UnitWork> unitWorkFrom(std::string_view name) {
 }
 
 Result<std::unique_ptr<UnitWorker>> UnitWorker::join(const ConvertJob& job, const JobIdentity& identity,
-                                                     const Resources& resources) {
+                                                     const Resources& resources, UnitOptions options) {
     SHARDSCOPE_TRY(checkJob(job));
     if (!resources.memory) return makeError(ErrorCode::internal, "a worker without a memory limit");
     if (identity.tileBytes < kDigestCellBytes || identity.tileBytes % kDigestCellBytes != 0 ||
@@ -146,7 +179,7 @@ Result<std::unique_ptr<UnitWorker>> UnitWorker::join(const ConvertJob& job, cons
             .inFile(job.plan ? job.plan->sourcePath : std::string())
             .withHint("their names, sizes and times of change must be the same on both sides");
     }
-    auto worker = std::make_unique<Joined>(job, resources, identity);
+    auto worker = std::make_unique<Joined>(job, resources, identity, std::move(options));
     SHARDSCOPE_TRY(worker->open(identity));
     return std::unique_ptr<UnitWorker>(std::move(worker));
 }

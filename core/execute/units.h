@@ -4,6 +4,7 @@
 // like any other input.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "execute/executor.h"
+#include "execute/tile_compute.h"
 
 namespace shardscope {
 
@@ -47,12 +49,33 @@ struct Unit {
     UnitWork work = UnitWork::convert;
     std::vector<TileSpan> spans;
     uint64_t bytes = 0;  // of the destination
+    int home = -1;       // the worker that has most of it at hand; -1 = all have as much
+};
+
+// Finished units wait for each other to be brought to disk together, but not long (ConvertOptions).
+class CommitCadence {
+  public:
+    explicit CommitCadence(const ConvertOptions& options)
+        : mostBytes_(options.journalBytes), mostTime_(options.journalSeconds) {}
+    void add(uint64_t bytes) { bytes_ += bytes; }
+    bool due() const { return bytes_ >= mostBytes_ || std::chrono::steady_clock::now() - last_ >= mostTime_; }
+    void restart() {
+        bytes_ = 0;
+        last_ = std::chrono::steady_clock::now();
+    }
+
+  private:
+    const uint64_t mostBytes_;
+    const std::chrono::duration<double> mostTime_;
+    uint64_t bytes_ = 0;
+    std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
 // What became of a unit; `tiles` is for the process that asked. Opaque, and checked where it is taken.
 struct UnitResult {
     std::string tiles;
     uint64_t bytesRead = 0;
+    uint64_t bytesMoved = 0;  // to and from other processes, to convert
 };
 
 // Others who do units; core/cluster has the one that talks to processes.
@@ -60,10 +83,11 @@ class UnitScheduler {
   public:
     virtual ~UnitScheduler() = default;
     virtual size_t workerCount() const = 0;
-    // Tiles that a unit should have at least, so that all who do one together have some.
-    virtual size_t tilesPerUnit() const { return 1; }
-    // Where the destination is written, if that is not this machine's own file system.
-    virtual std::shared_ptr<FileSystem> fileSystem() { return nullptr; }
+    // The worker that has most of a tile at hand, of these elements of a wanted tensor; -1 = all have as
+    // much.
+    virtual int homeOf(UnitWork /*work*/, TensorId /*target*/, int64_t /*begin*/, int64_t /*end*/) const {
+        return -1;
+    }
     // Has every unit done, all of which are the same kind of work. `done(unit, result)` is called once for
     // each, from any thread, one call at a time; its error says that the result is not acceptable. When run()
     // returns, nobody writes any more; the others stay for the next call, unless there was an error. Errors:
@@ -75,6 +99,12 @@ class UnitScheduler {
     virtual void end() = 0;
 };
 
+struct UnitOptions {
+    TileCompute* compute = nullptr;  // null = the processor
+    // Takes what is to be written in place of the staging directory, from several threads.
+    std::function<Status(FileId file, uint64_t offset, std::span<const std::byte> bytes)> write{};
+};
+
 // The other end: joins a conversion whose staging directory exists. Not thread-safe; uses all threads of
 // `resources` for a unit.
 class UnitWorker {
@@ -83,10 +113,12 @@ class UnitWorker {
     // `job` and `resources` outlive it. Errors: changed (plan or source differ from the coordinator's),
     // notFound or changed (another staging directory), io.
     static Result<std::unique_ptr<UnitWorker>> join(const ConvertJob& job, const JobIdentity& identity,
-                                                    const Resources& resources);
+                                                    const Resources& resources, UnitOptions options = {});
     // Does the unit; what it wrote need not be on disk yet. Errors: usage for tiles that do not exist,
     // damaged for an output that is not as planned, and those of reading and writing.
     virtual Result<UnitResult> run(const Unit& unit) = 0;
+    // Writes into the staging directory what another process has made of a tile.
+    virtual Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) = 0;
     // Brings all that was written to disk.
     virtual Status sync() = 0;
 };

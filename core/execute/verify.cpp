@@ -38,9 +38,8 @@ Error wrongOutput(std::string message, std::string_view tensor) {
         .withHint("the output was not published; check the disk and memory of this machine");
 }
 
-Result<std::unique_ptr<StagedOutput>> StagedOutput::open(const ConvertJob& job, const std::string& path,
-                                                         const std::shared_ptr<FileSystem>& through) {
-    auto reader = job.reopen(path, through);
+Result<std::unique_ptr<StagedOutput>> StagedOutput::open(const ConvertJob& job, const std::string& path) {
+    auto reader = job.reopen(path);
     if (!reader.ok()) {
         Error error = std::move(reader).error();
         // Being stopped or refused says nothing about the output.
@@ -99,7 +98,7 @@ TileGrid StagedOutput::grid(TensorId target, uint64_t tileBytes) const {
 
 Result<std::unique_ptr<TensorTask>> StagedOutput::tilesOf(TensorId target, uint64_t tileBytes,
                                                           SourceContext& context, WorkerMemory& kept,
-                                                          const Take& take, TileSource* through) const {
+                                                          const Take& take) const {
     if (ids_[target] == kNone) return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
     const int64_t tileElements = grid(target, tileBytes).tileElements;
     const auto visit = [target, tileElements, take,
@@ -110,7 +109,7 @@ Result<std::unique_ptr<TensorTask>> StagedOutput::tilesOf(TensorId target, uint6
         tile.cells = cellDigests(dtype, view.bytes, nullptr);
         return take(std::move(tile));
     };
-    return scanWork(context, ids_[target], {tileBytes, tileBytes}, kept, visit, through);
+    return scanWork(context, ids_[target], {tileBytes, tileBytes}, kept, visit);
 }
 
 Status StagedOutput::compare(const ConvertState& state, const std::vector<Digest128>& digests) const {

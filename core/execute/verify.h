@@ -17,8 +17,7 @@ class StagedOutput {
   public:
     // Opens it and compares its catalog with the wanted one. `through` reads the files; null = as the job
     // does. Errors: damaged (with what differs), cancelled, io.
-    static Result<std::unique_ptr<StagedOutput>> open(const ConvertJob& job, const std::string& path,
-                                                      const std::shared_ptr<FileSystem>& through = nullptr);
+    static Result<std::unique_ptr<StagedOutput>> open(const ConvertJob& job, const std::string& path);
 
     const Reader& reader() const { return *reader_; }
     // Wanted tensors to read, so that each is read once; in the order of the wanted catalog.
@@ -31,8 +30,7 @@ class StagedOutput {
     // tensor without any, those of TensorReader.
     using Take = std::function<Status(JournalTile)>;
     Result<std::unique_ptr<TensorTask>> tilesOf(TensorId target, uint64_t tileBytes, SourceContext& context,
-                                                WorkerMemory& kept, const Take& take,
-                                                TileSource* through) const;
+                                                WorkerMemory& kept, const Take& take) const;
 
     // Reads all of it here. Errors: damaged (with the tensor that differs), those of reading.
     Status verify(const ConvertState& state) const;

@@ -91,8 +91,7 @@ double convert(const std::string& from, const Set& source, const std::string& to
     job.destination = to;
     job.options.verify = verify;
     job.options.overwrite = true;
-    job.reopen = [&](const std::string& path,
-                     const std::shared_ptr<FileSystem>&) -> Result<std::unique_ptr<Reader>> {
+    job.reopen = [&](const std::string& path) -> Result<std::unique_ptr<Reader>> {
         return std::unique_ptr<Reader>(std::make_unique<FakeReader>(
             makeCatalog(target.tensors, target.cuts, target.files, &target.chunks), target.files,
             target.chunks, system->openDirectory(path).value()));

@@ -339,10 +339,8 @@ struct FakeJob {
         job.plan = &plan;
         job.fileSystem = system;
         job.destination = "/out/dst";
-        job.reopen = [this, system, names](
-                         const std::string& path,
-                         const std::shared_ptr<FileSystem>& through) -> Result<std::unique_ptr<Reader>> {
-            SHARDSCOPE_ASSIGN(auto directory, (through ? through : system)->openDirectory(path));
+        job.reopen = [this, system, names](const std::string& path) -> Result<std::unique_ptr<Reader>> {
+            SHARDSCOPE_ASSIGN(auto directory, system->openDirectory(path));
             return std::unique_ptr<Reader>(std::make_unique<FakeReader>(
                 makeCatalog(tensors, cuts, names, &chunks), names, chunks, directory));
         };

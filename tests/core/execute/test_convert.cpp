@@ -250,11 +250,11 @@ class TestConvert : public QObject {
         const FakeSource source = makeSource(random, *system, 3, 3000);
         FakeJob job(random, source, system, source.tensors);
         const auto reopen = job.job.reopen;
-        job.job.reopen = [&](const std::string& path, const std::shared_ptr<FileSystem>& through) {
+        job.job.reopen = [&](const std::string& path) {
             Bytes bytes = system->get(path + "/" + job.layout->files[job.layout->chunkFile[0]].path);
             bytes[job.layout->chunkOffset[0]] ^= std::byte{1};
             system->put(path + "/" + job.layout->files[job.layout->chunkFile[0]].path, bytes);
-            return reopen(path, through);
+            return reopen(path);
         };
         Room room;
         auto report = runConversion(job.job, room.resources());

@@ -1,8 +1,9 @@
-// A conversion by ranks in step: whoever reads, whoever writes, and wherever the files of the source lie, the
-// destination is byte for byte that of one process.
+// A conversion by several workers: whoever reads, whoever writes, and wherever the files of the source are,
+// the destination is byte for byte that of one process.
 #include <QDirIterator>
 #include <QTemporaryDir>
 #include <QTest>
+#include <csignal>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -10,11 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/engine.h"
-#include "execute/group_files.h"
-#include "execute/process_group.h"
 #include "support/genuine.h"
 #include "support/memory_file_system.h"
-#include "support/thread_ranks.h"
+#include "support/thread_workers.h"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -60,60 +59,28 @@ Spread spread(const std::string& from, int ranks, const std::function<bool(int r
 }
 
 struct Outcome {
-    std::vector<Status> ends;  // of each rank
+    Status end;
     ConvertReport report;
+    std::optional<GroupReport> group;
 };
 
-// `targets` are the disks that the destination is spread over, one for each rank; none = one that all share.
-Outcome convertTogether(ThreadRanks& group, const Spread& source, GroupMode mode,
-                        const std::string& destination, const ConversionRequest& settings,
-                        const StopToken& stop = {},
+// `targets` are the disks that the destination is spread over, one for each worker; none = the machine's own.
+Outcome convertTogether(const Spread& source, const std::string& destination, ConversionRequest settings,
+                        ThreadWorkersOptions options,
                         const std::vector<std::shared_ptr<FileSystem>>& targets = {}) {
+    std::vector<std::shared_ptr<FileSystem>> files;
+    for (size_t i = 0; i < source.disks.size(); ++i)
+        files.push_back(std::make_shared<RoutedFileSystem>(
+            "/source", source.disks[i], targets.empty() ? systemFileSystem() : targets[i]));
+    settings.source = source.path;
+    settings.destination = destination;
+    options.ownDisks = !targets.empty();
     Outcome outcome;
-    const int size = static_cast<int>(source.disks.size());
-    outcome.ends.resize(static_cast<size_t>(size));
-    const auto one = [&](int r) -> Status {
-        ProcessGroup& rank = group.rank(r);
-        SHARDSCOPE_ASSIGN(const auto files,
-                          GroupFiles::make(rank, source.disks[static_cast<size_t>(r)], source.path, mode));
-        std::optional<Checkpoint> checkpoint;
-        std::optional<PreparedConversion> prepared;
-        SHARDSCOPE_TRY(files->openTogether([&]() -> Status {
-            CheckpointOptions options;
-            options.fileSystem = files;
-            SHARDSCOPE_ASSIGN(checkpoint, openCheckpoint(source.path, options));
-            SHARDSCOPE_ASSIGN(prepared, prepareConversion(*checkpoint, destination, settings));
-            return checkRunnable(*prepared);
-        }));
-        ConvertJob job = conversionJob(*prepared, settings);
-        if (!targets.empty()) job.fileSystem = targets[static_cast<size_t>(r)];
-        ThreadPool pool(1);
-        MemoryBudget memory(kMemory);
-        GroupConversion conversion;
-        conversion.ranks = &rank;
-        conversion.files = files.get();
-        conversion.job = &job;
-        conversion.resources.pool = &pool;
-        conversion.resources.memory = &memory;
-        conversion.resources.stop = stop;
-        conversion.ownDisks = !targets.empty();
-        if (r != 0) return serveGroup(conversion);
-        GroupScheduler farm(conversion);
-        SHARDSCOPE_ASSIGN(outcome.report, runPrepared(*prepared, settings, nullptr, stop, &farm));
-        return {};
-    };
-    // A process that has ended with an error is gone for the others.
-    const auto run = [&](int r) {
-        Status& end = outcome.ends[static_cast<size_t>(r)];
-        end = one(r);
-        if (!end.ok()) group.breakOff(r);
-    };
-    std::vector<std::thread> threads;
-    for (int r = 1; r < size; ++r)
-        threads.emplace_back(run, r);
-    run(0);
-    for (std::thread& thread : threads)
-        thread.join();
+    auto report = convertByThreads(files, settings, options, &outcome.group);
+    if (report.ok())
+        outcome.report = std::move(report).value();
+    else
+        outcome.end = std::move(report).error();
     return outcome;
 }
 
@@ -160,10 +127,7 @@ class CuttingCompute final : public TileCompute {
 };
 
 std::string said(const Outcome& outcome) {
-    std::string text;
-    for (const Status& end : outcome.ends)
-        text += end.ok() ? "ok; " : describe(end.error()) + "; ";
-    return text;
+    return outcome.end.ok() ? "ok" : describe(outcome.end.error());
 }
 
 ConversionRequest settingsFor(const std::string& target) {
@@ -177,20 +141,18 @@ ConversionRequest settingsFor(const std::string& target) {
 
 }  // namespace
 
-class GroupTest : public QObject {
+class WorkersTest : public QObject {
     Q_OBJECT
   private slots:
-    void knownBytesAreThoseThatWereAdded();
-    void everyRankAgrees();
+    void initTestCase() { std::signal(SIGPIPE, SIG_IGN); }
     void equalsOneProcess_data();
     void equalsOneProcess();
     void everyByteIsReadOnce();
-    void readErrorNamesTheRank();
     void partsOfDifferentCheckpointsAreRefused();
     void whatElseLiesThereIsLeftAlone();
     void missingFileIsTold();
     void stoppedOnAnyRank();
-    void lostRankEndsAll();
+    void lostWorkerCostsItsUnits();
     void ownDisksHoldTheirFiles_data() { equalsOneProcess_data(); }
     void ownDisksHoldTheirFiles();
     void ranksThatSeeOneDiskShareIt();
@@ -203,57 +165,7 @@ class GroupTest : public QObject {
     void tilesCutElsewhere();
 };
 
-void GroupTest::knownBytesAreThoseThatWereAdded() {
-    std::mt19937 random(7);
-    for (int run = 0; run < 200; ++run) {
-        std::vector<std::byte> content(300);
-        for (std::byte& b : content)
-            b = static_cast<std::byte>(random());
-        KnownBytes known;
-        std::vector<bool> have(content.size(), false);
-        for (int i = 0; i < 20; ++i) {
-            const size_t at = random() % content.size(), n = random() % (content.size() - at + 1);
-            known.add(at, std::span(content).subspan(at, n));
-            std::fill_n(have.begin() + static_cast<ptrdiff_t>(at), n, true);
-            const size_t from = random() % content.size(), m = random() % (content.size() - from + 1);
-            std::vector<std::byte> read(m);
-            const bool all =
-                std::all_of(have.begin() + static_cast<ptrdiff_t>(from),
-                            have.begin() + static_cast<ptrdiff_t>(from + m), [](bool b) { return b; });
-            QCOMPARE(known.read(from, read), all);
-            if (all)
-                QVERIFY(std::equal(read.begin(), read.end(), content.begin() + static_cast<ptrdiff_t>(from)));
-        }
-        QCOMPARE(known.bytes(), static_cast<uint64_t>(std::count(have.begin(), have.end(), true)));
-    }
-}
-
-void GroupTest::everyRankAgrees() {
-    ThreadRanks group(3);
-    std::vector<Status> ends(3);
-    std::vector<std::vector<std::string>> texts(3);
-    std::vector<std::thread> threads;
-    for (int r = 0; r < 3; ++r) {
-        threads.emplace_back([&, r] {
-            auto all = allGatherTexts(group.rank(r), 1, std::string(static_cast<size_t>(r), 'x'));
-            if (all.ok()) texts[static_cast<size_t>(r)] = std::move(all).value();
-            Status mine;
-            if (r == 1) mine = makeError(ErrorCode::remote, "another is gone");
-            if (r == 2) mine = makeError(ErrorCode::io, "the disk is on fire").inFile("/x").at(5);
-            ends[static_cast<size_t>(r)] = agree(group.rank(r), 0, mine);
-        });
-    }
-    for (std::thread& thread : threads)
-        thread.join();
-    for (const auto& each : texts)
-        QCOMPARE(each, (std::vector<std::string>{"", "x", "xx"}));
-    for (const Status& end : ends)
-        QVERIFY(!end.ok());
-    QCOMPARE(describe(ends[0].error()), std::string("/x at byte 5: rank 2: the disk is on fire"));
-    QCOMPARE(describe(ends[2].error()), std::string("/x at byte 5: the disk is on fire"));
-}
-
-void GroupTest::equalsOneProcess_data() {
+void WorkersTest::equalsOneProcess_data() {
     QTest::addColumn<QString>("path");
     QTest::addColumn<QString>("target");
     QTest::addColumn<int>("ranks");
@@ -270,7 +182,7 @@ void GroupTest::equalsOneProcess_data() {
     }
 }
 
-void GroupTest::equalsOneProcess() {
+void WorkersTest::equalsOneProcess() {
     QFETCH(QString, path);
     QFETCH(QString, target);
     QFETCH(int, ranks);
@@ -291,11 +203,11 @@ void GroupTest::equalsOneProcess() {
     }
     std::mt19937 random(static_cast<unsigned>(qHash(path, 1)));
     std::map<size_t, int> place;
-    const std::vector<std::pair<GroupMode, std::function<bool(int, size_t)>>> ways = {
-        {ranks % 2 ? GroupMode::direct : GroupMode::automatic, [](int, size_t) { return true; }},
-        {GroupMode::broadcast, [](int r, size_t) { return r == 0; }},
-        {GroupMode::exchange, [&](int r, size_t f) { return static_cast<int>(f) % ranks == r; }},
-        {GroupMode::exchange,
+    const std::vector<std::pair<SourceMode, std::function<bool(int, size_t)>>> ways = {
+        {ranks % 2 ? SourceMode::direct : SourceMode::automatic, [](int, size_t) { return true; }},
+        {SourceMode::broadcast, [](int r, size_t) { return r == 0; }},
+        {SourceMode::exchange, [&](int r, size_t f) { return static_cast<int>(f) % ranks == r; }},
+        {SourceMode::exchange,
          [&](int r, size_t f) {
              const auto [it, first] =
                  place.try_emplace(f, static_cast<int>(random() % static_cast<unsigned>(ranks)));
@@ -306,25 +218,26 @@ void GroupTest::equalsOneProcess() {
     for (const auto& [mode, has] : ways) {
         const std::string destination = together.filePath(QString::number(++n)).toStdString() + "/out";
         QVERIFY(QDir().mkpath(together.filePath(QString::number(n))));
-        ThreadRanks group(ranks);
-        const Outcome outcome =
-            convertTogether(group, spread(path.toStdString(), ranks, has), mode, destination, settings);
-        for (const Status& end : outcome.ends) {
-            QVERIFY2(end.ok() == runs, (std::string(groupModeName(mode)) + ": " + said(outcome)).c_str());
-            if (!runs) QVERIFY(end.error().code != ErrorCode::internal);
-        }
+        ThreadGroups groups;
+        const Outcome outcome = convertTogether(spread(path.toStdString(), ranks, has), destination, settings,
+                                                {.mode = mode, .groups = &groups});
+        QVERIFY2(outcome.end.ok() == runs,
+                 (std::string(sourceModeName(mode)) + ": " + said(outcome)).c_str());
+        if (!runs) QVERIFY(outcome.end.error().code != ErrorCode::internal);
+        if (runs && outcome.report.bytesWritten > 0)
+            QCOMPARE(groups.steps > 0, outcome.group->mode == SourceMode::broadcast);
         const auto expected = filesBelow(alone.path());
         const auto got = filesBelow(together.filePath(QString::number(n)));
         QCOMPARE(got.size(), expected.size());
         for (const auto& [name, bytes] : expected) {
             QVERIFY2(got.contains(name), name.c_str());
-            QVERIFY2(got.at(name) == bytes, (std::string(groupModeName(mode)) + " " + name).c_str());
+            QVERIFY2(got.at(name) == bytes, (std::string(sourceModeName(mode)) + " " + name).c_str());
         }
     }
 }
 
 // Files of tensors that are many tiles large; the last is cut in no way that files are.
-void GroupTest::everyByteIsReadOnce() {
+void WorkersTest::everyByteIsReadOnce() {
     QTemporaryDir directory;
     QVERIFY(QDir(directory.path()).mkdir("source"));
     nlohmann::json weights = nlohmann::json::object();
@@ -368,134 +281,65 @@ void GroupTest::everyByteIsReadOnce() {
     QVERIFY(runPrepared(*prepared, settings, nullptr).ok());
     const auto expected = filesBelow(directory.filePath("alone"));
 
-    for (const GroupMode mode : {GroupMode::broadcast, GroupMode::exchange, GroupMode::direct}) {
+    for (const SourceMode mode : {SourceMode::broadcast, SourceMode::exchange, SourceMode::direct}) {
         const Spread source = spread(path, 4, [&](int r, size_t f) {
-            if (mode == GroupMode::exchange) return f % 4 == static_cast<size_t>(r);
-            return mode == GroupMode::direct || r == 0;
+            if (mode == SourceMode::exchange) return f % 4 == static_cast<size_t>(r);
+            return mode == SourceMode::direct || r == 0;
         });
-        ThreadRanks group(4);
-        const QString destination = directory.filePath(QString::fromUtf8(groupModeName(mode).data()));
-        const Outcome outcome = convertTogether(group, source, mode, destination.toStdString(), settings);
-        for (const Status& end : outcome.ends)
-            QVERIFY2(end.ok(), said(outcome).c_str());
+        const QString destination = directory.filePath(QString::fromUtf8(sourceModeName(mode).data()));
+        ThreadGroups groups;
+        const Outcome outcome =
+            convertTogether(source, destination.toStdString(), settings, {.mode = mode, .groups = &groups});
+        QVERIFY2(outcome.end.ok(), said(outcome).c_str());
         QVERIFY(filesBelow(destination) == expected);
         const double times = static_cast<double>(outcome.report.bytesRead) / static_cast<double>(needed);
-        const double moved = static_cast<double>(group.moved.load()) / static_cast<double>(needed);
-        qInfo("%s: read %.4f, moved %.4f of the source", groupModeName(mode).data(), times, moved);
+        const double moved = static_cast<double>(outcome.group->bytesMoved) / static_cast<double>(needed);
+        qInfo("%s: read %.4f, moved %.4f of the source", sourceModeName(mode).data(), times, moved);
         QVERIFY(times >= 1.0 && times < 1.01);
-        QVERIFY(moved < (mode == GroupMode::direct ? 0.01 : 1.01));
+        QVERIFY(moved < (mode == SourceMode::direct ? 0.01 : 1.01));
     }
 }
 
-void GroupTest::readErrorNamesTheRank() {
-    const std::string path = SHARDSCOPE_TEST_DATA "/genuine/dcp/t2.15.0-fsdp2-tp/ckpt";
-    QTemporaryDir directory;
-    Spread source = spread(path, 3, [](int r, size_t f) { return f % 3 == static_cast<size_t>(r); });
-    // The file is there in full when the ranks agree, and cannot be read later.
-    ThreadRanks group(3);
-    auto broken = std::make_shared<FaultyFileSystem>(source.disks[2]);
-    std::atomic<int> steps{0};
-    group.onStep = [&](int r) {
-        if (r == 2 && ++steps == 12) broken->failAt(Op::read, 1, ErrorCode::io, true);
-    };
-    Outcome outcome;
-    {
-        // As convertTogether, with one disk that fails.
-        struct Disks {
-            std::vector<std::shared_ptr<FileSystem>> all;
-        };
-        std::vector<std::thread> threads;
-        outcome.ends.resize(3);
-        const std::vector<std::shared_ptr<FileSystem>> disks{source.disks[0], source.disks[1], broken};
-        const auto one = [&](int r) -> Status {
-            SHARDSCOPE_ASSIGN(const auto files, GroupFiles::make(group.rank(r), disks[static_cast<size_t>(r)],
-                                                                 source.path, GroupMode::exchange));
-            return files->openTogether([&]() -> Status {
-                CheckpointOptions options;
-                options.fileSystem = files;
-                SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, openCheckpoint(source.path, options));
-                (void)checkpoint;
-                return {};
-            });
-        };
-        for (int r = 1; r < 3; ++r)
-            threads.emplace_back([&, r] { outcome.ends[static_cast<size_t>(r)] = one(r); });
-        outcome.ends[0] = one(0);
-        for (std::thread& thread : threads)
-            thread.join();
-    }
-    // Whether the metadata was on the broken disk or not, all ranks say the same.
-    for (const Status& end : outcome.ends)
-        QCOMPARE(end.ok(), outcome.ends[0].ok());
-}
-
-void GroupTest::partsOfDifferentCheckpointsAreRefused() {
+void WorkersTest::partsOfDifferentCheckpointsAreRefused() {
     const std::string path = SHARDSCOPE_TEST_DATA "/genuine/dcp/t2.15.0-fsdp2-tp/ckpt";
     QTemporaryDir directory;
     Spread source = spread(path, 2, [](int, size_t) { return true; });
     source.disks[1]->put("/source/__0_0.distcp", std::vector<std::byte>(10));
-    ThreadRanks group(2);
-    const Outcome outcome =
-        convertTogether(group, source, GroupMode::exchange, directory.filePath("out").toStdString(),
-                        settingsFor("safetensors"));
-    for (const Status& end : outcome.ends) {
-        QVERIFY(!end.ok());
-        QCOMPARE(end.error().code, ErrorCode::changed);
-        QVERIFY2(end.error().message.find("rank 1") != std::string::npos, describe(end.error()).c_str());
-        QCOMPARE(end.error().location.file, std::string("/source/__0_0.distcp"));
-    }
+    const Outcome outcome = convertTogether(source, directory.filePath("out").toStdString(),
+                                            settingsFor("safetensors"), {.mode = SourceMode::exchange});
+    QVERIFY(!outcome.end.ok());
+    QCOMPARE(outcome.end.error().code, ErrorCode::changed);
+    QVERIFY2(outcome.end.error().message.find("rank 2") != std::string::npos, said(outcome).c_str());
+    QCOMPARE(outcome.end.error().location.file, std::string("/source/__0_0.distcp"));
     QVERIFY(filesBelow(directory.path()).empty());
 }
 
-void GroupTest::missingFileIsTold() {
+void WorkersTest::missingFileIsTold() {
     const std::string path = SHARDSCOPE_TEST_DATA "/genuine/dcp/t2.15.0-fsdp2-tp/ckpt";
     QTemporaryDir directory;
     const Spread nobody = spread(path, 2, [](int, size_t) { return false; });
-    ThreadRanks first(2);
-    Outcome outcome = convertTogether(first, nobody, GroupMode::exchange,
-                                      directory.filePath("out").toStdString(), settingsFor("safetensors"));
-    for (const Status& end : outcome.ends)
-        QVERIFY(!end.ok() && end.error().code == ErrorCode::notFound);
+    Outcome outcome = convertTogether(nobody, directory.filePath("out").toStdString(),
+                                      settingsFor("safetensors"), {.mode = SourceMode::exchange});
+    QVERIFY(!outcome.end.ok() && outcome.end.error().code == ErrorCode::notFound);
     const Spread partly =
         spread(path, 2, [](int r, size_t f) { return f != 2 && f % 2 == static_cast<size_t>(r); });
-    ThreadRanks second(2);
-    outcome = convertTogether(second, partly, GroupMode::exchange, directory.filePath("out").toStdString(),
-                              settingsFor("safetensors"));
-    for (const Status& end : outcome.ends)
-        QVERIFY2(!end.ok() && end.error().code != ErrorCode::internal, said(outcome).c_str());
+    outcome = convertTogether(partly, directory.filePath("out").toStdString(), settingsFor("safetensors"),
+                              {.mode = SourceMode::exchange});
+    QVERIFY2(!outcome.end.ok() && outcome.end.error().code != ErrorCode::internal, said(outcome).c_str());
     QVERIFY(filesBelow(directory.path()).empty());
 }
 
-void GroupTest::stoppedOnAnyRank() {
+void WorkersTest::stoppedOnAnyRank() {
     const std::string path = SHARDSCOPE_TEST_DATA "/genuine/dcp/t2.15.0-fsdp2-tp/ckpt";
     QTemporaryDir directory;
     StopSource stop;
     stop.requestStop();
-    ThreadRanks group(3);
-    const Outcome outcome =
-        convertTogether(group, spread(path, 3, [](int, size_t) { return true; }), GroupMode::direct,
-                        directory.filePath("out").toStdString(), settingsFor("safetensors"), stop);
-    QVERIFY(!outcome.ends[0].ok());
-    QCOMPARE(outcome.ends[0].error().code, ErrorCode::cancelled);
+    const Outcome outcome = convertTogether(
+        spread(path, 3, [](int, size_t) { return true; }), directory.filePath("out").toStdString(),
+        settingsFor("safetensors"), {.mode = SourceMode::direct, .stop = stop});
+    QVERIFY(!outcome.end.ok());
+    QCOMPARE(outcome.end.error().code, ErrorCode::cancelled);
     QVERIFY(!QFileInfo::exists(directory.filePath("out")));
-}
-
-void GroupTest::lostRankEndsAll() {
-    const std::string path = SHARDSCOPE_TEST_DATA "/genuine/dcp/t2.15.0-fsdp2-tp/ckpt";
-    for (const int step : {1, 5, 20, 40, 60, 90, 120}) {
-        QTemporaryDir directory;
-        ThreadRanks group(3);
-        std::atomic<int> steps{0};
-        group.onStep = [&](int) {
-            if (++steps == step) group.breakOff(1);
-        };
-        const Outcome outcome = convertTogether(
-            group, spread(path, 3, [](int r, size_t f) { return f % 3 == static_cast<size_t>(r); }),
-            GroupMode::exchange, directory.filePath("out").toStdString(), settingsFor("safetensors"));
-        if (outcome.ends[0].ok()) continue;  // it was through by then
-        QCOMPARE(outcome.ends[0].error().code, ErrorCode::remote);
-        QVERIFY(!QFileInfo::exists(directory.filePath("out")));
-    }
 }
 
 namespace {
@@ -552,7 +396,37 @@ std::string oneTensor(const QTemporaryDir& directory, uint64_t rows) {
 
 }  // namespace
 
-void GroupTest::ownDisksHoldTheirFiles() {
+// A worker that goes costs its units, where others can do them.
+void WorkersTest::lostWorkerCostsItsUnits() {
+    const QTemporaryDir directory;
+    const std::string path = oneTensor(directory, 20000);
+    QTemporaryDir alone;
+    const ConversionRequest settings = cutSettings(3);
+    const auto open = openCheckpoint(path);
+    QVERIFY(open.ok());
+    auto prepared = prepareConversion(*open, alone.filePath("out").toStdString(), settings);
+    QVERIFY(prepared.ok() && runPrepared(*prepared, settings, nullptr).ok());
+    const auto expected = filesBelow(alone.path());
+    for (const uint64_t step : {1, 2, 3, 4, 6, 8, 11, 15}) {
+        // Rank 0 reads for all; one of the others leaves the group, and with it for good.
+        ThreadGroups groups;
+        Channel* lost = nullptr;
+        groups.onStep = [&](int rank) {
+            if (rank == 2 && groups.steps >= step) lost->close();
+        };
+        QTemporaryDir target;
+        const Outcome outcome = convertTogether(
+            spread(path, 3, [](int r, size_t) { return r == 0; }), target.filePath("out").toStdString(),
+            settings,
+            {.mode = SourceMode::broadcast, .groups = &groups, .onStart = [&](int worker, Channel& channel) {
+                 if (worker == 2) lost = &channel;
+             }});
+        QVERIFY2(outcome.end.ok(), (std::to_string(step) + ": " + said(outcome)).c_str());
+        QVERIFY(filesBelow(target.path()) == expected);
+    }
+}
+
+void WorkersTest::ownDisksHoldTheirFiles() {
     QFETCH(QString, path);
     QFETCH(QString, target);
     QFETCH(int, ranks);
@@ -572,11 +446,9 @@ void GroupTest::ownDisksHoldTheirFiles() {
     const Spread source =
         spread(path.toStdString(), ranks, [&](int r, size_t f) { return static_cast<int>(f) % ranks == r; });
     const Disks disks = emptyDisks(ranks);
-    ThreadRanks group(ranks, 3);
     const Outcome outcome =
-        convertTogether(group, source, GroupMode::exchange, "/place/out", settings, {}, asTargets(disks));
-    for (const Status& end : outcome.ends)
-        QVERIFY2(end.ok(), said(outcome).c_str());
+        convertTogether(source, "/place/out", settings, {.mode = SourceMode::exchange}, asTargets(disks));
+    QVERIFY2(outcome.end.ok(), said(outcome).c_str());
     QVERIFY(outcome.report.verified);
     std::string twice;
     std::map<std::string, std::string> got;
@@ -595,7 +467,7 @@ void GroupTest::ownDisksHoldTheirFiles() {
         QVERIFY(!disks[static_cast<size_t>(r)]->exists("/place/out/.metadata"));
 }
 
-void GroupTest::ranksThatSeeOneDiskShareIt() {
+void WorkersTest::ranksThatSeeOneDiskShareIt() {
     const QTemporaryDir directory;
     const std::string path = oneTensor(directory, 8);
     const ConversionRequest settings = cutSettings(4);
@@ -603,10 +475,9 @@ void GroupTest::ranksThatSeeOneDiskShareIt() {
     disks[1] = disks[0];
     disks[3] = disks[2];
     const Spread source = spread(path, 4, [](int, size_t) { return true; });
-    ThreadRanks group(4, 3);
     const Outcome outcome =
-        convertTogether(group, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
-    QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
+        convertTogether(source, "/place/out", settings, {.mode = SourceMode::direct}, asTargets(disks));
+    QVERIFY2(outcome.end.ok(), said(outcome).c_str());
     QVERIFY(disks[0]->exists("/place/out/__0_0.distcp") && disks[0]->exists("/place/out/__1_0.distcp"));
     QVERIFY(disks[2]->exists("/place/out/__2_0.distcp") && disks[2]->exists("/place/out/__3_0.distcp"));
     QVERIFY(disks[0]->exists("/place/out/.metadata") && !disks[2]->exists("/place/out/.metadata"));
@@ -614,7 +485,7 @@ void GroupTest::ranksThatSeeOneDiskShareIt() {
 }
 
 // Whatever fails on any disk: none has anything of the destination then, and none has lost what it had.
-void GroupTest::ownDisksLoseNothing() {
+void WorkersTest::ownDisksLoseNothing() {
     const QTemporaryDir directory;
     const std::string path = oneTensor(directory, 8);
     const Spread source = spread(path, 3, [](int, size_t) { return true; });
@@ -633,10 +504,9 @@ void GroupTest::ownDisksLoseNothing() {
                 const auto failing = std::make_shared<FaultyFileSystem>(targets[static_cast<size_t>(where)]);
                 failing->failAt(op, 1, ErrorCode::noSpace);
                 targets[static_cast<size_t>(where)] = failing;
-                ThreadRanks group(3, 3);
                 const Outcome outcome =
-                    convertTogether(group, source, GroupMode::direct, "/place/out", settings, {}, targets);
-                if (outcome.ends[0].ok()) continue;
+                    convertTogether(source, "/place/out", settings, {.mode = SourceMode::direct}, targets);
+                if (outcome.end.ok()) continue;
                 ++failures;
                 for (const auto& disk : disks) {
                     QVERIFY(!disk->exists("/place/out/__0_0.distcp") &&
@@ -653,46 +523,40 @@ void GroupTest::ownDisksLoseNothing() {
     // One that is there on any disk is there.
     Disks disks = emptyDisks(3);
     disks[2]->put("/place/out/old", {std::byte{7}});
-    ThreadRanks group(3, 3);
     Outcome outcome =
-        convertTogether(group, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
-    QVERIFY(!outcome.ends[0].ok() && outcome.ends[0].error().code == ErrorCode::exists);
+        convertTogether(source, "/place/out", settings, {.mode = SourceMode::direct}, asTargets(disks));
+    QVERIFY(!outcome.end.ok() && outcome.end.error().code == ErrorCode::exists);
     QVERIFY(disks[2]->exists("/place/out/old"));
     // A disk on which the new checkpoint has no files loses the old ones, too.
     settings.overwrite = true;
     settings.mesh = "dp=1";
-    ThreadRanks again(3, 3);
-    outcome = convertTogether(again, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
-    QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
+    outcome = convertTogether(source, "/place/out", settings, {.mode = SourceMode::direct}, asTargets(disks));
+    QVERIFY2(outcome.end.ok(), said(outcome).c_str());
     QVERIFY(disks[2]->tree("/place/out").empty());
     QVERIFY(disks[0]->exists("/place/out/.metadata"));
 }
 
 // A log beside the source grows, differs from rank to rank, and is not everywhere.
-void GroupTest::whatElseLiesThereIsLeftAlone() {
+void WorkersTest::whatElseLiesThereIsLeftAlone() {
     const QTemporaryDir directory;
     const std::string path = oneTensor(directory, 4000);
-    for (const GroupMode mode : {GroupMode::automatic, GroupMode::direct, GroupMode::exchange}) {
+    for (const SourceMode mode : {SourceMode::automatic, SourceMode::direct, SourceMode::exchange}) {
         const Spread source = spread(path, 3, [](int, size_t) { return true; });
         source.disks[0]->put("/source/train.log", std::vector<std::byte>(10));
         source.disks[1]->put("/source/train.log", std::vector<std::byte>(11));
-        ThreadRanks group(3);
-        std::atomic<int> steps = 0;
-        group.onStep = [&](int) {
-            if (++steps > 40)
-                source.disks[0]->put("/source/train.log",
-                                     std::vector<std::byte>(static_cast<size_t>(steps.load())));
+        std::atomic<size_t> size = 40;
+        const auto grow = [&](int, Channel&) {
+            source.disks[0]->put("/source/train.log", std::vector<std::byte>(++size));
         };
         QTemporaryDir target;
-        const Outcome outcome = convertTogether(group, source, mode, target.filePath("out").toStdString(),
-                                                settingsFor("safetensors"));
-        for (const Status& end : outcome.ends)
-            QVERIFY2(end.ok(), said(outcome).c_str());
-        if (mode == GroupMode::automatic) QVERIFY(group.moved < uint64_t{1} << 20);  // direct
+        const Outcome outcome = convertTogether(source, target.filePath("out").toStdString(),
+                                                settingsFor("safetensors"), {.mode = mode, .onStart = grow});
+        QVERIFY2(outcome.end.ok(), said(outcome).c_str());
+        if (mode == SourceMode::automatic) QCOMPARE(outcome.group->mode, SourceMode::direct);
     }
 }
 
-void GroupTest::damageIsFound_data() {
+void WorkersTest::damageIsFound_data() {
     QTest::addColumn<int>("where");
     for (int rank = 0; rank < 3; ++rank)
         QTest::addRow("on the disk of rank %d", rank) << rank;
@@ -700,7 +564,7 @@ void GroupTest::damageIsFound_data() {
 }
 
 // What is not what was written, wherever it is stored, is found by the ranks that read it back.
-void GroupTest::damageIsFound() {
+void WorkersTest::damageIsFound() {
     QFETCH(int, where);
     const QTemporaryDir directory;
     const std::string path = oneTensor(directory, 8);
@@ -724,20 +588,19 @@ void GroupTest::damageIsFound() {
     };
     targets[static_cast<size_t>(std::max(where, 0))] = damaging;
     if (where < 0) std::ranges::fill(targets, damaging);
-    ThreadRanks group(3, 3);
     const Outcome outcome =
-        convertTogether(group, source, GroupMode::direct, "/place/out", cutSettings(3), {}, targets);
+        convertTogether(source, "/place/out", cutSettings(3), {.mode = SourceMode::direct}, targets);
     QVERIFY(done);
-    QVERIFY(!outcome.ends[0].ok());
-    QCOMPARE(outcome.ends[0].error().code, ErrorCode::verificationFailed);
-    QVERIFY2(outcome.ends[0].error().message.find("differs from what was written") != std::string::npos,
+    QVERIFY(!outcome.end.ok());
+    QCOMPARE(outcome.end.error().code, ErrorCode::verificationFailed);
+    QVERIFY2(outcome.end.error().message.find("differs from what was written") != std::string::npos,
              said(outcome).c_str());
     for (const auto& each : disks)
         QVERIFY(!each->exists("/place/out/.metadata") && each->tree("/place/out").empty());
 }
 
 // With disks of their own, ranks send each other no more than what tiles have on two of them.
-void GroupTest::verificationReadsWhereItLies() {
+void WorkersTest::verificationReadsWhereItLies() {
     const QTemporaryDir directory;
     constexpr uint64_t kRows = 20000, kBytes = kRows * 4096;
     const std::string path = oneTensor(directory, kRows);
@@ -747,17 +610,16 @@ void GroupTest::verificationReadsWhereItLies() {
         const Disks disks = emptyDisks(3);
         ConversionRequest settings = cutSettings(3);
         settings.verify = verify ? Verify::digest : Verify::none;
-        ThreadRanks group(3, 3);
         const Outcome outcome =
-            convertTogether(group, source, GroupMode::direct, "/place/out", settings, {}, asTargets(disks));
-        QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
+            convertTogether(source, "/place/out", settings, {.mode = SourceMode::direct}, asTargets(disks));
+        QVERIFY2(outcome.end.ok(), said(outcome).c_str());
         QCOMPARE(outcome.report.verified, verify);
-        moved[verify] = group.moved;
+        moved[verify] = outcome.group->bytesMoved;
     }
     QVERIFY2(moved[true] - moved[false] < kBytes / 4, std::to_string(moved[true] - moved[false]).c_str());
 }
 
-void GroupTest::ownDisksResume() {
+void WorkersTest::ownDisksResume() {
     const QTemporaryDir directory;
     // Larger than a tile, so that there is something to take over.
     const std::string path = oneTensor(directory, 20000);
@@ -767,19 +629,17 @@ void GroupTest::ownDisksResume() {
     const Disks disks = emptyDisks(3);
     auto targets = asTargets(disks);
     const auto failing = std::make_shared<FaultyFileSystem>(targets[2]);
-    failing->failAt(Op::write, 4, ErrorCode::noSpace);
+    failing->failAt(Op::write, 4, ErrorCode::noSpace, true);
     targets[2] = failing;
-    ThreadRanks group(3, 3);
     Outcome outcome =
-        convertTogether(group, source, GroupMode::broadcast, "/place/out", settings, {}, targets);
-    QVERIFY(!outcome.ends[0].ok() && outcome.ends[0].error().code == ErrorCode::noSpace);
-    QVERIFY2(outcome.ends[0].error().hint.find("--resume") != std::string::npos,
-             describe(outcome.ends[0].error()).c_str());
+        convertTogether(source, "/place/out", settings, {.mode = SourceMode::broadcast}, targets);
+    QVERIFY(!outcome.end.ok() && outcome.end.error().code == ErrorCode::noSpace);
+    QVERIFY2(outcome.end.error().hint.find("--resume") != std::string::npos,
+             describe(outcome.end.error()).c_str());
     settings.resume = true;
-    ThreadRanks again(3, 3);
     outcome =
-        convertTogether(again, source, GroupMode::broadcast, "/place/out", settings, {}, asTargets(disks));
-    QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
+        convertTogether(source, "/place/out", settings, {.mode = SourceMode::broadcast}, asTargets(disks));
+    QVERIFY2(outcome.end.ok(), said(outcome).c_str());
     QVERIFY(outcome.report.bytesReused > 0);
     QVERIFY(outcome.report.verified);
     for (const auto& disk : disks)
@@ -789,22 +649,20 @@ void GroupTest::ownDisksResume() {
     const Disks fresh = emptyDisks(3);
     targets = asTargets(fresh);
     const auto fails = std::make_shared<FaultyFileSystem>(targets[2]);
-    fails->failAt(Op::write, 4, ErrorCode::noSpace);
+    fails->failAt(Op::write, 4, ErrorCode::noSpace, true);
     targets[2] = fails;
     settings.resume = false;
-    ThreadRanks third(3, 3);
-    outcome = convertTogether(third, source, GroupMode::broadcast, "/place/out", settings, {}, targets);
-    QVERIFY(!outcome.ends[0].ok());
+    outcome = convertTogether(source, "/place/out", settings, {.mode = SourceMode::broadcast}, targets);
+    QVERIFY(!outcome.end.ok());
     targets[1] = emptyDisks(1)[0];
     targets[2] = fresh[2];
     settings.resume = true;
-    ThreadRanks fourth(3, 3);
-    outcome = convertTogether(fourth, source, GroupMode::broadcast, "/place/out", settings, {}, targets);
-    QVERIFY2(outcome.ends[0].ok(), said(outcome).c_str());
+    outcome = convertTogether(source, "/place/out", settings, {.mode = SourceMode::broadcast}, targets);
+    QVERIFY2(outcome.end.ok(), said(outcome).c_str());
     QCOMPARE(outcome.report.bytesReused, uint64_t{0});
 }
 
-void GroupTest::tilesCutElsewhere_data() {
+void WorkersTest::tilesCutElsewhere_data() {
     QTest::addColumn<QString>("shape");  // of the one tensor
     QTest::addColumn<int>("dimension");  // that is cut
     QTest::addColumn<QString>("target");
@@ -820,7 +678,7 @@ void GroupTest::tilesCutElsewhere_data() {
 }
 
 // Whoever does the tiles may cut them into strips of columns as well, and is only asked to where they are.
-void GroupTest::tilesCutElsewhere() {
+void WorkersTest::tilesCutElsewhere() {
     QFETCH(QString, shape);
     QFETCH(int, dimension);
     QFETCH(QString, target);
@@ -858,20 +716,19 @@ void GroupTest::tilesCutElsewhere() {
     const auto alone = runPrepared(*prepared, settings, nullptr);
     QVERIFY2(alone.ok(), alone.ok() ? "" : describe(alone.error()).c_str());
     const auto expected = filesBelow(directory.filePath("alone"));
-    for (const GroupMode mode : {GroupMode::direct, GroupMode::broadcast}) {
+    for (const SourceMode mode : {SourceMode::direct, SourceMode::broadcast}) {
         CuttingCompute compute;
-        ThreadRanks group(2);
-        group.tileCompute = &compute;
         const Spread source =
-            spread(path, 2, [&](int r, size_t) { return mode == GroupMode::direct || r == 0; });
-        const QString destination = directory.filePath(QString::fromUtf8(groupModeName(mode).data()));
-        const Outcome outcome = convertTogether(group, source, mode, destination.toStdString(), settings);
-        for (const Status& end : outcome.ends)
-            QVERIFY2(end.ok(), said(outcome).c_str());
+            spread(path, 2, [&](int r, size_t) { return mode == SourceMode::direct || r == 0; });
+        const QString destination = directory.filePath(QString::fromUtf8(sourceModeName(mode).data()));
+        ThreadGroups groups;
+        const Outcome outcome = convertTogether(source, destination.toStdString(), settings,
+                                                {.mode = mode, .groups = &groups, .compute = &compute});
+        QVERIFY2(outcome.end.ok(), said(outcome).c_str());
         QVERIFY(filesBelow(destination) == expected);
         QCOMPARE(compute.cutTiles > 0, cut);
     }
 }
 
-QTEST_GUILESS_MAIN(GroupTest)
-#include "group_test.moc"
+QTEST_GUILESS_MAIN(WorkersTest)
+#include "workers_test.moc"

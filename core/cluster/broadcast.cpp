@@ -1,0 +1,209 @@
+#include "cluster/broadcast.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+
+#include <nlohmann/json.hpp>
+
+#include "cluster/messages.h"
+
+namespace shardscope {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kSentAtOnce = uint64_t{8} << 20;
+constexpr uint64_t kMostReceived = uint64_t{256} << 20;  // by one rank in one step
+constexpr size_t kStatusBytes = 1024;                    // of what a rank says went wrong
+
+// Rank 0 says before each step what it is; then follow as many numbers as ranks, the bytes for each.
+enum class Step : uint64_t { send, sync, end };
+
+// Before the bytes of each piece.
+struct Piece {
+    uint64_t file, offset, length;
+};
+
+Status say(ProcessGroup& group, Step step, std::vector<uint64_t>& sizes) {
+    sizes.resize(static_cast<size_t>(group.size()));
+    std::vector<uint64_t> head{static_cast<uint64_t>(step)};
+    head.insert(head.end(), sizes.begin(), sizes.end());
+    SHARDSCOPE_TRY(group.broadcast(std::as_writable_bytes(std::span(head))));
+    return {};
+}
+
+// Every rank's status comes to rank 0, which gets the first error.
+Status gather(ProcessGroup& group, const Status& mine) {
+    const auto size = static_cast<size_t>(group.size());
+    std::string text(kStatusBytes, '\0');
+    if (!mine.ok()) {
+        Error error = mine.error();
+        error.message.resize(std::min<size_t>(error.message.size(), 300));
+        error.hint.resize(std::min<size_t>(error.hint.size(), 200));
+        error.location.tensor.clear();
+        error.location.file.resize(std::min<size_t>(error.location.file.size(), 200));
+        const std::string said =
+            errorJson(error).dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, kStatusBytes);
+        text.replace(0, said.size(), said);
+    }
+    std::vector<uint64_t> out(size, 0), in(size, 0);
+    out[0] = kStatusBytes;
+    if (group.rank() == 0) in.assign(size, kStatusBytes);
+    std::string all(group.rank() == 0 ? size * kStatusBytes : 0, '\0');
+    SHARDSCOPE_TRY(
+        group.allToAll(std::as_bytes(std::span(text)), out, std::as_writable_bytes(std::span(all)), in));
+    SHARDSCOPE_TRY(Status(mine));
+    for (size_t rank = 1; group.rank() == 0 && rank < size; ++rank) {
+        std::string one = all.substr(rank * kStatusBytes, kStatusBytes);
+        one.resize(std::min(one.size(), one.find('\0')));
+        if (!one.empty()) return errorFrom(Json::parse(one, nullptr, false));
+    }
+    return {};
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------ rank 0
+
+struct BroadcastSender::Round {
+    UnitWorker& worker;
+    size_t unit = 0;
+    std::mutex mutex{};
+    std::vector<std::vector<std::byte>> outgoing{};  // by rank
+    uint64_t waiting = 0;                            // bytes of them
+    std::vector<std::byte> send{};
+    struct Held {
+        size_t unit;
+        UnitResult result;
+    };
+    std::vector<Held> held{};  // not yet on disk everywhere
+    uint64_t heldBytes = 0;
+    const std::function<Status(size_t, UnitResult)>& done;
+};
+
+BroadcastSender::BroadcastSender(ProcessGroup& group, WriterOf writerOf, const ConvertOptions& options,
+                                 std::function<void(int rank, uint64_t bytes)> onWrite)
+    : group_(group), writerOf_(std::move(writerOf)), onWrite_(std::move(onWrite)), cadence_(options) {}
+
+BroadcastSender::~BroadcastSender() = default;
+
+Status BroadcastSender::write(FileId file, uint64_t offset, std::span<const std::byte> bytes) {
+    Round& round = *round_;
+    const int rank = writerOf_(round.unit, file);
+    onWrite_(rank, bytes.size());
+    if (rank == 0) return round.worker.write(file, offset, bytes);
+    std::lock_guard lock(round.mutex);
+    std::vector<std::byte>& to = round.outgoing[static_cast<size_t>(rank)];
+    const Piece head{file, offset, bytes.size()};
+    const auto headBytes = std::as_bytes(std::span(&head, 1));
+    to.insert(to.end(), headBytes.begin(), headBytes.end());
+    to.insert(to.end(), bytes.begin(), bytes.end());
+    round.waiting += bytes.size();
+    return round.waiting >= kSentAtOnce ? flush(round) : Status();
+}
+
+// Under the round's mutex: other threads make tiles meanwhile.
+Status BroadcastSender::flush(Round& round) {
+    if (round.waiting == 0) return {};
+    std::vector<uint64_t> sizes;
+    round.send.clear();
+    for (std::vector<std::byte>& each : round.outgoing) {
+        sizes.push_back(each.size());
+        round.send.insert(round.send.end(), each.begin(), each.end());
+        each.clear();
+    }
+    round.waiting = 0;
+    SHARDSCOPE_TRY(say(group_, Step::send, sizes));
+    const std::vector<uint64_t> none(sizes.size(), 0);
+    return group_.allToAll(round.send, sizes, {}, none);
+}
+
+Status BroadcastSender::bringToDisk(Round& round) {
+    {
+        std::lock_guard lock(round.mutex);
+        SHARDSCOPE_TRY(flush(round));
+    }
+    std::vector<uint64_t> sizes;
+    SHARDSCOPE_TRY(say(group_, Step::sync, sizes));
+    SHARDSCOPE_TRY(gather(group_, round.worker.sync()));
+    for (Round::Held& each : std::exchange(round.held, {}))
+        SHARDSCOPE_TRY(round.done(each.unit, std::move(each.result)));
+    round.heldBytes = 0;
+    cadence_.restart();
+    return {};
+}
+
+Status BroadcastSender::run(UnitWorker& worker, const std::vector<Unit>& units,
+                            const std::function<Status(size_t, UnitResult)>& done, Progress* progress,
+                            const StopToken& stop) {
+    round_.reset(new Round{.worker = worker, .done = done});
+    round_->outgoing.resize(static_cast<size_t>(group_.size()));
+    Status status;
+    for (size_t u = 0; status.ok() && u < units.size(); ++u) {
+        status = stop.poll();
+        if (!status.ok()) break;
+        round_->unit = u;
+        const uint64_t before = group_.bytesSent();
+        auto result = worker.run(units[u]);
+        if (!result.ok()) {
+            status = std::move(result).error();
+            break;
+        }
+        result->bytesMoved = group_.bytesSent() - before;
+        if (progress) progress->add(units[u].bytes);
+        round_->held.push_back({u, std::move(result).value()});
+        round_->heldBytes += units[u].bytes;
+        cadence_.add(units[u].bytes);
+        if (cadence_.due()) status = bringToDisk(*round_);
+    }
+    // What was done is kept, also when another unit failed.
+    if (Status last = bringToDisk(*round_); status.ok()) status = std::move(last);
+    // What is shown but was not booked is done again.
+    if (progress) progress->add(uint64_t{0} - round_->heldBytes);
+    std::vector<uint64_t> sizes;
+    Status ended = say(group_, Step::end, sizes);
+    if (status.ok()) status = std::move(ended);
+    return status;
+}
+
+// ------------------------------------------------------------------ the others
+
+Status receiveBroadcast(ProcessGroup& group, UnitWorker& worker) {
+    Status written;
+    std::vector<std::byte> received;
+    const auto rank = static_cast<size_t>(group.rank());
+    for (;;) {
+        std::vector<uint64_t> head(static_cast<size_t>(group.size()) + 1);
+        SHARDSCOPE_TRY(group.broadcast(std::as_writable_bytes(std::span(head))));
+        if (head[0] == static_cast<uint64_t>(Step::end)) return {};
+        if (head[0] == static_cast<uint64_t>(Step::sync)) {
+            if (written.ok()) written = worker.sync();
+            const Status told = gather(group, written);
+            if (written.ok() && !told.ok()) return told;
+            written = {};
+            continue;
+        }
+        const uint64_t coming = head[1 + rank];
+        if (head[0] != static_cast<uint64_t>(Step::send) || coming > kMostReceived)
+            return makeError(ErrorCode::remote, "rank 0 says what cannot be understood");
+        if (coming > received.size()) received.resize(coming);
+        const std::span<std::byte> all = std::span(received).first(coming);
+        std::vector<uint64_t> none(head.size() - 1, 0), in = none;
+        in[0] = coming;
+        SHARDSCOPE_TRY(group.allToAll({}, none, all, in));
+        for (std::span<const std::byte> bytes = all; written.ok() && !bytes.empty();) {
+            Piece piece{};
+            if (bytes.size() < sizeof piece) return makeError(ErrorCode::remote, "truncated piece header");
+            std::memcpy(&piece, bytes.data(), sizeof piece);
+            bytes = bytes.subspan(sizeof piece);
+            if (piece.length > bytes.size() || piece.file >= kNone)
+                return makeError(ErrorCode::remote, "truncated piece header");
+            written = worker.write(static_cast<FileId>(piece.file), piece.offset, bytes.first(piece.length));
+            bytes = bytes.subspan(piece.length);
+        }
+    }
+}
+
+}  // namespace shardscope

@@ -1,0 +1,70 @@
+// The disks of several processes as one file system to write a destination to, where they share none: each of
+// its files is on the disk of the process that owns it, and everything else on the first one's.
+//
+// Staging, resuming, verifying and publishing are those of any file system. Processes that see one disk are
+// found out, and share a place there.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cluster/peers.h"
+
+namespace shardscope {
+
+class PeerDisks final : public FileSystem {
+  public:
+    // `owners` says which peer has the file of a name within the destination; `destination` is its path, the
+    // same everywhere. `places` as in places(); empty where it is not yet known.
+    PeerDisks(std::shared_ptr<const Peers> peers, std::string destination, std::map<std::string, int> owners,
+              std::vector<int> places = {});
+
+    // For each peer the first one that sees the same disk; known once the staging directory has been made.
+    const std::vector<int>& places() const { return places_; }
+    // The peer on whose disk a file of the destination is.
+    int placeOf(const std::string& name) const;
+
+    Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) override;
+    Status makeDirectory(const std::string& path) override;
+    Result<DirectoryEntry> stat(const std::string& path) override;
+    // On each disk that has files of the destination, the first one last: who looks there finds nothing
+    // before all is there. Where one fails, it is undone on the others.
+    Status rename(const std::string& from, const std::string& to) override;
+    Status exchange(const std::string& a, const std::string& b) override;
+    Status removeTree(const std::string& path) override;
+    Status syncDirectory(const std::string& path) override;
+    Result<uint64_t> freeBytes(const std::string& path) override;  // of all disks together
+    Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) override;
+    Result<std::shared_ptr<const ReadFile>> reopen(const std::shared_ptr<WriteFile>& file) override;
+
+  private:
+    friend class PeerDisksDirectory;
+
+    struct Moved {
+        int place;
+        bool swapped;
+    };
+
+    FileSystem& files(int place) const;
+    std::vector<int> all() const;  // the places, in order
+    Status onAll(const std::function<Status(FileSystem& files)>& what) const;
+    Status findPlaces(bool fresh);
+    Result<int> findPlace(int peer, const std::string& token, bool fresh);
+    Status move(bool swap, const std::string& from, const std::string& to);
+    Status moveOn(int place, bool swap, const std::string& from, const std::string& to,
+                  std::vector<Moved>& moved);
+    // A path below the destination or its staged form, as a name in it; empty for anything else.
+    std::string nameIn(const std::string& path) const;
+
+    const std::shared_ptr<const Peers> peers_;
+    const std::string destination_, staging_;
+    const std::map<std::string, int> owners_;
+    std::vector<int> places_;
+    std::map<int, std::shared_ptr<WriteFile>> locks_;  // on the other disks, by place
+    std::vector<int> dropped_;                         // places whose part of the destination is to go
+};
+
+}  // namespace shardscope

@@ -1,0 +1,273 @@
+#include "cluster/rendezvous.h"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <span>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cluster/messages.h"
+#include "cluster/process.h"
+
+namespace shardscope {
+namespace {
+
+struct Launcher {
+    const char* name;
+    const char* rank;
+    const char* size;
+    const char* localRank;
+    const char* group;
+};
+// torchrun inside a step of Slurm or MPI has the last word; so has our own launcher anywhere.
+constexpr std::array<Launcher, 4> kLaunchers{{
+    {"shardscope", "SHARDSCOPE_RANK", "SHARDSCOPE_WORLD_SIZE", "SHARDSCOPE_LOCAL_RANK", "SHARDSCOPE_GROUP"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "PMIX_NAMESPACE"},
+    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"},
+}};
+// Where nobody says: torch's own default, and for Slurm one that differs from job to job.
+constexpr uint16_t kPort = 29500;
+
+Result<uint64_t> number(const char* name, const std::string& text, uint64_t most) {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value > most)
+        return makeError(ErrorCode::usage, fmt::format("{} is '{}', which is not a number up to {}", name,
+                                                       text.substr(0, 40), most));
+    return value;
+}
+
+}  // namespace
+
+Result<RankInfo> rankPlace(const std::function<std::optional<std::string>(const char* name)>& variable,
+                           const std::function<Result<std::string>(const std::string& list)>& firstHost) {
+    RankInfo place;
+    place.launcher = "alone";
+    for (const Launcher& launcher : kLaunchers) {
+        const auto rank = variable(launcher.rank), size = variable(launcher.size);
+        if (!rank || !size) continue;
+        SHARDSCOPE_ASSIGN(const uint64_t ranks, number(launcher.size, *size, 65536));
+        SHARDSCOPE_ASSIGN(const uint64_t own, number(launcher.rank, *rank, 65535));
+        if (own >= ranks)
+            return makeError(ErrorCode::usage,
+                             fmt::format("{} is {}, but {} is {}", launcher.rank, own, launcher.size, ranks));
+        place.launcher = launcher.name;
+        place.rank = static_cast<int>(own);
+        place.size = static_cast<int>(ranks);
+        if (const auto local = variable(launcher.localRank)) {
+            SHARDSCOPE_ASSIGN(const uint64_t index, number(launcher.localRank, *local, 65535));
+            place.localRank = static_cast<int>(index);
+        }
+        place.group = variable(launcher.group).value_or("");
+        break;
+    }
+    if (place.size == 1) return place;
+
+    const bool own = place.launcher == "shardscope";
+    if (const auto host = variable(own ? "SHARDSCOPE_MASTER_ADDR" : "MASTER_ADDR")) place.host = *host;
+    if (const auto port = variable(own ? "SHARDSCOPE_MASTER_PORT" : "MASTER_PORT")) {
+        SHARDSCOPE_ASSIGN(const uint64_t value, number("the port of rank 0", *port, 65535));
+        place.port = static_cast<uint16_t>(value);
+    }
+    // torchrun's own store listens at MASTER_PORT; where it is not to be had, ranks meet next to it.
+    place.storeThere =
+        place.launcher == "torchrun" && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+    if (place.launcher == "torchrun" && place.port != 0 && !place.storeThere)
+        place.port = place.port == 65535 ? kPort : static_cast<uint16_t>(place.port + 1);
+    if (place.launcher == "srun") {
+        if (place.host.empty()) {
+            const auto list = variable("SLURM_STEP_NODELIST");
+            const auto job = list ? list : variable("SLURM_JOB_NODELIST");
+            if (job) {
+                SHARDSCOPE_ASSIGN(place.host, firstHost(*job));
+            }
+        }
+        if (place.port == 0 && !place.group.empty()) {
+            SHARDSCOPE_ASSIGN(const uint64_t id, number("SLURM_JOB_ID", place.group, UINT64_MAX));
+            place.port = static_cast<uint16_t>(20000 + id % 20000);
+        }
+        if (const auto step = variable("SLURM_STEP_ID")) place.group += "." + *step;
+    }
+    if (place.launcher == "mpirun" && place.host.empty()) {
+        // mpirun tells nobody where rank 0 is; on one machine that is known.
+        const auto local = variable("OMPI_COMM_WORLD_LOCAL_SIZE");
+        if (local && *local == std::to_string(place.size)) place.host = "127.0.0.1";
+    }
+    if (place.host.empty())
+        return makeError(ErrorCode::usage, fmt::format("{} started {} ranks, but nobody says where rank 0 is",
+                                                       place.launcher, place.size))
+            .withHint("set MASTER_ADDR to a host name of rank 0, and MASTER_PORT, or use --master HOST:PORT");
+    if (place.port == 0) place.port = kPort;
+    return place;
+}
+
+Result<RankInfo> rankPlace() {
+    const auto variable = [](const char* name) -> std::optional<std::string> {
+        const char* value = std::getenv(name);
+        return value && *value ? std::optional<std::string>(value) : std::nullopt;
+    };
+    const auto firstHost = [](const std::string& list) -> Result<std::string> {
+        SHARDSCOPE_ASSIGN(std::string text,
+                          outputOf({"scontrol", "show", "hostnames", list}, std::chrono::seconds(10)));
+        text.resize(std::min(text.size(), text.find('\n')));
+        if (text.empty())
+            return makeError(ErrorCode::remote, "scontrol does not say the hosts of " + list)
+                .withHint("set MASTER_ADDR to the host of rank 0");
+        return text;
+    };
+    return rankPlace(variable, firstHost);
+}
+
+// ------------------------------------------------------------------ meeting
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::chrono::seconds kIntroduction{10};
+
+std::string quotedOptions(const std::string& words) {
+    return words.empty() ? "none of these options" : fmt::format("'{}'", words);
+}
+
+}  // namespace
+
+RankListener::RankListener(std::unique_ptr<Listener> listener, const RankInfo& place, std::string words)
+    : listener_(std::move(listener)),
+      place_(place),
+      words_(std::move(words)),
+      thread_([this] { listen(); }) {}
+
+Result<std::unique_ptr<RankListener>> RankListener::open(const RankInfo& place, const std::string& host,
+                                                         uint16_t port, std::string words) {
+    auto listener = Listener::open(host, port);
+    if (!listener.ok())
+        return std::move(listener).error().withHint(
+            "another job may have the port: give this one its own by MASTER_PORT or --master");
+    return std::unique_ptr<RankListener>(
+        new RankListener(std::move(listener).value(), place, std::move(words)));
+}
+
+RankListener::~RankListener() {
+    listener_->close();
+    thread_.join();
+}
+
+void RankListener::listen() {
+    for (;;) {
+        auto accepted = listener_->accept(Channel::Clock::now() + std::chrono::seconds(5));
+        if (!accepted.ok()) return;
+        // One after the other: each says at once who it is.
+        if (*accepted) receive(std::move(**accepted));
+    }
+}
+
+void RankListener::receive(Listener::Accepted accepted) {
+    Channel& channel = *accepted.channel;
+    const auto deadline = Channel::Clock::now() + kIntroduction;
+    if (!channel.greet(deadline).ok()) return;
+    auto frame = channel.receive(deadline);
+    if (!frame.ok() || !*frame) return;
+    const auto said = parseMessage(**frame);
+    if (!said.ok() || (*said)["say"] != "join" || textOf(*said, "group", 300) != place_.group) return;
+    const auto rank = numberOf(*said, "rank");
+    if (!rank || *rank == 0 || *rank >= static_cast<uint64_t>(place_.size)) return;
+    const std::string words = textOf(*said, "words", 1000);
+    Status status;
+    if (words != words_)
+        status = makeError(ErrorCode::usage, fmt::format("rank 0 was started with {}, rank {} with {}",
+                                                         quotedOptions(words_), *rank, quotedOptions(words)))
+                     .withHint("start all ranks with the same options");
+    Json answer{{"say", status.ok() ? "joined" : "refused"}};
+    if (!status.ok()) answer["error"] = errorJson(status.error());
+    if (!channel.send(message(answer)).ok()) return;
+    Result<Joined> joined = [&]() -> Result<Joined> {
+        SHARDSCOPE_TRY(std::move(status));
+        // The worker greets as one that was started over pipes does.
+        SHARDSCOPE_TRY(channel.greet(deadline));
+        Joined one;
+        one.launched.channel = std::move(accepted.channel);
+        one.address = textOf(*said, "address", 300);
+        if (one.address.empty()) one.address = accepted.address;
+        one.localRank = static_cast<int>(numberOf(*said, "local_rank").value_or(0));
+        return one;
+    }();
+    MutexLock lock(mutex_);
+    joined_.insert_or_assign(static_cast<int>(*rank), std::move(joined));
+    came_.insert(static_cast<int>(*rank));
+    changed_.notify_all();
+}
+
+// "rank 2", "ranks 1, 2 and 5 more".
+std::string RankListener::missingRanks() const {
+    constexpr size_t kMost = 8;
+    std::vector<int> missing;
+    for (int rank = 1; rank < place_.size; ++rank)
+        if (!came_.contains(rank)) missing.push_back(rank);
+    const size_t shown = std::min(missing.size(), kMost);
+    std::string text = fmt::format("rank{} {}", missing.size() == 1 ? "" : "s",
+                                   fmt::join(std::span(missing).first(shown), ", "));
+    if (shown < missing.size()) text += fmt::format(" and {} more", missing.size() - shown);
+    return text;
+}
+
+Result<RankListener::Joined> RankListener::take(int rank, Channel::Clock::time_point deadline,
+                                                const std::function<bool()>& over) {
+    MutexLock lock(mutex_);
+    for (;;) {
+        if (const auto found = joined_.find(rank); found != joined_.end()) {
+            Result<Joined> joined = std::move(found->second);
+            joined_.erase(found);
+            return joined;
+        }
+        lock.unlock();
+        const bool stop = over && over();
+        lock.lock();
+        if (stop) return makeError(ErrorCode::cancelled, "cancelled");
+        if (Channel::Clock::now() >= deadline)
+            return makeError(ErrorCode::remote,
+                             fmt::format("the {} ranks did not come together: no sign of {}", place_.size,
+                                         missingRanks()))
+                .withHint("all ranks must run, and reach the host and port of rank 0");
+        changed_.wait_for(lock, std::chrono::milliseconds(50));
+    }
+}
+
+Result<std::unique_ptr<Channel>> joinRankZero(const RankInfo& place, const std::string& host, uint16_t port,
+                                              const std::string& words, const std::string& address,
+                                              Channel::Clock::time_point deadline,
+                                              const std::function<bool()>& over) {
+    // What is found may be another job's rank 0 that is about to end, so it is tried again.
+    for (;;) {
+        SHARDSCOPE_ASSIGN(auto channel, connectTo(host, port, deadline, over));
+        Status greeted = channel->greet(std::min(deadline, Channel::Clock::now() + kIntroduction), over);
+        if (greeted.ok())
+            greeted = channel->send(message({{"say", "join"},
+                                             {"rank", place.rank},
+                                             {"local_rank", place.localRank},
+                                             {"group", place.group},
+                                             {"address", address},
+                                             {"words", words}}));
+        auto answer = greeted.ok()
+                          ? channel->receive(std::min(deadline, Channel::Clock::now() + kIntroduction))
+                          : Result<std::optional<Frame>>(greeted.error());
+        if (answer.ok() && *answer) {
+            SHARDSCOPE_ASSIGN(const Json said, parseMessage(**answer));
+            if (said["say"] == "refused") return errorFrom(said.value("error", Json()));
+            if (said["say"] == "joined") return channel;
+        }
+        if (over && over()) return makeError(ErrorCode::cancelled, "cancelled");
+        if (Channel::Clock::now() >= deadline)
+            return makeError(ErrorCode::remote,
+                             fmt::format("rank 0 does not answer at {} port {}", host, port))
+                .withHint("all ranks must run, and reach the host and port of rank 0");
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+}
+
+}  // namespace shardscope

@@ -1,0 +1,81 @@
+// Ranks that another program has started (torchrun, mpirun, srun): which one this process is, and how they
+// find rank 0, whose workers the others become.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "base/mutex.h"
+#include "cluster/launch.h"
+#include "cluster/socket.h"
+
+namespace shardscope {
+
+struct RankInfo {
+    int rank = 0, size = 1;
+    int localRank = 0;        // among those of this host
+    std::string host;         // of rank 0; empty = this machine
+    uint16_t port = 0;        // of rank 0
+    bool storeThere = false;  // torchrun keeps a store at that port, in which rank 0 says where it listens
+    std::string group;        // what tells these ranks from others at the same port
+    std::string launcher;     // "torchrun", "mpirun", "srun", "options", "alone"
+};
+
+// From the environment: SHARDSCOPE_RANK and its like, then torchrun's, Open MPI's and Slurm's variables;
+// whoever starts ranks inside another's step counts. Alone where there is nothing. `variable` reads one;
+// `firstHost` the first host of a Slurm list, where MASTER_ADDR says none. Errors: usage (a variable that is
+// not a number, a rank outside its group, no address of rank 0).
+Result<RankInfo> rankPlace(const std::function<std::optional<std::string>(const char* name)>& variable,
+                           const std::function<Result<std::string>(const std::string& list)>& firstHost);
+// Of this process; the first host by `scontrol show hostnames`.
+Result<RankInfo> rankPlace();
+
+// On rank 0.
+class RankListener {
+  public:
+    // `words` are the options that all ranks must have been started with.
+    static Result<std::unique_ptr<RankListener>> open(const RankInfo& place, const std::string& host,
+                                                      uint16_t port, std::string words);
+    ~RankListener();
+    uint16_t port() const { return listener_->port(); }
+
+    struct Joined {
+        Launched launched;  // a worker's channel, greeted
+        std::string address;
+        int localRank = 0;
+    };
+    // Waits for that rank. Errors: usage (it was started with other options), remote (it did not come by the
+    // deadline), cancelled.
+    Result<Joined> take(int rank, Channel::Clock::time_point deadline, const std::function<bool()>& over);
+
+  private:
+    RankListener(std::unique_ptr<Listener> listener, const RankInfo& place, std::string words);
+    void listen();
+    void receive(Listener::Accepted accepted);
+    std::string missingRanks() const SHARDSCOPE_REQUIRES(mutex_);
+
+    const std::unique_ptr<Listener> listener_;
+    const RankInfo place_;
+    const std::string words_;
+    Mutex mutex_;
+    Condition changed_;
+    std::map<int, Result<Joined>> joined_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::set<int> came_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::thread thread_;
+};
+
+// On every other rank: the channel on which rank 0 says what to do. `address` is where the others find this
+// one; empty = where it comes from. Errors: usage (started differently), remote (rank 0 did not come),
+// cancelled.
+Result<std::unique_ptr<Channel>> joinRankZero(const RankInfo& place, const std::string& host, uint16_t port,
+                                              const std::string& words, const std::string& address,
+                                              Channel::Clock::time_point deadline,
+                                              const std::function<bool()>& over);
+
+}  // namespace shardscope
