@@ -1,5 +1,5 @@
-// Jobs whose processes go through the work in step: "ranks:4", "ranks:4,broadcast", "local-gpus[,MODE]". They
-// are done by shardscope-worker, which is built only where libtorch is.
+// Jobs that ranks do: "ranks:4", "ranks:4,broadcast", "local-gpus[,MODE]". They are done by
+// shardscope-worker, which is built only where libtorch is.
 #pragma once
 
 #include <optional>

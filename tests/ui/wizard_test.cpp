@@ -439,7 +439,7 @@ class WizardTest : public QObject {
         QTRY_VERIFY_WITH_TIMEOUT(status(wizard).contains(QStringLiteral("host")), kPatience);
     }
 
-    // Ranks in step: the words are those of `jobs run`, and the job is the program that does them.
+    // Ranks: the words are those of `jobs run`, and the job is the program that does them.
     void ranksInStep() {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();
@@ -521,7 +521,7 @@ class WizardTest : public QObject {
         wizard.show();
         QVERIFY(!ranks->isVisible() && mode->isVisible());
         QCOMPARE(mode->currentData().toString(), QStringLiteral("exchange"));
-        QCOMPARE(where->currentText(), QStringLiteral("Ranks in step, one on each GPU here"));
+        QCOMPARE(where->currentText(), QStringLiteral("Ranks, one on each GPU here"));
         QVERIFY(wizard.spec().commandLine().startsWith(
             QStringLiteral("shardscope jobs run --on local-gpus,exchange convert ")));
         QCOMPARE(wizard.spec().arguments().mid(0, 4),

@@ -31,7 +31,7 @@ struct ConversionSpec {
     QString objectsFile;
     QString assets;  // empty = those of the checkpoint; "none"; a directory
     Verify verify = Verify::digest;
-    // Who works: "local:4", "ssh:HOST,HOST", "slurm:nodes=4", or ranks in step on this machine:
+    // Who works: "local:4", "ssh:HOST,HOST", "slurm:nodes=4", or ranks on this machine:
     // "ranks:4,broadcast", "local-gpus"; empty = one process, on this machine or, when it is said, on that
     // host ("me@node7:2222"), which has all paths.
     QString where, host;

@@ -53,7 +53,7 @@ Result<QString> JobStore::program() const {
     return commandLineProgram();
 }
 
-// Ranks in step are started by a program of their own.
+// Ranks are started by a program of their own.
 Result<QString> JobStore::programFor(const QStringList& words) const {
     SHARDSCOPE_ASSIGN(const QString program, this->program());
     if (!wordsOfRanks(words)) return program;

@@ -112,7 +112,7 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
             QString on = option < 0 ? QString() : toQString(job->arguments.value(option + 1).toStdString());
             if (wordsOfRanks(job->arguments)) {
                 on = job->arguments.front() == QLatin1String("--ranks")
-                         ? tr("%1 ranks in step").arg(toQString(job->arguments.value(1).toStdString()))
+                         ? tr("%1 ranks").arg(toQString(job->arguments.value(1).toStdString()))
                          : tr("a rank on each GPU");
             }
             if (const QString there = hostOf(job->source); !there.isEmpty()) on = there;

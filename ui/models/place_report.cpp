@@ -172,9 +172,8 @@ PlaceReport rankReport(const QString& place, const RankNeeds& ranks, const Resul
     else
         sayError({}, ranks.worker.error(), lines);
     if (ranks.gpus && ranks.gpusHere == 0)
-        lines.push_back(
-            {Kind::bad, tr("This machine shows no GPU (/dev/nvidia0 and so on). Choose ranks in step, "
-                           "which need none.")});
+        lines.push_back({Kind::bad, tr("This machine shows no GPU (/dev/nvidia0 and so on). Choose ranks, "
+                                       "which need none.")});
     else if (ranks.gpus)
         lines.push_back({Kind::good, countedText(ranks.gpusHere, tr("It has 1 GPU, so 1 rank does it all."),
                                                  tr("It has %1 GPUs, so there are as many ranks."))});

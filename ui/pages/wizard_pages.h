@@ -153,7 +153,7 @@ class WhereStep : public WizardPage {
         QString words, note;
         QWidget* field = nullptr;
         bool there = false;  // by the user, on the host of the checkpoint
-        bool ranks = false;  // in step: `mode_` is shown, too
+        bool ranks = false;  // `mode_` is shown, too
     };
     void add(const QString& label, Kind kind);
     size_t kindOfSpec() const;

@@ -75,11 +75,10 @@ WhereStep::WhereStep(WizardState& state, const JobStore& jobs)
          processes_, false});
     add(tr("Distributed ranks (Gloo) on this machine"),
         {kRanks,
-         tr("Processes that go through the work together, over libtorch "
-            "(shardscope-worker). They can read each "
-            "byte once for all of them."),
+         tr("Processes that serve each other their files (shardscope-worker). One of them can read each "
+            "byte once for all."),
          processes_, false, true});
-    add(tr("Ranks in step, one on each GPU here"),
+    add(tr("Ranks, one on each GPU here"),
         {kGpus,
          tr("The same, and bytes go from GPU to GPU over NCCL. Between files the ranks without GPUs are "
             "faster."),
