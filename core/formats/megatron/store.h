@@ -1,0 +1,53 @@
+// What Megatron-Core's two kinds of stores, torch_dist and zarr, have in common: common.pt beside the
+// tensors, metadata.json that is written last, and ShardedObjects. Private to this format.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "formats/catalog_opener.h"
+#include "formats/megatron/place.h"
+#include "formats/megatron/run_state.h"
+
+namespace shardscope::megatron {
+
+class StoreOpener : protected CatalogOpener {
+  protected:
+    StoreOpener(const Source& source, const OpenOptions& options, const Place& place, std::string variant)
+        : CatalogOpener("megatron", std::move(variant), "megatron-core"),
+          source_(source),
+          options_(options),
+          place_(place) {}
+
+    // Reads common.pt; one that cannot be read is a note. Errors: cancelled, limit.
+    Status readCommon();
+    // Says that metadata.json is missing, or adds it to the catalog.
+    void addCommitMark();
+    // Says which objects of a grid are missing.
+    void noteMissingObjects(const std::vector<std::string>& names);
+    // The mesh from the arguments, else from the places of the random states. `highest`: the highest rank
+    // that wrote a file, or kNone.
+    void addMesh(const std::vector<std::string>& objects, uint32_t highest);
+    // Puts the entries of common.pt behind those of the store, as "common.<key>".
+    Result<std::unique_ptr<Reader>> withCommon(std::unique_ptr<Reader> store);
+
+    static Role roleOf(std::string_view name);
+
+    const Source& source_;
+    const OpenOptions& options_;
+    const Place& place_;
+    std::unique_ptr<Reader> common_;
+    Arguments args_;
+    std::optional<ParallelSizes> sizes_;
+};
+
+// Errors: as opening a DCP; notFound where the directory was never committed.
+Result<std::unique_ptr<Reader>> openTorchDist(const Source& source, const OpenOptions& options,
+                                              const Place& place);
+// Errors: those of listing; damaged and unsupported for an array's .zarray.
+Result<std::unique_ptr<Reader>> openZarrStore(const Source& source, const OpenOptions& options,
+                                              const Place& place);
+
+}  // namespace shardscope::megatron
