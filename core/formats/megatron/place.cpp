@@ -71,6 +71,8 @@ Place findPlace(const Source& source) {
             backend = json["sharded_backend"].get<std::string>();
             place.committed = true;
             place.commonFile = json.contains("common_backend");
+        } else if (json.is_object()) {
+            return place;  // another program's
         }
     }
     const bool metadata = source.hasFile(".metadata"), common = source.hasFile(kCommon);
