@@ -18,7 +18,19 @@ class MegatronFormat final : public Format {
         info_.reads = true;
         info_.generations = {"torch_dist of megatron-core 0.6 to 0.19", "zarr of megatron-core 0.5 to 0.15",
                              "legacy mp_rank_* directories (--ckpt-format torch)"};
-        info_.options = {tpDimOption()};
+        FormatOption buckets;
+        buckets.name = megatron::kBuckets;
+        buckets.value = "HOW";
+        buckets.help =
+            "Optimizer state that Megatron-Core stored in buckets (dp_reshardable): keep them as they are, "
+            "or "
+            "find the parameters in them";
+        buckets.title = "Optimizer buckets";
+        buckets.example = megatron::kNamedBuckets;
+        buckets.unset = "as they are stored";
+        buckets.choices = {{megatron::kKeepBuckets, "as they are stored"},
+                           {megatron::kNamedBuckets, "states of named parameters"}};
+        info_.options = {tpDimOption(), buckets};
         info_.shards = true;
         info_.objects = true;
     }

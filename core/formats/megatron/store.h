@@ -13,6 +13,11 @@
 
 namespace shardscope::megatron {
 
+// How the optimizer's buckets are shown: --buckets keep|parameters.
+inline constexpr const char* kBuckets = "--buckets";
+inline constexpr const char* kKeepBuckets = "keep";
+inline constexpr const char* kNamedBuckets = "parameters";
+
 class StoreOpener : protected CatalogOpener {
   protected:
     StoreOpener(const Source& source, const OpenOptions& options, const Place& place, std::string variant)

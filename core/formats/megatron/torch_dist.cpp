@@ -6,10 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "formats/catalog_reader.h"
 #include "formats/dcp/dcp.h"
+#include "formats/megatron/bucket_states.h"
 #include "formats/megatron/store.h"
 #include "formats/open_files.h"
 
@@ -27,13 +29,35 @@ Value unwrapped(const Value& value) {
 
 class TorchDistReader final : public CatalogReader {
   public:
-    TorchDistReader(const Source& source, Catalog catalog, std::unique_ptr<Reader> dcp)
+    // A chunk that is not one of the DCP's, but a part of one.
+    struct Part {
+        ChunkId chunk = kNone;
+        int64_t first = 0;
+    };
+    // `parts` of all chunks; empty where all are those of the DCP.
+    TorchDistReader(const Source& source, Catalog catalog, std::unique_ptr<Reader> dcp,
+                    std::vector<Part> parts)
         : CatalogReader(std::move(catalog), source.directory->path()),
           dcp_(std::move(dcp)),
+          parts_(std::move(parts)),
           files_(source.directory) {}
 
   private:
-    Result<Extent> extentOf(const ChunkInfo& chunk) const override { return dcp_->locate(chunk.id); }
+    Result<Extent> extentOf(const ChunkInfo& chunk) const override {
+        if (parts_.empty()) return dcp_->locate(chunk.id);
+        const Part& part = parts_[chunk.id];
+        SHARDSCOPE_ASSIGN(Extent extent, dcp_->locate(part.chunk));
+        const uint64_t width = dtypeBytes(catalog().dtype(chunk.tensor));
+        const uint64_t first = static_cast<uint64_t>(part.first) * width,
+                       length = static_cast<uint64_t>(chunk.elements()) * width;
+        if (first == 0 && length == extent.length) return extent;
+        if (!extent.strides.empty() || !rangeFits(first, length, extent.length))
+            return damaged("the bucket's elements are not where its parameters are")
+                .byRule(rule::metaInconsistent);
+        extent.offset += first;
+        extent.length = length;
+        return extent;
+    }
     Result<Value> valueOf(ObjectId object) const override {
         SHARDSCOPE_ASSIGN(Value value, dcp_->objectValue(object));
         return parseShardedName(catalog().objects()[object].name) ? unwrapped(value) : value;
@@ -44,6 +68,7 @@ class TorchDistReader final : public CatalogReader {
     Result<std::vector<Note>> ownNotes() const override { return dcp_->fileNotes(); }
 
     const std::unique_ptr<Reader> dcp_;
+    const std::vector<Part> parts_;
     const OpenFiles files_;
 };
 
@@ -56,12 +81,13 @@ class TorchDistOpener : private StoreOpener {
         SHARDSCOPE_ASSIGN(dcp_, dcpFormat().open(source_, options_));
         SHARDSCOPE_TRY(readCommon());
         addFiles();
-        SHARDSCOPE_TRY(addTensors());
         SHARDSCOPE_TRY(addObjects());
+        SHARDSCOPE_TRY(lookAtBuckets());
+        SHARDSCOPE_TRY(addTensors());
         addNotes();
         builder_.setWriter(generation());
-        auto reader =
-            std::make_unique<TorchDistReader>(source_, std::move(builder_).finish(), std::move(dcp_));
+        auto reader = std::make_unique<TorchDistReader>(source_, std::move(builder_).finish(),
+                                                        std::move(dcp_), std::move(parts_));
         return withCommon(std::move(reader));
     }
 
@@ -82,25 +108,67 @@ class TorchDistOpener : private StoreOpener {
         addCommitMark();
     }
 
+    Status lookAtBuckets() {
+        const std::vector<std::string> how = options_.valuesOf(kBuckets);
+        if (!how.empty() && how.back() != kKeepBuckets && how.back() != kNamedBuckets)
+            return makeError(ErrorCode::usage, fmt::format("{} '{}' is neither {} nor {}", kBuckets,
+                                                           how.back(), kKeepBuckets, kNamedBuckets));
+        buckets_ = findBuckets(stored());
+        if (buckets_.buckets == 0) return {};
+        if (how.empty() || how.back() == kKeepBuckets) {
+            note(rule::metaInconsistent, Severity::info,
+                 fmt::format("the optimizer's state is in {} buckets (dp_reshardable), which do not say the "
+                             "parameters that they hold; '{} {}' finds these",
+                             buckets_.buckets, kBuckets, kNamedBuckets));
+            return {};
+        }
+        SHARDSCOPE_ASSIGN(buckets_, resolveBuckets(*dcp_, sizes_));
+        if (buckets_.states.empty())
+            note(rule::metaInconsistent, Severity::warning,
+                 fmt::format("the optimizer's state stays in buckets (dp_reshardable): {}", buckets_.whyNot));
+        return {};
+    }
+
     Status addTensors() {
         const Catalog& dcp = stored();
+        const bool resolved = !buckets_.states.empty();
+        std::vector<TensorId> ids(dcp.tensorCount(), kNone);
         for (TensorId t = 0; t < dcp.tensorCount(); ++t) {
+            if (resolved && buckets_.isBucket[t]) continue;
+            ids[t] = static_cast<TensorId>(builder_.tensorCount());
             TensorInfo info;
             info.name = dcp.name(t);
             info.path = dcp.path(t);
             info.dtype = dcp.dtype(t);
             info.shape.assign(dcp.shape(t).begin(), dcp.shape(t).end());
             info.role = roleOf(info.name);
-            info.aliasOf = dcp.aliasOf(t);
+            if (dcp.aliasOf(t) != kNone) info.aliasOf = ids[dcp.aliasOf(t)];
             SHARDSCOPE_TRY(builder_.addTensor(info));
             for (ChunkId c = dcp.firstChunk(t); c < dcp.endChunk(t); ++c) {
                 const ChunkInfo chunk = dcp.chunk(t, c);
                 flat_ = flat_ || chunk.flat;
+                if (resolved) parts_.push_back({c, 0});
                 SHARDSCOPE_TRY(builder_.addChunk(
                     {chunk.rank, chunk.file == kNone ? kNone : files_[chunk.file], chunk.offset, chunk.length,
                      chunk.offsets, chunk.lengths, chunk.flat}));
             }
             noteTwins(t);
+        }
+        for (const BucketState& state : buckets_.states) {
+            TensorInfo info;
+            info.name = state.name;
+            info.path = {keyPart(state.name)};
+            info.dtype = state.dtype;
+            info.shape = state.shape;
+            info.role = Role::optimizer;
+            SHARDSCOPE_TRY(builder_.addTensor(info));
+            for (const BucketPart& part : state.parts) {
+                const ChunkInfo chunk = dcp.chunk(part.chunk);
+                parts_.push_back({part.chunk, part.first});
+                SHARDSCOPE_TRY(
+                    builder_.addChunk({chunk.rank, chunk.file == kNone ? kNone : files_[chunk.file],
+                                       chunk.offset, chunk.length, part.offsets, part.lengths, part.flat}));
+            }
         }
         return {};
     }
@@ -188,6 +256,8 @@ class TorchDistOpener : private StoreOpener {
 
     std::unique_ptr<Reader> dcp_;
     std::vector<FileId> files_;  // of the DCP's
+    BucketStates buckets_;
+    std::vector<TorchDistReader::Part> parts_;
     std::vector<std::string> objects_;
     uint32_t highest_ = kNone;
     size_t twins_ = 0;
