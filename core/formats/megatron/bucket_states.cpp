@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <charconv>
-#include <cmath>
-#include <cstring>
 #include <map>
 #include <set>
 #include <tuple>
@@ -20,8 +17,6 @@ namespace shardscope::megatron {
 
 namespace {
 
-constexpr int64_t kMostCompared = 64;    // elements of a parameter
-constexpr size_t kMostParameters = 24;   // of a group, whose values are compared
 constexpr size_t kMostPieces = 1 << 22;  // of parameters on all ranks
 
 // "chained_1.optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16,
@@ -124,17 +119,6 @@ size_t placeInLayer(std::string_view key, bool fusedNorms) {
             return i * 2 + (wanted == "linear_qkv." && key.find("layer_norm") == key.npos);
     }
     return local.size() * 2;
-}
-
-float asFloat(DType dtype, const std::byte* bytes) {
-    if (dtype == DType::bfloat16) {
-        uint16_t half = 0;
-        std::memcpy(&half, bytes, sizeof half);
-        return std::bit_cast<float>(uint32_t{half} << 16);
-    }
-    float value = 0;
-    std::memcpy(&value, bytes, sizeof value);
-    return value;
 }
 
 class BucketResolver {
@@ -398,12 +382,11 @@ class BucketResolver {
         std::vector<const StateTensors*> buckets;
         for (const auto& [number, states] : group.buckets)
             buckets.push_back(&states);
-        if (group.dtype != DType::bfloat16 && group.dtype != DType::float32) return true;
-        const size_t step = std::max<size_t>(1, parameters.size() / kMostParameters);
+        const size_t step = std::max<size_t>(1, parameters.size() / kMostParametersCompared);
         for (size_t p = 0; p < parameters.size(); p += step) {
             const auto master = buckets[places[p].bucket]->find("param");
             if (master == buckets[places[p].bucket]->end() ||
-                catalog_.dtype(master->second) != DType::float32)
+                !isComparable(group.dtype, catalog_.dtype(master->second)))
                 return true;
             const Box& box = parameters[p].boxes[0];
             ChunkId chunk = kNone;
@@ -420,13 +403,7 @@ class BucketResolver {
             if (chunk == kNone) continue;
             SHARDSCOPE_ASSIGN(const auto masters, read(chunk, at, count, DType::float32));
             SHARDSCOPE_ASSIGN(const auto weights, read(box.chunk, 0, count, group.dtype));
-            double difference = 0, all = 0;
-            for (size_t i = 0; i < std::min(masters.size(), weights.size()); ++i) {
-                difference += std::abs(double{masters[i]} - double{weights[i]});
-                all += std::abs(double{weights[i]});
-            }
-            // Far more than rounding to 16 bits changes, far less than another parameter differs.
-            if (difference > all / 4 + 1e-2 * static_cast<double>(masters.size())) return false;
+            if (!looksLikeMaster(masters, weights)) return false;
         }
         return true;
     }
@@ -437,16 +414,7 @@ class BucketResolver {
             if (extent.error().code == ErrorCode::cancelled) return extent.error();
             return std::vector<float>();
         }
-        if (!extent->strides.empty() || extent->swapBytes) return std::vector<float>();
-        const size_t width = dtypeBytes(dtype);
-        std::vector<std::byte> bytes(static_cast<size_t>(count) * width);
-        const uint64_t offset = static_cast<uint64_t>(first) * width;
-        if (!rangeFits(offset, bytes.size(), extent->length)) return std::vector<float>();
-        SHARDSCOPE_TRY(extent->file->readAt(extent->offset + offset, bytes));
-        std::vector<float> values;
-        for (size_t i = 0; i < bytes.size(); i += width)
-            values.push_back(asFloat(dtype, bytes.data() + i));
-        return values;
+        return firstValues(*extent, first, count, dtype);
     }
 
     void addStates(const Group& group, const std::vector<LocalParameter>& parameters,

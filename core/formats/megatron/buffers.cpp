@@ -1,5 +1,10 @@
 #include "formats/megatron/buffers.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
 #include "base/checked.h"
 
 namespace shardscope::megatron {
@@ -62,6 +67,45 @@ std::vector<int64_t> bucketsOf(std::span<const int64_t> parameters, const std::v
         }
     }
     return buckets;
+}
+
+bool isComparable(DType weight, DType master) {
+    return master == DType::float32 && (weight == DType::bfloat16 || weight == DType::float32);
+}
+
+Result<std::vector<float>> firstValues(const Extent& extent, int64_t first, int64_t count, DType dtype) {
+    std::vector<float> values;
+    const size_t width = dtypeBytes(dtype);
+    const uint64_t offset = static_cast<uint64_t>(first) * width,
+                   length = static_cast<uint64_t>(count) * width;
+    if (!extent.file || !extent.strides.empty() || extent.swapBytes ||
+        !rangeFits(offset, length, extent.length))
+        return values;
+    std::vector<std::byte> bytes(static_cast<size_t>(length));
+    SHARDSCOPE_TRY(extent.file->readAt(extent.offset + offset, bytes));
+    for (size_t i = 0; i < bytes.size(); i += width) {
+        if (dtype == DType::bfloat16) {
+            uint16_t half = 0;
+            std::memcpy(&half, bytes.data() + i, sizeof half);
+            values.push_back(std::bit_cast<float>(uint32_t{half} << 16));
+        } else {
+            float value = 0;
+            std::memcpy(&value, bytes.data() + i, sizeof value);
+            values.push_back(value);
+        }
+    }
+    return values;
+}
+
+bool looksLikeMaster(std::span<const float> masters, std::span<const float> weights) {
+    const size_t count = std::min(masters.size(), weights.size());
+    double difference = 0, all = 0;
+    for (size_t i = 0; i < count; ++i) {
+        difference += std::abs(double{masters[i]} - double{weights[i]});
+        all += std::abs(double{weights[i]});
+    }
+    // Far more than rounding to 16 bits changes, far less than another parameter differs.
+    return !(difference > all / 4 + 1e-2 * static_cast<double>(count));
 }
 
 }  // namespace shardscope::megatron

@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "formats/format.h"
+
 namespace shardscope::megatron {
 
 struct BufferPlace {
@@ -26,5 +28,14 @@ std::optional<std::vector<BufferPlace>> placeInBuckets(std::span<const int64_t> 
 // (nullopt: never); `alone` says which parameters have a bucket of their own, and may be empty.
 std::vector<int64_t> bucketsOf(std::span<const int64_t> parameters, const std::vector<bool>& alone,
                                std::optional<int64_t> bucketElements);
+
+// Whether a parameter lies where it was placed is seen at its first elements: the master is what the weight
+// was rounded from. Nothing is proved where there is nothing to compare.
+inline constexpr int64_t kMostCompared = 64;           // elements of a parameter
+inline constexpr size_t kMostParametersCompared = 24;  // of a buffer
+bool isComparable(DType weight, DType master);
+// `first` counts elements of the extent. Empty for values that do not lie one behind the other. Errors: io.
+Result<std::vector<float>> firstValues(const Extent& extent, int64_t first, int64_t count, DType dtype);
+bool looksLikeMaster(std::span<const float> masters, std::span<const float> weights);
 
 }  // namespace shardscope::megatron
