@@ -3,6 +3,8 @@
 #include <QDir>
 #include <QTemporaryDir>
 #include <QTest>
+#include <cmath>
+#include <cstring>
 #include <map>
 
 #include "cli/genuine_checks.h"
@@ -120,9 +122,85 @@ class MegatronCliTest : public QObject {
     }
 
     void optimizerStateIsSuch() {
-        const json tensors = namedEntries(stepOf("m0.16.1-optim-dp-reshardable-pp2dp2"), {}, "tensors");
+        const json tensors = namedEntries(stepOf("m0.16.1-optim-dp-reshardable-tp2dp2"), {}, "tensors");
         for (const auto& [name, tensor] : tensors.items())
             QVERIFY2((tensor["role"] == "optimizer") == name.starts_with("optimizer."), name.c_str());
+    }
+
+    // Buckets do not say what they hold; the order of the model's parameters does.
+    void bucketsHoldNamedParameters() {
+        const GenuineCase c = megatronCase("m0.16.1-optim-dp-reshardable-tp2dp2");
+        const QStringList named{"--buckets", "parameters"};
+        const json digests = digestsOf(stepOf(c), named), tensors = namedEntries(stepOf(c), named, "tensors");
+        for (const auto& [state, want] : c.expected["resolved"].items()) {
+            QVERIFY2(digests.value(state, "") == want["sha256"], state.c_str());
+            COMPARE_JSON(tensors[state]["shape"], want["shape"]);
+        }
+        for (const auto& [tensor, want] : c.expected["tensors"].items())
+            QVERIFY2(tensors.contains(tensor) == (tensor.find("bucket_idx") == tensor.npos), tensor.c_str());
+        COMPARE_JSON(runShardscope(QStringList{"validate", stepOf(c), "--level", "values", "--json"} + named)
+                         .json()["verdict"],
+                     json("safe"));
+        QCOMPARE(runShardscope({"info", stepOf(c), "--buckets", "guess"}).exitCode, 2);
+    }
+    // Of what does not add up nothing is guessed.
+    void bucketsStayWhereParametersAreUnknown() {
+        const QString path = copyOf("m0.16.1-optim-dp-reshardable-tp2dp2", "no-args");
+        removeFile(path + "/common.pt");
+        const json info = runShardscope({"info", path, "--buckets", "parameters", "--json"}).json();
+        QVERIFY2(info["notes"].dump().find("stays in buckets") != std::string::npos, info.dump().c_str());
+        QVERIFY(namedEntries(path, {"--buckets", "parameters"}, "tensors")
+                    .contains("optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, "
+                              "torch.float32).bucket_idx_0.param"));
+    }
+    // Whether the optimizer is distributed or not: distrib_optim.pt, or numbered states and masters.
+    void statesOfRankDirectoriesAreNamed_data() {
+        QTest::addColumn<QString>("name");
+        QTest::addColumn<QString>("master");
+        QTest::newRow("numbered") << "m0.16.1-legacy-tp2"
+                                  << "fp32_param";
+        QTest::newRow("distributed") << "m0.16.1-legacy-tp2pp2dp2"
+                                     << "param";
+    }
+    void statesOfRankDirectoriesAreNamed() {
+        QFETCH(QString, name);
+        QFETCH(QString, master);
+        const GenuineCase c = megatronCase(name);
+        const json tensors = namedEntries(stepOf(c), {}, "tensors");
+        // The masters are what the weights were rounded from, but for a step of
+        // 0.001.
+        for (const auto& [tensor, want] : c.expected["tensors"].items()) {
+            const std::string parameter = tensor.substr(std::string("model.").size());
+            for (const std::string& kind :
+                 {std::string("exp_avg"), std::string("exp_avg_sq"), master.toStdString()}) {
+                const json& state =
+                    tensors[std::string("optimizer.state.").append(parameter).append(".").append(kind)];
+                QVERIFY2(!state.is_null(), tensor.c_str());
+                COMPARE_JSON(state["shape"], want["shape"]);
+                COMPARE_JSON(state["dtype"], json("float32"));
+            }
+        }
+        QCOMPARE(validate(stepOf(c)).exitCode, 0);
+        const auto bytesOf = [&](const QString& tensor) {
+            QFile file(place_.filePath("one.raw"));
+            const Outcome out = runShardscope({"extract", stepOf(c), tensor, file.fileName(), "--overwrite"});
+            if (out.exitCode != 0 || !file.open(QIODevice::ReadOnly)) qFatal("%s", out.err.c_str());
+            return file.readAll();
+        };
+        for (const char* parameter : {"decoder.layers.1.mlp.linear_fc1.weight", "output_layer.weight"}) {
+            const QByteArray weights = bytesOf(QString("model.%1").arg(parameter));
+            const QByteArray masters = bytesOf(QString("optimizer.state.%1.%2").arg(parameter, master));
+            QCOMPARE(masters.size(), 2 * weights.size());
+            for (qsizetype i = 0; i < weights.size() / 2; ++i) {
+                // A bfloat16 is the upper half of a float.
+                uint32_t bits = 0;
+                float weight = 0, value = 0;
+                memcpy(reinterpret_cast<char*>(&bits) + 2, weights.data() + 2 * i, 2);
+                memcpy(&weight, &bits, sizeof weight);
+                memcpy(&value, masters.data() + 4 * i, sizeof value);
+                QVERIFY(std::abs(weight - value) < 0.006F);
+            }
+        }
     }
 
     // NeMo and verl put the checkpoint into a directory of its own, beside configuration.
