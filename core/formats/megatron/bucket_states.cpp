@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "formats/megatron/buffers.h"
+#include "formats/megatron/cuts.h"
 
 namespace shardscope::megatron {
 
@@ -173,16 +174,7 @@ class BucketResolver {
             if (name.ends_with("embedding.word_embeddings.weight")) embedding_ = t;
             if (name.ends_with(".weight_w")) gates[std::string(name.substr(0, name.size() - 2))] = t;
             std::vector<TensorPiece>& pieces = pieces_[t];
-            const size_t at = name.find("layers.");
-            const bool layered = at != name.npos;
-            int64_t layer = -1;
-            if (layered) {
-                const std::string_view rest = name.substr(at + 7);
-                if (std::from_chars(rest.data(), rest.data() + rest.size(), layer).ec != std::errc{})
-                    layer = -1;
-            }
-            const bool stacked = layered && layer < 0;
-            const bool experts = name.find(".experts.experts.") != name.npos;
+            const LeadingDims leading = leadingDimsOf(name);
             for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
                 const ChunkInfo chunk = catalog_.chunk(t, c);
                 if (chunk.rank == kNone || chunk.rank >= sizes_.ranks() || chunk.flat ||
@@ -193,13 +185,13 @@ class BucketResolver {
                 piece.box = {t, c, Dims(chunk.offsets.begin(), chunk.offsets.end()),
                              Dims(chunk.lengths.begin(), chunk.lengths.end())};
                 size_t axis = 0;
-                const auto leading = [&](int64_t& number) {
+                const auto take = [&](int64_t& number) {
                     if (axis >= piece.box.offsets.size() || piece.box.lengths[axis] != 1) return false;
                     number = piece.box.offsets[axis++];
                     return true;
                 };
-                piece.layer = layer;
-                if ((stacked && !leading(piece.layer)) || (experts && !leading(piece.expert)))
+                piece.layer = leading.layer;
+                if ((leading.layers && !take(piece.layer)) || (leading.experts && !take(piece.expert)))
                     return fail(
                         fmt::format("'{}' is not cut layer by layer", printable(name, kNameInMessage)));
                 layers_ = std::max(layers_, piece.layer + 1);

@@ -178,7 +178,7 @@ class LegacyOpener {
             sizes_.pp = second + 1;
             sizes_.ep = third + 1;
             sizes_.dp = sizes_.ep;
-            sizes_.evidence = "the names of the directories give";
+            sizes_.evidence = "the names of the directories";
         }
         const bool stages = sizes_.pp > 1, experts = sizes_.ep > 1;
         if (uint64_t{sizes_.tp} * sizes_.pp * sizes_.ep > kMostDirectories)
@@ -205,11 +205,12 @@ class LegacyOpener {
             expected.insert(rank.directory);
         for (const RankDirectory& directory : place_.ranks) {
             if (expected.contains(directory.name)) continue;
-            assembly_.note(rule::fileStale, Severity::warning,
-                           fmt::format("'{}' is not part of this checkpoint: {} {}; an earlier save by other "
-                                       "ranks may have left it",
-                                       directory.name, sizes_.evidence, formatMesh(sizes_.mesh())),
-                           directory.name);
+            assembly_.note(
+                rule::fileStale, Severity::warning,
+                fmt::format("'{}' is not part of this checkpoint, whose mesh is {}; an earlier save by "
+                            "other ranks may have left it",
+                            directory.name, formatMesh(sizes_.mesh())),
+                directory.name);
         }
         return {};
     }

@@ -11,6 +11,7 @@ namespace shardscope::megatron {
 namespace {
 
 constexpr int64_t kMostRanks = 1 << 24;
+constexpr std::string_view kArguments = "the args in ";
 
 // "0.1" to [0, 1].
 std::optional<Dims> numbersOf(std::string_view text) {
@@ -62,9 +63,14 @@ Value entryOf(const Value& mapping, std::string_view key) {
 
 Mesh ParallelSizes::mesh() const {
     Mesh mesh;
+    if (inferred) mesh.source = Mesh::Source::inferred;
     const auto add = [&](const char* name, uint32_t size, const char* argument) {
         mesh.axes.push_back({name, size});
-        mesh.evidence.push_back(fmt::format("{}={}: {} {}", name, size, evidence, argument));
+        const bool named = evidence.starts_with(kArguments);
+        const bool cuts = name == std::string_view("ep") && !expertEvidence.empty();
+        mesh.evidence.push_back(cuts ? fmt::format("{}={}: {}", name, size, expertEvidence)
+                                     : fmt::format("{}={}: {}{}{}", name, size, evidence, named ? " " : "",
+                                                   named ? argument : ""));
     };
     if (pp > 1) add("pp", pp, "pipeline_model_parallel_size");
     // Experts are spread over ranks that are data parallel for everything else.
@@ -102,7 +108,7 @@ std::optional<ParallelSizes> sizesOf(const Arguments& args, std::string_view fil
     const int64_t world = args.integer("world_size").value_or(ranks);
     if (world < 1 || world > kMostRanks || world % model != 0) return std::nullopt;
     sizes.dp = static_cast<uint32_t>(world / model);
-    sizes.evidence = fmt::format("the args in {} state", file);
+    sizes.evidence = fmt::format("{}{} state", kArguments, file);
     return sizes;
 }
 

@@ -40,7 +40,9 @@ Value entryOf(const Value& mapping, std::string_view key);
 struct ParallelSizes {
     uint32_t tp = 1, pp = 1, cp = 1, dp = 1, ep = 1;
     uint32_t virtualStages = 1;
-    std::string evidence;  // "args.%s of common.pt"
+    std::string evidence;        // "the args in common.pt state"
+    bool inferred = false;       // from how tensors are cut
+    std::string expertEvidence;  // where that of `ep` is another
     uint32_t ranks() const { return tp * pp * cp * dp; }
     struct At {
         uint32_t pp = 0, dp = 0, tp = 0;

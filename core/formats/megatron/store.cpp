@@ -127,8 +127,8 @@ void StoreOpener::noteMissingObjects(const std::vector<std::string>& names) {
     }
 }
 
-void StoreOpener::addMesh(const std::vector<std::string>& objects, uint32_t highest) {
-    uint32_t seen = highest == kNone ? 0 : highest + 1;
+void StoreOpener::findSizes(const std::vector<std::string>& objects, uint32_t highest) {
+    const uint32_t seen = highest == kNone ? 0 : highest + 1;
     if (!sizes_) {
         for (const std::string& name : objects) {
             const auto sharded = parseShardedName(name);
@@ -140,15 +140,19 @@ void StoreOpener::addMesh(const std::vector<std::string>& objects, uint32_t high
             const uint32_t model = sizes.pp * sizes.tp;
             if (model == 0) continue;
             sizes.dp = std::max<uint32_t>(1, (seen + model - 1) / model);
-            sizes.evidence = fmt::format("the places of the random states, '{}', give", printable(name));
+            sizes.evidence = fmt::format("the places of the random states, such as '{}'", printable(name));
             sizes_ = std::move(sizes);
             break;
         }
     }
+}
+
+void StoreOpener::addMesh(uint32_t highest) {
+    uint32_t seen = highest == kNone ? 0 : highest + 1;
     if (sizes_ && sizes_->ranks() < seen) {
-        note(
-            rule::metaInconsistent, Severity::warning,
-            fmt::format("{} {} ranks, but rank {} wrote a file", sizes_->evidence, sizes_->ranks(), highest));
+        note(rule::metaInconsistent, Severity::warning,
+             fmt::format("there are {} ranks by {}, but rank {} wrote a file", sizes_->ranks(),
+                         sizes_->evidence, highest));
         sizes_.reset();
     }
     if (sizes_) {

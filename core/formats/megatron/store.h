@@ -32,9 +32,10 @@ class StoreOpener : protected CatalogOpener {
     void addCommitMark();
     // Says which objects of a grid are missing.
     void noteMissingObjects(const std::vector<std::string>& names);
-    // The mesh from the arguments, else from the places of the random states. `highest`: the highest rank
-    // that wrote a file, or kNone.
-    void addMesh(const std::vector<std::string>& objects, uint32_t highest);
+    // Finds the sizes in the places of the random states, where the arguments do not say them. `highest`: the
+    // highest rank that wrote a file, or kNone.
+    void findSizes(const std::vector<std::string>& objects, uint32_t highest);
+    void addMesh(uint32_t highest);
     // Puts the entries of common.pt behind those of the store, as "common.<key>".
     Result<std::unique_ptr<Reader>> withCommon(std::unique_ptr<Reader> store);
 

@@ -12,6 +12,7 @@
 #include "formats/catalog_reader.h"
 #include "formats/dcp/dcp.h"
 #include "formats/megatron/bucket_states.h"
+#include "formats/megatron/cuts.h"
 #include "formats/megatron/store.h"
 #include "formats/open_files.h"
 
@@ -220,7 +221,10 @@ class TorchDistOpener : private StoreOpener {
             builder_.addObject(std::move(object));
         }
         noteMissingObjects(objects_);
-        addMesh(objects_, highest_);
+        findSizes(objects_, highest_);
+        if (!sizes_) sizes_ = sizesOfCuts(stored());
+        if (sizes_ && sizes_->ep == 1) findExpertRanks(stored(), *sizes_);
+        addMesh(highest_);
         return {};
     }
 

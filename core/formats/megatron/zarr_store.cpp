@@ -113,7 +113,8 @@ class ZarrStoreOpener : private StoreOpener {
             }
         }
         noteMissingObjects(objects_);
-        addMesh(objects_, kNone);
+        findSizes(objects_, kNone);
+        addMesh(kNone);
         builder_.setWriter("megatron-core 0.5 to 0.15, zarr");
         auto reader = std::make_unique<ZarrStoreReader>(source_, options_, std::move(builder_).finish(),
                                                         std::move(arrays_));
