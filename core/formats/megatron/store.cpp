@@ -83,6 +83,16 @@ Status StoreOpener::readCommon() {
     return {};
 }
 
+void StoreOpener::notePadding(std::string_view name, DimSpan shape) {
+    const auto rows = args_.integer("vocab_size");
+    if (!rows || shape.size() != 2 || *rows <= 0 || *rows >= shape[0] || roleOf(name) != Role::parameter ||
+        !(name.ends_with("word_embeddings.weight") || name.ends_with("output_layer.weight")))
+        return;
+    note(rule::metaInconsistent, Severity::info,
+         fmt::format("the first {} of its {} rows are the vocabulary, the rest is padding", *rows, shape[0]),
+         {}, name);
+}
+
 void StoreOpener::addCommitMark() {
     FileInfo info;
     info.path = kMetadataJson;

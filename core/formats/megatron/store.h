@@ -28,6 +28,8 @@ class StoreOpener : protected CatalogOpener {
 
     // Reads common.pt; one that cannot be read is a note. Errors: cancelled, limit.
     Status readCommon();
+    // Says of an embedding or output layer how many of its rows are padding.
+    void notePadding(std::string_view name, DimSpan shape);
     // Says that metadata.json is missing, or adds it to the catalog.
     void addCommitMark();
     // Says which objects of a grid are missing.

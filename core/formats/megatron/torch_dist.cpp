@@ -143,6 +143,7 @@ class TorchDistOpener : private StoreOpener {
             info.dtype = dcp.dtype(t);
             info.shape.assign(dcp.shape(t).begin(), dcp.shape(t).end());
             info.role = roleOf(info.name);
+            notePadding(info.name, info.shape);
             if (dcp.aliasOf(t) != kNone) info.aliasOf = ids[dcp.aliasOf(t)];
             SHARDSCOPE_TRY(builder_.addTensor(info));
             for (ChunkId c = dcp.firstChunk(t); c < dcp.endChunk(t); ++c) {

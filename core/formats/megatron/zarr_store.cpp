@@ -170,6 +170,7 @@ class ZarrStoreOpener : private StoreOpener {
         info.dtype = array.dtype;
         info.shape = array.shape;
         info.role = roleOf(name);
+        notePadding(info.name, info.shape);
         SHARDSCOPE_TRY(builder_.addTensor(info));
         for (const DirectoryEntry& entry : listed) {
             const auto place =
