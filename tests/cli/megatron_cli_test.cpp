@@ -308,6 +308,17 @@ class MegatronCliTest : public QObject {
         QVERIFY(!findingOf(validate(bad).json(), "meta.inconsistent", name.toStdString()).is_null());
     }
 
+    // Ranks that write parts of one chunk leave empty files with the names of what they lock.
+    void locksOfZarrArraysAreNoArrays() {
+        const QString path = copyOf("m0.8.0-zarr-tp2pp2", "zarr-locks");
+        const QString locks = path + "/decoder.layers.mlp.linear_fc1.weight.sync";
+        QVERIFY(QDir().mkpath(locks));
+        for (const char* name : {"/.zarray", "/0.0.0"})
+            QVERIFY(QFile(locks + name).open(QIODevice::WriteOnly));
+        const Outcome report = validate(path);
+        COMPARE_JSON(report.json()["verdict"], json("safe"));
+    }
+
     // Every layout arrives elsewhere as it was.
     void conversionKeepsTheBits_data() {
         QTest::addColumn<QString>("name");

@@ -126,6 +126,16 @@ class ZarrStoreOpener : private StoreOpener {
         auto listed = source_.directory->list(name);
         if (!listed.ok()) return std::move(listed).error();
         std::ranges::sort(*listed, {}, &DirectoryEntry::name);
+        if (isLocks(name)) {
+            for (const DirectoryEntry& entry : *listed) {
+                FileInfo info;
+                info.path = name + '/' + entry.name;
+                info.size = entry.size;
+                info.metadata = true;
+                builder_.addFile(std::move(info));
+            }
+            return {};
+        }
         const bool array = std::ranges::any_of(
             *listed, [](const DirectoryEntry& entry) { return entry.name == kZarrayName; });
         if (array) return addArray(name, *listed);
@@ -146,6 +156,16 @@ class ZarrStoreOpener : private StoreOpener {
             builder_.addObject(std::move(object));
         }
         return {};
+    }
+
+    // "<key>.sync" beside "<key>": empty lock files of the ranks that wrote parts of one chunk
+    // (zarr.ProcessSynchronizer), under the names of what they lock.
+    bool isLocks(std::string_view name) const {
+        constexpr std::string_view kLocks = ".sync";
+        if (!name.ends_with(kLocks)) return false;
+        name.remove_suffix(kLocks.size());
+        return std::ranges::binary_search(source_.entries, name, {},
+                                          [](const DirectoryEntry& e) { return std::string_view(e.name); });
     }
 
     Status addArray(const std::string& name, const std::vector<DirectoryEntry>& listed) {
