@@ -304,7 +304,15 @@ class MegatronCliTest : public QObject {
         removeFile(gone + "/" + name + "/1.0.0");
         cutFile(bad + "/" + name + "/.zarray", 10);
         QVERIFY(!findingOf(validate(cut).json(), "file.truncated", name.toStdString()).is_null());
-        QVERIFY(!findingOf(validate(gone).json(), "coverage.gap", name.toStdString()).is_null());
+        const json lost = validate(gone).json();
+        QVERIFY(!findingOf(lost, "coverage.gap", name.toStdString()).is_null());
+        QVERIFY(!findingOf(lost, "file.missing", name.toStdString() + "/1.0.0").is_null());
+        const QString object = "rng_state/shard_1.0_2.2.pt";
+        removeFile(gone + "/" + object);
+        removeFile(gone + "/extra.fp32/.zarray");
+        const json more = validate(gone).json();
+        QVERIFY(!findingOf(more, "file.missing", object.toStdString()).is_null());
+        QVERIFY(!findingOf(more, "file.missing", "extra.fp32/.zarray").is_null());
         QVERIFY(!findingOf(validate(bad).json(), "meta.inconsistent", name.toStdString()).is_null());
     }
 

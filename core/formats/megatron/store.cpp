@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/checked.h"
 #include "base/rule.h"
@@ -16,7 +18,7 @@ namespace {
 
 constexpr std::string_view kCommonPrefix = "common.";
 constexpr int64_t kMostOfAGrid = 1 << 20;
-constexpr size_t kMostNamedObjects = 3;
+constexpr int64_t kMostMissing = 100;  // that are named
 
 // "chained_0.optimizer.state" to "optimizer.state".
 std::string_view withoutChain(std::string_view name) {
@@ -46,15 +48,10 @@ Role StoreOpener::roleOf(std::string_view name) {
 Status StoreOpener::readCommon() {
     if (!source_.hasFile(kCommon)) {
         if (!place_.commonFile) return {};
-        FileInfo info;
-        info.path = kCommon;
-        info.state = FileInfo::State::missing;
-        info.metadata = true;
-        builder_.addFile(std::move(info));
-        note(rule::fileMissing, Severity::error,
-             "'common.pt' is missing: it holds what is not sharded, such as the arguments, the iteration and "
-             "the settings of the optimizer",
-             kCommon);
+        addMissing(
+            kCommon, Severity::error,
+            "'common.pt' is missing: it holds what is not sharded, such as the arguments, the iteration "
+            "and the settings of the optimizer");
         return {};
     }
     Source one = source_;
@@ -94,29 +91,41 @@ void StoreOpener::notePadding(std::string_view name, DimSpan shape) {
 }
 
 void StoreOpener::addCommitMark() {
+    const auto entry = source_.directory->stat(kMetadataJson);
+    if (!entry.ok()) {
+        addMissing(
+            kMetadataJson, Severity::error,
+            "'metadata.json' is missing: Megatron writes it last, so the save did not end, or the file was "
+            "not copied; use an earlier checkpoint");
+        return;
+    }
     FileInfo info;
     info.path = kMetadataJson;
+    info.size = entry->size;
     info.metadata = true;
-    if (place_.committed) {
-        if (const auto entry = source_.directory->stat(kMetadataJson); entry.ok()) info.size = entry->size;
-    } else {
-        info.state = FileInfo::State::missing;
-        note(
-            rule::fileMissing, Severity::error,
-            source_.hasFile(kMetadataJson)
-                ? "'metadata.json' does not name a sharded_backend: Megatron writes it last, so the save did "
-                  "not end well"
-                : "'metadata.json' is missing: Megatron writes it last, so the save did not end, or the file "
-                  "was not copied; use an earlier checkpoint",
-            kMetadataJson);
-    }
+    builder_.addFile(std::move(info));
+    if (!place_.committed)
+        note(rule::metaInconsistent, Severity::error,
+             "'metadata.json' is damaged and names no sharded_backend: Megatron writes it last, so the save "
+             "did "
+             "not end well",
+             kMetadataJson);
+}
+
+void StoreOpener::addMissing(std::string path, Severity severity, std::string message,
+                             std::string_view tensor, Note::Lacks lacks) {
+    note(rule::fileMissing, severity, std::move(message), path, tensor, lacks);
+    FileInfo info;
+    info.path = std::move(path);
+    info.state = FileInfo::State::missing;
+    info.referenced = severity == Severity::error;
     builder_.addFile(std::move(info));
 }
 
-void StoreOpener::noteMissingObjects(const std::vector<std::string>& names) {
+void StoreOpener::noteMissingObjects(const std::vector<std::string>& names, std::string_view ending) {
     struct Grid {
         Dims shape;
-        int64_t found = 0;
+        std::set<std::string_view> found;  // names
         bool known = true;
     };
     std::map<std::string_view, Grid> grids;
@@ -124,16 +133,29 @@ void StoreOpener::noteMissingObjects(const std::vector<std::string>& names) {
         const auto sharded = parseShardedName(name);
         if (!sharded) continue;
         Grid& grid = grids[sharded->key];
-        if (grid.found++ == 0) grid.shape = sharded->grid;
+        if (grid.found.empty()) grid.shape = sharded->grid;
         grid.known = grid.known && grid.shape == sharded->grid;
+        grid.found.insert(name);
     }
     for (const auto& [key, grid] : grids) {
         int64_t all = 0;
-        if (!grid.known || !checkedProduct(grid.shape, all) || all > kMostOfAGrid || grid.found >= all)
+        const auto found = static_cast<int64_t>(grid.found.size());
+        if (!grid.known || !checkedProduct(grid.shape, all) || all > kMostOfAGrid || found >= all) continue;
+        if (ending.empty() || all - found > kMostMissing) {
+            note(rule::metaInconsistent, Severity::warning,
+                 fmt::format("'{}' has {} of the {} objects of its grid {}", printable(key, kNameInMessage),
+                             found, all, formatDims(grid.shape)));
             continue;
-        note(rule::metaInconsistent, Severity::warning,
-             fmt::format("'{}' has {} of the {} objects of its grid {}", printable(key, kNameInMessage),
-                         grid.found, all, formatDims(grid.shape)));
+        }
+        Dims place(grid.shape.size(), 0);
+        for (int64_t i = 0; i < all; ++i) {
+            const std::string name =
+                fmt::format("{}/shard_{}_{}", key, fmt::join(place, "."), fmt::join(grid.shape, "."));
+            if (!grid.found.contains(name))
+                addMissing(name + std::string(ending), Severity::warning, "an object of its grid is missing");
+            for (size_t d = place.size(); d-- > 0 && ++place[d] == grid.shape[d];)
+                place[d] = 0;
+        }
     }
 }
 

@@ -32,8 +32,11 @@ class StoreOpener : protected CatalogOpener {
     void notePadding(std::string_view name, DimSpan shape);
     // Says that metadata.json is missing, or adds it to the catalog.
     void addCommitMark();
-    // Says which objects of a grid are missing.
-    void noteMissingObjects(const std::vector<std::string>& names);
+    // A file that belongs to the checkpoint and is not there.
+    void addMissing(std::string path, Severity severity, std::string message, std::string_view tensor = {},
+                    Note::Lacks lacks = Note::Lacks::nothing);
+    // Says which objects of a grid are missing; where each has a file of its own, by its name and `ending`.
+    void noteMissingObjects(const std::vector<std::string>& names, std::string_view ending = {});
     // Finds the sizes in the places of the random states, where the arguments do not say them. `highest`: the
     // highest rank that wrote a file, or kNone.
     void findSizes(const std::vector<std::string>& objects, uint32_t highest);

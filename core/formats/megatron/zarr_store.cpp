@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/torch_file.h"
@@ -21,6 +22,9 @@ namespace shardscope::megatron {
 namespace {
 
 constexpr uint64_t kMostZarray = 1 << 20;
+constexpr std::string_view kObjectEnding = ".pt";
+constexpr size_t kMostNamedChunks = 100;
+constexpr int64_t kMostChunks = 1 << 22;  // that are looked for, in all arrays
 
 class ZarrStoreReader final : public CatalogReader {
   public:
@@ -112,7 +116,8 @@ class ZarrStoreOpener : private StoreOpener {
                 SHARDSCOPE_TRY(addDirectory(entry.name));
             }
         }
-        noteMissingObjects(objects_);
+        noteMissingObjects(objects_, kObjectEnding);
+        noteTotals({}, {{missingChunks_, "files of chunks are missing"}});
         findSizes(objects_, kNone);
         addMesh(kNone);
         builder_.setWriter("megatron-core 0.5 to 0.15, zarr");
@@ -139,12 +144,20 @@ class ZarrStoreOpener : private StoreOpener {
         const bool array = std::ranges::any_of(
             *listed, [](const DirectoryEntry& entry) { return entry.name == kZarrayName; });
         if (array) return addArray(name, *listed);
+        // Chunks that nothing describes.
+        const bool chunks = std::ranges::any_of(*listed, [](const DirectoryEntry& entry) {
+            return entry.kind == DirectoryEntry::Kind::file && !entry.name.empty() &&
+                   entry.name.find_first_not_of("0123456789.") == std::string::npos;
+        });
+        if (chunks)
+            addMissing(name + '/' + std::string(kZarrayName), Severity::error,
+                       "the description of the zarr array is missing, so that its chunks say nothing", name,
+                       Note::Lacks::anything);
         for (const DirectoryEntry& entry : *listed) {
             const std::string path = name + '/' + entry.name;
-            constexpr std::string_view kEnding = ".pt";
-            if (entry.kind != DirectoryEntry::Kind::file || !entry.name.ends_with(kEnding)) continue;
+            if (entry.kind != DirectoryEntry::Kind::file || !entry.name.ends_with(kObjectEnding)) continue;
             ObjectInfo object;
-            object.name = path.substr(0, path.size() - kEnding.size());
+            object.name = path.substr(0, path.size() - kObjectEnding.size());
             if (!parseShardedName(object.name)) continue;
             FileInfo info;
             info.path = path;
@@ -211,8 +224,33 @@ class ZarrStoreOpener : private StoreOpener {
             chunk.lengths = lengths;
             SHARDSCOPE_TRY(builder_.addChunk(chunk));
         }
+        noteMissingChunks(name, array, listed);
         arrays_.push_back(std::move(parsed).value());
         return {};
+    }
+
+    // Megatron writes every chunk, so one that is not there was lost.
+    void noteMissingChunks(const std::string& name, const ZarrArray& array,
+                           const std::vector<DirectoryEntry>& listed) {
+        const Dims grid = array.grid();
+        int64_t all = 0;
+        if (!checkedProduct(grid, all) || all > kMostChunks - lookedFor_) return;
+        lookedFor_ += all;
+        Dims place(grid.size(), 0);
+        for (int64_t i = 0; i < all; ++i) {
+            const std::string chunk = array.chunkName(place);
+            if (!std::ranges::binary_search(listed, chunk, {}, &DirectoryEntry::name)) {
+                const std::string path = name + '/' + chunk;
+                addNote(missingChunks_, {rule::fileMissing, Severity::error, "the file of a chunk is missing",
+                                         path, name, std::nullopt});
+                FileInfo info;
+                info.path = path;
+                info.state = FileInfo::State::missing;
+                if (missingChunks_ <= kMostNamedChunks) builder_.addFile(std::move(info));
+            }
+            for (size_t d = place.size(); d-- > 0 && ++place[d] == grid[d];)
+                place[d] = 0;
+        }
     }
 
     Result<ZarrArray> parse(FileInfo& about) {
@@ -228,6 +266,8 @@ class ZarrStoreOpener : private StoreOpener {
 
     std::vector<std::string> objects_;
     std::vector<ZarrArray> arrays_;  // by tensor
+    size_t missingChunks_ = 0;
+    int64_t lookedFor_ = 0;  // chunks
 };
 
 }  // namespace
