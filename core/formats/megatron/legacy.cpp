@@ -86,6 +86,7 @@ Result<std::unique_ptr<Reader>> LegacyOpener::open() {
     SHARDSCOPE_TRY(readArguments());
     SHARDSCOPE_TRY(listRanks());
     SHARDSCOPE_TRY(readFiles());
+    noteSteps();
     countLayers();
     gatherModel();
     addModel();
@@ -214,6 +215,24 @@ void LegacyOpener::forModelEntries(const RankFiles& rank, const VisitEntry& visi
     }
     for (const StoredObject& object : file.objects)
         below(object.path, kNone, &object.value);
+}
+
+// Files of several saves are not one checkpoint.
+void LegacyOpener::noteSteps() {
+    std::optional<int64_t> first;
+    for (const RankFiles& rank : ranks_) {
+        if (rank.model == kNone) continue;
+        for (const StoredObject& object : contents(rank.model).objects) {
+            if (object.name != "iteration" || object.value.kind() != ValueKind::integer) continue;
+            const int64_t iteration = object.value.graph->integer(object.value.node);
+            if (!first) first = iteration;
+            if (iteration == *first) continue;
+            assembly_.note(
+                rule::metaInconsistent, Severity::error,
+                fmt::format("the file is of iteration {}, that of the first rank of {}", iteration, *first),
+                contents(rank.model).name);
+        }
+    }
 }
 
 // Layers are counted from 0 in every stage.

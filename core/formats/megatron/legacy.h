@@ -57,6 +57,7 @@ class LegacyOpener {
     Status readArguments();
     Status listRanks();
     Status readFiles();
+    void noteSteps();
     // Calls visit(virtual stage, name below "model", tensor or kNone, value or null) for the model's entries.
     using VisitEntry = std::function<void(uint32_t, const std::string&, uint32_t, const Value*)>;
     void forModelEntries(const RankFiles& rank, const VisitEntry& visit);
