@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
@@ -314,23 +315,82 @@ class BucketResolver {
             if (shape.size() != 1) return false;
             sizes.push_back(shape[0]);
         }
+        std::vector<Candidate> candidates;
         for (const bool experts : {false, true}) {
-            std::vector<LocalParameter> parameters = parametersOf(group, experts);
-            if (parameters.empty()) continue;
+            const std::vector<LocalParameter> unsorted = parametersOf(group, experts);
             for (const Order& order : kOrders) {
-                sortBy(order, parameters);
+                if (unsorted.empty()) break;
+                Candidate candidate{unsorted, {}, {}};
+                sortBy(order, candidate.parameters);
                 std::vector<int64_t> elements;
-                for (const LocalParameter& parameter : parameters)
+                for (const LocalParameter& parameter : candidate.parameters)
                     elements.push_back(parameter.elements);
-                const auto places = placeInBuckets(elements, sizes);
-                if (!places || !boundariesFit(group, parameters, *places)) continue;
-                SHARDSCOPE_ASSIGN(const bool same, valuesFit(group, parameters, *places));
-                if (!same) continue;
-                addStates(group, parameters, *places);
-                return true;
+                auto places = placeInBuckets(elements, sizes);
+                if (!places || !boundariesFit(group, candidate.parameters, *places)) continue;
+                candidate.places = std::move(*places);
+                for (size_t p = 0; p < candidate.places.size(); ++p)
+                    candidate.byParameter[keyOf(candidate.parameters[p])] = p;
+                const bool known = std::ranges::any_of(
+                    candidates, [&](const Candidate& other) { return differing(other, candidate).empty(); });
+                if (known) continue;
+                SHARDSCOPE_ASSIGN(const bool same, valuesFit(group, candidate));
+                if (same) candidates.push_back(std::move(candidate));
             }
         }
-        return false;
+        SHARDSCOPE_ASSIGN(const Candidate* best, bestOf(group, candidates));
+        if (best) addStates(group, best->parameters, best->places);
+        return best != nullptr;
+    }
+
+    using ParameterKey = std::tuple<TensorId, int64_t, int64_t>;
+    static ParameterKey keyOf(const LocalParameter& p) { return {p.first, p.layer, p.expert}; }
+    // Parameters in an order that fills the buckets, and where each is.
+    struct Candidate {
+        std::vector<LocalParameter> parameters;
+        std::vector<BufferPlace> places;
+        std::map<ParameterKey, size_t> byParameter;
+    };
+    // The parameters that are in other places.
+    static std::vector<ParameterKey> differing(const Candidate& a, const Candidate& b) {
+        std::vector<ParameterKey> out;
+        for (const auto& [key, p] : a.byParameter) {
+            const auto other = b.byParameter.find(key);
+            if (other == b.byParameter.end() || a.places[p].bucket != b.places[other->second].bucket ||
+                a.places[p].first != b.places[other->second].first)
+                out.push_back(key);
+        }
+        return out;
+    }
+
+    // Where several orders fit, parameters of one size have changed places: the masters must be far closer to
+    // the weights in one order than in any other. Null where nothing decides.
+    Result<const Candidate*> bestOf(const Group& group, const std::vector<Candidate>& candidates) {
+        if (candidates.empty()) return static_cast<const Candidate*>(nullptr);
+        const Candidate* best = &candidates[0];
+        for (size_t c = 1; c < candidates.size(); ++c) {
+            double mine = 0, others = 0;
+            for (const ParameterKey& key : differing(*best, candidates[c])) {
+                const auto other = candidates[c].byParameter.find(key);
+                if (other == candidates[c].byParameter.end()) return static_cast<const Candidate*>(nullptr);
+                const size_t p = best->byParameter.at(key);
+                SHARDSCOPE_ASSIGN(const auto one, compared(group, best->parameters[p], best->places[p]));
+                SHARDSCOPE_ASSIGN(const auto two, compared(group, candidates[c].parameters[other->second],
+                                                           candidates[c].places[other->second]));
+                mine += distanceOf(one);
+                others += distanceOf(two);
+            }
+            if (others * 4 < mine)
+                best = &candidates[c];
+            else if (mine * 4 >= others)
+                return static_cast<const Candidate*>(nullptr);
+        }
+        return best;
+    }
+    static double distanceOf(const std::pair<std::vector<float>, std::vector<float>>& values) {
+        double distance = 0;
+        for (size_t i = 0; i < std::min(values.first.size(), values.second.size()); ++i)
+            distance += std::abs(double{values.first[i]} - double{values.second[i]});
+        return distance;
     }
 
     // Each stored chunk is a part of one parameter, or of the padding between two.
@@ -368,36 +428,42 @@ class BucketResolver {
         }
     }
 
-    // Masters are what the weights were rounded from. A file that cannot be read proves nothing.
-    Result<bool> valuesFit(const Group& group, const std::vector<LocalParameter>& parameters,
-                           const std::vector<BufferPlace>& places) const {
-        std::vector<const StateTensors*> buckets;
-        for (const auto& [number, states] : group.buckets)
-            buckets.push_back(&states);
-        const size_t step = std::max<size_t>(1, parameters.size() / kMostParametersCompared);
-        for (size_t p = 0; p < parameters.size(); p += step) {
-            const auto master = buckets[places[p].bucket]->find("param");
-            if (master == buckets[places[p].bucket]->end() ||
-                !isComparable(group.dtype, catalog_.dtype(master->second)))
-                return true;
-            const Box& box = parameters[p].boxes[0];
-            ChunkId chunk = kNone;
-            int64_t at = 0, count = 0;
-            forStretch(master->second, places[p].first,
-                       places[p].first + std::min(kMostCompared, elementCount(box.lengths)),
-                       [&](ChunkId c, int64_t first, int64_t, int64_t n) {
-                           if (chunk != kNone) return;
-                           chunk = c;
-                           at = first;
-                           count = n;
-                       });
-            // The first elements may be another rank's.
-            if (chunk == kNone) continue;
-            SHARDSCOPE_ASSIGN(const auto masters, read(chunk, at, count, DType::float32));
-            SHARDSCOPE_ASSIGN(const auto weights, read(box.chunk, 0, count, group.dtype));
-            if (!looksLikeMaster(masters, weights)) return false;
+    Result<bool> valuesFit(const Group& group, const Candidate& candidate) const {
+        const size_t step = std::max<size_t>(1, candidate.places.size() / kMostParametersCompared);
+        for (size_t p = 0; p < candidate.places.size(); p += step) {
+            SHARDSCOPE_ASSIGN(const auto values,
+                              compared(group, candidate.parameters[p], candidate.places[p]));
+            if (!looksLikeMaster(values.first, values.second)) return false;
         }
         return true;
+    }
+
+    // The first masters of a parameter, and its weights. Both are empty where there is nothing to compare: a
+    // file that cannot be read proves nothing.
+    Result<std::pair<std::vector<float>, std::vector<float>>> compared(const Group& group,
+                                                                       const LocalParameter& parameter,
+                                                                       const BufferPlace& place) const {
+        std::pair<std::vector<float>, std::vector<float>> out;
+        const StateTensors& states =
+            std::next(group.buckets.begin(), static_cast<int64_t>(place.bucket))->second;
+        const auto master = states.find("param");
+        if (master == states.end() || !isComparable(group.dtype, catalog_.dtype(master->second))) return out;
+        const Box& box = parameter.boxes[0];
+        ChunkId chunk = kNone;
+        int64_t inChunk = 0, inBox = 0, count = 0;
+        forStretch(master->second, place.first,
+                   place.first + std::min(kMostCompared, elementCount(box.lengths)),
+                   [&](ChunkId c, int64_t first, int64_t from, int64_t n) {
+                       if (chunk != kNone) return;
+                       chunk = c;
+                       inChunk = first;
+                       inBox = from - place.first;
+                       count = n;
+                   });
+        if (chunk == kNone) return out;
+        SHARDSCOPE_ASSIGN(out.first, read(chunk, inChunk, count, DType::float32));
+        SHARDSCOPE_ASSIGN(out.second, read(box.chunk, inBox, count, group.dtype));
+        return out;
     }
 
     Result<std::vector<float>> read(ChunkId chunk, int64_t first, int64_t count, DType dtype) const {
