@@ -6,6 +6,7 @@
 #include "formats/dcp/dcp.h"
 #include "formats/deepspeed/deepspeed.h"
 #include "formats/index/index.h"
+#include "formats/megatron/megatron.h"
 #include "formats/olmo/olmo.h"
 #include "formats/paddle_dist/paddle_dist.h"
 #include "formats/paddle_nlp/paddle_nlp.h"
@@ -18,6 +19,7 @@ namespace shardscope {
 
 const std::vector<const Format*>& builtinFormats() {
     static const std::vector<const Format*> formats = {
+        &megatronFormat(),  // before DCP, which its torch_dist is underneath
         &dcpFormat(),
         &deepspeedFormat(),  // before formats of files that trainers write next to `latest`
         &paddleFormat(),     // before safetensors, which its data files may be

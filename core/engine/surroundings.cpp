@@ -76,11 +76,14 @@ struct Zarr {
     uint64_t bytes = 0;
     std::string first;
 };
-Zarr findZarr(const Source& source) {
+// Those that the checkpoint is made of are not counted.
+Zarr findZarr(const Source& source, const NameSet& own = {}) {
     Zarr zarr;
     size_t looks = 0;
     for (const DirectoryEntry& entry : source.entries) {
-        if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.')) continue;
+        if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.') ||
+            own.contains(entry.name + "/.zarray"))
+            continue;
         if (++looks > kMostDirectories) break;
         if (!source.directory->stat(entry.name + "/.zarray").ok() &&
             !source.directory->stat(entry.name + "/zarr.json").ok())
@@ -100,7 +103,7 @@ Error zarrError(const Source& source, const Zarr& zarr) {
                                    zarr.arrays, zarr.arrays == 1 ? "" : "s",
                                    printable(zarr.first, kNameInMessage)))
         .inFile(source.display)
-        .withHint("Megatron-Core 0.12 and older read them and can save them again as torch_dist");
+        .withHint("those of Megatron-Core open where its metadata.json or common.pt is beside them");
 }
 
 Note noteOf(Severity severity, std::string message, const std::string& file) {
@@ -295,7 +298,7 @@ Status accountForDirectory(const Source& source, const CheckpointOptions& option
     SHARDSCOPE_TRY(addCompanions(source, options, checkpoint));
     own = ownFiles(checkpoint.catalog());
     others = otherData(source, own);
-    const Zarr zarr = findZarr(source);
+    const Zarr zarr = findZarr(source, own);
     if (zarr.bytes > mine) return zarrError(source, zarr);
 
     NameSet noted;  // the reader has said what these are

@@ -1,0 +1,456 @@
+// --ckpt-format torch: a directory for each rank of the model, with what it holds under local names. Files,
+// and the model.
+//
+// Source: megatron/training/checkpointing.py of Megatron-LM (get_checkpoint_name, generate_state_dict,
+// fix_query_key_value_ordering).
+#include "formats/megatron/legacy.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "base/rule.h"
+#include "base/text.h"
+
+namespace shardscope::megatron {
+
+namespace {
+
+constexpr size_t kMostDirectories = 100'000;
+
+// "decoder.layers.3.mlp.router.weight": what stands before the number of the layer, the number, and what
+// stands behind it.
+struct LayerName {
+    std::string_view before, after;
+    int64_t layer = 0;
+};
+std::optional<LayerName> parseLayerName(std::string_view name) {
+    constexpr std::string_view kLayers = "layers.";
+    for (size_t at = name.find(kLayers); at != name.npos; at = name.find(kLayers, at + 1)) {
+        if (at > 0 && name[at - 1] != '.') continue;
+        const std::string_view rest = name.substr(at + kLayers.size());
+        int64_t layer = 0;
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+        if (error != std::errc{} || layer < 0 || layer > INT32_MAX || end == rest.data() + rest.size() ||
+            *end != '.')
+            continue;
+        return LayerName{name.substr(0, at + kLayers.size()),
+                         rest.substr(static_cast<size_t>(end - rest.data())), layer};
+    }
+    return std::nullopt;
+}
+
+// "mlp.experts.local_experts.1.linear_fc1.weight" and "mlp.experts.linear_fc1.weight1": where the number of
+// the expert is.
+struct ExpertNumber {
+    size_t begin = 0, end = 0;
+    int64_t number = 0;
+};
+std::optional<ExpertNumber> parseExpertNumber(std::string_view name) {
+    constexpr std::string_view kLocal = "local_experts.", kExperts = ".experts.linear_fc";
+    ExpertNumber out;
+    if (const size_t at = name.find(kLocal); at != name.npos) {
+        out.begin = at + kLocal.size();
+    } else if (name.find(kExperts) != name.npos) {
+        out.begin = name.size();
+        while (out.begin > 0 && name[out.begin - 1] >= '0' && name[out.begin - 1] <= '9')
+            --out.begin;
+    } else {
+        return std::nullopt;
+    }
+    const auto [end, error] = std::from_chars(name.data() + out.begin, name.data() + name.size(), out.number);
+    if (error != std::errc{} || out.number < 0 || out.number > INT32_MAX) return std::nullopt;
+    out.end = static_cast<size_t>(end - name.data());
+    return out;
+}
+
+}  // namespace
+
+std::optional<uint32_t> virtualStageOf(std::string_view key) {
+    constexpr std::string_view kModel = "model";
+    if (key == kModel) return 0;
+    if (!key.starts_with(kModel)) return std::nullopt;
+    key.remove_prefix(kModel.size());
+    uint32_t number = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
+    if (error != std::errc{} || end != key.data() + key.size() || number > 4096) return std::nullopt;
+    return number;
+}
+
+Result<std::unique_ptr<Reader>> LegacyOpener::open() {
+    for (const std::string& text : options_.valuesOf(kTpDim)) {
+        SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
+        stated_.push_back(std::move(rule));
+    }
+    SHARDSCOPE_TRY(readArguments());
+    SHARDSCOPE_TRY(listRanks());
+    SHARDSCOPE_TRY(readFiles());
+    noteSteps();
+    countLayers();
+    gatherModel();
+    addModel();
+    SHARDSCOPE_TRY(addOptimizer());
+    addRankObjects(assembly_, objects_);
+    noteVersion();
+    std::optional<Mesh> mesh;
+    if (sizes_.ranks() > 1) mesh = sizes_.mesh();
+    return assembly_.finish(sizes_.ranks(), std::move(mesh));
+}
+
+// The first file that can be read says how many ranks there are.
+Status LegacyOpener::readArguments() {
+    TensorFiles files(source_, options_);
+    for (const RankDirectory& directory : place_.ranks) {
+        const auto index = files.add(directory.name + '/' + kModelFile);
+        if (!index.ok()) {
+            if (index.error().code == ErrorCode::cancelled) return index.error();
+            continue;
+        }
+        for (const StoredObject& object : files[*index].objects) {
+            if (object.name == "args") args_ = Arguments(object.value);
+            if (object.name == "checkpoint_version" && object.value.kind() == ValueKind::real)
+                version_ = object.value.graph->real(object.value.node);
+        }
+        evidenceFile_ = directory.name + '/' + kModelFile;
+        break;
+    }
+    return {};
+}
+
+Status LegacyOpener::listRanks() {
+    uint32_t tp = 0, second = 0, third = 0;
+    size_t most = 0;
+    for (const RankDirectory& directory : place_.ranks) {
+        tp = std::max(tp, directory.tp);
+        if (!directory.others.empty()) second = std::max(second, directory.others[0]);
+        if (directory.others.size() > 1) third = std::max(third, directory.others[1]);
+        most = std::max(most, directory.others.size());
+    }
+    const auto stated = sizesOf(args_, evidenceFile_);
+    if (stated) {
+        sizes_ = *stated;
+    } else {
+        // One number behind that of the tensor-parallel rank is that of a pipeline stage or of an expert;
+        // nothing but the args tells which.
+        sizes_.tp = tp + 1;
+        sizes_.pp = second + 1;
+        sizes_.ep = third + 1;
+        sizes_.dp = sizes_.ep;
+        sizes_.evidence = "the names of the directories";
+    }
+    const bool stages = sizes_.pp > 1, experts = sizes_.ep > 1;
+    if (uint64_t{sizes_.tp} * sizes_.pp * sizes_.ep > kMostDirectories)
+        return makeError(ErrorCode::limit, fmt::format("more than {} directories of ranks", kMostDirectories))
+            .inFile(source_.display);
+    for (uint32_t e = 0; e < sizes_.ep; ++e) {
+        for (uint32_t p = 0; p < sizes_.pp; ++p) {
+            for (uint32_t t = 0; t < sizes_.tp; ++t) {
+                RankFiles rank;
+                rank.directory = fmt::format("mp_rank_{:02}", t);
+                if (stages) rank.directory += fmt::format("_{:03}", p);
+                if (experts) rank.directory += fmt::format("_{:03}", e);
+                rank.tp = t;
+                rank.pp = p;
+                rank.ep = e;
+                rank.rank = (p * sizes_.dp + e % sizes_.dp) * sizes_.cp * sizes_.tp + t;
+                ranks_.push_back(std::move(rank));
+            }
+        }
+    }
+    std::set<std::string_view> expected;
+    for (const RankFiles& rank : ranks_)
+        expected.insert(rank.directory);
+    for (const RankDirectory& directory : place_.ranks) {
+        if (expected.contains(directory.name)) continue;
+        assembly_.note(
+            rule::fileStale, Severity::warning,
+            fmt::format("'{}' is not part of this checkpoint, whose mesh is {}; an earlier save by "
+                        "other ranks may have left it",
+                        directory.name, formatMesh(sizes_.mesh())),
+            directory.name);
+    }
+    return {};
+}
+
+Status LegacyOpener::readFiles() {
+    std::vector<std::pair<std::string, uint32_t>> names;
+    for (const RankFiles& rank : ranks_)
+        names.emplace_back(rank.directory + '/' + kModelFile, rank.rank);
+    SHARDSCOPE_ASSIGN(const auto models, assembly_.addFiles(names));
+    // Only a distributed optimizer has a file of its own; what some ranks have all must have.
+    std::vector<size_t> with, without;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+        ranks_[r].model = models[r];
+        const auto entry = source_.directory->stat(ranks_[r].directory + '/' + kOptimizerFile);
+        (entry.ok() ? with : without).push_back(r);
+    }
+    std::vector<std::pair<std::string, uint32_t>> optimizers;
+    for (const size_t r : with)
+        optimizers.emplace_back(ranks_[r].directory + '/' + kOptimizerFile, ranks_[r].rank);
+    SHARDSCOPE_ASSIGN(const auto opened, assembly_.addFiles(optimizers));
+    for (size_t i = 0; i < with.size(); ++i)
+        ranks_[with[i]].optimizer = opened[i];
+    for (size_t i = 0; !with.empty() && i < without.size(); ++i) {
+        const RankFiles& rank = ranks_[without[i]];
+        assembly_.addMissing(rank.directory + '/' + kOptimizerFile, rank.rank, Severity::error,
+                             "the distributed optimizer's state of this rank is missing",
+                             Note::Lacks::optimizerState);
+    }
+    return {};
+}
+
+void LegacyOpener::forModelEntries(const RankFiles& rank, const VisitEntry& visit) {
+    if (rank.model == kNone) return;
+    const TensorFile& file = contents(rank.model);
+    const auto below = [&](const Path& path, uint32_t tensor, const Value* value) {
+        if (path.size() < 2 || path[0].kind != PathPart::Kind::key) return false;
+        const auto stage = virtualStageOf(path[0].text);
+        if (!stage) return false;
+        visit(*stage, pathName(Path(path.begin() + 1, path.end())), tensor, value);
+        return true;
+    };
+    for (uint32_t t = 0; t < file.tensors.size(); ++t) {
+        if (file.tensors[t].special == kNone) below(file.tensors[t].path, t, nullptr);
+    }
+    for (const StoredObject& object : file.objects)
+        below(object.path, kNone, &object.value);
+}
+
+// Files of several saves are not one checkpoint.
+void LegacyOpener::noteSteps() {
+    std::optional<int64_t> first;
+    for (const RankFiles& rank : ranks_) {
+        if (rank.model == kNone) continue;
+        for (const StoredObject& object : contents(rank.model).objects) {
+            if (object.name != "iteration" || object.value.kind() != ValueKind::integer) continue;
+            const int64_t iteration = object.value.graph->integer(object.value.node);
+            if (!first) first = iteration;
+            if (iteration == *first) continue;
+            assembly_.note(
+                rule::metaInconsistent, Severity::error,
+                fmt::format("the file is of iteration {}, that of the first rank of {}", iteration, *first),
+                contents(rank.model).name);
+        }
+    }
+}
+
+// Layers are counted from 0 in every stage.
+void LegacyOpener::countLayers() {
+    std::map<std::string, std::map<StageKey, int64_t>> counts;  // by what stands before the number
+    std::set<StageKey> stages;
+    for (uint32_t v = 0; v < sizes_.virtualStages; ++v) {
+        for (uint32_t p = 0; p < sizes_.pp; ++p)
+            stages.emplace(v, p);
+    }
+    std::set<uint32_t> known;
+    for (const RankFiles& rank : ranks_) {
+        if (rank.model != kNone) known.insert(rank.pp);
+        forModelEntries(rank, [&](uint32_t v, const std::string& name, uint32_t, const Value*) {
+            stages.emplace(v, rank.pp);
+            if (const auto layer = parseLayerName(name)) {
+                int64_t& count = counts[std::string(layer->before)][{v, rank.pp}];
+                count = std::max(count, layer->layer + 1);
+            }
+        });
+    }
+    for (auto& [before, perStage] : counts) {
+        // A stage that cannot be read has what the others leave of all layers.
+        int64_t seen = 0, lost = 0;
+        for (const StageKey& stage : stages) {
+            if (const auto it = perStage.find(stage); it != perStage.end()) seen += it->second;
+            lost += !known.contains(stage.second);
+        }
+        const int64_t all = args_.integer("num_layers").value_or(0);
+        int64_t each = 0;
+        if (lost > 0 && all > seen && before.find("mtp") == before.npos) each = (all - seen) / lost;
+        int64_t first = 0;
+        for (const StageKey& stage : stages) {
+            firstLayer_[before][stage] = first;
+            const auto it = perStage.find(stage);
+            first += it != perStage.end() ? it->second : known.contains(stage.second) ? 0 : each;
+        }
+    }
+}
+
+// The name that a local one has in the whole model.
+std::string LegacyOpener::globalName(const RankFiles& rank, uint32_t virtualStage, const std::string& local) {
+    std::string name = local;
+    if (const auto layer = parseLayerName(local)) {
+        const int64_t first = firstLayer_[std::string(layer->before)][{virtualStage, rank.pp}];
+        name = fmt::format("{}{}{}", layer->before, layer->layer + first, layer->after);
+    }
+    if (const auto expert = parseExpertNumber(name); expert && rank.ep > 0) {
+        const int64_t experts = localExperts_[name.substr(0, expert->begin)];
+        name = fmt::format("{}{}{}", name.substr(0, expert->begin), expert->number + rank.ep * experts,
+                           name.substr(expert->end));
+    }
+    return name;
+}
+
+void LegacyOpener::gatherModel() {
+    // How many experts each rank has, layer by layer.
+    for (const RankFiles& rank : ranks_) {
+        if (rank.ep > 0) continue;
+        forModelEntries(rank, [&](uint32_t v, const std::string& local, uint32_t, const Value*) {
+            const std::string name = globalName(rank, v, local);
+            if (const auto expert = parseExpertNumber(name)) {
+                int64_t& count = localExperts_[name.substr(0, expert->begin)];
+                count = std::max(count, expert->number + 1);
+            }
+        });
+    }
+    for (const RankFiles& rank : ranks_) {
+        forModelEntries(rank, [&](uint32_t v, const std::string& local, uint32_t tensor, const Value* value) {
+            const std::string name = globalName(rank, v, local);
+            if (tensor == kNone) {
+                addObject(rank, {keyPart("model"), keyPart(name)}, *value, RankObject::When::differing);
+                return;
+            }
+            const auto [it, fresh] = byName_.try_emplace(name, parameters_.size());
+            if (fresh) {
+                Parameter parameter;
+                parameter.name = name;
+                parameter.path = {keyPart("model"), keyPart(name)};
+                parameters_.push_back(std::move(parameter));
+            }
+            parameters_[it->second].shards.push_back({&rank, tensor});
+        });
+    }
+}
+
+void LegacyOpener::addObject(const RankFiles& rank, Path path, const Value& value, RankObject::When when) {
+    Path ofRank = path;
+    ofRank.insert(ofRank.begin(), keyPart(rank.directory));
+    values_.push_back(value);
+    objects_.push_back({std::move(path), std::move(ofRank), rank.model, rank.rank, &values_.back(), when});
+}
+
+bool LegacyOpener::isGated(const std::string& name) {
+    if (args_.has("swiglu")) return args_.isTrue("swiglu");
+    // The second layer takes half of what the first one gives.
+    std::string second = name;
+    for (const auto& [one, two] : {std::pair<std::string, std::string>{"linear_fc1", "linear_fc2"},
+                                   {"dense_h_to_4h", "dense_4h_to_h"}}) {
+        if (const size_t at = second.find(one); at != second.npos) second.replace(at, one.size(), two);
+    }
+    if (second.ends_with(".bias")) second.replace(second.size() - 4, 4, "weight");
+    const auto first = byName_.find(name), other = byName_.find(second);
+    if (first == byName_.end() || other == byName_.end()) return false;
+    const Dims& a = stored(parameters_[first->second].shards[0]).shape;
+    const Dims& b = stored(parameters_[other->second].shards[0]).shape;
+    return !a.empty() && b.size() == 2 && a[0] == 2 * b[1];
+}
+
+// Shards on ranks of equal tensor-parallel number are copies of each other.
+void LegacyOpener::choosePlacement(Parameter& parameter) {
+    const Shard& first = parameter.shards[0];
+    const Dims local = stored(first).shape;
+    parameter.whole = local;
+    parameter.cut = Cut::none;
+    if (sizes_.tp == 1) return;
+    std::optional<Cut> cut;
+    const auto rule = std::ranges::find_if(
+        stated_, [&](const TpRule& r) { return r.pattern.matches("model." + parameter.name); });
+    if (rule != stated_.end()) {
+        cut = rule->axis == TpRule::kReplicated || static_cast<size_t>(rule->axis) >= local.size()
+                  ? Cut::none
+                  : Cut::columns;
+        parameter.axis = rule->axis;
+    } else {
+        cut = cutOf(parameter.name, local.size(), isGated(parameter.name));
+        parameter.axis = cut == Cut::columns ? 1 : 0;
+    }
+    if (!cut) {
+        const auto same = [&](const Shard& other) {
+            return assembly_.files().equal(first.rank->model, first.tensor, other.rank->model,
+                                           other.tensor) == true;
+        };
+        cut = std::ranges::all_of(parameter.shards, same) ? Cut::none : Cut::rows;
+        if (cut == Cut::rows)
+            assembly_.note(rule::metaInconsistent, Severity::warning,
+                           "nothing says how tensor-parallel ranks cut it; dimension 0 is taken (--tp-dim "
+                           "states another one)",
+                           contents(first.rank->model).name, "model." + parameter.name);
+    }
+    parameter.cut = *cut == Cut::gateUp && local[0] % 2 != 0 ? Cut::rows : *cut;
+    if (parameter.cut != Cut::none) {
+        int64_t& length = parameter.whole[static_cast<size_t>(parameter.axis)];
+        if (__builtin_mul_overflow(length, int64_t{sizes_.tp}, &length)) parameter.cut.reset();
+    }
+}
+
+std::vector<LegacyOpener::Part> LegacyOpener::partsOf(const Parameter& parameter, const Dims& local,
+                                                      uint32_t tp) const {
+    const size_t axis = static_cast<size_t>(parameter.axis);
+    Part whole{Dims(local.size(), 0), Dims(local.size(), 0), local};
+    if (parameter.cut == Cut::none) return {whole};
+    if (parameter.cut != Cut::gateUp) {
+        whole.offsets[axis] = local[axis] * tp;
+        return {whole};
+    }
+    const int64_t half = local[0] / 2;
+    std::vector<Part> parts(2, whole);
+    for (size_t h = 0; h < 2; ++h) {
+        parts[h].lengths[0] = half;
+        parts[h].from[0] = half * static_cast<int64_t>(h);
+        parts[h].offsets[0] = half * (static_cast<int64_t>(h) * sizes_.tp + tp);
+    }
+    return parts;
+}
+
+void LegacyOpener::addModel() {
+    for (Parameter& parameter : parameters_) {
+        choosePlacement(parameter);
+        if (!parameter.cut) {
+            assembly_.note(rule::metaInconsistent, Severity::error, "its size overflows", {},
+                           "model." + parameter.name);
+            continue;
+        }
+        const DType dtype = stored(parameter.shards[0]).dtype;
+        const Dims local = stored(parameter.shards[0]).shape;
+        const Role role = parameter.name.ends_with("expert_bias") ? Role::buffer : Role::parameter;
+        for (const Shard& shard : parameter.shards)
+            addShard(parameter, parameter.path, dtype, local, role, shard.rank->model, shard.tensor,
+                     *shard.rank);
+    }
+}
+
+// A stored tensor that is a rank's shard of the parameter, or of a state of it.
+void LegacyOpener::addShard(const Parameter& parameter, const Path& path, DType dtype, const Dims& local,
+                            Role role, uint32_t file, uint32_t tensor, const RankFiles& rank) {
+    const StoredTensor& from = contents(file).tensors[tensor];
+    if (from.shape != local || from.dtype != dtype) {
+        assembly_.note(rule::metaInconsistent, Severity::error,
+                       fmt::format("ranks disagree about it: {} {} and {} {}", dtypeName(dtype),
+                                   formatDims(local), dtypeName(from.dtype), formatDims(from.shape)),
+                       contents(file).name, pathName(path));
+        return;
+    }
+    for (Part& part : partsOf(parameter, local, rank.tp)) {
+        TensorAssembly::Piece piece;
+        piece.rank = rank.rank;
+        piece.part = StoredPart::box(file, tensor, std::move(part.from), part.lengths);
+        piece.offsets = std::move(part.offsets);
+        piece.lengths = std::move(part.lengths);
+        assembly_.addPiece(path, dtype, parameter.whole, role, std::move(piece));
+    }
+}
+
+// Before version 2 the rows of query, key and value were in another order.
+void LegacyOpener::noteVersion() {
+    if (version_ >= 2) return;
+    assembly_.note(
+        rule::layoutFused, Severity::warning,
+        fmt::format("checkpoint_version is {}: the rows of query_key_value are in the order of that "
+                    "version, in which Megatron-LM since 2.0 does not keep them",
+                    version_),
+        evidenceFile_);
+}
+
+Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptions& options,
+                                           const Place& place) {
+    return LegacyOpener(source, options, place).open();
+}
+
+}  // namespace shardscope::megatron

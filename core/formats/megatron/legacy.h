@@ -1,0 +1,135 @@
+// Opens the mp_rank_* directories of --ckpt-format torch. Private to this format.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/megatron/place.h"
+#include "formats/megatron/run_state.h"
+#include "formats/megatron/tensor_parallel.h"
+#include "formats/rank_parts.h"
+#include "formats/tp_rule.h"
+
+namespace shardscope::megatron {
+
+class LegacyOpener {
+  public:
+    LegacyOpener(const Source& source, const OpenOptions& options, const Place& place)
+        : source_(source),
+          options_(options),
+          place_(place),
+          assembly_(source, options, "megatron", "torch", "Megatron-LM, --ckpt-format torch") {}
+
+    Result<std::unique_ptr<Reader>> open();
+
+  private:
+    struct RankFiles {
+        std::string directory;
+        uint32_t tp = 0, pp = 0, ep = 0;
+        uint32_t rank = 0;
+        uint32_t model = kNone, optimizer = kNone;  // of the assembly; kNone = missing or damaged
+    };
+    // A parameter of the model, as one rank holds it.
+    struct Shard {
+        const RankFiles* rank = nullptr;
+        uint32_t tensor = 0;
+    };
+    struct Parameter {
+        Path path;
+        std::string name;  // without "model."
+        std::vector<Shard> shards;
+        std::optional<Cut> cut;  // nullopt: shards that cannot be put together
+        int axis = 0;
+        Dims whole;
+    };
+    using StageKey = std::pair<uint32_t, uint32_t>;  // virtual stage, pipeline stage: the order of layers
+
+    const TensorFile& contents(uint32_t file) { return assembly_.files()[file]; }
+
+    // legacy.cpp: files, and the model
+    Status readArguments();
+    Status listRanks();
+    Status readFiles();
+    void noteSteps();
+    // Calls visit(virtual stage, name below "model", tensor or kNone, value or null) for the model's entries.
+    using VisitEntry = std::function<void(uint32_t, const std::string&, uint32_t, const Value*)>;
+    void forModelEntries(const RankFiles& rank, const VisitEntry& visit);
+    void countLayers();
+    std::string globalName(const RankFiles& rank, uint32_t virtualStage, const std::string& local);
+    void gatherModel();
+    void addObject(const RankFiles& rank, Path path, const Value& value, RankObject::When when);
+    const StoredTensor& stored(const Shard& shard) {
+        return contents(shard.rank->model).tensors[shard.tensor];
+    }
+    bool isGated(const std::string& name);
+    void choosePlacement(Parameter& parameter);
+    // The boxes of a rank's shard, each with the box of the whole parameter that it is.
+    struct Part {
+        Dims from, offsets, lengths;
+    };
+    std::vector<Part> partsOf(const Parameter& parameter, const Dims& local, uint32_t tp) const;
+    void addModel();
+    void addShard(const Parameter& parameter, const Path& path, DType dtype, const Dims& local, Role role,
+                  uint32_t file, uint32_t tensor, const RankFiles& rank);
+    void noteVersion();
+
+    // legacy_optimizer.cpp
+    // A trained parameter as a rank has it.
+    struct RankParameter {
+        size_t parameter = 0;  // of parameters_
+        uint32_t tensor = 0;   // of the rank's model file
+        uint32_t virtualStage = 0;
+        int64_t elements = 0;
+        DType dtype = DType::float32;
+        bool expert = false, alone = false;
+    };
+    Status addOptimizer();
+    std::vector<RankParameter> parametersOf(const RankFiles& rank);
+    Result<bool> isMaster(uint32_t file, uint32_t master, int64_t first, const RankFiles& rank,
+                          const RankParameter& parameter);
+    Status addBuffers(const RankFiles& rank, std::set<uint32_t>& named);
+    Result<std::vector<int64_t>> startsIn(const RankFiles& rank,
+                                          const std::map<std::string, uint32_t>& states, int64_t length,
+                                          const std::vector<RankParameter>& parameters,
+                                          const std::vector<int64_t>& elements,
+                                          const std::vector<bool>& alone);
+    Status addNumberedStates(const RankFiles& rank, std::set<uint32_t>& named);
+    Result<std::vector<size_t>> membersOf(const RankFiles& rank, const std::vector<RankParameter>& all,
+                                          const std::set<size_t>& used,
+                                          const std::function<uint32_t(size_t)>& tensorOf, size_t count,
+                                          bool masters);
+
+    const Source& source_;
+    const OpenOptions& options_;
+    const Place& place_;
+    TensorAssembly assembly_;
+    std::vector<TpRule> stated_;
+    Arguments args_;
+    double version_ = 3;
+    std::string evidenceFile_;
+    ParallelSizes sizes_;
+    std::vector<RankFiles> ranks_;
+    std::map<std::string, std::map<StageKey, int64_t>> firstLayer_;
+    std::map<std::string, int64_t> localExperts_;  // by what stands before their number
+    std::vector<Parameter> parameters_;
+    std::map<std::string, size_t> byName_;
+    std::deque<Value> values_;  // of objects_
+    std::vector<RankObject> objects_;
+    bool saidCarried_ = false;
+};
+
+// "model", "model0", "model1": the virtual stage that a rank's key is of; nullopt for any other key.
+std::optional<uint32_t> virtualStageOf(std::string_view key);
+
+// Errors: limit, cancelled, usage for a --tp-dim that cannot be read; damaged files of ranks are notes.
+Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptions& options,
+                                           const Place& place);
+
+}  // namespace shardscope::megatron

@@ -1,0 +1,104 @@
+#include "formats/megatron/place.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <nlohmann/json.hpp>
+
+#include "encoding/zarr_array.h"
+#include "formats/open_files.h"
+
+namespace shardscope::megatron {
+
+namespace {
+
+constexpr uint64_t kMostMetadataJson = 64 << 10;
+constexpr size_t kMostLooksForArrays = 64;
+
+bool isArray(const Source& source, const DirectoryEntry& entry) {
+    return entry.kind == DirectoryEntry::Kind::directory && !entry.name.starts_with('.') &&
+           source.directory->stat(entry.name + '/' + std::string(kZarrayName)).ok();
+}
+
+bool holdsArrays(const Source& source) {
+    size_t looks = 0;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (isArray(source, entry)) return true;
+        if (entry.kind == DirectoryEntry::Kind::directory && ++looks > kMostLooksForArrays) break;
+    }
+    return false;
+}
+
+}  // namespace
+
+std::optional<RankDirectory> parseRankDirectory(std::string_view name) {
+    constexpr std::string_view kBeginning = "mp_rank_";
+    if (!name.starts_with(kBeginning)) return std::nullopt;
+    RankDirectory out;
+    out.name = name;
+    std::vector<uint32_t> numbers;
+    for (std::string_view rest = name.substr(kBeginning.size());; rest.remove_prefix(1)) {
+        uint32_t number = 0;
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+        // "%02d" and "%03d" have no shorter spelling.
+        if (error != std::errc{} || end - rest.data() < (numbers.empty() ? 2 : 3)) return std::nullopt;
+        numbers.push_back(number);
+        rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+        if (rest.empty()) break;
+        if (rest[0] != '_' || numbers.size() == 3) return std::nullopt;
+    }
+    out.tp = numbers[0];
+    out.others.assign(numbers.begin() + 1, numbers.end());
+    return out;
+}
+
+std::vector<std::string> zarrArrays(const Source& source) {
+    std::vector<std::string> arrays;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (isArray(source, entry)) arrays.push_back(entry.name);
+    }
+    return arrays;
+}
+
+Place findPlace(const Source& source) {
+    Place place;
+    if (!source.entry.empty() && source.entry != kMetadataJson && source.entry != ".metadata") return place;
+    std::string backend;
+    if (source.hasFile(kMetadataJson)) {
+        const auto json = nlohmann::json::parse(
+            smallFile(*source.directory, kMetadataJson, kMostMetadataJson), nullptr, false);
+        if (json.is_object() && json.contains("sharded_backend") && json["sharded_backend"].is_string()) {
+            backend = json["sharded_backend"].get<std::string>();
+            place.committed = true;
+            place.commonFile = json.contains("common_backend");
+        } else if (json.is_object()) {
+            return place;  // another program's
+        }
+    }
+    const bool metadata = source.hasFile(".metadata"), common = source.hasFile(kCommon);
+    if (backend == "zarr" || (backend.empty() && !metadata && common && holdsArrays(source))) {
+        place.kind = Place::Kind::zarr;
+        place.why = "has zarr arrays of Megatron-Core";
+    } else if (!backend.empty() || (metadata && common)) {
+        // Without metadata.json the save died, or the file was not copied.
+        place.kind = Place::Kind::torchDist;
+        place.why = backend.empty() ? "has .metadata and common.pt of Megatron-Core"
+                                    : "has metadata.json of Megatron-Core";
+    } else if (source.entry.empty()) {
+        for (const DirectoryEntry& entry : source.entries) {
+            if (entry.kind != DirectoryEntry::Kind::directory) continue;
+            if (auto rank = parseRankDirectory(entry.name)) place.ranks.push_back(*std::move(rank));
+        }
+        // NeMo 1 has directories of these names, too, with files of its own.
+        const bool known = std::ranges::any_of(place.ranks, [&](const RankDirectory& rank) {
+            return source.directory->stat(rank.name + '/' + kModelFile).ok();
+        });
+        if (known) {
+            place.kind = Place::Kind::legacy;
+            place.why = "has " + place.ranks[0].name + ", a directory of Megatron-LM's ranks";
+        }
+    }
+    return place;
+}
+
+}  // namespace shardscope::megatron

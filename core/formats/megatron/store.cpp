@@ -1,0 +1,207 @@
+#include "formats/megatron/store.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/checked.h"
+#include "base/rule.h"
+#include "base/text.h"
+#include "formats/torch_save/torch_save.h"
+
+namespace shardscope::megatron {
+
+namespace {
+
+constexpr std::string_view kCommonPrefix = "common.";
+constexpr int64_t kMostOfAGrid = 1 << 20;
+constexpr int64_t kMostMissing = 100;  // that are named
+
+// "chained_0.optimizer.state" to "optimizer.state".
+std::string_view withoutChain(std::string_view name) {
+    constexpr std::string_view kChained = "chained_";
+    if (!name.starts_with(kChained)) return name;
+    const size_t dot = name.find('.');
+    const std::string_view number =
+        name.substr(kChained.size(), dot == name.npos ? dot : dot - kChained.size());
+    const bool digits = !number.empty() && number.find_first_not_of("0123456789") == number.npos;
+    return dot != name.npos && digits ? name.substr(dot + 1) : name;
+}
+
+}  // namespace
+
+Role StoreOpener::roleOf(std::string_view name) {
+    if (withoutChain(name).starts_with("optimizer.")) return Role::optimizer;
+    const std::string_view last = name.substr(name.rfind('.') == name.npos ? 0 : name.rfind('.') + 1);
+    // What the layers keep beside their parameters: Transformer Engine's state, and the router's statistics.
+    if (last == "_extra_state") return Role::other;
+    for (const std::string_view buffer :
+         {"expert_bias", "local_tokens_per_expert", "inv_freq", "running_mean", "running_var"}) {
+        if (last == buffer) return Role::buffer;
+    }
+    return Role::parameter;
+}
+
+Status StoreOpener::readCommon() {
+    if (!source_.hasFile(kCommon)) {
+        if (!place_.commonFile) return {};
+        addMissing(
+            kCommon, Severity::error,
+            "'common.pt' is missing: it holds what is not sharded, such as the arguments, the iteration "
+            "and the settings of the optimizer");
+        return {};
+    }
+    Source one = source_;
+    one.entry = kCommon;
+    auto opened = torchSaveFormat().open(one, options_);
+    if (!opened.ok()) {
+        Error error = std::move(opened).error();
+        if (error.code == ErrorCode::cancelled) return error;
+        FileInfo info;
+        info.path = kCommon;
+        info.state = FileInfo::State::unreadable;
+        builder_.addFile(std::move(info));
+        note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
+             fmt::format("'common.pt' cannot be read: {}", error.message), kCommon, {}, Note::Lacks::nothing,
+             error.location.offset);
+        return {};
+    }
+    common_ = std::move(opened).value();
+    const std::span<const ObjectInfo> objects = common_->catalog().objects();
+    for (ObjectId id = 0; id < objects.size(); ++id) {
+        if (objects[id].name != "args") continue;
+        SHARDSCOPE_ASSIGN(Value value, common_->objectValue(id));
+        args_ = Arguments(std::move(value));
+    }
+    sizes_ = sizesOf(args_, kCommon);
+    return {};
+}
+
+void StoreOpener::notePadding(std::string_view name, DimSpan shape) {
+    const auto rows = args_.integer("vocab_size");
+    if (!rows || shape.size() != 2 || *rows <= 0 || *rows >= shape[0] || roleOf(name) != Role::parameter ||
+        !(name.ends_with("word_embeddings.weight") || name.ends_with("output_layer.weight")))
+        return;
+    note(rule::metaInconsistent, Severity::info,
+         fmt::format("the first {} of its {} rows are the vocabulary, the rest is padding", *rows, shape[0]),
+         {}, name);
+}
+
+void StoreOpener::addCommitMark() {
+    const auto entry = source_.directory->stat(kMetadataJson);
+    if (!entry.ok()) {
+        addMissing(
+            kMetadataJson, Severity::error,
+            "'metadata.json' is missing: Megatron writes it last, so the save did not end, or the file was "
+            "not copied; use an earlier checkpoint");
+        return;
+    }
+    FileInfo info;
+    info.path = kMetadataJson;
+    info.size = entry->size;
+    info.metadata = true;
+    builder_.addFile(std::move(info));
+    if (!place_.committed)
+        note(rule::metaInconsistent, Severity::error,
+             "'metadata.json' is damaged and names no sharded_backend: Megatron writes it last, so the save "
+             "did "
+             "not end well",
+             kMetadataJson);
+}
+
+void StoreOpener::addMissing(std::string path, Severity severity, std::string message,
+                             std::string_view tensor, Note::Lacks lacks) {
+    note(rule::fileMissing, severity, std::move(message), path, tensor, lacks);
+    FileInfo info;
+    info.path = std::move(path);
+    info.state = FileInfo::State::missing;
+    info.referenced = severity == Severity::error;
+    builder_.addFile(std::move(info));
+}
+
+void StoreOpener::noteMissingObjects(const std::vector<std::string>& names, std::string_view ending) {
+    struct Grid {
+        Dims shape;
+        std::set<std::string_view> found;  // names
+        bool known = true;
+    };
+    std::map<std::string_view, Grid> grids;
+    for (const std::string& name : names) {
+        const auto sharded = parseShardedName(name);
+        if (!sharded) continue;
+        Grid& grid = grids[sharded->key];
+        if (grid.found.empty()) grid.shape = sharded->grid;
+        grid.known = grid.known && grid.shape == sharded->grid;
+        grid.found.insert(name);
+    }
+    for (const auto& [key, grid] : grids) {
+        int64_t all = 0;
+        const auto found = static_cast<int64_t>(grid.found.size());
+        if (!grid.known || !checkedProduct(grid.shape, all) || all > kMostOfAGrid || found >= all) continue;
+        if (ending.empty() || all - found > kMostMissing) {
+            note(rule::metaInconsistent, Severity::warning,
+                 fmt::format("'{}' has {} of the {} objects of its grid {}", printable(key, kNameInMessage),
+                             found, all, formatDims(grid.shape)));
+            continue;
+        }
+        Dims place(grid.shape.size(), 0);
+        for (int64_t i = 0; i < all; ++i) {
+            const std::string name =
+                fmt::format("{}/shard_{}_{}", key, fmt::join(place, "."), fmt::join(grid.shape, "."));
+            if (!grid.found.contains(name))
+                addMissing(name + std::string(ending), Severity::warning, "an object of its grid is missing");
+            for (size_t d = place.size(); d-- > 0 && ++place[d] == grid.shape[d];)
+                place[d] = 0;
+        }
+    }
+}
+
+void StoreOpener::findSizes(const std::vector<std::string>& objects, uint32_t highest) {
+    const uint32_t seen = highest == kNone ? 0 : highest + 1;
+    if (!sizes_) {
+        for (const std::string& name : objects) {
+            const auto sharded = parseShardedName(name);
+            if (!sharded || sharded->key != "rng_state" || sharded->grid.size() != 2) continue;
+            ParallelSizes sizes;
+            if (sharded->grid[0] > UINT16_MAX || sharded->grid[1] > UINT16_MAX) continue;
+            sizes.pp = static_cast<uint32_t>(sharded->grid[0]);
+            sizes.tp = static_cast<uint32_t>(sharded->grid[1]);
+            const uint32_t model = sizes.pp * sizes.tp;
+            if (model == 0) continue;
+            sizes.dp = std::max<uint32_t>(1, (seen + model - 1) / model);
+            sizes.evidence = fmt::format("the places of the random states, such as '{}'", printable(name));
+            sizes_ = std::move(sizes);
+            break;
+        }
+    }
+}
+
+void StoreOpener::addMesh(uint32_t highest) {
+    uint32_t seen = highest == kNone ? 0 : highest + 1;
+    if (sizes_ && sizes_->ranks() < seen) {
+        note(rule::metaInconsistent, Severity::warning,
+             fmt::format("there are {} ranks by {}, but rank {} wrote a file", sizes_->ranks(),
+                         sizes_->evidence, highest));
+        sizes_.reset();
+    }
+    if (sizes_) {
+        builder_.setMesh(sizes_->mesh());
+        seen = sizes_->ranks();
+    }
+    if (seen > 0) builder_.setRankCount(seen);
+}
+
+Result<std::unique_ptr<Reader>> StoreOpener::withCommon(std::unique_ptr<Reader> store) {
+    if (!common_) return store;
+    Reader::Added added;
+    added.reader = std::move(common_);
+    added.prefix = kCommonPrefix;
+    added.role = Role::other;
+    SHARDSCOPE_TRY(store->add(std::move(added)));
+    return store;
+}
+
+}  // namespace shardscope::megatron

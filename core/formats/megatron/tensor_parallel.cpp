@@ -1,0 +1,50 @@
+#include "formats/megatron/tensor_parallel.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace shardscope::megatron {
+
+namespace {
+
+bool isAmong(std::string_view text, std::initializer_list<std::string_view> all) {
+    return std::ranges::find(all, text) != all.end();
+}
+
+// "a.b.c" to "c", and "a.b" stays.
+std::string_view takeLastPart(std::string_view& name) {
+    const size_t dot = name.rfind('.');
+    const std::string_view last = name.substr(dot == name.npos ? 0 : dot + 1);
+    name = dot == name.npos ? std::string_view() : name.substr(0, dot);
+    return last;
+}
+
+}  // namespace
+
+std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated) {
+    std::string_view rest = name;
+    std::string_view leaf = takeLastPart(rest);
+    const std::string_view module = takeLastPart(rest);
+    // The number of a local expert, as grouped linear layers of Transformer Engine have it.
+    while (!leaf.empty() && leaf.back() >= '0' && leaf.back() <= '9')
+        leaf.remove_suffix(1);
+    if (leaf == "layer_norm_weight" || leaf == "layer_norm_bias" || dimensions == 0) return Cut::none;
+    if (module.find("norm") != module.npos) return Cut::none;
+    // Heads of BERT and T5: only the bias over the vocabulary is cut.
+    if (name.find("lm_head.") != name.npos)
+        return module == "lm_head" && leaf == "bias" ? Cut::rows : Cut::none;
+    if (name.find("pooler.") != name.npos || name.find("binary_head.") != name.npos) return Cut::none;
+    if (isAmong(module, {"position_embeddings", "tokentype_embeddings", "router", "linear_q_down_proj",
+                         "linear_kv_down_proj", "shared_experts"}))
+        return Cut::none;
+    if (isAmong(module, {"linear_fc1", "dense_h_to_4h"})) return gated ? Cut::gateUp : Cut::rows;
+    if (isAmong(module, {"linear_qkv", "linear_q", "linear_kv", "linear_q_proj", "linear_q_up_proj",
+                         "linear_kv_up_proj", "query_key_value", "query", "key_value", "word_embeddings",
+                         "output_layer"}))
+        return Cut::rows;
+    if (isAmong(module, {"linear_proj", "linear_fc2", "dense", "dense_4h_to_h"}))
+        return leaf == "bias" || dimensions < 2 ? Cut::none : Cut::columns;
+    return std::nullopt;
+}
+
+}  // namespace shardscope::megatron

@@ -1,0 +1,348 @@
+// What Megatron-Core and Megatron-LM wrote, as one checkpoint: torch_dist, zarr and mp_rank_* directories;
+// and what is said of saves that died, and of missing and truncated files.
+#include <QDir>
+#include <QTemporaryDir>
+#include <QTest>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "cli/genuine_checks.h"
+
+using namespace shardscope::test;
+using nlohmann::json;
+
+namespace {
+
+GenuineCase megatronCase(const QString& name) {
+    return genuineCase("megatron", name);
+}
+
+// The step of a run, or the directory itself.
+QString stepOf(const GenuineCase& c) {
+    const QDir place(QString::fromStdString(c.path));
+    const QStringList steps = place.entryList({"iter_*"}, QDir::Dirs);
+    return steps.isEmpty() ? place.path() : place.filePath(steps.first());
+}
+QString stepOf(const QString& name) {
+    return stepOf(megatronCase(name));
+}
+
+json namedEntries(const QString& path, const QStringList& what, const char* list) {
+    const json all = runShardscope(QStringList{"ls", path, "--json"} + what).json();
+    json byName;
+    for (const json& entry : all[list])
+        byName[entry["name"].get<std::string>()] = entry;
+    return byName;
+}
+json objectsOf(const QString& path) {
+    return namedEntries(path, {"--objects"}, "objects");
+}
+json axesOf(const QString& path) {
+    return runShardscope({"info", path, "--json"}).json()["mesh"]["axes"];
+}
+
+void removeFile(const QString& path) {
+    if (!QFile::remove(path)) qFatal("cannot remove %s", qPrintable(path));
+}
+void cutFile(const QString& path, qint64 bytes) {
+    QFile file(path);
+    if (!file.resize(file.size() - bytes)) qFatal("cannot truncate %s", qPrintable(path));
+}
+
+}  // namespace
+
+class MegatronCliTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir place_;
+    QString copyOf(const QString& name, const QString& as) {
+        copyTree(stepOf(name), place_.filePath(as));
+        return place_.filePath(as);
+    }
+
+  private slots:
+    void wholeCases_data() {
+        QTest::addColumn<QString>("name");
+        for (const GenuineCase& c : genuineCases("megatron")) {
+            if (!c.damaged()) QTest::newRow(c.name.c_str()) << QString::fromStdString(c.name);
+        }
+    }
+    void wholeCases() {
+        QFETCH(QString, name);
+        const GenuineCase c = megatronCase(name);
+        const QString path = stepOf(c);
+        const json digests = digestsOf(path), tensors = namedEntries(path, {}, "tensors");
+        for (const auto& [tensor, want] : c.expected["tensors"].items()) {
+            QVERIFY2(digests.contains(tensor), tensor.c_str());
+            QVERIFY2(digests[tensor] == want["sha256"], tensor.c_str());
+            COMPARE_JSON(tensors[tensor]["dtype"], want["dtype"]);
+            COMPARE_JSON(tensors[tensor]["shape"], want["shape"]);
+        }
+        if (name.contains("fsdp-dtensor")) return;  // a plain DCP
+        COMPARE_JSON(runShardscope({"info", path, "--json"}).json()["format"], json("megatron"));
+        const json objects = objectsOf(path);
+        for (const auto& [object, value] : c.expected["objects"].items())
+            QVERIFY2(objects.contains(object), object.c_str());
+        const Outcome report = validate(path);
+        QVERIFY2(report.exitCode == 0, report.out.c_str());
+        COMPARE_JSON(report.json()["verdict"], json("safe"));
+        QVERIFY2(findingOf(report.json(), "security.global").is_null(), report.out.c_str());
+    }
+
+    void commonEntriesAreObjects() {
+        const json objects = objectsOf(stepOf("m0.16.1-moe-ep2"));
+        COMPARE_JSON(objects["common.iteration"]["value"], json(10));
+        COMPARE_JSON(objects["common.content_metadata.distrib_optim_sharding_type"]["value"],
+                     json("fully_reshardable"));
+        QVERIFY(objects["common.args"].dump().find("tensor_model_parallel_size") != std::string::npos);
+        // A list of one object on each rank is that object.
+        const json grid = objectsOf(stepOf("m0.16.1-hand-grid"));
+        COMPARE_JSON(grid["grid_obj/shard_1.0_2.2"]["value"], json::parse("[2, null, 1.5]"));
+    }
+
+    void meshIsStated_data() {
+        QTest::addColumn<QString>("name");
+        QTest::addColumn<QString>("axes");
+        QTest::newRow("args") << "m0.16.1-gpt-tp2pp2-qwen"
+                              << R"([{"name":"pp","size":2},{"name":"tp","size":2}])";
+        QTest::newRow("legacy")
+            << "m0.16.1-legacy-tp2pp2dp2"
+            << R"([{"name":"pp","size":2},{"name":"dp","size":2},{"name":"tp","size":2}])";
+        QTest::newRow("zarr") << "m0.8.0-zarr-tp2pp2"
+                              << R"([{"name":"pp","size":2},{"name":"tp","size":2}])";
+        // Its common.pt has no args.
+        QTest::newRow("random states") << "m0.16.1-te-extra-state"
+                                       << R"([{"name":"tp","size":2}])";
+    }
+    void meshIsStated() {
+        QFETCH(QString, name);
+        QFETCH(QString, axes);
+        COMPARE_JSON(axesOf(stepOf(name)), json::parse(axes.toStdString()));
+    }
+
+    void optimizerStateIsSuch() {
+        const json tensors = namedEntries(stepOf("m0.16.1-optim-dp-reshardable-tp2dp2"), {}, "tensors");
+        for (const auto& [name, tensor] : tensors.items())
+            QVERIFY2((tensor["role"] == "optimizer") == name.starts_with("optimizer."), name.c_str());
+    }
+
+    // Buckets do not say what they hold; the order of the model's parameters does.
+    void bucketsHoldNamedParameters() {
+        const GenuineCase c = megatronCase("m0.16.1-optim-dp-reshardable-tp2dp2");
+        const QStringList named{"--buckets", "parameters"};
+        const json digests = digestsOf(stepOf(c), named), tensors = namedEntries(stepOf(c), named, "tensors");
+        for (const auto& [state, want] : c.expected["resolved"].items()) {
+            QVERIFY2(digests.value(state, "") == want["sha256"], state.c_str());
+            COMPARE_JSON(tensors[state]["shape"], want["shape"]);
+        }
+        for (const auto& [tensor, want] : c.expected["tensors"].items())
+            QVERIFY2(tensors.contains(tensor) == (tensor.find("bucket_idx") == tensor.npos), tensor.c_str());
+        COMPARE_JSON(runShardscope(QStringList{"validate", stepOf(c), "--level", "values", "--json"} + named)
+                         .json()["verdict"],
+                     json("safe"));
+        QCOMPARE(runShardscope({"info", stepOf(c), "--buckets", "guess"}).exitCode, 2);
+    }
+    // Of what does not add up nothing is guessed.
+    void bucketsStayWhereParametersAreUnknown() {
+        const QString path = copyOf("m0.16.1-optim-dp-reshardable-tp2dp2", "no-args");
+        removeFile(path + "/common.pt");
+        const json info = runShardscope({"info", path, "--buckets", "parameters", "--json"}).json();
+        QVERIFY2(info["notes"].dump().find("stays in buckets") != std::string::npos, info.dump().c_str());
+        QVERIFY(namedEntries(path, {"--buckets", "parameters"}, "tensors")
+                    .contains("optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, "
+                              "torch.float32).bucket_idx_0.param"));
+    }
+    // Whether the optimizer is distributed or not: distrib_optim.pt, or numbered states and masters.
+    void statesOfRankDirectoriesAreNamed_data() {
+        QTest::addColumn<QString>("name");
+        QTest::addColumn<QString>("master");
+        QTest::newRow("numbered") << "m0.16.1-legacy-tp2"
+                                  << "fp32_param";
+        QTest::newRow("distributed") << "m0.16.1-legacy-tp2pp2dp2"
+                                     << "param";
+    }
+    void statesOfRankDirectoriesAreNamed() {
+        QFETCH(QString, name);
+        QFETCH(QString, master);
+        const GenuineCase c = megatronCase(name);
+        const json tensors = namedEntries(stepOf(c), {}, "tensors");
+        // The masters are what the weights were rounded from, but for a step of
+        // 0.001.
+        for (const auto& [tensor, want] : c.expected["tensors"].items()) {
+            const std::string parameter = tensor.substr(std::string("model.").size());
+            for (const std::string& kind :
+                 {std::string("exp_avg"), std::string("exp_avg_sq"), master.toStdString()}) {
+                const json& state =
+                    tensors[std::string("optimizer.state.").append(parameter).append(".").append(kind)];
+                QVERIFY2(!state.is_null(), tensor.c_str());
+                COMPARE_JSON(state["shape"], want["shape"]);
+                COMPARE_JSON(state["dtype"], json("float32"));
+            }
+        }
+        QCOMPARE(validate(stepOf(c)).exitCode, 0);
+        const auto bytesOf = [&](const QString& tensor) {
+            QFile file(place_.filePath("one.raw"));
+            const Outcome out = runShardscope({"extract", stepOf(c), tensor, file.fileName(), "--overwrite"});
+            if (out.exitCode != 0 || !file.open(QIODevice::ReadOnly)) qFatal("%s", out.err.c_str());
+            return file.readAll();
+        };
+        for (const char* parameter : {"decoder.layers.1.mlp.linear_fc1.weight", "output_layer.weight"}) {
+            const QByteArray weights = bytesOf(QString("model.%1").arg(parameter));
+            const QByteArray masters = bytesOf(QString("optimizer.state.%1.%2").arg(parameter, master));
+            QCOMPARE(masters.size(), 2 * weights.size());
+            for (qsizetype i = 0; i < weights.size() / 2; ++i) {
+                // A bfloat16 is the upper half of a float.
+                uint32_t bits = 0;
+                float weight = 0, value = 0;
+                memcpy(reinterpret_cast<char*>(&bits) + 2, weights.data() + 2 * i, 2);
+                memcpy(&weight, &bits, sizeof weight);
+                memcpy(&value, masters.data() + 4 * i, sizeof value);
+                QVERIFY(std::abs(weight - value) < 0.006F);
+            }
+        }
+    }
+
+    // NeMo and verl put the checkpoint into a directory of its own, beside configuration.
+    void directoriesOfOtherProgramsOpen() {
+        const QString nemo = place_.filePath("nemo"), verl = place_.filePath("verl");
+        copyTree(stepOf("m0.16.1-gpt-tp2-llama"), nemo + "/weights");
+        copyTree(stepOf("m0.16.1-gpt-tp2-llama"), verl + "/dist_ckpt");
+        for (const QString& other : {nemo + "/context", verl + "/huggingface"}) {
+            QVERIFY(QDir().mkpath(other));
+            QFile file(other + "/config.json");
+            QVERIFY(file.open(QIODevice::WriteOnly));
+            QCOMPARE(file.write("{}"), 2);
+        }
+        for (const QString& path : {nemo, verl}) {
+            const Outcome info = runShardscope({"info", path, "--json"});
+            QVERIFY2(info.exitCode == 0, info.out.c_str());
+            COMPARE_JSON(info.json()["format"], json("megatron"));
+        }
+    }
+
+    void missingCommitMarkIsAnError() {
+        for (const char* name : {"m0.16.1-gpt-tp2-llama", "m0.8.0-zarr-tp2pp2"}) {
+            const QString path = copyOf(name, QString("uncommitted-%1").arg(name));
+            removeFile(path + "/metadata.json");
+            const Outcome report = validate(path);
+            QCOMPARE(report.exitCode, 1);
+            COMPARE_JSON(findingOf(report.json(), "file.missing", "metadata.json")["severity"],
+                         json("error"));
+        }
+    }
+    void missingCommonFileIsAnError() {
+        const QString path = copyOf("m0.16.1-gpt-tp2-llama", "no-common");
+        removeFile(path + "/common.pt");
+        const Outcome report = validate(path);
+        COMPARE_JSON(findingOf(report.json(), "file.missing", "common.pt")["severity"], json("error"));
+    }
+    void uncommittedMetadataIsRefused() {
+        const QString path = copyOf("m0.16.1-gpt-tp2-llama", "no-metadata");
+        removeFile(path + "/.metadata");
+        const Outcome info = runShardscope({"info", path, "--json"});
+        QCOMPARE(info.exitCode, 3);
+        QVERIFY2(info.json()["message"].get<std::string>().find("never committed") != std::string::npos,
+                 info.out.c_str());
+    }
+    void wrongTrackerIsAFinding() {
+        const QString path = place_.filePath("tracker");
+        copyTree(QString::fromStdString(megatronCase("m0.16.1-gpt-tp2-llama").path), path);
+        QFile tracker(path + "/latest_checkpointed_iteration.txt");
+        QVERIFY(tracker.open(QIODevice::WriteOnly | QIODevice::Truncate));
+        QCOMPARE(tracker.write("20"), 2);
+        tracker.close();
+        const Outcome report = validate(path, "metadata");
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY2(!findingOf(report.json(), "file.missing", "20").is_null(), report.out.c_str());
+    }
+
+    // A layer twice is a layer that is missing.
+    void repeatedChunkIsAnOverlap() {
+        const json report = validate(stepOf("m0.16.1-bad-overlap-layer")).json();
+        QVERIFY(!findingOf(report, "coverage.overlap", "linear_qkv").is_null());
+        QVERIFY(!findingOf(report, "coverage.gap", "linear_qkv").is_null());
+    }
+    void damagedDataFilesAreFound() {
+        const QString cut = copyOf("m0.16.1-gpt-tp2-llama", "cut"),
+                      gone = copyOf("m0.16.1-gpt-tp2-llama", "gone");
+        cutFile(cut + "/__0_0.distcp", 300);
+        removeFile(gone + "/__1_0.distcp");
+        QVERIFY(!findingOf(validate(cut).json(), "file.truncated", "__0_0.distcp").is_null());
+        QVERIFY(!findingOf(validate(gone).json(), "file.missing", "__1_0.distcp").is_null());
+    }
+
+    void missingRankLeavesGaps() {
+        const QString path = copyOf("m0.16.1-legacy-tp2pp2dp2", "missing-rank");
+        QVERIFY(QDir(path + "/mp_rank_01_001").removeRecursively());
+        const json report = validate(path).json();
+        QVERIFY(!findingOf(report, "file.missing", "mp_rank_01_001/model_optim_rng.pt").is_null());
+        QVERIFY(!findingOf(report, "file.missing", "mp_rank_01_001/distrib_optim.pt").is_null());
+        QVERIFY(!findingOf(report, "coverage.gap", "model.decoder.layers.3.mlp.linear_fc1.weight").is_null());
+    }
+    void truncatedRankFileIsFound() {
+        const QString path = copyOf("m0.16.1-legacy-tp2", "truncated-rank");
+        cutFile(path + "/mp_rank_01/model_optim_rng.pt", 2000);
+        const Outcome report = validate(path);
+        QCOMPARE(report.exitCode, 1);
+        QVERIFY2(report.out.find("mp_rank_01/model_optim_rng.pt") != std::string::npos, report.out.c_str());
+        QVERIFY(!findingOf(report.json(), "coverage.gap").is_null());
+    }
+    void cutDimensionCanBeStated() {
+        const json shape = namedEntries(
+            stepOf("m0.16.1-legacy-tp2"), {"--tp-dim", "*.layers.0.self_attention.linear_proj.weight=none"},
+            "tensors")["model.decoder.layers.0.self_attention.linear_proj.weight"];
+        COMPARE_JSON(shape["shape"], json::parse("[16, 8]"));
+    }
+
+    void damagedZarrArraysAreFound() {
+        const QString name = "decoder.layers.mlp.linear_fc1.weight";
+        const QString cut = copyOf("m0.8.0-zarr-tp2pp2", "zarr-cut"),
+                      gone = copyOf("m0.8.0-zarr-tp2pp2", "zarr-gone"),
+                      bad = copyOf("m0.8.0-zarr-tp2pp2", "zarr-bad");
+        cutFile(cut + "/" + name + "/1.0.0", 10);
+        removeFile(gone + "/" + name + "/1.0.0");
+        cutFile(bad + "/" + name + "/.zarray", 10);
+        QVERIFY(!findingOf(validate(cut).json(), "file.truncated", name.toStdString()).is_null());
+        const json lost = validate(gone).json();
+        QVERIFY(!findingOf(lost, "coverage.gap", name.toStdString()).is_null());
+        QVERIFY(!findingOf(lost, "file.missing", name.toStdString() + "/1.0.0").is_null());
+        const QString object = "rng_state/shard_1.0_2.2.pt";
+        removeFile(gone + "/" + object);
+        removeFile(gone + "/extra.fp32/.zarray");
+        const json more = validate(gone).json();
+        QVERIFY(!findingOf(more, "file.missing", object.toStdString()).is_null());
+        QVERIFY(!findingOf(more, "file.missing", "extra.fp32/.zarray").is_null());
+        QVERIFY(!findingOf(validate(bad).json(), "meta.inconsistent", name.toStdString()).is_null());
+    }
+
+    // Ranks that write parts of one chunk leave empty files with the names of what they lock.
+    void locksOfZarrArraysAreNoArrays() {
+        const QString path = copyOf("m0.8.0-zarr-tp2pp2", "zarr-locks");
+        const QString locks = path + "/decoder.layers.mlp.linear_fc1.weight.sync";
+        QVERIFY(QDir().mkpath(locks));
+        for (const char* name : {"/.zarray", "/0.0.0"})
+            QVERIFY(QFile(locks + name).open(QIODevice::WriteOnly));
+        const Outcome report = validate(path);
+        COMPARE_JSON(report.json()["verdict"], json("safe"));
+    }
+
+    // Every layout arrives elsewhere as it was.
+    void conversionKeepsTheBits_data() {
+        QTest::addColumn<QString>("name");
+        for (const char* name : {"m0.16.1-moe-ep2", "m0.16.1-legacy-tp2pp2dp2", "m0.8.0-zarr-tp2pp2"})
+            QTest::newRow(name) << name;
+    }
+    void conversionKeepsTheBits() {
+        QFETCH(QString, name);
+        const QString out = place_.filePath("dcp-" + name);
+        const Outcome convert = runShardscope({"convert", stepOf(name), out, "--to", "dcp"});
+        QVERIFY2(convert.exitCode == 0, (convert.out + convert.err).c_str());
+        const json digests = digestsOf(out);
+        for (const auto& [tensor, want] : megatronCase(name).expected["tensors"].items())
+            QVERIFY2(digests.value(tensor, "") == want["sha256"], tensor.c_str());
+    }
+};
+
+QTEST_GUILESS_MAIN(MegatronCliTest)
+#include "megatron_cli_test.moc"
