@@ -451,19 +451,12 @@ Result<ConvertReport> finishParts(const ConvertJob& job, const std::string& vers
     const Resources resources = withMemory(given, ownBudget);
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
     SHARDSCOPE_ASSIGN(const uint32_t count, Staging::partCount(job));
-    const PartShares shares(job, count);
+    const PartShares shares(conversionItems(job), count);
     SHARDSCOPE_ASSIGN(const auto staging,
-                      Staging::openFinish(job, shares.header(files), {0, count, version}));
-    const std::vector<uint32_t> open = shares.openParts(staging->reusable());
-    if (!open.empty()) {
-        constexpr size_t kMostNamed = 20;
-        const auto named = std::span(open).first(std::min(kMostNamed, open.size()));
-        return makeError(ErrorCode::notFound,
-                         fmt::format("{} of {} parts are not done: {}{}", open.size(), count,
-                                     fmt::join(named, ", "), open.size() > kMostNamed ? ", ..." : ""))
-            .inFile(stagingPath(job.destination))
-            .withHint(fmt::format("run them, then finish: --part {}/{}", open.front(), count));
-    }
+                      Staging::openFinish(job, conversionHeader(job, files, shares.tileBytes()),
+                                          {0, count, version}));
+    const std::vector<uint32_t> open = shares.openParts(doneTiles(staging->reusable()));
+    if (!open.empty()) return partsAreOpen(open, count, stagingPath(job.destination));
     return runStaged(job, resources, files, *staging, true);
 }
 
