@@ -34,14 +34,9 @@ struct Rank {
     bool ownDisks = false;  // the ranks share no file system for the destination
     std::string backend;    // how bytes go between them, for reports
 };
-// This process does one part of a conversion that a scheduler runs as several processes, completes it once
-// all parts are done, or both (execute/parts.h).
-struct Parts {
-    std::optional<PartSpec> part;
-    bool finish = false;  // with a part: unless others are open
-    std::string version;
-};
 // Sessions and groups outlive the conversion.
+// Parts: this process does one part of a conversion that a scheduler runs as several, completes it once all
+// are done, or both (execute/parts.h).
 using Execution = std::variant<Alone, Coordinator, Worker, Rank, Parts>;
 
 // What ranks do together.

@@ -206,4 +206,19 @@ Status FinishedReading::remove() {
     return left.empty() ? s.system->removeTree(s.path) : Status();
 }
 
+Result<ReadInParts> readInParts(const PartReading& reading, const Parts& parts, const Resources& resources) {
+    ReadInParts done;
+    if (parts.part) {
+        SHARDSCOPE_ASSIGN(done.part, readPart(reading, *parts.part, resources));
+        if (!parts.finish || !done.part->open.empty()) return done;
+    }
+    auto found = FinishedReading::open(reading, parts.version);
+    // Of two parts that end at once one finishes; the other finds it at work, or its records gone.
+    if (!found.ok() && done.part &&
+        (found.error().code == ErrorCode::exists || found.error().code == ErrorCode::notFound))
+        return done;
+    SHARDSCOPE_ASSIGN(done.found, std::move(found));
+    return done;
+}
+
 }  // namespace shardscope

@@ -7,8 +7,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "execute/executor.h"
@@ -35,8 +38,8 @@ struct PartReading {
     std::vector<FileId> files;     // that are read
     std::vector<ShareItem> items;  // by id; the same for all parts
     // Reads tiles of `tileBytes`, and keeps what is found in each; says how many bytes were read.
-    std::function<Result<uint64_t>(std::span<const TileSpan> spans, uint64_t tileBytes, const Resources& resources,
-                         const KeepFound& keep)>
+    std::function<Result<uint64_t>(std::span<const TileSpan> spans, uint64_t tileBytes,
+                                   const Resources& resources, const KeepFound& keep)>
         read;
 };
 
@@ -57,8 +60,7 @@ class FinishedReading {
     uint64_t tileBytes() const { return tileBytes_; }
     // Hands out what was found in each tile, in no order. `take` returns false for what cannot be. Errors:
     // changed, damaged, io.
-    Status forEach(
-        const std::function<bool(uint32_t item, int64_t tile, std::string_view data)>& take) const;
+    Status forEach(const std::function<bool(uint32_t item, int64_t tile, std::string_view data)>& take) const;
     // Of no more use: removes the records, and the directory when nothing else is in it.
     Status remove();
 
@@ -69,13 +71,21 @@ class FinishedReading {
     uint64_t tileBytes_ = 0;
 };
 
+struct ReadInParts {
+    std::optional<PartReport> part;
+    std::unique_ptr<FinishedReading>
+        found;  // null where the reading is not complete, or another one takes it
+};
+// Errors: those of readPart() and FinishedReading.
+Result<ReadInParts> readInParts(const PartReading& reading, const Parts& parts, const Resources& resources);
+
 // Digests of tensors, as a reading: of their tiles, or of whole tensors with an algorithm of one stream.
 enum class DigestKind : uint8_t { tile, sha256, crc32 };
 PartReading digestReading(const Reader& reader, const std::vector<TensorId>& tensors, DigestKind kind);
 // The digests by tensor, as text. Errors: damaged.
 using DigestTexts = std::vector<std::pair<TensorId, std::string>>;
-Result<DigestTexts> finishDigests(const Reader& reader, const std::vector<TensorId>& tensors,
-                                  DigestKind kind, const FinishedReading& found);
+Result<DigestTexts> finishDigests(const Reader& reader, const std::vector<TensorId>& tensors, DigestKind kind,
+                                  const FinishedReading& found);
 // The same by this process alone.
 Result<DigestTexts> digestTexts(const Reader& reader, const std::vector<TensorId>& tensors, DigestKind kind,
                                 const Resources& resources);

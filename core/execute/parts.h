@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,13 @@ struct PartSpec {
     std::string version;  // of this program; all parts must have the same
 };
 constexpr uint32_t kMostParts = 100'000;
+
+// What one process does of a job in parts: one of them, its completion, or both.
+struct Parts {
+    std::optional<PartSpec> part;
+    bool finish = false;  // with a part: unless others are open
+    std::string version;
+};
 
 struct PartReport {
     PartSpec part;
