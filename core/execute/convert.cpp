@@ -452,10 +452,11 @@ Result<ConvertReport> finishParts(const ConvertJob& job, const std::string& vers
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
     SHARDSCOPE_ASSIGN(const uint32_t count, Staging::partCount(job));
     const PartShares shares(conversionItems(job), count);
-    SHARDSCOPE_ASSIGN(const auto staging,
-                      Staging::openFinish(job, conversionHeader(job, files, shares.tileBytes()),
-                                          {0, count, version}));
-    const std::vector<uint32_t> open = shares.openParts(doneTiles(staging->reusable()));
+    SHARDSCOPE_ASSIGN(
+        const auto staging,
+        Staging::openFinish(job, conversionHeader(job, files, shares.tileBytes()), {0, count, version}));
+    const std::vector<uint32_t> open =
+        shares.openParts(doneTiles(staging->reusable(), staging->begunParts()));
     if (!open.empty()) return partsAreOpen(open, count, stagingPath(job.destination));
     return runStaged(job, resources, files, *staging, true);
 }

@@ -137,31 +137,32 @@ Result<std::unique_ptr<JournalWriter>> PartJournals::startOwn(const TakeRecord& 
             .inFile(joinPath(directory_->path(), name))
             .withHint("wait for it, or stop it first");
     SHARDSCOPE_ASSIGN(const auto written, directory_->openFile(name));
-    SHARDSCOPE_ASSIGN(const auto end,
-                      readRecords(
-                          *written, [&](const JournalHeader& found) { return isSameJob(found, header_); }, take));
+    SHARDSCOPE_ASSIGN(
+        const auto end,
+        readRecords(
+            *written, [&](const JournalHeader& found) { return isSameJob(found, header_); }, take));
     continued = end && end->validBytes > 0;
     return JournalWriter::start(std::move(file), header_, end ? end->validBytes : 0);
 }
 
-Status PartJournals::readAll(const TakeRecord& take) const {
+Result<std::set<uint32_t>> PartJournals::readAll(const TakeRecord& take) const {
+    std::set<uint32_t> begun;
     for (uint32_t p = 0; p < part_.count; ++p) {
         const auto file = directory_->openFile(partJournal(p));
         if (!file.ok()) {
             if (file.error().code == ErrorCode::notFound) continue;
             return file.error();
         }
-        SHARDSCOPE_ASSIGN(const auto end, readRecords(
-                                              **file,
-                                              [&](const JournalHeader& found) {
-                                                  return isSameJob(found, header_);
-                                              },
-                                              take));
+        SHARDSCOPE_ASSIGN(
+            const auto end,
+            readRecords(
+                **file, [&](const JournalHeader& found) { return isSameJob(found, header_); }, take));
         if (end && !isSameJob(end->header, header_))
             return makeError(ErrorCode::changed, fmt::format("part {} is of another job", p))
                 .inFile(joinPath(directory_->path(), partJournal(p)));
+        if (end) begun.insert(p);
     }
-    return {};
+    return begun;
 }
 
 Status PartJournals::removeMarker() const {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/stop.h"
@@ -33,18 +34,18 @@ class PartJournals {
     // Whether a part has begun; notFound's opposite. Errors: changed, when it is another job's.
     Result<bool> check() const;
     bool isThere() const;
-    // Goes on once one process has set up: this one, with `setUp` before it says so, or another one. `wait` is
-    // asked while another one holds the lock; its error ends the waiting. Errors: changed, cancelled, io.
+    // Goes on once one process has set up: this one, with `setUp` before it says so, or another one. `wait`
+    // is asked while another one holds the lock; its error ends the waiting. Errors: changed, cancelled, io.
     Status begin(const StopToken& stop, const std::function<Status()>& setUp,
                  const std::function<Status()>& wait) const;
     // Null while another process holds it.
     Result<std::shared_ptr<WriteFile>> tryLock() const;
 
-    // Locks the journal of this part, hands out the records in it, and goes on behind them. `continued`: there
-    // were some. Errors: exists (another process does this part), io.
+    // Locks the journal of this part, hands out the records in it, and goes on behind them. `continued`:
+    // there were some. Errors: exists (another process does this part), io.
     Result<std::unique_ptr<JournalWriter>> startOwn(const TakeRecord& take, bool& continued) const;
-    // Hands out the records of all parts. Errors: changed, io.
-    Status readAll(const TakeRecord& take) const;
+    // Hands out the records of all parts; says which have begun. Errors: changed, io.
+    Result<std::set<uint32_t>> readAll(const TakeRecord& take) const;
 
     Status removeMarker() const;
     Status removeJournals() const;

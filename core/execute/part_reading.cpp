@@ -88,7 +88,7 @@ TakeRecord findingsTo(std::function<bool(uint32_t, int64_t, std::string_view)> t
 
 TakeRecord tilesTo(PartShares::Done& done) {
     return findingsTo([&done](uint32_t item, int64_t tile, std::string_view) {
-        done.emplace(item, tile);
+        done.tiles.emplace(item, tile);
         return true;
     });
 }
@@ -111,6 +111,7 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
     PartShares::Done done;
     bool continued = false;
     SHARDSCOPE_ASSIGN(auto writer, journals.startOwn(tilesTo(done), continued));
+    if (continued) done.begun.insert(part.index);
     FoundJournal journal(std::move(writer));
     const std::vector<TileSpan> spans = shares.openSpans(part.index, done, report);
     if (Progress* progress = resources.progress) {
@@ -133,7 +134,7 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
     SHARDSCOPE_TRY(directory->sync());
     report.bytesRead = *read;
     PartShares::Done all;
-    SHARDSCOPE_TRY(journals.readAll(tilesTo(all)));
+    SHARDSCOPE_ASSIGN(all.begun, journals.readAll(tilesTo(all)));
     report.open = shares.openParts(all);
     // Once all are done another one may finish, and take the journals away while they are read.
     if (!report.open.empty() && !journals.isThere()) report.open.clear();
@@ -177,7 +178,7 @@ Result<std::unique_ptr<FinishedReading>> FinishedReading::open(const PartReading
             .inFile(s.path)
             .withHint("wait for it, or stop it first");
     PartShares::Done all;
-    SHARDSCOPE_TRY(s.journals->readAll(tilesTo(all)));
+    SHARDSCOPE_ASSIGN(all.begun, s.journals->readAll(tilesTo(all)));
     const std::vector<uint32_t> open = shares.openParts(all);
     if (open.empty()) return finished;
     // Another process may have finished meanwhile.

@@ -47,8 +47,11 @@ void PartShares::forEach(const Visit& visit) const {
 std::vector<uint32_t> PartShares::openParts(const Done& done) const {
     std::set<uint32_t> open;
     forEach([&](uint32_t part, uint32_t item, int64_t tile, uint64_t) {
-        if (!done.contains({item, tile})) open.insert(part);
+        if (!done.tiles.contains({item, tile})) open.insert(part);
     });
+    for (uint32_t part = 0; part < count_; ++part) {
+        if (!done.begun.contains(part)) open.insert(part);
+    }
     return {open.begin(), open.end()};
 }
 
@@ -58,7 +61,7 @@ std::vector<TileSpan> PartShares::openSpans(uint32_t part, const Done& done, Par
         if (owner != part) return;
         ++report.tiles;
         report.bytes += bytes;
-        if (done.contains({item, tile})) {
+        if (done.tiles.contains({item, tile})) {
             report.bytesReused += bytes;
         } else if (!spans.empty() && spans.back().tensor == item &&
                    spans.back().first + spans.back().count == tile) {
@@ -67,7 +70,7 @@ std::vector<TileSpan> PartShares::openSpans(uint32_t part, const Done& done, Par
             spans.push_back({item, tile, 1});
         }
     });
-    report.wasDone = spans.empty();
+    report.wasDone = spans.empty() && done.begun.contains(part);
     return spans;
 }
 

@@ -31,8 +31,12 @@ class PartShares {
     void forEach(const Visit& visit) const;
     uint64_t tileBytes() const { return tileBytes_; }
 
-    using Done = std::set<std::pair<uint32_t, int64_t>>;  // item and tile
-    // The parts of which a tile is not among these, in order.
+    // What parts have done. One whose share is empty has begun, too, when it is done.
+    struct Done {
+        std::set<std::pair<uint32_t, int64_t>> tiles;  // item and tile
+        std::set<uint32_t> begun;
+    };
+    // The parts that are not among these, or of which a tile is not, in order.
     std::vector<uint32_t> openParts(const Done& done) const;
     // What is left of a part's share, in order; sums it up in `report`.
     std::vector<TileSpan> openSpans(uint32_t part, const Done& done, PartReport& report) const;
@@ -44,7 +48,7 @@ class PartShares {
     uint64_t tileBytes_ = 0;
 };
 
-PartShares::Done doneTiles(const std::vector<JournalTile>& tiles);
+PartShares::Done doneTiles(const std::vector<JournalTile>& tiles, std::set<uint32_t> begun);
 
 // Errors: usage.
 Status checkPart(const PartSpec& part);

@@ -21,15 +21,14 @@ std::vector<ShareItem> conversionItems(const ConvertJob& job) {
 
 JournalHeader conversionHeader(const ConvertJob& job, const std::vector<SourceFile>& files,
                                uint64_t tileBytes) {
-    return {planFingerprint(job),
-            sharedFingerprint(job.source->catalog(), files),
-            {tileBytes, tileBytes}};
+    return {planFingerprint(job), sharedFingerprint(job.source->catalog(), files), {tileBytes, tileBytes}};
 }
 
-PartShares::Done doneTiles(const std::vector<JournalTile>& tiles) {
+PartShares::Done doneTiles(const std::vector<JournalTile>& tiles, std::set<uint32_t> begun) {
     PartShares::Done done;
+    done.begun = std::move(begun);
     for (const JournalTile& tile : tiles)
-        done.emplace(tile.tensor, tile.tile);
+        done.tiles.emplace(tile.tensor, tile.tile);
     return done;
 }
 
@@ -50,7 +49,7 @@ Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Re
     PartReport report;
     report.part = part;
     const std::vector<TileSpan> spans =
-        shares.openSpans(part.index, doneTiles(staging->takeReusable()), report);
+        shares.openSpans(part.index, doneTiles(staging->takeReusable(), staging->begunParts()), report);
     if (Progress* progress = resources.progress) {
         progress->begin(Progress::Phase::write, report.bytes);
         progress->add(report.bytesReused);
@@ -69,7 +68,7 @@ Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Re
     if (!status.ok()) return staging->giveUp(std::move(status).error());
     report.bytesRead = context.bytesRead;
     SHARDSCOPE_ASSIGN(const std::vector<JournalTile> all, staging->readParts());
-    report.open = shares.openParts(doneTiles(all));
+    report.open = shares.openParts(doneTiles(all, staging->begunParts()));
     // Once all are done another one may publish, and take the journals away while they are read.
     if (!report.open.empty() && !staging->isInParts()) report.open.clear();
     report.seconds = steadySeconds() - begin;

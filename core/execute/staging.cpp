@@ -307,6 +307,7 @@ Status Staging::beginPart(const StopToken& stop) {
         return tile.has_value();
     };
     SHARDSCOPE_ASSIGN(journal_, parts_->startOwn(take, resumable_));
+    if (resumable_) begunParts_.insert(part_.index);
     return {};
 }
 
@@ -343,9 +344,9 @@ Status Staging::openPartFiles() {
     return {};
 }
 
-Result<std::vector<JournalTile>> Staging::readParts() const {
+Result<std::vector<JournalTile>> Staging::readParts() {
     std::vector<JournalTile> tiles;
-    SHARDSCOPE_TRY(parts_->readAll([&](std::string_view record) {
+    SHARDSCOPE_ASSIGN(begunParts_, parts_->readAll([&](std::string_view record) {
         auto tile = decodeTile(record);
         if (tile) tiles.push_back(std::move(*tile));
         return tile.has_value();

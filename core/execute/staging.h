@@ -48,7 +48,9 @@ class Staging {
     static Result<std::unique_ptr<Staging>> openFinish(const ConvertJob& job, const JournalHeader& header,
                                                        const PartSpec& any);
     // The tiles in the journals of all parts. Errors: changed, io.
-    Result<std::vector<JournalTile>> readParts() const;
+    Result<std::vector<JournalTile>> readParts();
+    // The parts whose journals were there: this one's when it opened, or those that readParts() found.
+    const std::set<uint32_t>& begunParts() const { return begunParts_; }
     // Whether the staging directory is still there, and that of a conversion in parts.
     bool isInParts() const { return parts_->isThere(); }
 
@@ -110,6 +112,7 @@ class Staging {
     bool isPart_ = false;    // the former
     std::shared_ptr<Directory> directory_, data_;
     std::optional<PartJournals> parts_;  // of a conversion in parts
+    std::set<uint32_t> begunParts_;
     std::shared_ptr<WriteFile> lock_;
     std::vector<JournalTile> reusable_;
     uint64_t journalEnd_ = 0;
