@@ -1,5 +1,6 @@
 #include "cli/part_option.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <optional>

@@ -420,6 +420,15 @@ class PartsCliTest : public QObject {
         QCOMPARE(reading(source_, {"digest"}, {"--part", part(0), "--finish"}).exitCode, 2);
         QCOMPARE(reading(source_, {"digest"}, {"--finish"}).exitCode, 3);
         QVERIFY(!QFile::exists(records()));
+        QCOMPARE(runShardscope(
+                     values + QStringList{"--part", "0/1", "--finish", "auto", "--records", records() + "//"})
+                     .exitCode,
+                 0);
+        // Not inside the checkpoint.
+        QCOMPARE(runShardscope({"digest", sources_.path(), "--part", part(0), "--records",
+                                sources_.filePath("records")})
+                     .exitCode,
+                 2);
         QVERIFY(QDir().mkpath(records()));
         QFile other(records() + "/mine.txt");
         QVERIFY(other.open(QIODevice::WriteOnly));

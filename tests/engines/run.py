@@ -93,8 +93,8 @@ def ray(words):
     import ray as module
     from ray.cluster_utils import Cluster
 
-    os.environ["KILL_PARENT"] = "1"
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    os.environ.update(KILL_PARENT="1", RAY_USAGE_STATS_ENABLED="0")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": os.path.join(os.environ["VICTIM_DIRECTORY"], "ray")})
     try:
         for _ in range(2):
             cluster.add_node(num_cpus=1)
@@ -114,7 +114,7 @@ def main():
     for name in list(os.environ):  # of whatever runs this test
         if name.startswith(("SLURM_", "OMPI_", "PMI_", "SKYPILOT_")) or name in ("RANK", "WORLD_SIZE", "SHARDSCOPE_PART"):
             del os.environ[name]
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         source, target, plain = (os.path.join(directory, name) for name in ("source.safetensors", "out", "plain"))
         write_source(source)
         options = ["--to", "dcp", "--mesh", "tp=2", "--shard", "*:tp=0"]
