@@ -129,8 +129,11 @@ void addPartWords(CLI::App& verb, PartWords& words, const std::string& finishes,
 
 void addReadingWords(CLI::App& verb, PartWords& words, const std::string& finishes) {
     addPartWords(verb, words, finishes, "Who works");
-    verb.add_option(
-            "--records", words.records,
+    const auto take = [&words](const std::string& given) {
+        words.records = given.substr(0, std::max<size_t>(1, given.find_last_not_of('/') + 1));
+    };
+    verb.add_option_function<std::string>(
+            "--records", take,
             "Where parts leave what they found: a directory that all hosts see, the same one for all; "
             "made if missing, removed once all is finished")
         ->type_name("DIR")
