@@ -15,6 +15,7 @@ struct ConvertCommand {
     std::string report;   // a file for the report; empty = none
     bool dryRun = false;  // only the plan is shown
     PartWords parts;
+    bool inParts() const { return parts.given(); }
 };
 
 // As `shardscope convert`: alone, or with the workers that `on` names. The other as what `execution` says.
@@ -27,7 +28,7 @@ void sayLeftOut(const Plan& plan);
 Json reportJson(const Context& context, const Conversion& conversion, const ConvertReport& report,
                 std::chrono::system_clock::time_point started, Verify verify);
 // What one part has done, where it has not finished the conversion.
-void sayPart(const Context& context, const Conversion& conversion, bool finishes);
+void sayPart(const Context& context, const Conversion& conversion, const Parts& parts);
 void showReport(const Context& context, const Conversion& conversion, const ConvertReport& report,
                 Verify verify);
 

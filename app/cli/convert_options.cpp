@@ -155,7 +155,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
                "nodes that Slurm lends; joined by '+'; the destination must lie on a file system that "
                "all share (default: this process alone)",
                "WHERE", who);
-        addPartWords(*verb, command->parts, "Verify and publish what all parts have done", who);
+        addPartWords(*verb, command->parts, "Verify and publish what all parts have done", true);
         single("--remote-program", context.remoteProgram,
                "shardscope on the other hosts (default: this one; ssh copies it there once)", "PATH", who);
     }

@@ -98,12 +98,17 @@ Json reportJson(const Context& context, const Conversion& conversion, const Conv
     return json;
 }
 
-void sayPart(const Context& context, const Conversion& conversion, bool finishes) {
+void sayPart(const Context& context, const Conversion& conversion, const Parts& parts) {
     const PartReport& part = *conversion.part();
-    showPart(context, part, finishes,
-             fmt::format("{} written, {} read", bytesText(part.bytes - part.bytesReused),
-                         bytesText(part.bytesRead)),
-             fmt::format("completes {}", printable(context.shown(conversion.prepared().destination))));
+    const std::string read = bytesText(part.bytesRead);
+    const bool seals = parts.seal && !part.readBack;
+    showPart(
+        context, part,
+        part.readBack ? fmt::format("{} read back", read)
+                      : fmt::format("{} written, {} read", bytesText(part.bytes - part.bytesReused), read),
+        seals ? "run them again with --finish auto: each verifies its share"
+              : allPartsDone(parts.finish,
+                             "completes " + printable(context.shown(conversion.prepared().destination))));
 }
 
 int showPlan(const Context& context, const Conversion& conversion) {

@@ -29,6 +29,8 @@ struct Stated {
     uint32_t index = 0, count = 0;
 };
 
+constexpr const char* kWhoWorks = "Who works";  // a group of options
+
 struct Names {
     const char* scheduler;
     const char* index;
@@ -112,23 +114,27 @@ Result<PartSpec> partFromEnvironment(const Variables& variables) {
         .withHint("give --part I/N, or set SHARDSCOPE_PART=I/N");
 }
 
-void addPartWords(CLI::App& verb, PartWords& words, const std::string& finishes, const std::string& group) {
+void addPartWords(CLI::App& verb, PartWords& words, const std::string& finishes, bool seals) {
     verb.add_option("--part", words.part,
                     "Do only this part of the work, from 0/N to N-1/N; auto takes it from Slurm, MPI, "
                     "torchrun, Kubernetes or SkyPilot; any scheduler runs the parts, in any order, on shared "
                     "storage")
         ->type_name("I/N")
-        ->group(group);
-    verb.add_option("--finish", words.finish, finishes + "; with --part: auto, the last part does it")
+        ->group(kWhoWorks);
+    std::vector<std::string> when{"auto", "yes"};
+    if (seals) when.emplace_back("seal");
+    verb.add_option("--finish", words.finish,
+                    finishes + "; with --part: auto, the last part does it" +
+                        (seals ? "; seal, parts verify when they run again" : ""))
         ->expected(0, 1)
         ->default_str("yes")
-        ->check(oneOf(std::vector<std::string>{"auto", "yes"}))
+        ->check(oneOf(when))
         ->type_name("WHEN")
-        ->group(group);
+        ->group(kWhoWorks);
 }
 
 void addReadingWords(CLI::App& verb, PartWords& words, const std::string& finishes) {
-    addPartWords(verb, words, finishes, "Who works");
+    addPartWords(verb, words, finishes, false);
     const auto take = [&words](const std::string& given) {
         words.records = given.substr(0, std::max<size_t>(1, given.find_last_not_of('/') + 1));
     };
@@ -137,16 +143,18 @@ void addReadingWords(CLI::App& verb, PartWords& words, const std::string& finish
             "Where parts leave what they found: a directory that all hosts see, the same one for all; "
             "made if missing, removed once all is finished")
         ->type_name("DIR")
-        ->group("Who works");
+        ->group(kWhoWorks);
 }
 
 Result<Parts> partsOf(const PartWords& words) {
     Parts parts;
     parts.version = SHARDSCOPE_VERSION;
-    parts.finish = !words.finish.empty();
+    parts.seal = words.finish == "seal";
+    parts.finish = !words.finish.empty() && !parts.seal;
     if (words.part.empty()) {
-        if (words.finish == "auto")
-            return makeError(ErrorCode::usage, "--finish auto is for parts: the last one finishes")
+        if (words.finish != "yes")
+            return makeError(ErrorCode::usage,
+                             fmt::format("--finish {} is for parts: the last one does it", words.finish))
                 .withHint("--finish alone completes a job whose parts are done");
         return parts;
     }
@@ -178,13 +186,19 @@ Status checkRecords(const Context& context, const PartWords& words, const std::s
 }
 
 Json partJson(const PartReport& part) {
-    return {{"schema", "shardscope.part/1"},    {"part", part.part.index}, {"parts", part.part.count},
-            {"was_done", part.wasDone},         {"bytes", part.bytes},     {"bytes_read", part.bytesRead},
-            {"bytes_reused", part.bytesReused}, {"seconds", part.seconds}, {"open", part.open}};
+    return {{"schema", "shardscope.part/1"}, {"part", part.part.index},
+            {"parts", part.part.count},      {"was_done", part.wasDone},
+            {"read_back", part.readBack},    {"bytes", part.bytes},
+            {"bytes_read", part.bytesRead},  {"bytes_reused", part.bytesReused},
+            {"seconds", part.seconds},       {"open", part.open}};
 }
 
-void showPart(const Context& context, const PartReport& part, bool finishes, const std::string& did,
-              const std::string& completes) {
+std::string allPartsDone(bool finishes, const std::string& completes) {
+    return finishes ? "another one finishes" : "--finish " + completes;
+}
+
+void showPart(const Context& context, const PartReport& part, const std::string& did,
+              const std::string& next) {
     const Style style{context.colored()};
     const std::string name = fmt::format("part {}/{}", part.part.index, part.part.count);
     if (part.wasDone) {
@@ -193,10 +207,8 @@ void showPart(const Context& context, const PartReport& part, bool finishes, con
     } else {
         fmt::print("{} {}: {} in {}\n", style.green("done:"), name, did, durationText(part.seconds));
     }
-    if (part.open.empty() && finishes) {
-        fmt::print("  all parts are done; another one finishes\n");
-    } else if (part.open.empty()) {
-        fmt::print("  all parts are done; --finish {}\n", completes);
+    if (part.open.empty()) {
+        fmt::print("  all parts are done; {}\n", next);
     } else {
         fmt::print("  {} of {} parts are not done\n", countText(part.open.size()),
                    countText(part.part.count));
@@ -207,7 +219,8 @@ void sayPart(const Context& context, const PartReport& part, bool finishes, cons
     if (context.json)
         printJson(partJson(part));
     else
-        showPart(context, part, finishes, fmt::format("{} read", bytesText(part.bytesRead)), completes);
+        showPart(context, part, fmt::format("{} read", bytesText(part.bytesRead)),
+                 allPartsDone(finishes, completes));
 }
 
 }  // namespace shardscope::cli

@@ -26,13 +26,14 @@ Result<PartSpec> partFromEnvironment(const Variables& variables);
 
 // --part, --finish and --records, as they are given.
 struct PartWords {
-    std::string part;     // "I/N" or "auto"
-    std::string finish;   // "yes" (no part is done), "auto" (by the last part)
+    std::string part;  // "I/N" or "auto"
+    std::string
+        finish;  // "yes" (no part is done), "auto" (by the last part), "seal" (sealParts(), by the last part)
     std::string records;  // of a job without a destination; see execute/part_reading.h
     bool given() const { return !part.empty() || !finish.empty(); }
 };
-// The options are kept by reference. `finishes` says what --finish does.
-void addPartWords(CLI::App& verb, PartWords& words, const std::string& finishes, const std::string& group);
+// The options are kept by reference. `finishes` says what --finish does; `seals`: it can be seal.
+void addPartWords(CLI::App& verb, PartWords& words, const std::string& finishes, bool seals);
 // The same for a job without a destination.
 void addReadingWords(CLI::App& verb, PartWords& words, const std::string& finishes);
 // What they mean. Errors: usage.
@@ -42,10 +43,11 @@ Status checkRecords(const Context& context, const PartWords& words, const std::s
 
 // What one part has done, where it has not finished the job.
 Json partJson(const PartReport& part);
-// `did` is what it did with the bytes; `completes` what --finish would do.
-void showPart(const Context& context, const PartReport& part, bool finishes, const std::string& did,
-              const std::string& completes);
-// Of a reading, in the way that is asked for.
+// `did` is what it did with the bytes, `next` what comes once all parts are done.
+void showPart(const Context& context, const PartReport& part, const std::string& did,
+              const std::string& next);
+std::string allPartsDone(bool finishes, const std::string& completes);
+// Of a reading, in the way that is asked for; `completes` is what --finish does.
 void sayPart(const Context& context, const PartReport& part, bool finishes, const std::string& completes);
 
 }  // namespace shardscope::cli

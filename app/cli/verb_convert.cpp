@@ -11,12 +11,15 @@
 namespace shardscope::cli {
 
 Result<int> convert(const Context& context, const ConvertCommand& command) {
-    if (command.parts.given()) {
+    if (command.inParts()) {
         if (!command.request.on.empty())
             return makeError(ErrorCode::usage,
                              "--part and --finish are for processes that a scheduler starts, "
                              "--on for those that this one starts");
         SHARDSCOPE_ASSIGN(const Parts parts, partsOf(command.parts));
+        if (parts.seal && command.request.verify == Verify::none)
+            return makeError(ErrorCode::usage,
+                             "--finish seal is for parts that verify, --verify none for nobody who does");
         return convert(context, command, parts);
     }
     if (command.request.on.empty()) return convert(context, command, Alone{});
@@ -64,7 +67,7 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
     if (context.json)
         printJson(json);
     else if (!whole)
-        sayPart(context, *conversion, parts && parts->finish);
+        sayPart(context, *conversion, *parts);
     else
         showReport(context, *conversion, *report, verify);
     return 0;

@@ -105,7 +105,7 @@ Result<JobOrder> parseWords(std::vector<std::string> words) {
     }
     if (!context.conversion || context.conversion->dryRun)
         return makeError(ErrorCode::usage, "a job converts: leave out --dry-run, or say 'shardscope plan'");
-    if (context.conversion->parts.given())
+    if (context.conversion->inParts())
         return makeError(ErrorCode::usage, "a job does the whole conversion, not a part of it")
             .withHint("parts are processes that a scheduler starts: 'shardscope convert ... --part I/N'");
     return JobOrder{context.conversion->request, context.conversion->report, context.remoteProgram};

@@ -1,6 +1,5 @@
 // Digests as a reading in parts: the cells of a tile, or one stream over a whole tensor.
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <set>
@@ -27,24 +26,23 @@ Status streamDigests(SourceContext& context, const std::vector<TensorId>& tensor
     std::map<TensorId, std::unique_ptr<StreamDigest>> open;
     ScanOptions options;
     options.ordered = true;
-    return scanSource(
-        context, tensors, options,
-        [&](const TileView& tile) -> Status {
-            StreamDigest* digest = nullptr;
-            {
-                std::lock_guard lock(mutex);
-                auto& slot = open[tile.tensor];
-                if (!slot) slot = makeStream(kind);
-                digest = slot.get();
-            }
-            digest->update(tile.bytes);
-            if (tile.firstElement + tile.elements < catalog.elements(tile.tensor)) return {};
-            std::string hex = digest->hex();
-            std::lock_guard lock(mutex);
-            open.erase(tile.tensor);
-            return take(tile.tensor, std::move(hex));
-        },
-        {});
+    return scanSource(context, tensors, options,
+                      [&](const TileView& tile) -> Status {
+                          StreamDigest* digest = nullptr;
+                          {
+                              std::lock_guard lock(mutex);
+                              auto& slot = open[tile.tensor];
+                              if (!slot) slot = makeStream(kind);
+                              digest = slot.get();
+                          }
+                          digest->update(tile.bytes);
+                          if (tile.firstElement + tile.elements < catalog.elements(tile.tensor)) return {};
+                          std::string hex = digest->hex();
+                          std::lock_guard lock(mutex);
+                          open.erase(tile.tensor);
+                          return take(tile.tensor, std::move(hex));
+                      },
+                      {});
 }
 
 Status readCells(SourceContext& context, std::span<const TileSpan> spans, uint64_t tileBytes,
@@ -54,10 +52,8 @@ Status readCells(SourceContext& context, std::span<const TileSpan> spans, uint64
         const DType dtype = catalog.dtype(span.tensor);
         const TileGrid grid = tileGrid(catalog.elements(span.tensor), dtype, dtype, tileBytes);
         const auto visit = [&keep, dtype, grid](const TileView& tile) {
-            const std::vector<Digest128> cells = cellDigests(dtype, tile.bytes, nullptr);
-            return keep(
-                tile.tensor, tile.firstElement / grid.tileElements,
-                {reinterpret_cast<const char*>(cells.data()), cells.size() * sizeof(Digest128)});
+            return keep(tile.tensor, tile.firstElement / grid.tileElements,
+                        cellBytes(cellDigests(dtype, tile.bytes, nullptr)));
         };
         return scanWork(context, span.tensor, {tileBytes, tileBytes}, kept, visit, nullptr);
     });
@@ -104,8 +100,8 @@ PartReading digestReading(const Reader& reader, const std::vector<TensorId>& ten
     return reading;
 }
 
-Result<DigestTexts> finishDigests(const Reader& reader, const std::vector<TensorId>& tensors,
-                                  DigestKind kind, const FinishedReading& found) {
+Result<DigestTexts> finishDigests(const Reader& reader, const std::vector<TensorId>& tensors, DigestKind kind,
+                                  const FinishedReading& found) {
     const Catalog& catalog = reader.catalog();
     std::map<TensorId, std::string> texts;
     std::map<TensorId, std::vector<Digest128>> cells;
@@ -129,9 +125,9 @@ Result<DigestTexts> finishDigests(const Reader& reader, const std::vector<Tensor
         const TileGrid grid = tileGrid(catalog.elements(item), dtype, dtype, found.tileBytes());
         if (tile >= grid.tiles()) return false;
         const auto first = static_cast<size_t>(grid.begin(tile) / digestCellElements(dtype));
-        const size_t count = data.size() / sizeof(Digest128);
-        if (first + count > at->second.size() || count * sizeof(Digest128) != data.size()) return false;
-        std::memcpy(at->second.data() + first, data.data(), data.size());
+        const std::vector<Digest128> here = cellsFrom(data);
+        if (here.empty() || here.size() > at->second.size() - first) return false;
+        std::ranges::copy(here, at->second.begin() + static_cast<ptrdiff_t>(first));
         return true;
     }));
     for (const auto& [t, all] : cells)

@@ -8,6 +8,7 @@
 #include "execute/scan.h"
 #include "execute/span_work.h"
 #include "execute/staging.h"
+#include "execute/verify.h"
 
 namespace shardscope {
 
@@ -32,6 +33,19 @@ PartShares::Done doneTiles(const std::vector<JournalTile>& tiles, std::set<uint3
     return done;
 }
 
+namespace {
+
+// Of a sealed staging directory, whose journal of this part is locked.
+Result<PartReport> readBackPart(const ConvertJob& job, const Staging& staging, const Resources& resources) {
+    SHARDSCOPE_ASSIGN(const auto output, StagedOutput::open(job, staging.dataPath()));
+    SHARDSCOPE_ASSIGN(PartReport report,
+                      readPart(verifyReading(*output, staging), staging.part(), resources));
+    report.readBack = true;
+    return report;
+}
+
+}  // namespace
+
 Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& given) {
     SHARDSCOPE_TRY(checkJob(job));
     SHARDSCOPE_TRY(checkPart(part));
@@ -45,6 +59,8 @@ Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Re
     SHARDSCOPE_ASSIGN(
         const auto staging,
         Staging::openPart(job, conversionHeader(job, files, shares.tileBytes()), part, resources.stop));
+    if (staging->isSealed() && job.options.verify != Verify::none && job.reopen)
+        return readBackPart(job, *staging, resources);
 
     PartReport report;
     report.part = part;

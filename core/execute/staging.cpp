@@ -15,6 +15,8 @@ namespace {
 constexpr size_t kMaxOpenFiles = 256;
 constexpr const char* kJournalName = "journal";
 constexpr const char* kDataName = "data";
+constexpr const char* kSealName = "sealed";
+constexpr const char* kVerifyName = "verify";
 
 constexpr const char* kAnotherJob = "another job is writing this destination";
 
@@ -324,6 +326,7 @@ Status Staging::setUpParts() {
             .withHint("--resume without --part continues it; or remove the directory");
     // Of an earlier conversion, which got as far as its publication.
     SHARDSCOPE_TRY(parts_->removeJournals());
+    SHARDSCOPE_TRY(removeSeal());
     const std::string data = path_ + "/" + kDataName;
     if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
     SHARDSCOPE_ASSIGN(data_, system_.openDirectory(data));
@@ -475,6 +478,25 @@ Status Staging::syncAll() {
     return directory_->sync();
 }
 
+Status Staging::seal() {
+    SHARDSCOPE_ASSIGN(const auto file, directory_->createFile(kSealName, true));
+    SHARDSCOPE_TRY(file->sync());
+    return directory_->sync();
+}
+
+bool Staging::isSealed() const {
+    return inParts_ && directory_->stat(kSealName).ok();
+}
+
+std::string Staging::verifyPath() const {
+    return path_ + "/" + kVerifyName;
+}
+
+Status Staging::removeSeal() {
+    if (directory_->stat(kSealName).ok()) SHARDSCOPE_TRY(directory_->removeFile(kSealName));
+    return isThere(system_, verifyPath()) ? system_.removeTree(verifyPath()) : Status();
+}
+
 std::string Staging::dataPath() const {
     const std::string data = path_ + "/" + kDataName;
     return job_.singleFile ? data + "/" + name_ : data;
@@ -492,7 +514,10 @@ Status Staging::publish() {
         journal_.reset();
         resumable_ = false;
         SHARDSCOPE_TRY(inParts_ ? parts_->removeMarker() : directory_->removeFile(kJournalName));
-        if (inParts_) SHARDSCOPE_TRY(parts_->removeJournals());
+        if (inParts_) {
+            SHARDSCOPE_TRY(parts_->removeJournals());
+            SHARDSCOPE_TRY(removeSeal());
+        }
         SHARDSCOPE_TRY(directory_->sync());
         SHARDSCOPE_TRY(system_.exchange(dataPath(), job_.destination));
     } else {

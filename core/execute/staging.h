@@ -51,6 +51,11 @@ class Staging {
     Result<std::vector<JournalTile>> readParts();
     // The parts whose journals were there: this one's when it opened, or those that readParts() found.
     const std::set<uint32_t>& begunParts() const { return begunParts_; }
+    // That the files are whole, so that parts may read them back. Errors: io.
+    Status seal();
+    bool isSealed() const;
+    std::string verifyPath() const;  // where what they read is recorded
+    const PartSpec& part() const { return part_; }
     // Whether the staging directory is still there, and that of a conversion in parts.
     bool isInParts() const { return parts_->isThere(); }
 
@@ -92,6 +97,7 @@ class Staging {
     Status setUpParts();
     Status openPartFiles();
     Status openDirectory();
+    Status removeSeal();
     Status makeFiles();
     Status startJournal();
     std::string fileName(FileId file) const;

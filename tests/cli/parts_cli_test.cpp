@@ -104,6 +104,16 @@ class PartsCliTest : public QObject {
         file.seek(36 << 20);
         file.write(QByteArray(2 << 20, '\0'));
     }
+    void sealAll() {
+        for (const int index : {1, 3, 0, 2}) {
+            const Outcome done = run({"--part", part(index), "--finish", "seal"});
+            QCOMPARE(done.exitCode, 0);
+            QVERIFY(!done.json()["read_back"].get<bool>());
+        }
+        QVERIFY(!QFile::exists(target()));
+        QVERIFY(QFile::exists(staging() + "/sealed"));
+    }
+
     // What one process writes.
     std::map<QString, QByteArray> whole() const {
         const Outcome plain = runShardscope(words({}, "plain"));
@@ -247,6 +257,110 @@ class PartsCliTest : public QObject {
             QCOMPARE(run({"--part", part(index), "--finish", "auto", "--overwrite"}).exitCode, 0);
         QVERIFY(bytesBelow(target()) == whole());
         QVERIFY(!QFile::exists(staging()));
+    }
+
+    // ------------------------------------------------------------------ verified in parts
+
+    void sealedPartsVerifyTheirShare() {
+        sealAll();
+        uint64_t read = 0;
+        for (const int index : {3, 0, 2}) {
+            const Outcome back = run({"--part", part(index), "--finish", "auto"});
+            QCOMPARE(back.exitCode, 0);
+            QVERIFY(back.json()["read_back"].get<bool>());
+            QVERIFY(!back.json()["was_done"].get<bool>());
+            read += back.json()["bytes_read"].get<uint64_t>();
+        }
+        QVERIFY(run({"--part", part(2), "--finish", "auto"}).json()["was_done"].get<bool>());
+        const Outcome early = run({"--finish"});
+        QCOMPARE(early.exitCode, 3);
+        QVERIFY2(early.json()["message"].get<std::string>().find("1 of 4 parts are not done: 1") !=
+                     std::string::npos,
+                 early.out.c_str());
+        const Outcome finished = run({"--part", part(1), "--finish", "auto"});
+        QCOMPARE(finished.exitCode, 0);
+        QCOMPARE(finished.json()["schema"].get<std::string>(), std::string("shardscope.report/1"));
+        QVERIFY(finished.json()["verified"].get<bool>());
+        QVERIFY2(read > (uint64_t{25} << 20), "the parts did not read the destination");
+        QVERIFY(bytesBelow(target()) == whole());
+        QVERIFY(!QFile::exists(staging()));
+    }
+
+    void sealedPartsVerifyAtOnce() {
+        for (const char* finish : {"seal", "auto"}) {
+            std::vector<std::unique_ptr<QProcess>> processes;
+            for (int index = 0; index < kParts; ++index) {
+                auto& process = processes.emplace_back(std::make_unique<QProcess>());
+                process->start(SHARDSCOPE_PROGRAM, words({"--part", part(index), "--finish", finish}));
+            }
+            for (const auto& process : processes) {
+                QVERIFY(process->waitForFinished(120'000));
+                QVERIFY2(process->exitCode() == 0, process->readAllStandardError().constData());
+            }
+        }
+        QVERIFY(bytesBelow(target()) == whole());
+        QVERIFY(!QFile::exists(staging()));
+    }
+
+    // Whichever part reads it, and whichever finishes.
+    void damageAfterSealingIsFound() {
+        sealAll();
+        const QString path = staging() + "/data/__1_0.distcp";
+        const QDateTime before = QFileInfo(path).lastModified();
+        QFile file(path);
+        QVERIFY(file.open(QIODevice::ReadWrite));
+        QVERIFY(file.seek(file.size() / 2));
+        char byte = 0;
+        QVERIFY(file.getChar(&byte));
+        QVERIFY(file.seek(file.size() / 2));
+        QVERIFY(file.putChar(static_cast<char>(byte ^ 1)));
+        QVERIFY(file.flush());
+        QVERIFY(file.setFileTime(before, QFileDevice::FileModificationTime));
+        file.close();
+        for (int index = 0; index < kParts - 1; ++index)
+            QCOMPARE(run({"--part", part(index), "--finish", "auto"}).exitCode, 0);
+        const Outcome last = run({"--part", part(kParts - 1), "--finish", "auto"});
+        QCOMPARE(last.exitCode, 1);
+        QCOMPARE(last.json()["code"].get<std::string>(), std::string("verification-failed"));
+        QVERIFY(!QFile::exists(target()));
+    }
+
+    void aHalfDoneVerificationContinues() {
+        sealAll();
+        QCOMPARE(run({"--part", part(0)}).exitCode, 0);
+        QFile journal(staging() + "/verify/part-0.journal");
+        QVERIFY(journal.resize(journal.size() - 5));
+        const auto again = run({"--part", part(0)}).json();
+        QVERIFY(!again["was_done"].get<bool>());
+        QVERIFY(again["bytes_read"].get<uint64_t>() > 0);
+        QVERIFY(again["bytes_read"].get<uint64_t>() < again["bytes"].get<uint64_t>());
+        for (int index = 1; index < kParts; ++index)
+            QCOMPARE(run({"--part", part(index)}).exitCode, 0);
+        QCOMPARE(run({"--finish"}).exitCode, 0);
+        QVERIFY(bytesBelow(target()) == whole());
+    }
+
+    // Of a file with checksums around the data, in place of an older one.
+    void oneFileIsVerifiedByAllParts() {
+        const auto convert = [&](const QStringList& more) {
+            return runShardscope(
+                QStringList{"convert", source_, target("out.pt"), "--to", "torch", "--overwrite", "--json"} +
+                more);
+        };
+        QCOMPARE(convert({}).exitCode, 0);
+        const auto plain = bytesBelow(place_->path());
+        for (const char* finish : {"seal", "auto"}) {
+            QVERIFY(bytesBelow(place_->path())["out.pt"] == plain.at("out.pt"));
+            for (int index = 0; index < 3; ++index)
+                QCOMPARE(convert({"--part", part(index, 3), "--finish", finish}).exitCode, 0);
+        }
+        QVERIFY(bytesBelow(place_->path()) == plain);
+    }
+
+    void sealingIsForPartsThatVerify() {
+        QCOMPARE(run({"--finish", "seal"}).exitCode, 2);
+        QCOMPARE(run({"--part", part(0), "--finish", "seal", "--verify", "none"}).exitCode, 2);
+        QCOMPARE(reading(source_, {"digest"}, {"--part", part(0), "--finish", "seal"}).exitCode, 2);
     }
 
     // ------------------------------------------------------------------ without a destination
