@@ -153,8 +153,10 @@ class SlurmCliTest : public QObject {
         QFile file(script);
         QVERIFY(file.open(QIODevice::WriteOnly));
         QByteArray command = "\"" SHARDSCOPE_PROGRAM "\"";
-        for (const std::string& word : words(target, {"--part", "auto", "--finish", "auto"}))
+        for (const std::string& word : words(target, {"--part", "auto"}))
             command += " '" + QByteArray::fromStdString(word) + '\'';
+        // The others begin once it is killed, and its last record is torn, so that no attempt is the last one
+        // but the second.
         file.write("#!/bin/bash\ncd '" + directory.path().toUtf8() +
                    "'\n"
                    "if [ \"$SLURM_ARRAY_TASK_ID\" = 1 ] && mkdir hit; then\n" +
@@ -162,10 +164,14 @@ class SlurmCliTest : public QObject {
                    " &\n"
                    "    until compgen -G '.out.shardscope-partial/part-1.journal'; do sleep 0.01; done\n"
                    "    kill -9 $!\n"
+                   "    wait $!\n"
+                   "    truncate -s -5 .out.shardscope-partial/part-1.journal\n"
+                   "    touch killed\n"
                    "    scontrol requeue $SLURM_JOB_ID\n"
                    "    sleep 60\n"  // Slurm ends it before
-                   "fi\n" +
-                   command + '\n');
+                   "fi\n"
+                   "until [ -e killed ]; do sleep 0.01; done\n" +
+                   command + " --finish auto\n");
         file.close();
         int code = -1;
         const QString array =
@@ -176,10 +182,10 @@ class SlurmCliTest : public QObject {
             said("scontrol", {"update", "JobId=" + array + "_1", "StartTime=now"});
             return QFileInfo::exists(target) && said("squeue", {"--noheader"}).isEmpty();
         };
-        QTRY_VERIFY_WITH_TIMEOUT(ended(), 180'000);
-        QVERIFY(QFileInfo::exists(directory.filePath("hit")));
+        QTRY_VERIFY_WITH_TIMEOUT(ended(), 120'000);
+        QVERIFY(QFileInfo::exists(directory.filePath("killed")));
         QVERIFY(digestsOf(target.toStdString()) == expected_);
-        QCOMPARE(remains(directory), QStringList({"hit", "out", "task"}));
+        QCOMPARE(remains(directory), QStringList({"hit", "killed", "out", "task"}));
     }
 
     void matchesSingleProcess_data() {

@@ -12,18 +12,23 @@ import tempfile
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PARTS = 4
 
-# In place of the program: the first one that starts is killed once its part has begun, as by the kernel where memory ends. With KILL_PARENT the process of
-# the engine that started it goes with it.
+# In place of the program: the first one that starts is killed once its part has begun, as by the kernel where memory ends, with its last record torn; the
+# others begin after that, so that it is never the whole work that is done before. With KILL_PARENT the process of the engine that started it goes with it.
 VICTIM = """#!/bin/bash
-"$SHARDSCOPE_REAL" "$@" &
-part=$!
-if mkdir "$VICTIM_DIRECTORY/hit" 2>/dev/null; then
-    while kill -0 $part 2>/dev/null && ! compgen -G "$VICTIM_DIRECTORY/.out.shardscope-partial/part-*.journal" >/dev/null; do sleep 0.01; done
-    kill -9 $part 2>/dev/null
+cd "$VICTIM_DIRECTORY"
+if mkdir hit 2>/dev/null; then
+    "$SHARDSCOPE_REAL" "${@:1:$#-2}" & # without --finish auto
+    journal=.out.shardscope-partial/part-*.journal
+    while kill -0 $! 2>/dev/null && ! compgen -G "$journal" >/dev/null; do sleep 0.01; done
+    kill -9 $! 2>/dev/null
+    wait $!
+    truncate -s -5 $journal
+    touch killed
     [ -z "$KILL_PARENT" ] || kill -9 $PPID
     exit 137
 fi
-wait $part
+until [ -e killed ]; do sleep 0.01; done
+exec "$SHARDSCOPE_REAL" "$@"
 """
 
 
