@@ -193,14 +193,13 @@ Result<std::optional<JournalEnd>> readRecords(const ReadFile& file,
 
 Result<std::optional<JournalContent>> readJournal(const ReadFile& file) {
     JournalContent content;
-    SHARDSCOPE_ASSIGN(const auto end,
-                      readRecords(
-                          file, [](const JournalHeader&) { return true; },
-                          [&](std::string_view record) {
-                              auto tile = decodeTile(record);
-                              if (tile) content.tiles.push_back(std::move(*tile));
-                              return tile.has_value();
-                          }));
+    SHARDSCOPE_ASSIGN(const auto end, readRecords(
+                                          file, [](const JournalHeader&) { return true; },
+                                          [&](std::string_view record) {
+                                              auto tile = decodeTile(record);
+                                              if (tile) content.tiles.push_back(std::move(*tile));
+                                              return tile.has_value();
+                                          }));
     if (!end) return std::optional<JournalContent>();
     content.header = end->header;
     content.validBytes = end->validBytes;
