@@ -5,6 +5,7 @@
 
 #include "cli/context.h"
 #include "cli/json.h"
+#include "cli/part_option.h"
 #include "engine/run_conversion.h"
 
 namespace shardscope::cli {
@@ -13,9 +14,8 @@ struct ConvertCommand {
     ConversionRequest request;
     std::string report;   // a file for the report; empty = none
     bool dryRun = false;  // only the plan is shown
-    std::string part;     // --part: "I/N" or "auto"
-    std::string finish;   // --finish: "yes" (no part is done), "auto" (by the last part)
-    bool inParts() const { return !part.empty() || !finish.empty(); }
+    PartWords parts;
+    bool inParts() const { return parts.given(); }
 };
 
 // As `shardscope convert`: alone, or with the workers that `on` names. The other as what `execution` says.
@@ -28,8 +28,7 @@ void sayLeftOut(const Plan& plan);
 Json reportJson(const Context& context, const Conversion& conversion, const ConvertReport& report,
                 std::chrono::system_clock::time_point started, Verify verify);
 // What one part has done, where it has not finished the conversion.
-Json partJson(const PartReport& part);
-void showPart(const Context& context, const Conversion& conversion, bool finishes);
+void sayPart(const Context& context, const Conversion& conversion, const Parts& parts);
 void showReport(const Context& context, const Conversion& conversion, const ConvertReport& report,
                 Verify verify);
 

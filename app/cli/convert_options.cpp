@@ -155,18 +155,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
                "nodes that Slurm lends; joined by '+'; the destination must lie on a file system that "
                "all share (default: this process alone)",
                "WHERE", who);
-        single("--part", command->part,
-               "Do only this part of the work, from 0/N to N-1/N; auto takes it from Slurm, MPI, torchrun, "
-               "Kubernetes or SkyPilot; any scheduler runs the parts, in any order, on shared storage",
-               "I/N", who);
-        verb->add_option(
-                "--finish", command->finish,
-                "Verify and publish what all parts have done; with --part: auto, the last part does it")
-            ->expected(0, 1)
-            ->default_str("yes")
-            ->check(oneOf(std::vector<std::string>{"auto", "yes"}))
-            ->type_name("WHEN")
-            ->group(who);
+        addPartWords(*verb, command->parts, "Verify and publish what all parts have done", true);
         single("--remote-program", context.remoteProgram,
                "shardscope on the other hosts (default: this one; ssh copies it there once)", "PATH", who);
     }

@@ -98,33 +98,17 @@ Json reportJson(const Context& context, const Conversion& conversion, const Conv
     return json;
 }
 
-Json partJson(const PartReport& part) {
-    return {{"schema", "shardscope.part/1"},    {"part", part.part.index}, {"parts", part.part.count},
-            {"was_done", part.wasDone},         {"bytes", part.bytes},     {"bytes_read", part.bytesRead},
-            {"bytes_reused", part.bytesReused}, {"seconds", part.seconds}, {"open", part.open}};
-}
-
-void showPart(const Context& context, const Conversion& conversion, bool finishes) {
+void sayPart(const Context& context, const Conversion& conversion, const Parts& parts) {
     const PartReport& part = *conversion.part();
-    const Style style{context.colored()};
-    const std::string name = fmt::format("part {}/{}", part.part.index, part.part.count);
-    if (part.wasDone) {
-        fmt::print("{} {} was done by an earlier run: {}\n", style.green("done:"), name,
-                   bytesText(part.bytes));
-    } else {
-        fmt::print("{} {}: {} written, {} read in {}\n", style.green("done:"), name,
-                   bytesText(part.bytes - part.bytesReused), bytesText(part.bytesRead),
-                   durationText(part.seconds));
-    }
-    if (part.open.empty() && finishes) {
-        fmt::print("  all parts are done; another one finishes\n");
-    } else if (part.open.empty()) {
-        fmt::print("  all parts are done; --finish completes {}\n",
-                   printable(context.shown(conversion.prepared().destination)));
-    } else {
-        fmt::print("  {} of {} parts are not done\n", countText(part.open.size()),
-                   countText(part.part.count));
-    }
+    const std::string read = bytesText(part.bytesRead);
+    const bool seals = parts.seal && !part.readBack;
+    showPart(
+        context, part,
+        part.readBack ? fmt::format("{} read back", read)
+                      : fmt::format("{} written, {} read", bytesText(part.bytes - part.bytesReused), read),
+        seals ? "run them again with --finish auto: each verifies its share"
+              : allPartsDone(parts.finish,
+                             "completes " + printable(context.shown(conversion.prepared().destination))));
 }
 
 int showPlan(const Context& context, const Conversion& conversion) {

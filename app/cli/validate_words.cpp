@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/one_of.h"
+#include "validate/value_parts.h"
 
 namespace shardscope::cli {
 
@@ -34,10 +35,15 @@ Result<Validated> openAndValidate(const Context& context, const ValidateWords& w
     return Validated{std::move(checkpoint), std::move(report)};
 }
 
-Result<ValidationReport> validateOpen(const Context& context, const Checkpoint& checkpoint,
-                                      const ValidateWords& words) {
+namespace {
+
+// How a checkpoint is validated; calls `validate` with that.
+template <class Answer>
+Result<Answer> withWords(
+    const Context& context, const Checkpoint& checkpoint, const ValidateWords& words,
+    const std::function<Result<Answer>(shardscope::ValidateOptions& how, const Resources&)>& run) {
     std::optional<Checkpoint> expected;
-    ValidateOptions how;
+    shardscope::ValidateOptions how;
     how.level = words.level;
     how.maxExamples = words.examples;
     uint64_t held = checkpoint.catalog().memoryBytes();
@@ -48,7 +54,41 @@ Result<ValidationReport> validateOpen(const Context& context, const Checkpoint& 
     }
     Work work(context, held);
     SHARDSCOPE_TRY(work.start());
-    return validateCheckpoint(checkpoint, how, work.resources());
+    return run(how, work.resources());
+}
+
+}  // namespace
+
+Result<ValidationReport> validateOpen(const Context& context, const Checkpoint& checkpoint,
+                                      const ValidateWords& words) {
+    return withWords<ValidationReport>(context, checkpoint, words,
+                                       [&](shardscope::ValidateOptions& how, const Resources& resources) {
+                                           return validateCheckpoint(checkpoint, how, resources);
+                                       });
+}
+
+Result<ValidatedInParts> validateInParts(const Context& context, const Checkpoint& checkpoint,
+                                         const ValidateWords& words, const Parts& parts,
+                                         const std::string& records) {
+    if (words.level != ValidateLevel::values)
+        return makeError(ErrorCode::usage, "parts are for --level values")
+            .withHint("the other levels read little: one process is enough");
+    SHARDSCOPE_TRY(needData(checkpoint, "validating values"));
+    return withWords<ValidatedInParts>(
+        context, checkpoint, words,
+        [&](shardscope::ValidateOptions& how, const Resources& resources) -> Result<ValidatedInParts> {
+            ValidatedInParts done;
+            SHARDSCOPE_ASSIGN(const auto values, ValueParts::open(*checkpoint.reader, resources));
+            PartReading reading = values->reading();
+            reading.records = records;
+            reading.words = fmt::format("validate\n{}\n{}", words.expect, words.examples);
+            SHARDSCOPE_ASSIGN(done.read, readInParts(reading, parts, resources));
+            if (!done.read.found) return done;
+            SHARDSCOPE_TRY(values->take(*done.read.found));
+            how.parts = values.get();
+            SHARDSCOPE_ASSIGN(done.report, validateCheckpoint(checkpoint, how, resources));
+            return done;
+        });
 }
 
 void printFinding(const Finding& finding, const Style& style, size_t indent) {

@@ -7,6 +7,7 @@
 
 #include "cli/application.h"
 #include "cli/text.h"
+#include "execute/part_reading.h"
 
 namespace shardscope::cli {
 
@@ -30,6 +31,14 @@ Result<Validated> openAndValidate(const Context& context, const ValidateWords& w
 // The same of one that is open.
 Result<ValidationReport> validateOpen(const Context& context, const Checkpoint& checkpoint,
                                       const ValidateWords& words);
+// The same in parts, with level `values`: the report where this process completes it.
+struct ValidatedInParts {
+    ReadInParts read;
+    ValidationReport report;
+};
+Result<ValidatedInParts> validateInParts(const Context& context, const Checkpoint& checkpoint,
+                                         const ValidateWords& words, const Parts& parts,
+                                         const std::string& records);
 
 void printFinding(const Finding& finding, const Style& style, size_t indent = 0);
 std::string coloredVerdict(Verdict verdict, const Style& style);

@@ -1,6 +1,5 @@
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 
 #include "cli/application.h"
 #include "cli/convert.h"
@@ -11,41 +10,16 @@
 
 namespace shardscope::cli {
 
-namespace {
-
-// What --part and --finish mean. Errors: usage.
-Result<Parts> partsOf(const ConvertCommand& command) {
-    Parts parts;
-    parts.version = SHARDSCOPE_VERSION;
-    parts.finish = !command.finish.empty();
-    if (!command.request.on.empty())
-        return makeError(ErrorCode::usage,
-                         "--part and --finish are for processes that a scheduler starts, "
-                         "--on for those that this one starts");
-    if (command.part.empty()) {
-        if (command.finish == "auto")
-            return makeError(ErrorCode::usage, "--finish auto is for parts: the last one finishes")
-                .withHint("--finish alone completes a conversion whose parts are done");
-        return parts;
-    }
-    if (command.finish == "yes")
-        return makeError(ErrorCode::usage, "--finish after a part needs all others to be done")
-            .withHint("use --finish auto, with which the last part finishes");
-    if (command.part == "auto") {
-        SHARDSCOPE_ASSIGN(parts.part,
-                          partFromEnvironment([](const char* name) { return std::getenv(name); }));
-    } else {
-        SHARDSCOPE_ASSIGN(parts.part, parsePart(command.part));
-    }
-    parts.part->version = SHARDSCOPE_VERSION;
-    return parts;
-}
-
-}  // namespace
-
 Result<int> convert(const Context& context, const ConvertCommand& command) {
     if (command.inParts()) {
-        SHARDSCOPE_ASSIGN(const Parts parts, partsOf(command));
+        if (!command.request.on.empty())
+            return makeError(ErrorCode::usage,
+                             "--part and --finish are for processes that a scheduler starts, "
+                             "--on for those that this one starts");
+        SHARDSCOPE_ASSIGN(const Parts parts, partsOf(command.parts));
+        if (parts.seal && command.request.verify == Verify::none)
+            return makeError(ErrorCode::usage,
+                             "--finish seal is for parts that verify, --verify none for nobody who does");
         return convert(context, command, parts);
     }
     if (command.request.on.empty()) return convert(context, command, Alone{});
@@ -96,7 +70,7 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
     if (context.json)
         printJson(json);
     else if (!whole)
-        showPart(context, *conversion, parts && parts->finish);
+        sayPart(context, *conversion, *parts);
     else
         showReport(context, *conversion, *report, verify);
     return 0;

@@ -4,7 +4,9 @@
 
 #include "cli/application.h"
 #include "cli/json.h"
+#include "cli/part_option.h"
 #include "cli/text.h"
+#include "execute/part_reading.h"
 
 namespace shardscope::cli {
 namespace {
@@ -13,44 +15,34 @@ struct DigestOptions {
     std::string path;
     std::string pattern = "*";
     std::string algorithm = "tile";
+    PartWords parts;
 };
 
-using Digests = std::vector<std::pair<TensorId, std::string>>;
+DigestKind kindOf(const std::string& algorithm) {
+    if (algorithm == "sha256") return DigestKind::sha256;
+    return algorithm == "crc32" ? DigestKind::crc32 : DigestKind::tile;
+}
 
-// Digests over the tensor's bytes in order (sha256, crc32): tensors in parallel, tiles of one in order.
-Result<Digests> streamDigests(const Checkpoint& checkpoint, const std::vector<TensorId>& ids, bool sha256,
-                              const Resources& resources) {
-    Digests out;
-    std::mutex mutex;
-    const Catalog& catalog = checkpoint.catalog();
-    std::map<TensorId, std::unique_ptr<StreamDigest>> open;
-    ScanOptions options;
-    options.ordered = true;
-    SHARDSCOPE_TRY(
-        scanTensors(*checkpoint.reader, ids, options, resources, [&](const TileView& tile) -> Status {
-            StreamDigest* digest = nullptr;
-            {
-                std::lock_guard lock(mutex);
-                auto& slot = open[tile.tensor];
-                if (!slot) slot = sha256 ? makeSha256() : makeCrc32();
-                digest = slot.get();
-            }
-            digest->update(tile.bytes);
-            if (tile.firstElement + tile.elements == catalog.elements(tile.tensor)) {
-                std::lock_guard lock(mutex);
-                out.emplace_back(tile.tensor, digest->hex());
-                open.erase(tile.tensor);
-            }
-            return {};
-        }));
-    // Tensors without elements have no tiles; their digest is that of nothing.
-    for (TensorId t : ids) {
-        if (catalog.elements(t) == 0) out.emplace_back(t, (sha256 ? makeSha256() : makeCrc32())->hex());
+void printDigests(const Context& context, const Catalog& catalog, const std::string& algorithm,
+                  DigestTexts& digests) {
+    std::sort(digests.begin(), digests.end());
+    if (context.json) {
+        Json json{{"schema", "shardscope.digest/1"}, {"algorithm", algorithm}, {"tensors", Json::object()}};
+        for (const auto& [t, hex] : digests)
+            json["tensors"][std::string(catalog.name(t))] = hex;
+        printJson(json);
+        return;
     }
-    return out;
+    for (const auto& [t, hex] : digests)
+        fmt::print("{}  {}\n", hex, printable(catalog.name(t)));
 }
 
 Result<int> digest(const Context& context, const DigestOptions& options) {
+    SHARDSCOPE_TRY(checkRecords(context, options.parts, options.path));
+    std::optional<Parts> parts;
+    if (options.parts.given()) {
+        SHARDSCOPE_ASSIGN(parts, partsOf(options.parts));
+    }
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
@@ -60,30 +52,30 @@ Result<int> digest(const Context& context, const DigestOptions& options) {
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         if (pattern.matches(catalog.name(t))) ids.push_back(t);
     }
-    Digests digests;
+    const DigestKind kind = kindOf(options.algorithm);
+    ReadInParts done;
+    DigestTexts digests;
     {
         Work work(context, catalog.memoryBytes());
         SHARDSCOPE_TRY(work.start());
-        if (options.algorithm == "tile") {
-            SHARDSCOPE_ASSIGN(const auto tiles, digestTensors(*checkpoint.reader, ids, {}, work.resources()));
-            for (const TensorDigest& d : tiles)
-                digests.emplace_back(d.tensor, d.digest.hex());
+        if (!parts) {
+            SHARDSCOPE_ASSIGN(digests, digestTexts(*checkpoint.reader, ids, kind, work.resources()));
         } else {
-            SHARDSCOPE_ASSIGN(
-                digests, streamDigests(checkpoint, ids, options.algorithm == "sha256", work.resources()));
+            PartReading reading = digestReading(*checkpoint.reader, ids, kind);
+            reading.records = options.parts.records;
+            reading.words = fmt::format("digest\n{}\n{}", options.pattern, options.algorithm);
+            SHARDSCOPE_ASSIGN(done, readInParts(reading, *parts, work.resources()));
+            if (done.found) {
+                SHARDSCOPE_ASSIGN(digests, finishDigests(*checkpoint.reader, ids, kind, *done.found));
+            }
         }
     }
-    std::sort(digests.begin(), digests.end());
-    if (context.json) {
-        Json json{
-            {"schema", "shardscope.digest/1"}, {"algorithm", options.algorithm}, {"tensors", Json::object()}};
-        for (const auto& [t, hex] : digests)
-            json["tensors"][std::string(catalog.name(t))] = hex;
-        printJson(json);
+    if (parts && !done.found) {
+        sayPart(context, *done.part, parts->finish, "says the digests");
         return 0;
     }
-    for (const auto& [t, hex] : digests)
-        fmt::print("{}  {}\n", hex, printable(catalog.name(t)));
+    printDigests(context, catalog, options.algorithm, digests);
+    if (done.found) SHARDSCOPE_TRY(done.found->remove());
     return 0;
 }
 
@@ -96,7 +88,7 @@ void addDigest(CLI::App& app, Context& context) {
         "Examples:\n  shardscope digest /checkpoints/step-1000 > before.txt\n  shardscope digest "
         "model.safetensors '*.weight' --algorithm sha256\n\n"
         "sha256 and crc32 are those of the tensor's row-major little-endian bytes; tile (XXH3-128 over 1 MiB "
-        "cells) is the fastest.");
+        "cells) is the fastest, and the only one for which parts cut large tensors.");
     auto options = std::make_shared<DigestOptions>();
     verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
@@ -105,6 +97,7 @@ void addDigest(CLI::App& app, Context& context) {
     verb->add_option("--algorithm", options->algorithm, "tile (default), sha256 or crc32")
         ->check(CLI::IsMember({"tile", "sha256", "crc32"}).description(""))
         ->type_name("NAME");
+    addReadingWords(*verb, options->parts, "Say the digests of what all parts have read");
     addCommon(*verb, context, true);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return digest(context, *options); }; });

@@ -3,6 +3,7 @@
 #include "cli/application.h"
 #include "cli/json.h"
 #include "cli/one_of.h"
+#include "cli/part_option.h"
 #include "cli/runs.h"
 #include "cli/text.h"
 #include "cli/validate_words.h"
@@ -14,21 +15,13 @@ namespace {
 struct ValidateOptions {
     ValidateWords what;
     Severity failOn = Severity::error;
+    PartWords parts;
 };
 
-Result<int> validate(const Context& context, const ValidateOptions& options) {
-    SHARDSCOPE_ASSIGN(const auto opened, context.openAny(options.what.path));
-    if (const Run* run = std::get_if<Run>(&opened))
-        return validateRun(context, *run, options.what, options.failOn);
-    SHARDSCOPE_ASSIGN(const ValidationReport report,
-                      validateOpen(context, std::get<Checkpoint>(opened), options.what));
-    bool fails = false;
-    for (const Finding& finding : report.findings)
-        fails = fails || finding.severity >= options.failOn;
-
+void printReport(const Context& context, const ValidationReport& report) {
     if (context.json) {
         fmt::print("{}\n", validationJson(report));
-        return fails ? 1 : 0;
+        return;
     }
     const Style style{context.colored()};
     for (const Finding& finding : report.findings)
@@ -44,6 +37,35 @@ Result<int> validate(const Context& context, const ValidateOptions& options) {
     };
     list("checked", report.checked);
     list("not checked", report.notChecked);
+}
+
+Result<int> validate(const Context& context, const ValidateOptions& options) {
+    SHARDSCOPE_TRY(checkRecords(context, options.parts, options.what.path));
+    SHARDSCOPE_ASSIGN(const auto opened, context.openAny(options.what.path));
+    ValidatedInParts done;
+    if (const Run* run = std::get_if<Run>(&opened)) {
+        if (!options.parts.given()) return validateRun(context, *run, options.what, options.failOn);
+        return makeError(ErrorCode::usage, "this is the directory of a run; parts are of one checkpoint")
+            .inFile(options.what.path)
+            .withHint("name the directory of a step");
+    }
+    const auto& checkpoint = std::get<Checkpoint>(opened);
+    if (options.parts.given()) {
+        SHARDSCOPE_ASSIGN(const Parts parts, partsOf(options.parts));
+        SHARDSCOPE_ASSIGN(done,
+                          validateInParts(context, checkpoint, options.what, parts, options.parts.records));
+        if (!done.read.found) {
+            sayPart(context, *done.read.part, parts.finish, "says what they found");
+            return 0;
+        }
+    } else {
+        SHARDSCOPE_ASSIGN(done.report, validateOpen(context, checkpoint, options.what));
+    }
+    bool fails = false;
+    for (const Finding& finding : done.report.findings)
+        fails = fails || finding.severity >= options.failOn;
+    printReport(context, done.report);
+    if (done.read.found) SHARDSCOPE_TRY(done.read.found->remove());
     return fails ? 1 : 0;
 }
 
@@ -66,6 +88,7 @@ void addValidate(CLI::App& app, Context& context) {
                      "Least severity that makes the exit code 1: error (default) or warning")
         ->transform(oneOf(severities))
         ->type_name("SEVERITY");
+    addReadingWords(*verb, options->parts, "Judge what all parts have read");
     addCommon(*verb, context, true);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return validate(context, *options); }; });

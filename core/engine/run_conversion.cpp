@@ -224,7 +224,13 @@ Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& 
     const ConvertJob job = conversionJob(*prepared_, request_);
     if (parts.part) {
         SHARDSCOPE_ASSIGN(part_, runPart(job, *parts.part, resources));
-        if (!parts.finish || !part_->open.empty()) return ConvertReport();
+        if (!part_->open.empty()) return ConvertReport();
+        if (parts.seal) {
+            const Status sealed = sealParts(job, parts.version, resources);
+            // Of two parts that end at once one seals.
+            if (!sealed.ok() && sealed.error().code != ErrorCode::exists) return sealed.error();
+        }
+        if (!parts.finish) return ConvertReport();
     }
     auto report = finishParts(job, parts.version, resources);
     if (!report.ok()) {

@@ -31,14 +31,9 @@ struct Worker {
     WorkerSession* session;
     WorkerAbilities abilities{};
 };
-// This process does one part of a conversion that a scheduler runs as several processes, completes it once
-// all parts are done, or both (execute/parts.h).
-struct Parts {
-    std::optional<PartSpec> part;
-    bool finish = false;  // with a part: unless others are open
-    std::string version;
-};
 // Sessions outlive the conversion.
+// Parts: this process does one part of a conversion that a scheduler runs as several, completes it once all
+// are done, or both (execute/parts.h).
 using Execution = std::variant<Alone, Coordinator, Worker, Parts>;
 
 // What workers that serve each other their files do together.

@@ -148,6 +148,7 @@ Status writeAll(ConvertState& state, SourceContext& context, const std::vector<T
         for (ChunkId i = 0; b + i < target.endChunk(t); ++i)
             state.chunkCrcs[b + i] = state.chunkCrcs[a + i];
     }
+    if (state.staging->isSealed()) return {};  // which parts have read back as it is
     const LiteralSink sink = state.literals();
     for (FileId f = 0; f < state.job.layout->files.size(); ++f) {
         SHARDSCOPE_TRY(state.resources.stop.poll());
@@ -336,6 +337,15 @@ Status rereadTogether(ConvertState& state, SourceContext& context, const JobIden
     return changed == kNone ? Status() : readsDifferently(state.target(), changed);
 }
 
+// Takes what the parts of a sealed conversion have read back.
+Status takeReadBack(const ConvertState& state, const StagedOutput& output) {
+    SHARDSCOPE_ASSIGN(const auto found, FinishedReading::open(verifyReading(output, *state.staging),
+                                                              state.staging->part().version));
+    VerifiedTiles verified(output, found->tileBytes());
+    SHARDSCOPE_TRY(verified.add(*found));
+    return verified.compare(state);
+}
+
 // Errors: damaged, with what is wrong with the output; those of reading.
 Status verify(ConvertState& state, const std::optional<JobIdentity>& identity, ConvertReport& report) {
     const ConvertJob& job = state.job;
@@ -347,12 +357,19 @@ Status verify(ConvertState& state, const std::optional<JobIdentity>& identity, C
             bytes += state.target().bytes(t);
         progress->begin(Progress::Phase::verify, bytes);
     }
-    SHARDSCOPE_TRY(identity ? verifyTogether(state, *identity, *output) : output->verify(state));
+    if (identity) {
+        SHARDSCOPE_TRY(verifyTogether(state, *identity, *output));
+    } else if (state.staging->isSealed()) {
+        SHARDSCOPE_TRY(takeReadBack(state, *output));
+    } else {
+        SHARDSCOPE_TRY(output->verify(state));
+    }
     report.verified = true;
     return {};
 }
 
-Status runStages(ConvertState& state, SourceContext& context, const std::vector<SourceFile>& files,
+// `seal`: only until nothing is left but verification and publication.
+Status runStages(ConvertState& state, SourceContext& context, const std::vector<SourceFile>& files, bool seal,
                  ConvertReport& report) {
     const ConvertJob& job = state.job;
     Progress* progress = state.resources.progress;
@@ -380,6 +397,7 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
     SHARDSCOPE_TRY(checkUnchanged(job, files));
     report.seconds = steadySeconds() - begin;
 
+    if (seal) return state.staging->seal();
     const double verifyBegin = steadySeconds();
     if (job.reopen) SHARDSCOPE_TRY(verify(state, identity, report));
     if (job.options.verify == Verify::full) {
@@ -399,11 +417,12 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
 
 // With a staging directory, to the end. `gathered`: others have done tiles.
 Result<ConvertReport> runStaged(const ConvertJob& job, Resources resources,
-                                const std::vector<SourceFile>& files, Staging& staging, bool gathered) {
+                                const std::vector<SourceFile>& files, Staging& staging, bool gathered,
+                                bool seal = false) {
     if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
     TileSource own;
     GatheredSource others;
-    StagingSink sink(staging, true);
+    StagingSink sink(staging, !staging.isSealed());
     ConvertState state{.job = job,
                        .resources = resources,
                        .tiles = staging.tiles(),
@@ -414,12 +433,13 @@ Result<ConvertReport> runStaged(const ConvertJob& job, Resources resources,
         state.reusable[tile.tensor].push_back(std::move(tile));
     SourceContext context(*job.source, resources, job.options.fillGaps, job.fileSystem);
     ConvertReport report;
-    if (Status status = runStages(state, context, files, report); !status.ok()) {
+    if (Status status = runStages(state, context, files, seal, report); !status.ok()) {
         // Nobody writes any more: where units failed the others have ended.
         Error error = staging.giveUp(std::move(status).error());
         if (job.scheduler) job.scheduler->end();
         return error;
     }
+    if (seal) return report;
     report.bytesRead = context.bytesRead;
     report.bytesWritten = state.bytesWritten;
     report.bytesReused = state.bytesReused;
@@ -453,26 +473,36 @@ Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& give
     return runStaged(job, resources, files, *staging, job.scheduler != nullptr);
 }
 
-Result<ConvertReport> finishParts(const ConvertJob& job, const std::string& version, const Resources& given) {
+namespace {
+
+Result<ConvertReport> completeParts(const ConvertJob& job, const std::string& version, const Resources& given,
+                                    bool seal) {
     SHARDSCOPE_TRY(checkJob(job));
     MemoryBudget ownBudget(uint64_t{512} << 20);
     const Resources resources = withMemory(given, ownBudget);
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
     SHARDSCOPE_ASSIGN(const uint32_t count, Staging::partCount(job));
-    const PartShares shares(job, count);
-    SHARDSCOPE_ASSIGN(const auto staging,
-                      Staging::openFinish(job, shares.header(files), {0, count, version}));
-    const std::vector<uint32_t> open = shares.openParts(staging->reusable());
-    if (!open.empty()) {
-        constexpr size_t kMostNamed = 20;
-        const auto named = std::span(open).first(std::min(kMostNamed, open.size()));
-        return makeError(ErrorCode::notFound,
-                         fmt::format("{} of {} parts are not done: {}{}", open.size(), count,
-                                     fmt::join(named, ", "), open.size() > kMostNamed ? ", ..." : ""))
-            .inFile(stagingPath(job.destination))
-            .withHint(fmt::format("run them, then finish: --part {}/{}", open.front(), count));
-    }
-    return runStaged(job, resources, files, *staging, true);
+    const PartShares shares(conversionItems(job), count);
+    SHARDSCOPE_ASSIGN(
+        const auto staging,
+        Staging::openFinish(job, conversionHeader(job, files, shares.tileBytes()), {0, count, version}));
+    const std::vector<uint32_t> open =
+        shares.openParts(doneTiles(staging->reusable(), staging->begunParts()));
+    if (!open.empty()) return partsAreOpen(open, count, stagingPath(job.destination));
+    if (seal && staging->isSealed()) return ConvertReport();
+    return runStaged(job, resources, files, *staging, true, seal);
+}
+
+}  // namespace
+
+Status sealParts(const ConvertJob& job, const std::string& version, const Resources& resources) {
+    const auto sealed = completeParts(job, version, resources, true);
+    return sealed.ok() ? Status() : Status(sealed.error());
+}
+
+Result<ConvertReport> finishParts(const ConvertJob& job, const std::string& version,
+                                  const Resources& resources) {
+    return completeParts(job, version, resources, false);
 }
 
 }  // namespace shardscope

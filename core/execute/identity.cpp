@@ -22,6 +22,12 @@ class Hasher {
         number(values.size());
         XXH3_128bits_update(state_, values.data(), values.size_bytes());
     }
+    void box(const ChunkInfo& chunk) {
+        dims(chunk.offsets);
+        dims(chunk.lengths);
+        number(chunk.flat ? static_cast<uint64_t>(chunk.flat->start) : UINT64_MAX);
+        number(chunk.flat ? static_cast<uint64_t>(chunk.flat->stop) : UINT64_MAX);
+    }
     Digest128 result() const {
         const XXH128_hash_t hash = XXH3_128bits_digest(state_);
         return {hash.low64, hash.high64};
@@ -85,10 +91,7 @@ Digest128 planFingerprint(const ConvertJob& job) {
         hash.dims(target.shape(t));
         for (ChunkId c = target.firstChunk(t); c < target.endChunk(t); ++c) {
             const ChunkInfo chunk = target.chunk(t, c);
-            hash.dims(chunk.offsets);
-            hash.dims(chunk.lengths);
-            hash.number(chunk.flat ? static_cast<uint64_t>(chunk.flat->start) : UINT64_MAX);
-            hash.number(chunk.flat ? static_cast<uint64_t>(chunk.flat->stop) : UINT64_MAX);
+            hash.box(chunk);
             hash.number(layout.chunkFile[c]);
             hash.number(layout.chunkOffset[c]);
         }
@@ -116,9 +119,13 @@ std::vector<FileId> usedFiles(const ConvertJob& job) {
 }
 
 Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job) {
+    return sourceFiles(*job.source, usedFiles(job));
+}
+
+Result<std::vector<SourceFile>> sourceFiles(const Reader& reader, const std::vector<FileId>& wanted) {
     std::vector<SourceFile> files;
-    for (const FileId f : usedFiles(job)) {
-        const auto file = job.source->openFile(f);
+    for (const FileId f : wanted) {
+        const auto file = reader.openFile(f);
         // A file that is missing matters when a tensor needs it; locate() says so then.
         if (!file.ok()) {
             files.push_back({f, {}});
@@ -153,12 +160,39 @@ Digest128 sharedFingerprint(const Catalog& have, const std::vector<SourceFile>& 
     return hash.result();
 }
 
+Digest128 readingFingerprint(const Catalog& catalog, std::string_view words) {
+    Hasher hash;
+    hash.text("shardscope reading 1");
+    hash.text(words);
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        hash.text(catalog.name(t));
+        hash.number(static_cast<uint64_t>(catalog.dtype(t)));
+        hash.number(catalog.aliasOf(t));
+        hash.dims(catalog.shape(t));
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            const ChunkInfo chunk = catalog.chunk(t, c);
+            hash.box(chunk);
+            hash.number(chunk.file);
+            hash.number(chunk.offset);
+            hash.number(chunk.length);
+        }
+    }
+    return hash.result();
+}
+
 Status checkUnchanged(const ConvertJob& job, const std::vector<SourceFile>& before) {
-    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> now, sourceFiles(job));
+    return checkUnchanged(*job.source, before);
+}
+
+Status checkUnchanged(const Reader& reader, const std::vector<SourceFile>& before) {
+    std::vector<FileId> files;
+    for (const SourceFile& file : before)
+        files.push_back(file.id);
+    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> now, sourceFiles(reader, files));
     for (size_t i = 0; i < before.size(); ++i) {
-        if (i < now.size() && now[i].id == before[i].id && now[i].print == before[i].print) continue;
-        return makeError(ErrorCode::changed, "the source file changed while it was converted")
-            .inFile(job.source->catalog().files()[before[i].id].path)
+        if (now[i].print == before[i].print) continue;
+        return makeError(ErrorCode::changed, "the source file changed while it was read")
+            .inFile(reader.catalog().files()[before[i].id].path)
             .withHint("wait until nobody writes the source, then start again");
     }
     return {};

@@ -1,6 +1,7 @@
 // What tells one conversion from another. Private to this room.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "execute/executor.h"
@@ -22,13 +23,19 @@ struct SourceFile {
 };
 // Those, as they are now.
 Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job);
+// Some, as they are now.
+Result<std::vector<SourceFile>> sourceFiles(const Reader& reader, const std::vector<FileId>& files);
 
 // Of the files as this host knows them: any change shows.
 Digest128 sourceFingerprint(const Catalog& have, const std::vector<SourceFile>& files);
 // Of what every host that mounts the same file system sees alike: names, sizes and times of modification.
 Digest128 sharedFingerprint(const Catalog& have, const std::vector<SourceFile>& files);
 
+// Of everything that a reading of this checkpoint finds: the catalog, and the words that ask for it.
+Digest128 readingFingerprint(const Catalog& catalog, std::string_view words);
+
 // Errors: changed, with the file.
+Status checkUnchanged(const Reader& reader, const std::vector<SourceFile>& before);
 Status checkUnchanged(const ConvertJob& job, const std::vector<SourceFile>& before);
 
 }  // namespace shardscope

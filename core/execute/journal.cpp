@@ -95,6 +95,8 @@ std::string encodeTile(const JournalTile& tile) {
     return payload;
 }
 
+}  // namespace
+
 std::optional<JournalTile> decodeTile(std::string_view payload) {
     Taker taker(payload);
     JournalTile tile;
@@ -109,7 +111,27 @@ std::optional<JournalTile> decodeTile(std::string_view payload) {
     return tile;
 }
 
-}  // namespace
+std::string encodeFindings(const std::vector<JournalFinding>& findings) {
+    std::string bytes;
+    for (const JournalFinding& finding : findings) {
+        std::string payload;
+        put(payload, finding.item);
+        put(payload, finding.tile);
+        frame(bytes, payload + finding.data);
+    }
+    return bytes;
+}
+
+std::optional<JournalFinding> decodeFinding(std::string_view payload) {
+    JournalFinding finding;
+    constexpr size_t kHead = sizeof finding.item + sizeof finding.tile;
+    if (payload.size() < kHead) return std::nullopt;
+    Taker taker(payload);
+    finding.item = taker.take<uint32_t>();
+    finding.tile = taker.take<int64_t>();
+    finding.data = payload.substr(kHead);
+    return finding;
+}
 
 std::string encodeTiles(const std::vector<JournalTile>& tiles) {
     std::string bytes;
@@ -138,9 +160,10 @@ Result<std::vector<JournalTile>> decodeTiles(std::string_view bytes) {
     return tiles;
 }
 
-Result<std::optional<JournalContent>> readJournal(const ReadFile& file) {
-    JournalContent content;
-    bool hasHeader = false;
+Result<std::optional<JournalEnd>> readRecords(const ReadFile& file,
+                                              const std::function<bool(const JournalHeader&)>& accept,
+                                              const TakeRecord& take) {
+    std::optional<JournalEnd> end;
     std::string payload;
     const uint64_t size = file.size();
     for (uint64_t at = 0; rangeFits(at, kFrame, size);) {
@@ -154,20 +177,32 @@ Result<std::optional<JournalContent>> readJournal(const ReadFile& file) {
         payload.resize(length);
         SHARDSCOPE_TRY(file.readAt(at + kFrame, std::as_writable_bytes(std::span(payload))));
         if (XXH3_64bits(payload.data(), payload.size()) != hash) break;
-        if (!hasHeader) {
+        if (!end) {
             const auto header = decodeHeader(payload);
             if (!header) break;
-            content.header = *header;
-            hasHeader = true;
-        } else {
-            auto tile = decodeTile(payload);
-            if (!tile) break;
-            content.tiles.push_back(std::move(*tile));
+            end = JournalEnd{*header, 0};
+            if (!accept(*header)) break;
+        } else if (!take(payload)) {
+            break;
         }
         at += kFrame + length;
-        content.validBytes = at;
+        end->validBytes = at;
     }
-    if (!hasHeader) return std::optional<JournalContent>();
+    return end;
+}
+
+Result<std::optional<JournalContent>> readJournal(const ReadFile& file) {
+    JournalContent content;
+    SHARDSCOPE_ASSIGN(const auto end, readRecords(
+                                          file, [](const JournalHeader&) { return true; },
+                                          [&](std::string_view record) {
+                                              auto tile = decodeTile(record);
+                                              if (tile) content.tiles.push_back(std::move(*tile));
+                                              return tile.has_value();
+                                          }));
+    if (!end) return std::optional<JournalContent>();
+    content.header = end->header;
+    content.validBytes = end->validBytes;
     return std::optional(std::move(content));
 }
 
@@ -184,11 +219,10 @@ Result<std::unique_ptr<JournalWriter>> JournalWriter::start(std::shared_ptr<Writ
     return writer;
 }
 
-Status JournalWriter::append(const std::vector<JournalTile>& tiles) {
-    const std::string bytes = encodeTiles(tiles);
-    SHARDSCOPE_TRY(file_->writeAt(offset_, std::as_bytes(std::span(bytes))));
+Status JournalWriter::append(std::string_view records) {
+    SHARDSCOPE_TRY(file_->writeAt(offset_, std::as_bytes(std::span(records))));
     SHARDSCOPE_TRY(file_->sync());
-    offset_ += bytes.size();
+    offset_ += records.size();
     return {};
 }
 

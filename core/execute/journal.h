@@ -5,8 +5,11 @@
 // header.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "execute/executor.h"
@@ -42,13 +45,39 @@ Result<std::vector<JournalTile>> decodeTiles(std::string_view bytes);
 // nullopt when there is no valid header. Errors: io.
 Result<std::optional<JournalContent>> readJournal(const ReadFile& file);
 
+inline bool isSameJob(const JournalHeader& a, const JournalHeader& b) {
+    return a.plan == b.plan && a.source == b.source;
+}
+
+// Takes one record; false for what it cannot be, which ends the journal there.
+using TakeRecord = std::function<bool(std::string_view record)>;
+struct JournalEnd {
+    JournalHeader header;
+    uint64_t validBytes = 0;  // 0 where the header was not accepted
+};
+// Hands out the records behind a header that is accepted. nullopt when there is no valid header. Errors: io.
+Result<std::optional<JournalEnd>> readRecords(const ReadFile& file,
+                                              const std::function<bool(const JournalHeader&)>& accept,
+                                              const TakeRecord& take);
+// One record of a journal of tiles. nullopt for what is none.
+std::optional<JournalTile> decodeTile(std::string_view record);
+
+// What was found in one stretch of a reading in parts; `data` is the reader's own.
+struct JournalFinding {
+    uint32_t item = 0;
+    int64_t tile = 0;
+    std::string data;
+};
+std::string encodeFindings(const std::vector<JournalFinding>& findings);
+std::optional<JournalFinding> decodeFinding(std::string_view record);
+
 class JournalWriter {
   public:
     // Goes on at `offset`, and cuts the file there. Offset 0 writes the header.
     static Result<std::unique_ptr<JournalWriter>> start(std::shared_ptr<WriteFile> file,
                                                         const JournalHeader& header, uint64_t offset);
-    // Appends and syncs. Not thread-safe.
-    Status append(const std::vector<JournalTile>& tiles);
+    // Appends records as encodeTiles() or encodeFindings() make them, and syncs. Not thread-safe.
+    Status append(std::string_view records);
 
   private:
     JournalWriter(std::shared_ptr<WriteFile> file, uint64_t offset)

@@ -1,37 +1,59 @@
-// How the tiles of a conversion are dealt out to its parts: in the order of their bytes in the destination,
-// in ranges of equal bytes, from nothing but the plan. Private to this room.
+// How work is dealt out to parts: in order, in ranges of equal bytes, from nothing but the work itself.
+// Private to this room.
 #pragma once
 
 #include <functional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "execute/executor.h"
-#include "execute/identity.h"
 #include "execute/journal.h"
+#include "execute/part_reading.h"
 
 namespace shardscope {
 
 // Tensors to write, in the order of their first byte in the destination (convert.cpp).
 std::vector<TensorId> workOrder(const ConvertJob& job);
+// What the parts of a conversion share: the destination's tensors in that order.
+std::vector<ShareItem> conversionItems(const ConvertJob& job);
+// What all parts of a conversion must have in common.
+struct SourceFile;
+JournalHeader conversionHeader(const ConvertJob& job, const std::vector<SourceFile>& files,
+                               uint64_t tileBytes);
 
 class PartShares {
   public:
-    PartShares(const ConvertJob& job, uint32_t count);  // `job` outlives it
+    PartShares(std::vector<ShareItem> items, uint32_t count);
 
+    using Visit = std::function<void(uint32_t part, uint32_t item, int64_t tile, uint64_t bytes)>;
     // Each tile once, in order, with the part that does it.
-    void forEach(
-        const std::function<void(uint32_t part, TensorId tensor, int64_t tile, uint64_t bytes)>& visit) const;
-    // What all parts must have in common.
-    JournalHeader header(const std::vector<SourceFile>& files) const;
-    // The parts of which a tile is not among these, in order.
-    std::vector<uint32_t> openParts(const std::vector<JournalTile>& done) const;
+    void forEach(const Visit& visit) const;
+    uint64_t tileBytes() const { return tileBytes_; }
+
+    // What parts have done. One whose share is empty has begun, too, when it is done.
+    struct Done {
+        std::set<std::pair<uint32_t, int64_t>> tiles;  // item and tile
+        std::set<uint32_t> begun;
+    };
+    // The parts that are not among these, or of which a tile is not, in order.
+    std::vector<uint32_t> openParts(const Done& done) const;
+    // What is left of a part's share, in order; sums it up in `report`.
+    std::vector<TileSpan> openSpans(uint32_t part, const Done& done, PartReport& report) const;
 
   private:
-    const ConvertJob& job_;
+    const std::vector<ShareItem> items_;
     const uint32_t count_;
-    const std::vector<TensorId> tensors_;
     uint64_t total_ = 0;
     uint64_t tileBytes_ = 0;
 };
+
+PartShares::Done doneTiles(const std::vector<JournalTile>& tiles, std::set<uint32_t> begun);
+
+// Errors: usage.
+Status checkPart(const PartSpec& part);
+// That these are not done, as an error of the job whose directory this is.
+Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std::string& directory);
+Error noParts(const std::string& directory);
 
 }  // namespace shardscope

@@ -1,11 +1,6 @@
 #include "execute/parts.h"
 
-#include <algorithm>
-#include <map>
-#include <set>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "execute/destination.h"
 #include "execute/identity.h"
@@ -13,95 +8,64 @@
 #include "execute/scan.h"
 #include "execute/span_work.h"
 #include "execute/staging.h"
+#include "execute/verify.h"
 
 namespace shardscope {
 
+std::vector<ShareItem> conversionItems(const ConvertJob& job) {
+    const Catalog& target = job.spec->target;
+    std::vector<ShareItem> items;
+    for (const TensorId t : workOrder(job))
+        items.push_back({t, target.elements(t), sourceDType(job, t), target.dtype(t)});
+    return items;
+}
+
+JournalHeader conversionHeader(const ConvertJob& job, const std::vector<SourceFile>& files,
+                               uint64_t tileBytes) {
+    return {planFingerprint(job), sharedFingerprint(job.source->catalog(), files), {tileBytes, tileBytes}};
+}
+
+PartShares::Done doneTiles(const std::vector<JournalTile>& tiles, std::set<uint32_t> begun) {
+    PartShares::Done done;
+    done.begun = std::move(begun);
+    for (const JournalTile& tile : tiles)
+        done.tiles.emplace(tile.tensor, tile.tile);
+    return done;
+}
+
 namespace {
 
-// A share should be that many tiles, so that shares differ by some per cent only.
-constexpr uint64_t kTilesOfShare = 32;
-constexpr uint64_t kLargestTile = uint64_t{16} << 20;
+// Of a sealed staging directory, whose journal of this part is locked.
+Result<PartReport> readBackPart(const ConvertJob& job, const Staging& staging, const Resources& resources) {
+    SHARDSCOPE_ASSIGN(const auto output, StagedOutput::open(job, staging.dataPath()));
+    SHARDSCOPE_ASSIGN(PartReport report,
+                      readPart(verifyReading(*output, staging), staging.part(), resources));
+    report.readBack = true;
+    return report;
+}
 
 }  // namespace
 
-PartShares::PartShares(const ConvertJob& job, uint32_t count)
-    : job_(job), count_(count), tensors_(workOrder(job)) {
-    for (const TensorId t : tensors_)
-        total_ += job.spec->target.bytes(t);
-    const uint64_t wanted = total_ / (kTilesOfShare * count) / kDigestCellBytes * kDigestCellBytes;
-    tileBytes_ = std::clamp(wanted, kDigestCellBytes, kLargestTile);
-}
-
-void PartShares::forEach(
-    const std::function<void(uint32_t part, TensorId tensor, int64_t tile, uint64_t bytes)>& visit) const {
-    uint64_t before = 0;
-    for (const TensorId t : tensors_) {
-        const TileGrid grid = sharedGrid(job_, t, tileBytes_);
-        const DType dtype = job_.spec->target.dtype(t);
-        for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
-            const uint64_t bytes = bytesOfElements(dtype, grid.end(tile) - grid.begin(tile));
-            // By the middle of the tile; in floating point, since the product can overflow.
-            const double at = (static_cast<double>(before) + static_cast<double>(bytes) / 2) /
-                              static_cast<double>(std::max<uint64_t>(1, total_));
-            visit(std::min(count_ - 1, static_cast<uint32_t>(at * count_)), t, tile, bytes);
-            before += bytes;
-        }
-    }
-}
-
-JournalHeader PartShares::header(const std::vector<SourceFile>& files) const {
-    JournalHeader header;
-    header.plan = planFingerprint(job_);
-    header.source = sharedFingerprint(job_.source->catalog(), files);
-    header.tiles = {tileBytes_, tileBytes_};
-    return header;
-}
-
-std::vector<uint32_t> PartShares::openParts(const std::vector<JournalTile>& done) const {
-    std::set<std::pair<TensorId, int64_t>> known;
-    for (const JournalTile& tile : done)
-        known.emplace(tile.tensor, tile.tile);
-    std::set<uint32_t> open;
-    forEach([&](uint32_t part, TensorId t, int64_t tile, uint64_t) {
-        if (!known.contains({t, tile})) open.insert(part);
-    });
-    return {open.begin(), open.end()};
-}
-
 Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& given) {
     SHARDSCOPE_TRY(checkJob(job));
-    if (part.count == 0 || part.count > kMostParts || part.index >= part.count)
-        return makeError(ErrorCode::usage,
-                         fmt::format("part {} of {} does not exist", part.index, part.count));
+    SHARDSCOPE_TRY(checkPart(part));
     Resources resources = given;
     MemoryBudget ownBudget(uint64_t{512} << 20);
     if (!resources.memory) resources.memory = &ownBudget;
     if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
     const double begin = steadySeconds();
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
-    const PartShares shares(job, part.count);
-    SHARDSCOPE_ASSIGN(const auto staging, Staging::openPart(job, shares.header(files), part, resources.stop));
+    const PartShares shares(conversionItems(job), part.count);
+    SHARDSCOPE_ASSIGN(
+        const auto staging,
+        Staging::openPart(job, conversionHeader(job, files, shares.tileBytes()), part, resources.stop));
+    if (staging->isSealed() && job.options.verify != Verify::none && job.reopen)
+        return readBackPart(job, *staging, resources);
 
     PartReport report;
     report.part = part;
-    std::set<std::pair<TensorId, int64_t>> done;
-    for (const JournalTile& tile : staging->takeReusable())
-        done.emplace(tile.tensor, tile.tile);
-    std::vector<TileSpan> spans;
-    shares.forEach([&](uint32_t owner, TensorId t, int64_t tile, uint64_t bytes) {
-        if (owner != part.index) return;
-        ++report.tiles;
-        report.bytes += bytes;
-        if (done.contains({t, tile})) {
-            report.bytesReused += bytes;
-        } else if (!spans.empty() && spans.back().tensor == t &&
-                   spans.back().first + spans.back().count == tile) {
-            ++spans.back().count;
-        } else {
-            spans.push_back({t, tile, 1});
-        }
-    });
-    report.wasDone = spans.empty();
+    const std::vector<TileSpan> spans =
+        shares.openSpans(part.index, doneTiles(staging->takeReusable(), staging->begunParts()), report);
     if (Progress* progress = resources.progress) {
         progress->begin(Progress::Phase::write, report.bytes);
         progress->add(report.bytesReused);
@@ -120,7 +84,7 @@ Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Re
     if (!status.ok()) return staging->giveUp(std::move(status).error());
     report.bytesRead = context.bytesRead;
     SHARDSCOPE_ASSIGN(const std::vector<JournalTile> all, staging->readParts());
-    report.open = shares.openParts(all);
+    report.open = shares.openParts(doneTiles(all, staging->begunParts()));
     // Once all are done another one may publish, and take the journals away while they are read.
     if (!report.open.empty() && !staging->isInParts()) report.open.clear();
     report.seconds = steadySeconds() - begin;

@@ -6,10 +6,13 @@
 //   .<name>.shardscope-partial/lock          held while the first part sets up, and by the last step
 //                              /parts        what all parts must agree on; written last by the set-up
 //                              /part-3.journal   see journal.h; locked by the process that does the part
+//                              /sealed       nothing but tensor data was missing, and that is written
+//                              /verify/      what parts read back once it is sealed; see part_reading.h
 //                              /data/        the destination as it will be
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,20 +27,35 @@ struct PartSpec {
 };
 constexpr uint32_t kMostParts = 100'000;
 
+// What one process does of a job in parts: one of them, its completion, or both.
+struct Parts {
+    std::optional<PartSpec> part;
+    bool finish = false;  // with a part: unless others are open
+    bool seal = false;    // in place of finishing; see sealParts()
+    std::string version;
+};
+
 struct PartReport {
     PartSpec part;
-    bool wasDone = false;  // by an earlier run; nothing was written
-    uint64_t tiles = 0;    // of its share
-    uint64_t bytes = 0;    // of the destination, in its share
+    bool wasDone = false;   // by an earlier run; nothing was written
+    bool readBack = false;  // the share was done before, and is verified: bytes are those of the destination
+    uint64_t tiles = 0;     // of its share
+    uint64_t bytes = 0;     // of the destination, in its share
     uint64_t bytesRead = 0, bytesReused = 0;
     double seconds = 0;
     std::vector<uint32_t> open;  // the parts that are not done, in order
 };
 
-// Does one part. Errors: exists (the destination, another job, another process that does this part), changed
-// (other words, another version or another source than those of the parts that are there), and those of
-// runConversion(). What is finished stays, and the next run continues from it.
+// Does one part; once all are sealed, reads back its share instead, unless nothing is to be verified. Errors:
+// exists (the destination, another job, another process that does this part), changed (other words, another
+// version or another source than those of the parts that are there), and those of runConversion(). What is
+// finished stays, and the next run continues from it.
 Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& resources);
+
+// So that the parts can verify what all have written: writes what is not tensor data, and publishes nothing.
+// Each part then runs again and reads back its share, and finishParts() takes what they found in place of
+// reading. Nothing is done twice. Errors: as finishParts().
+Status sealParts(const ConvertJob& job, const std::string& version, const Resources& resources);
 
 // Completes the destination out of all parts: what is not tensor data, verification, publication. Errors:
 // notFound (no part is there), busy work of another process as `exists`, changed, and those of

@@ -1,6 +1,7 @@
 #include "execute/scan.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <new>
 
@@ -134,6 +135,17 @@ std::vector<Digest128> cellDigests(DType dtype, std::span<const std::byte> bytes
         cells.push_back(cellDigest(cell));
         if (counts) countValues(dtype, cell, *counts);
     }
+    return cells;
+}
+
+std::string cellBytes(const std::vector<Digest128>& cells) {
+    return {reinterpret_cast<const char*>(cells.data()), cells.size() * sizeof(Digest128)};
+}
+
+std::vector<Digest128> cellsFrom(std::string_view bytes) {
+    if (bytes.size() % sizeof(Digest128) != 0) return {};
+    std::vector<Digest128> cells(bytes.size() / sizeof(Digest128));
+    if (!cells.empty()) std::memcpy(cells.data(), bytes.data(), bytes.size());
     return cells;
 }
 

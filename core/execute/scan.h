@@ -30,6 +30,10 @@ size_t cellCount(const Catalog& catalog, TensorId tensor);
 // Digests of the cells of bytes that begin with one; counts their values, too, unless `counts` is null.
 std::vector<Digest128> cellDigests(DType dtype, std::span<const std::byte> bytes, ValueCounts* counts);
 
+// Those as a record keeps them; of bytes that are no whole number of them, none.
+std::string cellBytes(const std::vector<Digest128>& cells);
+std::vector<Digest128> cellsFrom(std::string_view bytes);
+
 // The tiles of one tensor, each of which `visit` is called with.
 Result<std::unique_ptr<TensorTask>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
                                              WorkerMemory& kept,

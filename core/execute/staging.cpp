@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+
+#include "execute/part_shares.h"
 
 namespace shardscope {
 namespace {
@@ -15,62 +15,10 @@ namespace {
 constexpr size_t kMaxOpenFiles = 256;
 constexpr const char* kJournalName = "journal";
 constexpr const char* kDataName = "data";
+constexpr const char* kSealName = "sealed";
+constexpr const char* kVerifyName = "verify";
 
-constexpr const char* kMarkerName = "parts";
 constexpr const char* kAnotherJob = "another job is writing this destination";
-constexpr uint64_t kMostMarkerBytes = 4096;
-
-std::string partJournal(uint32_t part) {
-    return fmt::format("part-{}.journal", part);
-}
-
-// What all parts of a conversion agree on.
-struct Marker {
-    uint32_t count = 0;
-    std::string plan, source;  // digests
-    std::string version;
-};
-
-std::string markerText(const Marker& marker) {
-    return nlohmann::json{{"schema", "shardscope.parts/1"},
-                          {"parts", marker.count},
-                          {"plan", marker.plan},
-                          {"source", marker.source},
-                          {"version", marker.version}}
-        .dump();
-}
-
-// nullopt where there is none, or one that was not written to its end. Errors: io.
-Result<std::optional<Marker>> readMarker(const Directory& directory) {
-    const auto file = directory.openFile(kMarkerName);
-    if (!file.ok()) {
-        if (file.error().code == ErrorCode::notFound) return std::optional<Marker>();
-        return file.error();
-    }
-    std::string text(std::min((*file)->size(), kMostMarkerBytes), '\0');
-    SHARDSCOPE_TRY((*file)->readAt(0, std::as_writable_bytes(std::span(text))));
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    const auto field = [&](const char* name) {
-        const auto at = json.find(name);
-        return at != json.end() && at->is_string() ? at->get<std::string>() : std::string();
-    };
-    if (!json.is_object() || field("schema") != "shardscope.parts/1") return std::optional<Marker>();
-    const auto count = json.find("parts");
-    if (count == json.end() || !count->is_number_unsigned() || count->get<uint64_t>() == 0 ||
-        count->get<uint64_t>() > kMostParts)
-        return std::optional<Marker>();
-    return std::optional<Marker>({count->get<uint32_t>(), field("plan"), field("source"), field("version")});
-}
-
-Error noParts(const std::string& path) {
-    return makeError(ErrorCode::notFound, "no part of this conversion has begun")
-        .inFile(path)
-        .withHint("run the parts first: --part 0/4, --part 1/4, ...");
-}
-
-bool isSameJob(const JournalHeader& a, const JournalHeader& b) {
-    return a.plan == b.plan && a.source == b.source;
-}
 
 bool isThere(FileSystem& system, const std::string& path) {
     return system.stat(path).ok();
@@ -205,6 +153,10 @@ Status Staging::takeLock(const char* whoElse) {
     SHARDSCOPE_ASSIGN(const bool locked, lock_->tryLock());
     if (locked) return {};
     lock_.reset();
+    return isBusy(whoElse);
+}
+
+Error Staging::isBusy(const char* whoElse) const {
     return makeError(ErrorCode::exists, whoElse).inFile(path_).withHint("wait for it, or stop it first");
 }
 
@@ -218,7 +170,7 @@ Status Staging::begin() {
         owned_ = owned_ && locked.error().code != ErrorCode::exists;
         return locked;
     }
-    SHARDSCOPE_ASSIGN(const auto parts, readMarker(*directory_));
+    SHARDSCOPE_ASSIGN(const auto parts, PartJournals::count(*directory_));
     if (parts) {
         owned_ = false;
         return makeError(ErrorCode::exists, "the parts of a conversion have their work here")
@@ -311,14 +263,14 @@ Result<std::unique_ptr<Staging>> Staging::openPart(const ConvertJob& job, const 
 Result<uint32_t> Staging::partCount(const ConvertJob& job) {
     const std::string path = stagingPath(job.destination);
     auto directory = job.fileSystem->openDirectory(path);
-    std::optional<Marker> marker;
+    std::optional<uint32_t> count;
     if (directory.ok()) {
-        SHARDSCOPE_ASSIGN(marker, readMarker(**directory));
+        SHARDSCOPE_ASSIGN(count, PartJournals::count(**directory));
     } else if (directory.error().code != ErrorCode::notFound) {
         return std::move(directory).error();
     }
-    if (!marker) return noParts(path);
-    return marker->count;
+    if (!count) return noParts(path);
+    return *count;
 }
 
 Result<std::unique_ptr<Staging>> Staging::openFinish(const ConvertJob& job, const JournalHeader& header,
@@ -327,9 +279,9 @@ Result<std::unique_ptr<Staging>> Staging::openFinish(const ConvertJob& job, cons
     staging->part_ = any;
     staging->inParts_ = true;
     SHARDSCOPE_TRY(staging->checkDestination());
-    SHARDSCOPE_ASSIGN(staging->directory_, staging->system_.openDirectory(staging->path_));
+    SHARDSCOPE_TRY(staging->openDirectory());
     SHARDSCOPE_TRY(staging->takeLock("another process finishes this conversion"));
-    SHARDSCOPE_ASSIGN(const bool begun, staging->checkParts());
+    SHARDSCOPE_ASSIGN(const bool begun, staging->parts_->check());
     if (!begun) return noParts(staging->path_);
     SHARDSCOPE_TRY(staging->openPartFiles());
     SHARDSCOPE_ASSIGN(staging->reusable_, staging->readParts());
@@ -341,25 +293,28 @@ Status Staging::beginPart(const StopToken& stop) {
     SHARDSCOPE_TRY(checkDestination());
     Status made = makeStagingDirectory();
     if (!made.ok() && made.error().code != ErrorCode::exists) return made;
-    SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
-    for (;;) {
-        SHARDSCOPE_TRY(stop.poll());
-        SHARDSCOPE_ASSIGN(bool begun, checkParts());
-        if (begun) break;
-        Status locked = takeLock(kAnotherJob);
-        if (locked.ok()) {
-            SHARDSCOPE_ASSIGN(begun, checkParts());
-            if (!begun) SHARDSCOPE_TRY(setUpParts());
-            lock_.reset();
-            break;
-        }
-        if (locked.error().code != ErrorCode::exists) return locked;
-        // Who holds the lock is another part that sets up, or a job of its own.
-        if (directory_->stat(kJournalName).ok()) return locked;
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
+    SHARDSCOPE_TRY(openDirectory());
+    SHARDSCOPE_TRY(parts_->begin(
+        stop, [&] { return setUpParts(); },
+        [&] {
+            // Who holds the lock is another part that sets up, or a job of its own.
+            return directory_->stat(kJournalName).ok() ? Status(isBusy(kAnotherJob)) : Status();
+        }));
     SHARDSCOPE_TRY(openPartFiles());
-    return startPartJournal();
+    const auto take = [&](std::string_view record) {
+        auto tile = decodeTile(record);
+        if (tile) reusable_.push_back(std::move(*tile));
+        return tile.has_value();
+    };
+    SHARDSCOPE_ASSIGN(journal_, parts_->startOwn(take, resumable_));
+    if (resumable_) begunParts_.insert(part_.index);
+    return {};
+}
+
+Status Staging::openDirectory() {
+    SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
+    parts_.emplace(directory_, header_, part_);
+    return {};
 }
 
 Status Staging::setUpParts() {
@@ -368,41 +323,14 @@ Status Staging::setUpParts() {
             .inFile(path_)
             .withHint("--resume without --part continues it; or remove the directory");
     // Of an earlier conversion, which got as far as its publication.
-    SHARDSCOPE_TRY(removePartJournals());
+    SHARDSCOPE_TRY(parts_->removeJournals());
+    SHARDSCOPE_TRY(removeSeal());
     const std::string data = path_ + "/" + kDataName;
     if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
     SHARDSCOPE_ASSIGN(data_, system_.openDirectory(data));
     SHARDSCOPE_TRY(makeFiles());
     SHARDSCOPE_TRY(data_->sync());
-    const std::string text =
-        markerText({part_.count, header_.plan.hex(), header_.source.hex(), part_.version});
-    SHARDSCOPE_ASSIGN(const auto marker, directory_->createFile(kMarkerName, true));
-    SHARDSCOPE_TRY(marker->allocate(text.size()));
-    SHARDSCOPE_TRY(marker->writeAt(0, std::as_bytes(std::span(text))));
-    SHARDSCOPE_TRY(marker->sync());
-    SHARDSCOPE_TRY(directory_->sync());
     return system_.syncDirectory(parent_);
-}
-
-Result<bool> Staging::checkParts() const {
-    SHARDSCOPE_ASSIGN(const auto marker, readMarker(*directory_));
-    if (!marker) return false;
-    const auto differs = [&](const std::string& what) {
-        return makeError(ErrorCode::changed, what)
-            .inFile(path_ + "/" + kMarkerName)
-            .withHint("all parts must get the same words; to start anew remove the directory");
-    };
-    if (marker->version != part_.version)
-        return differs(fmt::format("the other parts were done by shardscope {}, this is {}", marker->version,
-                                   part_.version));
-    if (marker->count != part_.count)
-        return differs(
-            fmt::format("the other parts are of {}, this one is of {}", marker->count, part_.count));
-    if (marker->source != header_.source.hex())
-        return differs("the source is not the one that the other parts read");
-    if (marker->plan != header_.plan.hex())
-        return differs("the other parts have another plan (options, names or sharding)");
-    return true;
 }
 
 Status Staging::openPartFiles() {
@@ -417,52 +345,13 @@ Status Staging::openPartFiles() {
     return {};
 }
 
-Status Staging::startPartJournal() {
-    const std::string name = partJournal(part_.index);
-    SHARDSCOPE_ASSIGN(auto file, directory_->createFile(name, true));
-    SHARDSCOPE_ASSIGN(const bool locked, file->tryLock());
-    if (!locked)
-        return makeError(ErrorCode::exists, fmt::format("another process does part {}", part_.index))
-            .inFile(path_ + "/" + name)
-            .withHint("wait for it, or stop it first");
-    SHARDSCOPE_ASSIGN(const auto written, directory_->openFile(name));
-    SHARDSCOPE_ASSIGN(auto content, readJournal(*written));
-    if (content && isSameJob(content->header, header_)) {
-        resumable_ = true;
-        reusable_ = std::move(content->tiles);
-        journalEnd_ = content->validBytes;
-    }
-    SHARDSCOPE_ASSIGN(journal_, JournalWriter::start(std::move(file), header_, journalEnd_));
-    return {};
-}
-
-Status Staging::removePartJournals() {
-    for (uint32_t p = 0; inParts_ && p < part_.count; ++p) {
-        if (directory_->stat(partJournal(p)).ok()) SHARDSCOPE_TRY(directory_->removeFile(partJournal(p)));
-    }
-    return {};
-}
-
-bool Staging::isInParts() const {
-    return directory_->stat(kMarkerName).ok();
-}
-
-Result<std::vector<JournalTile>> Staging::readParts() const {
+Result<std::vector<JournalTile>> Staging::readParts() {
     std::vector<JournalTile> tiles;
-    for (uint32_t p = 0; p < part_.count; ++p) {
-        const auto file = directory_->openFile(partJournal(p));
-        if (!file.ok()) {
-            if (file.error().code == ErrorCode::notFound) continue;
-            return file.error();
-        }
-        SHARDSCOPE_ASSIGN(auto content, readJournal(**file));
-        if (!content) continue;
-        if (!isSameJob(content->header, header_))
-            return makeError(ErrorCode::changed, fmt::format("part {} is of another conversion", p))
-                .inFile(path_ + "/" + partJournal(p));
-        tiles.insert(tiles.end(), std::make_move_iterator(content->tiles.begin()),
-                     std::make_move_iterator(content->tiles.end()));
-    }
+    SHARDSCOPE_ASSIGN(begunParts_, parts_->readAll([&](std::string_view record) {
+        auto tile = decodeTile(record);
+        if (tile) tiles.push_back(std::move(*tile));
+        return tile.has_value();
+    }));
     return tiles;
 }
 
@@ -557,7 +446,7 @@ Status Staging::flush(std::unique_lock<std::mutex>& lock) {
             if (status.ok()) status = directory_->sync();
             if (status.ok()) status = system_.syncDirectory(parent_);
         }
-        if (status.ok() && !batch.empty()) status = journal_->append(batch);
+        if (status.ok() && !batch.empty()) status = journal_->append(encodeTiles(batch));
     }
     lock.lock();
     flushing_ = false;
@@ -587,6 +476,25 @@ Status Staging::syncAll() {
     return directory_->sync();
 }
 
+Status Staging::seal() {
+    SHARDSCOPE_ASSIGN(const auto file, directory_->createFile(kSealName, true));
+    SHARDSCOPE_TRY(file->sync());
+    return directory_->sync();
+}
+
+bool Staging::isSealed() const {
+    return inParts_ && directory_->stat(kSealName).ok();
+}
+
+std::string Staging::verifyPath() const {
+    return path_ + "/" + kVerifyName;
+}
+
+Status Staging::removeSeal() {
+    if (directory_->stat(kSealName).ok()) SHARDSCOPE_TRY(directory_->removeFile(kSealName));
+    return isThere(system_, verifyPath()) ? system_.removeTree(verifyPath()) : Status();
+}
+
 std::string Staging::dataPath() const {
     const std::string data = path_ + "/" + kDataName;
     return job_.singleFile ? data + "/" + name_ : data;
@@ -603,8 +511,11 @@ Status Staging::publish() {
         std::lock_guard lock(mutex_);
         journal_.reset();
         resumable_ = false;
-        SHARDSCOPE_TRY(directory_->removeFile(inParts_ ? kMarkerName : kJournalName));
-        SHARDSCOPE_TRY(removePartJournals());
+        SHARDSCOPE_TRY(inParts_ ? parts_->removeMarker() : directory_->removeFile(kJournalName));
+        if (inParts_) {
+            SHARDSCOPE_TRY(parts_->removeJournals());
+            SHARDSCOPE_TRY(removeSeal());
+        }
         SHARDSCOPE_TRY(directory_->sync());
         SHARDSCOPE_TRY(system_.exchange(dataPath(), job_.destination));
     } else {

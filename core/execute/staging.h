@@ -11,6 +11,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -18,13 +19,14 @@
 
 #include "execute/executor.h"
 #include "execute/journal.h"
+#include "execute/part_journals.h"
 #include "execute/parts.h"
 
 namespace shardscope {
 
 class Staging {
   public:
-    static constexpr const char* kLockName = "lock";
+    static constexpr const char* kLockName = PartJournals::kLockName;
     static constexpr const char* kTokenName = "token";
 
     // Checks the destination, makes or takes over the staging directory, and reserves the space. Errors:
@@ -44,9 +46,16 @@ class Staging {
     static Result<std::unique_ptr<Staging>> openFinish(const ConvertJob& job, const JournalHeader& header,
                                                        const PartSpec& any);
     // The tiles in the journals of all parts. Errors: changed, io.
-    Result<std::vector<JournalTile>> readParts() const;
+    Result<std::vector<JournalTile>> readParts();
+    // The parts whose journals were there: this one's when it opened, or those that readParts() found.
+    const std::set<uint32_t>& begunParts() const { return begunParts_; }
+    // That the files are whole, so that parts may read them back. Errors: io.
+    Status seal();
+    bool isSealed() const;
+    std::string verifyPath() const;  // where what they read is recorded
+    const PartSpec& part() const { return part_; }
     // Whether the staging directory is still there, and that of a conversion in parts.
-    bool isInParts() const;
+    bool isInParts() const { return parts_->isThere(); }
 
     // Puts a token here by which others find the same directory. Errors: io.
     Result<std::string> share();
@@ -80,13 +89,13 @@ class Staging {
     Status checkDestination();
     Status makeStagingDirectory();  // `exists` where it is there
     Status takeLock(const char* whoElse);
+    Error isBusy(const char* whoElse) const;
     Status takeOver();
     Status beginPart(const StopToken& stop);
     Status setUpParts();
     Status openPartFiles();
-    Status startPartJournal();
-    Status removePartJournals();
-    Result<bool> checkParts() const;  // against the other parts; false when none has begun
+    Status openDirectory();
+    Status removeSeal();
     Status makeFiles();
     Status startJournal();
     std::string fileName(FileId file) const;
@@ -106,6 +115,8 @@ class Staging {
     bool inParts_ = false;   // this process does a part, or finishes all of them
     bool isPart_ = false;    // the former
     std::shared_ptr<Directory> directory_, data_;
+    std::optional<PartJournals> parts_;  // of a conversion in parts
+    std::set<uint32_t> begunParts_;
     std::shared_ptr<WriteFile> lock_;
     std::vector<JournalTile> reusable_;
     uint64_t journalEnd_ = 0;

@@ -9,6 +9,7 @@
 
 #include "base/rule.h"
 #include "execute/scan.h"
+#include "execute/span_work.h"
 
 namespace shardscope {
 namespace {
@@ -163,6 +164,42 @@ Status VerifiedTiles::add(JournalTile tile) {
     if (tile.cells.size() != last - first + 1) return damaged("a result holds another number of cells");
     std::ranges::copy(tile.cells, of->second.begin() + static_cast<ptrdiff_t>(first));
     return {};
+}
+
+Status VerifiedTiles::add(const FinishedReading& found) {
+    return found.forEach([&](uint32_t item, int64_t tile, std::string_view data) {
+        JournalTile back;
+        back.tensor = item;
+        back.tile = tile;
+        back.cells = cellsFrom(data);
+        return add(std::move(back)).ok();
+    });
+}
+
+PartReading verifyReading(const StagedOutput& output, const Staging& staging) {
+    const Catalog& written = output.reader().catalog();
+    PartReading reading;
+    reading.reader = &output.reader();
+    reading.records = staging.verifyPath();
+    reading.words = "verify";
+    for (const TensorId t : output.tensors()) {
+        const TensorId id = output.idOf(t);
+        reading.items.push_back({t, written.elements(id), written.dtype(id), written.dtype(id)});
+    }
+    for (FileId f = 0; f < written.files().size(); ++f)
+        reading.files.push_back(f);
+    reading.read = [&output](std::span<const TileSpan> spans, uint64_t tileBytes, const Resources& resources,
+                             const KeepFound& keep) -> Result<uint64_t> {
+        SourceContext context(output.reader(), resources, FillGaps::refuse, systemFileSystem());
+        SHARDSCOPE_TRY(runSpans(resources, spans, [&](const TileSpan& span, WorkerMemory& kept) {
+            const auto take = [&keep](const JournalTile& tile) {
+                return keep(tile.tensor, tile.tile, cellBytes(tile.cells));
+            };
+            return output.tilesOf(span.tensor, tileBytes, context, kept, take);
+        }));
+        return context.bytesRead.load();
+    };
+    return reading;
 }
 
 Status VerifiedTiles::compare(const ConvertState& state) const {

@@ -9,14 +9,15 @@
 
 #include "execute/destination.h"
 #include "execute/executor.h"
+#include "execute/part_reading.h"
 
 namespace shardscope {
 
 // The staged output, through the ordinary reader.
 class StagedOutput {
   public:
-    // Opens it and compares its catalog with the wanted one. `through` reads the files; null = as the job
-    // does. Errors: damaged (with what differs), cancelled, io.
+    // Opens it and compares its catalog with the wanted one. Errors: damaged (with what differs), cancelled,
+    // io.
     static Result<std::unique_ptr<StagedOutput>> open(const ConvertJob& job, const std::string& path);
 
     const Reader& reader() const { return *reader_; }
@@ -49,11 +50,16 @@ class StagedOutput {
     std::vector<TensorId> tensors_;
 };
 
+// Its reading back in parts, as what was found in each tile. `output` outlives it.
+PartReading verifyReading(const StagedOutput& output, const Staging& staging);
+
 // What others found when they read tiles of it.
 class VerifiedTiles {
   public:
     VerifiedTiles(const StagedOutput& output, uint64_t tileBytes);
     Status add(JournalTile tile);  // errors: damaged, when it cannot be what was asked for
+    // All that parts found. Errors: damaged, io.
+    Status add(const FinishedReading& found);
     // Once all are there. Errors: damaged, with the tensor that differs.
     Status compare(const ConvertState& state) const;
 

@@ -49,6 +49,7 @@ struct ValueScope {
     const Catalog* expect = nullptr;  // see ValidateOptions
     const FilledElements* filled = nullptr;
     ValueScan* scan = nullptr;
+    const ValueParts* parts = nullptr;
     bool stopped = false;  // out: with a scan, the reading was stopped
 };
 Status checkValues(ValueScope& scope);

@@ -87,8 +87,9 @@ class Validation {
             report.notChecked.emplace_back("what surrounds the data in the files (--level files)");
         }
         if (options_.level >= ValidateLevel::values) {
-            ValueScope scope{reader_,           readable_,       resources_,      findings_,
-                             report.notChecked, options_.expect, options_.filled, options_.scan.get()};
+            ValueScope scope{reader_,         readable_,           resources_,
+                             findings_,       report.notChecked,   options_.expect,
+                             options_.filled, options_.scan.get(), options_.parts};
             SHARDSCOPE_TRY(checkValues(scope));
             report.stopped = scope.stopped;
             report.checked.emplace_back(

@@ -83,6 +83,8 @@ struct FilledElements {
     std::map<std::string, Tensor, std::less<>> tensors;
 };
 
+class ValueParts;  // value_parts.h
+
 struct ValidateOptions {
     ValidateLevel level = ValidateLevel::files;
     size_t maxExamples = 100;
@@ -94,6 +96,8 @@ struct ValidateOptions {
     // For level `values`: when the reading is stopped, the answer is a report of what was seen until then
     // (`stopped`) instead of an error, and the scan keeps it.
     std::shared_ptr<ValueScan> scan;
+    // For level `values`: what parts have read is not read again.
+    const ValueParts* parts = nullptr;
 };
 
 // Errors: unsupported when `level` needs data that is elsewhere (Reader::dataElsewhere); cancelled.

@@ -9,7 +9,7 @@
 namespace shardscope {
 namespace {
 
-constexpr std::string_view kMagic = "shardscope.scan/1\n";
+constexpr std::string_view kMagic = "shardscope.scan/2\n";
 constexpr size_t kDigestBytes = 16;
 
 enum Flag : uint8_t {
@@ -142,6 +142,31 @@ FindingExample readExample(Parser& in) {
     return example;
 }
 
+void writePattern(Writer& out, const ValuePattern& seen, int more) {
+    const ValueCounts& n = seen.counts;
+    const auto flag = [](bool on, Flag f) { return on ? f : 0; };
+    out.byte(static_cast<uint8_t>(more | flag(seen.any, Flag::any) |
+                                  flag(seen.any && seen.uniform, Flag::uniform) |
+                                  flag(seen.noChecksum, Flag::noChecksum) | flag(n.nan > 0, Flag::nan) |
+                                  flag(n.inf > 0, Flag::inf) | flag(n.zero > 0, Flag::zero)));
+    if (seen.any) out.number(n.elements);
+    if (n.nan > 0) out.number(n.nan);
+    if (n.inf > 0) out.number(n.inf);
+    if (n.zero > 0) out.number(n.zero);
+    if (seen.any && seen.uniform) out.raw(seen.first.data(), seen.first.size());
+}
+
+void readPattern(Parser& in, uint8_t flags, ValuePattern& seen) {
+    seen.any = flags & Flag::any;
+    seen.uniform = !seen.any || (flags & Flag::uniform);
+    seen.noChecksum = flags & Flag::noChecksum;
+    if (flags & Flag::any) seen.counts.elements = in.number();
+    if (flags & Flag::nan) seen.counts.nan = in.number();
+    if (flags & Flag::inf) seen.counts.inf = in.number();
+    if (flags & Flag::zero) seen.counts.zero = in.number();
+    if (flags & Flag::uniform) in.raw(seen.first.data(), seen.first.size());
+}
+
 Digest128 digestOf(std::string_view bytes) {
     return cellDigest(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
@@ -179,19 +204,8 @@ std::string ValueScan::save() const {
             seen.noChecksum = s.seen[c].noChecksum;
         else
             seen = s.seen[c];
-        const ValueCounts& n = seen.counts;
         const auto digest = s.digests.find(c);
-        const auto flag = [](bool on, Flag f) { return on ? f : 0; };
-        out.byte(static_cast<uint8_t>(Flag::done | flag(seen.any, Flag::any) |
-                                      flag(seen.any && seen.uniform, Flag::uniform) |
-                                      flag(seen.noChecksum, Flag::noChecksum) | flag(n.nan > 0, Flag::nan) |
-                                      flag(n.inf > 0, Flag::inf) | flag(n.zero > 0, Flag::zero) |
-                                      flag(digest != s.digests.end(), Flag::replica)));
-        if (seen.any) out.number(n.elements);
-        if (n.nan > 0) out.number(n.nan);
-        if (n.inf > 0) out.number(n.inf);
-        if (n.zero > 0) out.number(n.zero);
-        if (seen.any && seen.uniform) out.raw(seen.first.data(), seen.first.size());
+        writePattern(out, seen, Flag::done | (digest != s.digests.end() ? Flag::replica : 0));
         if (digest != s.digests.end()) out.digest(digest->second);
     }
     out.number(s.strided.size());
@@ -213,6 +227,7 @@ std::string ValueScan::save() const {
         for (const std::string* text : {&r.rule, &r.cause, &r.message})
             out.text(*text);
         writeExample(out, r.example);
+        out.text(r.storage);
     }
     out.digest(digestOf(out.bytes));
     return std::move(out.bytes);
@@ -231,15 +246,7 @@ Result<std::shared_ptr<ValueScan>> ValueScan::restore(std::string_view bytes, co
     for (ChunkId c = 0; c < catalog.chunkCount() && in.ok(); ++c) {
         const uint8_t flags = in.byte();
         if (!(flags & Flag::done)) continue;
-        ValuePattern& seen = s.seen[c];
-        seen.any = flags & Flag::any;
-        seen.uniform = !seen.any || (flags & Flag::uniform);
-        seen.noChecksum = flags & Flag::noChecksum;
-        if (flags & Flag::any) seen.counts.elements = in.number();
-        if (flags & Flag::nan) seen.counts.nan = in.number();
-        if (flags & Flag::inf) seen.counts.inf = in.number();
-        if (flags & Flag::zero) seen.counts.zero = in.number();
-        if (flags & Flag::uniform) in.raw(seen.first.data(), seen.first.size());
+        readPattern(in, flags, s.seen[c]);
         if (flags & Flag::replica) s.digests[c] = in.digest();
         s.setDone(c);
     }
@@ -261,10 +268,32 @@ Result<std::shared_ptr<ValueScan>> ValueScan::restore(std::string_view bytes, co
         for (std::string* text : {&r.rule, &r.cause, &r.message})
             *text = in.text();
         r.example = readExample(in);
+        r.storage = in.text();
         s.recorded.push_back(std::move(r));
     }
     if (!in.atEnd()) return unusable("its contents do not fit");
     return scan;
+}
+
+std::string packSegment(const SeenSegment& segment) {
+    Writer out;
+    out.bytes.clear();
+    writePattern(out, segment.seen, 0);
+    out.number(segment.crc);
+    out.number(segment.pieces.size());
+    for (const Digest128& piece : segment.pieces)
+        out.digest(piece);
+    return std::move(out.bytes);
+}
+
+std::optional<SeenSegment> unpackSegment(std::string_view bytes) {
+    Parser in(bytes);
+    SeenSegment segment;
+    readPattern(in, in.byte(), segment.seen);
+    segment.crc = static_cast<uint32_t>(in.number());
+    for (uint64_t n = in.count(); n > 0 && in.ok(); --n)
+        segment.pieces.push_back(in.digest());
+    return in.atEnd() ? std::optional(std::move(segment)) : std::nullopt;
 }
 
 }  // namespace shardscope

@@ -5,8 +5,11 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "storage/digest.h"
 #include "validate/validate.h"
@@ -38,7 +41,18 @@ struct Recorded {
     ChunkId chunk = kNone;
     std::string rule, cause, message;
     FindingExample example;
+    std::string
+        storage;  // of the checksum of a shared storage: its file as opened; the offset is the example's
 };
+
+// What one segment of a chunk, or of a storage, holds.
+struct SeenSegment {
+    ValuePattern seen;
+    uint32_t crc = 0;               // of the bytes, where it was asked for
+    std::vector<Digest128> pieces;  // of the pieces, where they were asked for
+};
+std::string packSegment(const SeenSegment& segment);
+std::optional<SeenSegment> unpackSegment(std::string_view bytes);
 
 // Everything that reading has brought so far; what is judged from it is worked out anew each time. It may be
 // saved while threads read: what belongs to a chunk counts once the chunk is done.
@@ -52,7 +66,7 @@ struct ValueScan::State {
     std::mutex mutex;            // of what follows
     std::set<TensorId> strided;  // read anew each time, in the tensor's own order,
     std::set<ChunkId> readAnew;  // which counts into its first chunk
-    // Checksums of shared storages that were looked at: file and offset, and for which chunk.
+    // Checksums of shared storages that were looked at: file and offset, and the first chunk that has them.
     std::map<std::pair<std::string, uint64_t>, ChunkId> summed;
     std::vector<Recorded> recorded;
 

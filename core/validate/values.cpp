@@ -3,33 +3,26 @@
 #include "execute/values.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <cstring>
 #include <mutex>
-#include <new>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
-#include "base/checked.h"
 #include "base/rule.h"
 #include "base/units.h"
 #include "model/coverage.h"
-#include "storage/aligned_buffer.h"
 #include "storage/digest.h"
 #include "validate/findings.h"
+#include "validate/value_bytes.h"
+#include "validate/value_parts.h"
 #include "validate/value_scan.h"
 
 namespace shardscope {
 
 namespace {
 
-// One read from a device; a multiple of every element size.
-constexpr uint64_t kBlock = uint64_t{4} << 20;
-// What is looked at in one go, and read in one go when it is in the page cache: it is still in the
-// second-level cache then. Digests of replicas are taken over pieces, so a block is a whole number of them.
-constexpr uint64_t kPiece = uint64_t{512} << 10;
 constexpr uint64_t kSegment = uint64_t{64} << 20;  // work of one thread within a large chunk
 
 // "12 of 4,096 elements are NaN (0.3 %)": of those that were read.
@@ -41,63 +34,6 @@ std::string broadcastText(uint64_t count, uint64_t of, std::string_view what) {
                                                : fmt::format("{:.1f} %", percent);
     return fmt::format("{} of {} elements {} ({})", countText(count), countText(of), what, share);
 }
-
-// Buffers of one block, which go from thread to thread: as many as there are threads, or as the memory limit
-// has room for.
-class BlockBuffers {
-  public:
-    explicit BlockBuffers(const Resources& resources)
-        : left_(std::clamp<uint64_t>(resources.memory->limit() / kBlock, 1, resources.pool->size() + 1)),
-          lease_(resources.memory->acquire(left_ * kBlock)) {}
-
-    // Holds one until it ends.
-    class BufferLease {
-      public:
-        explicit BufferLease(BlockBuffers& all) : all_(all), bytes_(all.take()) {}
-        BufferLease(const BufferLease&) = delete;
-        BufferLease& operator=(const BufferLease&) = delete;
-        ~BufferLease() { all_.give(std::move(bytes_)); }
-
-        // Null when there is no memory.
-        AlignedBuffer* allocated() {
-            try {
-                bytes_.reset(kBlock);
-            } catch (const std::bad_alloc&) {
-                return nullptr;
-            }
-            return &bytes_;
-        }
-
-      private:
-        BlockBuffers& all_;
-        AlignedBuffer bytes_;
-    };
-
-  private:
-    AlignedBuffer take() {
-        std::unique_lock lock(mutex_);
-        returned_.wait(lock, [&] { return left_ > 0; });
-        --left_;
-        if (spare_.empty()) return {};
-        AlignedBuffer bytes = std::move(spare_.back());
-        spare_.pop_back();
-        return bytes;
-    }
-    void give(AlignedBuffer bytes) {
-        {
-            std::lock_guard lock(mutex_);
-            ++left_;
-            spare_.push_back(std::move(bytes));
-        }
-        returned_.notify_one();
-    }
-
-    std::mutex mutex_;
-    std::condition_variable returned_;
-    uint64_t left_;
-    std::vector<AlignedBuffer> spare_;
-    const MemoryBudget::Lease lease_;
-};
 
 class ValueCheck {
   public:
@@ -123,8 +59,7 @@ class ValueCheck {
                                                 catalog_.chunkCount() - state_.doneCount.load(),
                                                 catalog_.chunkCount()));
         }
-        for (const Recorded& found : state_.recorded)
-            s_.findings.add(found.rule, Severity::error, found.cause, found.message, found.example);
+        takeRecorded();
         SHARDSCOPE_TRY(findFills());
         for (TensorId t = 0; t < catalog_.tensorCount(); ++t)
             judge(t);
@@ -155,7 +90,7 @@ class ValueCheck {
     }
 
     Status readChunks() {
-        buffers_.emplace(s_.resources);
+        bytes_.emplace(s_.resources);
         const Status status =
             s_.resources.pool->parallelFor(catalog_.chunkCount(), s_.resources.stop, [&](size_t c) -> Status {
                 if (state_.isDone(static_cast<ChunkId>(c))) return {};
@@ -169,133 +104,141 @@ class ValueCheck {
                 state_.setDone(static_cast<ChunkId>(c));
                 return {};
             });
-        buffers_.reset();
+        bytes_.reset();
         return status;
     }
 
     void findReplicas() {
-        for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
-            if (catalog_.endChunk(t) - catalog_.firstChunk(t) < 2) continue;
-            for (const auto& pair : checkCoverage(catalog_, t, 0, 1).replicas) {
-                replicas_.push_back(pair);
-                state_.digests[pair.first];
-                state_.digests[pair.second];
-            }
+        replicas_ = replicaPairs(catalog_);
+        for (const auto& [first, later] : replicas_) {
+            state_.digests[first];
+            state_.digests[later];
         }
     }
 
     Status checkChunk(ChunkId c) {
         const ChunkInfo chunk = catalog_.chunk(c);
-        if (!s_.readable[c] || chunk.file == kNone || chunk.elements() == 0 ||
-            catalog_.aliasOf(chunk.tensor) != kNone)
-            return {};
-        const auto extent = s_.reader.locate(c);
+        if (!s_.readable[c] || !holdsValues(catalog_, c)) return {};
+        auto extent = s_.reader.locate(c);
         if (!extent.ok()) {
             if (extent.error().code == ErrorCode::cancelled) return extent.error();
             return {};
         }
-        // What is looked at is what is stored.
-        const DType dtype = extent->storedAs.value_or(catalog_.dtype(chunk.tensor));
-        const auto bytes = dtypeByteCount(dtype, static_cast<uint64_t>(chunk.elements()));
-        const bool plain = bytes && *bytes <= extent->length &&
-                           (extent->strides.empty() || *bytes == extent->length) &&
-                           rangeFits(extent->offset, *bytes, extent->file->size());
-        // The stored checksum covers the chunk itself, or a storage that several tensors look at.
-        const bool sameRange = extent->checksum && plain && extent->checksum->offset == extent->offset &&
-                               extent->checksum->length == *bytes;
+        const ChunkBytes bytes = bytesOfChunk(catalog_, chunk, std::move(extent).value());
+        const auto& checksum = bytes.extent.checksum;
         uint32_t crc = 0;
-        if (plain) {
+        if (bytes.plain) {
             const auto digest = state_.digests.find(c);
-            Status status = readValues(*extent, *bytes, dtype, state_.seen[c], sameRange ? &crc : nullptr,
-                                       digest == state_.digests.end() ? nullptr : &digest->second);
+            Status status = readValues(bytes.extent, bytes.length, bytes.dtype, state_.seen[c],
+                                       bytes.ownChecksum ? &crc : nullptr,
+                                       digest == state_.digests.end() ? nullptr : &digest->second,
+                                       s_.parts ? s_.parts->itemOf(c) : kNone);
             if (!status.ok()) return readFailed(c, std::move(status).error());
         } else {
             std::lock_guard lock(state_.mutex);
             state_.strided.insert(chunk.tensor);
             state_.readAnew.insert(catalog_.firstChunk(chunk.tensor));
         }
-        if (!extent->checksum) {
+        if (!checksum) {
             state_.seen[c].noChecksum = true;
             return {};
         }
-        if (!sameRange) {
+        std::string storage;
+        if (!bytes.ownChecksum) {
+            storage = bytes.extent.file->path();
             {
                 std::lock_guard lock(state_.mutex);
-                if (!state_.summed.try_emplace({extent->file->path(), extent->checksum->offset}, c).second)
-                    return {};
+                const auto [at, first] = state_.summed.try_emplace({storage, checksum->offset}, c);
+                at->second = std::min(at->second, c);
+                if (!first) return {};
             }
-            if (!rangeFits(extent->checksum->offset, extent->checksum->length, extent->file->size()))
-                return {};
-            Extent range = *extent;
-            range.offset = extent->checksum->offset;
+            if (!bytes.storageFits()) return {};
+            Extent range = bytes.extent;
+            range.offset = checksum->offset;
             ValuePattern ignored;
-            Status status = readValues(range, extent->checksum->length, DType::uint8, ignored, &crc, nullptr);
+            Status status = readValues(range, checksum->length, DType::uint8, ignored, &crc, nullptr,
+                                       s_.parts ? s_.parts->itemOf(storage, checksum->offset) : kNone);
             if (!status.ok()) {
                 if (status.error().code == ErrorCode::cancelled) {
                     std::lock_guard lock(state_.mutex);
-                    state_.summed.erase({extent->file->path(), extent->checksum->offset});
+                    state_.summed.erase({storage, checksum->offset});
                 }
                 return readFailed(c, std::move(status).error());
             }
         }
-        if (crc != extent->checksum->crc32) {
-            FindingExample example = exampleOf(
-                catalog_, chunk, fmt::format("stored {:08x}, computed {:08x}", extent->checksum->crc32, crc));
-            example.offset = extent->checksum->offset;
-            record(c, rule::integrityCrc, catalog_.files()[chunk.file].path,
-                   "the bytes do not have the checksum that was stored with them", std::move(example));
+        if (crc != checksum->crc32) {
+            record({c, rule::integrityCrc, catalog_.files()[chunk.file].path,
+                    "the bytes do not have the checksum that was stored with them",
+                    checksumExample(c, checksum->offset,
+                                    fmt::format("stored {:08x}, computed {:08x}", checksum->crc32, crc)),
+                    storage});
         }
         return {};
+    }
+
+    FindingExample checksumExample(ChunkId c, uint64_t offset, std::string detail) const {
+        FindingExample example = exampleOf(catalog_, catalog_.chunk(c), std::move(detail));
+        example.offset = offset;
+        return example;
     }
 
     Status readFailed(ChunkId c, Error error) {
         const ChunkInfo chunk = catalog_.chunk(c);
         if (error.code == ErrorCode::cancelled || error.code == ErrorCode::limit) return error;
-        record(c, isValidationRule(error.location.rule) ? error.location.rule : rule::metaInconsistent,
-               catalog_.files()[chunk.file].path, error.message, exampleOf(catalog_, chunk, error.message));
+        record({c,
+                isValidationRule(error.location.rule) ? error.location.rule : rule::metaInconsistent,
+                catalog_.files()[chunk.file].path,
+                error.message,
+                exampleOf(catalog_, chunk, error.message),
+                {}});
         return {};
     }
 
-    void record(ChunkId c, std::string rule, std::string cause, std::string message, FindingExample example) {
+    void record(Recorded found) {
         std::lock_guard lock(state_.mutex);
-        state_.recorded.push_back(
-            {c, std::move(rule), std::move(cause), std::move(message), std::move(example)});
+        state_.recorded.push_back(std::move(found));
     }
 
-    // Reads `length` bytes from the extent's start; in several threads when there are many.
-    Status readValues(const Extent& extent, uint64_t length, DType dtype, ValuePattern& seen, uint32_t* crc,
-                      Digest128* digest) {
-        const size_t segments = static_cast<size_t>((length + kSegment - 1) / kSegment);
-        std::vector<ValuePattern> parts(segments);
-        std::vector<uint32_t> crcs(segments, 0);
-        std::vector<std::vector<Digest128>> cells(digest ? segments : 0);
-        const auto lookAt = [&](size_t i, bool first, std::span<std::byte> piece) {
-            if (crc) crcs[i] = first ? crc32Of(piece) : crc32Combine(crcs[i], crc32Of(piece), piece.size());
-            if (digest) cells[i].push_back(cellDigest(piece));
-            if (extent.swapBytes) applyTransform(dtype, true, false, false, piece);
-            look(dtype, piece, parts[i]);
+    // In the order of the chunks, whichever thread, or part, was first.
+    void takeRecorded() {
+        std::vector<const Recorded*> all;
+        for (const Recorded& found : state_.recorded)
+            all.push_back(&found);
+        const auto owner = [&](const Recorded& found) {
+            if (found.storage.empty() || !found.example.offset) return found.chunk;
+            const auto first = state_.summed.find({found.storage, *found.example.offset});
+            return first == state_.summed.end() ? found.chunk : first->second;
         };
-        const auto readSegment = [&](size_t i) -> Status {
-            const uint64_t begin = i * kSegment;
-            const uint64_t end = std::min(length, begin + kSegment);
-            BlockBuffers::BufferLease held(*buffers_);
-            AlignedBuffer* const buffer = held.allocated();
-            if (!buffer) return makeError(ErrorCode::limit, "no memory for a block");
-            for (uint64_t at = begin; at < end;) {
-                SHARDSCOPE_TRY(s_.resources.stop.poll());
-                const std::span<std::byte> block =
-                    buffer->span(0, static_cast<size_t>(std::min(kBlock, end - at)));
-                std::span<std::byte> read = block.first(std::min<size_t>(kPiece, block.size()));
-                if (extent.file->readCached(extent.offset + at, read) < read.size()) {
-                    read = block;
-                    SHARDSCOPE_TRY(extent.file->readBulk(extent.offset + at, read));
-                }
-                for (size_t p = 0; p < read.size(); p += kPiece) {
-                    lookAt(i, at + p == begin, read.subspan(p, std::min<size_t>(kPiece, read.size() - p)));
-                }
-                if (s_.resources.progress) s_.resources.progress->add(read.size());
-                at += read.size();
+        std::stable_sort(all.begin(), all.end(),
+                         [&](const Recorded* a, const Recorded* b) { return owner(*a) < owner(*b); });
+        std::set<std::pair<std::string, uint64_t>> storages;  // each once
+        for (const Recorded* found : all) {
+            FindingExample example = found->example;
+            if (!found->storage.empty() && example.offset) {
+                if (!storages.emplace(found->storage, *example.offset).second) continue;
+                example = checksumExample(owner(*found), *example.offset, example.detail);
             }
+            s_.findings.add(found->rule, Severity::error, found->cause, found->message, std::move(example));
+        }
+    }
+
+    // Reads `length` bytes from the extent's start; in several threads when there are many. `item` is what
+    // they are among those that parts have read.
+    Status readValues(const Extent& extent, uint64_t length, DType dtype, ValuePattern& seen, uint32_t* crc,
+                      Digest128* digest, uint32_t item) {
+        const uint64_t segmentBytes = item == kNone ? kSegment : s_.parts->segmentBytes();
+        const size_t segments = static_cast<size_t>((length + segmentBytes - 1) / segmentBytes);
+        std::vector<SeenSegment> parts(segments);
+        const auto readSegment = [&](size_t i) -> Status {
+            const uint64_t begin = i * segmentBytes, end = std::min(length, begin + segmentBytes);
+            const SeenSegment* known = item == kNone ? nullptr : s_.parts->find(item, i);
+            // Whatever the record says: a segment has as many pieces as bytes.
+            if (known && (!digest || known->pieces.size() == (end - begin + kPiece - 1) / kPiece)) {
+                parts[i] = *known;
+                if (s_.resources.progress) s_.resources.progress->add(end - begin);
+                return {};
+            }
+            SHARDSCOPE_ASSIGN(parts[i], bytes_->read(extent, begin, end, dtype, crc, digest));
             return {};
         };
         if (segments == 1) {
@@ -304,35 +247,16 @@ class ValueCheck {
             SHARDSCOPE_TRY(s_.resources.pool->parallelFor(segments, s_.resources.stop, readSegment));
         }
         uint32_t sum = 0;
+        std::vector<Digest128> pieces;
         for (size_t i = 0; i < segments; ++i) {
-            seen.join(parts[i]);
-            const uint64_t size = std::min(length, (i + 1) * kSegment) - i * kSegment;
-            sum = i == 0 ? crcs[0] : crc32Combine(sum, crcs[i], size);
+            seen.join(parts[i].seen);
+            const uint64_t size = std::min(length, (i + 1) * segmentBytes) - i * segmentBytes;
+            sum = i == 0 ? parts[0].crc : crc32Combine(sum, parts[i].crc, size);
+            pieces.insert(pieces.end(), parts[i].pieces.begin(), parts[i].pieces.end());
         }
         if (crc) *crc = sum;
-        if (digest) {
-            std::vector<Digest128> all;
-            for (const auto& part : cells)
-                all.insert(all.end(), part.begin(), part.end());
-            *digest = cellDigest(std::as_bytes(std::span(all)));
-        }
+        if (digest) *digest = cellDigest(std::as_bytes(std::span(pieces)));
         return {};
-    }
-
-    static void look(DType dtype, std::span<const std::byte> block, ValuePattern& seen) {
-        ValuePattern here;
-        here.any = !block.empty();
-        const size_t size =
-            dtypeIsWholeBytes(dtype) ? dtypeBytes(dtype) : 3;  // 6-bit elements repeat every three bytes
-        if (block.size() >= size) {
-            std::memcpy(here.first.data(), block.data(), std::min(size, here.first.size()));
-            here.uniform = std::memcmp(block.data(), block.data() + size, block.size() - size) == 0;
-        } else {
-            here.uniform = false;
-        }
-        countValues(dtype, block, here.counts);
-        here.counts.elements = block.size() * 8 / dtypeBits(dtype);
-        seen.join(here);
     }
 
     // Views with holes between their elements go through the tensor's own order.
@@ -357,7 +281,7 @@ class ValueCheck {
         const Status status =
             scanTensors(s_.reader, tensors, options, s_.resources, [&](const TileView& tile) -> Status {
                 ValuePattern part;
-                look(catalog_.dtype(tile.tensor), tile.bytes, part);
+                lookAtValues(catalog_.dtype(tile.tensor), tile.bytes, part);
                 std::lock_guard lock(mutex);
                 state_.seen[catalog_.firstChunk(tile.tensor)].join(part);
                 return {};
@@ -587,7 +511,7 @@ class ValueCheck {
     const Catalog& catalog_;
     const std::unique_ptr<ValueScan> own_;  // when the caller has none
     ValueScan::State& state_;
-    std::optional<BlockBuffers> buffers_;  // while chunks are read
+    std::optional<SegmentReader> bytes_;  // while chunks are read
     std::vector<std::pair<ChunkId, ChunkId>> replicas_;
     std::map<TensorId, Fill> fills_;
     uint64_t nanTensors_ = 0, nanElements_ = 0, infTensors_ = 0, infElements_ = 0;

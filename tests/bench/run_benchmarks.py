@@ -506,33 +506,37 @@ from safetensors.torch import save_file
 n = int(float(sys.argv[2]) * 2**30 / 2)
 save_file({'w.%d' % i: torch.empty(max(1, n // 32 // 1024), 1024, dtype=torch.bfloat16).random_(-9, 9) for i in range(32)}, sys.argv[1])
 """
-    words = [BIN + "/shardscope", "convert", source, out, "--to", "dcp", "--mesh", "tp=2", "--shard", "*:tp=0", "--verify", "none", "--json"]
+    convert = ["convert", source, out, "--to", "dcp", "--mesh", "tp=2", "--shard", "*:tp=0", "--verify", "none"]
+    validate, records = ["validate", source, "--level", "values"], ["--records", out]
 
     def used():
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return usage.ru_utime + usage.ru_stime
 
-    def measured(run):
+    def measured(run, words):
+        words = [BIN + "/shardscope"] + words + ["--json"]
         shutil.rmtree(out, ignore_errors=True)
         warm(source)
         before, start = used(), time.monotonic()
-        run()
+        run(words)
         return time.monotonic() - start, used() - before
 
-    def alone():
+    def alone(words):
         subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
 
-    def parts():
+    def parts(words):
+        words += records if "validate" in words else []
         running = [subprocess.Popen(words + ["--part", "%d/%d" % (i, count), "--finish", "auto"], stdout=subprocess.DEVNULL) for i in range(count)]
         assert [process.wait() for process in running] == [0] * count
 
     for gibs, most in ((0.09375, "at most +0.3 s"), (1, "never slower"), (size, "")):
         python(code, source, str(gibs))
-        one = min((measured(alone) for _ in range(3)), key=lambda r: r[0])
-        four = min((measured(parts) for _ in range(3)), key=lambda r: r[0])
-        title = "%d parts at once, %g GiB" % (count, gibs)
-        row(title + ": wall time", "%.2f s" % four[0], "one process %.2f s" % one[0], "%.2f" % (four[0] / one[0]), most)
-        row("  processor time", "%.2f s" % four[1], "%.2f s" % one[1], "%.2f" % (four[1] / one[1]), "<= 1.10" if gibs == size else "")
+        for words in (convert, validate):
+            one = min((measured(alone, words) for _ in range(3)), key=lambda r: r[0])
+            four = min((measured(parts, words) for _ in range(3)), key=lambda r: r[0])
+            title = "%s in %d parts at once, %g GiB" % (words[0], count, gibs)
+            row(title + ": wall time", "%.2f s" % four[0], "one process %.2f s" % one[0], "%.2f" % (four[0] / one[0]), most)
+            row("  processor time", "%.2f s" % four[1], "%.2f s" % one[1], "%.2f" % (four[1] / one[1]), "<= 1.10" if gibs == size else "")
     shutil.rmtree(out, ignore_errors=True)
     os.unlink(source)
 

@@ -1,5 +1,5 @@
-// Conversions in parts: each is a process of its own, in any order, at once or again; what they publish is
-// what one process would have written.
+// Conversions and readings in parts: each is a process of its own, in any order, at once or again; what they
+// publish, or report, is what one process would have.
 #include <QDir>
 #include <QFile>
 #include <QProcess>
@@ -64,6 +64,7 @@ class PartsCliTest : public QObject {
 
     QTemporaryDir sources_;
     QString source_;
+    QString findings_;
     std::unique_ptr<QTemporaryDir> place_;
 
     QString target(const QString& name = "out") const { return place_->filePath(name); }
@@ -77,6 +78,42 @@ class PartsCliTest : public QObject {
         return QStringLiteral("%1/%2").arg(index).arg(count);
     }
     Outcome run(const QStringList& more) const { return runShardscope(words(more)); }
+    QString records() const { return place_->filePath("records"); }
+    QStringList readingWords(const QString& path, const QStringList& what, const QStringList& more) const {
+        QStringList words{what.front(), path, "--json"};
+        words += what.mid(1);
+        if (!more.isEmpty()) words += QStringList{"--records", records()} + more;
+        return words;
+    }
+    Outcome reading(const QString& path, const QStringList& what, const QStringList& more) const {
+        return runShardscope(readingWords(path, what, more));
+    }
+    // The source as a torch.save file, one storage of which is damaged behind its first tile, with NaN and
+    // zeros in tensors that parts share.
+    void writeFindings() {
+        findings_ = sources_.filePath("findings.pt");
+        if (runShardscope({"convert", source_, findings_, "--to", "torch"}).exitCode != 0)
+            qFatal("cannot convert");
+        QFile file(findings_);
+        if (!file.open(QIODevice::ReadWrite)) qFatal("cannot open %s", qPrintable(findings_));
+        const QByteArray nan = QByteArray::fromHex("0000c07f");
+        for (const qint64 at : {2, 9, 17, 30, 40}) {
+            if (!file.seek((at << 20) + 4096)) qFatal("cannot seek");
+            file.write(nan.repeated(1000));
+        }
+        file.seek(36 << 20);
+        file.write(QByteArray(2 << 20, '\0'));
+    }
+    void sealAll() {
+        for (const int index : {1, 3, 0, 2}) {
+            const Outcome done = run({"--part", part(index), "--finish", "seal"});
+            QCOMPARE(done.exitCode, 0);
+            QVERIFY(!done.json()["read_back"].get<bool>());
+        }
+        QVERIFY(!QFile::exists(target()));
+        QVERIFY(QFile::exists(staging() + "/sealed"));
+    }
+
     // What one process writes.
     std::map<QString, QByteArray> whole() const {
         const Outcome plain = runShardscope(words({}, "plain"));
@@ -88,6 +125,7 @@ class PartsCliTest : public QObject {
     void initTestCase() {
         source_ = sources_.filePath("source.safetensors");
         writeSource(source_);
+        writeFindings();
     }
     void init() { place_ = std::make_unique<QTemporaryDir>(); }
 
@@ -220,6 +258,301 @@ class PartsCliTest : public QObject {
         QVERIFY(bytesBelow(target()) == whole());
         QVERIFY(!QFile::exists(staging()));
     }
+
+    // ------------------------------------------------------------------ verified in parts
+
+    void sealedPartsVerifyTheirShare() {
+        sealAll();
+        uint64_t read = 0;
+        for (const int index : {3, 0, 2}) {
+            const Outcome back = run({"--part", part(index), "--finish", "auto"});
+            QCOMPARE(back.exitCode, 0);
+            QVERIFY(back.json()["read_back"].get<bool>());
+            QVERIFY(!back.json()["was_done"].get<bool>());
+            read += back.json()["bytes_read"].get<uint64_t>();
+        }
+        QVERIFY(run({"--part", part(2), "--finish", "auto"}).json()["was_done"].get<bool>());
+        const Outcome early = run({"--finish"});
+        QCOMPARE(early.exitCode, 3);
+        QVERIFY2(early.json()["message"].get<std::string>().find("1 of 4 parts are not done: 1") !=
+                     std::string::npos,
+                 early.out.c_str());
+        const Outcome finished = run({"--part", part(1), "--finish", "auto"});
+        QCOMPARE(finished.exitCode, 0);
+        QCOMPARE(finished.json()["schema"].get<std::string>(), std::string("shardscope.report/1"));
+        QVERIFY(finished.json()["verified"].get<bool>());
+        QVERIFY2(read > (uint64_t{25} << 20), "the parts did not read the destination");
+        QVERIFY(bytesBelow(target()) == whole());
+        QVERIFY(!QFile::exists(staging()));
+    }
+
+    void sealedPartsVerifyAtOnce() {
+        for (const char* finish : {"seal", "auto"}) {
+            std::vector<std::unique_ptr<QProcess>> processes;
+            for (int index = 0; index < kParts; ++index) {
+                auto& process = processes.emplace_back(std::make_unique<QProcess>());
+                process->start(SHARDSCOPE_PROGRAM, words({"--part", part(index), "--finish", finish}));
+            }
+            for (const auto& process : processes) {
+                QVERIFY(process->waitForFinished(120'000));
+                QVERIFY2(process->exitCode() == 0, process->readAllStandardError().constData());
+            }
+        }
+        QVERIFY(bytesBelow(target()) == whole());
+        QVERIFY(!QFile::exists(staging()));
+    }
+
+    // Whichever part reads it, and whichever finishes.
+    void damageAfterSealingIsFound() {
+        sealAll();
+        const QString path = staging() + "/data/__1_0.distcp";
+        const QDateTime before = QFileInfo(path).lastModified();
+        QFile file(path);
+        QVERIFY(file.open(QIODevice::ReadWrite));
+        QVERIFY(file.seek(file.size() / 2));
+        char byte = 0;
+        QVERIFY(file.getChar(&byte));
+        QVERIFY(file.seek(file.size() / 2));
+        QVERIFY(file.putChar(static_cast<char>(byte ^ 1)));
+        QVERIFY(file.flush());
+        QVERIFY(file.setFileTime(before, QFileDevice::FileModificationTime));
+        file.close();
+        for (int index = 0; index < kParts - 1; ++index)
+            QCOMPARE(run({"--part", part(index), "--finish", "auto"}).exitCode, 0);
+        const Outcome last = run({"--part", part(kParts - 1), "--finish", "auto"});
+        QCOMPARE(last.exitCode, 1);
+        QCOMPARE(last.json()["code"].get<std::string>(), std::string("verification-failed"));
+        QVERIFY(!QFile::exists(target()));
+    }
+
+    void aHalfDoneVerificationContinues() {
+        sealAll();
+        QCOMPARE(run({"--part", part(0)}).exitCode, 0);
+        QFile journal(staging() + "/verify/part-0.journal");
+        QVERIFY(journal.resize(journal.size() - 5));
+        const auto again = run({"--part", part(0)}).json();
+        QVERIFY(!again["was_done"].get<bool>());
+        QVERIFY(again["bytes_read"].get<uint64_t>() > 0);
+        QVERIFY(again["bytes_read"].get<uint64_t>() < again["bytes"].get<uint64_t>());
+        for (int index = 1; index < kParts; ++index)
+            QCOMPARE(run({"--part", part(index)}).exitCode, 0);
+        QCOMPARE(run({"--finish"}).exitCode, 0);
+        QVERIFY(bytesBelow(target()) == whole());
+    }
+
+    // Of a file with checksums around the data, in place of an older one.
+    void oneFileIsVerifiedByAllParts() {
+        const auto convert = [&](const QStringList& more) {
+            return runShardscope(
+                QStringList{"convert", source_, target("out.pt"), "--to", "torch", "--overwrite", "--json"} +
+                more);
+        };
+        QCOMPARE(convert({}).exitCode, 0);
+        const auto plain = bytesBelow(place_->path());
+        for (const char* finish : {"seal", "auto"}) {
+            QVERIFY(bytesBelow(place_->path())["out.pt"] == plain.at("out.pt"));
+            for (int index = 0; index < 3; ++index)
+                QCOMPARE(convert({"--part", part(index, 3), "--finish", finish}).exitCode, 0);
+        }
+        QVERIFY(bytesBelow(place_->path()) == plain);
+    }
+
+    void sealingIsForPartsThatVerify() {
+        QCOMPARE(run({"--finish", "seal"}).exitCode, 2);
+        QCOMPARE(run({"--part", part(0), "--finish", "seal", "--verify", "none"}).exitCode, 2);
+        QCOMPARE(reading(source_, {"digest"}, {"--part", part(0), "--finish", "seal"}).exitCode, 2);
+    }
+
+    // ------------------------------------------------------------------ without a destination
+
+    void readingsSayWhatOneProcessSays_data() {
+        QTest::addColumn<QString>("path");
+        QTest::addColumn<QStringList>("what");
+        const QStringList values{"validate", "--level", "values"};
+        QTest::newRow("values") << findings_ << values;
+        QTest::newRow("values, listed in part") << findings_ << values + QStringList{"--examples", "3"};
+        QTest::newRow("digest") << source_ << QStringList{"digest"};
+        QTest::newRow("sha256") << source_ << QStringList{"digest", "--algorithm", "sha256"};
+        QTest::newRow("crc32 of some") << source_ << QStringList{"digest", "--algorithm", "crc32", "*.1*"};
+        // Replicas, checksums, storages that tensors share, strides, damage of many kinds.
+        for (const char* family :
+             {"dcp", "megatron", "torch_save", "safetensors", "paddle_dist", "colossalai", "torch_ranks"}) {
+            for (const GenuineCase& c : genuineCases(family)) {
+                QTest::addRow("values of %s/%s", family, c.name.c_str())
+                    << QString::fromStdString(c.openPath()) << values;
+            }
+        }
+    }
+    void readingsSayWhatOneProcessSays() {
+        QFETCH(QString, path);
+        QFETCH(QStringList, what);
+        const Outcome one = reading(path, what, {});
+        if (one.json().value("schema", "").find("run") != std::string::npos) {
+            QCOMPARE(reading(path, what, {"--part", part(0)}).exitCode, 2);
+            return;
+        }
+        const Outcome first = reading(path, what, {"--part", part(1, 2)});
+        if (one.exitCode > 1) {  // it does not even open
+            QCOMPARE(first.out, one.out);
+            return;
+        }
+        QVERIFY2(first.exitCode == 0, (first.out + first.err).c_str());
+        QCOMPARE(first.json()["schema"].get<std::string>(), std::string("shardscope.part/1"));
+        const Outcome last = reading(path, what, {"--part", part(0, 2), "--finish", "auto"});
+        QCOMPARE(last.out, one.out);
+        QCOMPARE(last.exitCode, one.exitCode);
+        QVERIFY(!QFile::exists(records()));
+    }
+
+    void aReadingIsSharedOut() {
+        uint64_t bytes = 0, least = UINT64_MAX, most = 0;
+        for (int index = 0; index < kParts; ++index) {
+            const auto report = reading(source_, {"validate", "--level", "values"}, {"--part", part(index)});
+            const uint64_t share = report.json()["bytes"];
+            QCOMPARE(report.json()["bytes_read"].get<uint64_t>(), share);
+            bytes += share;
+            least = std::min(least, share);
+            most = std::max(most, share);
+        }
+        const double even = static_cast<double>(bytes) / kParts;
+        QVERIFY2(static_cast<double>(most - least) <= 0.05 * even + (1 << 20), "the shares differ");
+    }
+
+    void ofAReadingTheLastOneReports() {
+        const QStringList what{"validate", "--level", "values"};
+        std::vector<std::unique_ptr<QProcess>> processes;
+        for (int index = 0; index < kParts; ++index) {
+            auto& process = processes.emplace_back(std::make_unique<QProcess>());
+            process->start(SHARDSCOPE_PROGRAM,
+                           readingWords(findings_, what, {"--part", part(index), "--finish", "auto"}));
+        }
+        int finished = 0;
+        for (const auto& process : processes) {
+            QVERIFY(process->waitForFinished(120'000));
+            const std::string out = process->readAllStandardOutput().toStdString();
+            const auto report = nlohmann::json::parse(out, nullptr, false);
+            if (report["schema"] == "shardscope.validate/1") {
+                ++finished;
+                const Outcome one = reading(findings_, what, {});
+                QCOMPARE(out, one.out);
+                QCOMPARE(process->exitCode(), one.exitCode);
+                QCOMPARE(process->exitCode(), 1);
+            } else {
+                QVERIFY2(process->exitCode() == 0, process->readAllStandardError().constData());
+            }
+        }
+        QCOMPARE(finished, 1);
+        QVERIFY(!QFile::exists(records()));
+    }
+
+    void aReadingContinues() {
+        const QStringList what{"digest"};
+        QCOMPARE(reading(source_, what, {"--part", part(0)}).exitCode, 0);
+        const Outcome again = reading(source_, what, {"--part", part(0)});
+        QCOMPARE(again.exitCode, 0);
+        QVERIFY(again.json()["was_done"].get<bool>());
+        QCOMPARE(again.json()["bytes_read"].get<uint64_t>(), uint64_t{0});
+        // As after a kill: what the record claims is kept, the rest is done again.
+        QFile journal(records() + "/part-0.journal");
+        QVERIFY(journal.resize(journal.size() - 5));
+        const Outcome rest = reading(source_, what, {"--part", part(0)});
+        QVERIFY(!rest.json()["was_done"].get<bool>());
+        const uint64_t read = rest.json()["bytes_read"], share = rest.json()["bytes"];
+        QVERIFY2(read > 0 && read < share, rest.out.c_str());
+        // Nothing of it is left: it is done from the beginning.
+        QVERIFY(journal.resize(3));
+        QCOMPARE(reading(source_, what, {"--part", part(0)}).json()["bytes_read"].get<uint64_t>(), share);
+        const Outcome open = reading(source_, what, {"--finish"});
+        QCOMPARE(open.exitCode, 3);
+        const std::string message = open.json()["message"];
+        QVERIFY2(message.find("3 of 4 parts are not done: 1, 2, 3") != std::string::npos, message.c_str());
+        for (int index = 1; index < kParts; ++index)
+            QCOMPARE(reading(source_, what, {"--part", part(index), "--finish", "auto"}).exitCode, 0);
+        QVERIFY(!QFile::exists(records()));
+    }
+
+    // A record that is no record of this reading is an error, whatever is in it.
+    void anAlteredRecordIsNotBelieved() {
+        const QStringList what{"digest"};
+        for (int index = 0; index < 2; ++index)
+            QCOMPARE(reading(source_, what, {"--part", part(index, 2)}).exitCode, 0);
+        QFile journal(records() + "/part-1.journal");
+        QVERIFY(journal.open(QIODevice::ReadWrite));
+        QVERIFY(journal.seek(journal.size() / 2));
+        QVERIFY(journal.write("altered") == 7);
+        journal.close();
+        const Outcome finish = reading(source_, what, {"--finish"});
+        QCOMPARE(finish.exitCode, 3);
+        QVERIFY2(finish.json()["message"].get<std::string>().find("not done: 1") != std::string::npos,
+                 finish.out.c_str());
+    }
+
+    void anotherReadingIsRefused_data() {
+        QTest::addColumn<QStringList>("what");
+        QTest::addColumn<QStringList>("more");
+        const QStringList values{"validate", "--level", "values"};
+        QTest::newRow("number of parts") << values << QStringList{"--part", part(1, 5)};
+        QTest::newRow("options") << values + QStringList{"--examples", "7"} << QStringList{"--part", part(1)};
+        QTest::newRow("another verb") << QStringList{"digest"} << QStringList{"--part", part(1)};
+        QTest::newRow("finish with other options")
+            << values + QStringList{"--examples", "7"} << QStringList{"--finish"};
+    }
+    void anotherReadingIsRefused() {
+        QFETCH(QStringList, what);
+        QFETCH(QStringList, more);
+        QCOMPARE(reading(source_, {"validate", "--level", "values"}, {"--part", part(0)}).exitCode, 0);
+        const auto before = bytesBelow(records());
+        const Outcome refused = reading(source_, what, more);
+        QCOMPARE(refused.exitCode, 3);
+        QVERIFY2(refused.json()["message"].get<std::string>().find("other parts") != std::string::npos,
+                 refused.out.c_str());
+        QVERIFY2(bytesBelow(records()) == before, "it wrote something");
+    }
+
+    void aChangedSourceOfAReadingIsRefused() {
+        const QString copy = place_->filePath("source.safetensors");
+        QVERIFY(QFile::copy(source_, copy));
+        QCOMPARE(reading(copy, {"digest"}, {"--part", part(0)}).exitCode, 0);
+        QFile file(copy);
+        QVERIFY(file.open(QIODevice::ReadWrite));
+        QVERIFY(
+            file.setFileTime(QDateTime::currentDateTime().addSecs(60), QFileDevice::FileModificationTime));
+        file.close();
+        for (const QStringList& more : {QStringList{"--part", part(1)}, QStringList{"--finish"}}) {
+            const Outcome changed = reading(copy, {"digest"}, more);
+            QCOMPARE(changed.exitCode, 3);
+            QVERIFY2(changed.json()["message"].get<std::string>().find("source") != std::string::npos,
+                     changed.out.c_str());
+        }
+    }
+
+    void recordsNeedAPlaceOfTheirOwn() {
+        const QStringList values{"validate", source_, "--level", "values", "--json"};
+        QCOMPARE(runShardscope(values + QStringList{"--part", part(0)}).exitCode, 2);
+        QCOMPARE(runShardscope(values + QStringList{"--records", records()}).exitCode, 2);
+        QCOMPARE(reading(source_, {"validate", "--level", "files"}, {"--part", part(0)}).exitCode, 2);
+        QCOMPARE(reading(source_, {"digest"}, {"--part", part(0), "--finish"}).exitCode, 2);
+        QCOMPARE(reading(source_, {"digest"}, {"--finish"}).exitCode, 3);
+        QVERIFY(!QFile::exists(records()));
+        QCOMPARE(runShardscope(
+                     values + QStringList{"--part", "0/1", "--finish", "auto", "--records", records() + "//"})
+                     .exitCode,
+                 0);
+        // Not inside the checkpoint.
+        QCOMPARE(runShardscope({"digest", sources_.path(), "--part", part(0), "--records",
+                                sources_.filePath("records")})
+                     .exitCode,
+                 2);
+        QVERIFY(QDir().mkpath(records()));
+        QFile other(records() + "/mine.txt");
+        QVERIFY(other.open(QIODevice::WriteOnly));
+        other.close();
+        const Outcome refused = reading(source_, {"digest"}, {"--part", part(0)});
+        QVERIFY(refused.exitCode != 0);
+        QCOMPARE(QDir(records()).entryList(QDir::Files | QDir::Hidden), QStringList{"mine.txt"});
+    }
+
+    // ------------------------------------------------------------------ how parts are said
 
     void partsAreSaidRightly_data() {
         QTest::addColumn<QString>("text");

@@ -145,6 +145,49 @@ class SlurmCliTest : public QObject {
         QCOMPARE(remains(directory), QStringList("out"));
     }
 
+    // A task is killed on the way, with all of its processes, and Slurm runs it again.
+    void anArrayOfWhichATaskIsRequeued() {
+        const QTemporaryDir directory;
+        const QString target = directory.filePath("out");
+        const QString script = directory.filePath("task");
+        QFile file(script);
+        QVERIFY(file.open(QIODevice::WriteOnly));
+        QByteArray command = "\"" SHARDSCOPE_PROGRAM "\"";
+        for (const std::string& word : words(target, {"--part", "auto"}))
+            command += " '" + QByteArray::fromStdString(word) + '\'';
+        // The others begin once it is killed, and its last record is torn, so that no attempt is the last one
+        // but the second.
+        file.write("#!/bin/bash\ncd '" + directory.path().toUtf8() +
+                   "'\n"
+                   "if [ \"$SLURM_ARRAY_TASK_ID\" = 1 ] && mkdir hit; then\n" +
+                   command +
+                   " &\n"
+                   "    until compgen -G '.out.shardscope-partial/part-1.journal'; do sleep 0.01; done\n"
+                   "    kill -9 $!\n"
+                   "    wait $!\n"
+                   "    truncate -s -5 .out.shardscope-partial/part-1.journal\n"
+                   "    touch killed\n"
+                   "    scontrol requeue $SLURM_JOB_ID\n"
+                   "    sleep 60\n"  // Slurm ends it before
+                   "fi\n"
+                   "until [ -e killed ]; do sleep 0.01; done\n" +
+                   command + " --finish auto\n");
+        file.close();
+        int code = -1;
+        const QString array =
+            said("sbatch", {"--array=0-3", "--requeue", "--parsable", "--output=/dev/null", script}, &code);
+        QVERIFY2(code == 0, qPrintable(array));
+        // A job that is requeued waits until its old credential has run out, unless it is told to start.
+        const auto ended = [&] {
+            said("scontrol", {"update", "JobId=" + array + "_1", "StartTime=now"});
+            return QFileInfo::exists(target) && said("squeue", {"--noheader"}).isEmpty();
+        };
+        QTRY_VERIFY_WITH_TIMEOUT(ended(), 120'000);
+        QVERIFY(QFileInfo::exists(directory.filePath("killed")));
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
+        QCOMPARE(remains(directory), QStringList({"hit", "killed", "out", "task"}));
+    }
+
     void matchesSingleProcess_data() {
         QTest::addColumn<QString>("on");
         QTest::newRow("two nodes") << "slurm:nodes=2";

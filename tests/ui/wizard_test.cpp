@@ -196,6 +196,9 @@ class WizardTest : public QObject {
         QVERIFY(named<QLabel>(wizard, "planSummary")->text().contains(destination));
         QTest::mouseClick(buttonWith(wizard, QStringLiteral("Copy as command")), Qt::LeftButton);
         QCOMPARE(QApplication::clipboard()->text(), wizard.spec().commandLine());
+        QTest::mouseClick(buttonWith(wizard, QStringLiteral("Copy command for parts")), Qt::LeftButton);
+        QCOMPARE(QApplication::clipboard()->text(),
+                 wizard.spec().commandLine() + QStringLiteral(" --part auto --finish auto"));
 
         QSignalSpy started(&wizard, &ConvertWizard::started);
         QTest::keyClick(&wizard, Qt::Key_Return);

@@ -133,6 +133,17 @@ QString ConversionSpec::commandLine() const {
     return shellLine(QStringList{program} + arguments());
 }
 
+QString ConversionSpec::partsCommandLine() const {
+    ConversionSpec words = *this;
+    // On its own hosts, which have all paths; a part that stopped continues by itself.
+    words.where.clear();
+    words.host.clear();
+    words.resume = false;
+    return shellLine(QStringList{QStringLiteral("shardscope")} + words.arguments() +
+                     QStringList{QStringLiteral("--part"), QStringLiteral("auto"), QStringLiteral("--finish"),
+                                 QStringLiteral("auto")});
+}
+
 Result<ConversionRequest> ConversionSpec::toCheckedRequest() const {
     SHARDSCOPE_TRY(checkWhere(where));
     ConversionRequest request = toRequest();

@@ -49,6 +49,8 @@ struct ConversionSpec {
     QString there(const QString& path) const;  // "ssh://node7/data/x" where a host does it, else as it is
     // The same as one line for a shell; as a job where others than one process do it.
     QString commandLine() const;
+    // The same for the processes that a scheduler starts: each does its part, the last one finishes.
+    QString partsCommandLine() const;
 
     // As the engine, jobs and recipes have it (engine/request.h).
     ConversionRequest toRequest() const;

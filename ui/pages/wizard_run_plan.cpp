@@ -4,6 +4,7 @@
 #include <QLabel>
 #include <QLineEdit>
 #include <QMenu>
+#include <QPushButton>
 #include <QSpinBox>
 #include <QTreeView>
 #include <QVBoxLayout>
@@ -11,6 +12,7 @@
 #include "ui/models/plan_model.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
+#include "ui/widgets/banner.h"
 #include "ui/widgets/exporting.h"
 
 namespace shardscope::ui {
@@ -147,6 +149,18 @@ PlanStep::PlanStep(WizardState& state)
     summary_ = wizardText({}, this);
     summary_->setObjectName(QStringLiteral("planSummary"));
     layout_->addWidget(summary_);
+    auto* parts = new QPushButton(tr("Copy command for parts"), this);
+    parts->setObjectName(QStringLiteral("copyParts"));
+    parts->setAutoDefault(false);
+    parts->setToolTip(
+        tr("For the processes that Slurm, MPI, Kubernetes or another scheduler starts, as many as you like: "
+           "each does its part, the last one finishes."));
+    connect(parts, &QPushButton::clicked, this, [this] {
+        const QString line = state_.spec().partsCommandLine();
+        copyText(line);
+        showBanner(window(), BannerKind::info, tr("Copied: %1").arg(toQString(line.toStdString())));
+    });
+    layout_->addWidget(parts, 0, Qt::AlignLeft);
     plan_ = new PlanModel(this);
     tree_ = new QTreeView(this);
     tree_->setObjectName(QStringLiteral("planTree"));

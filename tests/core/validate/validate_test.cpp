@@ -8,6 +8,7 @@
 #include "formats/torch_save/torch_save.h"
 #include "support/genuine.h"
 #include "support/memory_file_system.h"
+#include "validate/value_scan.h"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -194,6 +195,31 @@ class ValidateTest : public QObject {
         const auto another = formatOf(other).open(sourceOf(other.openPath()), {});
         QVERIFY(another.ok());
         QVERIFY(!ValueScan::restore(bytes, (*another)->catalog()).ok());
+    }
+
+    // So may be what a part has left of a segment.
+    void storedSegmentIsChecked() {
+        SeenSegment segment;
+        segment.seen.any = true;
+        segment.seen.counts = {400, 3, 2, 1};
+        segment.seen.first.fill(std::byte{7});
+        segment.crc = 0xdeadbeef;
+        segment.pieces = {{1, 2}, {3, UINT64_MAX}};
+        const std::string bytes = packSegment(segment);
+        const auto again = unpackSegment(bytes);
+        QVERIFY(again);
+        QVERIFY(again->seen.any && again->seen.uniform && again->seen.first == segment.seen.first);
+        QCOMPARE(again->seen.counts.elements, uint64_t{400});
+        QCOMPARE(again->seen.counts.nan, uint64_t{3});
+        QCOMPARE(again->seen.counts.inf, uint64_t{2});
+        QCOMPARE(again->seen.counts.zero, uint64_t{1});
+        QCOMPARE(again->crc, segment.crc);
+        QVERIFY(again->pieces == segment.pieces);
+        for (size_t size = 0; size < bytes.size(); ++size)
+            QVERIFY(!unpackSegment(std::string_view(bytes).substr(0, size)));
+        QVERIFY(!unpackSegment(bytes + '\0'));
+        // So many pieces that they cannot be there.
+        QVERIFY(!unpackSegment(std::string("\0\0", 2) + "\xff\xff\xff\xff\xff\xff\xff\xff\x7f"));
     }
 
     // Nothing is wrong with an undamaged checkpoint, and each damaged one has its fault named.

@@ -1,0 +1,63 @@
+// The bytes that a reading of values looks at: of which chunk, in segments. Private to this room.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "storage/aligned_buffer.h"
+#include "validate/validate.h"
+#include "validate/value_scan.h"
+
+namespace shardscope {
+
+// What is looked at in one go, and read in one go when it is in the page cache: it is still in the
+// second-level cache then. Digests of replicas are taken over pieces, and what is found is the same however
+// segments are cut, so a segment begins with one.
+constexpr uint64_t kPiece = uint64_t{512} << 10;
+
+// Chunks of one tensor that hold the same elements.
+std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog);
+
+// Whether a chunk has elements of its own that the catalog says can be read.
+bool holdsValues(const Catalog& catalog, ChunkId chunk);
+
+// How the bytes of one chunk are looked at.
+struct ChunkBytes {
+    Extent extent;
+    DType dtype = DType::uint8;  // as stored
+    uint64_t length = 0;
+    bool plain = false;  // one range of bytes; else the tensor is read in its own order
+    // The stored checksum covers the chunk itself, or a storage that several tensors look at.
+    bool ownChecksum = false;
+    bool storageFits() const;  // that storage is inside its file
+};
+ChunkBytes bytesOfChunk(const Catalog& catalog, const ChunkInfo& chunk, Extent extent);
+
+// Reads segments, from any number of threads, with as many buffers as the memory limit has room for.
+class SegmentReader {
+  public:
+    explicit SegmentReader(const Resources& resources);
+
+    // Bytes [begin, end) behind the extent's start. Errors: cancelled, limit, those of reading.
+    Result<SeenSegment> read(const Extent& extent, uint64_t begin, uint64_t end, DType dtype, bool checksum,
+                             bool pieces);
+
+  private:
+    class BufferLease;
+    AlignedBuffer take();
+    void give(AlignedBuffer bytes);
+
+    const Resources& resources_;
+    std::mutex mutex_;
+    std::condition_variable returned_;
+    uint64_t left_;
+    std::vector<AlignedBuffer> spare_;
+    const MemoryBudget::Lease lease_;
+};
+
+// Adds the values of a stretch to a pattern.
+void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen);
+
+}  // namespace shardscope
