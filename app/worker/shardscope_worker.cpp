@@ -10,7 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "accelerator/c10d_group.h"
+#include "accelerator/torch_library.h"
 #include "cli/agent.h"
 #include "cli/application.h"
 #include "cli/convert.h"
@@ -214,8 +214,9 @@ int main(int argc, char** argv) {
     Options options;
     CLI::App app("Does a conversion with several ranks: each byte of the source is read once.",
                  "shardscope-worker");
-    app.set_version_flag(
-        "--version", fmt::format("shardscope-worker {} (libtorch {})", SHARDSCOPE_VERSION, torchVersion()));
+    app.set_version_flag("--version", [] {
+        return fmt::format("shardscope-worker {} (libtorch {})", SHARDSCOPE_VERSION, torchVersion());
+    });
     app.add_option("--ranks", options.ranks,
                    "Start this many ranks on this machine (without torchrun, mpirun or srun)")
         ->check(CLI::Range(1, 1024).description(""))

@@ -1,9 +1,8 @@
-#include "accelerator/c10d_group.h"
+// The module shardscope_torch: what needs libtorch.
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -12,15 +11,13 @@
 #include <c10/util/Logging.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <link.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/headeronly/version.h>
 
-#include "accelerator/gpu/gpu_tiles.h"
 #include "accelerator/lane_transport.h"
-#include "cluster/socket.h"
+#include "accelerator/torch_module.h"
 
 // The headers in gloo_headers/ say of Gloo what this version of libtorch needs.
 static_assert(
@@ -113,36 +110,11 @@ Result<Nccl> findNccl() {
     return nccl;
 }
 
-// ------------------------------------------------------------------ GPUs
-
-// NVRTC: what the environment names, else what came with libtorch, else the system's.
-std::vector<std::string> gpuCompilers() {
-    if (const char* named = std::getenv("SHARDSCOPE_NVRTC"); named && *named) return {named};
-    std::vector<std::string> found;
-    link_map* map = nullptr;
-    void* torch = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
-    if (torch && dlinfo(torch, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 && map) {
-        // <packages>/torch/lib/libc10.so, and <packages>/nvidia/cu13/lib/libnvrtc.so.13
-        const auto nvidia =
-            std::filesystem::path(map->l_name).parent_path().parent_path().parent_path() / "nvidia";
-        std::error_code error;
-        for (const auto& version : std::filesystem::directory_iterator(nvidia, error)) {
-            std::error_code none;
-            for (const auto& file : std::filesystem::directory_iterator(version.path() / "lib", none))
-                if (file.path().filename().string().starts_with("libnvrtc.so.")) found.push_back(file.path());
-        }
-        std::sort(found.rbegin(), found.rend());
-    }
-    for (const std::string& name : DeviceSpec().compilers)
-        found.push_back(name);
-    return found;
-}
-
 // ------------------------------------------------------------------ the group
 
 class C10dGroup final : public ProcessGroup {
   public:
-    explicit C10dGroup(const GroupSpec& spec) : spec_(spec) {}
+    C10dGroup(const GroupSpec& spec, std::string address) : spec_(spec), address_(std::move(address)) {}
 
     ~C10dGroup() override {
         // What waits for a rank that does not answer cannot be taken down.
@@ -199,8 +171,7 @@ class C10dGroup final : public ProcessGroup {
             lane_.reset(nccl.make(store, spec_.rank, spec_.size, device_));
             return {};
         }
-        SHARDSCOPE_ASSIGN(const std::string address, addressTowards(spec_.host, server->getPort()));
-        lane_ = std::make_unique<GlooLane>(store, spec_.rank, spec_.size, address, kGroupPatience);
+        lane_ = std::make_unique<GlooLane>(store, spec_.rank, spec_.size, address_, kGroupPatience);
         return {};
     }
 
@@ -230,6 +201,7 @@ class C10dGroup final : public ProcessGroup {
     static Error lost() { return makeError(ErrorCode::remote, "a rank of the process group is gone"); }
 
     const GroupSpec spec_;
+    const std::string address_;
     int device_ = 0;
     std::unique_ptr<LaneTransport> lane_;
     std::atomic<bool> aborted_{false};
@@ -237,32 +209,21 @@ class C10dGroup final : public ProcessGroup {
     std::vector<LaneTransport::WorkPtr> unfinished_;  // whose memory may still be written to
 };
 
-}  // namespace
-
-Result<std::unique_ptr<ProcessGroup>> makeTorchGroup(const GroupSpec& spec,
-                                                     const std::function<void(uint16_t port)>& listening) {
+Result<std::unique_ptr<ProcessGroup>> makeGroup(const GroupSpec& spec, const std::string& address,
+                                                const std::function<void(uint16_t port)>& listening) {
     quietTorch();
-    auto group = std::make_unique<C10dGroup>(spec);
+    auto group = std::make_unique<C10dGroup>(spec, address);
     SHARDSCOPE_TRY(group->open(listening));
     return std::unique_ptr<ProcessGroup>(std::move(group));
 }
 
-Result<GpuCompute> openGpu(int device) {
-    DeviceSpec place;
-    place.device = device;
-    place.compilers = gpuCompilers();
-    SHARDSCOPE_ASSIGN(auto tiles, GpuTiles::open(place));
-    std::string uuid = tiles->uuid();
-    return GpuCompute{std::move(tiles), std::move(uuid)};
-}
-
-Result<int> ncclDevices() {
+Result<int> usableDevices() {
     SHARDSCOPE_ASSIGN(const Nccl nccl, findNccl());
     return nccl.devices();
 }
 
-Result<std::string> shareThroughStore(const RankInfo& place, const std::optional<std::string>& mine,
-                                      std::chrono::seconds patience) {
+Result<std::string> shareText(const RankInfo& place, const std::optional<std::string>& mine,
+                              std::chrono::seconds patience) {
     quietTorch();
     try {
         c10d::TCPStoreOptions options;
@@ -280,8 +241,16 @@ Result<std::string> shareThroughStore(const RankInfo& place, const std::optional
     }
 }
 
-std::string torchVersion() {
-    return fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
-}
-
+}  // namespace
 }  // namespace shardscope
+
+#define SHARDSCOPE_TEXT(x) #x
+#define SHARDSCOPE_VERSION_TEXT(major, minor, patch) \
+    SHARDSCOPE_TEXT(major) "." SHARDSCOPE_TEXT(minor) "." SHARDSCOPE_TEXT(patch)
+
+extern "C" __attribute__((visibility("default"))) const shardscope::TorchFunctions* shardscope_torch() {
+    static constexpr shardscope::TorchFunctions kAll{
+        SHARDSCOPE_VERSION_TEXT(TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH),
+        shardscope::makeGroup, shardscope::usableDevices, shardscope::shareText};
+    return &kAll;
+}

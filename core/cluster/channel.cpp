@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::string_view kMark = "\xF5\xC9\xB1";
 constexpr std::chrono::milliseconds kChannelPoll{100};
+constexpr size_t kSpareBytes = size_t{64} << 10;
+constexpr size_t kMostSpares = 16;
 
 Error gone() {
     return makeError(ErrorCode::remote, "the other end has closed the connection");
@@ -169,6 +171,25 @@ Status Channel::put(const Frame& frame) {
     return {};
 }
 
+std::string Channel::take(size_t size) {
+    std::string body;
+    if (size >= kSpareBytes) {
+        std::lock_guard lock(sparesMutex_);
+        if (!spares_.empty()) {
+            body = std::move(spares_.back());
+            spares_.pop_back();
+        }
+    }
+    body.resize(size);
+    return body;
+}
+
+void Channel::recycle(std::string body) {
+    if (body.size() < kSpareBytes) return;
+    std::lock_guard lock(sparesMutex_);
+    if (spares_.size() < kMostSpares) spares_.push_back(std::move(body));
+}
+
 // Takes the head and the text of the next frame, once they are here.
 Status Channel::begin() {
     if (have_.size() < 8) return {};
@@ -176,7 +197,7 @@ Status Channel::begin() {
     if (text + body > kMaxFrame)
         return damaged(fmt::format("a message of {} bytes, more than 16 MiB", text + body));
     if (have_.size() < 8 + text) return {};
-    coming_.emplace(Frame{have_.substr(8, text), std::string(body, '\0')});
+    coming_.emplace(Frame{have_.substr(8, text), take(body)});
     filled_ = std::min<size_t>(body, have_.size() - 8 - text);
     std::memcpy(coming_->body.data(), have_.data() + 8 + text, filled_);
     have_.erase(0, 8 + text + filled_);

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -48,6 +49,11 @@ class Channel {
     // end is gone), damaged (lengths that cannot be).
     Result<std::optional<Frame>> receive(Clock::time_point deadline);
 
+    // Memory of large bodies, which is used again: fresh pages cost more than what is copied into them.
+    // take() leaves what was in it. Thread-safe.
+    std::string take(size_t size);
+    void recycle(std::string body);
+
     // When bytes last came, and how many have come and gone in all. Thread-safe.
     Clock::time_point heard() const { return heard_.load(); }
     uint64_t bytesReceived() const { return received_.load(); }
@@ -71,6 +77,8 @@ class Channel {
     size_t filled_ = 0;
     std::atomic<Clock::time_point> heard_{Clock::now()};
     std::atomic<uint64_t> received_{0}, sent_{0};
+    std::mutex sparesMutex_;
+    std::vector<std::string> spares_;
 };
 
 }  // namespace shardscope

@@ -109,6 +109,7 @@ void FileService::work() {
             requests_.pop_front();
         }
         answer(request);
+        channel_.recycle(std::move(request.body));
         MutexLock lock(mutex_);
         --underWay_;
         changed_.notify_all();
@@ -143,8 +144,9 @@ void FileService::answer(const Request& request) {
     json["say"] = result.ok() ? say : "error";
     json["id"] = id.value_or(0);
     // After half a message nothing can follow.
-    if (!channel_.send(message(json, result.ok() ? std::move(result->body) : std::string())).ok())
-        channel_.close();
+    Frame answer = message(json, result.ok() ? std::move(result->body) : std::string());
+    if (!channel_.send(answer).ok()) channel_.close();
+    channel_.recycle(std::move(answer.body));
 }
 
 Result<std::pair<std::string, std::string>> FileService::place(const Request& request) const {
@@ -312,7 +314,7 @@ Result<Frame> FileService::read(const Request& request) {
     if (!offset || !length || *length > kBlock) return damaged("malformed read request");
     if (*offset > opened->size() || *length > opened->size() - *offset)
         return damaged("a request for bytes beyond the end of the file").inFile(opened->path());
-    std::string bytes(*length, '\0');
+    std::string bytes = channel_.take(*length);
     SHARDSCOPE_TRY(opened->readAt(*offset, std::as_writable_bytes(std::span(bytes))));
     bool packed = false;
     std::string body = this->packed(std::move(bytes), packed);

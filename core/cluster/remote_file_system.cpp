@@ -251,6 +251,7 @@ class RemoteFile final : public ReadFile {
                                      : 0;
             if (own) std::memcpy(wanted.missing.data() + block.at, bytes->data(), own);
             if (wanted.missing.size() <= kMostAhead) window += *bytes;
+            open.session->recycle(std::move(*bytes));
         }
         if (status.ok() && !window.empty()) {
             MutexLock lock(mutex_);

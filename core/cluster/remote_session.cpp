@@ -114,7 +114,9 @@ Result<uint64_t> RemoteSession::post(const char* say, Json request, std::string 
     request["say"] = say;
     request["id"] = id;
     // After half a message nothing can follow. wait() says why.
-    if (!launched_.channel->send(message(request, std::move(body))).ok()) launched_.channel->close();
+    Frame frame = message(request, std::move(body));
+    if (!launched_.channel->send(frame).ok()) launched_.channel->close();
+    recycle(std::move(frame.body));
     return id;
 }
 

@@ -35,6 +35,9 @@ class RemoteSession {
     // silent for three heartbeats; cancelled after close().
     Result<Answer> wait(uint64_t id);
     Result<Answer> ask(const char* say, nlohmann::json request, std::string body, uint64_t mostBody);
+    // The body of an answer that is done with, to be used for another.
+    void recycle(std::string body) { launched_.channel->recycle(std::move(body)); }
+    std::string take(size_t size) { return launched_.channel->take(size); }
     // What needs no answer.
     void tell(const char* say, nlohmann::json request);
 

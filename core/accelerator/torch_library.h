@@ -32,7 +32,7 @@ Result<int> ncclDevices();
 Result<std::string> shareThroughStore(const RankInfo& place, const std::optional<std::string>& mine,
                                       std::chrono::seconds patience);
 
-// What is linked: "2.15.0".
+// What this was built with: "2.15.0".
 std::string torchVersion();
 
 }  // namespace shardscope
