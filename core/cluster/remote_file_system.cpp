@@ -367,9 +367,10 @@ class RemoteWriteFile final : public WriteFile {
             if (status.ok() && done < bytes.size() && underWay.size() < kBlocksUnderWay) {
                 const auto block =
                     bytes.subspan(done, std::min<size_t>(FileService::kBlock, bytes.size() - done));
-                auto id =
-                    session_->post("write", {{"file", number_}, {"offset", offset + done}},
-                                   std::string(reinterpret_cast<const char*>(block.data()), block.size()), 0);
+                std::string body = session_->take(block.size());
+                std::memcpy(body.data(), block.data(), block.size());
+                auto id = session_->post("write", {{"file", number_}, {"offset", offset + done}},
+                                         std::move(body), 0);
                 done += block.size();
                 if (id.ok())
                     underWay.push_back(*id);
