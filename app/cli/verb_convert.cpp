@@ -1,12 +1,15 @@
 #include <chrono>
 #include <csignal>
 
+#include <fmt/format.h>
+
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/output_file.h"
 #include "cli/own_program.h"
 #include "cli/part_option.h"
 #include "cli/progress.h"
+#include "cluster/places.h"
 
 namespace shardscope::cli {
 
@@ -27,7 +30,12 @@ Result<int> convert(const Context& context, const ConvertCommand& command) {
     coordinator.options.version = SHARDSCOPE_VERSION;
     coordinator.options.program = ownProgram();
     coordinator.options.remoteProgram = context.remoteProgram;
-    SHARDSCOPE_ASSIGN(coordinator.options.places, parsePlaces(command.request.on));
+    SHARDSCOPE_ASSIGN(Places places, parsePlaces(command.request.on));
+    if (places.ranks)
+        return makeError(ErrorCode::usage,
+                         fmt::format("'{}' is only valid for 'shardscope jobs run'", command.request.on))
+            .withHint("'shardscope jobs run --on ranks:4 convert ...', or shardscope-worker");
+    coordinator.options.places = std::move(places.workers);
     return convert(context, command, coordinator);
 }
 

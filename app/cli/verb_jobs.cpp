@@ -16,7 +16,7 @@
 #include "cli/own_program.h"
 #include "cli/text.h"
 #include "cluster/coordinator.h"
-#include "cluster/rank_launch.h"
+#include "cluster/places.h"
 #include "cluster/slurm.h"
 #include "jobs/jobs.h"
 
@@ -127,13 +127,11 @@ Result<int> startJob(const Context& context, const JobsOptions& options,
     if (!options.on.empty()) request.on = options.on;
     if (request.on.empty()) request.on = "local:1";
     job.program = ownProgram();
-    SHARDSCOPE_ASSIGN(const auto ranks, parseRankPlaces(request.on));
-    if (ranks) {
+    SHARDSCOPE_ASSIGN(const Places places, parsePlaces(request.on));
+    if (places.ranks) {
         SHARDSCOPE_ASSIGN(job.program, workerBeside(job.program));
     } else {
         if (!options.remoteProgram.empty()) order.remoteProgram = options.remoteProgram;
-        SHARDSCOPE_ASSIGN(const auto places, parsePlaces(request.on));
-        (void)places;
     }
     job.title = fmt::format("{} to {}", request.source, request.destination);
     const JobDirectory jobs;

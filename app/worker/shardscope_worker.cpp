@@ -16,7 +16,7 @@
 #include "cli/convert.h"
 #include "cli/one_of.h"
 #include "cli/own_program.h"
-#include "cluster/rank_launch.h"
+#include "cluster/places.h"
 #include "cluster/rendezvous.h"
 
 namespace shardscope::cli {

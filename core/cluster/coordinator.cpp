@@ -35,53 +35,6 @@ std::string_view phaseName(WorkerState::Phase phase) {
     return names[static_cast<size_t>(phase)];
 }
 
-Result<std::vector<WorkerSpec>> parsePlaces(std::string_view text) {
-    std::vector<WorkerSpec> places;
-    const auto wrong = [&](std::string_view part) {
-        if (part.starts_with("ranks:") || part == "local-gpus")
-            return makeError(ErrorCode::usage,
-                             fmt::format("'{}' is only valid for 'shardscope jobs run'", oneLine(part, 100)))
-                .withHint(
-                    "'shardscope jobs run --on ranks:4 convert ...', and nothing joined to it; or "
-                    "shardscope-worker");
-        return makeError(ErrorCode::usage, fmt::format("'{}' is not a place to work", oneLine(part, 100)))
-            .withHint(
-                "local:4 for four processes here, ssh:HOST,HOST for other hosts, slurm:nodes=2 for nodes of "
-                "a "
-                "cluster; joined by '+'");
-    };
-    while (!text.empty()) {
-        const size_t plus = std::min(text.find('+'), text.size());
-        std::string_view part = text.substr(0, plus);
-        text.remove_prefix(std::min(text.size(), plus + 1));
-        if (part.starts_with("local:")) {
-            unsigned count = 0;
-            for (const char c : part.substr(6)) {
-                if (c < '0' || c > '9' || count > 1000) return wrong(part);
-                count = count * 10 + static_cast<unsigned>(c - '0');
-            }
-            if (count == 0 || count > 256) return wrong(part);
-            places.insert(places.end(), count, WorkerSpec{});
-        } else if (part.starts_with("ssh:") && part.size() > 4) {
-            for (std::string_view hosts = part.substr(4); !hosts.empty();) {
-                const size_t comma = std::min(hosts.find(','), hosts.size());
-                SHARDSCOPE_TRY(checkHost(hosts.substr(0, comma)));
-                places.push_back({std::string(hosts.substr(0, comma)), 0});
-                hosts.remove_prefix(std::min(hosts.size(), comma + 1));
-            }
-        } else if (part == "slurm" || part.starts_with("slurm:")) {
-            SHARDSCOPE_ASSIGN(SlurmRequest asked, parseSlurm(part.substr(std::min<size_t>(part.size(), 6))));
-            const auto request = std::make_shared<const SlurmRequest>(std::move(asked));
-            for (size_t task = 0; task < request->workers(); ++task)
-                places.push_back({.slurm = request, .task = task});
-        } else {
-            return wrong(part);
-        }
-    }
-    if (places.empty()) return wrong(text);
-    return places;
-}
-
 // A thread for each worker, and what they share: the units of the run() that is under way, if there is one.
 class CoordinatorRun {
   public:

@@ -35,9 +35,6 @@ struct WorkerSpec {
     // themselves where CoordinatorOptions::ranks listens, else they are started here too.
     int rank = -1;
 };
-// "local:4", "ssh:HOST[,HOST...]", "slurm[:KEY=VALUE,...]"; several joined by '+'. The one parser of such
-// text. Errors: usage.
-Result<std::vector<WorkerSpec>> parsePlaces(std::string_view text);
 
 struct CoordinatorOptions {
     std::vector<WorkerSpec> places;

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
-#include "cluster/rank_launch.h"
+#include "cluster/places.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fields.h"
 #include "plan/request_text.h"
@@ -323,10 +323,10 @@ std::vector<std::string> convertWords(const Request& request) {
 }
 
 std::vector<std::string> jobWords(Request request) {
-    const auto ranks = parseRankPlaces(request.on);
-    if (!ranks.ok() || !*ranks) return convertWords(request);
+    const auto places = request.on.empty() ? Places() : parsePlaces(request.on);
+    if (!places.ok() || !places->ranks) return convertWords(request);
     request.on.clear();
-    std::vector<std::string> words = (*ranks)->words();
+    std::vector<std::string> words = places->ranks->words();
     const std::vector<std::string> rest = convertWords(request);
     words.insert(words.end(), rest.begin(), rest.end());
     return words;

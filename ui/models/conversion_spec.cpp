@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "cluster/coordinator.h"
-#include "cluster/rank_launch.h"
+#include "cluster/places.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 
@@ -108,10 +108,7 @@ QStringList ConversionSpec::arguments() const {
 
 Status checkWhere(const QString& where) {
     if (where.isEmpty()) return {};
-    SHARDSCOPE_ASSIGN(const auto ranks, parseRankPlaces(where.toStdString()));
-    if (ranks) return {};
-    SHARDSCOPE_ASSIGN(const auto places, parsePlaces(where.toStdString()));
-    (void)places;
+    SHARDSCOPE_TRY(parsePlaces(where.toStdString()));
     return {};
 }
 

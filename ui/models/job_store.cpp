@@ -5,7 +5,7 @@
 #include <QFileInfo>
 #include <algorithm>
 
-#include "cluster/rank_launch.h"
+#include "cluster/places.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/session.h"
 

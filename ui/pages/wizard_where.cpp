@@ -11,7 +11,7 @@
 #include <QVBoxLayout>
 
 #include "cluster/coordinator.h"
-#include "cluster/rank_launch.h"
+#include "cluster/places.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/job_store.h"
 #include "ui/models/texts.h"
@@ -262,13 +262,13 @@ void WhereStep::check() {
     if (!spec.host.isEmpty()) {
         if (const auto there = parseSshPath(state_.session().path().toStdString()); there.ok())
             ask(spec.host, there->place);
-    } else if (spec.where.isEmpty() || spec.where.startsWith(kSlurm) || !places.ok()) {
+    } else if (spec.where.isEmpty() || spec.where.startsWith(kSlurm) || !places.ok() || places->ranks) {
         ask(spec.where.startsWith(kSlurm) ? QStringLiteral("Slurm") : hereName(), {});
     } else {
         // The one that plans is a place, too.
         ask(hereName(), {});
         QStringList names;
-        for (const WorkerSpec& place : *places) {
+        for (const WorkerSpec& place : places->workers) {
             const QString name = toQString(place.host);
             if (name.isEmpty() || names.contains(name)) continue;
             names += name;

@@ -12,6 +12,7 @@
 #include "cluster/coordinator.h"
 #include "cluster/launch.h"
 #include "cluster/messages.h"
+#include "cluster/places.h"
 #include "cluster/slurm.h"
 
 using namespace shardscope;
@@ -259,7 +260,7 @@ class ClusterTest : public QObject {
     void placesAreChecked() {
         const auto count = [](std::string_view text) {
             const auto places = parsePlaces(text);
-            return places.ok() ? places->size() : size_t{0};
+            return places.ok() ? places->workers.size() : size_t{0};
         };
         QCOMPARE(count("local:4"), size_t{4});
         QCOMPARE(count("ssh:a,b@c.d"), size_t{2});
@@ -269,23 +270,30 @@ class ClusterTest : public QObject {
               "ssh:a,-b", "ssh:a b", "ssh:$(x)", "slurmx", "gpu:1", "+", "local:1++"})
             QCOMPARE(count(wrong), size_t{0});
         QVERIFY(!parsePlaces("ssh:a;b").ok());
+        QCOMPARE(parsePlaces("ranks:4,broadcast")->ranks->words(),
+                 (std::vector<std::string>{"--ranks", "4", "--mode", "broadcast"}));
+        QCOMPARE(parsePlaces("local-gpus")->ranks->words(), std::vector<std::string>{"--gpus"});
+        for (const char* wrong :
+             {"ranks:", "ranks:0", "ranks:2,sideways", "ranks:2+local:1", "local:1+ranks:2"})
+            QVERIFY2(!parsePlaces(wrong).ok(), wrong);
     }
 
     void placesOfSlurmAreChecked() {
         const auto places =
             parsePlaces("local:1+slurm:nodes=2,partition=p,nodelist=n[1,3-4],ntasks-per-node=2,time=1-00:10");
         QVERIFY(places.ok());
-        QCOMPARE(places->size(), size_t{5});
-        QVERIFY(!(*places)[0].slurm);
-        const SlurmRequest& request = *(*places)[4].slurm;
-        QCOMPARE((*places)[4].task, size_t{3});
+        QCOMPARE(places->workers.size(), size_t{5});
+        QVERIFY(!places->workers[0].slurm);
+        const SlurmRequest& request = *places->workers[4].slurm;
+        QCOMPARE(places->workers[4].task, size_t{3});
         QCOMPARE(request.nodes, 2U);
         QCOMPARE(request.words,
                  (std::vector<std::string>{"--partition=p", "--nodelist=n[1,3-4]", "--time=1-00:10"}));
-        QCOMPARE(parsePlaces("slurm")->size(), size_t{1});
-        QCOMPARE(
-            parsePlaces("slurm:gres=gpu:a100:2,mem=4G,constraint=a&b,scratch=/local/x")->at(0).slurm->scratch,
-            std::string("/local/x"));
+        QCOMPARE(parsePlaces("slurm")->workers.size(), size_t{1});
+        QCOMPARE(parsePlaces("slurm:gres=gpu:a100:2,mem=4G,constraint=a&b,scratch=/local/x")
+                     ->workers.at(0)
+                     .slurm->scratch,
+                 std::string("/local/x"));
         for (const char* wrong :
              {"slurm:nodes", "slurm:nodes=", "slurm:nodes=0", "slurm:nodes=-1", "slurm:nodes=2x",
               "slurm:nodes=99999", "slurm:partition=-x", "slurm:partition=a b", "slurm:partition=$(x)",

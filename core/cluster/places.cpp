@@ -1,4 +1,4 @@
-#include "cluster/rank_launch.h"
+#include "cluster/places.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,6 +6,10 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include "base/text.h"
+#include "cluster/launch.h"
+#include "cluster/slurm.h"
 
 namespace shardscope {
 namespace {
@@ -25,7 +29,8 @@ std::vector<std::string> RankLaunch::words() const {
     return words;
 }
 
-Result<std::optional<RankLaunch>> parseRankPlaces(std::string_view text) {
+// Nothing where the text means something else.
+static Result<std::optional<RankLaunch>> parseRanks(std::string_view text) {
     RankLaunch places;
     std::string_view rest = text;
     if (text.starts_with(kRanks)) {
@@ -49,6 +54,50 @@ Result<std::optional<RankLaunch>> parseRankPlaces(std::string_view text) {
                 .withHint("auto, direct, broadcast or exchange, as in ranks:4,broadcast");
     }
     return std::optional(std::move(places));
+}
+
+Result<Places> parsePlaces(std::string_view text) {
+    Places all;
+    SHARDSCOPE_ASSIGN(all.ranks, parseRanks(text));
+    if (all.ranks) return all;
+    std::vector<WorkerSpec>& places = all.workers;
+    const auto wrong = [&](std::string_view part) {
+        return makeError(ErrorCode::usage, fmt::format("'{}' is not a place to work", oneLine(part, 100)))
+            .withHint(
+                "local:4 for four processes here, ssh:HOST,HOST for other hosts, slurm:nodes=2 for nodes of "
+                "a "
+                "cluster; joined by '+'");
+    };
+    while (!text.empty()) {
+        const size_t plus = std::min(text.find('+'), text.size());
+        std::string_view part = text.substr(0, plus);
+        text.remove_prefix(std::min(text.size(), plus + 1));
+        if (part.starts_with("local:")) {
+            unsigned count = 0;
+            for (const char c : part.substr(6)) {
+                if (c < '0' || c > '9' || count > 1000) return wrong(part);
+                count = count * 10 + static_cast<unsigned>(c - '0');
+            }
+            if (count == 0 || count > 256) return wrong(part);
+            places.insert(places.end(), count, WorkerSpec{});
+        } else if (part.starts_with("ssh:") && part.size() > 4) {
+            for (std::string_view hosts = part.substr(4); !hosts.empty();) {
+                const size_t comma = std::min(hosts.find(','), hosts.size());
+                SHARDSCOPE_TRY(checkHost(hosts.substr(0, comma)));
+                places.push_back({std::string(hosts.substr(0, comma)), 0});
+                hosts.remove_prefix(std::min(hosts.size(), comma + 1));
+            }
+        } else if (part == "slurm" || part.starts_with("slurm:")) {
+            SHARDSCOPE_ASSIGN(SlurmRequest asked, parseSlurm(part.substr(std::min<size_t>(part.size(), 6))));
+            const auto request = std::make_shared<const SlurmRequest>(std::move(asked));
+            for (size_t task = 0; task < request->workers(); ++task)
+                places.push_back({.slurm = request, .task = task});
+        } else {
+            return wrong(part);
+        }
+    }
+    if (places.empty()) return wrong(text);
+    return all;
 }
 
 Result<std::string> workerBeside(const std::string& program) {
