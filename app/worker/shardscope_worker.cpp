@@ -266,7 +266,7 @@ int main(int argc, char** argv) {
         "/shared/model --to safetensors\n  srun -N 4 shardscope-worker --mode broadcast reshard "
         "/node0/step-1000 "
         "/shared/step-1000-tp8 --mesh tp=8 --shard '*:tp=0'\n\n--memory counts what a rank holds of the "
-        "checkpoint; libtorch takes about 130 MiB more in each.");
+        "checkpoint; libtorch, where it is loaded, takes about 130 MiB more.");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
