@@ -320,18 +320,21 @@ class CoordinatorRun {
     void broadcast(const std::vector<Unit>& units, const std::function<Status(size_t, UnitResult)>& done,
                    std::vector<bool>& finished) {
         const CoordinatorOptions& options = scheduler_.options_;
+        JobIdentity identity;
         {
             MutexLock lock(mutex_);
             while (joining_ > 0 && !over())
                 changed_.wait_for(lock, kPollInterval);
             if (over() || alive_.size() < peers_.size() || alive_.size() < 2) return;
+            identity = *identity_;
         }
-        auto group = options.group(
-            {.host = options.hostHere, .size = static_cast<int>(peers_.size()), .backend = options.backend},
-            [this](uint16_t port) {
-                MutexLock lock(mutex_);
-                groupPort_ = port;
-            });
+        auto group = options.group({.host = options.hostHere,
+                                    .size = static_cast<int>(options.places.size()),
+                                    .backend = options.backend},
+                                   [this](uint16_t port) {
+                                       MutexLock lock(mutex_);
+                                       groupPort_ = port;
+                                   });
         if (!group.ok() && group.error().code == ErrorCode::impossible) fail(group.error());
         if (group.ok()) {
             {
@@ -345,7 +348,7 @@ class CoordinatorRun {
                                        scheduler_.states_[static_cast<size_t>(rank)].bytes += bytes;
                                    });
             auto reader = scheduler_.reading_(
-                *identity_,
+                identity,
                 {.write = [&sender](FileId file, uint64_t offset, std::span<const std::byte> bytes) {
                     return sender.write(file, offset, bytes);
                 }});

@@ -115,7 +115,8 @@ class PeerDisksDirectory final : public Directory {
     Result<T> first(std::string_view name, F&& what) const {
         SHARDSCOPE_TRY(checkRelativeName(name));
         std::vector<int> order = disks_.all();
-        std::ranges::stable_partition(order, [&, here = placeOf(name)](int place) { return place == here; });
+        std::stable_partition(order.begin(), order.end(),
+                              [here = placeOf(name)](int place) { return place == here; });
         std::optional<Error> error;
         for (const int place : order) {
             const auto directory = on(place);
