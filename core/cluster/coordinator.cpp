@@ -353,7 +353,7 @@ class CoordinatorRun {
                     return sender.write(file, offset, bytes);
                 }});
             if (reader.ok()) {
-                // An error is met again by whoever does the rest, unless another one can.
+                // The worker that does the rest succeeds, or reports the same error.
                 (void)sender.run(
                     **reader, units,
                     [&](size_t unit, UnitResult result) -> Status {
@@ -622,7 +622,8 @@ class CoordinatorRun {
         }
     }
 
-    // Its own first, then what is anybody's, then of whoever has most left: the last of that.
+    // First the units of this worker, then those of no particular worker, then the last one of the worker
+    // that has most units left.
     std::optional<size_t> takeUnit(const WorkerThread& mine) SHARDSCOPE_REQUIRES(mutex_) {
         for (auto it = again_.begin(); it != again_.end(); ++it) {
             const size_t unit = *it;

@@ -40,8 +40,8 @@ int signedBy(Directory& directory, const std::string& token) {
 
 class PeerDisksDirectory final : public Directory {
   public:
-    PeerDisksDirectory(const PeerDisks& disks, std::string path)
-        : disks_(disks), path_(std::move(path)), name_(disks.nameIn(path_)) {}
+    PeerDisksDirectory(std::shared_ptr<const PeerDisks> disks, std::string path)
+        : disks_(std::move(disks)), path_(std::move(path)), name_(disks_->nameIn(path_)) {}
 
     const std::string& path() const override { return path_; }
 
@@ -49,7 +49,7 @@ class PeerDisksDirectory final : public Directory {
         std::map<std::string, DirectoryEntry> found;
         std::optional<Error> missing;
         bool any = false;
-        for (const int place : disks_.all()) {
+        for (const int place : disks_->all()) {
             const auto directory = on(place);
             auto entries = directory.ok() ? (*directory)->list(subdirectory)
                                           : Result<std::vector<DirectoryEntry>>(directory.error());
@@ -85,7 +85,7 @@ class PeerDisksDirectory final : public Directory {
         return directory->removeFile(name);
     }
     Status sync() override {
-        for (const int place : disks_.all()) {
+        for (const int place : disks_->all()) {
             const auto directory = on(place);
             if (!directory.ok() && directory.error().code == ErrorCode::notFound) continue;
             if (!directory.ok()) return directory.error();
@@ -99,7 +99,7 @@ class PeerDisksDirectory final : public Directory {
         std::lock_guard lock(mutex_);
         auto& known = known_[place];
         if (!known) {
-            auto opened = disks_.files(place).openDirectory(path_);
+            auto opened = disks_->files(place).openDirectory(path_);
             if (!opened.ok()) return opened;
             known = std::move(opened).value();
         }
@@ -108,13 +108,13 @@ class PeerDisksDirectory final : public Directory {
     // Lock, journal and token are the first one's.
     int placeOf(std::string_view name) const {
         if (name_.empty()) return 0;
-        return disks_.placeOf(name_ == "." ? std::string(name) : name_ + "/" + std::string(name));
+        return disks_->placeOf(name_ == "." ? std::string(name) : name_ + "/" + std::string(name));
     }
     // From where it belongs, else from wherever it is.
     template <class T, class F>
     Result<T> first(std::string_view name, F&& what) const {
         SHARDSCOPE_TRY(checkRelativeName(name));
-        std::vector<int> order = disks_.all();
+        std::vector<int> order = disks_->all();
         std::stable_partition(order.begin(), order.end(),
                               [here = placeOf(name)](int place) { return place == here; });
         std::optional<Error> error;
@@ -127,7 +127,7 @@ class PeerDisksDirectory final : public Directory {
         return *error;
     }
 
-    const PeerDisks& disks_;
+    const std::shared_ptr<const PeerDisks> disks_;
     const std::string path_;
     const std::string name_;  // within the destination; "." for all of it
     mutable std::mutex mutex_;
@@ -182,7 +182,7 @@ Status PeerDisks::onAll(const std::function<Status(FileSystem& files)>& what) co
 }
 
 Result<std::shared_ptr<Directory>> PeerDisks::openDirectory(const std::string& path) {
-    auto directory = std::make_shared<PeerDisksDirectory>(*this, path);
+    auto directory = std::make_shared<PeerDisksDirectory>(shared_from_this(), path);
     SHARDSCOPE_ASSIGN(const auto first, files(0).openDirectory(path));
     return std::shared_ptr<Directory>(std::move(directory));
 }

@@ -15,7 +15,7 @@
 
 namespace shardscope {
 
-class PeerDisks final : public FileSystem {
+class PeerDisks final : public FileSystem, public std::enable_shared_from_this<PeerDisks> {
   public:
     // `owners` says which peer has the file of a name within the destination; `destination` is its path, the
     // same everywhere. `places` as in places(); empty where it is not yet known.

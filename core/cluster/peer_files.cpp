@@ -87,7 +87,7 @@ Result<PeerTable> PeerTable::ask(const Peers& peers, const std::string& source, 
             if (first) {
                 it->second = {file.size, file.modifiedNs, static_cast<int>(i)};
             } else if (it->second.size != file.size) {
-                // A log that grows, say, which is none of the source's files.
+                // It matters only where the file is read: it may be a log that grows.
                 it->second.differs = static_cast<int>(i);
                 it->second.otherSize = file.size;
             }

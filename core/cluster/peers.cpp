@@ -1,7 +1,6 @@
 #include "cluster/peers.h"
 
 #include <algorithm>
-#include <random>
 
 #include <fmt/format.h>
 
@@ -18,11 +17,6 @@ constexpr size_t kMostConnections = 4096;
 constexpr size_t kMostPeers = 65536;
 
 }  // namespace
-
-std::string newToken() {
-    std::random_device random;
-    return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
 
 // ------------------------------------------------------------------ to others
 
@@ -149,7 +143,7 @@ void PeerServer::listen() {
         Connection& connection = connections_.emplace_back();
         connection.channel = std::move((*accepted)->channel);
         connection.thread = std::thread([this, &connection] {
-            // Who is none of us, or goes, is nobody's business.
+            // A connection that ends, or that does not know the token, is not an error here.
             (void)serve(*connection.channel);
             connection.over = true;
         });

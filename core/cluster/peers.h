@@ -88,7 +88,4 @@ class PeerServer {
     std::thread thread_;
 };
 
-// 128 random bits as text.
-std::string newToken();
-
 }  // namespace shardscope

@@ -27,8 +27,8 @@ struct RankInfo {
     std::string launcher;     // "torchrun", "mpirun", "srun", "options", "alone"
 };
 
-// From the environment: SHARDSCOPE_RANK and its like, then torchrun's, Open MPI's and Slurm's variables;
-// whoever starts ranks inside another's step counts. Alone where there is nothing. `variable` reads one;
+// From the environment: SHARDSCOPE_RANK and its like, then torchrun's, Open MPI's and Slurm's variables; of
+// launchers inside each other the innermost counts. Without any the process is alone. `variable` reads one;
 // `firstHost` the first host of a Slurm list, where MASTER_ADDR says none. Errors: usage (a variable that is
 // not a number, a rank outside its group, no address of rank 0).
 Result<RankInfo> rankPlace(const std::function<std::optional<std::string>(const char* name)>& variable,

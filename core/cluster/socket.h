@@ -1,5 +1,5 @@
-// TCP connections between the processes of one conversion, where neither ssh nor a pipe joins them. What goes
-// over them is not encrypted; whoever connects must know the token of the conversion (peers.h).
+// TCP connections between the processes of one conversion, where neither ssh nor a pipe joins them. They
+// are not encrypted; both ends must know the token of the conversion (peers.h).
 #pragma once
 
 #include <chrono>

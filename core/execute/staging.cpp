@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "execute/part_shares.h"
+#include "execute/units.h"
 
 namespace shardscope {
 namespace {
@@ -99,8 +99,7 @@ Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const std:
 }
 
 Result<std::string> Staging::share() {
-    std::random_device random;
-    const std::string token = fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+    const std::string token = newToken();
     SHARDSCOPE_ASSIGN(const auto file, directory_->createFile(kTokenName, true));
     SHARDSCOPE_TRY(file->writeAt(0, std::as_bytes(std::span(token))));
     SHARDSCOPE_TRY(file->sync());

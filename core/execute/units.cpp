@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <random>
 #include <utility>
 
 #include <fmt/format.h>
@@ -148,6 +149,11 @@ class Joined final : public UnitWorker {
 };
 
 }  // namespace
+
+std::string newToken() {
+    std::random_device random;
+    return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
 
 constexpr std::string_view kWorkNames[] = {"convert", "verify", "reread"};
 

@@ -33,6 +33,9 @@ enum class UnitWork : uint8_t {
     reread,   // those of `convert` once more, of which only the digests are taken
 };
 
+// 128 random bits as text.
+std::string newToken();
+
 std::string_view unitWorkName(UnitWork work);
 std::optional<UnitWork> unitWorkFrom(std::string_view name);
 

@@ -60,7 +60,7 @@ class SegmentReader::BufferLease {
     BufferLease& operator=(const BufferLease&) = delete;
     ~BufferLease() { all_.give(std::move(bytes_)); }
 
-    // Null when there is no memory.
+    // Null when the memory limit leaves no room.
     AlignedBuffer* allocated() {
         try {
             bytes_.reset(kBlock);
