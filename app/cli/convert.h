@@ -12,6 +12,8 @@ namespace shardscope::cli {
 
 struct ConvertCommand {
     ConversionRequest request;
+    std::vector<std::string>
+        ends;             // of `average`: the sources and the destination, before they are told apart
     std::string report;   // a file for the report; empty = none
     bool dryRun = false;  // only the plan is shown
     PartWords parts;

@@ -33,12 +33,21 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
     const auto command = std::make_shared<ConvertCommand>();
     command->dryRun = name == "plan";
     ConversionRequest& request = command->request;
-    verb->add_option("source", request.source, "Checkpoint to read: a directory or a file")
-        ->required()
-        ->type_name("SRC");
-    verb->add_option("destination", request.destination, "Where the new one goes; must not exist")
-        ->required()
-        ->type_name("DST");
+    const bool averages = name == "average";
+    if (averages) {
+        verb->add_option("checkpoints", command->ends,
+                         "Checkpoints to read, in the order of training, and where the new one goes")
+            ->required()
+            ->expected(3, 1025)
+            ->type_name("SRC SRC... DST");
+    } else {
+        verb->add_option("source", request.source, "Checkpoint to read: a directory or a file")
+            ->required()
+            ->type_name("SRC");
+        verb->add_option("destination", request.destination, "Where the new one goes; must not exist")
+            ->required()
+            ->type_name("DST");
+    }
 
     const std::string target = "Target";
     if (name != "reshard")
@@ -102,7 +111,28 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
     };
     repeated("--select", request.select, "Only these names (GLOB or re:REGEX, repeatable)", "GLOB", what);
     repeated("--exclude", request.exclude, "Not these names (repeatable)", "GLOB", what);
-    verb->add_flag("--weights-only", request.weightsOnly, "Leave optimizer state behind")->group(what);
+    if (averages) {
+        const std::string average = "Average";
+        single("--weights", request.weights,
+               "uniform (default), one number for each checkpoint (1,2,4), linear, minus-sqrt or cosine (the "
+               "decay of the learning rate that the average stands for), or a file of numbers",
+               "WEIGHTS", average);
+        verb->add_flag("--raw-weights", request.rawWeights, "Do not make the weights sum up to one")
+            ->group(average);
+        single("--accumulate", request.accumulate, "Sum up in fp32 (default) or fp64", "DTYPE", average)
+            ->transform(oneOf<Accumulate>());
+        single(
+            "--others", request.notAveraged,
+            "Integers and single elements: those of the last checkpoint (last, default), or an error where "
+            "they differ (same)",
+            "RULE", average)
+            ->transform(oneOf<Average::Rule>());
+        verb->add_flag("--optimizer", request.averageOptimizer,
+                       "Average optimizer state too (otherwise it is left behind)")
+            ->group(average);
+    } else {
+        verb->add_flag("--weights-only", request.weightsOnly, "Leave optimizer state behind")->group(what);
+    }
     repeated("--rename", request.rename, "Regular expression and replacement for names (repeatable)",
              "FROM=TO", what)
         ->check(malformed(parseRenameRule));
@@ -121,9 +151,10 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
         "DIR", what);
     verb->add_flag("--strict", request.strict, "Refuse to leave anything out")->group(what);
     static const std::map<std::string, FillGaps> fills{{"nan", FillGaps::nan}, {"zero", FillGaps::zero}};
-    single("--fill-gaps", request.fillGaps,
-           "Fill elements that no chunk holds with nan or zero (otherwise an error)", "VALUE", what)
-        ->transform(oneOf(fills));
+    if (!averages)
+        single("--fill-gaps", request.fillGaps,
+               "Fill elements that no chunk holds with nan or zero (otherwise an error)", "VALUE", what)
+            ->transform(oneOf(fills));
 
     single("--mesh", request.mesh, "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)",
            "MESH", where)
@@ -161,6 +192,13 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
     }
     addCommon(*verb, context, true);
     verb->callback([&context, command] {
+        if (!command->ends.empty()) {
+            std::vector<std::string>& inputs = command->request.average = command->ends;
+            command->request.destination = std::move(inputs.back());
+            inputs.pop_back();
+            command->request.source = std::move(inputs.back());
+            inputs.pop_back();
+        }
         command->request.sourceOptions = context.sourceWords();
         command->request.threads = context.threads;
         command->request.memory = context.memory;
@@ -179,6 +217,11 @@ void addConvert(CLI::App& app, Context& context) {
            "Examples:\n  shardscope convert /checkpoints/step-1000 model/ --to safetensors --weights-only\n"
            "  shardscope convert model.pt dcp/ --to dcp --mesh dp=2,tp=4 --shard '*.weight:tp=0,dp=0'\n\n"
            "The destination appears whole or not at all; --resume continues an interrupted job.");
+    addOne(
+        app, context, "average", "Average the values of several checkpoints of one model",
+        "Examples:\n  shardscope average run/step-1000 run/step-2000 run/step-3000 averaged/\n"
+        "  shardscope average run/iter_* merged/ --weights minus-sqrt --to safetensors\n\n"
+        "The result has the format, names and dtypes of the last checkpoint, unless the options say others.");
     addOne(app, context, "reshard", "Convert to another sharding of the same format",
            "Example:\n  shardscope reshard /checkpoints/step-1000 /checkpoints/step-1000-tp8 --mesh tp=8 "
            "--shard '*:tp=0'");

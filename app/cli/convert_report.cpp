@@ -44,6 +44,8 @@ std::string groupText(const GroupReport& group) {
 
 Plan shownPlan(const Context& context, Plan plan) {
     plan.sourcePath = context.shown(plan.sourcePath);
+    for (PlanAveraged& input : plan.averaged)
+        input.path = context.shown(input.path);
     plan.targetPath = context.shown(plan.targetPath);
     return plan;
 }

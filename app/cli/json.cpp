@@ -132,6 +132,14 @@ Json planJson(const Plan& plan) {
     json["made"] = entries(plan.made, "from");
     json["renamed"] = entries(plan.renamed, "to");
     json["estimate_s"] = plan.estimateSeconds;
+    if (!plan.averaged.empty()) {
+        Json inputs = Json::array();
+        for (const PlanAveraged& input : plan.averaged)
+            inputs.push_back({{"path", input.path}, {"weight", input.weight}});
+        json["average"] = {{"inputs", inputs},
+                           {"accumulate", plan.accumulate},
+                           {"not_averaged", entries(plan.notAveraged, "why")}};
+    }
     return json;
 }
 

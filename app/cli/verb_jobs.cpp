@@ -88,10 +88,11 @@ Result<int> attach(const Context& context, const JobDirectory& jobs, const std::
 
 // What the words of a conversion ask for; they are checked as `convert` checks them.
 Result<JobOrder> parseWords(std::vector<std::string> words) {
-    if (words.empty() || (words[0] != "convert" && words[0] != "reshard"))
-        return makeError(ErrorCode::usage,
-                         "'convert' or 'reshard' with its words, or a recipe's file alone, is expected after "
-                         "the options");
+    if (words.empty() || (words[0] != "convert" && words[0] != "reshard" && words[0] != "average"))
+        return makeError(
+            ErrorCode::usage,
+            "'convert', 'reshard' or 'average' with its words, or a recipe's file alone, is expected after "
+            "the options");
     Context context;
     const auto app = makeApp(context);
     try {
@@ -133,7 +134,9 @@ Result<int> startJob(const Context& context, const JobsOptions& options,
     } else {
         if (!options.remoteProgram.empty()) order.remoteProgram = options.remoteProgram;
     }
-    job.title = fmt::format("{} to {}", request.source, request.destination);
+    job.title = request.average.empty() ? fmt::format("{} to {}", request.source, request.destination)
+                                        : fmt::format("average of {} checkpoints to {}",
+                                                      request.average.size() + 1, request.destination);
     const JobDirectory jobs;
     const std::string id = job.id = JobDirectory::newId();
     SHARDSCOPE_TRY(jobs.start(std::move(job)));

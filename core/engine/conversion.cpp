@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "engine/average.h"
 #include "engine/engine.h"
 #include "engine/filled.h"
 #include "engine/objects_file.h"
@@ -181,11 +182,29 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
     }
 }
 
+// Errors: those of files that are missing or short.
+Status checkSource(const Checkpoint& source, const TargetSpec& spec, const TargetRequest& target,
+                   const ConversionRequest& request, std::vector<PlanLeftOut>& impossible) {
+    SHARDSCOPE_TRY(checkComplete(source.catalog(), source.path, !target.weightsOnly));
+    SHARDSCOPE_TRY(checkFiles(source.catalog(), spec, source.path));
+    findImpossible(source.catalog(), spec, request, impossible);
+    return {};
+}
+
+// What reading this tensor takes, scratch files included.
+uint64_t bytesReadFor(const Catalog& source, const TensorSource& from, uint64_t memory) {
+    if (!from.view) return source.bytes(from.source);
+    const std::vector<TensorId> parts = from.tensors();
+    if (parts.empty()) return 0;
+    const ViewReading reading = viewReading(*from.view, dtypeBytes(source.dtype(parts.front())), memory);
+    return reading.sourceBytes + reading.scratchBytes;
+}
+
 Plan makePlan(const PreparedConversion& p, const ConversionRequest& request,
               const std::vector<PlanLeftOut>& impossible) {
     const Catalog& source = p.source.catalog();
     const Catalog& target = p.spec->target;
-    Plan plan;
+    Plan plan = p.plan;
     plan.sourcePath = p.source.path;
     plan.sourceFormat = source.format();
     plan.targetPath = p.destination;
@@ -193,13 +212,11 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request,
     plan.targetVariant = p.writeOptions.variant;
     for (TensorId w = 0; w < target.tensorCount(); ++w) {
         if (target.aliasOf(w) != kNone) continue;
-        const TensorSource& from = p.spec->sources[w];
-        if (!from.view) {
-            plan.bytesRead += source.bytes(from.source);
-        } else if (const std::vector<TensorId> parts = from.tensors(); !parts.empty()) {
-            const ViewReading reading =
-                viewReading(*from.view, dtypeBytes(source.dtype(parts.front())), request.memory);
-            plan.bytesRead += reading.sourceBytes + reading.scratchBytes;
+        plan.bytesRead += bytesReadFor(source, p.spec->sources[w], request.memory);
+        for (size_t i = 0; i < p.inputs.size() && p.average->rules[w] != Average::Rule::last; ++i) {
+            const TensorSource& from = p.average->inputs[i].sources[w];
+            if (from.view || from.source != kNone)
+                plan.bytesRead += bytesReadFor(p.inputs[i].source.catalog(), from, request.memory);
         }
     }
     if (p.layout) {
@@ -223,6 +240,69 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request,
     // NVMe disk does.
     plan.estimateSeconds = static_cast<double>(plan.bytesRead + plan.bytesWritten) / 3.0e9;
     return plan;
+}
+
+// What is wanted of one source.
+struct Wanted {
+    const Format* format;
+    const WriteOptions& options;
+    const TargetRequest& target;
+    const Catalog* like;  // may be null
+    bool cuts;            // the format holds parts of tensors
+    const StopToken& stop;
+
+    Result<TargetSpec> of(const Checkpoint& source) const;
+};
+
+Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
+    const Catalog& catalog = source.catalog();
+    const FormatInfo& info = format->info();
+    TargetInput input;
+    input.source = &catalog;
+    input.like = like;
+    input.keepPlacement =
+        format == source.format && cuts && (!info.wholeByDefault || options.variant == catalog.variant());
+    input.replicas = info.replicas;
+    input.format = info.name;
+    input.variant = options.variant;
+    const Reader& reader = *source.reader;
+    std::unordered_map<ObjectId, Value> values;  // resolveTarget may run twice; each object is read once
+    input.objectValue = [&](ObjectId o) -> Result<Value> {
+        SHARDSCOPE_TRY(stop.poll());
+        if (const auto it = values.find(o); it != values.end()) return it->second;
+        SHARDSCOPE_ASSIGN(Value value, reader.objectValue(o));
+        values.emplace(o, value);
+        return value;
+    };
+    // What comes from the format itself stands where that wants it.
+    input.pathFor = format->pathsFor(catalog, input.objectValue, options);
+    if (!input.pathFor && format != source.format)
+        input.pathFor = [&](const Path& path, bool optimizer) { return format->pathFor(path, optimizer); };
+    SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, target));
+    const std::vector<LeftOut> cannot = format->cannotHold(spec.target, options);
+    if (!cannot.empty()) {
+        std::unordered_map<std::string_view, std::string_view> reasons;
+        for (const LeftOut& entry : cannot)
+            reasons.emplace(entry.name, entry.why);
+        input.cannotHold = [reasons = std::move(reasons)](std::string_view name) {
+            const auto it = reasons.find(name);
+            return it == reasons.end() ? std::string() : std::string(it->second);
+        };
+        SHARDSCOPE_ASSIGN(spec, resolveTarget(input, target));
+    }
+    const std::vector<TargetCopy> copies = format->copies(spec.target, options);
+    for (const TargetCopy& copy : copies) {
+        const std::string of(spec.target.name(copy.of));
+        if (copy.path.empty()) {
+            input.apart.insert(of);
+        } else {
+            input.copies.push_back({copy.path, of, copy.dtype, copy.role, copy.why});
+        }
+    }
+    if (!copies.empty()) {
+        SHARDSCOPE_ASSIGN(spec, resolveTarget(input, target));
+    }
+    return spec;
 }
 
 }  // namespace
@@ -317,55 +397,11 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         }
     }
 
-    const Catalog& catalog = source.catalog();
-    TargetInput input;
-    input.source = &catalog;
-    input.like = like ? &like->catalog() : nullptr;
-    input.keepPlacement = p.format == source.format && cuts &&
-                          (!info.wholeByDefault || p.writeOptions.variant == catalog.variant());
-    input.replicas = info.replicas;
-    input.format = info.name;
-    input.variant = p.writeOptions.variant;
-    const Reader& reader = *source.reader;
-    std::unordered_map<ObjectId, Value> values;  // resolveTarget may run twice; each object is read once
-    input.objectValue = [&](ObjectId o) -> Result<Value> {
-        SHARDSCOPE_TRY(stop.poll());
-        if (const auto it = values.find(o); it != values.end()) return it->second;
-        SHARDSCOPE_ASSIGN(Value value, reader.objectValue(o));
-        values.emplace(o, value);
-        return value;
-    };
-    // What comes from the format itself stands where that wants it.
-    input.pathFor = p.format->pathsFor(catalog, input.objectValue, p.writeOptions);
-    if (!input.pathFor && p.format != source.format)
-        input.pathFor = [&](const Path& path, bool optimizer) { return p.format->pathFor(path, optimizer); };
-    SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, target));
-    const std::vector<LeftOut> cannot = p.format->cannotHold(spec.target, p.writeOptions);
-    if (!cannot.empty()) {
-        std::unordered_map<std::string_view, std::string_view> reasons;
-        for (const LeftOut& entry : cannot)
-            reasons.emplace(entry.name, entry.why);
-        input.cannotHold = [reasons = std::move(reasons)](std::string_view name) {
-            const auto it = reasons.find(name);
-            return it == reasons.end() ? std::string() : std::string(it->second);
-        };
-        SHARDSCOPE_ASSIGN(spec, resolveTarget(input, target));
-    }
-    const std::vector<TargetCopy> copies = p.format->copies(spec.target, p.writeOptions);
-    for (const TargetCopy& copy : copies) {
-        const std::string of(spec.target.name(copy.of));
-        if (copy.path.empty()) {
-            input.apart.insert(of);
-        } else {
-            input.copies.push_back({copy.path, of, copy.dtype, copy.role, copy.why});
-        }
-    }
-    if (!copies.empty()) {
-        SHARDSCOPE_ASSIGN(spec, resolveTarget(input, target));
-    }
+    const Wanted wanted{p.format, p.writeOptions, target, like ? &like->catalog() : nullptr, cuts, stop};
+    SHARDSCOPE_ASSIGN(TargetSpec spec, wanted.of(source));
     p.spec = std::make_unique<TargetSpec>(std::move(spec));
-    SHARDSCOPE_TRY(checkComplete(catalog, source.path, !request.weightsOnly));
-    SHARDSCOPE_TRY(checkFiles(catalog, *p.spec, source.path));
+    std::vector<PlanLeftOut> impossible = p.spec->impossible;
+    SHARDSCOPE_TRY(checkSource(source, *p.spec, target, request, impossible));
 
     std::set<std::string, std::less<>> kept;
     if (!request.objectsFile.empty()) {
@@ -381,8 +417,14 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         }
     }
 
-    std::vector<PlanLeftOut> impossible = p.spec->impossible;
-    findImpossible(catalog, *p.spec, request, impossible);
+    if (!request.average.empty()) {
+        SHARDSCOPE_TRY(prepareAverage(
+            p, request, [&](const Checkpoint& input) { return wanted.of(input); }, stop, impossible));
+        for (const PreparedInput& input : p.inputs) {
+            SHARDSCOPE_TRY(checkApart(input.source.path, p.destination));
+            SHARDSCOPE_TRY(checkSource(input.source, *input.spec, target, request, impossible));
+        }
+    }
     if (request.strict) {
         for (const PlanLeftOut& entry : p.spec->leftOut) {
             if (kept.contains(entry.name)) continue;
@@ -405,7 +447,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     } else {
         p.layout = std::move(layout).value();
         SHARDSCOPE_ASSIGN(const FilledElements before, readFilled(source));
-        p.filled = filledBy(catalog, *p.spec, request.fillGaps, before);
+        p.filled = filledBy(source.catalog(), *p.spec, request.fillGaps, before);
         std::vector<AddedFile> added;
         if (!info.assets.empty() && !p.singleFile) {
             SHARDSCOPE_ASSIGN(added, findAssets(source, request.assets, assetsFrom));

@@ -91,6 +91,12 @@ std::optional<Mesh> meshOf(const Catalog& catalog);
 // held them is missing or cannot be read; without `optimizerState` only what may have held others counts.
 Status checkComplete(const Catalog& catalog, const std::string& path, bool optimizerState);
 
+// Another checkpoint of an average: what it would become alone.
+struct PreparedInput {
+    Checkpoint source;
+    std::unique_ptr<TargetSpec> spec;
+};
+
 // A planned conversion: the plan to look at, and what running it needs.
 struct PreparedConversion {
     Checkpoint source;
@@ -101,9 +107,13 @@ struct PreparedConversion {
     // Behind a pointer: the layout refers to the spec.
     std::unique_ptr<TargetSpec> spec;
     std::unique_ptr<TargetLayout> layout;
-    FilledElements filled;  // which elements --fill-gaps makes up
+    std::vector<PreparedInput> inputs;  // of an average, those before the source
+    std::unique_ptr<Average> average;   // null = the source alone
+    FilledElements filled;              // which elements --fill-gaps makes up
     Plan plan;
 };
+enum class Accumulate : uint8_t { fp32, fp64 };
+
 // What the command line, the window, jobs and workers ask for. Rules stay in the text form of the command
 // line (plan/request_text.h), so that a form can hold unfinished ones. Every field but the ends is an option
 // of `shardscope convert`: the table in request.cpp is the one list of them.
@@ -115,8 +125,16 @@ struct ConversionRequest : TargetChoice, ConvertOptions {
     std::vector<std::string> rename, cast;   // "FROM=TO", "GLOB=bf16"
     std::string map;                         // a recipe: a file, or one that is built in
     std::vector<std::string> set;            // "NAME=VALUE" for its parameters
-    std::string objectsFile;                 // objects that the target cannot hold go there
-    std::string assets;                      // configuration and tokenizer: "" or "auto", "none", a directory
+    // Checkpoints of which the result is the average, in the order of training; the source comes after them.
+    // The other fields for averages count only where there are some.
+    std::vector<std::string> average;
+    std::string weights;      // empty = uniform; average.h says what else
+    bool rawWeights = false;  // not made to sum up to one
+    Accumulate accumulate = Accumulate::fp32;
+    Average::Rule notAveraged = Average::Rule::last;  // of integers and single elements: last or same
+    bool averageOptimizer = false;                    // else optimizer state is left behind
+    std::string objectsFile;                          // objects that the target cannot hold go there
+    std::string assets;  // configuration and tokenizer: "" or "auto", "none", a directory
     bool strict = false;
     std::string mesh;                       // "dp=2,tp=4"
     std::vector<std::string> shard, stage;  // "GLOB:tp=0", "GLOB:pp=1"

@@ -29,7 +29,7 @@ struct Field {
     std::string_view name, option;
     std::variant<std::string Request::*, std::vector<std::string> Request::*, bool Request::*,
                  unsigned Request::*, uint64_t Request::*, SplitRule Request::*, FillGaps Request::*,
-                 Verify Request::*, IoMode Request::*>
+                 Verify Request::*, IoMode Request::*, Accumulate Request::*, Average::Rule Request::*>
         member;
 };
 constexpr Field kFields[] = {
@@ -46,6 +46,12 @@ constexpr Field kFields[] = {
     {"", "--dtype", &Request::cast},
     {"map", "--map", &Request::map},
     {"set", "--set", &Request::set},
+    {"average", "", &Request::average},
+    {"weights", "--weights", &Request::weights},
+    {"raw_weights", "--raw-weights", &Request::rawWeights},
+    {"accumulate", "--accumulate", &Request::accumulate},
+    {"others", "--others", &Request::notAveraged},
+    {"average_optimizer", "--optimizer", &Request::averageOptimizer},
     {"objects", "--objects", &Request::objectsFile},
     {"assets", "--assets", &Request::assets},
     {"strict", "--strict", &Request::strict},
@@ -251,6 +257,16 @@ Choices<IoMode> choicesOf(IoMode) {
         {"auto", IoMode::automatic}, {"direct", IoMode::direct}, {"buffered", IoMode::buffered}};
     return kNames;
 }
+Choices<Accumulate> choicesOf(Accumulate) {
+    static constexpr std::pair<std::string_view, Accumulate> kNames[] = {{"fp32", Accumulate::fp32},
+                                                                         {"fp64", Accumulate::fp64}};
+    return kNames;
+}
+Choices<Average::Rule> choicesOf(Average::Rule) {
+    static constexpr std::pair<std::string_view, Average::Rule> kNames[] = {{"last", Average::Rule::last},
+                                                                            {"same", Average::Rule::same}};
+    return kNames;
+}
 std::string exactBytesText(uint64_t bytes) {
     constexpr std::pair<std::string_view, uint64_t> kUnits[] = {
         {"GiB", uint64_t{1} << 30}, {"GB", 1'000'000'000}, {"MiB", uint64_t{1} << 20},
@@ -262,6 +278,7 @@ std::string exactBytesText(uint64_t bytes) {
 
 Result<TargetRequest> targetRequest(const Request& from) {
     TargetRequest target{from};
+    if (!from.average.empty() && !from.averageOptimizer) target.weightsOnly = true;
     SHARDSCOPE_TRY(parseAll(from.rename, parseRenameRule, target.rename));
     SHARDSCOPE_TRY(parseAll(from.cast, parseCastRule, target.cast));
     if (!from.mesh.empty()) {
@@ -304,8 +321,10 @@ Result<CheckpointOptions> openingOf(const std::vector<std::string>& words) {
 
 std::vector<std::string> convertWords(const Request& request) {
     static const Request usual;
-    std::vector<std::string> words{"convert"};
-    for (const std::string& path : {request.source, request.destination})
+    std::vector<std::string> words{request.average.empty() ? "convert" : "average"};
+    std::vector<std::string> ends = request.average;
+    ends.insert(ends.end(), {request.source, request.destination});
+    for (const std::string& path : ends)
         words.push_back(path.starts_with('-') ? "./" + path : path);
     words.insert(words.end(), request.sourceOptions.begin(), request.sourceOptions.end());
     for (const Field& field : kFields) {

@@ -20,6 +20,8 @@ Choices<SplitRule> choicesOf(SplitRule);
 Choices<FillGaps> choicesOf(FillGaps);
 Choices<Verify> choicesOf(Verify);
 Choices<IoMode> choicesOf(IoMode);
+Choices<Accumulate> choicesOf(Accumulate);
+Choices<Average::Rule> choicesOf(Average::Rule);  // of what is not averaged
 template <class T>
 std::string_view choiceName(T value) {
     for (const auto& [name, choice] : choicesOf(value))
@@ -30,8 +32,8 @@ std::string_view choiceName(T value) {
 // How a source is opened, from words such as "--format", "dcp" or "--format=dcp". Errors: usage.
 Result<CheckpointOptions> openingOf(const std::vector<std::string>& words);
 
-// As words after `shardscope`: "convert", both ends, and what differs from the defaults. As those of a job
-// they come after `shardscope-worker`, with its options before them, where `on` names ranks.
+// As words after `shardscope`: "convert" or "average", the ends, and what differs from the defaults. As those
+// of a job they come after `shardscope-worker`, with its options before them, where `on` names ranks.
 std::vector<std::string> convertWords(const ConversionRequest& request);
 std::vector<std::string> jobWords(ConversionRequest request);
 

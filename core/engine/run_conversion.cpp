@@ -20,9 +20,10 @@ struct OwnResources {
                                                       const ConversionRequest& request, Progress* progress,
                                                       const StopToken& stop) {
         SHARDSCOPE_TRY(checkRunnable(p));
-        const uint64_t held =
-            p.source.catalog().memoryBytes() + p.spec->target.memoryBytes() +
-            p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
+        uint64_t held = p.source.catalog().memoryBytes() + p.spec->target.memoryBytes() +
+                        p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
+        for (const PreparedInput& input : p.inputs)
+            held += input.source.catalog().memoryBytes() + input.spec->target.memoryBytes();
         SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(request.memory, held));
         return std::make_unique<OwnResources>(request.threads, buffers, progress, stop);
     }
@@ -99,6 +100,7 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConversionRequest& r
     job.spec = p.spec.get();
     job.layout = p.layout.get();
     job.plan = &p.plan;
+    job.average = p.average.get();
     job.reopen = [format = p.format, io = request.io,
                   files](const std::string& path) -> Result<std::unique_ptr<Reader>> {
         SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, io, files));
@@ -113,7 +115,11 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConversionRequest& r
 }
 
 Status checkRunnable(const PreparedConversion& p) {
-    if (p.plan.runnable()) return needData(p.source, "a conversion");
+    if (p.plan.runnable()) {
+        for (const PreparedInput& input : p.inputs)
+            SHARDSCOPE_TRY(needData(input.source, "an average"));
+        return needData(p.source, "a conversion");
+    }
     const PlanLeftOut& first = p.plan.impossible.front();
     Error error = makeError(ErrorCode::impossible, first.why).ofTensor(first.name);
     if (p.plan.impossible.size() > 1)

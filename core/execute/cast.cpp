@@ -136,6 +136,17 @@ void float32ToFloat64(const std::byte* from, std::byte* to, size_t count) {
         storeAt(to, i, static_cast<double>(loadAt<float>(from, i)));
 }
 
+// Toward zero, with the last bit set where that is not exact.
+void float64ToOdd(const std::byte* from, uint32_t* to, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+        const auto exact = loadAt<double>(from, i);
+        const auto nearest = static_cast<float>(exact);
+        const auto back = static_cast<double>(nearest);
+        const uint32_t away = std::abs(back) > std::abs(exact) ? 1 : 0;
+        to[i] = (std::bit_cast<uint32_t>(nearest) - away) | (back != exact ? 1 : 0);
+    }
+}
+
 #if defined(__x86_64__)
 __attribute__((target("avx,f16c"))) void float16ToFloat32(const std::byte* from, std::byte* to,
                                                           size_t count) {
@@ -215,6 +226,17 @@ void castElements(DType fromType, const std::byte* from, DType toType, std::byte
         for (size_t i = 0; i < count; ++i) {
             const auto bits = loadAt<uint32_t>(from, i);
             storeAt(to, i, static_cast<uint8_t>(table[bits >> 16 | ((bits & 0xffff) != 0 ? 1 : 0)]));
+        }
+        return;
+    }
+    if (fromType == DType::float64 && toBytes <= 2 && toType != DType::float8E8M0FNU) {
+        // A float that is odd where it is not exact rounds further to what the double itself would.
+        std::array<uint32_t, 1024> odd;
+        for (size_t at = 0; at < count; at += odd.size()) {
+            const size_t n = std::min(odd.size(), count - at);
+            float64ToOdd(from + at * sizeof(double), odd.data(), n);
+            castElements(DType::float32, reinterpret_cast<const std::byte*>(odd.data()), toType,
+                         to + at * toBytes, n);
         }
         return;
     }

@@ -383,7 +383,7 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
     if (job.scheduler) {
         identity.emplace();
         identity->plan = planFingerprint(job);
-        identity->source = sharedFingerprint(context.reader.catalog(), files);
+        identity->source = sharedFingerprint(files);
         identity->tileBytes = state.tiles.preferred;
         identity->largestTileBytes = state.tiles.largest;
         SHARDSCOPE_ASSIGN(identity->token, state.staging->share());
@@ -394,7 +394,7 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
         const BusyTime busy(progress, Progress::Work::write);
         SHARDSCOPE_TRY(state.staging->syncAll());
     }
-    SHARDSCOPE_TRY(checkUnchanged(job, files));
+    SHARDSCOPE_TRY(checkUnchanged(files));
     report.seconds = steadySeconds() - begin;
 
     if (seal) return state.staging->seal();
@@ -431,7 +431,8 @@ Result<ConvertReport> runStaged(const ConvertJob& job, Resources resources,
                        .staging = &staging};
     for (JournalTile& tile : staging.takeReusable())
         state.reusable[tile.tensor].push_back(std::move(tile));
-    SourceContext context(*job.source, resources, job.options.fillGaps, job.fileSystem);
+    const auto shared = sourceContext(job, resources);
+    SourceContext& context = *shared;
     ConvertReport report;
     if (Status status = runStages(state, context, files, seal, report); !status.ok()) {
         // Nobody writes any more: where units failed the others have ended.
@@ -466,7 +467,7 @@ Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& give
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
     JournalHeader header;
     header.plan = planFingerprint(job);
-    header.source = sourceFingerprint(job.source->catalog(), files);
+    header.source = sourceFingerprint(files);
     // With others the tiles must not depend on what only a look at the data files tells.
     header.tiles = job.scheduler ? TileSizes{kSharedTileBytes, kSharedTileBytes} : tileSizes(resources);
     SHARDSCOPE_ASSIGN(const auto staging, Staging::open(job, header));

@@ -4,16 +4,70 @@
 
 #include <fmt/format.h>
 
+#include "execute/average.h"
 #include "execute/view_reader.h"
 
 namespace shardscope {
-DType sourceDType(const ConvertJob& job, TensorId target) {
-    const Catalog& have = job.source->catalog();
-    DType dtype = job.spec->target.dtype(target);
-    for (const TensorId source : job.spec->sources[target].tensors()) {
+namespace {
+
+// Of a source tensor that a wanted one is made of; `empty` where it is made of none.
+DType dtypeIn(const Catalog& have, const TensorSource& from, DType empty) {
+    DType dtype = empty;
+    for (const TensorId source : from.tensors()) {
         if (source < have.tensorCount()) dtype = have.dtype(source);
     }
     return dtype;
+}
+
+bool isMean(const ConvertJob& job, TensorId target) {
+    return job.average && job.average->rules[target] == Average::Rule::mean;
+}
+
+Result<std::unique_ptr<ElementReader>> openSource(SourceContext& context, const TensorSource& from,
+                                                  DType empty, WorkerMemory& kept,
+                                                  TensorReader::Strided strided) {
+    if (from.view) {
+        SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> view,
+                          ViewReader::prepare(context, *from.view, empty, kept, strided));
+        return view;
+    }
+    SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> tensor,
+                      TensorReader::prepare(context, from.source, &kept, strided));
+    return tensor;
+}
+
+// Of each input. Nothing of one is held in memory while the others are prepared.
+Result<std::vector<std::unique_ptr<ElementReader>>> openInputs(const ConvertJob& job, SourceContext& context,
+                                                               TensorId target, WorkerMemory& kept) {
+    std::vector<std::unique_ptr<ElementReader>> readers;
+    for (size_t i = 0; i < context.inputs.size(); ++i) {
+        SHARDSCOPE_ASSIGN(auto reader,
+                          openSource(*context.inputs[i], job.average->inputs[i].sources[target],
+                                     job.spec->target.dtype(target), kept, TensorReader::Strided::scratch));
+        readers.push_back(std::move(reader));
+    }
+    return readers;
+}
+
+}  // namespace
+
+std::unique_ptr<SourceContext> sourceContext(const ConvertJob& job, const Resources& resources) {
+    auto context =
+        std::make_unique<SourceContext>(*job.source, resources, job.options.fillGaps, job.fileSystem);
+    if (!job.average) return context;
+    for (const AverageInput& input : job.average->inputs)
+        context->inputs.push_back(std::make_unique<SourceContext>(*input.source, *context));
+    return context;
+}
+
+DType sourceDType(const ConvertJob& job, TensorId target) {
+    const DType empty = job.spec->target.dtype(target);
+    if (!isMean(job, target)) return dtypeIn(job.source->catalog(), job.spec->sources[target], empty);
+    for (const AverageInput& input : job.average->inputs) {
+        if (dtypeIn(input.source->catalog(), input.sources[target], empty) == DType::float64)
+            return DType::float64;
+    }
+    return job.average->accumulate;
 }
 
 TileGrid sharedGrid(const ConvertJob& job, TensorId target, uint64_t tileBytes) {
@@ -43,15 +97,22 @@ DestinationWork::DestinationWork(ConvertState& state, std::unique_ptr<ElementRea
 
 Result<std::unique_ptr<ElementReader>> TileSource::open(const ConvertState& state, SourceContext& context,
                                                         TensorId target, WorkerMemory& kept) {
-    const TensorSource& from = state.job.spec->sources[target];
-    if (from.view) {
-        SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> view,
-                          ViewReader::prepare(context, *from.view, sourceDType(state.job, target), kept));
-        return view;
+    const ConvertJob& job = state.job;
+    if (!job.average || job.average->rules[target] == Average::Rule::last)
+        return openSource(context, job.spec->sources[target], sourceDType(job, target), kept,
+                          TensorReader::Strided::held);
+    SHARDSCOPE_ASSIGN(auto inputs, openInputs(job, context, target, kept));
+    std::unique_ptr<ElementReader> reader;
+    if (isMean(job, target)) {
+        std::vector<double> weights;
+        for (const AverageInput& input : job.average->inputs)
+            weights.push_back(input.weight);
+        reader =
+            std::make_unique<AverageReader>(sourceDType(job, target), std::move(inputs), std::move(weights));
+    } else {
+        reader = std::make_unique<SameReader>(std::move(inputs));
     }
-    SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> tensor,
-                      TensorReader::prepare(context, from.source, &kept));
-    return tensor;
+    return reader;
 }
 
 Result<std::unique_ptr<TensorTask>> DestinationWork::prepare(ConvertState& state, SourceContext& context,
@@ -59,7 +120,7 @@ Result<std::unique_ptr<TensorTask>> DestinationWork::prepare(ConvertState& state
     const Catalog& catalog = state.target();
     const TensorSource& from = state.job.spec->sources[target];
     const Catalog& have = context.reader.catalog();
-    DType dtype = catalog.dtype(target);
+    const DType dtype = sourceDType(state.job, target);
     bool fits = from.view && std::ranges::equal(from.view->shape(), catalog.shape(target));
     for (const TensorId source : from.tensors()) {
         if (source >= have.tensorCount()) {
@@ -67,7 +128,6 @@ Result<std::unique_ptr<TensorTask>> DestinationWork::prepare(ConvertState& state
             break;
         }
         if (!from.view) fits = std::ranges::equal(have.shape(source), catalog.shape(target));
-        dtype = have.dtype(source);
     }
     if (!fits) {
         return makeError(ErrorCode::internal, "the plan gives a tensor another shape than its source has")
@@ -236,7 +296,11 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
         room.read.subspan(casts || cuts ? readPhase : phase.value_or(readPhase), fromBytes);
     {
         const BusyTime busy(progress, Progress::Work::read);
-        SHARDSCOPE_TRY(source_->readTile(a, b, read, memory.read.span()));
+        if (Status status = source_->readTile(a, b, read, memory.read.span()); !status.ok()) {
+            Error error = std::move(status).error();
+            if (error.location.tensor.empty()) error.location.tensor = state_.target().name(wanted_);
+            return error;
+        }
     }
     task.read = read;
     std::span<const std::byte> ready = read;

@@ -86,6 +86,9 @@ struct ConvertState {
 };
 
 // Of what a wanted tensor is made; its own where that is nothing.
+// What its readers share: those of the job's source, and of the other inputs of an average.
+std::unique_ptr<SourceContext> sourceContext(const ConvertJob& job, const Resources& resources);
+
 DType sourceDType(const ConvertJob& job, TensorId target);
 // The tiles of a wanted tensor where all have `tileBytes`: what processes agree on without a look at the
 // data.

@@ -91,6 +91,23 @@ struct ConvertOptions {
     double journalSeconds = 2;
 };
 
+// The values of several checkpoints that become those of one.
+struct AverageInput {
+    const Reader* source = nullptr;     // not owned
+    std::vector<TensorSource> sources;  // one for each wanted tensor
+    double weight = 1;
+};
+struct Average {
+    // What becomes of a wanted tensor:
+    //   mean  the sum of weight times value, in the order of the inputs, rounded once to the wanted dtype
+    //   last  the values of the last input
+    //   same  those of the last input, which all inputs must have
+    enum class Rule : uint8_t { mean, last, same };
+    std::vector<AverageInput> inputs;
+    std::vector<Rule> rules;            // one for each wanted tensor
+    DType accumulate = DType::float32;  // or float64, in which tensors of float64 are summed in any case
+};
+
 class UnitScheduler;  // units.h
 
 struct ConvertJob {
@@ -104,6 +121,7 @@ struct ConvertJob {
     // Reopens the staged output through the ordinary reader, for verification.
     std::function<Result<std::unique_ptr<Reader>>(const std::string& path)> reopen;
     ConvertOptions options;
+    const Average* average = nullptr;    // not null: `source` and `spec` are those of its last input
     UnitScheduler* scheduler = nullptr;  // who else does its tiles; null = this process alone
 };
 

@@ -1,5 +1,7 @@
 #include "execute/identity.h"
 
+#include <bit>
+
 #include <fmt/format.h>
 #include <xxhash.h>
 
@@ -28,6 +30,18 @@ class Hasher {
         number(chunk.flat ? static_cast<uint64_t>(chunk.flat->start) : UINT64_MAX);
         number(chunk.flat ? static_cast<uint64_t>(chunk.flat->stop) : UINT64_MAX);
     }
+    void source(const TensorSource& from) {
+        number(from.source);
+        if (!from.view) return;
+        dims(from.view->dims());
+        for (const ViewPiece& piece : from.view->pieces()) {
+            number(piece.source);
+            number(static_cast<uint64_t>(piece.start));
+            dims(piece.box.offsets);
+            dims(piece.box.lengths);
+            dims(piece.strides);
+        }
+    }
     Digest128 result() const {
         const XXH128_hash_t hash = XXH3_128bits_digest(state_);
         return {hash.low64, hash.high64};
@@ -54,6 +68,12 @@ Status checkJob(const ConvertJob& job) {
         job.layout->chunkOffset.size() != target.chunkCount()) {
         return makeError(ErrorCode::internal, "plan and layout do not fit together");
     }
+    if (const Average* average = job.average) {
+        bool fits = average->inputs.size() > 1 && average->rules.size() == target.tensorCount();
+        for (const AverageInput& input : average->inputs)
+            fits = fits && input.source && input.sources.size() == target.tensorCount();
+        if (!fits) return makeError(ErrorCode::internal, "the average is not fully described");
+    }
     return {};
 }
 
@@ -67,6 +87,11 @@ Digest128 planFingerprint(const ConvertJob& job) {
     hash.number(static_cast<uint64_t>(job.options.fillGaps));
     hash.number(job.options.scanValues);
     hash.number(layout.needsCrc);
+    if (job.average) {
+        hash.text(dtypeName(job.average->accumulate));
+        for (const AverageInput& input : job.average->inputs)
+            hash.number(std::bit_cast<uint64_t>(input.weight));
+    }
     hash.number(layout.files.size());
     for (const TargetFile& file : layout.files) {
         hash.text(file.path);
@@ -76,17 +101,11 @@ Digest128 planFingerprint(const ConvertJob& job) {
         hash.text(target.name(t));
         hash.number(static_cast<uint64_t>(target.dtype(t)));
         hash.number(target.aliasOf(t));
-        const TensorSource& source = job.spec->sources[t];
-        hash.number(source.source);
-        if (source.view) {
-            hash.dims(source.view->dims());
-            for (const ViewPiece& piece : source.view->pieces()) {
-                hash.number(piece.source);
-                hash.number(static_cast<uint64_t>(piece.start));
-                hash.dims(piece.box.offsets);
-                hash.dims(piece.box.lengths);
-                hash.dims(piece.strides);
-            }
+        hash.source(job.spec->sources[t]);
+        if (job.average) {
+            hash.number(static_cast<uint64_t>(job.average->rules[t]));
+            for (const AverageInput& input : job.average->inputs)
+                hash.source(input.sources[t]);
         }
         hash.dims(target.shape(t));
         for (ChunkId c = target.firstChunk(t); c < target.endChunk(t); ++c) {
@@ -99,10 +118,12 @@ Digest128 planFingerprint(const ConvertJob& job) {
     return hash.result();
 }
 
-std::vector<FileId> usedFiles(const ConvertJob& job) {
-    const Catalog& have = job.source->catalog();
+namespace {
+
+// The files that hold chunks of the source tensors.
+std::vector<FileId> usedFiles(const Catalog& have, const std::vector<TensorSource>& sources) {
     std::vector<bool> used(have.files().size(), false);
-    for (const TensorSource& source : job.spec->sources) {
+    for (const TensorSource& source : sources) {
         for (const TensorId t : source.tensors()) {
             if (t >= have.tensorCount()) continue;
             for (ChunkId c = have.firstChunk(t); c < have.endChunk(t); ++c) {
@@ -118,29 +139,38 @@ std::vector<FileId> usedFiles(const ConvertJob& job) {
     return files;
 }
 
+// A file that is missing matters when a tensor needs it; locate() says so then.
+Result<Fingerprint> printOf(const Reader& reader, FileId id) {
+    const auto file = reader.openFile(id);
+    return file.ok() ? (*file)->fingerprint() : Fingerprint();
+}
+
+}  // namespace
+
 Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job) {
-    return sourceFiles(*job.source, usedFiles(job));
+    if (!job.average) return sourceFiles(*job.source, usedFiles(job.source->catalog(), job.spec->sources));
+    std::vector<SourceFile> files;
+    for (const AverageInput& input : job.average->inputs) {
+        SHARDSCOPE_ASSIGN(const auto more,
+                          sourceFiles(*input.source, usedFiles(input.source->catalog(), input.sources)));
+        files.insert(files.end(), more.begin(), more.end());
+    }
+    return files;
 }
 
 Result<std::vector<SourceFile>> sourceFiles(const Reader& reader, const std::vector<FileId>& wanted) {
     std::vector<SourceFile> files;
     for (const FileId f : wanted) {
-        const auto file = reader.openFile(f);
-        // A file that is missing matters when a tensor needs it; locate() says so then.
-        if (!file.ok()) {
-            files.push_back({f, {}});
-            continue;
-        }
-        SHARDSCOPE_ASSIGN(const Fingerprint print, (*file)->fingerprint());
-        files.push_back({f, print});
+        SHARDSCOPE_ASSIGN(const Fingerprint print, printOf(reader, f));
+        files.push_back({&reader, f, print});
     }
     return files;
 }
 
-Digest128 sourceFingerprint(const Catalog& have, const std::vector<SourceFile>& files) {
+Digest128 sourceFingerprint(const std::vector<SourceFile>& files) {
     Hasher hash;
     for (const SourceFile& file : files) {
-        hash.text(have.files()[file.id].path);
+        hash.text(file.path());
         hash.number(file.print.device);
         hash.number(file.print.inode);
         hash.number(file.print.size);
@@ -150,10 +180,10 @@ Digest128 sourceFingerprint(const Catalog& have, const std::vector<SourceFile>& 
     return hash.result();
 }
 
-Digest128 sharedFingerprint(const Catalog& have, const std::vector<SourceFile>& files) {
+Digest128 sharedFingerprint(const std::vector<SourceFile>& files) {
     Hasher hash;
     for (const SourceFile& file : files) {
-        hash.text(have.files()[file.id].path);
+        hash.text(file.path());
         hash.number(file.print.size);
         hash.number(static_cast<uint64_t>(file.print.modifiedNs));
     }
@@ -180,19 +210,12 @@ Digest128 readingFingerprint(const Catalog& catalog, std::string_view words) {
     return hash.result();
 }
 
-Status checkUnchanged(const ConvertJob& job, const std::vector<SourceFile>& before) {
-    return checkUnchanged(*job.source, before);
-}
-
-Status checkUnchanged(const Reader& reader, const std::vector<SourceFile>& before) {
-    std::vector<FileId> files;
-    for (const SourceFile& file : before)
-        files.push_back(file.id);
-    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> now, sourceFiles(reader, files));
-    for (size_t i = 0; i < before.size(); ++i) {
-        if (now[i].print == before[i].print) continue;
+Status checkUnchanged(const std::vector<SourceFile>& before) {
+    for (const SourceFile& file : before) {
+        SHARDSCOPE_ASSIGN(const Fingerprint now, printOf(*file.reader, file.id));
+        if (now == file.print) continue;
         return makeError(ErrorCode::changed, "the source file changed while it was read")
-            .inFile(reader.catalog().files()[before[i].id].path)
+            .inFile(file.path())
             .withHint("wait until nobody writes the source, then start again");
     }
     return {};

@@ -14,28 +14,26 @@ Status checkJob(const ConvertJob& job);
 // Of everything that decides which byte goes where.
 Digest128 planFingerprint(const ConvertJob& job);
 
-// The files that hold chunks of the tensors that are read.
-std::vector<FileId> usedFiles(const ConvertJob& job);
-
 struct SourceFile {
+    const Reader* reader;  // whose file it is; outlives this
     FileId id;
     Fingerprint print;
+    const std::string& path() const { return reader->catalog().files()[id].path; }
 };
-// Those, as they are now.
+// The files that hold chunks of the tensors that are read, as they are now.
 Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job);
 // Some, as they are now.
 Result<std::vector<SourceFile>> sourceFiles(const Reader& reader, const std::vector<FileId>& files);
 
 // Of the files as this host knows them: any change shows.
-Digest128 sourceFingerprint(const Catalog& have, const std::vector<SourceFile>& files);
+Digest128 sourceFingerprint(const std::vector<SourceFile>& files);
 // Of what every host that mounts the same file system sees alike: names, sizes and times of modification.
-Digest128 sharedFingerprint(const Catalog& have, const std::vector<SourceFile>& files);
+Digest128 sharedFingerprint(const std::vector<SourceFile>& files);
 
 // Of everything that a reading of this checkpoint finds: the catalog, and the words that ask for it.
 Digest128 readingFingerprint(const Catalog& catalog, std::string_view words);
 
 // Errors: changed, with the file.
-Status checkUnchanged(const Reader& reader, const std::vector<SourceFile>& before);
-Status checkUnchanged(const ConvertJob& job, const std::vector<SourceFile>& before);
+Status checkUnchanged(const std::vector<SourceFile>& before);
 
 }  // namespace shardscope

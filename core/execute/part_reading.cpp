@@ -48,9 +48,7 @@ class FoundJournal {
 JournalHeader readingHeader(const PartReading& reading, const std::vector<SourceFile>& files,
                             uint64_t tileBytes) {
     const Catalog& catalog = reading.reader->catalog();
-    return {readingFingerprint(catalog, reading.words),
-            sharedFingerprint(catalog, files),
-            {tileBytes, tileBytes}};
+    return {readingFingerprint(catalog, reading.words), sharedFingerprint(files), {tileBytes, tileBytes}};
 }
 
 // So that nothing of the user's is among what is removed in the end.
@@ -122,7 +120,7 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
                                    [&](uint32_t item, int64_t tile, std::string data) {
                                        return journal.keep(item, tile, std::move(data));
                                    });
-    Status status = read.ok() ? checkUnchanged(*reading.reader, files) : Status(read.error());
+    Status status = read.ok() ? checkUnchanged(files) : Status(read.error());
     // What was found before an error counts when the part runs again, unless the files are others by then.
     if (const Status kept = journal.flush(); status.ok()) status = kept;
     if (!status.ok()) {

@@ -22,7 +22,7 @@ std::vector<ShareItem> conversionItems(const ConvertJob& job) {
 
 JournalHeader conversionHeader(const ConvertJob& job, const std::vector<SourceFile>& files,
                                uint64_t tileBytes) {
-    return {planFingerprint(job), sharedFingerprint(job.source->catalog(), files), {tileBytes, tileBytes}};
+    return {planFingerprint(job), sharedFingerprint(files), {tileBytes, tileBytes}};
 }
 
 PartShares::Done doneTiles(const std::vector<JournalTile>& tiles, std::set<uint32_t> begun) {
@@ -75,14 +75,14 @@ Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Re
     StagingSink sink(*staging, false);
     ConvertState state{
         .job = job, .resources = resources, .tiles = staging->tiles(), .source = &source, .sink = &sink};
-    SourceContext context(*job.source, resources, job.options.fillGaps, job.fileSystem);
+    const auto context = sourceContext(job, resources);
     Status status = runSpans(resources, spans, [&](const TileSpan& span, WorkerMemory& kept) {
-        return DestinationWork::prepare(state, context, span.tensor, kept);
+        return DestinationWork::prepare(state, *context, span.tensor, kept);
     });
-    if (status.ok()) status = checkUnchanged(job, files);
+    if (status.ok()) status = checkUnchanged(files);
     if (status.ok()) status = staging->syncAll();
     if (!status.ok()) return staging->giveUp(std::move(status).error());
-    report.bytesRead = context.bytesRead;
+    report.bytesRead = context->bytesRead;
     SHARDSCOPE_ASSIGN(const std::vector<JournalTile> all, staging->readParts());
     report.open = shares.openParts(doneTiles(all, staging->begunParts()));
     // Once all are done another one may publish, and take the journals away while they are read.

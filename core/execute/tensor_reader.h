@@ -12,7 +12,7 @@
 
 namespace shardscope {
 
-// What all tensors of one job share.
+// What all tensors of one source share.
 struct SourceContext {
     SourceContext(const Reader& readerIn, const Resources& resourcesIn, FillGaps fillIn,
                   std::shared_ptr<FileSystem> scratchSystemIn)
@@ -20,16 +20,34 @@ struct SourceContext {
           resources(resourcesIn),
           fill(fillIn),
           scratchSystem(std::move(scratchSystemIn)),
-          spans(std::max<uint64_t>(resourcesIn.memory->limit() / 2, 1)) {}
+          job_(std::make_shared<Job>(std::max<uint64_t>(resourcesIn.memory->limit() / 2, 1))) {}
+    // Another source of the same job.
+    SourceContext(const Reader& readerIn, const SourceContext& job)
+        : reader(readerIn),
+          resources(job.resources),
+          fill(job.fill),
+          scratchSystem(job.scratchSystem),
+          job_(job.job_) {}
 
     const Reader& reader;
     const Resources& resources;
     const FillGaps fill;
     const std::shared_ptr<FileSystem> scratchSystem;
-    std::atomic<uint64_t> bytesRead{0};
+    std::vector<std::unique_ptr<SourceContext>> inputs;  // those of an average, this one's among them
+
+  private:
+    struct Job {
+        explicit Job(uint64_t limit) : spans(limit) {}
+        std::atomic<uint64_t> bytesRead{0};
+        MemoryBudget spans;
+    };
+    const std::shared_ptr<Job> job_;
+
+  public:
+    std::atomic<uint64_t>& bytesRead = job_->bytesRead;
     // What tensors hold in memory for as long as they are worked on: at most half of the job's budget, so
     // that tiles, which come on top, always find some.
-    MemoryBudget spans;
+    MemoryBudget& spans = job_->spans;
 };
 
 // Tiles of a tensor.

@@ -72,8 +72,7 @@ class Joined final : public UnitWorker {
     Status open(const JobIdentity& identity) {
         SHARDSCOPE_ASSIGN(staging_, Staging::join(state_.job, identity.token));
         sink_.emplace(*staging_, false);
-        context_ = std::make_unique<SourceContext>(*state_.job.source, resources_,
-                                                   state_.job.options.fillGaps, state_.job.fileSystem);
+        context_ = sourceContext(state_.job, resources_);
         return {};
     }
 
@@ -179,7 +178,7 @@ Result<std::unique_ptr<UnitWorker>> UnitWorker::join(const ConvertJob& job, cons
             .withHint("the same version of shardscope must run on both sides, and see the same source");
     }
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
-    if (!(sharedFingerprint(job.source->catalog(), files) == identity.source)) {
+    if (!(sharedFingerprint(files) == identity.source)) {
         return makeError(ErrorCode::changed,
                          "the files of the source are not those that the coordinator sees")
             .inFile(job.plan ? job.plan->sourcePath : std::string())

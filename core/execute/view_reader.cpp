@@ -151,7 +151,8 @@ ViewReading viewReading(const TensorView& view, size_t elementBytes, uint64_t me
 // ------------------------------------------------------------------ preparing
 
 Result<std::unique_ptr<ViewReader>> ViewReader::prepare(SourceContext& context, const TensorView& view,
-                                                        DType dtype, WorkerMemory& kept) {
+                                                        DType dtype, WorkerMemory& kept,
+                                                        TensorReader::Strided strided) {
     const Catalog& catalog = context.reader.catalog();
     std::unique_ptr<ViewReader> reader(new ViewReader(view));
     reader->dtype_ = dtype;
@@ -171,7 +172,8 @@ Result<std::unique_ptr<ViewReader>> ViewReader::prepare(SourceContext& context, 
                           TensorReader::prepare(context, source, &kept, TensorReader::Strided::scratch));
     }
     const ViewReading reading =
-        viewReading(view, dtypeBytes(reader->dtype_), context.resources.memory->limit());
+        viewReading(view, dtypeBytes(reader->dtype_),
+                    strided == TensorReader::Strided::held ? context.resources.memory->limit() : 0);
     for (size_t i = 0; i < view.pieces().size(); ++i) {
         const ViewPiece& from = view.pieces()[i];
         Piece piece;

@@ -32,9 +32,11 @@ ViewReading viewReading(const TensorView& view, size_t elementBytes, uint64_t me
 
 class ViewReader final : public ElementReader {
   public:
-    // `dtype` is that of an empty tensor; else that of the source. Errors: those of TensorReader.
-    static Result<std::unique_ptr<ViewReader>> prepare(SourceContext& context, const TensorView& view,
-                                                       DType dtype, WorkerMemory& kept);
+    // `dtype` is that of an empty tensor; else that of the source. `strided`: whether pieces may be held in
+    // memory, as in TensorReader. Errors: those of TensorReader.
+    static Result<std::unique_ptr<ViewReader>> prepare(
+        SourceContext& context, const TensorView& view, DType dtype, WorkerMemory& kept,
+        TensorReader::Strided strided = TensorReader::Strided::held);
 
     uint64_t goodTileBytes(uint64_t preferred, uint64_t largest) const override;
     size_t readBufferBytes(int64_t a, int64_t b) const override;

@@ -133,6 +133,11 @@ struct PlanFile {
     uint64_t size = 0;
 };
 
+struct PlanAveraged {
+    std::string path;
+    double weight = 0;
+};
+
 struct Plan {
     std::string sourcePath, sourceFormat;
     std::string targetPath, targetFormat, targetVariant;
@@ -147,7 +152,10 @@ struct Plan {
     std::vector<PlanLeftOut> impossible;
     std::vector<PlanLeftOut> changed;  // carried in another form
     std::vector<PlanLeftOut> renamed;
-    std::vector<PlanLeftOut> made;  // put together by the steps of a recipe
+    std::vector<PlanLeftOut> made;         // put together by the steps of a recipe
+    std::vector<PlanAveraged> averaged;    // the checkpoints of an average, in order; the source is the last
+    std::string accumulate;                // what they are summed up in: "fp32", "fp64"
+    std::vector<PlanLeftOut> notAveraged;  // tensors that are taken from one of them
     double estimateSeconds = 0;
     size_t tensors = 0, chunks = 0, objects = 0;
     bool runnable() const { return impossible.empty(); }

@@ -25,6 +25,8 @@ void listEntries(std::string& out, std::string_view title, const std::vector<Pla
 std::string planText(const Plan& plan) {
     std::string out;
     out += fmt::format("from     {} ({})\n", plan.sourcePath, plan.sourceFormat);
+    for (const PlanAveraged& input : plan.averaged)
+        out += fmt::format("average  {:.6g} of {}\n", input.weight, input.path);
     out += fmt::format("to       {} ({}{})\n", plan.targetPath, plan.targetFormat,
                        plan.targetVariant.empty() ? "" : ", " + plan.targetVariant);
     out += fmt::format("carries  {} tensors in {} chunks, {} objects\n", plan.tensors, plan.chunks,
@@ -41,6 +43,7 @@ std::string planText(const Plan& plan) {
     listEntries(out, "Excluded as asked", plan.excluded, ": ");
     listEntries(out, "Carried in another form", plan.changed, ": ");
     listEntries(out, "Made of other tensors", plan.made, " = ");
+    listEntries(out, "Not averaged", plan.notAveraged, ": ");
     listEntries(out, "Renamed", plan.renamed, " -> ");
     return out;
 }

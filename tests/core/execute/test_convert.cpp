@@ -1,8 +1,10 @@
 #include <QElapsedTimer>
 #include <QTemporaryDir>
 #include <QTest>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "execute/fake_checkpoint.h"
 #include "execute/tile_work.h"
@@ -50,6 +52,34 @@ struct Room {
 
 bool onlyDestination(const MemoryFileSystem& system) {
     return !system.exists(stagingPath("/out/dst"));
+}
+
+// The value of an element as a double, which holds those of all averaged dtypes.
+double valueAt(const FakeTensor& tensor, size_t i) {
+    double value = 0;
+    castElements(tensor.dtype, tensor.data.data() + i * dtypeBytes(tensor.dtype), DType::float64,
+                 reinterpret_cast<std::byte*>(&value), 1);
+    return value;
+}
+
+// One element at a time, each operation rounded to `Sum`.
+template <class Sum>
+Bytes averageOf(const std::vector<const FakeTensor*>& tensors, const std::vector<AverageInput>& inputs,
+                DType to) {
+    const auto count = static_cast<size_t>(elementCount(tensors[0]->shape));
+    std::vector<Sum> sums(count);
+    for (size_t i = 0; i < count; ++i) {
+        volatile Sum sum = 0, product = 0;  // nothing in one rounding
+        for (size_t k = 0; k < tensors.size(); ++k) {
+            product = static_cast<Sum>(inputs[k].weight) * static_cast<Sum>(valueAt(*tensors[k], i));
+            sum = k == 0 ? product : sum + product;
+        }
+        sums[i] = std::isnan(sum) ? std::numeric_limits<Sum>::quiet_NaN() : sum;
+    }
+    Bytes out(count * dtypeBytes(to));
+    castElements(sizeof(Sum) == 8 ? DType::float64 : DType::float32,
+                 reinterpret_cast<const std::byte*>(sums.data()), to, out.data(), count);
+    return out;
 }
 
 }  // namespace
@@ -180,6 +210,97 @@ class TestConvert : public QObject {
         QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
         QVERIFY(system->tree("/out/dst") == job.expected());
         QCOMPARE(report->bytesRead, uint64_t{tied.data.size()});
+    }
+
+    // Of sources that are cut differently, in a tile more or less and with few or many threads.
+    void averageIsThatOfEachElement() {
+        constexpr DType kFloats[] = {DType::bfloat16, DType::float16, DType::float32, DType::float64};
+        for (unsigned seed = 0; seed < 6; ++seed) {
+            Random random(seed + 900);
+            auto system = newSystem();
+            std::vector<FakeSource> sources(3);
+            for (size_t k = 0; k < sources.size(); ++k)
+                sources[k].root = "/src" + std::to_string(k);
+            for (int t = 0; t < 8; ++t) {
+                const FakeTensor shape = randomTensor(random, "t" + std::to_string(t), 400'000,
+                                                      kFloats[static_cast<size_t>(t) % std::size(kFloats)]);
+                for (FakeSource& source : sources) {
+                    FakeTensor values = shape;
+                    values.data = randomBytes(random, shape.data.size());
+                    source.add(random, values);
+                }
+            }
+            const FakeTensor counter{"counter", DType::int64, {3}, randomBytes(random, 24), kNone};
+            for (FakeSource& source : sources) {
+                source.add(random, counter);
+                source.write(random, *system);
+            }
+            std::vector<FakeTensor> wanted = sources.back().tensors;
+            wanted[1].dtype = DType::bfloat16;  // from float16, rounded once
+            Average average;
+            average.accumulate = seed % 2 ? DType::float64 : DType::float32;
+            average.rules.assign(wanted.size(), Average::Rule::mean);
+            average.rules.back() = Average::Rule::same;
+            FakeJob job(random, sources.back(), system, wanted);
+            std::vector<std::unique_ptr<FakeReader>> readers;
+            for (const FakeSource& source : sources) {
+                readers.push_back(source.open(*system));
+                average.inputs.push_back(
+                    {readers.back().get(), job.spec.sources, 0.1 + static_cast<double>(random() % 100)});
+            }
+            job.job.average = &average;
+            for (size_t t = 0; t + 1 < wanted.size(); ++t) {
+                std::vector<const FakeTensor*> tensors;
+                for (const FakeSource& source : sources)
+                    tensors.push_back(&source.tensors[t]);
+                const bool wide = average.accumulate == DType::float64 || tensors[0]->dtype == DType::float64;
+                job.tensors[t].data = wide ? averageOf<double>(tensors, average.inputs, wanted[t].dtype)
+                                           : averageOf<float>(tensors, average.inputs, wanted[t].dtype);
+            }
+            for (const uint64_t memory : {uint64_t{12} << 20, uint64_t{96} << 20}) {
+                Room room;
+                MemoryBudget budget(memory);
+                Resources resources = room.resources();
+                resources.memory = &budget;
+                job.job.options.overwrite = true;
+                job.job.options.verify = Verify::full;
+                const auto report = runConversion(job.job, resources);
+                QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+                QVERIFY2(system->tree("/out/dst") == job.expected(), std::to_string(seed).c_str());
+                QVERIFY(budget.peak() <= budget.limit());
+            }
+        }
+    }
+
+    void whatIsNotAveragedMustBeTheSame() {
+        Random random(31);
+        auto system = newSystem();
+        std::vector<FakeSource> sources(2);
+        sources[0].root = "/src0";
+        FakeTensor counter{"counter", DType::int64, {1000}, randomBytes(random, 8000), kNone};
+        for (FakeSource& source : sources) {
+            source.add(random, counter);
+            source.write(random, *system);
+            counter.data[8 * 777] ^= std::byte{1};
+        }
+        Average average;
+        FakeJob job(random, sources[1], system, sources[1].tensors);
+        const auto first = sources[0].open(*system);
+        for (const Reader* reader : {static_cast<const Reader*>(first.get()), job.job.source})
+            average.inputs.push_back({reader, job.spec.sources, 0.5});
+        average.rules = {Average::Rule::same};
+        job.job.average = &average;
+        Room room;
+        const auto report = runConversion(job.job, room.resources());
+        QVERIFY(!report.ok());
+        QCOMPARE(report.error().code, ErrorCode::impossible);
+        QCOMPARE(report.error().location.tensor, "counter");
+        QVERIFY2(report.error().message.find("element 777,") != std::string::npos,
+                 report.error().message.c_str());
+
+        average.rules = {Average::Rule::last};
+        QVERIFY(runConversion(job.job, room.resources()).ok());
+        QVERIFY(system->tree("/out/dst") == job.expected());
     }
 
     void casts() {
