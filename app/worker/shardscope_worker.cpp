@@ -197,8 +197,9 @@ int work(const Options& options) {
                              "ranks work together; --part and --finish are for "
                              "'shardscope convert' without ranks");
         if (!context.conversion)
-            return makeError(ErrorCode::usage,
-                             "ranks do 'plan', 'convert' and 'reshard'; everything else is for shardscope");
+            return makeError(
+                ErrorCode::usage,
+                "ranks do 'plan', 'convert', 'reshard' and 'average'; everything else is for shardscope");
         SHARDSCOPE_ASSIGN(const Coordinator coordinator, coordinatorOf(options, *place));
         SHARDSCOPE_ASSIGN(const int done, convert(context, *context.conversion, coordinator));
         return std::optional(done);

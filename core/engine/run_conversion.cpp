@@ -175,7 +175,13 @@ Status Conversion::connect(const Coordinator& coordinator) {
     files_ = options.files;
     if (!options.peers) return {};
     SHARDSCOPE_ASSIGN(peers_, scheduler_->connect(stop_));
-    SHARDSCOPE_ASSIGN(PeerTable table, PeerTable::ask(*peers_, request_.source, coordinator.mode, stop_));
+    // Only the source is looked for on their disks.
+    if (!request_.average.empty() && coordinator.mode != SourceMode::automatic &&
+        coordinator.mode != SourceMode::direct)
+        return makeError(ErrorCode::usage,
+                         "the checkpoints of an average must lie where all ranks see them (--mode direct)");
+    const SourceMode mode = request_.average.empty() ? coordinator.mode : SourceMode::direct;
+    SHARDSCOPE_ASSIGN(PeerTable table, PeerTable::ask(*peers_, request_.source, mode, stop_));
     group_.emplace();
     group_->ranks = peers_->size();
     group_->mode = table.mode();

@@ -211,7 +211,7 @@ class TargetResolver {
             return false;
         }
         if (request_.weightsOnly && source_.role(t) == Role::optimizer) {
-            spec_.excluded.push_back({name, "optimizer state (--weights-only)"});
+            spec_.excluded.push_back({name, "optimizer state"});
             return false;
         }
         if (const uint32_t special = source_.special(t); special != kNone) {
@@ -410,7 +410,7 @@ class TargetResolver {
             return false;
         }
         if (request_.weightsOnly && underOptimizer(object.path, optimizer_)) {
-            spec_.excluded.push_back({object.name, "optimizer state (--weights-only)"});
+            spec_.excluded.push_back({object.name, "optimizer state"});
             return false;
         }
         return true;

@@ -142,6 +142,15 @@ class StatesTest : public QObject, protected WindowFixture {
         MainWindow* step = windows_->open(dir.filePath("step-3"));
         QVERIFY(step != window_);
         QTRY_COMPARE_WITH_TIMEOUT(step->session().state(), Session::State::open, kPatience);
+        // Several are averaged: the last one is the source, those before it come first.
+        page.table().selectAll();
+        click(page, "Average...");
+        MainWindow* last = windows_->open(dir.filePath("step-3"));
+        QTRY_VERIFY_WITH_TIMEOUT(last->findChild<ConvertWizard*>(), kPatience);
+        const ConversionSpec spec = last->findChild<ConvertWizard*>()->spec();
+        QCOMPARE(spec.source, dir.filePath("step-3"));
+        QCOMPARE(spec.average, (QStringList{dir.filePath("step-1"), dir.filePath("step-2")}));
+        QVERIFY2(spec.destination.endsWith("step-3-average"), qPrintable(spec.destination));
         click(page, "Back to the start");
         QTRY_COMPARE(session().state(), Session::State::empty);
     }

@@ -161,6 +161,36 @@ class WizardTest : public QObject {
         }
     }
 
+    void averageIsPlannedAndShown() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        waitUntilReady(wizard);
+        wizard.showPage(names);
+        auto* inputs = named<QTableWidget>(wizard, "averageInputs");
+        showTabOf(wizard, inputs);
+        addRule(inputs, {sampleCheckpoint()});
+        auto* weights = named<QComboBox>(wizard, "averageWeights");
+        type(weights->lineEdit(), QStringLiteral("1,3"));
+        QTRY_COMPARE(wizard.spec().weights, QStringLiteral("1,3"));
+        waitUntilReady(wizard);
+        shoot(wizard, QStringLiteral("wizard-average"));
+        wizard.showPage(plan);
+        auto* model = qobject_cast<PlanModel*>(named<QTreeView>(wizard, "planTree")->model());
+        QTRY_VERIFY(model->groupIndex(PlanModel::Group::averaged).isValid());
+        const QModelIndex group = model->groupIndex(PlanModel::Group::averaged);
+        QCOMPARE(model->rowCount(group), 2);
+        QCOMPARE(model->index(0, 1, group).data().toString(), QStringLiteral("0.25"));
+        QVERIFY(model->groupIndex(PlanModel::Group::excluded).isValid());  // optimizer state
+        QVERIFY2(wizard.spec().commandLine().startsWith("shardscope average "),
+                 qPrintable(wizard.spec().commandLine()));
+        shoot(wizard, QStringLiteral("wizard-average-plan"));
+        type(weights->lineEdit(), QStringLiteral("1,2,3"));
+        QTRY_VERIFY2_WITH_TIMEOUT(status(wizard).contains("3 weights for 2 checkpoints"),
+                                  qPrintable(status(wizard)), kPatience);
+    }
+
     // From the source to a verified result, by the buttons alone.
     void wholeConversion() {
         auto session = openSession(sampleCheckpoint());

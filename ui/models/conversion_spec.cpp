@@ -41,6 +41,12 @@ void forEachField(Spec& spec, Request& request, Use&& use) {
     use(spec.cast, request.cast);
     use(spec.map, request.map);
     use(spec.set, request.set);
+    use(spec.average, request.average);
+    use(spec.weights, request.weights);
+    use(spec.rawWeights, request.rawWeights);
+    use(spec.accumulate, request.accumulate);
+    use(spec.notAveraged, request.notAveraged);
+    use(spec.averageOptimizer, request.averageOptimizer);
     use(spec.objectsFile, request.objectsFile);
     use(spec.assets, request.assets);
     use(spec.strict, request.strict);
@@ -99,6 +105,8 @@ ConversionRequest ConversionSpec::toJob() const {
     ConversionRequest request = toRequest();
     for (std::string* path : {&request.source, &request.destination, &request.objectsFile})
         if (!path->empty()) *path = there(QString::fromStdString(*path)).toStdString();
+    for (std::string& path : request.average)
+        path = there(QString::fromStdString(path)).toStdString();
     return request;
 }
 

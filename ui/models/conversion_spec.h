@@ -23,8 +23,13 @@ struct ConversionSpec {
     QStringList shard;   // "GLOB:tp=0,dp=0"
     QStringList stage;   // "GLOB:pp=1"
     SplitRule split = SplitRule::torch;
-    QString like, map;         // a checkpoint, a recipe: a file or one that is built in
-    QStringList set;           // "NAME=VALUE" for the recipe's parameters
+    QString like, map;    // a checkpoint, a recipe: a file or one that is built in
+    QStringList set;      // "NAME=VALUE" for the recipe's parameters
+    QStringList average;  // checkpoints that come before the source; empty = no average
+    QString weights;      // "minus-sqrt", "1,2,3", a file; empty = uniform
+    bool rawWeights = false, averageOptimizer = false;
+    Accumulate accumulate = Accumulate::fp32;
+    Average::Rule notAveraged = Average::Rule::last;
     uint64_t maxFileSize = 0;  // bytes; 0 = the format's default
     bool strict = false;
     FillGaps fillGaps = FillGaps::refuse;

@@ -2,6 +2,7 @@
 
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ui/models/texts.h"
 
@@ -21,6 +22,9 @@ Result<std::shared_ptr<const NameChanges>> nameChanges(std::shared_ptr<const Cat
         for (const PlanLeftOut& entry : *list)
             leftOut.emplace(entry.name, &entry);
     }
+    std::unordered_set<std::string_view> asInLast;  // of an average
+    for (const PlanLeftOut& entry : plan.notAveraged)
+        asInLast.insert(entry.name);
     changes->rows.reserve(source->tensorCount());
     for (TensorId t = 0; t < source->tensorCount(); ++t) {
         if (t % 4096 == 0) SHARDSCOPE_TRY(stop.poll());
@@ -38,6 +42,10 @@ Result<std::shared_ptr<const NameChanges>> nameChanges(std::shared_ptr<const Cat
                 if (const auto left = leftOut.find(name); left != leftOut.end()) row.why = left->second->why;
             } else if (other != renamed.end() || target->dtype(row.after) != source->dtype(t)) {
                 row.fate = NameChange::Fate::changed;
+            }
+            if (row.after != kNone && !plan.averaged.empty() && !asInLast.contains(target->name(row.after))) {
+                row.fate = NameChange::Fate::changed;
+                row.why = "averaged";
             }
         }
         if (row.fate != NameChange::Fate::kept)
@@ -93,7 +101,7 @@ QVariant NameChangeModel::data(const QModelIndex& index, int role) const {
         case NameChange::Fate::kept:
             return tr("as it is");
         case NameChange::Fate::changed:
-            return tr("changed");
+            return row.why.empty() ? tr("changed") : toQString(row.why);
         case NameChange::Fate::excluded:
             return tr("left behind: %1").arg(toQString(row.why));
         case NameChange::Fate::leftOut:

@@ -17,7 +17,7 @@ struct NameChange {
     Fate fate = Fate::kept;
     TensorId before = kNone;  // in the source
     TensorId after = kNone;   // in the target catalog; kNone when it is left out
-    std::string why;          // when it does not
+    std::string why;          // when it does not, or how it is changed besides name and dtype
 };
 struct NameChanges {
     std::shared_ptr<const Catalog> source, target;

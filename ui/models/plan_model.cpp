@@ -6,10 +6,11 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr PlanModel::Group kGroups[] = {PlanModel::Group::impossible, PlanModel::Group::leftOut,
-                                        PlanModel::Group::changed,    PlanModel::Group::made,
-                                        PlanModel::Group::renamed,    PlanModel::Group::excluded,
-                                        PlanModel::Group::reads,      PlanModel::Group::files};
+constexpr PlanModel::Group kGroups[] = {PlanModel::Group::impossible,  PlanModel::Group::leftOut,
+                                        PlanModel::Group::changed,     PlanModel::Group::averaged,
+                                        PlanModel::Group::notAveraged, PlanModel::Group::made,
+                                        PlanModel::Group::renamed,     PlanModel::Group::excluded,
+                                        PlanModel::Group::reads,       PlanModel::Group::files};
 
 QString groupText(PlanModel::Group group, size_t entries) {
     const auto n = static_cast<int>(entries);
@@ -20,6 +21,10 @@ QString groupText(PlanModel::Group group, size_t entries) {
             return PlanModel::tr("Left out, because the target cannot hold it (%n)", nullptr, n);
         case PlanModel::Group::changed:
             return PlanModel::tr("Carried in another form (%n)", nullptr, n);
+        case PlanModel::Group::averaged:
+            return PlanModel::tr("Averaged checkpoints and their weights (%n)", nullptr, n);
+        case PlanModel::Group::notAveraged:
+            return PlanModel::tr("Not averaged (%n)", nullptr, n);
         case PlanModel::Group::made:
             return PlanModel::tr("Made of other tensors (%n)", nullptr, n);
         case PlanModel::Group::renamed:
@@ -40,6 +45,9 @@ void PlanModel::setPlan(std::shared_ptr<const Plan> plan, std::vector<PlanFile> 
     beginResetModel();
     plan_ = std::move(plan);
     reads_ = std::move(reads);
+    averaged_.clear();
+    for (const PlanAveraged& input : plan_ ? plan_->averaged : std::vector<PlanAveraged>())
+        averaged_.push_back({input.path, QString::number(input.weight, 'g', 6).toStdString()});
     groups_.clear();
     for (const Group group : kGroups) {
         if (plan_ && entries(group) > 0) groups_.push_back(group);
@@ -55,6 +63,10 @@ size_t PlanModel::entries(Group group) const {
             return plan_->leftOut.size();
         case Group::changed:
             return plan_->changed.size();
+        case Group::averaged:
+            return averaged_.size();
+        case Group::notAveraged:
+            return plan_->notAveraged.size();
         case Group::made:
             return plan_->made.size();
         case Group::renamed:
@@ -70,12 +82,14 @@ size_t PlanModel::entries(Group group) const {
 }
 
 const PlanLeftOut& PlanModel::entry(Group group, int row) const {
-    const std::vector<PlanLeftOut>& list = group == Group::impossible ? plan_->impossible
-                                           : group == Group::leftOut  ? plan_->leftOut
-                                           : group == Group::changed  ? plan_->changed
-                                           : group == Group::made     ? plan_->made
-                                           : group == Group::renamed  ? plan_->renamed
-                                                                      : plan_->excluded;
+    const std::vector<PlanLeftOut>& list = group == Group::impossible    ? plan_->impossible
+                                           : group == Group::averaged    ? averaged_
+                                           : group == Group::notAveraged ? plan_->notAveraged
+                                           : group == Group::leftOut     ? plan_->leftOut
+                                           : group == Group::changed     ? plan_->changed
+                                           : group == Group::made        ? plan_->made
+                                           : group == Group::renamed     ? plan_->renamed
+                                                                         : plan_->excluded;
     return list[static_cast<size_t>(row)];
 }
 

@@ -13,7 +13,18 @@ namespace shardscope::ui {
 class PlanModel : public QAbstractItemModel {
     Q_OBJECT
   public:
-    enum class Group : uint8_t { impossible, leftOut, changed, made, renamed, excluded, reads, files };
+    enum class Group : uint8_t {
+        impossible,
+        leftOut,
+        changed,
+        averaged,
+        notAveraged,
+        made,
+        renamed,
+        excluded,
+        reads,
+        files
+    };
     enum Roles {
         GroupRole = Qt::UserRole + 1,
         NameRole
@@ -42,6 +53,7 @@ class PlanModel : public QAbstractItemModel {
 
     std::shared_ptr<const Plan> plan_;
     std::vector<PlanFile> reads_;
+    std::vector<PlanLeftOut> averaged_;  // path and weight
     std::vector<Group> groups_;
 };
 

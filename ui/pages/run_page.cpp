@@ -10,6 +10,7 @@
 #include <QPushButton>
 #include <QTableView>
 #include <QVBoxLayout>
+#include <algorithm>
 
 #include "ui/models/text_table_model.h"
 #include "ui/models/texts.h"
@@ -50,7 +51,7 @@ RunPage::RunPage(Session& session, QWidget* parent)
     summary_->setAccessibleName(tr("Summary of the run"));
     panel_ = new Panel(tr("Steps"), this);
     table_ = makeTable(model_, tr("Steps of the run"), panel_);
-    table_->setSelectionMode(QAbstractItemView::SingleSelection);
+    table_->setSelectionMode(QAbstractItemView::ExtendedSelection);
     panel_->setView(table_);
     panel_->setExports({QStringLiteral("steps"), table_, [this] { return model_; }});
     panel_->setMenuBuilder([this](QMenu& menu) {
@@ -58,6 +59,8 @@ RunPage::RunPage(Session& session, QWidget* parent)
         if (row < 0) return;
         const QString path = steps_.path(static_cast<size_t>(row));
         menu.addAction(tr("Open"), this, &RunPage::openCurrent);
+        if (const QStringList steps = selectedSteps(); steps.size() > 1)
+            menu.addAction(tr("Average..."), this, [this, steps] { emit averageRequested(steps); });
         menu.addAction(tr("Copy path"), this, [path] { copyText(path); });
     });
     details_ = new QLabel(this);
@@ -67,6 +70,8 @@ RunPage::RunPage(Session& session, QWidget* parent)
     details_->setAccessibleName(tr("Findings of the chosen step"));
     open_ = new QPushButton(tr("&Open the step"), this);
     open_->setDefault(true);
+    average_ = new QPushButton(tr("&Average..."), this);
+    average_->setToolTip(tr("Average the values of the selected steps; select several with Ctrl or Shift"));
     level_ = new QComboBox(this);
     level_->setAccessibleName(tr("How deep steps are checked"));
     level_->addItem(tr("Check metadata"), static_cast<int>(ValidateLevel::metadata));
@@ -78,6 +83,7 @@ RunPage::RunPage(Session& session, QWidget* parent)
     auto* back = new QPushButton(tr("Back to the start"), this);
     auto* buttons = new QHBoxLayout;
     buttons->addWidget(open_);
+    buttons->addWidget(average_);
     buttons->addWidget(level_);
     buttons->addWidget(check_);
     buttons->addStretch(1);
@@ -95,6 +101,9 @@ RunPage::RunPage(Session& session, QWidget* parent)
         chosen_ = row < 0 ? std::string() : steps_.rows()[static_cast<size_t>(row)].step.name;
         refresh();
     });
+    connect(table_->selectionModel(), &QItemSelectionModel::selectionChanged, this,
+            [this] { average_->setEnabled(selectedSteps().size() > 1); });
+    connect(average_, &QPushButton::clicked, this, [this] { emit averageRequested(selectedSteps()); });
     connect(check_, &QPushButton::clicked, this, [this] { steps_.setChecking(!steps_.checking()); });
     connect(level_, &QComboBox::activated, this, [this] {
         steps_.setLevel(static_cast<ValidateLevel>(level_->currentData().toInt()));
@@ -167,6 +176,19 @@ int RunPage::currentRow() const {
     return static_cast<size_t>(row) < steps_.rows().size() ? row : -1;
 }
 
+QStringList RunPage::selectedSteps() const {
+    std::vector<size_t> rows;
+    for (const QModelIndex& index : table_->selectionModel()->selectedRows()) {
+        const int row = model_->source(index.row());
+        if (static_cast<size_t>(row) < steps_.rows().size()) rows.push_back(static_cast<size_t>(row));
+    }
+    std::ranges::sort(rows, {}, [&](size_t row) { return steps_.rows()[row].step.step; });
+    QStringList paths;
+    for (const size_t row : rows)
+        paths += steps_.path(row);
+    return paths;
+}
+
 void RunPage::openCurrent() {
     if (const int row = currentRow(); row >= 0) emit openRequested(steps_.path(static_cast<size_t>(row)));
 }
@@ -177,6 +199,7 @@ void RunPage::refresh() {
     check_->setText(steps_.checking() ? tr("&Stop checking") : tr("&Check all steps"));
     const int row = currentRow();
     open_->setEnabled(row >= 0);
+    average_->setEnabled(selectedSteps().size() > 1);
     const QString details = row < 0 ? QString() : steps_.details(static_cast<size_t>(row));
     details_->setText(details);
     details_->setVisible(!details.isEmpty());

@@ -25,12 +25,15 @@ class RunPage : public QWidget {
 
   signals:
     void openRequested(const QString& path);
+    // Two or more steps, in the order of training.
+    void averageRequested(const QStringList& paths);
 
   private:
     void refresh();
     void openCurrent();
     void showChosen();
-    int currentRow() const;  // of the steps; -1 = none
+    int currentRow() const;             // of the steps; -1 = none
+    QStringList selectedSteps() const;  // their paths, in the order of training
 
     Session& session_;
     RunSteps steps_;
@@ -40,7 +43,7 @@ class RunPage : public QWidget {
     std::string chosen_;  // name of the step
     QLabel *title_, *summary_, *details_;
     QComboBox* level_;
-    QPushButton *open_, *check_;
+    QPushButton *open_, *average_, *check_;
 };
 
 }  // namespace shardscope::ui

@@ -1,4 +1,5 @@
 #include <QCheckBox>
+#include <QComboBox>
 #include <QFormLayout>
 #include <QHeaderView>
 #include <QLabel>
@@ -83,6 +84,7 @@ NamesStep::NamesStep(WizardState& state)
         wizardHint(tr("Its select, drop, rename and cast steps come before those of the other tabs."),
                    recipe));
     tabs->addTab(recipe, tr("Recipe file"));
+    tabs->addTab(makeAverage(tabs), tr("Average"));
     split->addWidget(tabs);
 
     auto* after = new QWidget(split);
@@ -145,6 +147,70 @@ NamesStep::NamesStep(WizardState& state)
     follow();
 }
 
+// Other checkpoints of the same model whose values are averaged with those of the source.
+QWidget* NamesStep::makeAverage(QWidget* parent) {
+    auto* page = new QWidget(parent);
+    auto* layout = new QVBoxLayout(page);
+    average_ = new RuleTable(tr("Checkpoints to average with the source"),
+                             {tr("Checkpoints before the source, in the order of training")},
+                             {QStringLiteral("/checkpoints/step-1000")}, false, page);
+    average_->table()->setObjectName(QStringLiteral("averageInputs"));
+    layout->addWidget(average_, 1);
+    auto* row = new QHBoxLayout;
+    const auto combo = [&](const QString& label, const QString& name) {
+        auto* box = new QComboBox(page);
+        box->setAccessibleName(name);
+        auto* text = new QLabel(label, page);
+        text->setBuddy(box);
+        row->addWidget(text);
+        row->addWidget(box);
+        return box;
+    };
+    weights_ = combo(tr("&Weights:"), tr("Weights of the average"));
+    weights_->setEditable(true);
+    weights_->setObjectName(QStringLiteral("averageWeights"));
+    weights_->setToolTip(
+        tr("The same for all, those of a decay of the learning rate, one number for each checkpoint such as "
+           "1,2,4, or a file of numbers"));
+    weights_->addItems({QStringLiteral("uniform"), QStringLiteral("linear"), QStringLiteral("minus-sqrt"),
+                        QStringLiteral("cosine")});
+    accumulate_ = combo(tr("Sum &up in:"), tr("Precision of the sums"));
+    accumulate_->addItem(QStringLiteral("fp32"), static_cast<int>(Accumulate::fp32));
+    accumulate_->addItem(QStringLiteral("fp64"), static_cast<int>(Accumulate::fp64));
+    notAveraged_ = combo(tr("&Integers and single numbers:"), tr("Integers and single numbers"));
+    notAveraged_->addItem(tr("those of the source"), static_cast<int>(Average::Rule::last));
+    notAveraged_->addItem(tr("must be the same"), static_cast<int>(Average::Rule::same));
+    row->addStretch(1);
+    layout->addLayout(row);
+    rawWeights_ = new QCheckBox(tr("Take weights as they are: &do not make them sum up to one"), page);
+    averageOptimizer_ = new QCheckBox(tr("Average &optimizer state too"), page);
+    layout->addWidget(rawWeights_);
+    layout->addWidget(averageOptimizer_);
+
+    connect(average_, &RuleTable::edited, this,
+            [this] { state_.edit([this](ConversionSpec& spec) { spec.average = texts(*average_); }); });
+    connect(weights_, &QComboBox::currentTextChanged, this, [this](const QString& text) {
+        state_.edit([&](ConversionSpec& spec) {
+            spec.weights = text == QStringLiteral("uniform") ? QString() : text.trimmed();
+        });
+    });
+    connect(accumulate_, &QComboBox::activated, this, [this] {
+        state_.edit([this](ConversionSpec& spec) {
+            spec.accumulate = static_cast<Accumulate>(accumulate_->currentData().toInt());
+        });
+    });
+    connect(notAveraged_, &QComboBox::activated, this, [this] {
+        state_.edit([this](ConversionSpec& spec) {
+            spec.notAveraged = static_cast<Average::Rule>(notAveraged_->currentData().toInt());
+        });
+    });
+    connect(rawWeights_, &QCheckBox::toggled, this,
+            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.rawWeights = on; }); });
+    connect(averageOptimizer_, &QCheckBox::toggled, this,
+            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.averageOptimizer = on; }); });
+    return page;
+}
+
 void NamesStep::showSpec() {
     const ConversionSpec& spec = state_.spec();
     select_->setRules(single(spec.select));
@@ -153,6 +219,12 @@ void NamesStep::showSpec() {
     cast_->setRules(pairsOf(spec.cast, true));
     weightsOnly_->setChecked(spec.weightsOnly);
     map_->setPath(spec.map);
+    average_->setRules(single(spec.average));
+    weights_->setCurrentText(spec.weights.isEmpty() ? QStringLiteral("uniform") : spec.weights);
+    accumulate_->setCurrentIndex(accumulate_->findData(static_cast<int>(spec.accumulate)));
+    notAveraged_->setCurrentIndex(notAveraged_->findData(static_cast<int>(spec.notAveraged)));
+    rawWeights_->setChecked(spec.rawWeights);
+    averageOptimizer_->setChecked(spec.averageOptimizer);
 }
 
 void NamesStep::showOutlook() {

@@ -126,8 +126,11 @@ class NamesStep : public WizardPage {
     void showOutlook() override;
 
   private:
-    RuleTable *select_, *exclude_, *rename_, *cast_;
-    QCheckBox *weightsOnly_, *onlyChanged_;
+    QWidget* makeAverage(QWidget* parent);
+
+    RuleTable *select_, *exclude_, *rename_, *cast_, *average_;
+    QCheckBox *weightsOnly_, *onlyChanged_, *rawWeights_, *averageOptimizer_;
+    QComboBox *weights_, *accumulate_, *notAveraged_;
     PathEdit* map_;
     QLabel* counts_;
     QTreeView* table_;

@@ -205,7 +205,9 @@ QString WizardState::proposedDestination() const {
     const QFileInfo source(QDir::cleanPath(spec_.source));
     const QString stem =
         isCheckpointSuffix(source.suffix().toStdString()) ? source.completeBaseName() : source.fileName();
-    const QString name = format ? toQString(format->info().name) : tr("converted");
+    const QString name = !spec_.average.isEmpty() ? tr("average")
+                         : format                 ? toQString(format->info().name)
+                                                  : tr("converted");
     const QString path = source.absolutePath() + '/' + stem + '-' + name;
     return format && format->info().singleFile ? path + '.' + toQString(format->info().suffixes.front())
                                                : path;

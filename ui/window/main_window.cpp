@@ -140,6 +140,7 @@ void MainWindow::makePages() {
         // Steps are opened as their run was.
         openPath(path, session_->run() ? session_->options() : SourceOptions());
     });
+    connect(start_, &StartPage::averageRequested, this, &MainWindow::average);
     connect(start_, &StartPage::openWithOptionsRequested, this, &MainWindow::openWithOptions);
     connect(start_, &StartPage::openOnHostRequested, this, &MainWindow::openOnHost);
     // As it was opened the last time.
@@ -647,6 +648,28 @@ ConvertWizard* MainWindow::convert() {
     wizard_->raise();
     wizard_->activateWindow();
     return wizard_;
+}
+
+// The last step is the source.
+void MainWindow::average(const QStringList& steps) {
+    MainWindow* const window =
+        windows_.open(steps.back(), this, session_->run() ? session_->options() : SourceOptions());
+    if (window) window->averageWith(steps.first(steps.size() - 1));
+}
+
+void MainWindow::averageWith(const QStringList& others) {
+    disconnect(averaging_);
+    if (session_->state() == Session::State::opening) {
+        averaging_ =
+            connect(session_.get(), &Session::stateChanged, this, [this, others] { averageWith(others); });
+        return;
+    }
+    ConvertWizard* const wizard = convert();  // none where it could not be opened
+    if (!wizard) return;
+    ConversionSpec spec = wizard->spec();
+    spec.average = others;
+    spec.destination.clear();
+    wizard->setSpec(spec);
 }
 
 // ------------------------------------------------------------------ layout

@@ -53,6 +53,8 @@ class MainWindow : public QMainWindow {
     void saveIndex();               // asks for the file
     void saveIndexAs(const QString& file);
     ConvertWizard* convert();  // shows the wizard for this checkpoint; null without one
+    // Opens the last of these checkpoints in its window, and there the wizard to average it with the others.
+    void average(const QStringList& steps);
 
     enum class Perspective { inspect, convert, compare };
     void setPerspective(Perspective perspective);
@@ -102,6 +104,8 @@ class MainWindow : public QMainWindow {
     LogPanel* log_;
     Locator* locator_;
     QPointer<ConvertWizard> wizard_;
+    void averageWith(const QStringList& others);
+    QMetaObject::Connection averaging_;  // while the last step of an average is opened
     QDockWidget *treeDock_, *detailsDock_, *findingsDock_, *jobsDock_, *logDock_;
     QMenu *recentMenu_, *viewMenu_;
     QAction *back_, *forward_;
