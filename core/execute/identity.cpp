@@ -1,7 +1,11 @@
 #include "execute/identity.h"
 
+#include <bit>
+
 #include <fmt/format.h>
 #include <xxhash.h>
+
+#include "plan/view.h"
 
 namespace shardscope {
 namespace {
@@ -82,6 +86,7 @@ Digest128 planFingerprint(const ConvertJob& job) {
             hash.dims(source.view->dims());
             for (const ViewPiece& piece : source.view->pieces()) {
                 hash.number(piece.source);
+                hash.number(std::bit_cast<uint64_t>(piece.fill));
                 hash.number(static_cast<uint64_t>(piece.start));
                 hash.dims(piece.box.offsets);
                 hash.dims(piece.box.lengths);
