@@ -161,7 +161,8 @@ Status addSteps(const Json& recipe, const std::string& name, const Json& when, i
                 WholeRecipe& whole) {
     constexpr int kDeepest = 8;
     if (depth > kDeepest) return wrongRecipe(fmt::format("'{}' includes itself, or too many others", name));
-    for (const auto& [key, value] : recipe.value("parameters", Json::object()).items()) {
+    const Json parameters = recipe.value("parameters", Json::object());
+    for (const auto& [key, value] : parameters.items()) {
         if (!whole.parameters.contains(key)) whole.parameters[key] = value;
     }
     size_t number = 0;
