@@ -130,6 +130,7 @@ Json planJson(const Plan& plan) {
     json["impossible"] = entries(plan.impossible, "why");
     json["changed"] = entries(plan.changed, "why");
     json["made"] = entries(plan.made, "from");
+    json["notes"] = entries(plan.notes, "why");
     json["renamed"] = entries(plan.renamed, "to");
     json["estimate_s"] = plan.estimateSeconds;
     if (!plan.averaged.empty()) {

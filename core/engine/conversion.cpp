@@ -231,6 +231,7 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request,
     plan.excluded = p.spec->excluded;
     plan.renamed = p.spec->renamed;
     plan.made = p.spec->made;
+    plan.notes = p.spec->notes;
     plan.impossible = impossible;
     plan.tensors = target.tensorCount();
     plan.chunks = target.chunkCount();
@@ -354,7 +355,9 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         const bool directory = std::filesystem::is_directory(source.path, error);
         const std::string beside =
             directory ? source.path : std::filesystem::absolute(source.path, error).parent_path().string();
-        SHARDSCOPE_TRY(applyRecipe(request.map, request.set, beside, target));
+        const RecipeSource from{beside, source.catalog(),
+                                [&](ObjectId o) { return source.reader->objectValue(o); }};
+        SHARDSCOPE_TRY(applyRecipe(request.map, request.set, from, target));
     } else if (!request.set.empty()) {
         return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
     }

@@ -19,11 +19,25 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kRecipes = "recipes/", kSuffix = ".json";
+constexpr std::string_view kRecipes = "recipes/", kParts = "recipe-parts/", kSuffix = ".json";
+
+std::vector<BuiltinRecipe> embeddedRecipes(std::string_view directory) {
+    std::vector<BuiltinRecipe> all;
+    for (auto [name, text] : embeddedFiles()) {
+        if (!name.starts_with(directory)) continue;
+        name.remove_prefix(directory.size());
+        name.remove_suffix(kSuffix.size());
+        all.push_back({name, text});
+    }
+    return all;
+}
 
 const BuiltinRecipe* findBuiltin(std::string_view name) {
-    for (const BuiltinRecipe& recipe : builtinRecipes()) {
-        if (recipe.name == name) return &recipe;
+    static const std::vector<BuiltinRecipe> parts = embeddedRecipes(kParts);
+    for (const auto* recipes : {&builtinRecipes(), &parts}) {
+        for (const BuiltinRecipe& recipe : *recipes) {
+            if (recipe.name == name) return &recipe;
+        }
     }
     return nullptr;
 }
@@ -36,16 +50,7 @@ std::string shown(const Json& value) {
 }  // namespace
 
 const std::vector<BuiltinRecipe>& builtinRecipes() {
-    static const std::vector<BuiltinRecipe> recipes = [] {
-        std::vector<BuiltinRecipe> all;
-        for (auto [name, text] : embeddedFiles()) {
-            if (!name.starts_with(kRecipes)) continue;
-            name.remove_prefix(kRecipes.size());
-            name.remove_suffix(kSuffix.size());
-            all.push_back({name, text});
-        }
-        return all;
-    }();
+    static const std::vector<BuiltinRecipe> recipes = embeddedRecipes(kRecipes);
     return recipes;
 }
 
@@ -143,28 +148,76 @@ Result<std::string> recipeText(const std::string& map) {
 
 namespace {
 
+// A recipe and those that it includes, as one.
+struct WholeRecipe {
+    std::vector<PlacedStep> steps;
+    Json parameters = Json::object();
+    std::vector<std::string> drop;  // of those that are included
+};
+
+// Puts a recipe's steps behind those that are there, an included recipe's in the place of the step that
+// includes it. A step that stands under a condition hands it on.
+Status addSteps(const Json& recipe, const std::string& name, const Json& when, int depth,
+                WholeRecipe& whole) {
+    constexpr int kDeepest = 8;
+    if (depth > kDeepest) return wrongRecipe(fmt::format("'{}' includes itself, or too many others", name));
+    const Json parameters = recipe.value("parameters", Json::object());
+    for (const auto& [key, value] : parameters.items()) {
+        if (!whole.parameters.contains(key)) whole.parameters[key] = value;
+    }
+    size_t number = 0;
+    for (Json step : recipe.value("steps", Json::array())) {
+        ++number;
+        if (step.is_object() && !when.is_null() && !step.contains("when")) step["when"] = when;
+        if (!step.is_object() || step.value("step", Json()) != "include") {
+            whole.steps.push_back({std::move(step), number, name});
+            continue;
+        }
+        const auto wrong = [&](const std::string& message) {
+            return wrongRecipe(
+                fmt::format("step {}{} (include): {}", number, name.empty() ? "" : " of " + name, message));
+        };
+        for (const auto& [key, value] : step.items()) {
+            if (key != "step" && key != "recipe" && key != "when" && key != "description")
+                return wrong(fmt::format("it has no field '{}'", key));
+        }
+        const Json inner = step.value("recipe", Json());
+        if (!inner.is_string()) return wrong("'recipe' is missing or not text");
+        const auto innerName = inner.get<std::string>();
+        const BuiltinRecipe* builtin = findBuiltin(innerName);
+        if (!builtin) return wrong(fmt::format("'{}' is not a recipe that is built in", innerName));
+        const Json included = Json::parse(builtin->text, nullptr, false);
+        SHARDSCOPE_ASSIGN(const ConversionRequest rules, recipeRules(included));
+        whole.drop.insert(whole.drop.end(), rules.exclude.begin(), rules.exclude.end());
+        SHARDSCOPE_TRY(addSteps(included, innerName, step.value("when", Json()), depth + 1, whole));
+    }
+    return {};
+}
+
 // The steps of a recipe, in its own terms. Its job is what the words beside --map have said already.
 Result<TargetRequest> recipeSteps(const Json& recipe, const std::vector<std::string>& set,
-                                  const std::string& beside) {
+                                  const RecipeSource& source) {
     SHARDSCOPE_ASSIGN(const ConversionRequest rules, recipeRules(recipe));
     SHARDSCOPE_ASSIGN(TargetRequest steps, targetRequest(rules));
-    const auto parameters = RecipeParameters::make(recipe.value("parameters", Json::object()), set, beside);
+    WholeRecipe whole;
+    SHARDSCOPE_TRY(addSteps(recipe, {}, {}, 0, whole));
+    auto parameters = RecipeParameters::make(whole.parameters, set, source);
     if (!parameters.ok()) return wrongRecipe(parameters.error().message);
-    if (recipe.contains("steps")) {
-        auto parsed = parseSteps(recipe["steps"], *parameters);
-        if (!parsed.ok()) return wrongRecipe(parsed.error().message);
-        steps.steps = std::move(parsed).value();
-    }
+    auto parsed = parseSteps(whole.steps, *parameters);
+    if (!parsed.ok()) return wrongRecipe(parsed.error().message);
+    steps.steps = std::move(parsed).value();
+    steps.exclude.insert(steps.exclude.end(), whole.drop.begin(), whole.drop.end());
+    steps.values.assign(parameters->used().begin(), parameters->used().end());
     return steps;
 }
 
 }  // namespace
 
-Status applyRecipe(const std::string& path, const std::vector<std::string>& set, const std::string& beside,
+Status applyRecipe(const std::string& path, const std::vector<std::string>& set, const RecipeSource& source,
                    TargetRequest& request) {
     SHARDSCOPE_ASSIGN(const std::string text, recipeText(path));
     const Json recipe = Json::parse(text, nullptr, false);
-    auto read = recipeSteps(recipe, set, beside);
+    auto read = recipeSteps(recipe, set, source);
     if (!read.ok()) return std::move(read).error().inFile(path);
     const TargetRequest& steps = *read;
     const auto prepend = [](auto& list, const auto& more) {
@@ -175,6 +228,7 @@ Status applyRecipe(const std::string& path, const std::vector<std::string>& set,
     prepend(request.steps, steps.steps);
     prepend(request.rename, steps.rename);
     prepend(request.cast, steps.cast);
+    prepend(request.values, steps.values);
     return {};
 }
 

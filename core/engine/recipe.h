@@ -2,6 +2,7 @@
 // describes the fields.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,10 +10,12 @@
 
 #include "base/result.h"
 #include "plan/plan.h"
+#include "plan/steps.h"
 
 namespace shardscope {
 
-// The recipes of resources/recipes, which are part of the program.
+// The recipes of resources/recipes, which are part of the program. Those in resources/recipe-parts are there
+// to be included and are not listed.
 struct BuiltinRecipe {
     std::string_view name;  // "llama-hf-from-megatron"
     std::string_view text;  // JSON
@@ -23,10 +26,18 @@ std::string recipeDescription(const BuiltinRecipe& recipe);
 // The text of a recipe: a built-in one by its name, else a file. Errors: notFound, permission, io.
 Result<std::string> recipeText(const std::string& map);
 
-// Adds the recipe's steps to `request`, before those that are already there. Values of the recipe's
-// parameters come from `set` (NAME=VALUE), else from a config.json in `beside` where the recipe says which
-// entry, else from the recipe itself. Errors: usage, with the offending field.
-Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const std::string& beside,
+// Where a recipe's numbers may come from.
+struct RecipeSource {
+    std::string beside;  // the directory where a config.json may lie; may be empty
+    const Catalog& catalog;
+    std::function<Result<Value>(ObjectId)> object;
+};
+
+// Adds the recipe's steps to `request`, before those that are already there, those of the recipes that it
+// includes in their place. Values of the recipe's parameters come from `set` (NAME=VALUE), else, where the
+// recipe says which, from a config.json, Megatron's arguments or the shape of a tensor, else from the recipe
+// itself. Errors: usage, with the offending field.
+Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const RecipeSource& source,
                    TargetRequest& request);
 
 }  // namespace shardscope

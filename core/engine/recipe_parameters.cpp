@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/checked.h"
+#include "base/regular_expression.h"
 
 namespace shardscope {
 namespace {
@@ -62,12 +63,53 @@ Json readConfig(const std::string& directory) {
     return config.is_object() ? config : Json();
 }
 
+// A whole number, or a truth as 0 or 1.
+std::optional<int64_t> integerOf(const Json& value) {
+    if (value.is_number_integer()) return value.get<int64_t>();
+    if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
+    return std::nullopt;
+}
+
+// Megatron keeps its command line as an argparse.Namespace: an object whose state is a dict.
+// Source: megatron/training/checkpointing.py, generate_state_dict; common_state since core 0.19.
+Value argumentsIn(const RecipeSource& source) {
+    for (ObjectId o = 0; o < source.catalog.objects().size(); ++o) {
+        const std::string& name = source.catalog.objects()[o].name;
+        const bool state = name.starts_with("common_state/");
+        if (name != "args" && name != "common.args" && !state) continue;
+        const auto value = source.object(o);
+        if (!value.ok() || !*value) continue;
+        const ValueGraph& graph = *value->graph;
+        NodeId node = value->node;
+        for (int i = 0;
+             i < 2 && state && graph.kind(node) == ValueKind::list && graph.items(node).size() == 1; ++i)
+            node = graph.items(node)[0];
+        if (state) node = graph.find(node, "args");
+        if (node == kNoNode) continue;
+        if (graph.kind(node) == ValueKind::object && graph.object(node).state != kNoNode)
+            node = graph.object(node).state;
+        if (graph.isMapping(node)) return {value->graph, node};
+    }
+    return {};
+}
+
+std::vector<std::string> textsIn(const Json& value) {
+    if (value.is_string()) return {value.get<std::string>()};
+    return value.get<std::vector<std::string>>();
+}
+
+bool areTexts(const Json& value) {
+    return value.is_string() ||
+           (value.is_array() &&
+            std::all_of(value.begin(), value.end(), [](const Json& j) { return j.is_string(); }));
+}
+
 }  // namespace
 
 Result<RecipeParameters> RecipeParameters::make(const Json& declared, const std::vector<std::string>& set,
-                                                const std::string& beside) {
+                                                const RecipeSource& source) {
     RecipeParameters all;
-    bool wantsConfig = false;
+    all.source_ = &source;
     for (const auto& [name, value] : declared.items()) {
         if (!isName(name)) return usage(fmt::format("'parameters': '{}' is not a name", name));
         Parameter& parameter = all.parameters_[name];
@@ -78,23 +120,27 @@ Result<RecipeParameters> RecipeParameters::make(const Json& declared, const std:
         if (!value.is_object())
             return usage(fmt::format("'parameters.{}' is neither a number nor an object", name));
         for (const auto& [key, item] : value.items()) {
-            if (key == "config" && item.is_string()) {
-                parameter.config = {item.get<std::string>()};
-            } else if (key == "config" && item.is_array() &&
-                       std::all_of(item.begin(), item.end(), [](const Json& j) { return j.is_string(); })) {
-                parameter.config = item.get<std::vector<std::string>>();
+            if (key == "config" && areTexts(item)) {
+                parameter.config = textsIn(item);
+            } else if (key == "args" && areTexts(item)) {
+                parameter.args = textsIn(item);
+            } else if (key == "shape" && item.is_object() && item.size() == 2 && item.contains("tensors") &&
+                       item["tensors"].is_string() && item.contains("dim") &&
+                       item["dim"].is_number_integer() && item["dim"].get<int64_t>() >= -kMaxRank &&
+                       item["dim"].get<int64_t>() < kMaxRank) {
+                parameter.tensors = item["tensors"].get<std::string>();
+                parameter.dim = item["dim"].get<int>();
             } else if (key == "default" && (item.is_number_integer() || item.is_string())) {
                 parameter.standard = item;
             } else if (key != "description" || !item.is_string()) {
                 return usage(
-                    fmt::format("'parameters.{}' holds '{}': {}, not 'config' (names), 'default' (a number) "
-                                "or 'description' (text)",
-                                name, key, item.dump()));
+                    fmt::format("'parameters.{}' holds '{}': {}, not 'config' or 'args' (names), 'shape' "
+                                "(tensors and dim), "
+                                "'default' (a number) or 'description' (text)",
+                                name, key, item.dump(-1, ' ', false, Json::error_handler_t::replace)));
             }
         }
-        wantsConfig = wantsConfig || !parameter.config.empty();
     }
-    if (wantsConfig && !beside.empty()) all.config_ = readConfig(beside);
     for (const std::string& text : set) {
         const size_t equals = text.find('=');
         const auto value =
@@ -113,66 +159,185 @@ Result<RecipeParameters> RecipeParameters::make(const Json& declared, const std:
     return all;
 }
 
-Result<StepNumber> RecipeParameters::valueOf(const std::string& name, int depth) const {
+// "a.b" is the entry of that name, or b inside a.
+std::optional<int64_t> RecipeParameters::inConfig(const std::string& key) {
+    if (!config_) config_ = source_->beside.empty() ? Json() : readConfig(source_->beside);
+    if (!config_->is_object()) return std::nullopt;
+    if (const auto found = config_->find(key); found != config_->end()) return integerOf(*found);
+    const Json* inner = &*config_;
+    for (std::string_view rest = key; !rest.empty();) {
+        const size_t dot = rest.find('.');
+        const auto found = inner->is_object() ? inner->find(rest.substr(0, dot)) : inner->end();
+        if (!inner->is_object() || found == inner->end()) return std::nullopt;
+        inner = &*found;
+        rest = dot == std::string_view::npos ? std::string_view() : rest.substr(dot + 1);
+    }
+    return integerOf(*inner);
+}
+
+std::optional<int64_t> RecipeParameters::inArgs(const std::string& key) {
+    if (!args_) args_ = argumentsIn(*source_);
+    if (!*args_) return std::nullopt;
+    const NodeId found = args_->graph->find(args_->node, key);
+    if (found == kNoNode) return std::nullopt;
+    if (args_->graph->kind(found) == ValueKind::integer) return args_->graph->integer(found);
+    if (args_->graph->kind(found) == ValueKind::boolean) return args_->graph->boolean(found) ? 1 : 0;
+    return std::nullopt;
+}
+
+Result<std::optional<int64_t>> RecipeParameters::sizeOf(const Parameter& parameter) const {
+    if (parameter.tensors.empty()) return std::optional<int64_t>();
+    SHARDSCOPE_ASSIGN(const RegularExpression pattern, RegularExpression::parse(parameter.tensors));
+    const Catalog& catalog = source_->catalog;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        const DimSpan shape = catalog.shape(t);
+        const int dim = parameter.dim < 0 ? parameter.dim + static_cast<int>(shape.size()) : parameter.dim;
+        if (dim < 0 || static_cast<size_t>(dim) >= shape.size() || !pattern.matchesWhole(catalog.name(t)))
+            continue;
+        return std::optional<int64_t>(shape[static_cast<size_t>(dim)]);
+    }
+    return std::optional<int64_t>();
+}
+
+Result<StepNumber> RecipeParameters::valueOf(const std::string& name, int depth) {
     const auto it = parameters_.find(name);
     if (it == parameters_.end())
         return usage(fmt::format("'{}' is not one of the recipe's parameters", name));
     const Parameter& parameter = it->second;
-    if (parameter.set) return StepNumber{*parameter.set, {}};
-    if (config_.is_object()) {
-        for (const std::string& key : parameter.config) {
-            const auto found = config_.find(key);
-            if (found != config_.end() && found->is_number_integer())
-                return StepNumber{found->get<int64_t>(), {}};
-        }
+    const auto found = [&](int64_t value, const std::string& from) {
+        used_[name] = fmt::format("{}, from {}", value, from);
+        return StepNumber{value, {}};
+    };
+    if (parameter.set) return found(*parameter.set, "--set");
+    for (const std::string& key : parameter.config) {
+        if (const auto value = inConfig(key)) return found(*value, key + " of config.json");
     }
+    for (const std::string& key : parameter.args) {
+        if (const auto value = inArgs(key)) return found(*value, key + " of Megatron's args");
+    }
+    SHARDSCOPE_ASSIGN(const std::optional<int64_t> size, sizeOf(parameter));
+    if (size) return found(*size, "the shapes of the source");
     if (parameter.standard.is_number_integer()) return StepNumber{parameter.standard.get<int64_t>(), {}};
-    if (parameter.standard.is_string()) return evaluate(parameter.standard.get<std::string>(), depth + 1);
+    if (parameter.standard.is_string()) {
+        SHARDSCOPE_ASSIGN(const StepNumber value, evaluate(parameter.standard.get<std::string>(), depth + 1));
+        if (value.missing.empty()) found(value.value, parameter.standard.get<std::string>());
+        return value;
+    }
     std::string how = fmt::format("'{}' has no value: give --set {}=N", name, name);
     if (!parameter.config.empty())
         how += fmt::format(", or put a config.json with {} beside the source", parameter.config.front());
     return StepNumber{0, how};
 }
 
-Result<StepNumber> RecipeParameters::evaluate(const std::string& text, int depth) const {
-    if (depth > 16) return usage(fmt::format("'{}' depends on itself", text));
-    StepNumber result{1, {}};
-    char operation = '*';
-    std::string_view rest = text;
-    for (;;) {
-        const size_t end = rest.find_first_of("*/");
-        const std::string_view term = trimmed(rest.substr(0, end));
-        StepNumber value;
-        if (const auto integer = integerIn(term)) {
-            value.value = *integer;
-        } else if (isName(term)) {
-            SHARDSCOPE_ASSIGN(value, valueOf(std::string(term), depth));
-        } else {
-            return usage(fmt::format("'{}' is not integers and parameters joined by * and /", text));
-        }
-        if (!value.missing.empty()) {
-            if (result.missing.empty()) result.missing = value.missing;
-        } else if (result.missing.empty()) {
-            if (operation == '*') {
-                if (!checkedMul(result.value, value.value, result.value))
-                    return usage(fmt::format("'{}' is too large", text));
-            } else if (value.value == 0 || result.value % value.value != 0) {
-                result.missing =
-                    fmt::format("'{}' is not a whole number: {} / {}", text, result.value, value.value);
-            } else {
-                result.value /= value.value;
-            }
-        }
-        if (end == std::string_view::npos) return result;
-        operation = rest[end];
-        rest.remove_prefix(end + 1);
+// Sums of products of numbers, names and parentheses.
+class RecipeParameters::Expression {
+  public:
+    Expression(RecipeParameters& parameters, const std::string& text, int depth)
+        : parameters_(parameters), text_(text), rest_(text), depth_(depth) {}
+
+    Result<StepNumber> parse() {
+        SHARDSCOPE_ASSIGN(StepNumber result, sum());
+        if (!next().empty()) return wrong();
+        return result;
     }
+
+  private:
+    Error wrong() const {
+        return usage(
+            fmt::format("'{}' is not integers and parameters joined by + - * / and parentheses", text_));
+    }
+
+    std::string_view next() {
+        rest_ = trimmed(rest_);
+        return rest_.substr(0, 1);
+    }
+
+    bool take(std::string_view symbol) {
+        if (next() != symbol) return false;
+        rest_.remove_prefix(1);
+        return true;
+    }
+
+    Status apply(char operation, StepNumber& left, const StepNumber& right) const {
+        if (!left.missing.empty()) return {};
+        if (!right.missing.empty()) {
+            left.missing = right.missing;
+            return {};
+        }
+        const int64_t before = left.value;
+        const bool fits = operation == '+'   ? !__builtin_add_overflow(before, right.value, &left.value)
+                          : operation == '-' ? !__builtin_sub_overflow(before, right.value, &left.value)
+                          : operation == '*' ? !__builtin_mul_overflow(before, right.value, &left.value)
+                                             : true;
+        if (!fits) return usage(fmt::format("'{}' is too large", text_));
+        if (operation != '/') return {};
+        if (right.value <= 0 || before % right.value != 0) {
+            left.missing = fmt::format("'{}' is not a whole number: {} / {}", text_, before, right.value);
+        } else {
+            left.value = before / right.value;
+        }
+        return {};
+    }
+
+    Result<StepNumber> sum() {
+        SHARDSCOPE_ASSIGN(StepNumber result, product());
+        while (next() == "+" || next() == "-") {
+            const char operation = rest_.front();
+            rest_.remove_prefix(1);
+            SHARDSCOPE_ASSIGN(const StepNumber right, product());
+            SHARDSCOPE_TRY(apply(operation, result, right));
+        }
+        return result;
+    }
+
+    Result<StepNumber> product() {
+        SHARDSCOPE_ASSIGN(StepNumber result, term());
+        while (next() == "*" || next() == "/") {
+            const char operation = rest_.front();
+            rest_.remove_prefix(1);
+            SHARDSCOPE_ASSIGN(const StepNumber right, term());
+            SHARDSCOPE_TRY(apply(operation, result, right));
+        }
+        return result;
+    }
+
+    Result<StepNumber> term() {
+        if (++depth_ > kDeepest) return usage(fmt::format("'{}' is nested too deep", text_));
+        if (take("(")) {
+            SHARDSCOPE_ASSIGN(StepNumber inner, sum());
+            if (!take(")")) return wrong();
+            --depth_;
+            return inner;
+        }
+        const bool negative = take("-");
+        next();
+        const size_t end = std::min(rest_.find_first_of("+-*/() "), rest_.size());
+        const std::string_view word = rest_.substr(0, end);
+        rest_.remove_prefix(end);
+        --depth_;
+        if (const auto integer = integerIn(word); integer && word.front() != '-')
+            return StepNumber{negative ? -*integer : *integer, {}};
+        if (!isName(word) || negative) return wrong();
+        return parameters_.valueOf(std::string(word), depth_);
+    }
+
+    static constexpr int kDeepest = 32;
+    RecipeParameters& parameters_;
+    const std::string& text_;
+    std::string_view rest_;
+    int depth_;
+};
+
+Result<StepNumber> RecipeParameters::evaluate(const std::string& text, int depth) {
+    if (depth > 16) return usage(fmt::format("'{}' depends on itself", text));
+    return Expression(*this, text, depth).parse();
 }
 
-Result<StepNumber> RecipeParameters::number(const Json& value) const {
+Result<StepNumber> RecipeParameters::number(const Json& value) {
     if (value.is_number_integer()) return StepNumber{value.get<int64_t>(), {}};
     if (value.is_string()) return evaluate(value.get<std::string>(), 0);
-    return usage(fmt::format("{} is neither an integer nor text", value.dump()));
+    return usage(fmt::format("{} is neither an integer nor text",
+                             value.dump(-1, ' ', false, Json::error_handler_t::replace)));
 }
 
 }  // namespace shardscope

@@ -12,18 +12,21 @@ using Json = nlohmann::json;
 using Kind = RecipeStep::Kind;
 
 constexpr Kind kKinds[] = {Kind::rename,      Kind::transpose, Kind::reshape, Kind::split,
-                           Kind::concatenate, Kind::rope,      Kind::fusedQkv};
+                           Kind::concatenate, Kind::unstack,   Kind::stack,   Kind::select,
+                           Kind::slice,       Kind::pad,       Kind::rope,    Kind::fusedQkv};
 constexpr size_t kMostNames = 1024;
 
 // One step: fields are taken out of it, and what is left over is an error.
 class StepParser {
   public:
-    StepParser(const Json& step, size_t number, const RecipeParameters& parameters)
-        : step_(step), parameters_(parameters) {
-        out_.number = number;
+    StepParser(const PlacedStep& step, RecipeParameters& parameters)
+        : step_(step.step), parameters_(parameters) {
+        out_.number = step.number;
+        out_.recipe = step.recipe;
     }
 
-    Result<RecipeStep> parse() {
+    // Nothing when the step's `when` is 0.
+    Result<std::optional<RecipeStep>> parse() {
         if (!step_.is_object()) return wrong("it is not an object");
         SHARDSCOPE_ASSIGN(const std::string kind, text("step"));
         bool known = false;
@@ -35,10 +38,13 @@ class StepParser {
         if (!known) {
             return wrong(
                 fmt::format("'{}' is not a kind of step (rename, transpose, reshape, split, concatenate, "
-                            "rope, fused-qkv)",
+                            "unstack, stack, select, slice, pad, rope, fused-qkv, include)",
                             kind));
         }
         kind_ = kind;
+        std::optional<StepNumber> when;
+        SHARDSCOPE_TRY(number("when", when));
+        if (when && !when->missing.empty()) return wrong(fmt::format("'when': {}", when->missing));
         if (has("description")) {
             SHARDSCOPE_ASSIGN(const std::string unused, text("description"));
         }
@@ -48,14 +54,17 @@ class StepParser {
         for (const auto& [key, value] : step_.items()) {
             if (!taken_.contains(key)) return wrong(fmt::format("it has no field '{}'", key));
         }
-        return out_;
+        if (when && when->value == 0) return std::optional<RecipeStep>();
+        return std::optional(std::move(out_));
     }
 
   private:
     Error wrong(const std::string& message) const {
+        if (!kind_.empty())
+            return makeError(ErrorCode::usage, fmt::format("{}: {}", stepTitle(out_), message));
         return makeError(ErrorCode::usage,
-                         kind_.empty() ? fmt::format("step {}: {}", out_.number, message)
-                                       : fmt::format("step {} ({}): {}", out_.number, kind_, message));
+                         fmt::format("step {}{}: {}", out_.number,
+                                     out_.recipe.empty() ? "" : " of " + out_.recipe, message));
     }
 
     bool has(const char* key) const { return step_.contains(key); }
@@ -97,7 +106,7 @@ class StepParser {
         return {};
     }
 
-    Result<StepNumber> number(const char* key, const Json& value) const {
+    Result<StepNumber> number(const char* key, const Json& value) {
         auto parsed = parameters_.number(value);
         if (!parsed.ok()) return wrong(fmt::format("'{}': {}", key, parsed.error().message));
         return parsed;
@@ -175,11 +184,69 @@ class StepParser {
             case Kind::concatenate:
                 SHARDSCOPE_TRY(together());
                 return integer("dim", out_.dim);
+            case Kind::unstack:
+                return unstack();
+            case Kind::stack:
+                return stack();
+            case Kind::select:
+                SHARDSCOPE_TRY(inPlace());
+                SHARDSCOPE_TRY(integer("dim", out_.dim));
+                SHARDSCOPE_TRY(number("index", out_.index));
+                return out_.index ? Status() : Status(wrong("it needs 'index'"));
+            case Kind::slice:
+                SHARDSCOPE_TRY(number("start", out_.start));
+                return sized();
+            case Kind::pad:
+                SHARDSCOPE_TRY(number("row", out_.row));
+                SHARDSCOPE_TRY(fill());
+                return sized();
             case Kind::rope:
                 return rope();
             case Kind::fusedQkv:
                 return fusedQkv();
         }
+        return {};
+    }
+
+    Status unstack() {
+        SHARDSCOPE_ASSIGN(std::string from, text("from"));
+        SHARDSCOPE_ASSIGN(std::string to, text("to"));
+        if (to.find("{i}") == std::string::npos) return wrong("'to' has no {i}, the place of the index");
+        out_.from = {std::move(from)};
+        out_.to = {std::move(to)};
+        SHARDSCOPE_TRY(integer("dim", out_.dim));
+        return number("start", out_.start);
+    }
+
+    Status stack() {
+        SHARDSCOPE_ASSIGN(std::string from, text("from"));
+        SHARDSCOPE_ASSIGN(std::string to, text("to"));
+        out_.from = {std::move(from)};
+        out_.to = {std::move(to)};
+        int group = 0;
+        SHARDSCOPE_TRY(integer("index", group));
+        if (group < 1) return wrong("it needs 'index', the number of the group of 'from' that is the index");
+        out_.indexGroup = static_cast<size_t>(group);
+        SHARDSCOPE_TRY(integer("dim", out_.dim));
+        SHARDSCOPE_TRY(number("start", out_.start));
+        return number("count", out_.length);
+    }
+
+    // What slice and pad have in common.
+    Status sized() {
+        SHARDSCOPE_TRY(inPlace());
+        SHARDSCOPE_TRY(integer("dim", out_.dim));
+        SHARDSCOPE_TRY(number("length", out_.length));
+        if (!out_.length) return wrong("it needs 'length'");
+        return flag("if_known", out_.ifKnown);
+    }
+
+    Status fill() {
+        if (!has("fill")) return {};
+        taken_.insert("fill");
+        if (!step_["fill"].is_number()) return wrong("'fill' is not a number");
+        if (out_.row) return wrong("it has both 'fill' and 'row'");
+        out_.fill = step_["fill"].get<double>();
         return {};
     }
 
@@ -235,7 +302,7 @@ class StepParser {
     }
 
     const Json& step_;
-    const RecipeParameters& parameters_;
+    RecipeParameters& parameters_;
     RecipeStep out_;
     std::string kind_;
     std::set<std::string> taken_;
@@ -243,11 +310,12 @@ class StepParser {
 
 }  // namespace
 
-Result<std::vector<RecipeStep>> parseSteps(const Json& steps, const RecipeParameters& parameters) {
+Result<std::vector<RecipeStep>> parseSteps(const std::vector<PlacedStep>& steps,
+                                           RecipeParameters& parameters) {
     std::vector<RecipeStep> out;
-    for (const Json& step : steps) {
-        SHARDSCOPE_ASSIGN(RecipeStep parsed, StepParser(step, out.size() + 1, parameters).parse());
-        out.push_back(std::move(parsed));
+    for (const PlacedStep& step : steps) {
+        SHARDSCOPE_ASSIGN(std::optional<RecipeStep> parsed, StepParser(step, parameters).parse());
+        if (parsed) out.push_back(*std::move(parsed));
     }
     return out;
 }

@@ -5,7 +5,15 @@
 
 namespace shardscope {
 
-// Errors: usage, with step and field.
-Result<std::vector<RecipeStep>> parseSteps(const nlohmann::json& steps, const RecipeParameters& parameters);
+// A step, and where it stands.
+struct PlacedStep {
+    nlohmann::json step;
+    size_t number = 0;
+    std::string recipe;  // empty = the recipe that was given
+};
+
+// Steps whose `when` is 0 are left out. Errors: usage, with step and field.
+Result<std::vector<RecipeStep>> parseSteps(const std::vector<PlacedStep>& steps,
+                                           RecipeParameters& parameters);
 
 }  // namespace shardscope

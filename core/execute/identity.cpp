@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "plan/view.h"
+
 namespace shardscope {
 namespace {
 
@@ -36,6 +38,7 @@ class Hasher {
         dims(from.view->dims());
         for (const ViewPiece& piece : from.view->pieces()) {
             number(piece.source);
+            number(std::bit_cast<uint64_t>(piece.fill));
             number(static_cast<uint64_t>(piece.start));
             dims(piece.box.offsets);
             dims(piece.box.lengths);

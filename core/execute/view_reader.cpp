@@ -117,6 +117,10 @@ ViewReading viewReading(const TensorView& view, size_t elementBytes, uint64_t me
     const Dims strides = rowMajorStrides(view.dims());
     std::map<TensorId, ViewReading::Span> spans;
     for (const ViewPiece& piece : view.pieces()) {
+        if (piece.source == kNone) {
+            reading.ways.push_back(ViewReading::Way::constant);
+            continue;
+        }
         const bool direct = readsWell(piece, view.dims(), strides, elementBytes);
         reading.ways.push_back(direct ? ViewReading::Way::direct : ViewReading::Way::held);
         const uint64_t bytes = static_cast<uint64_t>(elementCount(piece.box.lengths)) * elementBytes;
@@ -139,7 +143,7 @@ ViewReading viewReading(const TensorView& view, size_t elementBytes, uint64_t me
     }
     for (size_t i = 0; i < reading.ways.size(); ++i) {
         const ViewPiece& piece = view.pieces()[i];
-        if (reading.ways[i] == ViewReading::Way::direct || reading.held.contains(piece.source)) continue;
+        if (reading.ways[i] != ViewReading::Way::held || reading.held.contains(piece.source)) continue;
         reading.ways[i] = ViewReading::Way::scratch;
         const uint64_t bytes = static_cast<uint64_t>(elementCount(piece.box.lengths)) * elementBytes;
         reading.sourceBytes += bytes;
@@ -159,13 +163,14 @@ Result<std::unique_ptr<ViewReader>> ViewReader::prepare(SourceContext& context, 
     reader->elements_ = elementCount(view.shape());
     reader->strides_ = rowMajorStrides(view.dims());
     if (view.pieces().empty()) return reader;
-    reader->dtype_ = catalog.dtype(view.pieces().front().source);
+    const std::vector<TensorId> sources = view.sources();
+    if (!sources.empty()) reader->dtype_ = catalog.dtype(sources.front());
     if (!dtypeIsWholeBytes(reader->dtype_)) {
         return unsupported(fmt::format("{} elements share bytes, so they cannot be put in another order",
                                        dtypeName(reader->dtype_)));
     }
     // Nothing is held in memory while the sources are prepared: one lease is taken at the end.
-    for (const TensorId source : view.sources()) {
+    for (const TensorId source : sources) {
         if (catalog.dtype(source) != reader->dtype_)
             return makeError(ErrorCode::internal, "the plan joins tensors of different dtypes");
         SHARDSCOPE_ASSIGN(reader->sources_[source],
@@ -180,10 +185,14 @@ Result<std::unique_ptr<ViewReader>> ViewReader::prepare(SourceContext& context, 
         piece.view = &from;
         piece.shape = {from.box.offsets, from.box.lengths, 0, elementCount(from.box.lengths)};
         piece.way = reading.ways[i];
-        piece.source = reader->sources_.at(from.source).get();
-        const ViewReading::Span span = spanOf(from);
-        const bool inside = boxInside(from.box.offsets, from.box.lengths, view.dims()) &&
-                            piece.shape.stop > 0 && span.first >= 0 && span.last < piece.source->elements();
+        bool inside = boxInside(from.box.offsets, from.box.lengths, view.dims()) && piece.shape.stop > 0;
+        if (piece.way == ViewReading::Way::constant) {
+            SHARDSCOPE_TRY(reader->setConstant(piece));
+        } else {
+            piece.source = reader->sources_.at(from.source).get();
+            const ViewReading::Span span = spanOf(from);
+            inside = inside && span.first >= 0 && span.last < piece.source->elements();
+        }
         if (!inside) return makeError(ErrorCode::internal, "the plan takes elements from outside a tensor");
         reader->pieces_.push_back(std::move(piece));
     }
@@ -198,6 +207,16 @@ Result<std::unique_ptr<ViewReader>> ViewReader::prepare(SourceContext& context, 
     reader->index_.build();
     SHARDSCOPE_TRY(reader->hold(context, reading, kept));
     return reader;
+}
+
+Status ViewReader::setConstant(Piece& piece) const {
+    piece.element.size = dtypeBytes(dtype_);
+    if (piece.view->fill == 0) return {};  // zero bytes are zero
+    if (!castSupported(DType::float64, dtype_))
+        return unsupported(fmt::format("{} elements cannot be filled with a number", dtypeName(dtype_)));
+    castElements(DType::float64, reinterpret_cast<const std::byte*>(&piece.view->fill), dtype_,
+                 piece.element.bytes, 1);
+    return {};
 }
 
 Status ViewReader::toScratch(SourceContext& context, Piece& piece, WorkerMemory& kept) {
@@ -289,7 +308,8 @@ size_t ViewReader::readBufferBytes(int64_t a, int64_t b) const {
     for (size_t i = first; i < last; ++i) {
         const Piece& piece = pieces_[i];
         const ChunkShape::Piece part = piece.shape.pieceIn(a, b, view_.dims());
-        if (part.empty() || piece.way == ViewReading::Way::held) continue;
+        const bool inMemory = piece.way == ViewReading::Way::held || piece.way == ViewReading::Way::constant;
+        if (part.empty() || inMemory) continue;
         if (piece.way == ViewReading::Way::scratch) {
             if (!part.contiguous) apart = std::max(apart, bytesOfElements(dtype_, part.hi - part.lo));
             continue;
@@ -319,6 +339,9 @@ Status ViewReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile,
                 break;
             case ViewReading::Way::held:
                 copyHeld(piece, part, a, tile);
+                break;
+            case ViewReading::Way::constant:
+                fillConstant(piece, part, a, tile);
                 break;
             case ViewReading::Way::scratch:
                 SHARDSCOPE_TRY(readScratch(piece, part, a, tile, buffer));
@@ -369,6 +392,19 @@ void ViewReader::copyHeld(const Piece& piece, const ChunkShape::Piece& part, int
         copyStrided(tile.data() + to * size, strides_, held.bytes.data() + from * size, view.strides, sizes,
                     dtypeBytes(dtype_));
     });
+}
+
+void ViewReader::fillConstant(const Piece& piece, const ChunkShape::Piece& part, int64_t a,
+                              std::span<std::byte> tile) const {
+    const auto size = static_cast<int64_t>(piece.element.size);
+    forEachRows(part.lo, part.hi, view_.dims(), piece.shape.offsets, piece.shape.lengths,
+                [&](int64_t, int64_t position, int64_t length, int64_t rows, int64_t stride) {
+                    for (int64_t row = 0; row < rows; ++row) {
+                        fillWith(piece.element,
+                                 tile.subspan(static_cast<size_t>((position + row * stride - a) * size),
+                                              static_cast<size_t>(length * size)));
+                    }
+                });
 }
 
 Status ViewReader::readScratch(const Piece& piece, const ChunkShape::Piece& part, int64_t a,

@@ -17,8 +17,9 @@ namespace shardscope {
 //   held     the part of the source that its pieces need is read once and kept in memory, where that is small
 //   scratch  the piece is put into the wanted order once, in blocks, in a file that goes when the tensor is
 //   done
+//   constant  nothing is fetched: the piece has no source
 struct ViewReading {
-    enum class Way : uint8_t { direct, held, scratch };
+    enum class Way : uint8_t { direct, held, scratch, constant };
     std::vector<Way> ways;  // one for each piece of the view
     struct Span {
         int64_t first = 0, last = 0;  // elements of the source tensor, both included
@@ -51,6 +52,7 @@ class ViewReader final : public ElementReader {
         ViewReading::Way way = ViewReading::Way::direct;
         const TensorReader* source = nullptr;
         std::shared_ptr<const ReadFile> scratch;
+        FillPattern element;  // of a constant piece
     };
     struct Held {
         int64_t first = 0;
@@ -58,6 +60,7 @@ class ViewReader final : public ElementReader {
     };
 
     explicit ViewReader(const TensorView& view) : view_(view) {}
+    Status setConstant(Piece& piece) const;
     Status toScratch(SourceContext& context, Piece& piece, WorkerMemory& kept);
     Status hold(SourceContext& context, const ViewReading& reading, WorkerMemory& kept);
     Status readDirect(const Piece& piece, const ChunkShape::Piece& part, int64_t a, std::span<std::byte> tile,
@@ -66,6 +69,8 @@ class ViewReader final : public ElementReader {
                        std::span<std::byte> tile, std::span<std::byte> buffer) const;
     void copyHeld(const Piece& piece, const ChunkShape::Piece& part, int64_t a,
                   std::span<std::byte> tile) const;
+    void fillConstant(const Piece& piece, const ChunkShape::Piece& part, int64_t a,
+                      std::span<std::byte> tile) const;
 
     const TensorView& view_;  // of the spec, which outlives the job
     Dims strides_;            // of the view's finer dimensions

@@ -15,10 +15,11 @@
 #include "base/result.h"
 #include "model/catalog.h"
 #include "model/name_pattern.h"
-#include "plan/steps.h"
-#include "plan/view.h"
 
 namespace shardscope {
+
+struct RecipeStep;  // plan/steps.h, for whoever makes a TargetRequest
+class TensorView;   // plan/view.h
 
 // A cut of matching tensors over mesh axes: `axisDims` in mesh order, e.g. {{"tp", 0}, {"dp", 0}}.
 struct ShardRule {
@@ -57,6 +58,8 @@ struct TargetChoice {
 // What the target is to be: the rules of a conversion's request (engine/engine.h) and of its recipe, parsed.
 struct TargetRequest : TargetChoice {
     std::vector<RecipeStep> steps;  // on what is selected, before `rename` and `cast`
+    // For the plan: parameters of the recipe that steps use, and where their values are from.
+    std::vector<std::pair<std::string, std::string>> values;
     std::vector<RenameRule> rename;
     std::vector<CastRule> cast;
     std::optional<Mesh> mesh;
@@ -85,7 +88,7 @@ struct TensorSource {
     TensorId source = kNone;                 // in the source catalog; same shape as the wanted one
     std::shared_ptr<const TensorView> view;  // where `source` is kNone: same shape as the wanted one
     // The source tensors, each once.
-    std::vector<TensorId> tensors() const { return view ? view->sources() : std::vector<TensorId>{source}; }
+    std::vector<TensorId> tensors() const;
 };
 
 // The wanted state of things, before a format has laid it out: names, dtypes and boxes of the destination.
@@ -97,6 +100,7 @@ struct TargetSpec {
     std::vector<PlanLeftOut> impossible;
     std::vector<PlanLeftOut> renamed;  // old name, new name
     std::vector<PlanLeftOut> made;     // name, and which steps made it of which source tensors
+    std::vector<PlanLeftOut> notes;    // name, and what a step left as it is and why
     std::set<TensorId> reordered;      // source tensors of a known wrong order that a step puts right
 };
 
@@ -156,6 +160,7 @@ struct Plan {
     std::vector<PlanAveraged> averaged;    // the checkpoints of an average, in order; the source is the last
     std::string accumulate;                // what they are summed up in: "fp32", "fp64"
     std::vector<PlanLeftOut> notAveraged;  // tensors that are taken from one of them
+    std::vector<PlanLeftOut> notes;        // what the steps of a recipe left as it is
     double estimateSeconds = 0;
     size_t tensors = 0, chunks = 0, objects = 0;
     bool runnable() const { return impossible.empty(); }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "plan/plan.h"
+#include "plan/steps.h"
 
 namespace shardscope {
 

@@ -249,6 +249,104 @@ Result<std::vector<TensorView>> splitInto(const RecipeStep& step, const TensorVi
     return parts;
 }
 
+// A step that names more is not one that anybody means.
+constexpr int64_t kMostIndices = int64_t{1} << 16;
+
+Result<int64_t> valueOr(const std::optional<StepNumber>& number, int64_t standard) {
+    return number ? valueOf(*number) : Result<int64_t>(standard);
+}
+
+// The view at one index of dimension d, which goes.
+Result<TensorView> atIndex(const TensorView& view, size_t d, int64_t index) {
+    SHARDSCOPE_ASSIGN(const TensorView row, view.narrowed(static_cast<int>(d), index, 1));
+    return factored(row, d, {});
+}
+
+Result<std::vector<TensorView>> unstacked(const RecipeStep& step, const TensorView& view) {
+    SHARDSCOPE_ASSIGN(const size_t d, dimOf(view, step.dim));
+    const int64_t count = view.shape()[d];
+    if (count > kMostIndices) {
+        return makeError(ErrorCode::usage, fmt::format("dimension {} has {}, which is more than {} tensors",
+                                                       d, count, kMostIndices));
+    }
+    std::vector<TensorView> parts;
+    for (int64_t i = 0; i < count; ++i) {
+        SHARDSCOPE_ASSIGN(TensorView part, atIndex(view, d, i));
+        parts.push_back(std::move(part));
+    }
+    return parts;
+}
+
+Result<TensorView> stacked(const RecipeStep& step, std::span<const TensorView> parts) {
+    const auto rank = static_cast<int>(parts[0].shape().size()) + 1;
+    const int d = step.dim < 0 ? step.dim + rank : step.dim;
+    if (d < 0 || d >= rank) {
+        return makeError(ErrorCode::usage,
+                         fmt::format("a stack of it has no dimension {}, it has {}", step.dim, rank));
+    }
+    std::vector<TensorView> rows;
+    for (const TensorView& part : parts) {
+        if (part.shape() != parts[0].shape()) {
+            return makeError(ErrorCode::usage,
+                             fmt::format("{} and {} cannot be stacked: their shapes differ",
+                                         formatDims(parts[0].shape()), formatDims(part.shape())));
+        }
+        Dims shape = part.shape();
+        shape.insert(shape.begin() + d, 1);
+        SHARDSCOPE_ASSIGN(TensorView row, part.reshaped(shape));
+        rows.push_back(std::move(row));
+    }
+    return TensorView::concatenated(rows, d);
+}
+
+Result<TensorView> selected(const RecipeStep& step, const TensorView& view) {
+    SHARDSCOPE_ASSIGN(const size_t d, dimOf(view, step.dim));
+    SHARDSCOPE_ASSIGN(const int64_t given, valueOf(*step.index));
+    const int64_t length = view.shape()[d], index = given < 0 ? given + length : given;
+    if (index < 0 || index >= length) {
+        return makeError(ErrorCode::usage,
+                         fmt::format("dimension {} has {}, there is no index {}", d, length, given));
+    }
+    return atIndex(view, d, index);
+}
+
+Result<TensorView> sliced(const RecipeStep& step, const TensorView& view) {
+    SHARDSCOPE_ASSIGN(const size_t d, dimOf(view, step.dim));
+    SHARDSCOPE_ASSIGN(const int64_t start, valueOr(step.start, 0));
+    SHARDSCOPE_ASSIGN(const int64_t length, positive(step.length, "length"));
+    if (start < 0 || length > view.shape()[d] || start > view.shape()[d] - length) {
+        return makeError(ErrorCode::usage,
+                         fmt::format("dimension {} has {}, which does not hold {} from {} on", d,
+                                     view.shape()[d], length, start));
+    }
+    return view.narrowed(static_cast<int>(d), start, length);
+}
+
+Result<TensorView> padded(const RecipeStep& step, const TensorView& view) {
+    SHARDSCOPE_ASSIGN(const size_t d, dimOf(view, step.dim));
+    SHARDSCOPE_ASSIGN(const int64_t length, positive(step.length, "length"));
+    const int64_t have = view.shape()[d], more = length - have;
+    if (more < 0) {
+        return makeError(ErrorCode::usage,
+                         fmt::format("dimension {} has {} already, more than {}", d, have, length));
+    }
+    if (more == 0) return view;
+    Dims shape = view.shape();
+    shape[d] = more;
+    TensorView rows = TensorView::constant(shape, step.fill);
+    if (step.row) {
+        SHARDSCOPE_ASSIGN(const int64_t given, valueOf(*step.row));
+        const int64_t row = given < 0 ? given + have : given;
+        if (row < 0 || row >= have) {
+            return makeError(ErrorCode::usage,
+                             fmt::format("dimension {} has {}, there is no row {}", d, have, given));
+        }
+        SHARDSCOPE_ASSIGN(const TensorView one, view.narrowed(static_cast<int>(d), row, 1));
+        SHARDSCOPE_ASSIGN(rows, one.repeated(static_cast<int>(d), more));
+    }
+    return TensorView::concatenated(std::vector{view, std::move(rows)}, static_cast<int>(d));
+}
+
 }  // namespace
 
 Result<std::vector<TensorView>> stepViews(const RecipeStep& step, std::span<const TensorView> parts) {
@@ -270,6 +368,16 @@ Result<std::vector<TensorView>> stepViews(const RecipeStep& step, std::span<cons
             SHARDSCOPE_ASSIGN(const size_t d, dimOf(parts[0], step.dim));
             return one(TensorView::concatenated(parts, static_cast<int>(d)));
         }
+        case Kind::unstack:
+            return unstacked(step, parts[0]);
+        case Kind::stack:
+            return one(stacked(step, parts));
+        case Kind::select:
+            return one(selected(step, parts[0]));
+        case Kind::slice:
+            return one(sliced(step, parts[0]));
+        case Kind::pad:
+            return one(padded(step, parts[0]));
         case Kind::fusedQkv:
             if (step.layout == RecipeStep::Layout::ranks) return one(ranksJoined(step, parts[0]));
             return step.from.size() > 1 ? one(fused(step, parts)) : unfused(step, parts[0]);

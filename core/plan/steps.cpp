@@ -1,6 +1,8 @@
 #include "plan/steps.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <unordered_map>
@@ -40,30 +42,75 @@ std::vector<StateName> readings(std::string_view name, bool state) {
             break;
         }
     }
+    // Megatron: the name of the state stands first.
+    if (const std::string_view prefix = out.back().prefix; !prefix.empty()) {
+        const std::string_view rest = name.substr(prefix.size());
+        const size_t end = rest.find('.');
+        if (end != std::string_view::npos && end + 1 < rest.size())
+            out.push_back({name.substr(0, prefix.size() + end + 1), rest.substr(end + 1), {}});
+    }
     return out;
 }
 
 struct Match {
-    std::string prefix, suffix;
-    std::vector<std::string> names;   // of RecipeStep::to
+    std::string prefix, suffix, core;
     std::vector<std::string> groups;  // for what belongs together
+    std::string index;                // of stack
+    size_t indexAt = 0;               // where it stands in the whole name
     auto key() const { return std::tie(prefix, suffix, groups); }
+
+    // A name of RecipeStep::to.
+    std::string expand(std::string_view to) const {
+        std::vector<std::string_view> found{core};
+        found.insert(found.end(), groups.begin(), groups.end());
+        return prefix + RegularExpression::expand(to, found) + suffix;
+    }
 };
 
-std::optional<Match> matchName(const RegularExpression& pattern, const std::vector<std::string>& to,
-                               std::string_view name, bool state) {
+// `indexGroup` is set apart, so that names that differ in it alone belong together; 0 = none.
+std::optional<Match> matchName(const RegularExpression& pattern, std::string_view name, bool state,
+                               size_t indexGroup) {
     std::vector<std::string_view> found;
     for (const StateName& reading : readings(name, state)) {
         if (!pattern.matchWhole(reading.core, found)) continue;
         Match match;
         match.prefix = reading.prefix;
         match.suffix = reading.suffix;
-        for (const std::string& text : to)
-            match.names.push_back(match.prefix + RegularExpression::expand(text, found) + match.suffix);
+        match.core = reading.core;
+        if (indexGroup > 0 && indexGroup < found.size()) {
+            match.index = found[indexGroup];
+            match.indexAt = static_cast<size_t>(found[indexGroup].data() - name.data());
+            found[indexGroup] = {};
+        }
         match.groups.assign(found.begin() + 1, found.end());
         return match;
     }
     return std::nullopt;
+}
+
+// The names of what a tensor is unstacked into have their index in place of this.
+constexpr std::string_view kIndexPlace = "{i}";
+
+std::string withIndex(std::string text, int64_t index) {
+    const std::string number = std::to_string(index);
+    for (size_t at = text.find(kIndexPlace); at != std::string::npos; at = text.find(kIndexPlace, at)) {
+        text.replace(at, kIndexPlace.size(), number);
+        at += number.size();
+    }
+    return text;
+}
+
+// Whether every bit of the number is kept in the dtype, or it is a float that rounds.
+bool fits(double fill, DType dtype) {
+    if (fill == 0 || dtypeIsFloat(dtype)) return true;
+    const auto bits = static_cast<int>(dtypeBits(dtype));
+    const bool isUnsigned =
+        dtype == DType::uint8 || dtype == DType::uint16 || dtype == DType::uint32 || dtype == DType::uint64;
+    const bool isSigned =
+        dtype == DType::int8 || dtype == DType::int16 || dtype == DType::int32 || dtype == DType::int64;
+    if (fill != std::trunc(fill)) return false;
+    if (isUnsigned) return fill > 0 && fill < std::ldexp(1.0, bits);
+    return isSigned && fill >= -std::ldexp(1.0, bits - 1) && fill < std::ldexp(1.0, bits - 1);
 }
 
 // ------------------------------------------------------------------ one step on all names
@@ -89,13 +136,12 @@ class StepRun {
         if (!touched_ && !step_.optional)
             return fail(fmt::format("no tensor matches '{}' (\"optional\": true allows that)",
                                     fmt::join(step_.from, "', '")));
-        return checkNames();
+        return touched_ ? checkNames() : Status();
     }
 
   private:
     Error fail(const std::string& message) const {
-        return makeError(ErrorCode::usage,
-                         fmt::format("step {} ({}): {}", step_.number, stepName(step_.kind), message));
+        return makeError(ErrorCode::usage, fmt::format("{}: {}", stepTitle(step_), message));
     }
     Error fail(const StepTensor& tensor, const std::string& message) const {
         return fail(fmt::format("'{}' {}: {}", tensor.name, formatDims(shapeOf(tensor)), message))
@@ -124,7 +170,28 @@ class StepRun {
         std::vector<size_t> members;  // one for each pattern; npos = none yet
         Match match;                  // names are those of the first pattern
     };
+    static constexpr int64_t kMostIndices = int64_t{1} << 16;
     static constexpr size_t kMissing = std::numeric_limits<size_t>::max();
+
+    // The place of a name in its group: the number of the pattern, or what stack counts.
+    Result<size_t> placeOf(const Match& match, size_t pattern, const std::string& name) const {
+        if (step_.kind != RecipeStep::Kind::stack) return pattern;
+        SHARDSCOPE_ASSIGN(const int64_t first, valueOf(step_.start, 0));
+        int64_t index = 0;
+        const auto [end, error] =
+            std::from_chars(match.index.data(), match.index.data() + match.index.size(), index);
+        if (error != std::errc() || end != match.index.data() + match.index.size() || index < first ||
+            index - first > kMostIndices) {
+            return fail(fmt::format("'{}' of '{}' is not an index from {} on", match.index, name, first));
+        }
+        return static_cast<size_t>(index - first);
+    }
+
+    Result<int64_t> valueOf(const std::optional<StepNumber>& number, int64_t standard) const {
+        if (!number) return standard;
+        if (!number->missing.empty()) return fail(number->missing);
+        return number->value;
+    }
 
     // Which of `count` names belong together; a name that two patterns match is an error.
     template <class NameOf, class IsState>
@@ -135,23 +202,25 @@ class StepRun {
             const std::string& name = nameOf(i);
             size_t matches = 0;
             for (size_t p = 0; p < patterns_.size(); ++p) {
-                auto match = matchName(patterns_[p], step_.to, name, step_.withState && isState(i));
+                auto match = matchName(patterns_[p], name, step_.withState && isState(i), step_.indexGroup);
                 if (!match) continue;
                 if (++matches > 1) return fail(fmt::format("'{}' would be used twice", name));
+                SHARDSCOPE_ASSIGN(const size_t place, placeOf(*match, p, name));
                 const auto [it, fresh] = byKey.emplace(match->key(), groups.size());
                 if (fresh) groups.push_back({std::vector<size_t>(patterns_.size(), kMissing), *match});
                 Group& found = groups[it->second];
-                if (found.members[p] != kMissing) {
-                    if (patterns_.size() > 1) {
+                if (place >= found.members.size()) found.members.resize(place + 1, kMissing);
+                if (found.members[place] != kMissing) {
+                    if (patterns_.size() > 1 || step_.kind == RecipeStep::Kind::stack) {
                         return fail(fmt::format("'{}' and '{}' would both be part {} of the same tensor",
-                                                nameOf(found.members[p]), name, p + 1));
+                                                nameOf(found.members[place]), name, place + 1));
                     }
                     // Alone, each match stands for itself.
                     groups.push_back({{i}, std::move(*match)});
                     continue;
                 }
-                found.members[p] = i;
-                if (p == 0) found.match = std::move(*match);
+                found.members[place] = i;
+                if (place == 0) found.match = std::move(*match);
             }
         }
         return groups;
@@ -163,12 +232,28 @@ class StepRun {
             group(
                 state_.tensors.size(), [&](size_t i) -> const std::string& { return state_.tensors[i].name; },
                 [&](size_t i) { return source_.role(state_.tensors[i].origin) == Role::optimizer; }));
-        for (const Group& found : groups_) {
+        for (Group& found : groups_) {
+            if (step_.length && step_.kind == RecipeStep::Kind::stack) {
+                SHARDSCOPE_ASSIGN(const int64_t count, valueOf(step_.length, 0));
+                if (count < static_cast<int64_t>(found.members.size()) || count > kMostIndices) {
+                    return fail(fmt::format("'{}' is one of {} or more tensors, not of {}",
+                                            state_.tensors[found.members.back()].name, found.members.size(),
+                                            count));
+                }
+                found.members.resize(static_cast<size_t>(count), kMissing);
+            }
             for (size_t p = 0; p < found.members.size(); ++p) {
                 if (found.members[p] != kMissing) continue;
                 const auto present = std::find_if(found.members.begin(), found.members.end(),
                                                   [](size_t m) { return m != kMissing; });
                 const StepTensor& other = state_.tensors[*present];
+                if (step_.kind == RecipeStep::Kind::stack) {
+                    SHARDSCOPE_ASSIGN(const int64_t first, valueOf(step_.start, 0));
+                    std::string missing = other.name;
+                    missing.replace(found.match.indexAt, found.match.index.size(),
+                                    std::to_string(first + static_cast<int64_t>(p)));
+                    return fail(other, fmt::format("'{}' is missing beside it", missing));
+                }
                 return fail(other, fmt::format("nothing beside it matches '{}'", step_.from[p]));
             }
         }
@@ -193,22 +278,75 @@ class StepRun {
     }
 
     bool single(size_t i) const { return elementCount(shapeOf(state_.tensors[i])) == 1; }
+    // Numbers of the optimizer beside a parameter: steps, powers of betas.
+    bool isStateNumber(const Group& found) const {
+        return (!found.match.suffix.empty() ||
+                source_.role(state_.tensors[found.members[0]].origin) == Role::optimizer) &&
+               std::all_of(found.members.begin(), found.members.end(), [&](size_t m) { return single(m); });
+    }
+
+    // The names that a group gets. `count` is of what unstack makes.
+    Result<std::vector<std::string>> namesOf(const Group& found, const std::string& own, size_t count) const {
+        std::vector<std::string> names;
+        if (step_.kind == RecipeStep::Kind::unstack) {
+            SHARDSCOPE_ASSIGN(const int64_t first, valueOf(step_.start, 0));
+            for (size_t i = 0; i < count; ++i)
+                names.push_back(found.match.expand(withIndex(step_.to[0], first + static_cast<int64_t>(i))));
+            return names;
+        }
+        for (const std::string& text : step_.to)
+            names.push_back(found.match.expand(text));
+        if (names.empty()) names.push_back(own);
+        return names;
+    }
+
+    // Into how many tensors the parameter is unstacked that a number of the optimizer belongs to.
+    Result<size_t> indicesBeside(const Group& number, const std::string& name) const {
+        if (step_.kind != RecipeStep::Kind::unstack) return size_t{1};
+        std::set<int64_t> counts;
+        for (const Group& found : groups_) {
+            const DimSpan shape = shapeOf(state_.tensors[found.members[0]]);
+            const int dim = step_.dim < 0 ? step_.dim + static_cast<int>(shape.size()) : step_.dim;
+            if (isStateNumber(found) || dim < 0 || static_cast<size_t>(dim) >= shape.size()) continue;
+            if (found.match.groups == number.match.groups)
+                return static_cast<size_t>(shape[static_cast<size_t>(dim)]);
+            counts.insert(shape[static_cast<size_t>(dim)]);
+        }
+        if (counts.size() != 1) return fail(fmt::format("'{}' belongs to a tensor that is not there", name));
+        return static_cast<size_t>(*counts.begin());
+    }
+
+    // Slice and pad leave what has the wanted size, and what they may leave without a value.
+    bool staysAsItIs(const StepTensor& tensor) {
+        const bool cuts = step_.kind == RecipeStep::Kind::slice || step_.kind == RecipeStep::Kind::pad;
+        if (!cuts || !step_.length) return false;
+        if (step_.ifKnown && !step_.length->missing.empty()) {
+            state_.notes.emplace_back(tensor.name,
+                                      fmt::format("{}: {}", stepTitle(step_), step_.length->missing));
+            return true;
+        }
+        const DimSpan shape = shapeOf(tensor);
+        const int dim = step_.dim < 0 ? step_.dim + static_cast<int>(shape.size()) : step_.dim;
+        return dim >= 0 && static_cast<size_t>(dim) < shape.size() && step_.length->missing.empty() &&
+               shape[static_cast<size_t>(dim)] == step_.length->value &&
+               (!step_.start || step_.start->value == 0);
+    }
 
     Status makeAll() {
         std::unordered_map<size_t, std::vector<StepTensor>> results;  // by the first member
         std::vector<bool> used(state_.tensors.size(), false);
-        const std::string said = fmt::format("{} (step {})", stepName(step_.kind), step_.number);
+        const std::string said = fmt::format("{} (step {}{})", stepName(step_.kind), step_.number,
+                                             step_.recipe.empty() ? std::string() : " of " + step_.recipe);
         for (const Group& found : groups_) {
             const size_t first = found.members[0];
             for (const size_t member : found.members)
                 used[member] = true;
             StepTensor base = state_.tensors[first];
             std::vector<StepTensor>& out = results[first];
-            const std::vector<std::string> names =
-                step_.to.empty() ? std::vector<std::string>{base.name} : found.match.names;
             // A single number beside a parameter is not cut or turned.
-            if (!found.match.suffix.empty() && std::all_of(found.members.begin(), found.members.end(),
-                                                           [&](size_t m) { return single(m); })) {
+            if (isStateNumber(found)) {
+                SHARDSCOPE_ASSIGN(const size_t count, indicesBeside(found, base.name));
+                SHARDSCOPE_ASSIGN(const std::vector<std::string> names, namesOf(found, base.name, count));
                 for (const std::string& name : names) {
                     out.push_back(base);
                     out.back().name = name;
@@ -216,6 +354,12 @@ class StepRun {
                 }
                 for (size_t p = 1; p < found.members.size(); ++p)
                     dropOther(state_.tensors[found.members[p]].name, base.name, names[0]);
+                continue;
+            }
+            if (staysAsItIs(base)) {
+                SHARDSCOPE_ASSIGN(const std::vector<std::string> names, namesOf(found, base.name, 1));
+                out.push_back(std::move(base));
+                out.back().name = names[0];
                 continue;
             }
             std::vector<TensorView> parts;
@@ -234,6 +378,12 @@ class StepRun {
             }
             auto views = stepViews(step_, parts);
             if (!views.ok()) return fail(base, views.error().message);
+            if (step_.kind == RecipeStep::Kind::pad && !step_.row &&
+                !fits(step_.fill, source_.dtype(base.origin))) {
+                return fail(base, fmt::format("{} is not a number of dtype {}", step_.fill,
+                                              dtypeName(source_.dtype(base.origin))));
+            }
+            SHARDSCOPE_ASSIGN(const std::vector<std::string> names, namesOf(found, base.name, views->size()));
             if (views->size() != names.size())
                 return fail(base, fmt::format("it gives {} tensors, {} names are given", views->size(),
                                               names.size()));
@@ -271,13 +421,14 @@ class StepRun {
         for (const Group& found : groups) {
             if (found.match.suffix.empty() || found.members[0] == kMissing) continue;
             const StepObject first = state_.objects[found.members[0]];
+            SHARDSCOPE_ASSIGN(const size_t count, indicesBeside(found, first.name));
+            SHARDSCOPE_ASSIGN(const std::vector<std::string> names, namesOf(found, first.name, count));
             for (const size_t member : found.members) {
                 if (member == kMissing) continue;
                 gone[member] = true;
-                if (member != found.members[0])
-                    dropOther(state_.objects[member].name, first.name, found.match.names[0]);
+                if (member != found.members[0]) dropOther(state_.objects[member].name, first.name, names[0]);
             }
-            for (const std::string& name : found.match.names)
+            for (const std::string& name : names)
                 more.push_back({name, first.origin});
         }
         std::vector<StepObject> next;
@@ -330,12 +481,27 @@ std::string_view stepName(RecipeStep::Kind kind) {
             return "split";
         case RecipeStep::Kind::concatenate:
             return "concatenate";
+        case RecipeStep::Kind::unstack:
+            return "unstack";
+        case RecipeStep::Kind::stack:
+            return "stack";
+        case RecipeStep::Kind::select:
+            return "select";
+        case RecipeStep::Kind::slice:
+            return "slice";
+        case RecipeStep::Kind::pad:
+            return "pad";
         case RecipeStep::Kind::rope:
             return "rope";
         case RecipeStep::Kind::fusedQkv:
             return "fused-qkv";
     }
     return "";
+}
+
+std::string stepTitle(const RecipeStep& step) {
+    return fmt::format("step {}{} ({})", step.number, step.recipe.empty() ? "" : " of " + step.recipe,
+                       stepName(step.kind));
 }
 
 Status applySteps(const Catalog& source, const std::vector<RecipeStep>& steps, StepState& state) {

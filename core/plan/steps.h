@@ -23,7 +23,20 @@ struct StepNumber {
 };
 
 struct RecipeStep {
-    enum class Kind : uint8_t { rename, transpose, reshape, split, concatenate, rope, fusedQkv };
+    enum class Kind : uint8_t {
+        rename,
+        transpose,
+        reshape,
+        split,
+        concatenate,
+        unstack,
+        stack,
+        select,
+        slice,
+        pad,
+        rope,
+        fusedQkv
+    };
     // How q, k and v lie in a fused projection:
     //   grouped  for each key-value head its query heads, its key head and its value head (Megatron)
     //   blocks   all query heads, all key heads, all value heads (GPT-2's c_attn)
@@ -31,23 +44,34 @@ struct RecipeStep {
     enum class Layout : uint8_t { grouped, blocks, ranks };
 
     Kind kind = Kind::rename;
-    size_t number = 0;  // counted from 1, for messages
+    size_t number = 0;   // counted from 1, for messages
+    std::string recipe;  // the included recipe in which it has this number; empty = the one that was given
     // Regular expressions (ECMAScript) for whole names; those of one step that match with the same groups
     // belong together. A rename replaces wherever its one expression matches.
     std::vector<std::string> from;
-    std::vector<std::string> to;  // names with $1, $2, ...; empty = the name stays
-    // Optimizer state "<name>.<state>" of a tensor goes through the same step; single numbers (steps, powers)
-    // are kept as they are.
+    std::vector<std::string>
+        to;  // names with $1, $2, ...; empty = the name stays. {i} is the index of unstack
+    // Optimizer state "<name>.<state>" or "state.<state>.<name>" of a tensor goes through the same step;
+    // single numbers (steps, powers) are kept as they are.
     bool withState = true;
     bool optional = false;          // fine when nothing matches
     int dim = 0;                    // negative = counted from the end
     std::vector<int> order;         // of transpose; empty = all dimensions reversed
     std::vector<StepNumber> sizes;  // of reshape (the shape; -1 = what is left), split and layout `ranks`
-    bool toHalf = false;            // of rope: from interleaved pairs to halves; else back
+    size_t indexGroup = 0;  // of stack: the group that is the index; those of one name belong together
+    std::optional<StepNumber> start;   // first index of unstack and stack (0), first element of slice (0)
+    std::optional<StepNumber> length;  // of slice and pad: what the dimension is to have; of stack: how many
+    std::optional<StepNumber> index;   // of select
+    std::optional<StepNumber> row;     // of pad: the element along `dim` that is repeated, instead of `fill`
+    double fill = 0;                   // of pad
+    bool ifKnown = false;  // of slice and pad: without a value for a number nothing is done, with a note
+    bool toHalf = false;   // of rope: from interleaved pairs to halves; else back
     Layout layout = Layout::grouped;
     std::optional<StepNumber> heads, kvHeads, headDim, ranks;
 };
 std::string_view stepName(RecipeStep::Kind kind);
+// "step 3 (split)", "step 3 of megatron-layers (split)".
+std::string stepTitle(const RecipeStep& step);
 
 // What the steps work on, and what they leave.
 struct StepTensor {
@@ -65,6 +89,7 @@ struct StepState {
     std::vector<StepTensor> tensors;
     std::vector<StepObject> objects;
     std::vector<std::pair<std::string, std::string>> dropped;  // name and why
+    std::vector<std::pair<std::string, std::string>> notes;    // name, and what a step left as it is and why
     std::set<TensorId> reordered;  // fused tensors of the source whose order a step has put right
 };
 

@@ -9,6 +9,7 @@
 #include "model/coverage.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
+#include "plan/steps.h"
 
 namespace shardscope {
 namespace {
@@ -124,6 +125,10 @@ class TargetResolver {
             SHARDSCOPE_TRY(addTensor(std::move(tensor)));
         for (auto& [name, why] : state.dropped)
             spec_.excluded.push_back({std::move(name), std::move(why)});
+        for (const auto& [name, value] : request_.values)
+            spec_.notes.push_back({name, value});
+        for (auto& [name, note] : state.notes)
+            spec_.notes.push_back({std::move(name), std::move(note)});
         spec_.reordered = std::move(state.reordered);
         SHARDSCOPE_TRY(addCopies());
         if (input_.like) {
@@ -465,6 +470,10 @@ class TargetResolver {
 };
 
 }  // namespace
+
+std::vector<TensorId> TensorSource::tensors() const {
+    return view ? view->sources() : std::vector<TensorId>{source};
+}
 
 Result<TargetSpec> resolveTarget(const TargetInput& input, const TargetRequest& request) {
     return TargetResolver(input, request).make();

@@ -50,6 +50,15 @@ TensorView TensorView::whole(TensorId source, DimSpan shape) {
     return view;
 }
 
+TensorView TensorView::constant(DimSpan shape, double value) {
+    TensorView view = whole(kNone, shape);
+    for (ViewPiece& piece : view.pieces_) {
+        piece.strides.assign(shape.size(), 0);
+        piece.fill = value;
+    }
+    return view;
+}
+
 TensorId TensorView::sameOrderAs(const Catalog& source) const {
     if (pieces_.size() != 1) return kNone;
     const ViewPiece& piece = pieces_.front();
@@ -66,8 +75,9 @@ TensorId TensorView::sameOrderAs(const Catalog& source) const {
 
 std::vector<TensorId> TensorView::sources() const {
     std::set<TensorId> ids;
-    for (const ViewPiece& piece : pieces_)
-        ids.insert(piece.source);
+    for (const ViewPiece& piece : pieces_) {
+        if (piece.source != kNone) ids.insert(piece.source);
+    }
     return {ids.begin(), ids.end()};
 }
 
@@ -285,7 +295,8 @@ Result<TensorView> TensorView::permuted(std::span<const int> order) const {
         view.pieces_.push_back({piece.source,
                                 {pick(piece.box.offsets), pick(piece.box.lengths)},
                                 piece.start,
-                                pick(piece.strides)});
+                                pick(piece.strides),
+                                piece.fill});
     }
     return view;
 }
@@ -322,6 +333,28 @@ Result<TensorView> TensorView::narrowed(int dim, int64_t start, int64_t length) 
         pieces.push_back(std::move(piece));
     }
     view.pieces_ = std::move(pieces);
+    view.dims_[d] = count;
+    view.shape_ = std::move(shape);
+    return view;
+}
+
+Result<TensorView> TensorView::repeated(int dim, int64_t count) const {
+    SHARDSCOPE_TRY(checkDim(dim, shape_));
+    const auto group = static_cast<size_t>(dim);
+    Dims shape = shape_;
+    shape[group] = count;
+    if (shape_[group] != 1 || count < 0 || !countable(shape)) {
+        return makeError(ErrorCode::usage, fmt::format("dimension {} of {} cannot be repeated {} times", dim,
+                                                       formatDims(shape_), count));
+    }
+    if (elementCount(shape) == 0) return whole(kNone, shape);
+    TensorView view = *this;
+    view.squeeze(group);
+    const size_t d = view.groupBegin(group);
+    for (ViewPiece& piece : view.pieces_) {
+        piece.box.lengths[d] = count;
+        piece.strides[d] = 0;
+    }
     view.dims_[d] = count;
     view.shape_ = std::move(shape);
     return view;

@@ -1,10 +1,10 @@
 // A tensor that is put together from parts of other tensors: their rows and columns split, joined, reordered.
 //
-// Everything that a recipe does to a tensor is one of four operations (reshape, permute, narrow,
-// concatenate), and every result of them is a list of pieces: a box of the new tensor whose elements lie at
-// constant strides in a source tensor's row-major order. The boxes stand in a finer index space than the
-// tensor's own shape (one dimension may be factored into several), which has the same row-major order; so the
-// rotary permutation of a projection with 64 heads is one piece, not thousands.
+// Everything that a recipe does to a tensor is one of five operations (reshape, permute, narrow,
+// concatenate, repeat), and every result of them is a list of pieces: a box of the new tensor whose elements
+// lie at constant strides in a source tensor's row-major order, or are all one number. The boxes stand in a
+// finer index space than the tensor's own shape (one dimension may be factored into several), which has the
+// same row-major order; so the rotary permutation of a projection with 64 heads is one piece, not thousands.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,14 @@
 namespace shardscope {
 
 // Element (i0, i1, ...) of the box is element start + i0 * strides[0] + i1 * strides[1] + ... of the source's
-// row-major order. Strides are never negative.
+// row-major order. Strides are never negative; 0 repeats an element. A piece without a source has `fill` for
+// every element.
 struct ViewPiece {
     TensorId source = kNone;
     Box box;  // in TensorView::dims()
     int64_t start = 0;
     Dims strides;
+    double fill = 0;
     bool operator==(const ViewPiece&) const = default;
 };
 
@@ -31,6 +33,8 @@ class TensorView {
   public:
     // All of a tensor of the source catalog, as it is.
     static TensorView whole(TensorId source, DimSpan shape);
+    // One number everywhere, in the dtype of what it is joined with.
+    static TensorView constant(DimSpan shape, double value);
 
     const Dims& shape() const { return shape_; }
     // The finer index space: same elements in the same row-major order.
@@ -40,7 +44,7 @@ class TensorView {
     // The one source tensor when this is it, element for element in its own order (the shape may be another);
     // else kNone.
     TensorId sameOrderAs(const Catalog& source) const;
-    // Source tensors, each once, in order.
+    // Source tensors, each once, in order; pieces without a source have none.
     std::vector<TensorId> sources() const;
 
     // All of these leave this view as it is. Errors: usage, a sentence without names; limit when the result
@@ -48,6 +52,8 @@ class TensorView {
     Result<TensorView> reshaped(DimSpan shape) const;
     Result<TensorView> permuted(std::span<const int> order) const;  // result dimension i = dimension order[i]
     Result<TensorView> narrowed(int dim, int64_t start, int64_t length) const;
+    // Dimension `dim`, of length 1, `count` times.
+    Result<TensorView> repeated(int dim, int64_t count) const;
     static Result<TensorView> concatenated(std::span<const TensorView> parts, int dim);
 
     static constexpr size_t kMaxPieces = 1 << 20;

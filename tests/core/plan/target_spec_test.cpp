@@ -1,6 +1,7 @@
 #include <QTest>
 
 #include "plan/plan.h"
+#include "plan/steps.h"
 
 using namespace shardscope;
 

@@ -1,0 +1,233 @@
+"""Recipes between Hugging Face and Megatron, proved by running both models: transformers builds a tiny model of each family, its
+checkpoint becomes one of Megatron core, a real GPTModel on a CPU loads it strictly and gives the same logits. What the GPTModel then
+saves with dist_checkpointing (layers and experts in one tensor, a padded vocabulary) becomes the same Hugging Face tensors again, bit
+for bit. Recipes for torchtitan are only taken there and back."""
+import argparse
+import contextlib
+import hashlib
+import logging
+import os
+import sys
+import tempfile
+import time
+import traceback
+
+from peercommon import shardscope
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import transformers  # noqa: E402
+from transformers import modeling_utils  # noqa: E402, F401  torch.cuda as it is
+from ranklib import cuda_stubs  # noqa: E402
+
+cuda_stubs()
+logging.disable(logging.WARNING)
+from safetensors.torch import load_file  # noqa: E402
+from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
+from megatron.core.models.gpt import GPTModel  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.dist_checkpointing.strategies import filesystem_async  # noqa: E402
+from megatron.core.tensor_parallel import get_cuda_rng_tracker  # noqa: E402
+from megatron.core.tensor_parallel.layers import RowParallelLinear  # noqa: E402
+from megatron.core.transformer import TransformerConfig  # noqa: E402
+from megatron.core.transformer.torch_norm import WrappedTorchNorm  # noqa: E402
+from megatron.core.transformer.transformer_config import MLATransformerConfig  # noqa: E402
+
+LAYERS, HIDDEN, HEADS, GROUPS, HEAD_DIM, FFN, VOCAB, PADDED, LENGTH, EXPERTS = 3, 32, 4, 2, 8, 40, 61, 64, 9, 4
+COMMON = dict(num_hidden_layers=LAYERS, hidden_size=HIDDEN, num_attention_heads=HEADS, num_key_value_heads=GROUPS, intermediate_size=FFN,
+              vocab_size=VOCAB, max_position_embeddings=64, rms_norm_eps=1e-6, tie_word_embeddings=False, pad_token_id=None, bos_token_id=1,
+              eos_token_id=2, attn_implementation="eager")
+SILU = torch.nn.functional.silu
+
+
+def gelu_tanh(x):
+    return torch.nn.functional.gelu(x, approximate="tanh")
+
+
+class WithNorm(RowParallelLinear):
+    """A projection with a norm of its result, as Megatron-Bridge builds Gemma 2 and 3."""
+
+    def __init__(self, input_size, output_size, *, config, **more):
+        super().__init__(input_size, output_size, config=config, **more)
+        self.post_layernorm = WrappedTorchNorm(config, output_size, eps=config.layernorm_epsilon)
+        one_more(self.post_layernorm)
+
+    def forward(self, x):
+        out, bias = super().forward(x)
+        return self.post_layernorm(out), bias
+
+
+def one_more(norm):
+    """A norm whose weight is kept less one; the local norms of Megatron core lack that."""
+    def forward(x):
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + norm.eps) * (1.0 + norm.weight.float())).type_as(x)
+    norm.forward = forward
+
+
+class Attention(torch.nn.Module):
+    """Gemma 2's attention: another scale, and scores that tanh bounds. Without a window, which is wider than what is tried."""
+    scale, softcap = 1.0, 50.0
+
+    def __init__(self, config, **unused):
+        super().__init__()
+        self.groups = config.num_attention_heads // config.num_query_groups
+
+    def forward(self, query, key, value, attention_mask, **unused):
+        query, key, value = (t.permute(1, 2, 0, 3) for t in (query, key.repeat_interleave(self.groups, 2), value.repeat_interleave(self.groups, 2)))
+        scores = query @ key.transpose(-1, -2) * self.scale
+        if self.softcap:
+            scores = self.softcap * torch.tanh(scores / self.softcap)
+        out = scores.masked_fill(attention_mask, float("-inf")).softmax(-1) @ value
+        return out.permute(2, 0, 1, 3).flatten(2)
+
+
+def gemma(spec):
+    parts = spec.submodules
+    parts.self_attention.submodules.core_attention = Attention
+    parts.self_attention.submodules.linear_proj = WithNorm
+    parts.mlp.submodules.linear_fc2 = WithNorm
+
+
+def as_gemma(model, softcap):
+    for name, module in model.named_modules():
+        if name.endswith("layernorm") and "post_layernorm" not in name and hasattr(module, "weight"):
+            one_more(module)
+    model.embedding.register_forward_hook(lambda m, i, out: out * HIDDEN ** 0.5)
+    if softcap:
+        model.output_layer.register_forward_hook(lambda m, i, out: (softcap * torch.tanh(out[0] / softcap), out[1]))
+
+
+def moe(**more):
+    return dict(num_moe_experts=EXPERTS, moe_router_topk=2, moe_ffn_hidden_size=FFN, moe_router_load_balancing_type="none",
+                moe_token_dispatcher_type="alltoall", moe_grouped_gemm=False, **more)
+
+
+def families():
+    """name -> (Hugging Face model, changes of Megatron's configuration, more)"""
+    t = transformers
+    experts = dict(num_experts=EXPERTS, num_experts_per_tok=2, moe_intermediate_size=FFN, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
+    yield "llama", t.LlamaForCausalLM, t.LlamaConfig(**COMMON, rope_theta=500000.0), {}, {}
+    yield "qwen2", t.Qwen2ForCausalLM, t.Qwen2Config(**dict(COMMON, tie_word_embeddings=True)), dict(add_qkv_bias=True), {}
+    yield "qwen3", t.Qwen3ForCausalLM, t.Qwen3Config(**COMMON, head_dim=16), dict(kv_channels=16, qk_layernorm=True), {}
+    yield "mixtral", t.MixtralForCausalLM, t.MixtralConfig(**COMMON, num_local_experts=EXPERTS, num_experts_per_tok=2), moe(), {}
+    yield "qwen3-moe", t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig(**COMMON, **experts, head_dim=HEAD_DIM), moe(qk_layernorm=True), {}
+    yield ("gemma2", t.Gemma2ForCausalLM,
+           t.Gemma2Config(**dict(COMMON, tie_word_embeddings=True), head_dim=HEAD_DIM, query_pre_attn_scalar=16, hidden_activation="gelu_pytorch_tanh"),
+           dict(activation_func=gelu_tanh), dict(spec=gemma, softcap=30.0, scale=16 ** -0.5, attention_softcap=50.0))
+
+
+def make_hf(kind, config):
+    torch.manual_seed(7)
+    model = kind(config).float().eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(torch.randn_like(p) * 0.1 + (1.0 if "norm" in name and "gemma" not in config.model_type else 0.0))
+    return model
+
+
+def make_megatron(config, changes, more):
+    kw = dict(num_layers=LAYERS, hidden_size=HIDDEN, num_attention_heads=HEADS, num_query_groups=GROUPS, kv_channels=HEAD_DIM, ffn_hidden_size=FFN,
+              normalization="RMSNorm", layernorm_epsilon=1e-6, gated_linear_unit=True, activation_func=SILU, add_bias_linear=False,
+              attention_dropout=0.0, hidden_dropout=0.0, bias_dropout_fusion=False, use_cpu_initialization=True, apply_rope_fusion=False,
+              masked_softmax_fusion=False, attention_softmax_in_fp32=True)
+    kw.update(changes)
+    made = TransformerConfig(**kw)
+    spec = get_gpt_layer_local_spec(num_experts=kw.get("num_moe_experts"), moe_grouped_gemm=False, qk_layernorm=kw.get("qk_layernorm", False),
+                                    normalization="RMSNorm")
+    if "spec" in more:
+        Attention.scale, Attention.softcap = more["scale"], more["attention_softcap"]
+        more["spec"](spec)
+    theta = (getattr(config, "rope_parameters", None) or {}).get("rope_theta") or getattr(config, "rope_theta", 10000.0)
+    model = GPTModel(config=made, transformer_layer_spec=spec, vocab_size=PADDED, max_sequence_length=64, position_embedding_type="rope",
+                     rotary_base=theta, share_embeddings_and_output_weights=config.tie_word_embeddings).eval()
+    if "spec" in more:
+        as_gemma(model, more["softcap"])
+    return model
+
+
+def hashes(path):
+    found = {}
+    for name in sorted(os.listdir(path)):
+        if name.endswith(".safetensors"):
+            for key, t in load_file(os.path.join(path, name)).items():
+                found[key] = (str(t.dtype), tuple(t.shape), hashlib.sha256(t.contiguous().numpy().tobytes()).hexdigest())
+    return found
+
+
+def same(one, other, what):
+    assert set(one) == set(other), "%s: lacks %s, has %s" % (what, sorted(set(one) - set(other))[:5], sorted(set(other) - set(one))[:5])
+    wrong = [k for k in one if one[k] != other[k]]
+    assert not wrong, "%s: differ: %s" % (what, wrong[:5])
+
+
+def prove(name, kind, config, changes, more, place):
+    hf_dir, mg_file = os.path.join(place, "hf"), os.path.join(place, "mg.pt")
+    model = make_hf(kind, config)
+    model.save_pretrained(hf_dir)
+    truth = hashes(hf_dir)
+    ours = "--set fused_norms=0 --set sequential_experts=1 --set padded_vocab_size=%d" % PADDED
+    shardscope("convert", hf_dir, mg_file, "--to", "torch", "--map", name + "-megatron-from-hf", *ours.split())
+    state = torch.load(mg_file)
+    megatron = make_megatron(config, changes, more)
+    wanted = {k for k, v in megatron.state_dict().items() if "_extra_state" not in k}
+    same(dict.fromkeys(wanted), dict.fromkeys(state), "names of Megatron's modules")
+    megatron.load_state_dict(state, strict=False)
+    tokens = torch.randint(0, VOCAB, (2, LENGTH), generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        want = model(tokens).logits
+        mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)[None, None]
+        got = megatron(tokens, torch.arange(LENGTH).expand(2, -1), mask)[..., :VOCAB]
+    apart = (want - got).abs().max().item()
+    assert want.abs().max() > 0.01 and apart < 1e-5, "%s: logits are %g apart" % (name, apart)
+
+    # What Megatron saves, by args alone.
+    saved = os.path.join(place, "dist")
+    os.makedirs(saved)
+    args = argparse.Namespace(num_attention_heads=HEADS, vocab_size=VOCAB, padded_vocab_size=PADDED, num_experts=EXPERTS)
+    dist_checkpointing.save(dict(megatron.sharded_state_dict(), args=args, iteration=1), saved)
+    back = os.path.join(place, "back")
+    shardscope("convert", saved, back, "--to", "safetensors", "--map", name + "-hf-from-megatron")
+    same(truth, hashes(back), name + " from torch_dist")
+
+    # The layouts in which Megatron's checkpoints come, there and back. No args say how many heads.
+    heads = ["--set", "heads=%d" % HEADS, "--set", "vocab_size=%d" % VOCAB]
+    layouts = [[], ["stacked=1"], ["sequential_experts=1"], ["grouped_experts=1", "stacked=1"], ["fused_norms=0", "padded_vocab_size=%d" % PADDED]]
+    for i, layout in enumerate(layouts):
+        there, again = os.path.join(place, "there%d" % i), os.path.join(place, "again%d" % i)
+        shardscope("convert", hf_dir, there, "--to", "safetensors", "--map", name + "-megatron-from-hf", *(w for l in layout for w in ("--set", l)))
+        shardscope("convert", there, again, "--to", "safetensors", "--map", name + "-hf-from-megatron", *heads)
+        same(truth, hashes(again), "%s with %s" % (name, layout))
+    return apart
+
+
+def main():
+    only = sys.argv[1:]
+    failures = done = 0
+    with tempfile.TemporaryDirectory() as place:
+        dist.init_process_group("gloo", init_method="file://" + os.path.join(place, "meet"), rank=0, world_size=1)
+        parallel_state.initialize_model_parallel()
+        # Random numbers of a GPU, and the memory of the processes that write: neither is there, nor needed.
+        get_cuda_rng_tracker().fork = lambda *names: contextlib.nullcontext()
+        filesystem_async._process_memory = lambda: 0
+        for name, kind, config, changes, more in families():
+            if only and name not in only:
+                continue
+            begin = time.monotonic()
+            try:
+                inner = os.path.join(place, name)
+                os.makedirs(inner)
+                print("%s: logits %.1e apart, %.1f s" % (name, prove(name, kind, config, changes, more, inner), time.monotonic() - begin), flush=True)
+                done += 1
+            except Exception as error:  # one failing family must not hide the others
+                failures += 1
+                print("FAIL %s: %s" % (name, error))
+                if not isinstance(error, AssertionError):
+                    traceback.print_exc(limit=-6)
+    print("%d families, %d failures" % (done, failures))
+    sys.stdout.flush()
+    os._exit(1 if failures or not done else 0)
+
+
+if __name__ == "__main__":
+    main()
