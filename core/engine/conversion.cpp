@@ -11,6 +11,7 @@
 #include "engine/objects_file.h"
 #include "engine/recipe.h"
 #include "execute/view_reader.h"
+#include "formats/placing_format.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 
@@ -339,7 +340,17 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     input.pathFor = p.format->pathsFor(catalog, input.objectValue, p.writeOptions);
     if (!input.pathFor && p.format != source.format)
         input.pathFor = [&](const Path& path, bool optimizer) { return p.format->pathFor(path, optimizer); };
-    SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, target));
+    // Where the framework's ranks say it, and the user does not, that is where the chunks go.
+    const auto* placing = dynamic_cast<const PlacingFormat*>(p.format);
+    const bool places = placing && !like && target.shard.empty() && target.stage.empty();
+    const auto resolve = [&]() -> Result<TargetSpec> {
+        SHARDSCOPE_ASSIGN(TargetSpec resolved, resolveTarget(input, target));
+        if (places) {
+            SHARDSCOPE_ASSIGN(resolved.target, placing->place(resolved.target, target.mesh, catalog));
+        }
+        return resolved;
+    };
+    SHARDSCOPE_ASSIGN(TargetSpec spec, resolve());
     const std::vector<LeftOut> cannot = p.format->cannotHold(spec.target, p.writeOptions);
     if (!cannot.empty()) {
         std::unordered_map<std::string_view, std::string_view> reasons;
@@ -349,7 +360,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
             const auto it = reasons.find(name);
             return it == reasons.end() ? std::string() : std::string(it->second);
         };
-        SHARDSCOPE_ASSIGN(spec, resolveTarget(input, target));
+        SHARDSCOPE_ASSIGN(spec, resolve());
     }
     const std::vector<TargetCopy> copies = p.format->copies(spec.target, p.writeOptions);
     for (const TargetCopy& copy : copies) {
@@ -361,7 +372,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         }
     }
     if (!copies.empty()) {
-        SHARDSCOPE_ASSIGN(spec, resolveTarget(input, target));
+        SHARDSCOPE_ASSIGN(spec, resolve());
     }
     p.spec = std::make_unique<TargetSpec>(std::move(spec));
     SHARDSCOPE_TRY(checkComplete(catalog, source.path, !request.weightsOnly));
