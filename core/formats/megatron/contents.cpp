@@ -1,6 +1,7 @@
 #include "formats/megatron/contents.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <span>
@@ -52,19 +53,16 @@ Value simpleValue(const Simple& value) {
     return makeValue(std::move(graph), node);
 }
 
-// The `args` with other values of some of them.
-Value withArguments(const Value& args, const std::map<std::string, Simple>& others) {
-    ValueGraph graph;
-    const NodeId root = copyValue(args, graph);
-    if (root == kNoNode) return args;
-    const bool object = graph.kind(root) == ValueKind::object;
-    const NodeId mapping = object ? graph.object(root).state : root;
-    if (mapping == kNoNode || graph.kind(mapping) != ValueKind::dict) return args;
-    const std::span<const NodeId> pairs = graph.pairs(mapping);
+using Others = std::map<std::string, Simple>;
+
+// A dict with other values for some keys, and without one.
+NodeId withOthers(ValueGraph& graph, NodeId dict, const Others& others, std::string_view without = {}) {
+    const std::span<const NodeId> pairs = graph.pairs(dict);
     const std::vector<NodeId> old(pairs.begin(), pairs.end());
     std::vector<NodeId> items;
     for (size_t i = 0; i + 1 < old.size(); i += 2) {
-        if (graph.kind(old[i]) == ValueKind::text && others.contains(std::string(graph.text(old[i]))))
+        const bool text = graph.kind(old[i]) == ValueKind::text;
+        if (text && (others.contains(std::string(graph.text(old[i]))) || graph.text(old[i]) == without))
             continue;
         items.push_back(old[i]);
         items.push_back(old[i + 1]);
@@ -73,10 +71,47 @@ Value withArguments(const Value& args, const std::map<std::string, Simple>& othe
         items.push_back(graph.addText(ValueKind::text, name));
         items.push_back(add(graph, value));
     }
-    const NodeId made = graph.addContainer(ValueKind::dict, items);
+    return graph.addContainer(ValueKind::dict, items);
+}
+
+// The `args`, a Namespace or a dict.
+Value withArguments(const Value& args, const Others& others) {
+    ValueGraph graph;
+    const NodeId root = copyValue(args, graph);
+    if (root == kNoNode) return args;
+    const bool object = graph.kind(root) == ValueKind::object;
+    const NodeId mapping = object ? graph.object(root).state : root;
+    if (mapping == kNoNode || graph.kind(mapping) != ValueKind::dict) return args;
+    const NodeId made = withOthers(graph, mapping, others);
     if (!object) return makeValue(std::move(graph), made);
     graph.object(root).state = made;
     return makeValue(std::move(graph), root);
+}
+
+// `param_groups`: a list of dicts.
+Value withGroups(const Value& groups, const Others& others, std::string_view without = {}) {
+    ValueGraph graph;
+    const NodeId root = copyValue(groups, graph);
+    if (root == kNoNode || graph.kind(root) != ValueKind::list) return groups;
+    const std::vector<NodeId> old(graph.items(root).begin(), graph.items(root).end());
+    std::vector<NodeId> made;
+    for (const NodeId group : old)
+        made.push_back(graph.kind(group) == ValueKind::dict ? withOthers(graph, group, others, without)
+                                                            : group);
+    const NodeId list = graph.addContainer(ValueKind::list, made);
+    return makeValue(std::move(graph), list);
+}
+
+bool isExpertGroup(const Value& group) {
+    const Value expert = entryOf(group, "is_expert_parallel");
+    return expert && expert.kind() == ValueKind::boolean && expert.graph->boolean(expert.node);
+}
+
+PathPart numberPart(int64_t number) {
+    PathPart part;
+    part.kind = PathPart::Kind::integerKey;
+    part.index = number;
+    return part;
 }
 
 // What a target is, seen as a whole.
@@ -156,6 +191,7 @@ class ContentsBuilder {
         SHARDSCOPE_TRY(sortTensors());
         sortObjects();
         gatherGroups();
+        arrangeGroups();
         SHARDSCOPE_TRY(checkBuckets());
         nameSharding();
         addExtraStates();
@@ -233,9 +269,7 @@ class ContentsBuilder {
             if (!groups || groups.kind() != ValueKind::list) continue;
             for (const NodeId group : groups.graph->items(groups.node)) {
                 const Value value{groups.graph, group};
-                const Value expert = entryOf(value, "is_expert_parallel");
-                const size_t which = chain && expert && expert.kind() == ValueKind::boolean &&
-                                     expert.graph->boolean(expert.node);
+                const size_t which = chain && isExpertGroup(value);
                 if (!seen.insert(valueToJson(value)).second) continue;
                 lists[which].push_back(copyValue(value, graphs[which]));
             }
@@ -243,7 +277,7 @@ class ContentsBuilder {
         for (auto& [which, graph] : graphs) {
             const NodeId list = graph.addContainer(ValueKind::list, lists[which]);
             Path path{keyPart("optimizer")};
-            if (chain) path.push_back(keyPart(std::to_string(which)));
+            if (chain) path.push_back(numberPart(static_cast<int64_t>(which)));
             path.push_back(keyPart("optimizer"));
             path.push_back(keyPart("param_groups"));
             add(std::move(path), makeValue(std::move(graph), list));
@@ -252,6 +286,75 @@ class ContentsBuilder {
                fmt::format("the settings of {} groups of ranks are one list, as fully_reshardable "
                            "has it",
                            groups_.size()));
+    }
+
+    // Entries of `param_groups`, of each of the chained optimizers.
+    std::vector<Contents::Entry*> groupLists() {
+        std::vector<Contents::Entry*> found;
+        for (Contents::Entry& entry : out_.common) {
+            if (entry.path.size() > 2 && isOptimizer(entry) && entry.path.back().text == "param_groups")
+                found.push_back(&entry);
+        }
+        return found;
+    }
+    static bool isOptimizer(const Contents::Entry& entry) {
+        return !entry.path.empty() && entry.path[0].text == "optimizer" && entry.path.size() > 1;
+    }
+    static bool isOfChain(const Contents::Entry& entry) {
+        return isOptimizer(entry) && entry.path[1].kind == PathPart::Kind::integerKey;
+    }
+
+    // Megatron has an optimizer of its own for experts that are spread over ranks, and only then.
+    void arrangeGroups() {
+        for (Contents::Entry* entry : groupLists())
+            entry->value = withGroups(entry->value, {}, "params");  // of one rank; the run has its own
+        bool experts = false;
+        for (TensorId t = 0; t < target_.tensorCount() && !experts; ++t)
+            experts = leadingDimsOf(target_.name(t)).experts;
+        const auto sizes = ranks();
+        if (!experts || !sizes || summary_.buckets || summary_.chained) return;
+        const bool chain = std::ranges::any_of(out_.common, isOfChain);
+        if (chain && sizes->ep == 1) {
+            if (!onlyExpertsFollow()) return;
+            std::erase_if(out_.common,
+                          [](const Contents::Entry& e) { return isOfChain(e) && e.path[1].index > 0; });
+            for (Contents::Entry& entry : out_.common) {
+                if (isOfChain(entry)) entry.path.erase(entry.path.begin() + 1);
+            }
+            change("optimizer",
+                   "experts have the settings of the other parameters: only with expert parallelism do "
+                   "they have an optimizer of their own");
+        } else if (!chain && sizes->ep > 1 && !groupLists().empty()) {
+            std::vector<Contents::Entry> ofExperts;
+            for (Contents::Entry& entry : out_.common) {
+                if (!isOptimizer(entry)) continue;
+                ofExperts.push_back(entry);
+                entry.path.insert(entry.path.begin() + 1, numberPart(0));
+                ofExperts.back().path.insert(ofExperts.back().path.begin() + 1, numberPart(1));
+                if (entry.path.back().text == "param_groups")
+                    ofExperts.back().value = withGroups(entry.value, {{"is_expert_parallel", true}});
+            }
+            std::ranges::move(ofExperts, std::back_inserter(out_.common));
+            change("optimizer",
+                   "experts have an optimizer of their own, with the settings of the other parameters: so "
+                   "Megatron has it with expert parallelism");
+        }
+    }
+    // Whether the first of the chained optimizers is that of all parameters but experts.
+    bool onlyExpertsFollow() {
+        for (const Contents::Entry* entry : groupLists()) {
+            if (!isOfChain(*entry) || entry->path[1].index > 1) return false;
+            if (entry->value.kind() != ValueKind::list) return false;
+            for (const NodeId group : entry->value.graph->items(entry->value.node)) {
+                if (isExpertGroup({entry->value.graph, group}) != (entry->path[1].index == 1)) return false;
+            }
+        }
+        return true;
+    }
+    // nullopt where the target's ranks are not those of a mesh of Megatron.
+    std::optional<ParallelSizes> ranks() const {
+        if (target_.mesh()) return megatron::sizesOf(*target_.mesh());
+        return target_.rankCount() <= 1 ? std::optional(ParallelSizes()) : std::nullopt;
     }
 
     // Buckets hold what one group of data-parallel ranks has of the model.
@@ -368,10 +471,8 @@ class ContentsBuilder {
             return;
         }
         const Arguments old(args->value);
-        const auto sizes = target_.mesh()             ? megatron::sizesOf(*target_.mesh())
-                           : target_.rankCount() <= 1 ? std::optional(ParallelSizes())
-                                                      : std::nullopt;
-        std::map<std::string, Simple> others;
+        const auto sizes = ranks();
+        Others others;
         std::string said;
         const auto set = [&](const std::string& name, const Simple& value, bool always) {
             if (!always && !old.has(name)) return;
