@@ -282,10 +282,10 @@ class ContentsBuilder {
             path.push_back(keyPart("param_groups"));
             add(std::move(path), makeValue(std::move(graph), list));
         }
-        change("optimizer",
-               fmt::format("the settings of {} groups of ranks are one list, as fully_reshardable "
-                           "has it",
-                           groups_.size()));
+        for (const ObjectInfo* object : groups_)
+            out_.changed.push_back({object->name,
+                                    "its settings are in common.pt, where fully_reshardable has those "
+                                    "of all ranks"});
     }
 
     // Entries of `param_groups`, of each of the chained optimizers.
@@ -306,8 +306,13 @@ class ContentsBuilder {
 
     // Megatron has an optimizer of its own for experts that are spread over ranks, and only then.
     void arrangeGroups() {
-        for (Contents::Entry* entry : groupLists())
-            entry->value = withGroups(entry->value, {}, "params");  // of one rank; the run has its own
+        for (Contents::Entry* entry : groupLists()) {
+            const Value without = withGroups(entry->value, {}, "params");
+            if (valueToJson(without) == valueToJson(entry->value)) continue;
+            entry->value = without;
+            change(pathName(entry->path),
+                   "the numbers of one rank's parameters are left out: a run has its own");
+        }
         bool experts = false;
         for (TensorId t = 0; t < target_.tensorCount() && !experts; ++t)
             experts = leadingDimsOf(target_.name(t)).experts;
