@@ -12,6 +12,7 @@
 #include "engine/objects_file.h"
 #include "engine/recipe.h"
 #include "execute/view_reader.h"
+#include "formats/placing_format.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 
@@ -279,7 +280,17 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     input.pathFor = format->pathsFor(catalog, input.objectValue, options);
     if (!input.pathFor && format != source.format)
         input.pathFor = [&](const Path& path, bool optimizer) { return format->pathFor(path, optimizer); };
-    SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, target));
+    // Where the framework's ranks say it, and the user does not, that is where the chunks go.
+    const auto* placing = dynamic_cast<const PlacingFormat*>(format);
+    const bool places = placing && !like && target.shard.empty() && target.stage.empty();
+    const auto resolve = [&]() -> Result<TargetSpec> {
+        SHARDSCOPE_ASSIGN(TargetSpec resolved, resolveTarget(input, target));
+        if (places) {
+            SHARDSCOPE_ASSIGN(resolved.target, placing->place(resolved.target, target.mesh, catalog));
+        }
+        return resolved;
+    };
+    SHARDSCOPE_ASSIGN(TargetSpec spec, resolve());
     const std::vector<LeftOut> cannot = format->cannotHold(spec.target, options);
     if (!cannot.empty()) {
         std::unordered_map<std::string_view, std::string_view> reasons;
@@ -289,7 +300,7 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
             const auto it = reasons.find(name);
             return it == reasons.end() ? std::string() : std::string(it->second);
         };
-        SHARDSCOPE_ASSIGN(spec, resolveTarget(input, target));
+        SHARDSCOPE_ASSIGN(spec, resolve());
     }
     const std::vector<TargetCopy> copies = format->copies(spec.target, options);
     for (const TargetCopy& copy : copies) {
@@ -301,7 +312,7 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
         }
     }
     if (!copies.empty()) {
-        SHARDSCOPE_ASSIGN(spec, resolveTarget(input, target));
+        SHARDSCOPE_ASSIGN(spec, resolve());
     }
     return spec;
 }

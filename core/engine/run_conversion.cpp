@@ -9,6 +9,7 @@
 #include "cluster/placement.h"
 #include "engine/filled.h"
 #include "engine/objects_file.h"
+#include "engine/run_directory.h"
 #include "execute/units.h"
 
 namespace shardscope {
@@ -103,7 +104,14 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConversionRequest& r
     job.average = p.average.get();
     job.reopen = [format = p.format, io = request.io,
                   files](const std::string& path) -> Result<std::unique_ptr<Reader>> {
-        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, io, files));
+        SHARDSCOPE_ASSIGN(Source place, sourceFor(path, io, files));
+        if (format->probe(place).match == Probe::Match::no) {
+            // What was written is the directory of a run.
+            SHARDSCOPE_ASSIGN(const auto step, chooseInRun(place));
+            if (step) {
+                SHARDSCOPE_ASSIGN(place, sourceFor(joinPath(path, step->path), io, files));
+            }
+        }
         return format->open(place, {});
     };
     job.fileSystem = files ? std::move(files) : systemFileSystem(request.io);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "cli/genuine_checks.h"
 
@@ -341,6 +342,164 @@ class MegatronCliTest : public QObject {
         const json digests = digestsOf(out);
         for (const auto& [tensor, want] : megatronCase(name).expected["tensors"].items())
             QVERIFY2(digests.value(tensor, "") == want["sha256"], tensor.c_str());
+    }
+
+    // What Megatron-Core loads today; megatron_peer.py loads it.
+    void everyLayoutIsWrittenForOtherRanks_data() {
+        QTest::addColumn<QString>("name");
+        QTest::addColumn<QString>("mesh");
+        QTest::addColumn<QString>("buckets");
+        QTest::newRow("layers and halves") << "m0.16.1-gpt-tp2-llama"
+                                           << "pp=2,dp=2,tp=1"
+                                           << "keep";
+        QTest::newRow("flat ranges") << "m0.12.3-optim-flat-tp2dp2"
+                                     << "pp=2,dp=1,tp=1"
+                                     << "keep";
+        QTest::newRow("flat ranges of stages") << "m0.15.3-optim-flat-pp2dp2"
+                                               << "dp=2,tp=2"
+                                               << "keep";
+        QTest::newRow("zarr") << "m0.8.0-zarr-tp2pp2"
+                              << "tp=4"
+                              << "keep";
+        QTest::newRow("numbered states") << "m0.16.1-legacy-tp2"
+                                         << "pp=2"
+                                         << "keep";
+        QTest::newRow("distrib_optim") << "m0.16.1-legacy-tp2pp2dp2"
+                                       << "dp=3"
+                                       << "keep";
+        QTest::newRow("buckets") << "m0.16.1-optim-dp-reshardable-tp2dp2"
+                                 << "dp=2"
+                                 << "parameters";
+        QTest::newRow("same buckets") << "m0.16.1-optim-dp-reshardable-tp2dp2"
+                                      << "dp=4,tp=2"
+                                      << "keep";
+        QTest::newRow("experts") << "m0.16.1-moe-ep2"
+                                 << "pp=2,ep=1"
+                                 << "keep";
+        QTest::newRow("tied") << "m0.16.1-gpt2-tp2pp2-tied"
+                              << "tp=2"
+                              << "keep";
+        QTest::newRow("halves apart") << "m0.16.1-gpt-singleton-shards"
+                                      << "pp=2"
+                                      << "keep";
+    }
+    void everyLayoutIsWrittenForOtherRanks() {
+        QFETCH(QString, name);
+        QFETCH(QString, mesh);
+        QFETCH(QString, buckets);
+        const QStringList how{"--buckets", buckets};
+        const QString out = place_.filePath("out"), back = place_.filePath("back");
+        for (const QString& old : {out, back})
+            QDir(old).removeRecursively();
+        const Outcome convert = runShardscope(
+            QStringList{"convert", stepOf(name), out, "--to", "megatron", "--mesh", mesh, "--json"} + how);
+        QVERIFY2(convert.exitCode == 0, (convert.out + convert.err).c_str());
+        const json before = digestsOf(stepOf(name), how), after = digestsOf(out);
+        json names = json::object();
+        const json plan = convert.json()["plan"];
+        for (const json& entry : plan["renamed"])
+            names[entry["name"].get<std::string>()] = entry["to"];
+        std::set<std::string> left;
+        for (const json& entry : plan["left_out"])
+            left.insert(entry["name"]);
+        for (const auto& [tensor, digest] : before.items()) {
+            if (left.contains(tensor)) continue;
+            QVERIFY2(after.value(names.value(tensor, tensor), json()) == digest, tensor.c_str());
+        }
+        const Outcome report = validate(out);
+        QVERIFY2(report.exitCode == 0, report.out.c_str());
+        COMPARE_JSON(report.json()["verdict"], json("safe"));
+        // By way of another format it is the same again.
+        QCOMPARE(runShardscope({"convert", out, back, "--to", "safetensors"}).exitCode, 0);
+        const QString again = back + "-again";
+        QDir(again).removeRecursively();
+        const Outcome there = runShardscope({"convert", back, again, "--to", "megatron", "--mesh", mesh});
+        QVERIFY2(there.exitCode == 0, there.err.c_str());
+        const json same = digestsOf(again);
+        for (const auto& [tensor, digest] : after.items())
+            QVERIFY2(same.value(tensor, json()) == digest, tensor.c_str());
+    }
+
+    // Each layer is a chunk of its own, cut as tensor-parallel ranks cut it, on the stage that has it.
+    void chunksAreThoseOfMegatronsRanks() {
+        const QString out = place_.filePath("placed");
+        QCOMPARE(runShardscope({"convert", stepOf("m0.16.1-gpt-tp2pp2-qwen"), out, "--to", "megatron",
+                                "--mesh", "tp=2,pp=4"})
+                     .exitCode,
+                 0);
+        std::map<std::string, std::set<std::string>> boxes;
+        const json tensors = namedEntries(out, {"--chunks"}, "tensors");
+        for (const auto& [tensor, entry] : tensors.items()) {
+            for (const json& chunk : entry["chunks"])
+                boxes[tensor].insert(boxOf(chunk));
+        }
+        QCOMPARE(boxes["decoder.layers.mlp.linear_fc2.weight"],
+                 (std::set<std::string>{"[0,0,0][1,16,12]@0", "[0,0,12][1,16,12]@1", "[1,0,0][1,16,12]@2",
+                                        "[1,0,12][1,16,12]@3", "[2,0,0][1,16,12]@4", "[2,0,12][1,16,12]@5",
+                                        "[3,0,0][1,16,12]@6", "[3,0,12][1,16,12]@7"}));
+        QVERIFY(boxes["decoder.layers.mlp.linear_fc1.weight"].contains("[3,36,0][1,12,16]@7"));
+        QCOMPARE(boxes["output_layer.weight"], (std::set<std::string>{"[0,0][20,16]@6", "[20,0][20,16]@7"}));
+        COMPARE_JSON(axesOf(out), json::parse(R"([{"name":"pp","size":4},{"name":"tp","size":2}])"));
+        QCOMPARE(runShardscope({"convert", stepOf("m0.16.1-gpt-tp2pp2-qwen"), place_.filePath("no-such-axis"),
+                                "--to", "megatron", "--mesh", "fsdp=2"})
+                     .exitCode,
+                 2);
+    }
+
+    // A run looks into common.pt before it builds what it loads.
+    void commonStateIsThatOfTheNewRanks() {
+        const QString out = place_.filePath("common-state");
+        QCOMPARE(runShardscope({"convert", stepOf("m0.16.1-legacy-tp2pp2dp2"), out, "--to", "megatron",
+                                "--mesh", "dp=2"})
+                     .exitCode,
+                 0);
+        const json objects = objectsOf(out);
+        COMPARE_JSON(objects["common.content_metadata.distrib_optim_sharding_type"]["value"],
+                     json("fully_reshardable"));
+        COMPARE_JSON(objects["common.content_metadata.non_homogeneous_layers"]["value"], json(true));
+        COMPARE_JSON(objects["common.optimizer.param_state_sharding_type"]["value"],
+                     json("fully_reshardable"));
+        const std::string args = objects["common.args"].dump();
+        for (const char* said : {"tensor_model_parallel_size=1", "pipeline_model_parallel_size=1",
+                                 "world_size=2", "no_save_rng=True"})
+            QVERIFY2(args.find(said) != std::string::npos, args.c_str());
+        QVERIFY(args.find("no_save_optim=True") == std::string::npos);
+    }
+
+    // Buckets hold what one group of ranks has: on other ranks they would be loaded as something else.
+    void bucketsStayOnTheirRanks() {
+        const Outcome refused =
+            runShardscope({"convert", stepOf("m0.16.1-optim-dp-reshardable-tp2dp2"),
+                           place_.filePath("refused"), "--to", "megatron", "--mesh", "dp=2", "--json"});
+        QVERIFY(refused.exitCode != 0);
+        QVERIFY2(refused.out.find("--buckets parameters") != std::string::npos, refused.out.c_str());
+    }
+
+    void runDirectoryHasATracker() {
+        const QString out = place_.filePath("run");
+        const Outcome convert = runShardscope(
+            {"convert", stepOf("m0.16.1-gpt-tp2-llama"), out, "--to", "megatron", "--variant", "run"});
+        QVERIFY2(convert.exitCode == 0, convert.err.c_str());
+        QFile tracker(out + "/latest_checkpointed_iteration.txt");
+        QVERIFY(tracker.open(QIODevice::ReadOnly));
+        QCOMPARE(tracker.readAll(), QByteArray("10"));
+        QVERIFY(QFile::exists(out + "/iter_0000010/metadata.json"));
+        QCOMPARE(validate(out).exitCode, 0);
+    }
+
+    // Without arguments of a run it is what Megatron calls a release.
+    void weightsOfOthersAreARelease() {
+        const QString weights = place_.filePath("weights"), out = place_.filePath("release");
+        QCOMPARE(runShardscope({"convert", stepOf("m0.16.1-gpt-tp2-llama"), weights, "--to", "safetensors"})
+                     .exitCode,
+                 0);
+        const Outcome convert =
+            runShardscope({"convert", weights, out, "--to", "megatron", "--variant", "run", "--json"});
+        QVERIFY2(convert.exitCode == 0, convert.out.c_str());
+        QVERIFY(QFile::exists(out + "/release/common.pt"));
+        const json objects = objectsOf(out);
+        QVERIFY(objects.contains("decoder.layers.mlp.linear_fc1._extra_state/shard_1_2"));
+        COMPARE_JSON(objects["common.checkpoint_version"]["value"], json(3.0));
     }
 };
 

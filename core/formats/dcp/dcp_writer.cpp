@@ -73,7 +73,7 @@ Blob tensorBlob(DType dtype, DimSpan shape) {
 
 class DcpLayout final : public TargetLayout {
   public:
-    explicit DcpLayout(const Catalog& target) : wanted_(target) { needsCrc = true; }
+    DcpLayout(const Catalog& target, NamePaths paths) : wanted_(target), paths_(paths) { needsCrc = true; }
 
     Status plan();
     Status chunkLiterals(ChunkId chunk, uint32_t crc32, const LiteralSink& sink) const override;
@@ -92,6 +92,7 @@ class DcpLayout final : public TargetLayout {
     FileId metadataFile() const { return static_cast<FileId>(files.size() - 1); }
 
     const Catalog& wanted_;
+    const NamePaths paths_;
     std::vector<BlobExtent> objects_;
 };
 
@@ -218,6 +219,7 @@ Status DcpLayout::metadata(const std::function<Status(std::string_view)>& sink) 
     std::unordered_map<std::string, Sizes> known;
     MetadataPlan plan;
     plan.catalog = &wanted_;
+    plan.paths = paths_;
     plan.fileCount = static_cast<uint32_t>(files.size());
     plan.fileName = [&](uint32_t file) { return files[file].path; };
     plan.chunkPlace = [&](TensorId t, const ChunkInfo& chunk) -> BlobExtent {
@@ -288,8 +290,8 @@ std::vector<LeftOut> cannotHoldInDcp(const Catalog& target) {
     return out;
 }
 
-Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& target) {
-    auto layout = std::make_unique<DcpLayout>(target);
+Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& target, NamePaths paths) {
+    auto layout = std::make_unique<DcpLayout>(target, paths);
     SHARDSCOPE_TRY(layout->plan());
     return std::unique_ptr<TargetLayout>(std::move(layout));
 }

@@ -1,5 +1,6 @@
-// How a DCP directory is laid out and its `.metadata` written. Private to this format. Source of the facts:
-// torch/distributed/checkpoint/{metadata,filesystem,default_planner}.py, as docs/formats/dcp.md lists them.
+// How a DCP directory is laid out and its `.metadata` written; Megatron-Core's torch_dist is such a
+// directory, too. Source of the facts: torch/distributed/checkpoint/{metadata,filesystem,default_planner}.py,
+// as docs/formats/dcp.md lists them.
 #pragma once
 
 #include <functional>
@@ -14,8 +15,12 @@ namespace shardscope::dcp {
 
 // What DCP cannot hold of a target, and why.
 std::vector<LeftOut> cannotHoldInDcp(const Catalog& target);
-// One file for each rank; every chunk is an archive of its own. `wanted` outlives the layout. Errors: limit.
-Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& target);
+// Whether `.metadata` says where each name stands in the nested state dict (planner_data), or that names do
+// not nest.
+enum class NamePaths : uint8_t { written, none };
+// One file for each rank; every chunk is an archive of its own. The last file is `.metadata`. `target`
+// outlives the layout. Errors: limit, impossible.
+Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& target, NamePaths paths = NamePaths::written);
 
 // Where the blobs of a checkpoint that is written lie: what `.metadata` says.
 struct BlobExtent {
@@ -32,6 +37,7 @@ struct MetadataPlan {
     std::function<BlobExtent(TensorId tensor, const ChunkInfo& chunk)> chunkPlace;
     std::function<BlobExtent(ObjectId object)> objectPlace;
     uint32_t fileCount = 0;
+    NamePaths paths = NamePaths::written;
 };
 Status writeMetadata(const MetadataPlan& plan, const std::function<Status(std::string_view)>& sink);
 

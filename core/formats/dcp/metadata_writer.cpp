@@ -144,6 +144,10 @@ class MetadataWriter {
     }
 
     Status plannerData() {
+        if (plan_.paths == NamePaths::none) {
+            out_.none();
+            return {};
+        }
         const size_t tensors = catalog_.tensorCount();
         out_.emptyDict();
         return batches(names_.size(), false, [&](size_t i) -> Status {

@@ -329,13 +329,7 @@ void LegacyOpener::addObject(const RankFiles& rank, Path path, const Value& valu
 bool LegacyOpener::isGated(const std::string& name) {
     if (args_.has("swiglu")) return args_.isTrue("swiglu");
     // The second layer takes half of what the first one gives.
-    std::string second = name;
-    for (const auto& [one, two] : {std::pair<std::string, std::string>{"linear_fc1", "linear_fc2"},
-                                   {"dense_h_to_4h", "dense_4h_to_h"}}) {
-        if (const size_t at = second.find(one); at != second.npos) second.replace(at, one.size(), two);
-    }
-    if (second.ends_with(".bias")) second.replace(second.size() - 4, 4, "weight");
-    const auto first = byName_.find(name), other = byName_.find(second);
+    const auto first = byName_.find(name), other = byName_.find(secondLayerOf(name));
     if (first == byName_.end() || other == byName_.end()) return false;
     const Dims& a = stored(parameters_[first->second].shards[0]).shape;
     const Dims& b = stored(parameters_[other->second].shards[0]).shape;

@@ -1,21 +1,28 @@
 #include "formats/megatron/megatron.h"
 
+#include "formats/megatron/contents.h"
+#include "formats/megatron/layout.h"
 #include "formats/megatron/legacy.h"
 #include "formats/megatron/place.h"
+#include "formats/megatron/placement.h"
 #include "formats/megatron/store.h"
+#include "formats/megatron/target_names.h"
+#include "formats/placing_format.h"
 #include "formats/tp_rule.h"
 
 namespace shardscope {
 
 namespace {
 
-class MegatronFormat final : public Format {
+class MegatronFormat final : public PlacingFormat {
   public:
     MegatronFormat() {
         info_.name = "megatron";
         info_.title = "Megatron-Core checkpoint";
         info_.synonyms = {"megatron-core", "mcore", "torch_dist", "nemo"};
         info_.reads = true;
+        info_.writes = true;
+        info_.variants = {megatron::kRunVariant};
         info_.generations = {"torch_dist of megatron-core 0.6 to 0.19", "zarr of megatron-core 0.5 to 0.15",
                              "legacy mp_rank_* directories (--ckpt-format torch)"};
         FormatOption buckets;
@@ -62,6 +69,22 @@ class MegatronFormat final : public Format {
                    "as mp_rank_00")
             .inFile(source.display)
             .withHint("name the directory of an iteration, such as iter_0000010");
+    }
+
+    NewPath pathsFor(const Catalog& source, const std::function<Result<Value>(ObjectId)>& read,
+                     const WriteOptions&) const override {
+        return megatron::pathsFor(source, read);
+    }
+    Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked,
+                          const Catalog& source) const override {
+        return megatron::place(target, asked, source);
+    }
+    std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) const override {
+        return megatron::cannotHold(target);
+    }
+    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& target,
+                                                 const WriteOptions& options) const override {
+        return megatron::layOut(target, options);
     }
 };
 

@@ -10,26 +10,15 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "formats/megatron/target_names.h"
 #include "formats/torch_save/torch_save.h"
 
 namespace shardscope::megatron {
 
 namespace {
 
-constexpr std::string_view kCommonPrefix = "common.";
 constexpr int64_t kMostOfAGrid = 1 << 20;
 constexpr int64_t kMostMissing = 100;  // that are named
-
-// "chained_0.optimizer.state" to "optimizer.state".
-std::string_view withoutChain(std::string_view name) {
-    constexpr std::string_view kChained = "chained_";
-    if (!name.starts_with(kChained)) return name;
-    const size_t dot = name.find('.');
-    const std::string_view number =
-        name.substr(kChained.size(), dot == name.npos ? dot : dot - kChained.size());
-    const bool digits = !number.empty() && number.find_first_not_of("0123456789") == number.npos;
-    return dot != name.npos && digits ? name.substr(dot + 1) : name;
-}
 
 }  // namespace
 
@@ -198,7 +187,7 @@ Result<std::unique_ptr<Reader>> StoreOpener::withCommon(std::unique_ptr<Reader> 
     if (!common_) return store;
     Reader::Added added;
     added.reader = std::move(common_);
-    added.prefix = kCommonPrefix;
+    added.prefix = std::string(kCommonPrefix);
     added.role = Role::other;
     SHARDSCOPE_TRY(store->add(std::move(added)));
     return store;

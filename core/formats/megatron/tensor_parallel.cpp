@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <utility>
 
 namespace shardscope::megatron {
 
@@ -45,6 +46,16 @@ std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated) {
     if (isAmong(module, {"linear_proj", "linear_fc2", "dense", "dense_4h_to_h"}))
         return leaf == "bias" || dimensions < 2 ? Cut::none : Cut::columns;
     return std::nullopt;
+}
+
+std::string secondLayerOf(std::string_view name) {
+    std::string second(name);
+    for (const auto& [one, two] : {std::pair<std::string_view, std::string_view>{"linear_fc1", "linear_fc2"},
+                                   {"dense_h_to_4h", "dense_4h_to_h"}}) {
+        if (const size_t at = second.find(one); at != second.npos) second.replace(at, one.size(), two);
+    }
+    if (second != name && second.ends_with(".bias")) second.replace(second.size() - 4, 4, "weight");
+    return second;
 }
 
 }  // namespace shardscope::megatron

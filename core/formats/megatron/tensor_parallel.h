@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace shardscope::megatron {
@@ -21,5 +22,8 @@ enum class Cut : uint8_t {
 // By the name of the parameter; nullopt where it is not known. `gated`: the first linear layer of an MLP
 // holds gate and up projection.
 std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated);
+// The weight of the second linear layer of an MLP, by the name of a parameter of the first one; the name
+// itself for any other.
+std::string secondLayerOf(std::string_view name);
 
 }  // namespace shardscope::megatron

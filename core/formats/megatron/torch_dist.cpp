@@ -14,13 +14,13 @@
 #include "formats/megatron/bucket_states.h"
 #include "formats/megatron/cuts.h"
 #include "formats/megatron/store.h"
+#include "formats/megatron/target_names.h"
 #include "formats/open_files.h"
 
 namespace shardscope::megatron {
 
 namespace {
 
-constexpr std::string_view kCommonState = "common_state/";  // since core 0.19, in place of common.pt
 
 // What a rank holds of one key, in a list: torch.save([object, ...]). Nearly always one object.
 Value unwrapped(const Value& value) {

@@ -1,0 +1,206 @@
+#include "formats/megatron/placement.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "formats/megatron/cuts.h"
+#include "formats/megatron/target_names.h"
+#include "formats/megatron/tensor_parallel.h"
+
+namespace shardscope::megatron {
+
+namespace {
+
+// Which of `parts` a place of `count` is in, where the first parts have one more each if it does not divide.
+uint32_t partOf(int64_t place, int64_t count, uint32_t parts) {
+    if (count <= 0 || place <= 0) return 0;
+    const int64_t least = count / parts, more = count % parts;
+    const int64_t longer = more * (least + 1);
+    const int64_t part =
+        place < longer ? place / (least + 1) : more + (place - longer) / std::max<int64_t>(1, least);
+    return static_cast<uint32_t>(std::min<int64_t>(part, parts - 1));
+}
+
+class RankPlacer {
+  public:
+    // `keep`: tensors of which the name says nothing keep their chunks.
+    RankPlacer(const Catalog& target, const ParallelSizes& sizes, bool keep)
+        : target_(target), sizes_(sizes), keep_(keep), load_(sizes.ranks()) {
+        for (TensorId t = 0; t < target.tensorCount(); ++t)
+            layers_ = std::max(
+                layers_, leadingDimsOf(weightOfState(target.name(t)).value_or(target.name(t))).layer + 1);
+    }
+
+    Status addChunks(TensorId t, CatalogBuilder& builder) {
+        const std::string_view name = target_.name(t);
+        const Dims shape(target_.shape(t).begin(), target_.shape(t).end());
+        const auto [cut, leading] = cutOfTensor(name, shape);
+        const auto& [layers, experts] = leading;
+        const int64_t firsts = layers ? shape[0] : 1, seconds = experts ? shape[layers ? 1 : 0] : 1;
+        if (elementCount(shape) == 0)
+            return builder.addChunk({0, kNone, 0, 0, Dims(shape.size(), 0), shape, {}});
+        const int64_t named = leadingDimsOf(weightOfState(name).value_or(name)).layer;
+        if (cut == Cut::none && !layers && !experts && named < 0 && keepsChunks(t))
+            return copyChunks(t, builder);
+        const size_t lead = size_t{layers} + size_t{experts};
+        for (int64_t layer = 0; layer < firsts; ++layer) {
+            const uint32_t stage = layers       ? partOf(layer, firsts, sizes_.pp)
+                                   : named >= 0 ? partOf(named, layers_, sizes_.pp)
+                                                : stageOf(name);
+            for (int64_t expert = 0; expert < seconds; ++expert) {
+                Dims offsets(shape.size(), 0), lengths = shape;
+                if (layers) offsets[0] = layer, lengths[0] = 1;
+                if (experts) offsets[lead - 1] = expert, lengths[lead - 1] = 1;
+                const std::optional<uint32_t> ep =
+                    experts ? std::optional(partOf(expert, seconds, sizes_.ep)) : std::nullopt;
+                SHARDSCOPE_TRY(
+                    addCut(t, builder, cut, lead, std::move(offsets), std::move(lengths), stage, ep));
+            }
+        }
+        return {};
+    }
+
+  private:
+    bool keepsChunks(TensorId t) const {
+        if (!keep_ || target_.endChunk(t) - target_.firstChunk(t) < 2) return false;
+        for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c) {
+            const ChunkInfo chunk = target_.chunk(t, c);
+            if (chunk.flat || chunk.rank >= sizes_.ranks()) return false;
+        }
+        return true;
+    }
+    Status copyChunks(TensorId t, CatalogBuilder& builder) const {
+        for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c) {
+            const ChunkInfo chunk = target_.chunk(t, c);
+            SHARDSCOPE_TRY(builder.addChunk({chunk.rank, kNone, 0, 0, chunk.offsets, chunk.lengths, {}}));
+        }
+        return {};
+    }
+    struct Leading {
+        bool layers = false, experts = false;
+    };
+    // How a tensor is cut, and which dimensions in front are those of layers and experts.
+    std::pair<Cut, Leading> cutOfTensor(std::string_view name, const Dims& shape) const {
+        if (name.starts_with(kCommonPrefix)) return {};
+        const std::string_view weight = weightOfState(name).value_or(name);
+        const LeadingDims dims = leadingDimsOf(weight);
+        if (shape.size() < dims.count()) return {};
+        const Leading leading{dims.layers, dims.experts};
+        const size_t lead = dims.count();
+        Cut cut = cutOf(weight, shape.size() - lead, isGated(name, shape, lead)).value_or(Cut::none);
+        const size_t axis = lead + (cut == Cut::columns ? 1 : 0);
+        const int64_t pieces = int64_t{sizes_.tp} * (cut == Cut::gateUp ? 2 : 1);
+        if (cut != Cut::none && (axis >= shape.size() || shape[axis] % pieces != 0)) cut = Cut::none;
+        return {cut, leading};
+    }
+    // The second layer takes half of what the first one gives.
+    bool isGated(std::string_view name, const Dims& shape, size_t lead) const {
+        const TensorId second = target_.find(secondLayerOf(name));
+        if (second == kNone || target_.name(second) == name || shape.size() <= lead) return false;
+        const DimSpan other = target_.shape(second);
+        return other.size() == lead + 2 && shape[lead] == 2 * other[lead + 1];
+    }
+    uint32_t stageOf(std::string_view name) const {
+        const std::string_view weight = weightOfState(name).value_or(name);
+        const bool last = weight.find("final_layernorm.") != weight.npos ||
+                          weight.starts_with("output_layer.") || weight.starts_with("lm_head.") ||
+                          weight.starts_with("mtp.");
+        return last ? sizes_.pp - 1 : 0;
+    }
+
+    Status addCut(TensorId t, CatalogBuilder& builder, Cut cut, size_t lead, Dims offsets, Dims lengths,
+                  uint32_t stage, std::optional<uint32_t> ep) {
+        if (cut == Cut::none) return add(t, builder, offsets, lengths, stage, 0, ep);
+        const size_t axis = lead + (cut == Cut::columns ? 1 : 0);
+        const int64_t halves = cut == Cut::gateUp ? 2 : 1, whole = lengths[axis];
+        lengths[axis] = whole / (halves * sizes_.tp);
+        for (uint32_t tp = 0; tp < sizes_.tp; ++tp) {
+            for (int64_t half = 0; half < halves; ++half) {
+                offsets[axis] = half * (whole / 2) + tp * lengths[axis];
+                SHARDSCOPE_TRY(add(t, builder, offsets, lengths, stage, tp, ep));
+            }
+        }
+        return {};
+    }
+
+    Status add(TensorId t, CatalogBuilder& builder, const Dims& offsets, const Dims& lengths, uint32_t stage,
+               uint32_t tp, std::optional<uint32_t> ep) {
+        uint32_t best = kNone;
+        for (uint32_t d = 0; d < sizes_.dp; ++d) {
+            if (ep && d % sizes_.ep != *ep) continue;
+            for (uint32_t c = 0; c < sizes_.cp; ++c) {
+                const uint32_t rank = ((stage * sizes_.dp + d) * sizes_.cp + c) * sizes_.tp + tp;
+                if (best == kNone || load_[rank] < load_[best]) best = rank;
+            }
+        }
+        load_[best] += static_cast<uint64_t>(elementCount(lengths)) * dtypeBytes(target_.dtype(t));
+        return builder.addChunk({best, kNone, 0, 0, offsets, lengths, {}});
+    }
+
+    const Catalog& target_;
+    const ParallelSizes& sizes_;
+    const bool keep_;
+    int64_t layers_ = 0;  // where names have their numbers
+    std::vector<uint64_t> load_;
+};
+
+}  // namespace
+
+std::optional<ParallelSizes> sizesOf(const Mesh& mesh) {
+    ParallelSizes sizes;
+    for (const MeshAxis& axis : mesh.axes) {
+        if (axis.name == "tp")
+            sizes.tp = axis.size;
+        else if (axis.name == "pp")
+            sizes.pp = axis.size;
+        else if (axis.name == "cp")
+            sizes.cp = axis.size;
+        else if (axis.name == "dp")
+            sizes.dp = axis.size;
+        else if (axis.name == "ep")
+            sizes.ep = axis.size;
+        else
+            return std::nullopt;
+    }
+    sizes.dp *= sizes.ep;  // experts are spread over ranks that are data parallel for everything else
+    return sizes;
+}
+
+Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, const Catalog& source) {
+    std::optional<ParallelSizes> sizes;
+    if (asked) {
+        sizes = sizesOf(*asked);
+        if (!sizes)
+            return makeError(ErrorCode::usage,
+                             fmt::format("Megatron-Core has no mesh {}: its axes are pp, dp, ep, cp and tp",
+                                         formatMesh(*asked)))
+                .withHint("for example --mesh pp=2,dp=2,tp=2; --shard and --stage place tensors on any mesh");
+    } else if (source.format() == "megatron" && source.mesh()) {
+        sizes = sizesOf(*source.mesh());
+    }
+    if (!sizes) sizes.emplace();
+    CatalogBuilder builder(target.format(), target.variant(), target.writer());
+    Mesh mesh = sizes->mesh();
+    mesh.evidence.clear();
+    if (sizes->ranks() > 1) builder.setMesh(std::move(mesh));
+    builder.setRankCount(sizes->ranks());
+    RankPlacer placer(target, *sizes, !asked);
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        TensorInfo info;
+        info.name = target.name(t);
+        info.path = target.path(t);
+        info.dtype = target.dtype(t);
+        info.shape.assign(target.shape(t).begin(), target.shape(t).end());
+        info.role = target.role(t);
+        info.aliasOf = target.aliasOf(t);
+        SHARDSCOPE_TRY(builder.addTensor(info));
+        SHARDSCOPE_TRY(placer.addChunks(t, builder));
+    }
+    for (const ObjectInfo& object : target.objects())
+        builder.addObject(object);
+    return std::move(builder).finish();
+}
+
+}  // namespace shardscope::megatron
