@@ -84,7 +84,8 @@ void addDiff(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand(
         "diff", "What differs between two checkpoints, whatever their formats and shardings");
     verb->footer(
-        "Example:\n  shardscope diff before/ after.safetensors --values --rename '^model\\.='\n\nExit code 1 "
+        "Examples:\n  shardscope diff before/ after.safetensors --values --rename '^model\\.='\n"
+        "  shardscope diff iter_0001000/ model-hf/ --values --map llama-hf-from-megatron\n\nExit code 1 "
         "when they differ; a different placement alone is not a difference.");
     auto options = std::make_shared<DiffCommand>();
     verb->add_option("a", options->a, "First checkpoint")->required()->type_name("A");
@@ -102,6 +103,12 @@ void addDiff(CLI::App& app, Context& context) {
             },
             "Regular expression and replacement for names of A (repeatable)")
         ->type_name("FROM=TO")
+        ->allow_extra_args(false);
+    verb->add_option("--map", options->diff.map,
+                     "Compare what A becomes through a recipe: a file, or one of 'shardscope recipes'")
+        ->type_name("RECIPE");
+    verb->add_option("--set", options->diff.set, "Value of a parameter of the recipe (repeatable)")
+        ->type_name("NAME=VALUE")
         ->allow_extra_args(false);
     addCommon(*verb, context, true);
     verb->callback(

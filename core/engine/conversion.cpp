@@ -362,13 +362,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         p.destination.pop_back();
     SHARDSCOPE_ASSIGN(TargetRequest target, targetRequest(request));
     if (!request.map.empty()) {
-        std::error_code error;
-        const bool directory = std::filesystem::is_directory(source.path, error);
-        const std::string beside =
-            directory ? source.path : std::filesystem::absolute(source.path, error).parent_path().string();
-        const RecipeSource from{beside, source.catalog(),
-                                [&](ObjectId o) { return source.reader->objectValue(o); }};
-        SHARDSCOPE_TRY(applyRecipe(request.map, request.set, from, target));
+        SHARDSCOPE_TRY(applyRecipe(request.map, request.set, source, target));
     } else if (!request.set.empty()) {
         return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
     }

@@ -2,12 +2,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
 #include "engine/element.h"
 #include "engine/engine.h"
+#include "engine/recipe.h"
 #include "model/coverage.h"
 
 namespace shardscope {
@@ -79,7 +81,58 @@ bool samePlacement(const Catalog& a, TensorId ta, const Catalog& b, TensorId tb)
     return boxes(a, ta) == boxes(b, tb);
 }
 
-Result<ValueDiff> compareValues(const Checkpoint& a, TensorId ta, const Checkpoint& b, TensorId tb,
+// The first of the two checkpoints, as it is or through a recipe.
+struct FirstSide {
+    const Checkpoint& checkpoint;
+    std::optional<TargetSpec> mapped;
+
+    const Catalog& catalog() const { return mapped ? mapped->target : checkpoint.catalog(); }
+    Result<std::vector<Digest128>> digests(const std::vector<TensorId>& tensors,
+                                           const Resources& resources) const {
+        return mapped ? digestPlanned(*checkpoint.reader, *mapped, tensors, resources)
+                      : digestsOf(*checkpoint.reader, tensors, resources);
+    }
+    // A box of forEachSlab(), which is one range of the tensor's row-major order.
+    Result<std::vector<std::byte>> read(TensorId t, const Box& box, const Resources& resources) const {
+        if (!mapped) return readRegion(*checkpoint.reader, t, box, 2 * kSlabBytes, resources);
+        const int64_t begin = positionOf(0, mapped->target.shape(t), box.offsets, box.lengths);
+        return readPlanned(*checkpoint.reader, *mapped, t, begin, begin + elementCount(box.lengths),
+                           resources);
+    }
+
+    static Result<std::vector<Digest128>> digestsOf(const Reader& reader,
+                                                    const std::vector<TensorId>& tensors,
+                                                    const Resources& resources) {
+        SHARDSCOPE_ASSIGN(const auto found, digestTensors(reader, tensors, {}, resources));
+        std::unordered_map<TensorId, Digest128> byTensor;
+        for (const TensorDigest& d : found)
+            byTensor.emplace(d.tensor, d.digest);
+        std::vector<Digest128> digests;
+        for (const TensorId t : tensors)
+            digests.push_back(byTensor.at(t));
+        return digests;
+    }
+};
+
+// What A is once it has gone through the recipe. Errors: usage, impossible (the recipe does not fit A).
+Result<TargetSpec> mappedBy(const DiffOptions& options, const Checkpoint& a, const StopToken& stop) {
+    TargetRequest request;
+    SHARDSCOPE_TRY(applyRecipe(options.map, options.set, a, request));
+    request.rename.insert(request.rename.end(), options.rename.begin(), options.rename.end());
+    TargetInput input;
+    input.source = &a.catalog();
+    input.objectValue = [&](ObjectId o) -> Result<Value> {
+        SHARDSCOPE_TRY(stop.poll());
+        return a.reader->objectValue(o);
+    };
+    SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, request));
+    if (!spec.impossible.empty())
+        return makeError(ErrorCode::impossible, spec.impossible.front().why)
+            .ofTensor(spec.impossible.front().name);
+    return spec;
+}
+
+Result<ValueDiff> compareValues(const FirstSide& a, TensorId ta, const Checkpoint& b, TensorId tb,
                                 const Resources& resources) {
     const Catalog& ca = a.catalog();
     ValueDiff diff;
@@ -89,7 +142,7 @@ Result<ValueDiff> compareValues(const Checkpoint& a, TensorId ta, const Checkpoi
     double product = 0, squareA = 0, squareB = 0;
     SHARDSCOPE_TRY(forEachSlab(ca.shape(ta), item, [&](const Box& box) -> Status {
         SHARDSCOPE_TRY(resources.stop.poll());
-        SHARDSCOPE_ASSIGN(const auto x, readRegion(*a.reader, ta, box, 2 * kSlabBytes, resources));
+        SHARDSCOPE_ASSIGN(const auto x, a.read(ta, box, resources));
         SHARDSCOPE_ASSIGN(const auto y, readRegion(*b.reader, tb, box, 2 * kSlabBytes, resources));
         for (size_t i = 0; i + item <= x.size() && i + item <= y.size(); i += item) {
             const bool same = std::memcmp(&x[i], &y[i], item) == 0;
@@ -118,10 +171,17 @@ Result<ValueDiff> compareValues(const Checkpoint& a, TensorId ta, const Checkpoi
 
 Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options,
                                    const Resources& resources) {
-    const Catalog& ca = a.catalog();
+    FirstSide first{a, std::nullopt};
+    if (!options.map.empty()) {
+        SHARDSCOPE_ASSIGN(first.mapped, mappedBy(options, a, resources.stop));
+    } else if (!options.set.empty()) {
+        return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
+    }
+    const Catalog& ca = first.catalog();
     const Catalog& cb = b.catalog();
     DiffReport report;
-    SHARDSCOPE_ASSIGN(const Renamer rename, Renamer::make(options.rename));
+    SHARDSCOPE_ASSIGN(const Renamer rename,
+                      Renamer::make(first.mapped ? std::vector<RenameRule>() : options.rename));
     std::vector<bool> matched(cb.tensorCount(), false);
     std::vector<std::pair<TensorId, TensorId>> same;
     for (TensorId ta = 0; ta < ca.tensorCount(); ++ta) {
@@ -141,7 +201,7 @@ Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, con
                 {name, std::string(dtypeName(ca.dtype(ta))), std::string(dtypeName(cb.dtype(tb)))});
             continue;
         }
-        if (!samePlacement(ca, ta, cb, tb))
+        if (!first.mapped && !samePlacement(ca, ta, cb, tb))
             report.placement.push_back({name, placementText(ca, ta), placementText(cb, tb)});
         same.emplace_back(ta, tb);
     }
@@ -158,16 +218,11 @@ Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, con
         idsA.push_back(ta);
         idsB.push_back(tb);
     }
-    SHARDSCOPE_ASSIGN(const auto digestsA, digestTensors(*a.reader, idsA, {}, resources));
-    SHARDSCOPE_ASSIGN(const auto digestsB, digestTensors(*b.reader, idsB, {}, resources));
-    std::unordered_map<TensorId, Digest128> byTensorA, byTensorB;
-    for (const TensorDigest& d : digestsA)
-        byTensorA.emplace(d.tensor, d.digest);
-    for (const TensorDigest& d : digestsB)
-        byTensorB.emplace(d.tensor, d.digest);
-    for (const auto& [ta, tb] : same) {
-        if (byTensorA.at(ta) == byTensorB.at(tb)) continue;
-        SHARDSCOPE_ASSIGN(ValueDiff diff, compareValues(a, ta, b, tb, resources));
+    SHARDSCOPE_ASSIGN(const auto digestsA, first.digests(idsA, resources));
+    SHARDSCOPE_ASSIGN(const auto digestsB, FirstSide::digestsOf(*b.reader, idsB, resources));
+    for (size_t i = 0; i < same.size(); ++i) {
+        if (digestsA[i] == digestsB[i]) continue;
+        SHARDSCOPE_ASSIGN(ValueDiff diff, compareValues(first, same[i].first, b, same[i].second, resources));
         report.values.push_back(std::move(diff));
     }
     return report;

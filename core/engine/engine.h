@@ -170,6 +170,10 @@ Result<uint64_t> bufferBudget(uint64_t memory, uint64_t held);
 struct DiffOptions {
     bool values = false;
     std::vector<RenameRule> rename;  // applied to names of A
+    // A recipe that A goes through first, as in a conversion, and values of its parameters. Placement is not
+    // compared then.
+    std::string map;
+    std::vector<std::string> set;
 };
 struct DiffEntry {
     std::string name;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -11,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/embedded.h"
+#include "engine/engine.h"
 #include "engine/recipe_fields.h"
 #include "engine/recipe_steps.h"
 
@@ -230,6 +232,17 @@ Status applyRecipe(const std::string& path, const std::vector<std::string>& set,
     prepend(request.cast, steps.cast);
     prepend(request.values, steps.values);
     return {};
+}
+
+Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const Checkpoint& source,
+                   TargetRequest& request) {
+    std::error_code error;
+    const bool directory = std::filesystem::is_directory(source.path, error);
+    const std::string beside =
+        directory ? source.path : std::filesystem::absolute(source.path, error).parent_path().string();
+    const RecipeSource from{beside, source.catalog(),
+                            [&](ObjectId o) { return source.reader->objectValue(o); }};
+    return applyRecipe(map, set, from, request);
 }
 
 }  // namespace shardscope

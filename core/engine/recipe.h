@@ -39,5 +39,9 @@ struct RecipeSource {
 // itself. Errors: usage, with the offending field.
 Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const RecipeSource& source,
                    TargetRequest& request);
+// The same for a checkpoint that is open.
+struct Checkpoint;
+Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const Checkpoint& source,
+                   TargetRequest& request);
 
 }  // namespace shardscope

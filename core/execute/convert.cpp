@@ -506,4 +506,61 @@ Result<ConvertReport> finishParts(const ConvertJob& job, const std::string& vers
     return completeParts(job, version, resources, false);
 }
 
+namespace {
+
+// A job that only reads.
+ConvertJob readingJob(const Reader& source, const TargetSpec& spec) {
+    ConvertJob job;
+    job.source = &source;
+    job.spec = &spec;
+    job.fileSystem = systemFileSystem();
+    job.options.scanValues = false;
+    return job;
+}
+
+}  // namespace
+
+Result<std::vector<Digest128>> digestPlanned(const Reader& source, const TargetSpec& spec,
+                                             const std::vector<TensorId>& tensors, const Resources& given) {
+    MemoryBudget ownBudget(uint64_t{512} << 20);
+    const Resources resources = withMemory(given, ownBudget);
+    const ConvertJob job = readingJob(source, spec);
+    TileSource tiles;
+    NoSink sink;
+    ConvertState state{
+        .job = job, .resources = resources, .tiles = tileSizes(resources), .source = &tiles, .sink = &sink};
+    const auto context = sourceContext(job, resources);
+    SHARDSCOPE_TRY(runWork(state, *context, tensors));
+    std::vector<Digest128> digests;
+    for (const TensorId t : tensors)
+        digests.push_back(*state.digests[t]);
+    return digests;
+}
+
+Result<std::vector<std::byte>> readPlanned(const Reader& source, const TargetSpec& spec, TensorId target,
+                                           int64_t begin, int64_t end, const Resources& given) {
+    MemoryBudget ownBudget(uint64_t{512} << 20);
+    const Resources resources = withMemory(given, ownBudget);
+    const ConvertJob job = readingJob(source, spec);
+    TileSource tiles;
+    NoSink sink;
+    const ConvertState state{
+        .job = job, .resources = resources, .tiles = tileSizes(resources), .source = &tiles, .sink = &sink};
+    const auto context = sourceContext(job, resources);
+    WorkerMemory kept(*resources.memory);
+    SHARDSCOPE_ASSIGN(const auto reader, tiles.open(state, *context, target, kept));
+    if (begin < 0 || end < begin || end > reader->elements())
+        return makeError(ErrorCode::usage, "elements outside of the tensor")
+            .ofTensor(spec.target.name(target));
+    std::vector<std::byte> bytes(bytesOfElements(reader->dtype(), end - begin));
+    AlignedBuffer buffer;
+    try {
+        buffer.reset(reader->readBufferBytes(begin, end) + kIoAlignment);
+    } catch (const std::bad_alloc&) {
+        return makeError(ErrorCode::limit, "no memory to read elements");
+    }
+    if (begin < end) SHARDSCOPE_TRY(reader->readTile(begin, end, bytes, buffer.span()));
+    return bytes;
+}
+
 }  // namespace shardscope

@@ -141,6 +141,15 @@ struct ConvertReport {
 // anything in it is worth keeping.
 Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& resources);
 
+// What a conversion would write, without writing it: tensors of a plan as they come out of the source.
+// Digests of the wanted tensors, in the order of `tensors`. Errors: those of reading.
+Result<std::vector<Digest128>> digestPlanned(const Reader& source, const TargetSpec& spec,
+                                             const std::vector<TensorId>& tensors,
+                                             const Resources& resources);
+// Elements [begin, end) of a wanted tensor's row-major order, in the dtype of the source. For small reads.
+Result<std::vector<std::byte>> readPlanned(const Reader& source, const TargetSpec& spec, TensorId target,
+                                           int64_t begin, int64_t end, const Resources& resources);
+
 // The staging directory of a destination: "<parent>/.<name>.shardscope-partial".
 std::string stagingPath(const std::string& destination);
 
