@@ -222,7 +222,7 @@ def prove(name, kind, config, changes, more, place):
     same(truth, hashes(back), name + " from torch_dist")
 
     # The layouts in which Megatron's checkpoints come, there and back. No args say how many heads.
-    heads = ["--set", "heads=%d" % HEADS, "--set", "vocab_size=%d" % VOCAB]
+    heads = ["--set", "vocab_size=%d" % VOCAB] + (["--set", "heads=%d" % HEADS] if "q_lora_rank" not in changes else [])
     layouts = [[], ["stacked=1"], ["sequential_experts=1"], ["grouped_experts=1", "stacked=1"], ["fused_norms=0", "padded_vocab_size=%d" % PADDED]]
     for i, layout in enumerate(layouts):
         if "stacked=1" in layout and not more.get("stacked", True):
@@ -245,7 +245,9 @@ def main():
         filesystem_async._process_memory = lambda: 0
         # What core 0.16.1 forgets without Transformer Engine.
         moe_utils.te_general_gemm = None
-        multi_latent_attention.TELinear = multi_latent_attention.TELinear or ()
+        for name in ("TELinear", "TEColumnParallelLinear"):
+            if not isinstance(getattr(multi_latent_attention, name), type):
+                setattr(multi_latent_attention, name, ())
         # Megatron's own manager of queues would outlive this process.
         manager = multiprocessing.get_context("fork").Manager()
         filesystem_async._get_write_results_queue = manager.Queue
