@@ -91,6 +91,94 @@ class MegatronCliTest : public QObject {
         QVERIFY2(findingOf(report.json(), "security.global").is_null(), report.out.c_str());
     }
 
+    // With the recipe of its family, a checkpoint becomes the tensors of the Hugging Face model that it was
+    // made from, without being told anything else.
+    void huggingFace_data() {
+        QTest::addColumn<QString>("name");
+        for (const GenuineCase& c : genuineCases("megatron")) {
+            if (!c.damaged() && c.expected.contains("hf") && !c.expected["hf"].empty())
+                QTest::newRow(c.name.c_str()) << QString::fromStdString(c.name);
+        }
+    }
+    void huggingFace() {
+        QFETCH(QString, name);
+        const GenuineCase c = megatronCase(name);
+        const json& want = c.expected["hf"];
+        const bool experts = c.expected["hf_config"]["num_local_experts"] != 0;
+        const bool biases = want.contains("model.layers.0.self_attn.q_proj.bias");
+        const QString family = experts ? "mixtral" : biases ? "qwen2" : "llama";
+        const QString out = place_.filePath("hf-" + name);
+        const Outcome done =
+            runShardscope({"convert", QString::fromStdString(c.path), out, "--to", "safetensors",
+                           "--weights-only", "--map", family + "-hf-from-megatron"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        const json digests = digestsOf(out), tensors = namedEntries(out, {}, "tensors");
+        for (const auto& [tensor, truth] : want.items()) {
+            QVERIFY2(tensors.contains(tensor), tensor.c_str());
+            COMPARE_JSON(tensors[tensor]["dtype"], truth["dtype"]);
+            COMPARE_JSON(tensors[tensor]["shape"], truth["shape"]);
+            std::string digest = truth["sha256"];
+            // The halves of that case were not made of the Hugging Face model.
+            const size_t mlp = tensor.find(".mlp.");
+            if (name.contains("singleton") && mlp != std::string::npos &&
+                !tensor.ends_with("down_proj.weight")) {
+                const char* half = tensor.ends_with("gate_proj.weight") ? "w" : "v";
+                digest = c.expected["tensors"]["decoder." + tensor.substr(6, mlp - 6) +
+                                               ".mlp.linear_fc1.weight_" + half]["sha256"];
+            }
+            QVERIFY2(digests[tensor] == digest, tensor.c_str());
+        }
+        for (const auto& [tensor, entry] : tensors.items()) {
+            QVERIFY2(want.contains(tensor) || tensor.ends_with("norm.bias") || !tensor.starts_with("model."),
+                     tensor.c_str());
+        }
+    }
+
+    // The optimizer's state follows its parameters, there and back.
+    void optimizerThroughRecipes() {
+        const QString source = stepOf("m0.16.1-optim-fully-reshardable-tp2dp2");
+        const QString hf = place_.filePath("optimizer.pt"), back = place_.filePath("back.pt");
+        Outcome done = runShardscope({"convert", source, hf, "--to", "torch", "--map",
+                                      "llama-hf-from-megatron", "--exclude", "common.*"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        const json tensors = namedEntries(hf, {}, "tensors");
+        COMPARE_JSON(tensors["optimizer.state.exp_avg.model.layers.1.self_attn.k_proj.weight"]["shape"],
+                     json::parse("[8, 16]"));
+        QVERIFY(tensors.contains("optimizer.state.param.model.layers.0.mlp.up_proj.weight"));
+        done = runShardscope({"convert", hf, back, "--to", "torch", "--map", "llama-megatron-from-hf",
+                              "--set", "stacked=1", "--set", "heads=4", "--set", "kv_heads=2"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        const json before = digestsOf(source), after = digestsOf(back);
+        int compared = 0;
+        for (const auto& [tensor, digest] : after.items()) {
+            QVERIFY2(before.contains(tensor) && before[tensor] == digest, tensor.c_str());
+            compared += tensor.starts_with("optimizer.state.") ? 1 : 0;
+        }
+        QCOMPARE(compared, 3 * 9);
+    }
+
+    // Rows beyond the true size of the vocabulary go when the args state it; else they stay, and the plan
+    // says so.
+    void paddedVocabulary() {
+        const QString tied = stepOf("m0.16.1-gpt2-tp2pp2-tied"), out = place_.filePath("gpt2");
+        const Outcome done = runShardscope({"convert", tied, out, "--to", "safetensors", "--map",
+                                            "gpt2-hf-from-megatron", "--weights-only"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        COMPARE_JSON(namedEntries(out, {}, "tensors")["transformer.wte.weight"]["shape"],
+                     json::parse("[27, 16]"));
+        const QStringList plan{"plan",
+                               stepOf("m0.16.1-gpt-tp2-llama"),
+                               place_.filePath("unused"),
+                               "--to",
+                               "safetensors",
+                               "--map",
+                               "llama-hf-from-megatron",
+                               "--json"};
+        const std::string notes = runShardscope(plan).json()["notes"].dump();
+        QVERIFY2(notes.find("'vocab_size' has no value") != std::string::npos, notes.c_str());
+        QVERIFY2(notes.find("num_attention_heads of Megatron's args") != std::string::npos, notes.c_str());
+    }
+
     void commonEntriesAreObjects() {
         const json objects = objectsOf(stepOf("m0.16.1-moe-ep2"));
         COMPARE_JSON(objects["common.iteration"]["value"], json(10));

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import hashlib
 import logging
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -30,6 +31,9 @@ from megatron.core.dist_checkpointing.strategies import filesystem_async  # noqa
 from megatron.core.tensor_parallel import get_cuda_rng_tracker  # noqa: E402
 from megatron.core.tensor_parallel.layers import RowParallelLinear  # noqa: E402
 from megatron.core.transformer import TransformerConfig  # noqa: E402
+from megatron.core.fusions.fused_bias_geglu import quick_gelu  # noqa: E402
+from megatron.core.transformer import multi_latent_attention  # noqa: E402
+from megatron.core.transformer.moe import moe_utils  # noqa: E402
 from megatron.core.transformer.torch_norm import WrappedTorchNorm  # noqa: E402
 from megatron.core.transformer.transformer_config import MLATransformerConfig  # noqa: E402
 
@@ -66,7 +70,7 @@ def one_more(norm):
 
 
 class Attention(torch.nn.Module):
-    """Gemma 2's attention: another scale, and scores that tanh bounds. Without a window, which is wider than what is tried."""
+    """Attention with another scale and scores that tanh may bound, as in Gemma 2; without its window, which is wider than what is tried."""
     scale, softcap = 1.0, 50.0
 
     def __init__(self, config, **unused):
@@ -87,6 +91,12 @@ def gemma(spec):
     parts.self_attention.submodules.core_attention = Attention
     parts.self_attention.submodules.linear_proj = WithNorm
     parts.mlp.submodules.linear_fc2 = WithNorm
+
+
+def latent(spec):
+    """The local attention of Megatron core has one size for keys and values."""
+    for layer in spec.layer_specs:
+        layer.submodules.self_attention.submodules.core_attention = Attention
 
 
 def as_gemma(model, softcap):
@@ -115,6 +125,23 @@ def families():
     yield ("gemma2", t.Gemma2ForCausalLM,
            t.Gemma2Config(**dict(COMMON, tie_word_embeddings=True), head_dim=HEAD_DIM, query_pre_attn_scalar=16, hidden_activation="gelu_pytorch_tanh"),
            dict(activation_func=gelu_tanh), dict(spec=gemma, softcap=30.0, scale=16 ** -0.5, attention_softcap=50.0))
+    yield ("deepseek-v3", t.DeepseekV3ForCausalLM,
+           t.DeepseekV3Config(**dict(COMMON, num_key_value_heads=HEADS), q_lora_rank=12, kv_lora_rank=10, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
+                              n_routed_experts=EXPERTS, num_experts_per_tok=2, moe_intermediate_size=FFN, n_shared_experts=1, first_k_dense_replace=1,
+                              n_group=2, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=True),
+           moe(multi_latent_attention=True, q_lora_rank=12, kv_lora_rank=10, qk_pos_emb_head_dim=8, qk_head_dim=8, v_head_dim=8, qk_layernorm=True, num_query_groups=HEADS,
+               rope_type="rope", rotary_scaling_factor=1.0, moe_layer_freq=[0, 1, 1], moe_shared_expert_intermediate_size=FFN, moe_router_score_function="sigmoid",
+               moe_router_enable_expert_bias=True, moe_router_num_groups=2, moe_router_group_topk=1, moe_router_topk_scaling_factor=2.5, moe_router_dtype="fp32"),
+           dict(stacked=False, spec=latent, scale=16 ** -0.5, attention_softcap=0.0))
+    yield ("gemma3", t.Gemma3ForCausalLM,
+           t.Gemma3TextConfig(**dict(COMMON, tie_word_embeddings=True), head_dim=HEAD_DIM, query_pre_attn_scalar=16, hidden_activation="gelu_pytorch_tanh",
+                              layer_types=["full_attention"] * LAYERS),
+           dict(activation_func=gelu_tanh, qk_layernorm=True), dict(spec=gemma, softcap=0.0, scale=16 ** -0.5, attention_softcap=0.0))
+    yield ("gpt-oss", t.GptOssForCausalLM,
+           t.GptOssConfig(**COMMON, head_dim=HEAD_DIM, num_local_experts=EXPERTS, num_experts_per_tok=2, layer_types=["full_attention"] * LAYERS,
+                          rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+           moe(add_bias_linear=True, add_qkv_bias=True, softmax_type="learnable", activation_func=quick_gelu, activation_func_clamp_value=7.0, glu_linear_offset=1.0),
+           {})
 
 
 def make_hf(kind, config):
@@ -132,16 +159,20 @@ def make_megatron(config, changes, more):
               attention_dropout=0.0, hidden_dropout=0.0, bias_dropout_fusion=False, use_cpu_initialization=True, apply_rope_fusion=False,
               masked_softmax_fusion=False, attention_softmax_in_fp32=True)
     kw.update(changes)
-    made = TransformerConfig(**kw)
-    spec = get_gpt_layer_local_spec(num_experts=kw.get("num_moe_experts"), moe_grouped_gemm=False, qk_layernorm=kw.get("qk_layernorm", False),
-                                    normalization="RMSNorm")
+    made = (MLATransformerConfig if "q_lora_rank" in kw else TransformerConfig)(**kw)
+    if "moe_layer_freq" in kw:
+        spec = get_gpt_decoder_block_spec(made, use_transformer_engine=False, normalization="RMSNorm")
+    else:
+        spec = get_gpt_layer_local_spec(num_experts=kw.get("num_moe_experts"), moe_grouped_gemm=False, qk_layernorm=kw.get("qk_layernorm", False),
+                                        normalization="RMSNorm")
     if "spec" in more:
         Attention.scale, Attention.softcap = more["scale"], more["attention_softcap"]
         more["spec"](spec)
-    theta = (getattr(config, "rope_parameters", None) or {}).get("rope_theta") or getattr(config, "rope_theta", 10000.0)
+    rope = getattr(config, "rope_parameters", None) or {}
+    theta = rope.get("full_attention", rope).get("rope_theta") or 10000.0
     model = GPTModel(config=made, transformer_layer_spec=spec, vocab_size=PADDED, max_sequence_length=64, position_embedding_type="rope",
                      rotary_base=theta, share_embeddings_and_output_weights=config.tie_word_embeddings).eval()
-    if "spec" in more:
+    if "softcap" in more:
         as_gemma(model, more["softcap"])
     return model
 
@@ -191,9 +222,11 @@ def prove(name, kind, config, changes, more, place):
     same(truth, hashes(back), name + " from torch_dist")
 
     # The layouts in which Megatron's checkpoints come, there and back. No args say how many heads.
-    heads = ["--set", "heads=%d" % HEADS, "--set", "vocab_size=%d" % VOCAB]
+    heads = ["--set", "vocab_size=%d" % VOCAB] + (["--set", "heads=%d" % HEADS] if "q_lora_rank" not in changes else [])
     layouts = [[], ["stacked=1"], ["sequential_experts=1"], ["grouped_experts=1", "stacked=1"], ["fused_norms=0", "padded_vocab_size=%d" % PADDED]]
     for i, layout in enumerate(layouts):
+        if "stacked=1" in layout and not more.get("stacked", True):
+            continue
         there, again = os.path.join(place, "there%d" % i), os.path.join(place, "again%d" % i)
         shardscope("convert", hf_dir, there, "--to", "safetensors", "--map", name + "-megatron-from-hf", *(w for l in layout for w in ("--set", l)))
         shardscope("convert", there, again, "--to", "safetensors", "--map", name + "-hf-from-megatron", *heads)
@@ -210,6 +243,14 @@ def main():
         # Random numbers of a GPU, and the memory of the processes that write: neither is there, nor needed.
         get_cuda_rng_tracker().fork = lambda *names: contextlib.nullcontext()
         filesystem_async._process_memory = lambda: 0
+        # What core 0.16.1 forgets without Transformer Engine.
+        moe_utils.te_general_gemm = None
+        for name in ("TELinear", "TEColumnParallelLinear"):
+            if not isinstance(getattr(multi_latent_attention, name), type):
+                setattr(multi_latent_attention, name, ())
+        # Megatron's own manager of queues would outlive this process.
+        manager = multiprocessing.get_context("fork").Manager()
+        filesystem_async._get_write_results_queue = manager.Queue
         for name, kind, config, changes, more in families():
             if only and name not in only:
                 continue
@@ -225,6 +266,7 @@ def main():
                 if not isinstance(error, AssertionError):
                     traceback.print_exc(limit=-6)
     print("%d families, %d failures" % (done, failures))
+    manager.shutdown()
     sys.stdout.flush()
     os._exit(1 if failures or not done else 0)
 

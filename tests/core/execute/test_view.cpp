@@ -108,10 +108,38 @@ struct Both {
     Dense model;
 };
 
+// What pads: a number that every dtype of these tests holds. Its elements have no source.
+constexpr double kFill = 2.5;
+
+Dense constant(const Dims& shape) {
+    Dense out{shape, {}};
+    out.elements.assign(static_cast<size_t>(elementCount(shape)), {kNone, 0});
+    return out;
+}
+
 Both randomOperation(Random& random, const Both& in) {
     const Dims& shape = in.model.shape;
     const size_t rank = shape.size();
-    switch (random() % 4) {
+    switch (random() % 6) {
+        case 4: {
+            if (rank == 0 || elementCount(shape) > 2000) return in;
+            const size_t d = random() % rank;
+            Dims more = shape;
+            more[d] = pick(random, 1, 3);
+            const bool before = random() % 2 == 0;
+            const TensorView fill = TensorView::constant(more, kFill);
+            const std::vector views{before ? fill : in.view, before ? in.view : fill};
+            const std::vector models{before ? constant(more) : in.model, before ? in.model : constant(more)};
+            return {TensorView::concatenated(views, static_cast<int>(d)).value(), concatenated(models, d)};
+        }
+        case 5: {
+            if (rank == 0 || elementCount(shape) > 2000) return in;
+            const size_t d = random() % rank;
+            const int64_t row = pick(random, 0, shape[d] - 1), count = pick(random, 1, 4);
+            const TensorView one = in.view.narrowed(static_cast<int>(d), row, 1).value();
+            const std::vector<Dense> models(static_cast<size_t>(count), narrowed(in.model, d, row, 1));
+            return {one.repeated(static_cast<int>(d), count).value(), concatenated(models, d)};
+        }
         case 0: {
             const Dims to = randomShape(random, elementCount(shape));
             return {in.view.reshaped(to).value(), {to, in.model.elements}};
@@ -156,6 +184,7 @@ bool same(const Both& both) {
                 from += index[d] * piece.strides[d];
                 at[d] += piece.box.offsets[d];
             }
+            if (piece.source == kNone && piece.fill != kFill) return;
             found[static_cast<size_t>(positionIn(both.view.dims(), at))] = {piece.source, from};
             ++filled;
         });
@@ -181,6 +210,11 @@ Bytes bytesOf(const Dense& model, const std::vector<FakeTensor>& sources, size_t
     Bytes out(model.elements.size() * size);
     for (size_t i = 0; i < model.elements.size(); ++i) {
         const auto& [id, position] = model.elements[i];
+        if (id == kNone) {
+            castElements(DType::float64, reinterpret_cast<const std::byte*>(&kFill),
+                         size == 2 ? DType::bfloat16 : DType::float32, out.data() + i * size, 1);
+            continue;
+        }
         std::memcpy(out.data() + i * size, sources[id].data.data() + static_cast<size_t>(position) * size,
                     size);
     }
@@ -193,8 +227,7 @@ void convertAndCompare(Random& random, const FakeSource& source,
                        uint64_t memory, Verify verify, uint64_t* bytesRead) {
     std::vector<FakeTensor> tensors;
     for (const Both& both : target) {
-        const DType dtype =
-            both.model.elements.empty() ? DType::float32 : source.tensors[both.model.elements[0].first].dtype;
+        const DType dtype = both.model.elements.empty() ? DType::float32 : source.tensors[0].dtype;
         tensors.push_back({"made" + std::to_string(tensors.size()), dtype, both.model.shape,
                            bytesOf(both.model, source.tensors, dtypeBytes(dtype)), kNone});
     }
