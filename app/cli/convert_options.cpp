@@ -141,6 +141,11 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
         ->check(malformed(parseCastRule));
     single("--map", request.map,
            "Recipe for names, shapes and dtypes: a file, or one of 'shardscope recipes'", "RECIPE", what);
+    single(
+        "--expect", request.expect,
+        "Write nothing unless the result has the tensors of this model: its weights, or the layers, experts "
+        "and vocabulary of its config.json",
+        "DIR", what);
     repeated("--set", request.set, "Value of a parameter of the recipe (repeatable)", "NAME=VALUE", what);
     single("--objects", request.objectsFile,
            "Keep objects that the target cannot hold in this torch.save file", "FILE.pt", what);

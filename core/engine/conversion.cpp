@@ -9,6 +9,7 @@
 #include "engine/average.h"
 #include "engine/engine.h"
 #include "engine/filled.h"
+#include "engine/model_config.h"
 #include "engine/objects_file.h"
 #include "engine/recipe.h"
 #include "execute/view_reader.h"
@@ -433,6 +434,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
             SHARDSCOPE_TRY(checkSource(input.source, *input.spec, target, request, impossible));
         }
     }
+    if (!request.expect.empty())
+        SHARDSCOPE_TRY(checkExpected(request.expect, p.spec->target, stop, impossible));
     if (request.strict) {
         for (const PlanLeftOut& entry : p.spec->leftOut) {
             if (kept.contains(entry.name)) continue;

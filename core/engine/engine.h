@@ -133,8 +133,9 @@ struct ConversionRequest : TargetChoice, ConvertOptions {
     Accumulate accumulate = Accumulate::fp32;
     Average::Rule notAveraged = Average::Rule::last;  // of integers and single elements: last or same
     bool averageOptimizer = false;                    // else optimizer state is left behind
-    std::string objectsFile;                          // objects that the target cannot hold go there
-    std::string assets;  // configuration and tokenizer: "" or "auto", "none", a directory
+    std::string expect;       // a model, or its config.json alone, whose tensors the result must have
+    std::string objectsFile;  // objects that the target cannot hold go there
+    std::string assets;       // configuration and tokenizer: "" or "auto", "none", a directory
     bool strict = false;
     std::string mesh;                       // "dp=2,tp=4"
     std::vector<std::string> shard, stage;  // "GLOB:tp=0", "GLOB:pp=1"

@@ -9,13 +9,12 @@
 
 #include "base/checked.h"
 #include "base/regular_expression.h"
+#include "engine/model_config.h"
 
 namespace shardscope {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr size_t kLargestConfig = 16 << 20;
 
 Error usage(std::string message) {
     return makeError(ErrorCode::usage, std::move(message));
@@ -43,31 +42,6 @@ std::string_view trimmed(std::string_view text) {
     while (!text.empty() && text.back() == ' ')
         text.remove_suffix(1);
     return text;
-}
-
-// A missing or unreadable file leaves the values open; only numbers are taken from it, and checked where
-// used.
-Json readConfig(const std::string& directory) {
-    std::ifstream in(directory + "/config.json", std::ios::binary);
-    std::string text(kLargestConfig, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<size_t>(in.gcount()));
-    if (text.empty() || text.size() == kLargestConfig) return {};
-    // Depth is bounded before the parser sees it.
-    int depth = 0;
-    for (const char c : text) {
-        depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
-        if (depth > 64) return {};
-    }
-    Json config = Json::parse(text, nullptr, false);
-    return config.is_object() ? config : Json();
-}
-
-// A whole number, or a truth as 0 or 1.
-std::optional<int64_t> integerOf(const Json& value) {
-    if (value.is_number_integer()) return value.get<int64_t>();
-    if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
-    return std::nullopt;
 }
 
 // Megatron keeps its command line as an argparse.Namespace: an object whose state is a dict.
@@ -162,17 +136,7 @@ Result<RecipeParameters> RecipeParameters::make(const Json& declared, const std:
 // "a.b" is the entry of that name, or b inside a.
 std::optional<int64_t> RecipeParameters::inConfig(const std::string& key) {
     if (!config_) config_ = source_->beside.empty() ? Json() : readConfig(source_->beside);
-    if (!config_->is_object()) return std::nullopt;
-    if (const auto found = config_->find(key); found != config_->end()) return integerOf(*found);
-    const Json* inner = &*config_;
-    for (std::string_view rest = key; !rest.empty();) {
-        const size_t dot = rest.find('.');
-        const auto found = inner->is_object() ? inner->find(rest.substr(0, dot)) : inner->end();
-        if (!inner->is_object() || found == inner->end()) return std::nullopt;
-        inner = &*found;
-        rest = dot == std::string_view::npos ? std::string_view() : rest.substr(dot + 1);
-    }
-    return integerOf(*inner);
+    return numberIn(*config_, key);
 }
 
 std::optional<int64_t> RecipeParameters::inArgs(const std::string& key) {

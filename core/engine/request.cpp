@@ -46,6 +46,7 @@ constexpr Field kFields[] = {
     {"", "--dtype", &Request::cast},
     {"map", "--map", &Request::map},
     {"set", "--set", &Request::set},
+    {"expect", "--expect", &Request::expect},
     {"average", "", &Request::average},
     {"weights", "--weights", &Request::weights},
     {"raw_weights", "--raw-weights", &Request::rawWeights},

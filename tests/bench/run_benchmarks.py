@@ -459,6 +459,49 @@ convert_zero_checkpoint_to_fp32_state_dict(sys.argv[1], sys.argv[2], max_shard_s
     shutil.rmtree(source)
 
 
+# ------------------------------------------------------------------ Megatron
+def bench_megatron(work, size):
+    python_there = os.path.join(os.environ.get("SHARDSCOPE_PEERS", os.path.join(TOP, "build/peers")), "megatron/bin/python")
+    source, out = os.path.join(work, "megatron"), os.path.join(work, "out")
+    subprocess.run([python_there, "-W", "ignore", os.path.join(HERE, "make_megatron_dist.py"), source, str(size)], check=True, stderr=subprocess.DEVNULL)
+    code = """
+import os, sys, torch
+import torch.distributed as dist
+import megatron_on_cpu
+from megatron.core import dist_checkpointing
+from safetensors.torch import save_file
+dist.init_process_group('gloo', init_method='file://' + sys.argv[2] + '.meeting', rank=0, world_size=1)
+tensors = {n: t for n, t in dist_checkpointing.load_plain_tensors(sys.argv[1]).items() if isinstance(t, torch.Tensor)}
+os.makedirs(sys.argv[2])
+save_file(tensors, os.path.join(sys.argv[2], 'model.safetensors'))
+dist.destroy_process_group()
+os.sync()
+os._exit(0)
+"""
+    environment = dict(os.environ, PYTHONPATH=os.path.join(HERE, "../peers"))
+
+    def peer():
+        shutil.rmtree(out, ignore_errors=True)
+        warm(source)
+        return child([python_there, "-W", "ignore", "-c", code, source, out], env=environment, stderr=subprocess.DEVNULL)
+
+    def ours(*words):
+        warm(source)
+        return convert(source, out, *words)
+
+    title = "Megatron-Core TP2 x PP2 x DP2, %g GiB, weights and optimizer" % size
+    theirs = best(2, peer)
+    for verify, target in (("none", ">= 5x"), ("digest", "")):
+        mine = best(2, lambda: ours("--to", "safetensors", "--verify", verify))
+        row("%s: to safetensors%s" % (title, "" if verify == "none" else ", verified"), "%.2f s" % mine[0],
+            "load_plain_tensors + save_file %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), target)
+    row("  memory of the process", mib(mine[1]), mib(theirs[1]), "%.1fx" % (theirs[1] / mine[1]), "<= 512 MiB")
+    mine = best(2, lambda: ours("--to", "megatron", "--mesh", "pp=1,dp=2,tp=4", "--verify", "none"))
+    row("%s: to torch_dist of TP4 x DP2" % title, "%.2f s" % mine[0], "", "", "")
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.rmtree(source)
+
+
 # ------------------------------------------------------------------ files of ranks
 def bench_ranks(work, size):
     world, source, out = 4, os.path.join(work, "ranks"), os.path.join(work, "out")
@@ -733,7 +776,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,ranks,parts,gpu")
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,megatron,ranks,parts,gpu")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -760,13 +803,15 @@ def main():
         bench_group(options.work, 1)
     if "deepspeed" in only:
         bench_deepspeed(options.work, options.size)
+    if "megatron" in only:
+        bench_megatron(options.work, options.size)
     if "ranks" in only:
         bench_ranks(options.work, options.size)
     if "parts" in only:
         bench_parts(options.work, options.size)
     if "gpu" in only:
         bench_gpu()
-    if len(only) == 14:
+    if len(only) == 15:
         write_document()
     if not options.keep:
         shutil.rmtree(options.work)

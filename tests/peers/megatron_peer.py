@@ -17,11 +17,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.argv = sys.argv[:1]
 import torch  # noqa: E402
 
+import megatron_on_cpu  # noqa: E402
+
 import make_megatron as mm  # noqa: E402  # its models, and stubs for what Megatron asks of CUDA
 import ranklib  # noqa: E402
 from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
 from megatron.core.dist_checkpointing import mapping  # noqa: E402
-from megatron.core.dist_checkpointing.strategies import filesystem_async  # noqa: E402
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer  # noqa: E402
 from megatron.core.tensor_parallel import random  # noqa: E402
 
@@ -29,26 +30,8 @@ mm.V, mm.dc, mm.ps = (0, 16), dist_checkpointing, parallel_state
 for name in ("LocalNonpersistentObject", "ShardedObject", "ShardedTensor", "ShardedTensorFactory"):
     setattr(mm, name, getattr(mapping, name))
 
-# The queue of the writers of a save: from a forked process instead of a spawned one, which would run this file again.
-queues = []
-
-
-def forked_queue():
-    import multiprocessing
-    if not queues:
-        queues.append(multiprocessing.get_context("fork").Manager())
-    return queues[0].Queue()
-
-
-filesystem_async._get_write_results_queue = forked_queue
-filesystem_async._process_memory = lambda: 0  # psutil is not in the environment
 random.CudaRNGStatesTracker.fork = lambda self, *name: contextlib.nullcontext()
-ranklib.AT_END.append(lambda: [q.shutdown() for q in queues])
-
-# Properties of tensors have strides since torch 2.15, which core 0.16 hands on to torch.empty, whoever saved them.
-plain_empty = torch.empty
-torch.empty = lambda *words, strides=None, **more: plain_empty(*words, **more)
-
+ranklib.AT_END.append(megatron_on_cpu.leave)
 
 
 def set_states(self, parameter, tensors, inner=DistributedOptimizer._set_main_param_and_optimizer_states):

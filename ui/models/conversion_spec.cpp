@@ -41,6 +41,7 @@ void forEachField(Spec& spec, Request& request, Use&& use) {
     use(spec.cast, request.cast);
     use(spec.map, request.map);
     use(spec.set, request.set);
+    use(spec.expect, request.expect);
     use(spec.average, request.average);
     use(spec.weights, request.weights);
     use(spec.rawWeights, request.rawWeights);

@@ -25,6 +25,7 @@ struct ConversionSpec {
     SplitRule split = SplitRule::torch;
     QString like, map;    // a checkpoint, a recipe: a file or one that is built in
     QStringList set;      // "NAME=VALUE" for the recipe's parameters
+    QString expect;       // a model whose tensors the result must have; empty = none
     QStringList average;  // checkpoints that come before the source; empty = no average
     QString weights;      // "minus-sqrt", "1,2,3", a file; empty = uniform
     bool rawWeights = false, averageOptimizer = false;

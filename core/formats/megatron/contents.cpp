@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "formats/dcp/dcp.h"
 #include "formats/entry_tree.h"
 #include "formats/megatron/cuts.h"
@@ -411,7 +412,11 @@ class ContentsBuilder {
                 shape.size() < leading.count() || (!leading.layers && leading.layer < 0))
                 continue;
             const auto cut = cutOf(name, shape.size() - leading.count(), false);
-            if (!cut || *cut == Cut::none) continue;
+            // One for each chunk in front: what has fewer is not cut by layers and experts.
+            int64_t objects = 0;
+            if (!cut || *cut == Cut::none || !checkedProduct(shape.first(leading.count()), objects) ||
+                static_cast<uint64_t>(objects) > target_.endChunk(t) - target_.firstChunk(t))
+                continue;
             const std::string key =
                 std::string(name.substr(0, name.size() - kWeight.size())) + std::string(kExtraState);
             const int64_t layers = leading.layers ? shape[0] : 1;

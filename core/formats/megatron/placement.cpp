@@ -1,10 +1,15 @@
 #include "formats/megatron/placement.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <queue>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "formats/megatron/cuts.h"
 #include "formats/megatron/target_names.h"
 #include "formats/megatron/tensor_parallel.h"
@@ -12,6 +17,10 @@
 namespace shardscope::megatron {
 
 namespace {
+
+constexpr int64_t kMostPieces = 1 << 20;  // layers and experts of one tensor
+constexpr size_t kMostShards = size_t{1} << 24;
+constexpr uint64_t kMostRanks = 1 << 20;
 
 // Which of `parts` a place of `count` is in, where the first parts have one more each if it does not divide.
 uint32_t partOf(int64_t place, int64_t count, uint32_t parts) {
@@ -27,7 +36,7 @@ class RankPlacer {
   public:
     // `keep`: tensors of which the name says nothing keep their chunks.
     RankPlacer(const Catalog& target, const ParallelSizes& sizes, bool keep)
-        : target_(target), sizes_(sizes), keep_(keep), load_(sizes.ranks()) {
+        : target_(target), sizes_(sizes), keep_(keep) {
         for (TensorId t = 0; t < target.tensorCount(); ++t)
             layers_ = std::max(
                 layers_, leadingDimsOf(weightOfState(target.name(t)).value_or(target.name(t))).layer + 1);
@@ -86,7 +95,7 @@ class RankPlacer {
         if (name.starts_with(kCommonPrefix)) return {};
         const std::string_view weight = weightOfState(name).value_or(name);
         const LeadingDims dims = leadingDimsOf(weight);
-        if (shape.size() < dims.count()) return {};
+        if (shape.size() < dims.count() || !fits(shape, dims.count())) return {};
         const Leading leading{dims.layers, dims.experts};
         const size_t lead = dims.count();
         Cut cut = cutOf(weight, shape.size() - lead, isGated(name, shape, lead)).value_or(Cut::none);
@@ -94,6 +103,11 @@ class RankPlacer {
         const int64_t pieces = int64_t{sizes_.tp} * (cut == Cut::gateUp ? 2 : 1);
         if (cut != Cut::none && (axis >= shape.size() || shape[axis] % pieces != 0)) cut = Cut::none;
         return {cut, leading};
+    }
+    // Shapes are what a file says: nothing of this size is a model.
+    static bool fits(const Dims& shape, size_t lead) {
+        int64_t pieces = 0;
+        return checkedProduct(DimSpan(shape).first(lead), pieces) && pieces <= kMostPieces;
     }
     // The second layer takes half of what the first one gives.
     bool isGated(std::string_view name, const Dims& shape, size_t lead) const {
@@ -127,23 +141,32 @@ class RankPlacer {
 
     Status add(TensorId t, CatalogBuilder& builder, const Dims& offsets, const Dims& lengths, uint32_t stage,
                uint32_t tp, std::optional<uint32_t> ep) {
-        uint32_t best = kNone;
-        for (uint32_t d = 0; d < sizes_.dp; ++d) {
+        auto [it, fresh] = replicas_.try_emplace({stage, tp, ep.value_or(kNone)});
+        auto& replicas = it->second;
+        for (uint32_t d = 0; fresh && d < sizes_.dp; ++d) {
             if (ep && d % sizes_.ep != *ep) continue;
-            for (uint32_t c = 0; c < sizes_.cp; ++c) {
-                const uint32_t rank = ((stage * sizes_.dp + d) * sizes_.cp + c) * sizes_.tp + tp;
-                if (best == kNone || load_[rank] < load_[best]) best = rank;
-            }
+            for (uint32_t c = 0; c < sizes_.cp; ++c)
+                replicas.push({0, ((stage * sizes_.dp + d) * sizes_.cp + c) * sizes_.tp + tp});
         }
-        load_[best] += static_cast<uint64_t>(elementCount(lengths)) * dtypeBytes(target_.dtype(t));
-        return builder.addChunk({best, kNone, 0, 0, offsets, lengths, {}});
+        auto [load, rank] = replicas.top();
+        replicas.pop();
+        load += static_cast<uint64_t>(elementCount(lengths)) * dtypeBytes(target_.dtype(t));
+        replicas.push({load, rank});
+        if (builder.chunkCount() >= kMostShards)
+            return makeError(ErrorCode::limit,
+                             fmt::format("more than {} layers, experts and their shards", kMostShards))
+                .ofTensor(target_.name(t));
+        return builder.addChunk({rank, kNone, 0, 0, offsets, lengths, {}});
     }
 
     const Catalog& target_;
     const ParallelSizes& sizes_;
     const bool keep_;
-    int64_t layers_ = 0;  // where names have their numbers
-    std::vector<uint64_t> load_;
+    int64_t layers_ = 0;                            // where names have their numbers
+    using Replica = std::pair<uint64_t, uint32_t>;  // bytes so far, rank
+    std::map<std::tuple<uint32_t, uint32_t, uint32_t>,
+             std::priority_queue<Replica, std::vector<Replica>, std::greater<>>>
+        replicas_;  // of a pipeline stage, tensor-parallel and expert-parallel rank
 };
 
 }  // namespace
@@ -164,7 +187,8 @@ std::optional<ParallelSizes> sizesOf(const Mesh& mesh) {
         else
             return std::nullopt;
     }
-    sizes.dp *= sizes.ep;  // experts are spread over ranks that are data parallel for everything else
+    // Experts are spread over ranks that are data parallel for everything else.
+    if (!checkedMul(sizes.dp, sizes.ep, sizes.dp)) return std::nullopt;
     return sizes;
 }
 
@@ -181,6 +205,11 @@ Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, c
         sizes = sizesOf(*source.mesh());
     }
     if (!sizes) sizes.emplace();
+    uint64_t ranks = 1;
+    for (const uint32_t size : {sizes->tp, sizes->pp, sizes->cp, sizes->dp}) {
+        if (!checkedMul(ranks, uint64_t{size}, ranks) || ranks > kMostRanks)
+            return makeError(ErrorCode::limit, fmt::format("more than {} ranks", kMostRanks));
+    }
     CatalogBuilder builder(target.format(), target.variant(), target.writer());
     Mesh mesh = sizes->mesh();
     mesh.evidence.clear();
