@@ -130,8 +130,7 @@ class AverageCliTest : public QObject {
         QCOMPARE(average(sources, "two", {"--part", "0/2"}).exitCode, 0);
         const Outcome other = average(sources, "two", {"--part", "1/2", "--weights", "1,2,3"});
         QVERIFY(other.exitCode != 0);
-        QVERIFY2(other.out.find("0/2") != std::string::npos || other.out.find("other") != std::string::npos,
-                 other.out.c_str());
+        QVERIFY2(other.out.find("another plan") != std::string::npos, other.out.c_str());
     }
 
     void whatDoesNotFitIsRefused_data() {
