@@ -39,8 +39,7 @@ class ExpectCliTest : public QObject {
     void whatIsThereIsExpected() {
         const Outcome weights = convert(dense_, "llama-hf-from-megatron", "again", {"--expect", at("hf")});
         QVERIFY2(weights.exitCode == 0, (weights.out + weights.err).c_str());
-        const QString config =
-            model("dense", {{"num_hidden_layers", 2}, {"vocab_size", rowsOf("model.embed_tokens.weight")}});
+        const QString config = model("dense", {{"num_hidden_layers", 2}, {"vocab_size", 32}});
         const Outcome counts = convert(dense_, "llama-hf-from-megatron", "counted", {"--expect", config});
         QVERIFY2(counts.exitCode == 0, (counts.out + counts.err).c_str());
         const QString sparse =
@@ -122,7 +121,7 @@ class ExpectCliTest : public QObject {
         COMPARE_JSON(values[0]["name"], name);
         COMPARE_JSON(values[0]["different"], 1);
 
-        QCOMPARE(runShardscope({"diff", dense_, at("hf"), "--map", "no-such-recipe"}).exitCode, 4);
+        QCOMPARE(runShardscope({"diff", dense_, at("hf"), "--map", "no-such-recipe"}).exitCode, 3);
     }
 
   private:
@@ -130,12 +129,6 @@ class ExpectCliTest : public QObject {
         uint64_t size = 0;
         std::memcpy(&size, file.constData(), sizeof size);
         return static_cast<qint64>(size);
-    }
-    int64_t rowsOf(const std::string& name) const {
-        const Outcome list = runShardscope({"ls", at("hf"), "--json"});
-        for (const auto& tensor : list.json()["tensors"])
-            if (tensor["name"] == name) return tensor["shape"][0].get<int64_t>();
-        return -1;
     }
 };
 QTEST_MAIN(ExpectCliTest)

@@ -83,6 +83,12 @@ NamesStep::NamesStep(WizardState& state)
         QString(),
         wizardHint(tr("Its select, drop, rename and cast steps come before those of the other tabs."),
                    recipe));
+    expect_ = new PathEdit(PathEdit::Kind::openDirectory, tr("Model whose tensors are expected"), {}, recipe);
+    recipeLayout->addRow(tr("&Expected model:"), expect_);
+    recipeLayout->addRow(
+        QString(), wizardHint(tr("Nothing is written unless the result has the tensors of this model: its "
+                                 "weights, or the layers, experts and vocabulary of its config.json."),
+                              recipe));
     tabs->addTab(recipe, tr("Recipe file"));
     tabs->addTab(makeAverage(tabs), tr("Average"));
     split->addWidget(tabs);
@@ -143,6 +149,8 @@ NamesStep::NamesStep(WizardState& state)
             [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.weightsOnly = on; }); });
     connect(map_, &PathEdit::edited, this,
             [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.map = path; }); });
+    connect(expect_, &PathEdit::edited, this,
+            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.expect = path; }); });
     connect(onlyChanged_, &QCheckBox::toggled, &changes_, &NameChangeModel::setOnlyChanged);
     follow();
 }
@@ -219,6 +227,7 @@ void NamesStep::showSpec() {
     cast_->setRules(pairsOf(spec.cast, true));
     weightsOnly_->setChecked(spec.weightsOnly);
     map_->setPath(spec.map);
+    expect_->setPath(spec.expect);
     average_->setRules(single(spec.average));
     weights_->setCurrentText(spec.weights.isEmpty() ? QStringLiteral("uniform") : spec.weights);
     accumulate_->setCurrentIndex(accumulate_->findData(static_cast<int>(spec.accumulate)));

@@ -127,6 +127,7 @@ class NamesStep : public WizardPage {
 
   private:
     QWidget* makeAverage(QWidget* parent);
+    PathEdit* expect_;
 
     RuleTable *select_, *exclude_, *rename_, *cast_, *average_;
     QCheckBox *weightsOnly_, *onlyChanged_, *rawWeights_, *averageOptimizer_;
