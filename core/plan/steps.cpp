@@ -72,7 +72,7 @@ std::optional<Match> matchName(const RegularExpression& pattern, std::string_vie
                                size_t indexGroup) {
     std::vector<std::string_view> found;
     for (const StateName& reading : readings(name, state)) {
-        if (!pattern.matchWhole(reading.core, found)) continue;
+        if (!pattern.matchesWhole(reading.core) || !pattern.matchWhole(reading.core, found)) continue;
         Match match;
         match.prefix = reading.prefix;
         match.suffix = reading.suffix;
@@ -155,7 +155,9 @@ class StepRun {
     }
 
     void renameAll() {
+        // Most names do not match; asking first costs no memory.
         const auto apply = [&](std::string& name) {
+            if (!patterns_[0].matchesPart(name)) return;
             std::string out = patterns_[0].replaceAll(name, step_.to[0]);
             touched_ = touched_ || out != name;
             name = std::move(out);
