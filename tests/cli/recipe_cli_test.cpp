@@ -403,6 +403,15 @@ class RecipeCliTest : public QObject {
         QVERIFY(plan["notes"].dump().find("step 2 (pad): 'open' has no value") != std::string::npos);
     }
 
+    // A name changes where another one is beside it.
+    void renameBeside() {
+        const State state{
+            {"l.0.norm", numbers({2}, 0)}, {"l.0.dense.w", numbers({2}, 10)}, {"l.1.norm", numbers({2}, 20)}};
+        const State out = mapped(state, recipe(R"json({"step": "rename", "from": "l[.]([0-9])[.](norm)",
+            "to": "l.$1.dense.$2", "beside": "l[.]([0-9])[.]dense[.].*"})json"));
+        QVERIFY(out.contains("l.0.dense.norm") && out.contains("l.1.norm") && out.size() == 3);
+    }
+
     // Integers are filled with what they can hold.
     void padOfIntegers() {
         const QString from = fresh();

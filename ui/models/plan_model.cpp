@@ -6,10 +6,10 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr PlanModel::Group kGroups[] = {PlanModel::Group::impossible, PlanModel::Group::leftOut,
-                                        PlanModel::Group::changed,    PlanModel::Group::made,
-                                        PlanModel::Group::renamed,    PlanModel::Group::excluded,
-                                        PlanModel::Group::reads,      PlanModel::Group::files};
+constexpr PlanModel::Group kGroups[] = {
+    PlanModel::Group::impossible, PlanModel::Group::leftOut, PlanModel::Group::changed,
+    PlanModel::Group::made,       PlanModel::Group::notes,   PlanModel::Group::renamed,
+    PlanModel::Group::excluded,   PlanModel::Group::reads,   PlanModel::Group::files};
 
 QString groupText(PlanModel::Group group, size_t entries) {
     const auto n = static_cast<int>(entries);
@@ -22,6 +22,8 @@ QString groupText(PlanModel::Group group, size_t entries) {
             return PlanModel::tr("Carried in another form (%n)", nullptr, n);
         case PlanModel::Group::made:
             return PlanModel::tr("Made of other tensors (%n)", nullptr, n);
+        case PlanModel::Group::notes:
+            return PlanModel::tr("Numbers of the recipe, and what it left as it is (%n)", nullptr, n);
         case PlanModel::Group::renamed:
             return PlanModel::tr("Renamed (%n)", nullptr, n);
         case PlanModel::Group::excluded:
@@ -57,6 +59,8 @@ size_t PlanModel::entries(Group group) const {
             return plan_->changed.size();
         case Group::made:
             return plan_->made.size();
+        case Group::notes:
+            return plan_->notes.size();
         case Group::renamed:
             return plan_->renamed.size();
         case Group::excluded:
@@ -74,6 +78,7 @@ const PlanLeftOut& PlanModel::entry(Group group, int row) const {
                                            : group == Group::leftOut  ? plan_->leftOut
                                            : group == Group::changed  ? plan_->changed
                                            : group == Group::made     ? plan_->made
+                                           : group == Group::notes    ? plan_->notes
                                            : group == Group::renamed  ? plan_->renamed
                                                                       : plan_->excluded;
     return list[static_cast<size_t>(row)];

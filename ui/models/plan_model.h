@@ -13,7 +13,7 @@ namespace shardscope::ui {
 class PlanModel : public QAbstractItemModel {
     Q_OBJECT
   public:
-    enum class Group : uint8_t { impossible, leftOut, changed, made, renamed, excluded, reads, files };
+    enum class Group : uint8_t { impossible, leftOut, changed, made, notes, renamed, excluded, reads, files };
     enum Roles {
         GroupRole = Qt::UserRole + 1,
         NameRole
