@@ -164,6 +164,9 @@ class StepParser {
                 SHARDSCOPE_ASSIGN(std::string to, text("to"));
                 out_.from = {std::move(from)};
                 out_.to = {std::move(to)};
+                if (has("beside")) {
+                    SHARDSCOPE_ASSIGN(out_.beside, text("beside"));
+                }
                 return {};
             }
             case Kind::transpose:

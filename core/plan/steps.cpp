@@ -72,7 +72,7 @@ std::optional<Match> matchName(const RegularExpression& pattern, std::string_vie
                                size_t indexGroup) {
     std::vector<std::string_view> found;
     for (const StateName& reading : readings(name, state)) {
-        if (!pattern.matchWhole(reading.core, found)) continue;
+        if (!pattern.matchesWhole(reading.core) || !pattern.matchWhole(reading.core, found)) continue;
         Match match;
         match.prefix = reading.prefix;
         match.suffix = reading.suffix;
@@ -126,7 +126,9 @@ class StepRun {
             if (!pattern.ok()) return fail(pattern.error().message).withHint(pattern.error().hint);
             patterns_.push_back(std::move(pattern).value());
         }
-        if (step_.kind == RecipeStep::Kind::rename) {
+        if (step_.kind == RecipeStep::Kind::rename && !step_.beside.empty()) {
+            SHARDSCOPE_TRY(renameBeside());
+        } else if (step_.kind == RecipeStep::Kind::rename) {
             renameAll();
         } else {
             SHARDSCOPE_TRY(findGroups());
@@ -155,7 +157,9 @@ class StepRun {
     }
 
     void renameAll() {
+        // Most names do not match; asking first costs no memory.
         const auto apply = [&](std::string& name) {
+            if (!patterns_[0].matchesPart(name)) return;
             std::string out = patterns_[0].replaceAll(name, step_.to[0]);
             touched_ = touched_ || out != name;
             name = std::move(out);
@@ -166,11 +170,40 @@ class StepRun {
             apply(object.name);
     }
 
+    Status renameBeside() {
+        const auto parsed = RegularExpression::parse(step_.beside);
+        if (!parsed.ok()) return fail(parsed.error().message).withHint(parsed.error().hint);
+        const RegularExpression& beside = *parsed;
+        const auto isState = [&](const StepTensor& tensor) {
+            return source_.role(tensor.origin) == Role::optimizer;
+        };
+        std::set<std::tuple<std::string, std::string, std::vector<std::string>>> present;
+        size_t groups = 0;
+        for (const StepTensor& tensor : state_.tensors) {
+            const auto match = matchName(beside, tensor.name, isState(tensor), 0);
+            if (!match) continue;
+            groups = match->groups.size();
+            present.insert(match->key());
+        }
+        for (StepTensor& tensor : state_.tensors) {
+            const auto match = matchName(patterns_[0], tensor.name, isState(tensor), 0);
+            if (!match || match->groups.size() < groups) continue;
+            const std::vector<std::string> first(match->groups.begin(),
+                                                 match->groups.begin() + static_cast<ptrdiff_t>(groups));
+            if (!present.contains({match->prefix, match->suffix, first})) continue;
+            tensor.name = match->expand(step_.to[0]);
+            touched_ = true;
+        }
+        return {};
+    }
+
     struct Group {
-        std::vector<size_t> members;  // one for each pattern; npos = none yet
-        Match match;                  // names are those of the first pattern
+        std::vector<size_t> members;       // one for each pattern, or index of stack; kMissing = none yet
+        Match match;                       // names are those of the first pattern
+        std::map<size_t, size_t> indexed;  // of stack: members by index
     };
     static constexpr int64_t kMostIndices = int64_t{1} << 16;
+    static constexpr size_t kMostTensors = size_t{1} << 22;
     static constexpr size_t kMissing = std::numeric_limits<size_t>::max();
 
     // The place of a name in its group: the number of the pattern, or what stack counts.
@@ -209,9 +242,18 @@ class StepRun {
                 const auto [it, fresh] = byKey.emplace(match->key(), groups.size());
                 if (fresh) groups.push_back({std::vector<size_t>(patterns_.size(), kMissing), *match});
                 Group& found = groups[it->second];
-                if (place >= found.members.size()) found.members.resize(place + 1, kMissing);
+                if (step_.kind == RecipeStep::Kind::stack) {
+                    if (!found.indexed.empty() && place < found.indexed.begin()->first)
+                        found.match = std::move(*match);
+                    const auto [other, first] = found.indexed.emplace(place, i);
+                    if (!first) {
+                        return fail(fmt::format("'{}' and '{}' would both be part {} of the same tensor",
+                                                nameOf(other->second), name, place + 1));
+                    }
+                    continue;
+                }
                 if (found.members[place] != kMissing) {
-                    if (patterns_.size() > 1 || step_.kind == RecipeStep::Kind::stack) {
+                    if (patterns_.size() > 1) {
                         return fail(fmt::format("'{}' and '{}' would both be part {} of the same tensor",
                                                 nameOf(found.members[place]), name, place + 1));
                     }
@@ -221,6 +263,17 @@ class StepRun {
                 }
                 found.members[place] = i;
                 if (place == 0) found.match = std::move(*match);
+            }
+        }
+        // Up to the first index that is missing: what files name may lie far apart.
+        for (Group& found : groups) {
+            if (found.indexed.empty()) continue;
+            found.members.clear();
+            for (const auto& [place, i] : found.indexed) {
+                const bool gap = place != found.members.size();
+                if (gap) found.members.push_back(kMissing);
+                found.members.push_back(i);
+                if (gap) break;
             }
         }
         return groups;
@@ -235,12 +288,12 @@ class StepRun {
         for (Group& found : groups_) {
             if (step_.length && step_.kind == RecipeStep::Kind::stack) {
                 SHARDSCOPE_ASSIGN(const int64_t count, valueOf(step_.length, 0));
-                if (count < static_cast<int64_t>(found.members.size()) || count > kMostIndices) {
+                if (count < static_cast<int64_t>(found.members.size())) {
                     return fail(fmt::format("'{}' is one of {} or more tensors, not of {}",
                                             state_.tensors[found.members.back()].name, found.members.size(),
                                             count));
                 }
-                found.members.resize(static_cast<size_t>(count), kMissing);
+                if (count > static_cast<int64_t>(found.members.size())) found.members.push_back(kMissing);
             }
             for (size_t p = 0; p < found.members.size(); ++p) {
                 if (found.members[p] != kMissing) continue;
@@ -384,6 +437,9 @@ class StepRun {
                                               dtypeName(source_.dtype(base.origin))));
             }
             SHARDSCOPE_ASSIGN(const std::vector<std::string> names, namesOf(found, base.name, views->size()));
+            made_ += names.size();
+            if (made_ > kMostTensors)
+                return fail(base, fmt::format("more than {} tensors would be made", kMostTensors));
             if (views->size() != names.size())
                 return fail(base, fmt::format("it gives {} tensors, {} names are given", views->size(),
                                               names.size()));
@@ -465,6 +521,7 @@ class StepRun {
     std::vector<RegularExpression> patterns_;
     std::vector<Group> groups_;
     bool touched_ = false;
+    size_t made_ = 0;
 };
 
 }  // namespace

@@ -51,6 +51,9 @@ struct RecipeStep {
     std::vector<std::string> from;
     std::vector<std::string>
         to;  // names with $1, $2, ...; empty = the name stays. {i} is the index of unstack
+    // Of rename, may be empty: only what has a name beside it that this matches as a whole, with groups that
+    // are the first ones of `from`, which then matches whole names, too.
+    std::string beside;
     // Optimizer state "<name>.<state>" or "state.<state>.<name>" of a tensor goes through the same step;
     // single numbers (steps, powers) are kept as they are.
     bool withState = true;

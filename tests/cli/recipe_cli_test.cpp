@@ -317,129 +317,137 @@ class RecipeCliTest : public QObject {
     // Rows that are cut or added; what has the wanted size stays as it is, under another name if so.
     void sliceSelectPad() {
         const State state{{"v", numbers({5, 3}, 0)}, {"u", numbers({4, 3}, 100)}};
-        const State out = mapped(
-            state, recipe(R"json({"step": "slice", "tensors": "[uv]", "length": "true_size"},
+        const State out =
+            mapped(state, recipe(R"json({"step": "slice", "tensors": "[uv]", "length": "true_size"},
             {"step": "select", "tensors": "v", "dim": -1, "index": -1, "to": "column"},
             {"step": "pad", "tensors": "u", "length": 6, "row": -1, "to": "copies"},
             {"step": "slice", "tensors": "copies", "start": 1, "length": 5, "to": "tail"},
             {"step": "pad", "tensors": "tail", "dim": 1, "length": 4, "fill": -0.5})json",
-                         R"(, "parameters": {"true_size": {"default": "2 * (3 - 1)"
-    }})"));
+                                 R"json(, "parameters": {"true_size": {"default": "2 * (3 - 1)"}})json"));
         QCOMPARE(out.size(), size_t{2});
-QVERIFY((out.at("column") == Array{{4}, {2, 5, 8, 11}}));
-QVERIFY((out.at("tail") == Array{{5, 4}, {103, 104,   105, -0.5F, 106, 107,   108, -0.5F, 109, 110,
-                                          111, -0.5F, 109, 110,   111, -0.5F, 109, 110,   111, -0.5F}}));
-// Nothing is made of a tensor that has the size already.
-const QString from = fresh();
-writeState(from.toStdString() + "/model.safetensors", state);
-const auto plan = runShardscope({"plan", from, fresh(), "--to", "safetensors", "--json", "--map",
-                                 recipe(R"({"step": "slice", "tensors": "[uv]", "length": 4},
+        QVERIFY((out.at("column") == Array{{4}, {2, 5, 8, 11}}));
+        QVERIFY(
+            (out.at("tail") == Array{{5, 4}, {103, 104,   105, -0.5F, 106, 107,   108, -0.5F, 109, 110,
+                                              111, -0.5F, 109, 110,   111, -0.5F, 109, 110,   111, -0.5F}}));
+        // Nothing is made of a tensor that has the size already.
+        const QString from = fresh();
+        writeState(from.toStdString() + "/model.safetensors", state);
+        const auto plan = runShardscope({"plan", from, fresh(), "--to", "safetensors", "--json", "--map",
+                                         recipe(R"({"step": "slice", "tensors": "[uv]", "length": 4},
                 {"step": "pad", "tensors": "[uv]", "length": "open", "if_known": true})",
-                                        R"(, "parameters": {"open": {"config": "none"}})")})
-                      .json();
-QCOMPARE(plan["made"].size(), size_t{1});
-QCOMPARE(plan["notes"].size(), size_t{2});
-QVERIFY(plan["notes"].dump().find("step 2 (pad): 'open' has no value") != std::string::npos);
-}
-
-// Integers are filled with what they can hold.
-void padOfIntegers() {
-    const QString from = fresh();
-    const std::string header = R"({"i":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}})";
-    const uint64_t size = header.size();
-    writeFile(from.toStdString() + "/i.safetensors",
-              std::string(reinterpret_cast<const char*>(&size), 8) + header + std::string("\1\0", 2));
-    const auto plan = [&](const char* fill) {
-        return runShardscope(
-            {"plan", from, fresh(), "--to", "safetensors", "--map",
-             recipe(std::string(R"({"step": "pad", "tensors": "i", "length": 2, "fill": )") + fill + "}")});
-    };
-    QCOMPARE(plan("-32768").exitCode, 0);
-    for (const char* fill : {"32768", "0.5", "-32769"}) {
-        const Outcome done = plan(fill);
-        QVERIFY2(done.err.find("is not a number of dtype int16") != std::string::npos, done.err.c_str());
+                                                R"(, "parameters": {"open": {"config": "none"}})")})
+                              .json();
+        QCOMPARE(plan["made"].size(), size_t{1});
+        QCOMPARE(plan["notes"].size(), size_t{2});
+        QVERIFY(plan["notes"].dump().find("step 2 (pad): 'open' has no value") != std::string::npos);
     }
-}
 
-// A number of the optimizer beside a stacked parameter goes to each of its parts.
-void stateOfStacks() {
-    const State state{{"l.w", numbers({2, 3}, 0)},
-                      {"optim.state.l.w.exp_avg", numbers({2, 3}, 10)},
-                      {"optim.state.l.w.step", numbers({1}, 7)}};
-    const State apart =
-        mapped(state, recipe(R"({"step": "unstack", "from": "l[.]w", "to": "l.{i}.w"})"), {"--to", "torch"});
-    QCOMPARE(apart.size(), size_t{6});
-    QVERIFY(apart.at("optim.state.l.1.w.exp_avg") == numbers({3}, 13));
-    QVERIFY(apart.at("optim.state.l.1.w.step") == numbers({1}, 7));
-}
+    // A name changes where another one is beside it.
+    void renameBeside() {
+        const State state{
+            {"l.0.norm", numbers({2}, 0)}, {"l.0.dense.w", numbers({2}, 10)}, {"l.1.norm", numbers({2}, 20)}};
+        const State out = mapped(state, recipe(R"json({"step": "rename", "from": "l[.]([0-9])[.](norm)",
+            "to": "l.$1.dense.$2", "beside": "l[.]([0-9])[.]dense[.].*"})json"));
+        QVERIFY(out.contains("l.0.dense.norm") && out.contains("l.1.norm") && out.size() == 3);
+    }
 
-// 61 layers of 256 experts: each tensor is matched once by each step, and pieces stay few.
-void manyExperts() {
-    State state;
-    for (int layer = 0; layer < 61; ++layer) {
-        const std::string p = "model.layers." + std::to_string(layer) + ".";
-        for (const char* name : {"q", "k", "v", "o"})
-            state[p + "self_attn." + name + "_proj.weight"] = numbers({2, 2}, static_cast<float>(layer));
-        state[p + "mlp.gate.weight"] = numbers({256, 2}, 0);
-        for (int expert = 0; expert < 256; ++expert) {
-            for (const char* name : {"gate", "up", "down"})
-                state[p + "mlp.experts." + std::to_string(expert) + "." + name + "_proj.weight"] =
-                    numbers({2, 2}, static_cast<float>(layer * 256 + expert));
+    // Integers are filled with what they can hold.
+    void padOfIntegers() {
+        const QString from = fresh();
+        const std::string header = R"({"i":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}})";
+        const uint64_t size = header.size();
+        writeFile(from.toStdString() + "/i.safetensors",
+                  std::string(reinterpret_cast<const char*>(&size), 8) + header + std::string("\1\0", 2));
+        const auto plan = [&](const char* fill) {
+            return runShardscope(
+                {"plan", from, fresh(), "--to", "safetensors", "--map",
+                 recipe(std::string(R"({"step": "pad", "tensors": "i", "length": 2, "fill": )") + fill +
+                        "}")});
+        };
+        QCOMPARE(plan("-32768").exitCode, 0);
+        for (const char* fill : {"32768", "0.5", "-32769"}) {
+            const Outcome done = plan(fill);
+            QVERIFY2(done.err.find("is not a number of dtype int16") != std::string::npos, done.err.c_str());
         }
     }
-    const QString from = fresh(), dcp = fresh(), back = fresh();
-    writeState(from.toStdString() + "/model.safetensors", state);
-    Outcome done = runShardscope({"convert", from, dcp, "--to", "dcp", "--map", "qwen3-moe-megatron-from-hf",
-                                  "--set", "stacked=1", "--set", "heads=1"});
-    QVERIFY2(done.exitCode == 0, done.err.c_str());
-    QCOMPARE(readState(dcp.toStdString()).at("decoder.layers.mlp.experts.experts.linear_fc1.weight").shape,
-             (Dims{61, 256, 4, 2}));
-    done = runShardscope({"convert", dcp, back, "--to", "safetensors", "--map", "qwen3-moe-hf-from-megatron",
-                          "--set", "heads=1"});
-    QVERIFY2(done.exitCode == 0, done.err.c_str());
-    QVERIFY(readState(back.toStdString()) == state);
-}
 
-void wrongRecipes_data() {
-    QTest::addColumn<QString>("steps");
-    QTest::addColumn<QString>("says");
-    const auto row = [](const char* name, const char* steps, const char* says) {
-        QTest::newRow(name) << QString(steps) << QString(says);
-    };
-    row("kind", R"({"step": "turn"})", "step 1: 'turn' is not a kind of step");
-    row("no object", "7", "step 1: it is not an object");
-    row("field", R"({"step": "transpose", "tensors": "a", "dim": 1})",
-        "step 1 (transpose): it has no field 'dim'");
-    row("missing", R"({"step": "split", "into": ["x"]})", "step 1 (split): 'from' is missing or not text");
-    row("expression", R"({"step": "transpose", "tensors": "*a"})",
-        "step 1 (transpose): '*a' is not a regular expression");
-    row("parameter", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "hedas"})",
-        "'hedas' is not one of the recipe's parameters");
-    row("arithmetic", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "2 % 2"})",
-        "'2 % 2' is not integers and parameters");
-    row("unstack without a place", R"({"step": "unstack", "from": "a", "to": "x"})", "'to' has no {i}");
-        row("stack without an index", R"({"step": "stack", "from": "(.)", "to": "x"
-})",
+    // A number of the optimizer beside a stacked parameter goes to each of its parts.
+    void stateOfStacks() {
+        const State state{{"l.w", numbers({2, 3}, 0)},
+                          {"optim.state.l.w.exp_avg", numbers({2, 3}, 10)},
+                          {"optim.state.l.w.step", numbers({1}, 7)}};
+        const State apart =
+            mapped(state, recipe(R"json({"step": "unstack", "from": "l[.]w", "to": "l.{i}.w"})json"));
+        QCOMPARE(apart.size(), size_t{6});
+        QVERIFY(apart.at("optim.state.l.1.w.exp_avg") == numbers({3}, 13));
+        QVERIFY(apart.at("optim.state.l.1.w.step") == numbers({1}, 7));
+    }
+
+    // 61 layers of 256 experts: each tensor is matched once by each step, and pieces stay few.
+    void manyExperts() {
+        State state;
+        for (int layer = 0; layer < 61; ++layer) {
+            const std::string p = "model.layers." + std::to_string(layer) + ".";
+            for (const char* name : {"q", "k", "v", "o"})
+                state[p + "self_attn." + name + "_proj.weight"] = numbers({2, 2}, static_cast<float>(layer));
+            state[p + "mlp.gate.weight"] = numbers({256, 2}, 0);
+            for (int expert = 0; expert < 256; ++expert) {
+                for (const char* name : {"gate", "up", "down"})
+                    state[p + "mlp.experts." + std::to_string(expert) + "." + name + "_proj.weight"] =
+                        numbers({2, 2}, static_cast<float>(layer * 256 + expert));
+            }
+        }
+        const QString from = fresh(), dcp = fresh(), back = fresh();
+        writeState(from.toStdString() + "/model.safetensors", state);
+        Outcome done =
+            runShardscope({"convert", from, dcp, "--to", "dcp", "--map", "qwen3-moe-megatron-from-hf",
+                           "--set", "stacked=1", "--set", "heads=1"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        QCOMPARE(
+            readState(dcp.toStdString()).at("decoder.layers.mlp.experts.experts.linear_fc1.weight").shape,
+            (Dims{61, 256, 4, 2}));
+        done = runShardscope({"convert", dcp, back, "--to", "safetensors", "--map",
+                              "qwen3-moe-hf-from-megatron", "--set", "heads=1"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        QVERIFY(readState(back.toStdString()) == state);
+    }
+
+    void wrongRecipes_data() {
+        QTest::addColumn<QString>("steps");
+        QTest::addColumn<QString>("says");
+        const auto row = [](const char* name, const char* steps, const char* says) {
+            QTest::newRow(name) << QString(steps) << QString(says);
+        };
+        row("kind", R"({"step": "turn"})", "step 1: 'turn' is not a kind of step");
+        row("no object", "7", "step 1: it is not an object");
+        row("field", R"({"step": "transpose", "tensors": "a", "dim": 1})",
+            "step 1 (transpose): it has no field 'dim'");
+        row("missing", R"({"step": "split", "into": ["x"]})",
+            "step 1 (split): 'from' is missing or not text");
+        row("expression", R"({"step": "transpose", "tensors": "*a"})",
+            "step 1 (transpose): '*a' is not a regular expression");
+        row("parameter", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "hedas"})",
+            "'hedas' is not one of the recipe's parameters");
+        row("arithmetic", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "2 % 2"})",
+            "'2 % 2' is not integers and parameters");
+        row("unstack without a place", R"json({"step": "unstack", "from": "a", "to": "x"})json",
+            "'to' has no {i}");
+        row("stack without an index", R"json({"step": "stack", "from": "(.)", "to": "x"})json",
             "it needs 'index', the number of the group");
-        row("stack of no number", R"({"step": "stack", "from": "([ab])", "index": 1, "to": "x"
-        })",
+        row("stack of no number", R"json({"step": "stack", "from": "([ab])", "index": 1, "to": "x"})json",
             "'a' of 'a' is not an index from 0 on");
-        row("missing in a stack", R"({"step": "stack", "from": "n([0-9]+)", "index": 1, "to": "x"
-        })",
+        row("missing in a stack", R"json({"step": "stack", "from": "n([0-9]+)", "index": 1, "to": "x"})json",
             "step 1 (stack): 'n0' [2]: 'n1' is missing beside it");
         row("fewer than counted",
-            R"({"step": "stack", "from": "m([0-9]+)", "index": 1, "to": "x", "count": 3
-        })",
+            R"json({"step": "stack", "from": "m([0-9]+)", "index": 1, "to": "x", "count": 3})json",
             "'m0' [2]: 'm2' is missing beside it");
         row("more than counted",
-            R"({"step": "stack", "from": "m([0-9]+)", "index": 1, "to": "x", "count": 1
-        })",
+            R"json({"step": "stack", "from": "m([0-9]+)", "index": 1, "to": "x", "count": 1})json",
             "'m1' is one of 2 or more tensors, not of 1");
-        row("stack of shapes", R"({"step": "stack", "from": "k([0-9]+)", "index": 1, "to": "x"
-        })",
+        row("stack of shapes", R"json({"step": "stack", "from": "k([0-9]+)", "index": 1, "to": "x"})json",
             "[2] and [3] cannot be stacked: their shapes differ");
-        row("dimension of a stack", R"({"step": "stack", "from": "m([0-9]+)", "index": 1, "to": "x", "dim": 2
-        })",
+        row("dimension of a stack",
+            R"json({"step": "stack", "from": "m([0-9]+)", "index": 1, "to": "x", "dim": 2})json",
             "a stack of it has no dimension 2, it has 2");
         row("select outside", R"({"step": "select", "tensors": "a", "index": 4})",
             "dimension 0 has 4, there is no index 4");
@@ -504,126 +512,123 @@ void wrongRecipes_data() {
             "a part of 2 rows cannot have been cut for 3 ranks");
         row("dtypes", R"({"step": "concatenate", "from": ["a", "half"], "to": "x"})",
             "it is float16, but 'a' is float32");
-        }
-        void wrongRecipes() {
-            QFETCH(QString, steps);
-            QFETCH(QString, says);
-            const QString from = fresh();
-            writeState(from.toStdString() + "/a.safetensors", {{"a", numbers({4, 6}, 0)},
-                                                               {"b", numbers({5, 7}, 0)},
-                                                               {"c", numbers({4, 6}, 0)},
-                                                               {"n0", numbers({2}, 0)},
-                                                               {"n2", numbers({2}, 0)},
-                                                               {"m0", numbers({2}, 0)},
-                                                               {"m1", numbers({2}, 0)},
-                                                               {"k0", numbers({2}, 0)},
-                                                               {"k1", numbers({3}, 0)}});
-            // A tensor of another dtype.
-            const std::string header = R"({"half":{"dtype":"F16","shape":[4,6],"data_offsets":[0,48]}})";
-            const uint64_t size = header.size();
-            writeFile(from.toStdString() + "/b.safetensors",
-                      std::string(reinterpret_cast<const char*>(&size), 8) + header + std::string(48, '\0'));
-            const Outcome done = runShardscope(
-                {"plan", from, fresh(), "--to", "safetensors", "--map", recipe(steps.toStdString())});
-            QVERIFY2(done.exitCode == 2, done.err.c_str());
-            QVERIFY2(done.err.find(says.toStdString()) != std::string::npos, done.err.c_str());
-        }
+    }
+    void wrongRecipes() {
+        QFETCH(QString, steps);
+        QFETCH(QString, says);
+        const QString from = fresh();
+        writeState(from.toStdString() + "/a.safetensors", {{"a", numbers({4, 6}, 0)},
+                                                           {"b", numbers({5, 7}, 0)},
+                                                           {"c", numbers({4, 6}, 0)},
+                                                           {"n0", numbers({2}, 0)},
+                                                           {"n2", numbers({2}, 0)},
+                                                           {"m0", numbers({2}, 0)},
+                                                           {"m1", numbers({2}, 0)},
+                                                           {"k0", numbers({2}, 0)},
+                                                           {"k1", numbers({3}, 0)}});
+        // A tensor of another dtype.
+        const std::string header = R"({"half":{"dtype":"F16","shape":[4,6],"data_offsets":[0,48]}})";
+        const uint64_t size = header.size();
+        writeFile(from.toStdString() + "/b.safetensors",
+                  std::string(reinterpret_cast<const char*>(&size), 8) + header + std::string(48, '\0'));
+        const Outcome done = runShardscope(
+            {"plan", from, fresh(), "--to", "safetensors", "--map", recipe(steps.toStdString())});
+        QVERIFY2(done.exitCode == 2, done.err.c_str());
+        QVERIFY2(done.err.find(says.toStdString()) != std::string::npos, done.err.c_str());
+    }
 
-        void parameters() {
-            const State state{{"a", numbers({4, 6}, 0)}};
-            const char* step = R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "heads"})";
-            const QString map = recipe(step, R"(, "parameters": {"heads": {"config": "num_heads"}})");
-            QVERIFY(refused(state, map)
-                        .find("'heads' has no value: give --set heads=N, or put a config.json with num_heads "
-                              "beside the source") != std::string::npos);
-            QVERIFY(refused(state, map, {"--set", "head=2"}).find("has no such parameter (it has: heads)") !=
-                    std::string::npos);
-            QVERIFY(refused(state, map, {"--set", "heads=two"}).find("is not NAME=INTEGER") !=
-                    std::string::npos);
-            QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": "heads"})"))
-                        .find("depends on itself") != std::string::npos);
-            QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": "7 / 2"})"))
-                        .find("not a whole number") != std::string::npos);
-            QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": {"value": 1}})"))
-                        .find("holds 'value'") != std::string::npos);
-            // The command line wins over the file beside the source.
-            const State one = mapped(state, map, {}, R"({"num_heads": 1})");
-            const State two = mapped(state, map, {"--set", "heads=2"}, R"({"num_heads": 1})");
-            QVERIFY(one.at("a") == rows(state.at("a"), 4, [](int64_t r) { return r % 2 * 2 + r / 2; }));
-            QVERIFY(two.at("a") == state.at("a"));
-            QCOMPARE(runShardscope({"plan", fresh(), fresh(), "--set", "a=1"}).exitCode != 0, true);
-            // Entries inside of entries, truths, and shapes of the source; a step that a number turns off.
-            const QString nested = recipe(R"json({"step": "slice", "tensors": "a", "length": "rows / cut"},
+    void parameters() {
+        const State state{{"a", numbers({4, 6}, 0)}};
+        const char* step = R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "heads"})";
+        const QString map = recipe(step, R"(, "parameters": {"heads": {"config": "num_heads"}})");
+        QVERIFY(refused(state, map)
+                    .find("'heads' has no value: give --set heads=N, or put a config.json with num_heads "
+                          "beside the source") != std::string::npos);
+        QVERIFY(refused(state, map, {"--set", "head=2"}).find("has no such parameter (it has: heads)") !=
+                std::string::npos);
+        QVERIFY(refused(state, map, {"--set", "heads=two"}).find("is not NAME=INTEGER") != std::string::npos);
+        QVERIFY(
+            refused(state, recipe(step, R"(, "parameters": {"heads": "heads"})")).find("depends on itself") !=
+            std::string::npos);
+        QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": "7 / 2"})"))
+                    .find("not a whole number") != std::string::npos);
+        QVERIFY(refused(state, recipe(step, R"(, "parameters": {"heads": {"value": 1}})"))
+                    .find("holds 'value'") != std::string::npos);
+        // The command line wins over the file beside the source.
+        const State one = mapped(state, map, {}, R"({"num_heads": 1})");
+        const State two = mapped(state, map, {"--set", "heads=2"}, R"({"num_heads": 1})");
+        QVERIFY(one.at("a") == rows(state.at("a"), 4, [](int64_t r) { return r % 2 * 2 + r / 2; }));
+        QVERIFY(two.at("a") == state.at("a"));
+        QCOMPARE(runShardscope({"plan", fresh(), fresh(), "--set", "a=1"}).exitCode != 0, true);
+        // Entries inside of entries, truths, and shapes of the source; a step that a number turns off.
+        const QString nested = recipe(R"json({"step": "slice", "tensors": "a", "length": "rows / cut"},
             {"step": "transpose", "tensors": "a", "when": "turn"},
             {"step": "transpose", "tensors": "nothing", "when": "1 - turn"})json",
-                                          R"(, "parameters": {"cut": {"config": ["no.such", "text.cut"]},
+                                      R"(, "parameters": {"cut": {"config": ["no.such", "text.cut"]},
             "turn": {"config": "text.turn"}, "rows": {"shape": {"tensors": "[a]", "dim": -2}}})");
-            const State inner = mapped(state, nested, {}, R"({"text": {"cut": 2, "turn": true}})");
-            QVERIFY(inner.at("a") == transposed(rows(state.at("a"), 2, [](int64_t r) { return r; })));
-        }
+        const State inner = mapped(state, nested, {}, R"({"text": {"cut": 2, "turn": true}})");
+        QVERIFY(inner.at("a") == transposed(rows(state.at("a"), 2, [](int64_t r) { return r; })));
+    }
 
-        // State that is kept by number has no parameter to follow.
-        void stateByNumber() {
-            const QString from =
-                QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/torch_save/t2.15.0-optimizer/ckpt");
-            const QString map = recipe(R"({"step": "transpose", "tensors": "model[.]body[.]0[.]weight"})");
-            const Outcome all = runShardscope({"plan", from, fresh(), "--to", "torch", "--map", map});
-            QCOMPARE(all.exitCode, 2);
-            QVERIFY2(all.err.find("kept by number") != std::string::npos, all.err.c_str());
-            const Outcome weights =
-                runShardscope({"convert", from, fresh(), "--to", "torch", "--map", map, "--weights-only"});
-            QVERIFY2(weights.exitCode == 0, weights.err.c_str());
-        }
+    // State that is kept by number has no parameter to follow.
+    void stateByNumber() {
+        const QString from =
+            QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/torch_save/t2.15.0-optimizer/ckpt");
+        const QString map = recipe(R"({"step": "transpose", "tensors": "model[.]body[.]0[.]weight"})");
+        const Outcome all = runShardscope({"plan", from, fresh(), "--to", "torch", "--map", map});
+        QCOMPARE(all.exitCode, 2);
+        QVERIFY2(all.err.find("kept by number") != std::string::npos, all.err.c_str());
+        const Outcome weights =
+            runShardscope({"convert", from, fresh(), "--to", "torch", "--map", map, "--weights-only"});
+        QVERIFY2(weights.exitCode == 0, weights.err.c_str());
+    }
 
-        // A sharded source, a sharded destination, and state that follows.
-        void shardedBothWays() {
-            const State hf = hfLlama();
-            const QString from = fresh(), dcp = fresh(), out = fresh();
-            writeState(from.toStdString() + "/model.safetensors", hf);
-            writeFile(from.toStdString() + "/config.json", kConfig);
-            Outcome done =
-                runShardscope({"convert", from, dcp, "--to", "dcp", "--map", "llama-megatron-from-hf",
-                               "--mesh", "tp=3", "--shard", "*.weight:tp=0"});
-            QVERIFY2(done.exitCode == 0, done.err.c_str());
-            done =
-                runShardscope({"convert", dcp, out, "--to", "safetensors", "--map", "llama-hf-from-megatron",
-                               "--set", "heads=8", "--set", "kv_heads=2", "--verify", "full"});
-            QVERIFY2(done.exitCode == 0, done.err.c_str());
-            QVERIFY(readState(out.toStdString()) == hf);
-        }
+    // A sharded source, a sharded destination, and state that follows.
+    void shardedBothWays() {
+        const State hf = hfLlama();
+        const QString from = fresh(), dcp = fresh(), out = fresh();
+        writeState(from.toStdString() + "/model.safetensors", hf);
+        writeFile(from.toStdString() + "/config.json", kConfig);
+        Outcome done = runShardscope({"convert", from, dcp, "--to", "dcp", "--map", "llama-megatron-from-hf",
+                                      "--mesh", "tp=3", "--shard", "*.weight:tp=0"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        done = runShardscope({"convert", dcp, out, "--to", "safetensors", "--map", "llama-hf-from-megatron",
+                              "--set", "heads=8", "--set", "kv_heads=2", "--verify", "full"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        QVERIFY(readState(out.toStdString()) == hf);
+    }
 
-        void builtinRecipesList() {
-            const auto json = runShardscope({"recipes", "--json"}).json();
-            QCOMPARE(json["recipes"].size(), builtinRecipes().size());
-            QVERIFY(builtinRecipes().size() >= 14);
-            for (const auto& entry : json["recipes"]) {
-                QVERIFY(!entry["description"].get<std::string>().empty());
-                QVERIFY(entry["recipe"]["sources"].size() > 0);
-            }
-            const Outcome text = runShardscope({"recipes", "fused-qkv"});
-            COMPARE_JSON(text.json()["schema"], nlohmann::json("shardscope.recipe/1"));
-            const Outcome none = runShardscope(
-                {"plan", QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/safetensors/hf-single/ckpt"), fresh(),
-                 "--map", "no-such"});
-            QVERIFY(none.exitCode != 0);
-            QVERIFY2(none.err.find("'shardscope recipes' lists") != std::string::npos, none.err.c_str());
+    void builtinRecipesList() {
+        const auto json = runShardscope({"recipes", "--json"}).json();
+        QCOMPARE(json["recipes"].size(), builtinRecipes().size());
+        QVERIFY(builtinRecipes().size() >= 14);
+        for (const auto& entry : json["recipes"]) {
+            QVERIFY(!entry["description"].get<std::string>().empty());
+            QVERIFY(entry["recipe"]["sources"].size() > 0);
         }
+        const Outcome text = runShardscope({"recipes", "fused-qkv"});
+        COMPARE_JSON(text.json()["schema"], nlohmann::json("shardscope.recipe/1"));
+        const Outcome none =
+            runShardscope({"plan", QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/safetensors/hf-single/ckpt"),
+                           fresh(), "--map", "no-such"});
+        QVERIFY(none.exitCode != 0);
+        QVERIFY2(none.err.find("'shardscope recipes' lists") != std::string::npos, none.err.c_str());
+    }
 
-        // torch's names of moments to Paddle's and back.
-        void stateNames() {
-            const State torch{{"model.w", numbers({2, 2}, 0)},
-                              {"optim.state.w.exp_avg", numbers({2, 2}, 10)},
-                              {"optim.state.w.exp_avg_sq", numbers({2, 2}, 20)}};
-            const State paddle = mapped(torch, "paddle-names");
-            QCOMPARE(paddle.size(), size_t{3});
-            QVERIFY(paddle.at("w.moment1") == torch.at("optim.state.w.exp_avg"));
-            QVERIFY(paddle.at("w.moment2") == torch.at("optim.state.w.exp_avg_sq"));
-            const State again = mapped(paddle, "torch-names");
-            QVERIFY(again.at("optim.state.w.exp_avg") == torch.at("optim.state.w.exp_avg"));
-            QVERIFY(again.contains("w"));
-        }
-        }
-        ;
+    // torch's names of moments to Paddle's and back.
+    void stateNames() {
+        const State torch{{"model.w", numbers({2, 2}, 0)},
+                          {"optim.state.w.exp_avg", numbers({2, 2}, 10)},
+                          {"optim.state.w.exp_avg_sq", numbers({2, 2}, 20)}};
+        const State paddle = mapped(torch, "paddle-names");
+        QCOMPARE(paddle.size(), size_t{3});
+        QVERIFY(paddle.at("w.moment1") == torch.at("optim.state.w.exp_avg"));
+        QVERIFY(paddle.at("w.moment2") == torch.at("optim.state.w.exp_avg_sq"));
+        const State again = mapped(paddle, "torch-names");
+        QVERIFY(again.at("optim.state.w.exp_avg") == torch.at("optim.state.w.exp_avg"));
+        QVERIFY(again.contains("w"));
+    }
+};
 
-        QTEST_GUILESS_MAIN(RecipeCliTest)
+QTEST_GUILESS_MAIN(RecipeCliTest)
 #include "recipe_cli_test.moc"

@@ -41,6 +41,7 @@ LAYERS, HIDDEN, HEADS, GROUPS, HEAD_DIM, FFN, VOCAB, PADDED, LENGTH, EXPERTS = 3
 COMMON = dict(num_hidden_layers=LAYERS, hidden_size=HIDDEN, num_attention_heads=HEADS, num_key_value_heads=GROUPS, intermediate_size=FFN,
               vocab_size=VOCAB, max_position_embeddings=64, rms_norm_eps=1e-6, tie_word_embeddings=False, pad_token_id=None, bos_token_id=1,
               eos_token_id=2, attn_implementation="eager")
+TITAN = {"llama": "llama", "qwen3": "qwen3", "qwen3-moe": "qwen3", "deepseek-v3": "deepseek-v3", "gpt-oss": "gpt-oss"}
 SILU = torch.nn.functional.silu
 
 
@@ -231,6 +232,13 @@ def prove(name, kind, config, changes, more, place):
         shardscope("convert", hf_dir, there, "--to", "safetensors", "--map", name + "-megatron-from-hf", *(w for l in layout for w in ("--set", l)))
         shardscope("convert", there, again, "--to", "safetensors", "--map", name + "-hf-from-megatron", *heads)
         same(truth, hashes(again), "%s with %s" % (name, layout))
+    if name in TITAN:
+        there, again = os.path.join(place, "titan"), os.path.join(place, "from_titan")
+        shardscope("convert", hf_dir, there, "--to", "safetensors", "--map", TITAN[name] + "-torchtitan-from-hf")
+        kept = [k for k in hashes(there) if k.startswith("model.")]
+        assert not kept, "torchtitan has other names than %s" % kept[:5]
+        shardscope("convert", there, again, "--to", "safetensors", "--map", TITAN[name] + "-hf-from-torchtitan")
+        same(truth, hashes(again), name + " by way of torchtitan")
     return apart
 
 

@@ -6,11 +6,11 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr PlanModel::Group kGroups[] = {PlanModel::Group::impossible,  PlanModel::Group::leftOut,
-                                        PlanModel::Group::changed,     PlanModel::Group::averaged,
-                                        PlanModel::Group::notAveraged, PlanModel::Group::made,
-                                        PlanModel::Group::renamed,     PlanModel::Group::excluded,
-                                        PlanModel::Group::reads,       PlanModel::Group::files};
+constexpr PlanModel::Group kGroups[] = {
+    PlanModel::Group::impossible, PlanModel::Group::leftOut,     PlanModel::Group::changed,
+    PlanModel::Group::averaged,   PlanModel::Group::notAveraged, PlanModel::Group::made,
+    PlanModel::Group::notes,      PlanModel::Group::renamed,     PlanModel::Group::excluded,
+    PlanModel::Group::reads,      PlanModel::Group::files};
 
 QString groupText(PlanModel::Group group, size_t entries) {
     const auto n = static_cast<int>(entries);
@@ -27,6 +27,8 @@ QString groupText(PlanModel::Group group, size_t entries) {
             return PlanModel::tr("Not averaged (%n)", nullptr, n);
         case PlanModel::Group::made:
             return PlanModel::tr("Made of other tensors (%n)", nullptr, n);
+        case PlanModel::Group::notes:
+            return PlanModel::tr("Numbers of the recipe, and what it left as it is (%n)", nullptr, n);
         case PlanModel::Group::renamed:
             return PlanModel::tr("Renamed (%n)", nullptr, n);
         case PlanModel::Group::excluded:
@@ -69,6 +71,8 @@ size_t PlanModel::entries(Group group) const {
             return plan_->notAveraged.size();
         case Group::made:
             return plan_->made.size();
+        case Group::notes:
+            return plan_->notes.size();
         case Group::renamed:
             return plan_->renamed.size();
         case Group::excluded:
@@ -88,6 +92,7 @@ const PlanLeftOut& PlanModel::entry(Group group, int row) const {
                                            : group == Group::leftOut     ? plan_->leftOut
                                            : group == Group::changed     ? plan_->changed
                                            : group == Group::made        ? plan_->made
+                                           : group == Group::notes       ? plan_->notes
                                            : group == Group::renamed     ? plan_->renamed
                                                                          : plan_->excluded;
     return list[static_cast<size_t>(row)];

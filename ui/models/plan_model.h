@@ -20,6 +20,7 @@ class PlanModel : public QAbstractItemModel {
         averaged,
         notAveraged,
         made,
+        notes,
         renamed,
         excluded,
         reads,
