@@ -115,6 +115,17 @@ PathPart numberPart(int64_t number) {
     return part;
 }
 
+// A parameter of one expert of several, as mp_rank_* directories name it: in a list of experts, or of one
+// layer for all of them ("experts.linear_fc1.weight3").
+bool isOneExpert(std::string_view name) {
+    const bool numbered = !name.empty() && name.back() >= '0' && name.back() <= '9';
+    return name.find(".local_experts.") != name.npos ||
+           (numbered && name.find(".mlp.experts.linear_fc") != name.npos);
+}
+
+// Objects of a group of data-parallel ranks that fully_reshardable has once, in common.pt.
+constexpr std::string_view kGroupSettings = ".optimizer/shard_0_1", kGroupScaler = ".grad_scaler/shard_0_1";
+
 // What a target is, seen as a whole.
 struct Summary {
     explicit Summary(const Catalog& target) {
@@ -172,7 +183,8 @@ std::string whyNotObject(const Summary& summary, const Catalog& target, const Ob
     if (name.starts_with("output_layer._extra_state/")) return "Megatron does not save it";
     const bool settings = name.starts_with("common.optimizer") || isBucket(name);
     if (settings && !summary.optimizer()) return "the optimizer's state is not carried";
-    if (isBucket(name) && !summary.buckets && !name.ends_with(".optimizer/shard_0_1"))
+    if (isBucket(name) && !summary.buckets && !name.ends_with(kGroupSettings) &&
+        !name.ends_with(kGroupScaler))
         return "it describes buckets, and there are none";
     if (const auto sharded = parseShardedName(name); sharded && sharded->key == "rng_state") {
         const auto sizes = target.mesh() ? sizesOf(*target.mesh()) : std::optional(ParallelSizes());
@@ -206,7 +218,7 @@ class ContentsBuilder {
         for (TensorId t = 0; t < target_.tensorCount(); ++t) {
             const std::string_view name = target_.name(t);
             out_.inCommon.push_back(isCommon(name));
-            if (name.find(".local_experts.") != name.npos)
+            if (isOneExpert(name))
                 return makeError(
                            ErrorCode::impossible,
                            "Megatron-Core loads the experts of a layer as one tensor, and here each is a "
@@ -265,7 +277,9 @@ class ContentsBuilder {
         std::map<size_t, ValueGraph> graphs;
         std::map<size_t, std::vector<NodeId>> lists;
         std::set<std::string> seen;
+        const ObjectInfo* scaler = nullptr;  // all optimizers of a run have the same
         for (const ObjectInfo* object : groups_) {
+            if (object->name.ends_with(kGroupScaler) && !scaler) scaler = object;
             const Value groups = entryOf(object->value, "param_groups");
             if (!groups || groups.kind() != ValueKind::list) continue;
             for (const NodeId group : groups.graph->items(groups.node)) {
@@ -281,7 +295,10 @@ class ContentsBuilder {
             if (chain) path.push_back(numberPart(static_cast<int64_t>(which)));
             path.push_back(keyPart("optimizer"));
             path.push_back(keyPart("param_groups"));
-            add(std::move(path), makeValue(std::move(graph), list));
+            add(path, makeValue(std::move(graph), list));
+            path.pop_back();
+            path.back() = keyPart("grad_scaler");
+            if (scaler) add(path, scaler->value);
         }
         for (const ObjectInfo* object : groups_)
             out_.changed.push_back({object->name,

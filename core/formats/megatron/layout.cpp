@@ -87,7 +87,7 @@ class TorchDistLayout final : public TargetLayout {
             if (inCommon) {
                 if (wanted_.endChunk(t) - wanted_.firstChunk(t) != 1)
                     return makeError(ErrorCode::impossible,
-                                     "common.pt holds whole tensors, not pieces of them")
+                                     "common.pt holds whole tensors, not shards of them")
                         .ofTensor(info.name);
                 commonTensors_.push_back(t);
                 SHARDSCOPE_TRY(builder.addWhole(0, kNone, 0, 0));

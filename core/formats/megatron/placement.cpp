@@ -18,8 +18,8 @@ namespace shardscope::megatron {
 
 namespace {
 
-constexpr int64_t kMostPieces = 1 << 20;  // layers and experts of one tensor
-constexpr size_t kMostShards = size_t{1} << 24;
+constexpr int64_t kMostOfOneTensor = 1 << 20;  // layers and experts of one tensor
+constexpr size_t kMostShards = size_t{1} << 22;
 constexpr uint64_t kMostRanks = 1 << 20;
 
 // Which of `parts` a place of `count` is in, where the first parts have one more each if it does not divide.
@@ -100,14 +100,14 @@ class RankPlacer {
         const size_t lead = dims.count();
         Cut cut = cutOf(weight, shape.size() - lead, isGated(name, shape, lead)).value_or(Cut::none);
         const size_t axis = lead + (cut == Cut::columns ? 1 : 0);
-        const int64_t pieces = int64_t{sizes_.tp} * (cut == Cut::gateUp ? 2 : 1);
-        if (cut != Cut::none && (axis >= shape.size() || shape[axis] % pieces != 0)) cut = Cut::none;
+        const int64_t shards = int64_t{sizes_.tp} * (cut == Cut::gateUp ? 2 : 1);
+        if (cut != Cut::none && (axis >= shape.size() || shape[axis] % shards != 0)) cut = Cut::none;
         return {cut, leading};
     }
     // Shapes are what a file says: nothing of this size is a model.
     static bool fits(const Dims& shape, size_t lead) {
-        int64_t pieces = 0;
-        return checkedProduct(DimSpan(shape).first(lead), pieces) && pieces <= kMostPieces;
+        int64_t chunks = 0;
+        return checkedProduct(DimSpan(shape).first(lead), chunks) && chunks <= kMostOfOneTensor;
     }
     // The second layer takes half of what the first one gives.
     bool isGated(std::string_view name, const Dims& shape, size_t lead) const {

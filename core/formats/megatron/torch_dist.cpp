@@ -21,7 +21,6 @@ namespace shardscope::megatron {
 
 namespace {
 
-
 // What a rank holds of one key, in a list: torch.save([object, ...]). Nearly always one object.
 Value unwrapped(const Value& value) {
     if (value.kind() != ValueKind::list || value.graph->items(value.node).size() != 1) return value;
