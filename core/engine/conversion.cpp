@@ -13,7 +13,6 @@
 #include "engine/objects_file.h"
 #include "engine/recipe.h"
 #include "execute/view_reader.h"
-#include "formats/placing_format.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 
@@ -282,12 +281,12 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     if (!input.pathFor && format != source.format)
         input.pathFor = [&](const Path& path, bool optimizer) { return format->pathFor(path, optimizer); };
     // Where the framework's ranks say it, and the user does not, that is where the chunks go.
-    const auto* placing = dynamic_cast<const PlacingFormat*>(format);
+    const Format::Placing placing = format->placing();
     const bool places = placing && !like && target.shard.empty() && target.stage.empty();
     const auto resolve = [&]() -> Result<TargetSpec> {
         SHARDSCOPE_ASSIGN(TargetSpec resolved, resolveTarget(input, target));
         if (places) {
-            SHARDSCOPE_ASSIGN(resolved.target, placing->place(resolved.target, target.mesh, catalog));
+            SHARDSCOPE_ASSIGN(resolved.target, placing(resolved.target, target.mesh, catalog));
         }
         return resolved;
     };

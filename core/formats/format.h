@@ -237,6 +237,13 @@ class Format {
                              const WriteOptions& /*options*/) const {
         return {};
     }
+    // `target` with other chunks: those that the framework's ranks would have saved, where it has a rule of
+    // its own for them; else null. Taken where the user gives no rules. `asked`: the mesh that the user
+    // wants, else that of `source` where it means the same ranks. Errors: usage for axes that the framework
+    // does not have.
+    using Placing = Result<Catalog> (*)(const Catalog& target, const std::optional<Mesh>& asked,
+                                        const Catalog& source);
+    virtual Placing placing() const { return nullptr; }
     // Tensors that this format wants beside those of `target`: copies of them, each value exactly.
     virtual std::vector<TargetCopy> copies(const Catalog& target, const WriteOptions& options) const;
     // Which tensors (by name) and objects of `wanted` this format cannot hold, and why.

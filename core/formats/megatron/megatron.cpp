@@ -7,14 +7,13 @@
 #include "formats/megatron/placement.h"
 #include "formats/megatron/store.h"
 #include "formats/megatron/target_names.h"
-#include "formats/placing_format.h"
 #include "formats/tp_rule.h"
 
 namespace shardscope {
 
 namespace {
 
-class MegatronFormat final : public PlacingFormat {
+class MegatronFormat final : public Format {
   public:
     MegatronFormat() {
         info_.name = "megatron";
@@ -75,10 +74,7 @@ class MegatronFormat final : public PlacingFormat {
                      const WriteOptions&) const override {
         return megatron::pathsFor(source, read);
     }
-    Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked,
-                          const Catalog& source) const override {
-        return megatron::place(target, asked, source);
-    }
+    Placing placing() const override { return megatron::place; }
     std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) const override {
         return megatron::cannotHold(target);
     }
