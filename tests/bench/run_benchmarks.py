@@ -584,6 +584,37 @@ save_file({'w.%d' % i: torch.empty(max(1, n // 32 // 1024), 1024, dtype=torch.bf
     os.unlink(source)
 
 
+def bench_average(work, size):
+    count, place, out = 8, os.path.join(work, "averaged"), os.path.join(work, "out")
+    python("""
+import sys, torch, torch.distributed.checkpoint as dcp
+n = int(float(sys.argv[2]) * 2**30 / 2) // 32 // 1024
+for i in range(int(sys.argv[3])):
+    dcp.save({'w.%d' % k: torch.randn(n, 1024).to(torch.bfloat16) for k in range(32)}, checkpoint_id='%s/%d' % (sys.argv[1], i), no_dist=True)
+""", place, str(size), str(count))
+    sources = [os.path.join(place, str(i)) for i in range(count)]
+    files = [os.path.join(source, name) for source in sources for name in os.listdir(source) if name.endswith(".distcp")]
+    total = sum(os.path.getsize(name) for name in files)
+
+    def read():
+        cold(place)
+        return json.loads(child([BIN + "/io_probe", "--read-only", *files])[2])["seconds"]
+
+    def average(*more):
+        cold(place)
+        shutil.rmtree(out, ignore_errors=True)
+        return child([BIN + "/shardscope", "average", *sources, out, "--to", "safetensors", "--threads", "4", "--verify", "none", *more])
+
+    for more in ([], ["--accumulate", "fp64"]):
+        pairs = [(read(), average(*more)) for _ in range(3)]
+        reading, ours = min(pair[0] for pair in pairs), min(pair[1][:2] for pair in pairs)
+        row("average of %d DCPs of %g GiB%s" % (count, size, " in fp64" if more else ""), "%.2f s (%.2f GB/s)" % (ours[0], total / ours[0] / 1e9),
+            "only reading them %.2f s" % reading, "%.2f of the rate" % (reading / ours[0]), ">= 0.85")
+    row("  peak memory", mib(ours[1]), "", "", "512 MiB + 8 tiles")
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.rmtree(place)
+
+
 def bench_values(work, size):
     path = os.path.join(work, "values.safetensors")
     python("""
@@ -776,7 +807,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,megatron,ranks,parts,gpu")
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,megatron,ranks,parts,average,gpu")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -809,9 +840,11 @@ def main():
         bench_ranks(options.work, options.size)
     if "parts" in only:
         bench_parts(options.work, options.size)
+    if "average" in only:
+        bench_average(options.work, 1)
     if "gpu" in only:
         bench_gpu()
-    if len(only) == 15:
+    if len(only) == 16:
         write_document()
     if not options.keep:
         shutil.rmtree(options.work)
