@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <new>
 
 #include <fmt/format.h>
@@ -212,6 +213,15 @@ Result<std::unique_ptr<ViewReader>> ViewReader::prepare(SourceContext& context, 
 Status ViewReader::setConstant(Piece& piece) const {
     piece.element.size = dtypeBytes(dtype_);
     if (piece.view->fill == 0) return {};  // zero bytes are zero
+    if (!dtypeIsFloat(dtype_) && !dtypeIsComplex(dtype_) && piece.element.size <= sizeof(int64_t)) {
+        // The plan has checked that it is an integer of this dtype; the low bytes are those of two's
+        // complement.
+        const double fill = piece.view->fill;
+        const uint64_t bits =
+            fill < 0 ? static_cast<uint64_t>(static_cast<int64_t>(fill)) : static_cast<uint64_t>(fill);
+        std::memcpy(piece.element.bytes, &bits, piece.element.size);
+        return {};
+    }
     if (!castSupported(DType::float64, dtype_))
         return unsupported(fmt::format("{} elements cannot be filled with a number", dtypeName(dtype_)));
     castElements(DType::float64, reinterpret_cast<const std::byte*>(&piece.view->fill), dtype_,

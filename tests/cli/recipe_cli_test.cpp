@@ -1,5 +1,6 @@
 // Recipes as a user runs them. What the steps make is compared with the same done element by element, by the
 // definition of each layout.
+#include <QFile>
 #include <QTemporaryDir>
 #include <QtTest>
 #include <functional>
@@ -365,6 +366,14 @@ class RecipeCliTest : public QObject {
                         "}")});
         };
         QCOMPARE(plan("-32768").exitCode, 0);
+        const QString to = fresh();
+        const Outcome made =
+            runShardscope({"convert", from, to, "--to", "safetensors", "--map",
+                           recipe(R"json({"step": "pad", "tensors": "i", "length": 3, "fill": -7})json")});
+        QVERIFY2(made.exitCode == 0, made.err.c_str());
+        QFile padded(to + "/model.safetensors");
+        QVERIFY(padded.open(QIODevice::ReadOnly));
+        QVERIFY(padded.readAll().endsWith(QByteArray("\1\0\xf9\xff\xf9\xff", 6)));
         for (const char* fill : {"32768", "0.5", "-32769"}) {
             const Outcome done = plan(fill);
             QVERIFY2(done.err.find("is not a number of dtype int16") != std::string::npos, done.err.c_str());
