@@ -280,7 +280,7 @@ class WorkerCliTest : public QObject {
             QVERIFY(digestsOf(target.toStdString()) == expected_);
         }
         for (const pid_t rank : ranks)
-            QTRY_VERIFY_WITH_TIMEOUT(!runs(rank), 10000);
+            QTRY_VERIFY_WITH_TIMEOUT(!runs(rank), 120'000);
     }
 
     // A rank of our own that dies before it has taken part ends the others at once.
@@ -360,7 +360,7 @@ class WorkerCliTest : public QObject {
         // It may have been through by then.
         if (QFileInfo::exists(target)) QVERIFY(digestsOf(target.toStdString()) == expected_);
         for (const pid_t rank : ranks)
-            QTRY_VERIFY_WITH_TIMEOUT(!runs(rank), 10000);
+            QTRY_VERIFY_WITH_TIMEOUT(!runs(rank), 120'000);
     }
 
     void wrongWords_data() {
