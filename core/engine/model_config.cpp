@@ -61,9 +61,9 @@ Status checkCounts(const Json& config, const std::string& file, const Catalog& t
         experts.value_or(0) > kMostCounted || further < 0 || further > kMostCounted)
         return makeError(ErrorCode::usage, "the config.json does not say how many layers the model has")
             .inFile(file);
-    SHARDSCOPE_ASSIGN(const auto layerPattern, RegularExpression::parse("(?:.*\\.)?(?:layers|h)\\.([0-9]+)\\..*"));
-    SHARDSCOPE_ASSIGN(const auto expertPattern,
-                      RegularExpression::parse("(.*\\.experts)\\.([0-9]+)\\.(.*)"));
+    SHARDSCOPE_ASSIGN(const auto layerPattern,
+                      RegularExpression::parse("(?:.*\\.)?(?:layers|h)\\.([0-9]+)\\..*"));
+    SHARDSCOPE_ASSIGN(const auto expertPattern, RegularExpression::parse("(.*\\.experts)\\.([0-9]+)\\.(.*)"));
     SHARDSCOPE_ASSIGN(const auto stackedPattern,
                       RegularExpression::parse(".*\\.experts\\.[a-z_]+(?:_bias|_blocks|_scales)?"));
     SHARDSCOPE_ASSIGN(const auto vocabularyPattern,
@@ -85,8 +85,7 @@ Status checkCounts(const Json& config, const std::string& file, const Catalog& t
             foundExperts[{std::string(groups[1]), std::string(groups[3])}].insert(expert);
             if (expert < 0 || expert >= *experts)
                 impossible.push_back({name, fmt::format("'{}' has {} experts", file, *experts)});
-        } else if (experts && stackedPattern.matchesWhole(name) &&
-                   (shape.empty() || shape[0] != *experts)) {
+        } else if (experts && stackedPattern.matchesWhole(name) && (shape.empty() || shape[0] != *experts)) {
             impossible.push_back({name, fmt::format("its shape is {}, '{}' has {} experts", formatDims(shape),
                                                     file, *experts)});
         }
@@ -95,13 +94,13 @@ Status checkCounts(const Json& config, const std::string& file, const Catalog& t
                                                     formatDims(shape), file, *rows)});
     }
     if (const std::string missing = missingOf(foundLayers, *layers); !missing.empty())
-        impossible.push_back({"", fmt::format("no tensor of layer {}, of which '{}' has {}", missing, file,
-                                              *layers)});
+        impossible.push_back(
+            {"", fmt::format("no tensor of layer {}, of which '{}' has {}", missing, file, *layers)});
     for (const auto& [names, found] : foundExperts) {
         if (const std::string missing = missingOf(found, *experts); !missing.empty())
-            impossible.push_back({fmt::format("{}.N.{}", names.first, names.second),
-                                  fmt::format("no tensor of expert {}, of which '{}' has {}", missing, file,
-                                              *experts)});
+            impossible.push_back(
+                {fmt::format("{}.N.{}", names.first, names.second),
+                 fmt::format("no tensor of expert {}, of which '{}' has {}", missing, file, *experts)});
     }
     return {};
 }
@@ -120,7 +119,8 @@ void checkNames(const std::string& directory, const Catalog& expected, const Cat
     }
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
         if (expected.find(target.name(t)) == kNone)
-            impossible.push_back({std::string(target.name(t)), fmt::format("'{}' does not have it", directory)});
+            impossible.push_back(
+                {std::string(target.name(t)), fmt::format("'{}' does not have it", directory)});
     }
 }
 
