@@ -182,7 +182,7 @@ class SlurmCliTest : public QObject {
             said("scontrol", {"update", "JobId=" + array + "_1", "StartTime=now"});
             return QFileInfo::exists(target) && said("squeue", {"--noheader"}).isEmpty();
         };
-        QTRY_VERIFY_WITH_TIMEOUT(ended(), 120'000);
+        QTRY_VERIFY_WITH_TIMEOUT(ended(), 300'000);
         QVERIFY(QFileInfo::exists(directory.filePath("killed")));
         QVERIFY(digestsOf(target.toStdString()) == expected_);
         QCOMPARE(remains(directory), QStringList({"hit", "killed", "out", "task"}));
