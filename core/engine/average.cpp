@@ -18,11 +18,12 @@ namespace {
 constexpr size_t kLargestWeightFile = 1 << 20;
 constexpr size_t kMostInputs = 1024;
 
+constexpr const char* kWeightsHint =
+    "--weights takes uniform, linear, minus-sqrt, cosine, one number for each checkpoint, or a file of "
+    "numbers";
+
 Error wrongWeights(std::string message) {
-    return makeError(ErrorCode::usage, std::move(message))
-        .withHint(
-            "--weights takes uniform, linear, minus-sqrt, cosine, one number for each checkpoint, or a "
-            "file of numbers");
+    return makeError(ErrorCode::usage, std::move(message)).withHint(kWeightsHint);
 }
 
 using Decay = double (*)(double);
@@ -63,11 +64,7 @@ std::vector<double> numbersIn(std::string_view text) {
 
 Result<std::string> weightFile(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
-    if (!in)
-        return systemError(errno, "open the weights", path)
-            .withHint(
-                "--weights takes uniform, linear, minus-sqrt, cosine, one number for each checkpoint, "
-                "or a file of numbers");
+    if (!in) return systemError(errno, "open the weights", path).withHint(kWeightsHint);
     std::string text(kLargestWeightFile, '\0');
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(in.gcount()));

@@ -18,7 +18,7 @@
 
 namespace shardscope {
 
-struct RecipeStep;  // plan/steps.h, for whoever makes a TargetRequest
+struct RecipeStep;  // plan/steps.h; code that makes a TargetRequest includes it
 class TensorView;   // plan/view.h
 
 // A cut of matching tensors over mesh axes: `axisDims` in mesh order, e.g. {{"tp", 0}, {"dp", 0}}.

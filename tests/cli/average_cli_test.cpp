@@ -105,7 +105,7 @@ class AverageCliTest : public QObject {
         QVERIFY(!QFileInfo::exists(at("none")));
     }
 
-    void whoeverWorksTheResultIsTheSame() {
+    void resultDoesNotDependOnWorkers() {
         const QStringList sources{"0.dcp", "1.pt", "2.safetensors"}, words{"--weights", "3,1,1"};
         QCOMPARE(average(sources, "alone", words).exitCode, 0);
         const Outcome workers = average(sources, "workers", words + QStringList{"--on", "local:2"});

@@ -23,5 +23,6 @@ def leave():
 
 filesystem_async._get_write_results_queue = _forked_queue
 filesystem_async._process_memory = lambda: 0  # psutil is not in the environment
-# Properties of tensors have strides since torch 2.15, which core 0.16 hands on to torch.empty, whoever saved them.
+# Since torch 2.15 the properties of a tensor in the metadata include its strides. Core 0.16 passes all properties to
+# torch.empty, which does not take strides. This happens with every checkpoint, Megatron's own included.
 torch.empty = lambda *words, strides=None, **more: _empty(*words, **more)
