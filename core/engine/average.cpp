@@ -76,12 +76,6 @@ bool isAveraged(DType dtype) {
            dtype == DType::float64;
 }
 
-// The dtype in the source; that of the target where it is made of nothing.
-DType dtypeFrom(const Catalog& source, const TensorSource& from, DType empty) {
-    const std::vector<TensorId> tensors = from.tensors();
-    return tensors.empty() || tensors.front() >= source.tensorCount() ? empty : source.dtype(tensors.front());
-}
-
 // What one input gives, in the order of the wanted tensors.
 std::vector<TensorSource> sourcesFor(const Catalog& target, const PreparedInput& input,
                                      const std::string& last, std::vector<PlanLeftOut>& impossible) {
@@ -176,7 +170,7 @@ Status prepareAverage(PreparedConversion& p, const ConversionRequest& request, c
     average->accumulate = request.accumulate == Accumulate::fp64 ? DType::float64 : DType::float32;
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
         const std::string name(target.name(t));
-        const DType dtype = dtypeFrom(p.source.catalog(), p.spec->sources[t], target.dtype(t));
+        const DType dtype = p.spec->sources[t].dtypeIn(p.source.catalog(), target.dtype(t));
         const bool mean = target.elements(t) > 1 && dtypeIsFloat(dtype);
         average->rules.push_back(mean ? Average::Rule::mean : request.notAveraged);
         if (!mean)
@@ -188,7 +182,7 @@ Status prepareAverage(PreparedConversion& p, const ConversionRequest& request, c
                                    request.notAveraged == Average::Rule::same ? "must be the same in all"
                                                                               : "from the last checkpoint")});
         for (const AverageInput& input : average->inputs) {
-            const DType here = dtypeFrom(input.source->catalog(), input.sources[t], dtype);
+            const DType here = input.sources[t].dtypeIn(input.source->catalog(), dtype);
             if (mean && !isAveraged(here))
                 impossible.push_back({name, fmt::format("{} is not averaged: its values mean nothing without "
                                                         "their scales (--exclude leaves it out)",

@@ -1,8 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
-#include <optional>
+#include <memory>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -84,7 +85,7 @@ bool samePlacement(const Catalog& a, TensorId ta, const Catalog& b, TensorId tb)
 // The first of the two checkpoints, as it is or through a recipe.
 struct FirstSide {
     const Checkpoint& checkpoint;
-    std::optional<TargetSpec> mapped;
+    std::shared_ptr<const TargetSpec> mapped;
 
     const Catalog& catalog() const { return mapped ? mapped->target : checkpoint.catalog(); }
     Result<std::vector<Digest128>> digests(const std::vector<TensorId>& tensors,
@@ -92,12 +93,19 @@ struct FirstSide {
         return mapped ? digestPlanned(*checkpoint.reader, *mapped, tensors, resources)
                       : digestsOf(*checkpoint.reader, tensors, resources);
     }
-    // A box of forEachSlab(), which is one range of the tensor's row-major order.
-    Result<std::vector<std::byte>> read(TensorId t, const Box& box, const Resources& resources) const {
-        if (!mapped) return readRegion(*checkpoint.reader, t, box, 2 * kSlabBytes, resources);
-        const int64_t begin = positionOf(0, mapped->target.shape(t), box.offsets, box.lengths);
-        return readPlanned(*checkpoint.reader, *mapped, t, begin, begin + elementCount(box.lengths),
-                           resources);
+    // Reads boxes of forEachSlab(), each of which is one range of the tensor's row-major order.
+    using ReadBox = std::function<Result<std::vector<std::byte>>(const Box& box)>;
+    Result<ReadBox> open(TensorId t, const Resources& resources) const {
+        if (!mapped)
+            return ReadBox([this, t, &resources](const Box& box) {
+                return readRegion(*checkpoint.reader, t, box, 2 * kSlabBytes, resources);
+            });
+        SHARDSCOPE_ASSIGN(std::shared_ptr<PlannedTensor> planned,
+                          openPlanned(*checkpoint.reader, *mapped, t, resources));
+        return ReadBox([this, t, planned](const Box& box) {
+            const int64_t begin = positionOf(0, mapped->target.shape(t), box.offsets, box.lengths);
+            return planned->read(begin, begin + elementCount(box.lengths));
+        });
     }
 
     static Result<std::vector<Digest128>> digestsOf(const Reader& reader,
@@ -115,7 +123,8 @@ struct FirstSide {
 };
 
 // What A is once it has gone through the recipe. Errors: usage, impossible (the recipe does not fit A).
-Result<TargetSpec> mappedBy(const DiffOptions& options, const Checkpoint& a, const StopToken& stop) {
+Result<std::shared_ptr<const TargetSpec>> mappedBy(const DiffOptions& options, const Checkpoint& a,
+                                                   const StopToken& stop) {
     TargetRequest request;
     SHARDSCOPE_TRY(applyRecipe(options.map, options.set, a, request));
     request.rename.insert(request.rename.end(), options.rename.begin(), options.rename.end());
@@ -129,7 +138,7 @@ Result<TargetSpec> mappedBy(const DiffOptions& options, const Checkpoint& a, con
     if (!spec.impossible.empty())
         return makeError(ErrorCode::impossible, spec.impossible.front().why)
             .ofTensor(spec.impossible.front().name);
-    return spec;
+    return std::make_shared<const TargetSpec>(std::move(spec));
 }
 
 Result<ValueDiff> compareValues(const FirstSide& a, TensorId ta, const Checkpoint& b, TensorId tb,
@@ -140,9 +149,10 @@ Result<ValueDiff> compareValues(const FirstSide& a, TensorId ta, const Checkpoin
     const DType dtype = ca.dtype(ta);
     const unsigned item = dtypeBytes(dtype);
     double product = 0, squareA = 0, squareB = 0;
+    SHARDSCOPE_ASSIGN(const FirstSide::ReadBox readA, a.open(ta, resources));
     SHARDSCOPE_TRY(forEachSlab(ca.shape(ta), item, [&](const Box& box) -> Status {
         SHARDSCOPE_TRY(resources.stop.poll());
-        SHARDSCOPE_ASSIGN(const auto x, a.read(ta, box, resources));
+        SHARDSCOPE_ASSIGN(const auto x, readA(box));
         SHARDSCOPE_ASSIGN(const auto y, readRegion(*b.reader, tb, box, 2 * kSlabBytes, resources));
         for (size_t i = 0; i + item <= x.size() && i + item <= y.size(); i += item) {
             const bool same = std::memcmp(&x[i], &y[i], item) == 0;
@@ -171,15 +181,16 @@ Result<ValueDiff> compareValues(const FirstSide& a, TensorId ta, const Checkpoin
 
 Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options,
                                    const Resources& resources) {
-    FirstSide first{a, std::nullopt};
+    DiffReport report;
+    FirstSide first{a, nullptr};
     if (!options.map.empty()) {
         SHARDSCOPE_ASSIGN(first.mapped, mappedBy(options, a, resources.stop));
+        report.mapped = {first.mapped, &first.mapped->target};
     } else if (!options.set.empty()) {
         return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
     }
     const Catalog& ca = first.catalog();
     const Catalog& cb = b.catalog();
-    DiffReport report;
     SHARDSCOPE_ASSIGN(const Renamer rename,
                       Renamer::make(first.mapped ? std::vector<RenameRule>() : options.rename));
     std::vector<bool> matched(cb.tensorCount(), false);

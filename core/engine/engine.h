@@ -188,6 +188,8 @@ struct ValueDiff {
     double cosine = 0;  // of the angle between all of A and all of B; NaN where it means nothing
 };
 struct DiffReport {
+    // What the recipe makes of A, whose tensors the lists name; null without a recipe.
+    std::shared_ptr<const Catalog> mapped;
     std::vector<std::string> onlyA, onlyB;
     std::vector<DiffEntry> shape, dtype, placement;
     std::vector<ValueDiff> values;

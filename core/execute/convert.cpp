@@ -508,59 +508,84 @@ Result<ConvertReport> finishParts(const ConvertJob& job, const std::string& vers
 
 namespace {
 
-// A job that only reads.
-ConvertJob readingJob(const Reader& source, const TargetSpec& spec) {
+// What a job that only reads works with.
+struct PlannedSource {
+    PlannedSource(const Reader& source, const TargetSpec& spec, const Resources& given)
+        : resources(withMemory(given, ownBudget)), job(readingJob(source, spec)) {}
+    PlannedSource(const PlannedSource&) = delete;
+    PlannedSource& operator=(const PlannedSource&) = delete;
+
+    MemoryBudget ownBudget{uint64_t{512} << 20};
+    Resources resources;
     ConvertJob job;
-    job.source = &source;
-    job.spec = &spec;
-    job.fileSystem = systemFileSystem();
-    job.options.scanValues = false;
-    return job;
-}
-
-}  // namespace
-
-Result<std::vector<Digest128>> digestPlanned(const Reader& source, const TargetSpec& spec,
-                                             const std::vector<TensorId>& tensors, const Resources& given) {
-    MemoryBudget ownBudget(uint64_t{512} << 20);
-    const Resources resources = withMemory(given, ownBudget);
-    const ConvertJob job = readingJob(source, spec);
     TileSource tiles;
     NoSink sink;
     ConvertState state{
         .job = job, .resources = resources, .tiles = tileSizes(resources), .source = &tiles, .sink = &sink};
-    const auto context = sourceContext(job, resources);
-    SHARDSCOPE_TRY(runWork(state, *context, tensors));
+    std::unique_ptr<SourceContext> context = sourceContext(job, resources);
+
+  private:
+    static ConvertJob readingJob(const Reader& source, const TargetSpec& spec) {
+        ConvertJob job;
+        job.source = &source;
+        job.spec = &spec;
+        job.fileSystem = systemFileSystem();
+        job.options.scanValues = false;
+        return job;
+    }
+};
+
+class OpenedTensor : public PlannedTensor {
+  public:
+    OpenedTensor(const Reader& source, const TargetSpec& spec, TensorId target, const Resources& resources)
+        : source_(source, spec, resources), target_(target) {}
+
+    Status open() {
+        SHARDSCOPE_ASSIGN(reader_, source_.tiles.open(source_.state, *source_.context, target_, kept_));
+        return {};
+    }
+    Result<std::vector<std::byte>> read(int64_t begin, int64_t end) override {
+        if (begin < 0 || end < begin || end > reader_->elements())
+            return makeError(ErrorCode::usage, "elements outside of the tensor")
+                .ofTensor(source_.job.spec->target.name(target_));
+        const size_t wanted = reader_->readBufferBytes(begin, end) + kIoAlignment;
+        std::vector<std::byte> bytes;
+        try {
+            bytes.resize(bytesOfElements(reader_->dtype(), end - begin));
+            if (buffer_.span().size() < wanted) buffer_.reset(wanted);
+        } catch (const std::bad_alloc&) {
+            return makeError(ErrorCode::limit, "no memory to read elements");
+        }
+        if (begin < end) SHARDSCOPE_TRY(reader_->readTile(begin, end, bytes, buffer_.span()));
+        return bytes;
+    }
+
+  private:
+    PlannedSource source_;
+    TensorId target_;
+    WorkerMemory kept_{*source_.resources.memory};
+    AlignedBuffer buffer_;
+    std::unique_ptr<ElementReader> reader_;
+};
+
+}  // namespace
+
+Result<std::vector<Digest128>> digestPlanned(const Reader& source, const TargetSpec& spec,
+                                             const std::vector<TensorId>& tensors,
+                                             const Resources& resources) {
+    PlannedSource planned(source, spec, resources);
+    SHARDSCOPE_TRY(runWork(planned.state, *planned.context, tensors));
     std::vector<Digest128> digests;
     for (const TensorId t : tensors)
-        digests.push_back(*state.digests[t]);
+        digests.push_back(*planned.state.digests[t]);
     return digests;
 }
 
-Result<std::vector<std::byte>> readPlanned(const Reader& source, const TargetSpec& spec, TensorId target,
-                                           int64_t begin, int64_t end, const Resources& given) {
-    MemoryBudget ownBudget(uint64_t{512} << 20);
-    const Resources resources = withMemory(given, ownBudget);
-    const ConvertJob job = readingJob(source, spec);
-    TileSource tiles;
-    NoSink sink;
-    const ConvertState state{
-        .job = job, .resources = resources, .tiles = tileSizes(resources), .source = &tiles, .sink = &sink};
-    const auto context = sourceContext(job, resources);
-    WorkerMemory kept(*resources.memory);
-    SHARDSCOPE_ASSIGN(const auto reader, tiles.open(state, *context, target, kept));
-    if (begin < 0 || end < begin || end > reader->elements())
-        return makeError(ErrorCode::usage, "elements outside of the tensor")
-            .ofTensor(spec.target.name(target));
-    std::vector<std::byte> bytes(bytesOfElements(reader->dtype(), end - begin));
-    AlignedBuffer buffer;
-    try {
-        buffer.reset(reader->readBufferBytes(begin, end) + kIoAlignment);
-    } catch (const std::bad_alloc&) {
-        return makeError(ErrorCode::limit, "no memory to read elements");
-    }
-    if (begin < end) SHARDSCOPE_TRY(reader->readTile(begin, end, bytes, buffer.span()));
-    return bytes;
+Result<std::unique_ptr<PlannedTensor>> openPlanned(const Reader& source, const TargetSpec& spec,
+                                                   TensorId target, const Resources& resources) {
+    auto opened = std::make_unique<OpenedTensor>(source, spec, target, resources);
+    SHARDSCOPE_TRY(opened->open());
+    return std::unique_ptr<PlannedTensor>(std::move(opened));
 }
 
 }  // namespace shardscope

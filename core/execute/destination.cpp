@@ -10,15 +10,6 @@
 namespace shardscope {
 namespace {
 
-// Of a source tensor that a wanted one is made of; `empty` where it is made of none.
-DType dtypeIn(const Catalog& have, const TensorSource& from, DType empty) {
-    DType dtype = empty;
-    for (const TensorId source : from.tensors()) {
-        if (source < have.tensorCount()) dtype = have.dtype(source);
-    }
-    return dtype;
-}
-
 bool isMean(const ConvertJob& job, TensorId target) {
     return job.average && job.average->rules[target] == Average::Rule::mean;
 }
@@ -62,9 +53,9 @@ std::unique_ptr<SourceContext> sourceContext(const ConvertJob& job, const Resour
 
 DType sourceDType(const ConvertJob& job, TensorId target) {
     const DType empty = job.spec->target.dtype(target);
-    if (!isMean(job, target)) return dtypeIn(job.source->catalog(), job.spec->sources[target], empty);
+    if (!isMean(job, target)) return job.spec->sources[target].dtypeIn(job.source->catalog(), empty);
     for (const AverageInput& input : job.average->inputs) {
-        if (dtypeIn(input.source->catalog(), input.sources[target], empty) == DType::float64)
+        if (input.sources[target].dtypeIn(input.source->catalog(), empty) == DType::float64)
             return DType::float64;
     }
     return job.average->accumulate;

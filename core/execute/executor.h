@@ -146,9 +146,16 @@ Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& reso
 Result<std::vector<Digest128>> digestPlanned(const Reader& source, const TargetSpec& spec,
                                              const std::vector<TensorId>& tensors,
                                              const Resources& resources);
-// Elements [begin, end) of a wanted tensor's row-major order, in the dtype of the source. For small reads.
-Result<std::vector<std::byte>> readPlanned(const Reader& source, const TargetSpec& spec, TensorId target,
-                                           int64_t begin, int64_t end, const Resources& resources);
+// One wanted tensor, for small reads by one thread.
+class PlannedTensor {
+  public:
+    virtual ~PlannedTensor() = default;
+    // Elements [begin, end) of its row-major order, in the dtype of the source. Errors: those of reading.
+    virtual Result<std::vector<std::byte>> read(int64_t begin, int64_t end) = 0;
+};
+// `source`, `spec` and what `resources` refers to must outlive it.
+Result<std::unique_ptr<PlannedTensor>> openPlanned(const Reader& source, const TargetSpec& spec,
+                                                   TensorId target, const Resources& resources);
 
 // The staging directory of a destination: "<parent>/.<name>.shardscope-partial".
 std::string stagingPath(const std::string& destination);

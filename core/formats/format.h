@@ -103,7 +103,8 @@ class Reader {
     virtual Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const = 0;
 
     // Takes in all entries of another checkpoint, after its own: names get `prefix`, paths of files
-    // `directory`, tensors `role` where it is given. Before the reader is shared. Errors: limit.
+    // `directory`, tensors that are not an optimizer's `role` where it is given. Before the reader is
+    // shared. Errors: limit.
     struct Added {
         std::unique_ptr<Reader> reader;
         std::string prefix, directory;

@@ -390,7 +390,7 @@ Status CatalogBuilder::addAll(const Catalog& more, std::string_view prefix, std:
         info.path = renamed(info.name, more.path(t));
         info.dtype = more.dtype(t);
         info.shape.assign(more.shape(t).begin(), more.shape(t).end());
-        info.role = role.value_or(more.role(t));
+        info.role = more.role(t) == Role::optimizer ? Role::optimizer : role.value_or(more.role(t));
         if (more.aliasOf(t) != kNone) info.aliasOf = firstTensor + more.aliasOf(t);
         if (more.special(t) != kNone) info.special = firstSpecial + more.special(t);
         SHARDSCOPE_TRY(addTensor(info));

@@ -247,7 +247,7 @@ class CatalogBuilder {
     size_t chunkCount() const { return catalog_.chunkCount(); }
     size_t objectCount() const { return catalog_.objects_.size(); }
     // Everything that another catalog holds, after what is here. Names get `prefix`, files `directory`,
-    // tensors `role` where it is given. The first mesh stays.
+    // tensors that are not an optimizer's `role` where it is given. The first mesh stays.
     Status addAll(const Catalog& more, std::string_view prefix, std::string_view directory,
                   std::optional<Role> role = std::nullopt);
 

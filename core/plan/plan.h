@@ -89,6 +89,8 @@ struct TensorSource {
     std::shared_ptr<const TensorView> view;  // where `source` is kNone: same shape as the wanted one
     // The source tensors, each once.
     std::vector<TensorId> tensors() const;
+    // Their dtype; `empty` where the tensor is made of none.
+    DType dtypeIn(const Catalog& source, DType empty) const;
 };
 
 // The wanted state of things, before a format has laid it out: names, dtypes and boxes of the destination.

@@ -475,6 +475,13 @@ std::vector<TensorId> TensorSource::tensors() const {
     return view ? view->sources() : std::vector<TensorId>{source};
 }
 
+DType TensorSource::dtypeIn(const Catalog& have, DType empty) const {
+    for (const TensorId t : tensors()) {
+        if (t < have.tensorCount()) return have.dtype(t);
+    }
+    return empty;
+}
+
 Result<TargetSpec> resolveTarget(const TargetInput& input, const TargetRequest& request) {
     return TargetResolver(input, request).make();
 }

@@ -109,6 +109,7 @@ class CompareTest : public QObject {
     void equalButForPlacement();
     void differencesOfAConvertedCopy();
     void renameRules();
+    void throughARecipe();
     void malformedRulesAreSaid();
     void valuesOnDemand();
     void togglesAndFilter();
@@ -242,11 +243,11 @@ void CompareTest::renameRules() {
     page->compare();
     QTRY_VERIFY(page->comparison());
     QVERIFY(page->comparison()->counts[static_cast<size_t>(DiffClass::onlyB)] > 0);
-    QTest::mouseClick(button<QToolButton>(*page, "Rename rules"), Qt::LeftButton);
+    QTest::mouseClick(button<QToolButton>(*page, "Recipe, rename rules"), Qt::LeftButton);
     auto* rules = page->findChild<QPlainTextEdit*>();
     QVERIFY(rules->isVisible());
     QTest::keyClicks(rules, "^model\\.=module.");
-    QVERIFY(button<QToolButton>(*page, "Rename rules (1)"));
+    QVERIFY(button<QToolButton>(*page, "Recipe, rename rules (1)"));
     const auto before = page->comparison();
     page->compare();
     QTRY_VERIFY(page->comparison() && page->comparison() != before);
@@ -254,14 +255,45 @@ void CompareTest::renameRules() {
     picture(*page, "compare-rules");
 }
 
+void CompareTest::throughARecipe() {
+    QTemporaryDir dir;
+    QFile file(dir.filePath("recipe.json"));
+    QVERIFY(file.open(QIODevice::WriteOnly));
+    file.write(R"({"schema": "shardscope.recipe/1", "parameters": {"parts": {"default": 1}},
+        "steps": [{"step": "rename", "from": "^model[.]", "to": "module."}]})");
+    file.close();
+    auto session = openSession(sampleCheckpoint());
+    auto page = pageOf<ComparePage>(*session);
+    const QString other = made(
+        {"convert", "--to", "safetensors", "--weights-only", "--map", file.fileName(), "--set", "parts=2"});
+    page->setOtherPath(other);
+    page->findChild<CompareSetup*>()->setRecipe(file.fileName(), {"parts=2"});
+    page->compare();
+    QTRY_VERIFY(page->comparison());
+    const auto metadata = page->comparison();
+    QVERIFY(metadata->report.mapped);
+    QCOMPARE(metadata->counts[static_cast<size_t>(DiffClass::onlyB)], size_t{0});
+    QVERIFY(metadata->matched > 0);
+    // Rows show the tensors that the recipe makes.
+    QTest::mouseClick(table(*page)->viewport(), Qt::LeftButton, {},
+                      table(*page)->visualRect(table(*page)->model()->index(0, 1)).center());
+    QTest::mouseClick(button<QPushButton>(*page, "Compare values"), Qt::LeftButton);
+    QTRY_VERIFY(page->comparison() != metadata);
+    QVERIFY(page->comparison()->report.valuesCompared);
+    QVERIFY(page->comparison()->report.values.empty());
+    QVERIFY(page->command().contains("--map " + file.fileName() + " --set parts=2 --values"));
+    QTest::mouseClick(button<QToolButton>(*page, "Recipe ✓, rename rules"), Qt::LeftButton);
+    picture(*page, "compare-recipe");
+}
+
 void CompareTest::malformedRulesAreSaid() {
     auto session = openSession(sampleCheckpoint());
     auto page = pageOf<ComparePage>(*session);
     page->setOtherPath(sampleCheckpoint());
-    QTest::mouseClick(button<QToolButton>(*page, "Rename rules"), Qt::LeftButton);
+    QTest::mouseClick(button<QToolButton>(*page, "Recipe, rename rules"), Qt::LeftButton);
     QTest::keyClicks(page->findChild<QPlainTextEdit*>(), "(unclosed=x");
     QVERIFY(!button<QPushButton>(*page, "Compare")->isEnabled());
-    QVERIFY(button<QToolButton>(*page, "Rename rules ⚠"));
+    QVERIFY(button<QToolButton>(*page, "Recipe, rename rules ⚠"));
     picture(*page, "compare-bad-rule");
 }
 

@@ -67,11 +67,12 @@ Result<std::shared_ptr<const Comparison>> Comparison::make(CheckpointPtr a, Chec
     made->b = std::move(b);
     made->report = std::move(report);
     made->options = std::move(options);
-    const Catalog& ca = made->a->catalog();
+    const Catalog& ca = made->catalogA();
     const Catalog& cb = made->b->catalog();
-    // The report names tensors of A as the rules rename them.
+    // The report names tensors of A as the rules rename them; a recipe has renamed its own already.
+    const bool renames = !made->options.rename.empty() && !made->report.mapped;
     std::unordered_map<std::string, TensorId> renamed;
-    if (!made->options.rename.empty()) {
+    if (renames) {
         SHARDSCOPE_ASSIGN(const Renamer rename, Renamer::make(made->options.rename));
         renamed.reserve(ca.tensorCount());
         for (TensorId t = 0; t < ca.tensorCount(); ++t) {
@@ -80,7 +81,7 @@ Result<std::shared_ptr<const Comparison>> Comparison::make(CheckpointPtr a, Chec
         }
     }
     const auto inA = [&](const std::string& name) {
-        if (made->options.rename.empty()) return ca.find(name);
+        if (!renames) return ca.find(name);
         const auto it = renamed.find(name);
         return it == renamed.end() ? kNone : it->second;
     };
@@ -251,11 +252,10 @@ std::vector<uint32_t> CompareModel::arrange(const Comparison& comparison, const 
         for (const uint32_t i : rows) {
             const Comparison::Row& row = comparison.rows[i];
             const bool a = order.column == sideA;
-            keys[i] =
-                row.cls == DiffClass::placement
-                    ? toQString(a ? comparison.report.placement[row.index].a
-                                  : comparison.report.placement[row.index].b)
-                    : described(a ? comparison.a->catalog() : comparison.b->catalog(), a ? row.a : row.b);
+            keys[i] = row.cls == DiffClass::placement
+                          ? toQString(a ? comparison.report.placement[row.index].a
+                                        : comparison.report.placement[row.index].b)
+                          : described(a ? comparison.catalogA() : comparison.b->catalog(), a ? row.a : row.b);
         }
         std::stable_sort(rows.begin(), rows.end(), [&](uint32_t x, uint32_t y) {
             return order.order == Qt::AscendingOrder ? keys[x] < keys[y] : keys[y] < keys[x];
@@ -302,7 +302,7 @@ QString CompareModel::text(const Comparison::Row& row, int column) const {
             const bool a = column == sideA;
             if (row.cls == DiffClass::placement)
                 return toQString(a ? report.placement[row.index].a : report.placement[row.index].b);
-            return described(a ? comparison_->a->catalog() : comparison_->b->catalog(), a ? row.a : row.b);
+            return described(a ? comparison_->catalogA() : comparison_->b->catalog(), a ? row.a : row.b);
         }
         default:
             break;

@@ -34,6 +34,8 @@ struct Comparison {
     // Errors: cancelled, and usage for rename rules that do not compile.
     static Result<std::shared_ptr<const Comparison>> make(CheckpointPtr a, CheckpointPtr b, DiffReport report,
                                                           DiffOptions options, const StopToken& stop);
+    // What the rows' tensors of A are those of: A itself, or what a recipe makes of it.
+    const Catalog& catalogA() const { return report.mapped ? *report.mapped : a->catalog(); }
     std::string_view name(const Row& row) const;
     const ValueDiff* values(const Row& row) const;  // null for other classes
     // "Equal but for placement: 12 tensors lie elsewhere. Values were not compared."

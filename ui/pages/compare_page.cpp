@@ -202,6 +202,10 @@ QString ComparePage::command() const {
     if (comparison()) {
         for (const RenameRule& rule : comparison()->options.rename)
             words << QStringLiteral("--rename") << QString::fromStdString(formatRenameRule(rule));
+        if (!comparison()->options.map.empty())
+            words << QStringLiteral("--map") << QString::fromStdString(comparison()->options.map);
+        for (const std::string& value : comparison()->options.set)
+            words << QStringLiteral("--set") << QString::fromStdString(value);
         if (comparison()->report.valuesCompared) words << QStringLiteral("--values");
     }
     words += session_.options().words();
@@ -223,14 +227,14 @@ void ComparePage::compareValues() {
 void ComparePage::start(CheckpointPtr other, const QString& path, bool values) {
     ticket_.drop();
     DiffOptions options;
-    options.values = values;
     if (values) {
-        options.rename = comparison()->options.rename;
+        options = comparison()->options;
     } else {
-        auto rules = setup_->rules();
-        if (!rules.ok()) return showMessage(errorSentence(rules.error()));
-        options.rename = std::move(rules).value();
+        auto asked = setup_->options();
+        if (!asked.ok()) return showMessage(errorSentence(asked.error()));
+        options = std::move(asked).value();
     }
+    options.values = values;
     ticket_ = session_.tasks().run<ComparisonPtr>(
         values ? tr("Comparing values with %1").arg(path) : tr("Comparing with %1").arg(path),
         [engine = session_.enginePtr(), a = session_.checkpoint(), other, options,
@@ -362,28 +366,31 @@ void ComparePage::refreshEmpty() {
 
 void ComparePage::showRow(const QModelIndex& index) {
     if (!index.isValid() || !comparison()) {
-        sketchA_->show(nullptr, kNone, tr("Select a difference to see both sides."));
-        sketchB_->show(nullptr, kNone, tr("Select a difference to see both sides."));
+        sketchA_->showMessage(tr("Select a difference to see both sides."));
+        sketchB_->showMessage(tr("Select a difference to see both sides."));
         detailA_->clear();
         detailB_->clear();
         return;
     }
     const Comparison::Row& row = model_->row(index.row());
     const QString absent = tr("This side has no such tensor.");
-    sketchA_->show(comparison()->a, row.a, absent);
-    sketchB_->show(comparison()->b, row.b, absent);
+    sketchA_->show(comparison()->catalogA(), row.a, absent);
+    sketchB_->show(comparison()->b->catalog(), row.b, absent);
     const auto text = [](const Catalog& catalog, TensorId t) {
         return t == kNone ? QString()
                           : toQString(catalog.name(t)) + QStringLiteral(": ") +
                                 toQString(dtypeName(catalog.dtype(t))) + QStringLiteral(", ") +
                                 toQString(cutText(catalog, t));
     };
-    detailA_->setText(text(comparison()->a->catalog(), row.a));
+    detailA_->setText(text(comparison()->catalogA(), row.a));
     detailB_->setText(text(comparison()->b->catalog(), row.b));
 }
 
 void ComparePage::selectRow(const QModelIndex& index) {
-    if (!index.isValid() || !comparison() || comparison()->a != session_.checkpoint()) return;
+    // Tensors that a recipe makes are not those of the checkpoint.
+    if (!index.isValid() || !comparison() || comparison()->report.mapped ||
+        comparison()->a != session_.checkpoint())
+        return;
     const TensorId tensor = model_->row(index.row()).a;
     if (tensor != kNone) session_.selection().selectTensor(tensor);
 }

@@ -11,9 +11,11 @@
 #include <QPushButton>
 #include <QSettings>
 #include <QToolButton>
+#include <QVBoxLayout>
 
 #include "plan/request_text.h"
 #include "ui/models/texts.h"
+#include "ui/pages/recipe_edit.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
@@ -58,21 +60,25 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     cancel_ = new QPushButton(tr("Cancel"), this);
     cancel_->setAccessibleName(tr("Cancel the comparison"));
     rulesButton_ = new QToolButton(this);
-    rulesButton_->setText(tr("Rename rules"));
     rulesButton_->setToolButtonStyle(Qt::ToolButtonTextBesideIcon);
     rulesButton_->setArrowType(Qt::RightArrow);
     rulesButton_->setCheckable(true);
     rulesButton_->setAutoRaise(true);
-    rulesButton_->setAccessibleName(rulesButton_->text());
-    rulesButton_->setToolTip(tr("Names of A are rewritten before they are looked up in B"));
-    rules_ = new QPlainTextEdit(this);
+    rulesButton_->setAccessibleName(tr("Recipe and rename rules"));
+    rulesButton_->setToolTip(
+        tr("A recipe and rules that turn tensors of A into those of B before they are compared"));
+    names_ = new QWidget(this);
+    auto* names = new QVBoxLayout(names_);
+    names->setContentsMargins(0, 0, 0, 0);
+    recipe_ = new RecipeEdit(names_);
+    rules_ = new QPlainTextEdit(names_);
     rules_->setPlaceholderText(
         tr("One rule on each line, FROM=TO: a regular expression over names of A and what replaces "
            "it, e.g. ^model\\.="));
     rules_->setAccessibleName(tr("Rename rules, one on each line"));
     rules_->setTabChangesFocus(true);
     rules_->setFixedHeight(3 * rules_->fontMetrics().lineSpacing() + 14);
-    rulesProblem_ = new QLabel(this);
+    rulesProblem_ = new QLabel(names_);
     rulesProblem_->setTextFormat(Qt::PlainText);
     rulesProblem_->setWordWrap(true);
     grid->addWidget(a, 0, 0);
@@ -83,17 +89,17 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     grid->addWidget(browse_, 1, 2);
     grid->addWidget(compare_, 1, 3);
     grid->addWidget(cancel_, 1, 3);
-    grid->addWidget(rules_, 2, 1, 1, 3);
-    grid->addWidget(rulesProblem_, 3, 1, 1, 3);
+    names->addWidget(recipe_);
+    names->addWidget(rules_);
+    names->addWidget(rulesProblem_);
+    grid->addWidget(names_, 2, 1, 1, 3);
     grid->setColumnStretch(1, 1);
-    rules_->hide();
-    rulesProblem_->hide();
+    names_->hide();
 
     connect(rulesButton_, &QToolButton::toggled, this, [this](bool open) {
         rulesButton_->setArrowType(open ? Qt::DownArrow : Qt::RightArrow);
-        rules_->setVisible(open);
-        rulesProblem_->setVisible(open && !rulesProblem_->text().isEmpty());
-        if (open) rules_->setFocus();
+        names_->setVisible(open);
+        if (open) recipe_->setFocus();
     });
     auto* kinds = new QMenu(browse_);
     kinds->addAction(tr("Directory…"), this, [this] { browse(false); });
@@ -106,6 +112,7 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     });
     connect(other_, &QComboBox::editTextChanged, this, &CompareSetup::refresh);
     connect(rules_, &QPlainTextEdit::textChanged, this, &CompareSetup::refresh);
+    connect(recipe_, &RecipeEdit::edited, this, &CompareSetup::refresh);
     refresh();
 }
 
@@ -137,6 +144,20 @@ Result<std::vector<RenameRule>> CompareSetup::rules() const {
     return rules;
 }
 
+void CompareSetup::setRecipe(const QString& map, const QStringList& set) {
+    recipe_->setRecipe(map, set);
+    refresh();
+}
+
+Result<DiffOptions> CompareSetup::options() const {
+    DiffOptions options;
+    SHARDSCOPE_ASSIGN(options.rename, rules());
+    options.map = recipe_->map().toStdString();
+    for (const QString& value : recipe_->set())
+        options.set.push_back(value.toStdString());
+    return options;
+}
+
 void CompareSetup::setBusy(bool busy) {
     busy_ = busy;
     refresh();
@@ -153,10 +174,11 @@ void CompareSetup::refresh() {
     QString problem = read.ok() ? QString() : toQString(read.error().message);
     if (problem.startsWith(QLatin1String("--rename "))) problem.remove(0, 9);
     rulesProblem_->setText(problem);
-    rulesProblem_->setVisible(!read.ok() && rulesButton_->isChecked());
-    rulesButton_->setText(!read.ok()      ? tr("Rename rules ⚠")
-                          : read->empty() ? tr("Rename rules")
-                                          : tr("Rename rules (%1)").arg(read->size()));
+    rulesProblem_->setVisible(!read.ok());
+    const QString rules = !read.ok()      ? tr("rename rules ⚠")
+                          : read->empty() ? tr("rename rules")
+                                          : tr("rename rules (%1)").arg(read->size());
+    rulesButton_->setText((recipe_->map().isEmpty() ? tr("Recipe, %1") : tr("Recipe ✓, %1")).arg(rules));
     compare_->setVisible(!busy_);
     cancel_->setVisible(busy_);
     compare_->setEnabled(ready_ && read.ok() && !otherPath().isEmpty());

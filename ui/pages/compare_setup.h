@@ -1,11 +1,11 @@
-// What to compare with, and how: the other checkpoint's path (typed, chosen, recent or dropped) and the rules
-// that rename tensors of this one.
+// What to compare with, and how: the other checkpoint's path (typed, chosen, recent or dropped), the recipe
+// that this one goes through first, and the rules that rename its tensors.
 #pragma once
 
 #include <QWidget>
 
 #include "base/result.h"
-#include "plan/plan.h"
+#include "engine/engine.h"
 
 class QComboBox;
 class QLabel;
@@ -14,6 +14,8 @@ class QPushButton;
 class QToolButton;
 
 namespace shardscope::ui {
+
+class RecipeEdit;
 
 class CompareSetup : public QWidget {
     Q_OBJECT
@@ -24,8 +26,9 @@ class CompareSetup : public QWidget {
     QString otherPath() const;
     void setOtherPath(const QString& path);
     // Errors: usage, with the line that is not understood.
-    Result<std::vector<RenameRule>> rules() const;
+    Result<DiffOptions> options() const;  // but for `values`
     void setRules(const QString& text);
+    void setRecipe(const QString& map, const QStringList& set);
     void setBusy(bool busy);
     void setReady(bool ready);  // there is something to compare with
     // Puts the path in front of the recent ones, which outlive the program.
@@ -39,12 +42,15 @@ class CompareSetup : public QWidget {
   private:
     void browse(bool file);
     void refresh();
+    Result<std::vector<RenameRule>> rules() const;
 
     QLabel* thisPath_;
     QString whole_;
     QComboBox* other_;
     QPushButton *browse_, *compare_, *cancel_;
     QToolButton* rulesButton_;
+    QWidget* names_;  // what changes the names of A: recipe and rules
+    RecipeEdit* recipe_;
     QPlainTextEdit* rules_;
     QLabel* rulesProblem_;
     bool busy_ = false, ready_ = false;

@@ -77,8 +77,8 @@ NamesStep::NamesStep(WizardState& state)
         table->layout()->setContentsMargins(6, 6, 6, 6);
     auto* recipe = new QWidget(tabs);
     auto* recipeLayout = new QFormLayout(recipe);
-    map_ = new PathEdit(PathEdit::Kind::openFile, tr("Recipe file"), tr("Recipes (*.json)"), recipe);
-    recipeLayout->addRow(tr("&Recipe file:"), map_);
+    recipe_ = new RecipeEdit(recipe);
+    recipeLayout->addRow(tr("&Recipe:"), recipe_);
     recipeLayout->addRow(
         QString(),
         wizardHint(tr("Its select, drop, rename and cast steps come before those of the other tabs."),
@@ -89,7 +89,7 @@ NamesStep::NamesStep(WizardState& state)
         QString(), wizardHint(tr("Nothing is written unless the result has the tensors of this model: its "
                                  "weights, or the layers, experts and vocabulary of its config.json."),
                               recipe));
-    tabs->addTab(recipe, tr("Recipe file"));
+    tabs->addTab(recipe, tr("Recipe"));
     tabs->addTab(makeAverage(tabs), tr("Average"));
     split->addWidget(tabs);
 
@@ -147,8 +147,12 @@ NamesStep::NamesStep(WizardState& state)
     }
     connect(weightsOnly_, &QCheckBox::toggled, this,
             [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.weightsOnly = on; }); });
-    connect(map_, &PathEdit::edited, this,
-            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.map = path; }); });
+    connect(recipe_, &RecipeEdit::edited, this, [this] {
+        state_.edit([this](ConversionSpec& spec) {
+            spec.map = recipe_->map();
+            spec.set = recipe_->set();
+        });
+    });
     connect(expect_, &PathEdit::edited, this,
             [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.expect = path; }); });
     connect(onlyChanged_, &QCheckBox::toggled, &changes_, &NameChangeModel::setOnlyChanged);
@@ -226,7 +230,7 @@ void NamesStep::showSpec() {
     rename_->setRules(pairsOf(spec.rename, false));
     cast_->setRules(pairsOf(spec.cast, true));
     weightsOnly_->setChecked(spec.weightsOnly);
-    map_->setPath(spec.map);
+    recipe_->setRecipe(spec.map, spec.set);
     expect_->setPath(spec.expect);
     average_->setRules(single(spec.average));
     weights_->setCurrentText(spec.weights.isEmpty() ? QStringLiteral("uniform") : spec.weights);

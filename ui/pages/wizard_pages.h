@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ui/models/place_report.h"
+#include "ui/pages/recipe_edit.h"
 #include "ui/pages/wizard_parts.h"
 #include "ui/pages/wizard_state.h"
 
@@ -132,7 +133,7 @@ class NamesStep : public WizardPage {
     RuleTable *select_, *exclude_, *rename_, *cast_, *average_;
     QCheckBox *weightsOnly_, *onlyChanged_, *rawWeights_, *averageOptimizer_;
     QComboBox *weights_, *accumulate_, *notAveraged_;
-    PathEdit* map_;
+    RecipeEdit* recipe_;
     QLabel* counts_;
     QTreeView* table_;
     NameChangeModel changes_;

@@ -21,13 +21,16 @@ BoxSketch::BoxSketch(QWidget* parent) : QWidget(parent) {
     setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
 }
 
-void BoxSketch::show(CheckpointPtr checkpoint, TensorId tensor, const QString& message) {
-    checkpoint_ = std::move(checkpoint);
+void BoxSketch::showMessage(const QString& message) {
     message_ = message;
     pieces_.clear();
     dimensions_.clear();
-    if (checkpoint_ && tensor != kNone) {
-        const Catalog& catalog = checkpoint_->catalog();
+    update();
+}
+
+void BoxSketch::show(const Catalog& catalog, TensorId tensor, const QString& message) {
+    showMessage(message);
+    if (tensor != kNone) {
         const DimSpan shape = catalog.shape(tensor);
         const int last = static_cast<int>(shape.size()) - 1;
         const int row = last > 0 ? last - 1 : -1;

@@ -6,7 +6,7 @@
 #include <QWidget>
 #include <vector>
 
-#include "ui/bridge/engine_service.h"
+#include "model/catalog.h"
 
 namespace shardscope::ui {
 
@@ -15,8 +15,9 @@ class BoxSketch : public QWidget {
   public:
     explicit BoxSketch(QWidget* parent = nullptr);
 
-    // kNone shows `message` instead.
-    void show(CheckpointPtr checkpoint, TensorId tensor, const QString& message);
+    // kNone shows `message` instead. The catalog is not kept.
+    void show(const Catalog& catalog, TensorId tensor, const QString& message);
+    void showMessage(const QString& message);
     QSize sizeHint() const override;
     QSize minimumSizeHint() const override;
 
@@ -31,7 +32,6 @@ class BoxSketch : public QWidget {
     };
     QRectF box() const;
 
-    CheckpointPtr checkpoint_;
     std::vector<Piece> pieces_;
     QString message_;
     double across_ = 1, down_ = 1;  // elements
