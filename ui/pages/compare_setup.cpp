@@ -3,6 +3,7 @@
 #include <QComboBox>
 #include <QCompleter>
 #include <QFileDialog>
+#include <QFormLayout>
 #include <QGridLayout>
 #include <QLabel>
 #include <QLineEdit>
@@ -11,7 +12,6 @@
 #include <QPushButton>
 #include <QSettings>
 #include <QToolButton>
-#include <QVBoxLayout>
 
 #include "plan/request_text.h"
 #include "ui/models/texts.h"
@@ -68,7 +68,7 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     rulesButton_->setToolTip(
         tr("A recipe and rules that turn tensors of A into those of B before they are compared"));
     names_ = new QWidget(this);
-    auto* names = new QVBoxLayout(names_);
+    auto* names = new QFormLayout(names_);
     names->setContentsMargins(0, 0, 0, 0);
     recipe_ = new RecipeEdit(names_);
     rules_ = new QPlainTextEdit(names_);
@@ -89,10 +89,10 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     grid->addWidget(browse_, 1, 2);
     grid->addWidget(compare_, 1, 3);
     grid->addWidget(cancel_, 1, 3);
-    names->addWidget(recipe_);
-    names->addWidget(rules_);
-    names->addWidget(rulesProblem_);
-    grid->addWidget(names_, 2, 1, 1, 3);
+    names->addRow(tr("&Recipe"), recipe_);
+    names->addRow(tr("R&ename"), rules_);
+    names->addRow(QString(), rulesProblem_);
+    grid->addWidget(names_, 2, 0, 1, 4);
     grid->setColumnStretch(1, 1);
     names_->hide();
 
