@@ -8,21 +8,26 @@ Importing needs neither torch nor NumPy. ``shardscope.torch`` has what ``torch.d
 """
 from __future__ import annotations
 
-import importlib
-import json
 import os
-from typing import Any, Optional, Union
 
 from . import _shardscope
-from ._checkpoint import Checkpoint, Finding, Objects, Opaque, Progress, Tensor, Validation, open, words_of
+from ._checkpoint import Checkpoint, Finding, Objects, Opaque, Tensor, Validation, _parsed, open, words_of
 from ._errors import Error
 from ._program import program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional, Union
+
+    from . import torch
+    from ._checkpoint import Progress
+    from ._safetensors import safetensors_open
+
+    _Place = Union[str, os.PathLike]
 
 __version__: str = _shardscope.__version__
 __all__ = ["Checkpoint", "Error", "Finding", "Objects", "Opaque", "Tensor", "Validation", "average", "convert", "diff",
            "open", "plan", "reshard", "safetensors_open", "torch", "validate"]
-
-_Place = Union[str, os.PathLike]
 
 
 def _opened(place: Union[_Place, Checkpoint]) -> Checkpoint:
@@ -42,12 +47,12 @@ def diff(a: Union[_Place, Checkpoint], b: Union[_Place, Checkpoint], values: boo
     """
     first, second = _opened(a), _opened(b)
     words = ["diff", *words_of({"values": values, **options}), "--", first.path, second.path]
-    return json.loads(_shardscope.diff(first._open, second._open, words, progress))
+    return _parsed(_shardscope.diff(first._open, second._open, words, progress))
 
 
 def _convert(verb: str, places: list[_Place], options: dict, progress: Optional[Progress]) -> dict:
     words = [verb, *words_of(options), "--", *(os.fspath(place) for place in places)]
-    return json.loads(_shardscope.convert(words, program(), progress))
+    return _parsed(_shardscope.convert(words, program(), progress))
 
 
 def plan(source: _Place, destination: _Place, **options: Any) -> dict:
@@ -77,6 +82,8 @@ def average(sources: list[_Place], destination: _Place, progress: Optional[Progr
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
     if name == "torch":
         return importlib.import_module(".torch", __name__)
     if name == "safetensors_open":

@@ -1,19 +1,27 @@
 """Open checkpoints: a mapping from names to tensors that are read when asked for."""
 from __future__ import annotations
 
-import fnmatch
-import html
-import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Callable, Optional, Union
+from collections.abc import Mapping
 
 from . import _dtypes, _shardscope
 from ._errors import Error
 from ._program import program
 
-Progress = Callable[[str, int, int, str], None]
+# Importing is quick: what few calls need is imported by them.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any, Optional, Union
+
+    Progress = Callable[[str, int, int, str], None]
+
+
+def _parsed(text: str) -> Any:
+    import json
+
+    return json.loads(text)
 
 
 class Opaque:
@@ -93,7 +101,7 @@ class Tensor:
     def chunks(self) -> list[dict]:
         """Where it is stored: dicts with ``rank``, ``offsets`` and ``lengths`` (or ``flat``), ``file``, ``offset``
         and ``length`` (bytes of the stored entry)."""
-        return json.loads(self._checkpoint._open.document(self._id))["chunks"]
+        return _parsed(self._checkpoint._open.document(self._id))["chunks"]
 
     @property
     def ranks(self) -> list[int]:
@@ -258,7 +266,7 @@ class Validation:
 
     def __init__(self, checkpoint: "Checkpoint", text: str) -> None:
         self._checkpoint, self._text = checkpoint, text
-        self.document = json.loads(text)
+        self.document = _parsed(text)
         self.verdict: str = self.document["verdict"]
         self.findings = [Finding(fields) for fields in self.document["findings"]]
         self.checked = self.document.get("checked", [])
@@ -272,6 +280,8 @@ class Validation:
         return self._checkpoint._open.html(self._text)
 
     def _repr_html_(self) -> str:
+        import html
+
         rows = "".join(
             f"<tr><td>{html.escape(f.severity)}</td><td>{html.escape(f.rule)}</td><td>{html.escape(f.message)}</td></tr>"
             for f in self.findings)
@@ -308,7 +318,7 @@ class Checkpoint(Mapping):
 
     def info(self) -> dict:
         """What ``shardscope info --json`` says (shardscope.info/1)."""
-        return json.loads(self._open.info())
+        return _parsed(self._open.info())
 
     @property
     def objects(self) -> Objects:
@@ -341,6 +351,8 @@ class Checkpoint(Mapping):
         A pattern without a match is an Error."""
         if patterns is None:
             return list(self)
+        import fnmatch
+
         patterns = [patterns] if isinstance(patterns, str) else list(patterns)
         chosen = set()
         for pattern in patterns:

@@ -1,7 +1,9 @@
 """Names of dtypes in NumPy and torch, neither of which is imported before it is needed."""
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 from ._errors import Error
 

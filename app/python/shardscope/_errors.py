@@ -1,7 +1,9 @@
 """The one exception of the package."""
 from __future__ import annotations
 
-from typing import Optional
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
 
 
 class Error(Exception):

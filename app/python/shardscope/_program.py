@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 
 
@@ -11,6 +10,8 @@ def program() -> str:
     packaged = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "shardscope")
     if os.access(packaged, os.X_OK):
         return packaged
+    import shutil
+
     return os.environ.get("SHARDSCOPE") or shutil.which("shardscope") or "shardscope"
 
 
@@ -18,6 +19,8 @@ def main() -> None:
     """The script ``shardscope``: becomes the command line. ``shardscope gui`` starts the window where it is installed."""
     words = sys.argv[1:]
     if words[:1] == ["gui"]:
+        import shutil
+
         window = shutil.which("shardscope-gui")
         if window is None:
             sys.exit("shardscope: the window is not part of the Python package; install the .deb or the portable archive of "

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping
-from typing import Any, Iterable, Optional, Union
+from typing import TYPE_CHECKING, Any, Iterable, Optional, Union
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -26,9 +26,12 @@ from torch.distributed.checkpoint.storage import StorageReader as _StorageReader
 from torch.futures import Future
 
 from . import _dtypes
-from ._checkpoint import Opaque, Progress
+from ._checkpoint import Opaque
 from ._checkpoint import open as _open
 from ._errors import Error
+
+if TYPE_CHECKING:
+    from ._checkpoint import Progress
 
 __all__ = ["StorageReader"]
 
