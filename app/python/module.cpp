@@ -26,8 +26,10 @@
 #include "cli/validate_words.h"
 #include "cluster/places.h"
 #include "cluster/remote_file_system.h"
+#include "engine/mapped.h"
 #include "engine/report.h"
 #include "execute/region_reading.h"
+#include "plan/request_text.h"
 
 namespace nb = nanobind;
 
@@ -362,12 +364,23 @@ class OpenCheckpoint {
                       .withHint("open it again in this process"));
         return checkpoint_;
     }
-    const Catalog& catalog() const { return get().catalog(); }
+    // What Python sees: the checkpoint's own, or what a recipe makes of it.
+    const Catalog& catalog() const { return mapped_ ? (get(), mapped_->target) : get().catalog(); }
+    void map(TargetSpec spec) { mapped_ = std::move(spec); }
     TensorId tensor(uint32_t t) const {
         if (t >= catalog().tensorCount()) throw nb::index_error("no tensor has this number");
         return t;
     }
     const Reader& reader() const { return *checkpoint_.reader; }
+    Result<uint64_t> read(const std::vector<RegionRead>& reads, const Resources& resources) const {
+        SHARDSCOPE_TRY(needData(checkpoint_, "reading values"));
+        if (mapped_) return readPlannedRegions(reader(), *mapped_, reads, resources);
+        return readRegions(reader(), reads, FillGaps::refuse, resources);
+    }
+    // Those of a recipe have their values with them.
+    Result<Value> objectValue(ObjectId id) const {
+        return mapped_ ? Result<Value>(mapped_->target.objects()[id].value) : reader().objectValue(id);
+    }
     // Without a look at the process: for work on other threads.
     const Checkpoint& checkpoint() const { return checkpoint_; }
 
@@ -375,6 +388,7 @@ class OpenCheckpoint {
     std::shared_ptr<Words> words_;      // with the stop source that the reader polls
     std::shared_ptr<RemoteHost> host_;  // before what reads through it
     Checkpoint checkpoint_;
+    std::optional<TargetSpec> mapped_;
     pid_t process_;
 };
 
@@ -396,16 +410,26 @@ Result<std::unique_ptr<OpenCheckpoint>> openWith(std::shared_ptr<Words> words, c
     return std::make_unique<OpenCheckpoint>(std::move(checkpoint), std::move(host), std::move(words));
 }
 
-OpenCheckpoint* openPath(nb::list words, nb::str path, nb::str program) {
+OpenCheckpoint* openPath(nb::list words, nb::str path, nb::str program, nb::str map, nb::list set,
+                         nb::list rename) {
     Call call;
     const std::vector<std::string> all = wordsOf(words);
     const std::string where = fromText(path), own = fromText(program);
+    Mapping mapping{fromText(map), wordsOf(set), {}};
+    for (const std::string& rule : wordsOf(rename))
+        mapping.rename.push_back(valueOf(parseRenameRule(rule)));
     return valueOf(call.run([&](Call& c) -> Result<std::unique_ptr<OpenCheckpoint>> {
-        SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
-        // The context lives as long as the checkpoint.
-        const StopWith both(c.stop(), parsed->context.stop);
-        return openWith(parsed, where, own);
-    })).release();
+               SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
+               // The context lives as long as the checkpoint.
+               const StopWith both(c.stop(), parsed->context.stop);
+               SHARDSCOPE_ASSIGN(auto opened, openWith(parsed, where, own));
+               if (!mapping.map.empty() || !mapping.set.empty() || !mapping.rename.empty()) {
+                   SHARDSCOPE_ASSIGN(TargetSpec spec, mappedBy(opened->checkpoint(), mapping, c.stop()));
+                   opened->map(std::move(spec));
+               }
+               return opened;
+           }))
+        .release();
 }
 
 nb::object infoOf(const OpenCheckpoint& open) {
@@ -471,9 +495,8 @@ const ObjectInfo& objectAt(const OpenCheckpoint& open, uint32_t id) {
 
 nb::object objectValue(const OpenCheckpoint& open, uint32_t id, nb::object opaque) {
     objectAt(open, id);
-    const Reader& reader = open.reader();
     Call call;
-    const Value value = valueOf(call.run([&](Call&) { return reader.objectValue(id); }));
+    const Value value = valueOf(call.run([&](Call&) { return open.objectValue(id); }));
     if (!value) return nb::none();
     return Plain(*value.graph, opaque)(value.node);
 }
@@ -511,8 +534,7 @@ uint64_t readInto(const OpenCheckpoint& open, nb::list list, unsigned threads, n
         resources.memory = &memory;
         resources.stop = stop;
         resources.progress = &counted;
-        SHARDSCOPE_TRY(needData(open.checkpoint(), "reading values"));
-        return readRegions(open.reader(), reads, FillGaps::refuse, resources);
+        return open.read(reads, resources);
     };
     Progress counted;
     // A thread of its own is dearer than a small reading.
@@ -645,7 +667,8 @@ NB_MODULE(_shardscope, m) {
         .def("validate", &validate, nb::arg("words"), nb::arg("level"), nb::arg("expect"),
              nb::arg("examples"), nb::arg("progress").none())
         .def("html", &reportHtml, nb::arg("report"));
-    m.def("open", &openPath, nb::arg("words"), nb::arg("path"), nb::arg("program"), nb::rv_policy::take_ownership);
+    m.def("open", &openPath, nb::arg("words"), nb::arg("path"), nb::arg("program"), nb::arg("map"),
+          nb::arg("set"), nb::arg("rename"), nb::rv_policy::take_ownership);
     m.def("diff", &diff, nb::arg("a"), nb::arg("b"), nb::arg("words"), nb::arg("progress").none());
     m.def("convert", &convert, nb::arg("words"), nb::arg("program"), nb::arg("progress").none());
 }

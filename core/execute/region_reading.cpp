@@ -305,4 +305,80 @@ Result<uint64_t> readRegions(const Reader& reader, const std::vector<RegionRead>
     return context.bytesRead.load();
 }
 
+namespace {
+
+constexpr int64_t kSlabOfRows = int64_t{32} << 20;  // bytes
+
+Status transferPlanned(const Reader& source, const TargetSpec& spec, const RegionRead& read,
+                       const Resources& resources, std::atomic<uint64_t>& bytesRead) {
+    const Catalog& target = spec.target;
+    const DimSpan shape = target.shape(read.tensor);
+    const DType dtype = target.dtype(read.tensor);
+    const std::vector<TensorId> sources = spec.sources[read.tensor].tensors();
+    const DType stored = sources.empty() ? dtype : source.catalog().dtype(sources[0]);
+    if (!dtypeIsWholeBytes(dtype) || !dtypeIsWholeBytes(stored))
+        return Error(unsupported("a recipe does not make tensors whose elements share bytes"))
+            .ofTensor(target.name(read.tensor));
+    const size_t rank = shape.size();
+    const Dims strides = rowMajorStrides(shape);
+    const int64_t rows = rank == 0 ? 1 : read.counts[0], step = rank == 0 ? 1 : read.steps[0];
+    const int64_t rowElements = rank == 0 ? 1 : strides[0];
+    const auto size = static_cast<int64_t>(dtypeBytes(dtype));
+    const int64_t rowBytes = rowElements * std::max<int64_t>(size, dtypeBytes(stored));
+    const int64_t most = std::max<int64_t>(1, kSlabOfRows / rowBytes / step);
+    int64_t within = 0;  // of the first element, in its row
+    Dims fromStrides(rank), lengths = read.counts;
+    for (size_t d = 0; d < rank; ++d) {
+        fromStrides[d] = strides[d] * read.steps[d];
+        if (d > 0) within += read.starts[d] * strides[d];
+    }
+    std::vector<std::byte> cast;
+    for (int64_t row = 0; row < rows; row += most) {
+        SHARDSCOPE_TRY(resources.stop.poll());
+        const int64_t count = std::min(most, rows - row);
+        const int64_t begin = (rank == 0 ? 0 : read.starts[0] + row * step) * rowElements;
+        const int64_t end = begin + ((count - 1) * step + 1) * rowElements;
+        SHARDSCOPE_ASSIGN(std::vector<std::byte> bytes,
+                          readPlanned(source, spec, read.tensor, begin, end, resources));
+        bytesRead += bytes.size();
+        if (stored != dtype) {
+            cast.resize(bytesOfElements(dtype, end - begin));
+            castElements(stored, bytes.data(), dtype, cast.data(), static_cast<size_t>(end - begin));
+            bytes.swap(cast);
+        }
+        if (rank > 0) lengths[0] = count;
+        copyStrided(read.to + (rank == 0 ? 0 : row * read.toStrides[0]) * size, read.toStrides,
+                    bytes.data() + within * size, fromStrides, lengths, static_cast<size_t>(size));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<uint64_t> readPlannedRegions(const Reader& source, const TargetSpec& spec,
+                                    const std::vector<RegionRead>& reads, const Resources& resources) {
+    std::vector<RegionRead> plain;
+    std::vector<const RegionRead*> made;
+    for (const RegionRead& read : reads) {
+        SHARDSCOPE_TRY(checkRegion(spec.target, read));
+        const TensorSource& from = spec.sources[read.tensor];
+        if (from.source != kNone && source.catalog().dtype(from.source) == spec.target.dtype(read.tensor)) {
+            plain.push_back(read);
+            plain.back().tensor = from.source;
+        } else if (elementCount(read.counts) > 0) {
+            made.push_back(&read);
+        }
+    }
+    SHARDSCOPE_ASSIGN(const uint64_t direct, readRegions(source, plain, FillGaps::refuse, resources));
+    std::atomic<uint64_t> bytesRead = direct;
+    try {
+        SHARDSCOPE_TRY(resources.pool->parallelFor(made.size(), resources.stop, [&](size_t i) {
+            return transferPlanned(source, spec, *made[i], resources, bytesRead);
+        }));
+    } catch (const std::bad_alloc&) {
+        return makeError(ErrorCode::limit, "no memory to read a part of a tensor");
+    }
+    return bytesRead.load();
+}
+
 }  // namespace shardscope

@@ -27,4 +27,10 @@ struct RegionRead {
 Result<uint64_t> readRegions(const Reader& reader, const std::vector<RegionRead>& reads, FillGaps fill,
                              const Resources& resources);
 
+// The same of the tensors of `spec`, which a recipe makes of the source, in the dtypes of `spec`. Those that
+// it only renames are read as above; of the others all rows (along the first dimension) that a reading
+// touches are read.
+Result<uint64_t> readPlannedRegions(const Reader& source, const TargetSpec& spec,
+                                    const std::vector<RegionRead>& reads, const Resources& resources);
+
 }  // namespace shardscope

@@ -14,6 +14,7 @@ import torch.multiprocessing as mp  # noqa: E402
 
 import shardscope.torch  # noqa: E402
 
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 FAMILIES = ("dcp", "deepspeed", "megatron", "safetensors", "torch_save", "torch_checkpointing", "colossalai", "olmo",
             "torch_ranks")
 WHOLE = [c for c in cases(FAMILIES) if "findings" not in c[2]]
@@ -51,10 +52,13 @@ def test_load_whole(name, path, expected):
 
 def test_objects_are_loaded():
     path = genuine("dcp/t2.15.0-standard")
-    state = {"step": 0, "lr": 0.0, "history": None, "optim": {"param_groups": [{"betas": None}]}}
+    state = {"step": 0, "lr": 0.0, "history": None}
     load(state, shardscope.torch.StorageReader(path))
-    assert state["step"] == 1234 and state["history"] == [1, 2.5, "x"]
-    assert state["optim"]["param_groups"][0]["betas"] == (0.9, 0.999)
+    assert state == {"step": 1234, "lr": 0.0003, "history": [1, 2.5, "x"]}
+    if TORCH >= (2, 6):  # before, torch kept lists of plain values whole
+        nested = {"optim": {"param_groups": [{"betas": None}]}}
+        load(nested, shardscope.torch.StorageReader(path))
+        assert nested["optim"]["param_groups"][0]["betas"] == (0.9, 0.999)
 
 
 def test_opaque_objects_are_refused():
@@ -69,7 +73,7 @@ def test_opaque_objects_are_refused():
 
 def test_as_torch_reads():
     """The same state dict through torch's own reader and through ours."""
-    path = genuine("dcp/t2.15.0-standard")
+    path = genuine("dcp/t2.15.0-standard" if TORCH >= (2, 6) else "dcp/t2.3.1-standard")
     checkpoint = shardscope.open(path)
     ours, theirs = ({key: torch.zeros_like(checkpoint[key].torch()) for key in checkpoint} for _ in range(2))
     load(ours, shardscope.torch.StorageReader(path))
@@ -101,8 +105,9 @@ def test_missing_name_and_wrong_shape():
     reader = shardscope.torch.StorageReader(genuine("dcp/t2.15.0-standard"))
     with pytest.raises(BaseException):
         load({"no.such": torch.zeros(2)}, reader)
-    with pytest.raises(BaseException):
-        load({"model.embed.weight": torch.zeros(2, 2)}, reader)
+    if TORCH >= (2, 6):  # before, torch did not compare shapes
+        with pytest.raises(BaseException):
+            load({"model.embed.weight": torch.zeros(2, 2)}, reader)
 
 
 def test_checkpoint_torch():
@@ -199,7 +204,7 @@ def load_fsdp2(rank, world, path, names):
 
 def test_fsdp2_resumes_from_deepspeed():
     pytest.importorskip("torch.distributed._composable.fsdp")
-    if tuple(int(v) for v in torch.__version__.split(".")[:2]) < (2, 6):
+    if TORCH < (2, 6):
         pytest.skip("FSDP2 of this torch needs a GPU")
     path = next(path for case, path, _ in WHOLE if case == "deepspeed/z3_bf16_w2")
     checkpoint = shardscope.open(path)

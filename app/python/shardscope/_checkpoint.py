@@ -418,15 +418,22 @@ class Checkpoint(Mapping):
         return checkpoint_html(self)
 
 
-def open(path: Union[str, os.PathLike], format: Optional[str] = None, **options: Any) -> Checkpoint:
+def open(path: Union[str, os.PathLike], format: Optional[str] = None, *, map: Optional[str] = None,
+         set: Union[str, Iterable[str]] = (), rename: Union[str, Iterable[str]] = (), **options: Any) -> Checkpoint:
     """Opens a checkpoint of any format: a directory, a file, or ``ssh://host/path``. Reads its metadata only.
 
-    format: take it as this format instead of detecting it. options: as of ``shardscope info``, such as
-    ``variant="id=3"`` or ``tp_dim=["*.wq=0"]``. Raises Error; nothing that a pickle names is imported or called.
+    format: take it as this format instead of detecting it. map: a recipe, a file or one of ``shardscope recipes``, whose
+    tensors are made of those that are stored when they are read; set: ``NAME=VALUE`` for its parameters; rename:
+    ``FROM=TO``, regular expressions for names. options: as of ``shardscope info``, such as ``variant="id=3"`` or
+    ``tp_dim=["*.wq=0"]``. Raises Error; nothing that a pickle names is imported or called.
     """
+    def listed(value: Union[str, Iterable[str]]) -> list[str]:
+        return [value] if isinstance(value, str) else list(value)
+
     place = os.fspath(path)
     words = ["info", *words_of({"format": format, **options})]
-    opened = _shardscope.open([*words, "--", place], place, program())
+    opened = _shardscope.open([*words, "--", place], place, program(), "" if map is None else os.fspath(map), listed(set),
+                              listed(rename))
     if opened.chosen:
         print(f"shardscope: opens {opened.path}: {opened.chosen}", file=sys.stderr)
     return Checkpoint(opened, words)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 from ._checkpoint import Tensor
 from ._checkpoint import open as _open
@@ -23,7 +23,10 @@ class SafeSlice:
         self._owner, self._tensor = owner, tensor
 
     def get_shape(self) -> list[int]:
-        return list(self._tensor.shape)
+        shape = list(self._tensor.shape)
+        if self._tensor.dtype == "float4_e2m1fn_x2":
+            shape[-1] *= 2  # safetensors counts values, torch bytes of two
+        return shape
 
     def get_dtype(self) -> str:
         """As safetensors spells it: ``"BF16"``."""
@@ -65,17 +68,17 @@ class SafeOpen:
 
         return sorted(self._checkpoint, key=place)
 
-    def metadata(self) -> Optional[dict[str, str]]:
-        """The text that a safetensors file has beside its tensors; None where there is none."""
+    def metadata(self) -> dict[str, str]:
+        """The texts that a safetensors file has beside its tensors, and ``format``, which loaders ask for."""
         objects = self._checkpoint.objects
-        texts = {}
+        texts = {"format": "pt"}
         for name in objects:
             value = objects[name]
             if isinstance(value, str):
                 texts[name] = value
             elif name == "__metadata__" and isinstance(value, dict):
                 texts.update(value)
-        return texts or None
+        return texts
 
     def get_tensor(self, name: str) -> Any:
         return self._read(self._tensor(name), Ellipsis)

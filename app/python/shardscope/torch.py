@@ -43,9 +43,10 @@ class StorageReader(_StorageReader):
     """Reads a checkpoint of any format for ``torch.distributed.checkpoint.load``.
 
     Each rank reads only the bytes of its own shards, straight into the memory of the tensors that it loads. Names are
-    those of the checkpoint (``shardscope ls``); ``prefix`` is put before them, where the state dict nests the model
+    those of the checkpoint (``shardscope ls``), or of what ``map`` makes of it: a recipe, such as
+    ``map="llama-hf-from-megatron"``, with values for its parameters in ``set``. ``prefix`` is put before them, where the state dict nests the model
     deeper, and ``strip`` taken from their beginning; names that ``strip`` does not begin are left out then.
-    options: as of ``shardscope.open``.
+    options: as of ``shardscope.open``, ``map``, ``set`` and ``rename`` among them.
 
     Raises Error: what opening and reading raise; ``unsupported`` for a value that is no plain data. torch raises its
     own errors for names that the checkpoint lacks.
