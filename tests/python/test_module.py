@@ -13,6 +13,7 @@ from conftest import DATA, genuine
 
 import shardscope
 
+RECIPE: list = []  # the arguments that the checkpoint holds are all that the recipe needs
 STANDARD = genuine("dcp/t2.15.0-standard")
 
 
@@ -249,3 +250,24 @@ def read_so_far():
         if line.startswith("rchar"):
             return int(line.split()[1])
     raise AssertionError
+
+
+def test_recipe(tmp_path):
+    """What a recipe makes of a Megatron checkpoint, read in parts, is what a conversion writes."""
+    numpy = pytest.importorskip("numpy")
+    pytest.importorskip("ml_dtypes")
+    source = genuine("megatron/m0.16.1-gpt-tp2-llama")
+    options = {"map": "llama-hf-from-megatron", "set": RECIPE}
+    target = tmp_path / "hf"
+    shardscope.convert(source, target, to="safetensors", weights_only=True, **options)
+    mapped, written = shardscope.open(source, **options), shardscope.open(target)
+    assert set(written) <= set(mapped)
+    for name in written:
+        a, b = mapped[name], written[name]
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        whole = b[...]
+        assert a.raw() == b.raw(), name
+        for key in (slice(1, None, 2), (Ellipsis, slice(2, 5))):
+            assert numpy.ascontiguousarray(a[key]).tobytes() == numpy.ascontiguousarray(whole[key]).tobytes(), (name, key)
+    with pytest.raises(shardscope.Error):
+        shardscope.open(source, map="no-such-recipe")

@@ -41,7 +41,8 @@ def test_as_safe_open(path):
             assert same(ours.get_tensor(key), theirs.get_tensor(key))
             a, b = ours.get_slice(key), theirs.get_slice(key)
             assert a.get_shape() == b.get_shape() and a.get_dtype() == b.get_dtype()
-            if a.get_shape() and a.get_shape()[0] > 1:
+            # safetensors 0.8 cannot slice F4.
+            if a.get_dtype() != "F4" and a.get_shape() and a.get_shape()[0] > 1:
                 assert same(a[1:], b[1:]) and same(a[:1, ...], b[:1, ...])
 
 
