@@ -95,6 +95,20 @@ int run(int argc, char** argv) {
     });
 }
 
+Error usageError(CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error) {
+    std::string hint = "see 'shardscope --help'";
+    std::string message = error.what();
+    if (!words.empty() && !words[0].starts_with('-')) {
+        const auto named = [&](const CLI::App* verb) { return verb->get_name() == words[0]; };
+        if (!app.get_subcommands(named).empty()) {
+            hint = fmt::format("see 'shardscope {} --help'", words[0]);
+        } else {
+            message = fmt::format("'{}' is not a verb", words[0]);
+        }
+    }
+    return makeError(ErrorCode::usage, std::move(message)).withHint(hint);
+}
+
 int runWords(Context& context, const std::function<Status(const CLI::App&)>& accept,
              const std::function<Result<std::optional<int>>(const CLI::App&)>& instead) {
     const std::vector<std::string>& words = context.words;
@@ -106,19 +120,7 @@ int runWords(Context& context, const std::function<Status(const CLI::App&)>& acc
         // Errors of usage, in JSON too when it was asked for.
         for (const std::string& word : words)
             context.json = context.json || word == "--json";
-        std::string hint = "see 'shardscope --help'";
-        std::string message = error.what();
-        if (!words.empty() && !words[0].starts_with('-')) {
-            const auto named = [&](const CLI::App* verb) { return verb->get_name() == words[0]; };
-            if (!app->get_subcommands(named).empty()) {
-                hint = fmt::format("see 'shardscope {} --help'", words[0]);
-            } else {
-                message = fmt::format("'{}' is not a verb", words[0]);
-            }
-        }
-        Error usage = makeError(ErrorCode::usage, std::move(message));
-        usage.hint = hint;
-        return reportError(context, usage);
+        return reportError(context, usageError(*app, words, error));
     }
 
     try {

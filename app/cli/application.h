@@ -22,6 +22,13 @@ void stopOnInterrupt(Context& context);
 int runWords(Context& context, const std::function<Status(const CLI::App&)>& accept,
              const std::function<Result<std::optional<int>>(const CLI::App&)>& instead = {});
 
+// What `app` said to the words, as an error with a hint at the help.
+Error usageError(CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error);
+
+// As `shardscope diff` of what is open.
+Result<DiffReport> diffOpen(const Context& context, const Checkpoint& a, const Checkpoint& b,
+                            const DiffOptions& options);
+
 // What each exit code means, as --help, the manual and docs/cli.md say it.
 struct ExitStatus {
     int code;

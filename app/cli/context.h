@@ -38,6 +38,7 @@ struct Context {
     std::vector<std::string> words;  // of this command line, without the program's name
     // What a verb that converts is to do; null with the others. Set before `verb` runs.
     std::shared_ptr<const struct ConvertCommand> conversion;
+    std::shared_ptr<const DiffOptions> difference;  // what `diff` is to compare; filled when it was parsed
 
     // Set where this command line runs for one on another machine (cli/remote.h): what this host is called
     // there, and who is shown the progress. Then nothing is written into files here.

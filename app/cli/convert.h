@@ -24,6 +24,12 @@ struct ConvertCommand {
 Result<int> convert(const Context& context, const ConvertCommand& command);
 Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution);
 
+// Who works, as the options say; workers run `program`. Errors: usage.
+Result<Execution> executionOf(const Context& context, const ConvertCommand& command,
+                              const std::string& program);
+// Carries it out without a word; the report, or what this part has done.
+Result<Json> runToReport(const Context& context, Conversion& conversion, const ConvertCommand& command);
+
 // What is shown before, and after (convert_report.cpp). Paths are shown as the user gave them.
 int showPlan(const Context& context, const Conversion& conversion);
 void sayLeftOut(const Plan& plan);

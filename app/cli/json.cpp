@@ -1,5 +1,7 @@
 #include "cli/json.h"
 
+#include <cmath>
+
 namespace shardscope::cli {
 
 std::string dump(const Json& json) {
@@ -141,6 +143,35 @@ Json planJson(const Plan& plan) {
                            {"accumulate", plan.accumulate},
                            {"not_averaged", entries(plan.notAveraged, "why")}};
     }
+    return json;
+}
+
+Json diffJson(const DiffReport& report) {
+    const auto entries = [](const std::vector<DiffEntry>& list) {
+        Json json = Json::array();
+        for (const DiffEntry& e : list)
+            json.push_back({{"name", e.name}, {"a", e.a}, {"b", e.b}});
+        return json;
+    };
+    const auto number = [](double value) { return std::isfinite(value) ? Json(value) : Json("inf"); };
+    Json json;
+    json["schema"] = "shardscope.diff/1";
+    json["equal"] = report.equal();
+    json["only_a"] = report.onlyA;
+    json["only_b"] = report.onlyB;
+    json["shape"] = entries(report.shape);
+    json["dtype"] = entries(report.dtype);
+    json["placement"] = entries(report.placement);
+    json["values"] = Json::array();
+    for (const ValueDiff& v : report.values) {
+        json["values"].push_back({{"name", v.name},
+                                  {"different", v.different},
+                                  {"max_abs", number(v.maxAbs)},
+                                  {"max_rel", number(v.maxRelative)},
+                                  {"max_ulp", v.maxUlp},
+                                  {"cosine", number(v.cosine)}});
+    }
+    json["values_compared"] = report.valuesCompared;
     return json;
 }
 

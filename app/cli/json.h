@@ -23,6 +23,7 @@ Json valueJson(const Value& value);
 Json chunkJson(const Catalog& catalog, const ChunkInfo& chunk);
 Json tensorJson(const Catalog& catalog, TensorId tensor, bool chunks);
 Json meshJson(const std::optional<Mesh>& mesh);
-Json planJson(const Plan& plan);  // shardscope.plan/1
+Json planJson(const Plan& plan);          // shardscope.plan/1
+Json diffJson(const DiffReport& report);  // shardscope.diff/1
 
 }  // namespace shardscope::cli

@@ -13,7 +13,8 @@
 
 namespace shardscope::cli {
 
-Result<int> convert(const Context& context, const ConvertCommand& command) {
+Result<Execution> executionOf(const Context& context, const ConvertCommand& command,
+                              const std::string& program) {
     if (command.inParts()) {
         if (!command.request.on.empty())
             return makeError(ErrorCode::usage,
@@ -23,12 +24,12 @@ Result<int> convert(const Context& context, const ConvertCommand& command) {
         if (parts.seal && command.request.verify == Verify::none)
             return makeError(ErrorCode::usage,
                              "--finish seal is for parts that verify, --verify none for nobody who does");
-        return convert(context, command, parts);
+        return Execution(parts);
     }
-    if (command.request.on.empty()) return convert(context, command, Alone{});
+    if (command.request.on.empty()) return Execution(Alone{});
     Coordinator coordinator;
     coordinator.options.version = SHARDSCOPE_VERSION;
-    coordinator.options.program = ownProgram();
+    coordinator.options.program = program;
     coordinator.options.remoteProgram = context.remoteProgram;
     SHARDSCOPE_ASSIGN(Places places, parsePlaces(command.request.on));
     if (places.ranks)
@@ -36,7 +37,29 @@ Result<int> convert(const Context& context, const ConvertCommand& command) {
                          fmt::format("'{}' is only valid for 'shardscope jobs run'", command.request.on))
             .withHint("'shardscope jobs run --on ranks:4 convert ...', or shardscope-worker");
     coordinator.options.places = std::move(places.workers);
-    return convert(context, command, coordinator);
+    return Execution(std::move(coordinator));
+}
+
+Result<int> convert(const Context& context, const ConvertCommand& command) {
+    SHARDSCOPE_ASSIGN(const Execution execution, executionOf(context, command, ownProgram()));
+    return convert(context, command, execution);
+}
+
+namespace {
+
+Result<ConvertReport> runShown(const Context& context, Conversion& conversion) {
+    Progress progress;
+    const ProgressPrinter printer(context, progress, [&] { return conversion.workers(); });
+    return conversion.run(&progress);
+}
+
+}  // namespace
+
+Result<Json> runToReport(const Context& context, Conversion& conversion, const ConvertCommand& command) {
+    const auto started = std::chrono::system_clock::now();
+    SHARDSCOPE_ASSIGN(const ConvertReport report, runShown(context, conversion));
+    return conversion.finished() ? reportJson(context, conversion, report, started, command.request.verify)
+                                 : partJson(*conversion.part());
 }
 
 Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution) {
@@ -53,11 +76,7 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
     if (conversion->speaks() && first && !context.json && context.progress != ProgressMode::json)
         sayLeftOut(conversion->prepared().plan);
     const auto started = std::chrono::system_clock::now();
-    Progress progress;
-    Result<ConvertReport> report = [&] {
-        const ProgressPrinter printer(context, progress, [&] { return conversion->workers(); });
-        return conversion->run(&progress);
-    }();
+    Result<ConvertReport> report = runShown(context, *conversion);
     if (!report.ok()) return std::move(report).error();
     if (!conversion->speaks()) return 0;
     const bool whole = conversion->finished();

@@ -7,7 +7,6 @@
 
 namespace shardscope::cli {
 
-// "FROM=TO", cut at the first '='.
 namespace {
 
 struct DiffCommand {
@@ -15,45 +14,12 @@ struct DiffCommand {
     DiffOptions diff;
 };
 
-Json number(double value) {
-    return std::isfinite(value) ? Json(value) : Json("inf");
-}
-
 Result<int> diff(const Context& context, const DiffCommand& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint a, context.open(options.a));
     SHARDSCOPE_ASSIGN(const Checkpoint b, context.open(options.b));
-    DiffReport report;
-    {
-        Work work(context, a.catalog().memoryBytes() + b.catalog().memoryBytes());
-        SHARDSCOPE_TRY(work.start());
-        SHARDSCOPE_ASSIGN(report, diffCheckpoints(a, b, options.diff, work.resources()));
-    }
+    SHARDSCOPE_ASSIGN(const DiffReport report, diffOpen(context, a, b, options.diff));
     if (context.json) {
-        const auto entries = [](const std::vector<DiffEntry>& list) {
-            Json json = Json::array();
-            for (const DiffEntry& e : list)
-                json.push_back({{"name", e.name}, {"a", e.a}, {"b", e.b}});
-            return json;
-        };
-        Json json;
-        json["schema"] = "shardscope.diff/1";
-        json["equal"] = report.equal();
-        json["only_a"] = report.onlyA;
-        json["only_b"] = report.onlyB;
-        json["shape"] = entries(report.shape);
-        json["dtype"] = entries(report.dtype);
-        json["placement"] = entries(report.placement);
-        json["values"] = Json::array();
-        for (const ValueDiff& v : report.values) {
-            json["values"].push_back({{"name", v.name},
-                                      {"different", v.different},
-                                      {"max_abs", number(v.maxAbs)},
-                                      {"max_rel", number(v.maxRelative)},
-                                      {"max_ulp", v.maxUlp},
-                                      {"cosine", number(v.cosine)}});
-        }
-        json["values_compared"] = report.valuesCompared;
-        printJson(json);
+        printJson(diffJson(report));
         return report.equal() ? 0 : 1;
     }
     const Style style{context.colored()};
@@ -80,6 +46,13 @@ Result<int> diff(const Context& context, const DiffCommand& options) {
 
 }  // namespace
 
+Result<DiffReport> diffOpen(const Context& context, const Checkpoint& a, const Checkpoint& b,
+                            const DiffOptions& options) {
+    Work work(context, a.catalog().memoryBytes() + b.catalog().memoryBytes());
+    SHARDSCOPE_TRY(work.start());
+    return diffCheckpoints(a, b, options, work.resources());
+}
+
 void addDiff(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand(
         "diff", "What differs between two checkpoints, whatever their formats and shardings");
@@ -88,6 +61,7 @@ void addDiff(CLI::App& app, Context& context) {
         "  shardscope diff iter_0001000/ model-hf/ --values --map llama-hf-from-megatron\n\nExit code 1 "
         "when they differ; a different placement alone is not a difference.");
     auto options = std::make_shared<DiffCommand>();
+    context.difference = std::shared_ptr<const DiffOptions>(options, &options->diff);
     verb->add_option("a", options->a, "First checkpoint")->required()->type_name("A");
     verb->add_option("b", options->b, "Second checkpoint")->required()->type_name("B");
     verb->add_flag("--values", options->diff.values,

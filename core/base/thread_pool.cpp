@@ -82,7 +82,9 @@ ThreadPool::~ThreadPool() {
 }
 
 ThreadPool& sharedPool() {
-    static ThreadPool pool(std::max(2U, availableCores()) - 1);
+    // Never ended: in a process that was forked its threads are gone, and nobody could wait for them. Loops are then
+    // done by those who call.
+    static auto& pool = *new ThreadPool(std::max(2U, availableCores()) - 1);
     return pool;
 }
 

@@ -10,7 +10,7 @@
 
 #include "engine/element.h"
 #include "engine/engine.h"
-#include "engine/recipe.h"
+#include "engine/mapped.h"
 #include "model/coverage.h"
 
 namespace shardscope {
@@ -122,25 +122,6 @@ struct FirstSide {
     }
 };
 
-// What A is once it has gone through the recipe. Errors: usage, impossible (the recipe does not fit A).
-Result<std::shared_ptr<const TargetSpec>> mappedBy(const DiffOptions& options, const Checkpoint& a,
-                                                   const StopToken& stop) {
-    TargetRequest request;
-    SHARDSCOPE_TRY(applyRecipe(options.map, options.set, a, request));
-    request.rename.insert(request.rename.end(), options.rename.begin(), options.rename.end());
-    TargetInput input;
-    input.source = &a.catalog();
-    input.objectValue = [&](ObjectId o) -> Result<Value> {
-        SHARDSCOPE_TRY(stop.poll());
-        return a.reader->objectValue(o);
-    };
-    SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, request));
-    if (!spec.impossible.empty())
-        return makeError(ErrorCode::impossible, spec.impossible.front().why)
-            .ofTensor(spec.impossible.front().name);
-    return std::make_shared<const TargetSpec>(std::move(spec));
-}
-
 Result<ValueDiff> compareValues(const FirstSide& a, TensorId ta, const Checkpoint& b, TensorId tb,
                                 const Resources& resources) {
     const Catalog& ca = a.catalog();
@@ -184,7 +165,9 @@ Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, con
     DiffReport report;
     FirstSide first{a, nullptr};
     if (!options.map.empty()) {
-        SHARDSCOPE_ASSIGN(first.mapped, mappedBy(options, a, resources.stop));
+        SHARDSCOPE_ASSIGN(TargetSpec spec,
+                          mappedBy(a, {options.map, options.set, options.rename}, resources.stop));
+        first.mapped = std::make_shared<const TargetSpec>(std::move(spec));
         report.mapped = {first.mapped, &first.mapped->target};
     } else if (!options.set.empty()) {
         return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");

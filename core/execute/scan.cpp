@@ -9,7 +9,7 @@
 
 #include "base/checked.h"
 #include "execute/destination.h"
-#include "execute/gather.h"
+#include "execute/region_reading.h"
 #include "execute/tensor_reader.h"
 
 namespace shardscope {
@@ -252,65 +252,10 @@ Result<std::vector<std::byte>> readRegion(const Reader& reader, TensorId tensor,
             .ofTensor(catalog.name(tensor));
     }
     std::vector<std::byte> out(*bytes);
-    if (elements == 0) return out;
-    SourceContext context(reader, resources, FillGaps::zero, systemFileSystem());
-    SHARDSCOPE_ASSIGN(const auto source, TensorReader::prepare(context, tensor, nullptr));
-    if (!dtypeIsWholeBytes(dtype)) {
-        if (elements != source->elements())
-            return unsupported("a part of a tensor whose elements share bytes");
-        SHARDSCOPE_TRY(source->readChunk(0, 0, elements, out));
-        return out;
-    }
-
-    const auto size = static_cast<int64_t>(dtypeBytes(dtype));
-    // Runs of one chunk that lie close together are read in one go.
-    struct Run {
-        int64_t from, to, count;  // chunk order, region order
-    };
-    const int64_t joinGap = (64 << 10) / size, mostJoined = (4 << 20) / size;
-    std::vector<Run> runs;
-    std::vector<std::byte> joined;
-    for (size_t c = 0; c < source->chunkCount(); ++c) {
-        const ChunkShape& chunk = source->chunkShape(c);
-        const auto common = intersect(region.offsets, region.lengths, chunk.offsets, chunk.lengths);
-        if (!common) continue;
-        const auto flush = [&]() -> Status {
-            if (runs.empty()) return {};
-            const int64_t lo = runs.front().from, hi = runs.back().from + runs.back().count;
-            joined.resize(static_cast<size_t>((hi - lo) * size));
-            SHARDSCOPE_TRY(source->readChunk(c, lo, hi, joined));
-            for (const Run& r : runs) {
-                std::copy_n(joined.data() + (r.from - lo) * size, r.count * size, out.data() + r.to * size);
-            }
-            runs.clear();
-            return {};
-        };
-        Dims inChunk(shape.size()), inRegion(shape.size());
-        for (size_t d = 0; d < shape.size(); ++d) {
-            inChunk[d] = common->offsets[d] - chunk.offsets[d];
-            inRegion[d] = common->offsets[d] - region.offsets[d];
-        }
-        Status status;
-        forEachRun(0, elementCount(common->lengths), chunk.lengths, inChunk, common->lengths,
-                   [&](int64_t start, int64_t from, int64_t count) {
-                       // Cut to a flat range, then to runs of the region's own order.
-                       const int64_t a = std::max(from, chunk.start), b = std::min(from + count, chunk.stop);
-                       if (a >= b || !status.ok()) return;
-                       forEachRun(
-                           start + (a - from), start + (b - from), region.lengths, inRegion, common->lengths,
-                           [&](int64_t part, int64_t to, int64_t n) {
-                               const int64_t at = from + (part - start);
-                               if (!runs.empty() && (at - (runs.back().from + runs.back().count) > joinGap ||
-                                                     at + n - runs.front().from > mostJoined)) {
-                                   if (status.ok()) status = flush();
-                               }
-                               if (status.ok()) runs.push_back({at, to, n});
-                           });
-                   });
-        SHARDSCOPE_TRY(std::move(status));
-        SHARDSCOPE_TRY(flush());
-        SHARDSCOPE_TRY(resources.stop.poll());
-    }
+    const RegionRead read{tensor, region.offsets, region.lengths, Dims(shape.size(), 1), out.data(),
+                          rowMajorStrides(region.lengths)};
+    auto done = readRegions(reader, {read}, FillGaps::zero, resources);
+    if (!done.ok()) return std::move(done).error();
     return out;
 }
 

@@ -127,7 +127,8 @@ Status TensorReader::checkExtent(const Chunk& chunk) const {
 }
 
 Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& context, TensorId tensor,
-                                                            WorkerMemory* kept, Strided strided) {
+                                                            WorkerMemory* kept, Strided strided,
+                                                            const Box* only) {
     const Catalog& catalog = context.reader.catalog();
     std::unique_ptr<TensorReader> source(new TensorReader(context));
     source->tensor_ = tensor;
@@ -149,6 +150,7 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
         const ChunkInfo info = catalog.chunk(tensor, id);
         const ChunkShape box = ChunkShape::of(info);
         if (!boxInside(box.offsets, box.lengths, shape) || box.elements() <= 0) continue;
+        if (only && !intersect(box.offsets, box.lengths, only->offsets, only->lengths)) continue;
         found.push_back({id, box, box.firstPosition(shape)});
         whole = whole || box.elements() == source->elements_;
     }

@@ -1,0 +1,674 @@
+// The native part of the Python package: open checkpoints, slices into memory that Python owns, and the JSON
+// documents of docs/cli.md. What a Python programmer meets is in app/python/shardscope.
+//
+// Threads: every call that works lets go of the interpreter's lock, so calls of several Python threads run at
+// the same time; a Checkpoint may be used by all of them. Ctrl-C in Python's main thread stops the call.
+// Errors: each Error becomes a shardscope.Error with its fields.
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <unistd.h>
+
+#include "cli/application.h"
+#include "cli/convert.h"
+#include "cli/documents.h"
+#include "cli/validate_words.h"
+#include "cluster/places.h"
+#include "cluster/remote_file_system.h"
+#include "engine/mapped.h"
+#include "engine/report.h"
+#include "execute/region_reading.h"
+#include "plan/request_text.h"
+
+namespace nb = nanobind;
+
+namespace shardscope::python {
+namespace {
+
+// ------------------------------------------------------------------ text and errors
+
+// Names and paths may hold bytes that are no UTF-8; as Python does with file names, each such byte is a lone
+// surrogate there.
+nb::object toText(std::string_view text) {
+    PyObject* object =
+        PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
+    if (!object) throw nb::python_error();
+    return nb::steal(object);
+}
+
+std::string fromText(nb::handle text) {
+    PyObject* bytes = PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape");
+    if (!bytes) throw nb::python_error();
+    const nb::object keep = nb::steal(bytes);
+    char* data = nullptr;
+    Py_ssize_t size = 0;
+    if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) throw nb::python_error();
+    return {data, static_cast<size_t>(size)};
+}
+
+[[noreturn]] void raise(const Error& error) {
+    const auto textOr = [](const std::string& text) -> nb::object {
+        return text.empty() ? nb::object(nb::none()) : toText(text);
+    };
+    const nb::object type = nb::module_::import_("shardscope._errors").attr("Error");
+    const nb::object offset =
+        error.location.offset ? nb::object(nb::int_(*error.location.offset)) : nb::object(nb::none());
+    const nb::object value = type(toText(errorCodeName(error.code)), toText(error.message),
+                                  textOr(error.location.file), offset, textOr(error.location.tensor),
+                                  textOr(error.location.rule), textOr(error.hint), toText(describe(error)));
+    PyErr_SetObject(type.ptr(), value.ptr());
+    throw nb::python_error();
+}
+
+template <class T>
+T valueOf(Result<T>&& result) {
+    if (!result.ok()) raise(result.error());
+    return std::move(result).value();
+}
+
+// ------------------------------------------------------------------ work without the interpreter's lock
+
+struct Sample {
+    std::string phase;
+    uint64_t done = 0, total = 0;
+    std::string tensor;
+};
+
+// What a call that works is told and tells.
+class Call {
+  public:
+    const StopSource& stop() const { return stop_; }
+    void sample(const Progress& progress) {
+        const std::lock_guard lock(mutex_);
+        sample_ = Sample{std::string(Progress::phaseName(progress.phase())), progress.bytesDone(),
+                         progress.bytesTotal(), progress.tensor()};
+    }
+
+    // Runs work(*this) on a thread of its own and returns what it does. Meanwhile this thread lets others
+    // run, looks for signals, and calls `progress` (None, or called with phase, done, total and tensor). What
+    // either raises stops the work and is raised here.
+    template <class Work>
+    auto run(Work&& work, nb::handle progress = nb::none()) -> decltype(work(*this)) {
+        using Answer = decltype(work(*this));
+        std::optional<Answer> answer;
+        bool raised = false;
+        {
+            nb::gil_scoped_release released;
+            std::thread thread([&] {
+                std::optional<Answer> mine;
+                try {
+                    mine.emplace(work(*this));
+                } catch (const std::bad_alloc&) {
+                    mine.emplace(makeError(ErrorCode::limit, "out of memory"));
+                } catch (const std::exception& e) {
+                    mine.emplace(
+                        makeError(ErrorCode::internal, std::string("unexpected failure: ") + e.what()));
+                }
+                const std::lock_guard lock(mutex_);
+                answer = std::move(mine);
+                done_.notify_all();
+            });
+            std::unique_lock lock(mutex_);
+            while (!answer) {
+                done_.wait_for(lock, std::chrono::milliseconds(100));
+                if (raised) continue;
+                const std::optional<Sample> sample = std::exchange(sample_, std::nullopt);
+                lock.unlock();
+                {
+                    nb::gil_scoped_acquire acquired;
+                    raised = PyErr_CheckSignals() != 0 || (sample && !show(progress, *sample));
+                    // The error stays with this thread while it waits for the work to end.
+                    if (raised) {
+                        error_ = nb::steal(PyErr_GetRaisedExceptionHere());
+                        stop_.requestStop();
+                    }
+                }
+                lock.lock();
+            }
+            lock.unlock();
+            thread.join();
+        }
+        if (!raised && sample_ && !show(progress, *sample_)) {
+            raised = true;
+            error_ = nb::steal(PyErr_GetRaisedExceptionHere());
+        }
+        if (raised) {
+            PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error_.ptr())), error_.ptr());
+            throw nb::python_error();
+        }
+        return std::move(*answer);
+    }
+
+  private:
+    // The exception that is set, which is not set any more; for Python 3.11, which has no
+    // PyErr_GetRaisedException.
+    static PyObject* PyErr_GetRaisedExceptionHere() {
+        PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+        PyErr_Fetch(&type, &value, &trace);
+        PyErr_NormalizeException(&type, &value, &trace);
+        Py_XDECREF(type);
+        Py_XDECREF(trace);
+        return value;
+    }
+
+    static bool show(nb::handle progress, const Sample& sample) {
+        if (progress.is_none()) return true;
+        try {
+            progress(sample.phase, sample.done, sample.total, toText(sample.tensor));
+            return true;
+        } catch (nb::python_error& error) {
+            error.restore();
+            return false;
+        }
+    }
+
+    StopSource stop_;
+    std::mutex mutex_;
+    std::condition_variable done_;
+    std::optional<Sample> sample_;
+    nb::object error_;
+};
+
+// A command line of this process: options as the verbs take them.
+struct Words {
+    cli::Context context;
+    std::unique_ptr<CLI::App> app;
+};
+
+Result<std::shared_ptr<Words>> parse(std::vector<std::string> words, Call& call) {
+    auto parsed = std::make_shared<Words>();
+    parsed->context.words = std::move(words);
+    parsed->context.progress = cli::ProgressMode::none;
+    parsed->context.onProgress = [&call](const Progress& progress, const auto&) { call.sample(progress); };
+    parsed->app = cli::makeApp(parsed->context);
+    try {
+        std::vector<std::string> reversed(parsed->context.words.rbegin(), parsed->context.words.rend());
+        parsed->app->parse(std::move(reversed));
+    } catch (const CLI::ParseError& error) {
+        return cli::usageError(*parsed->app, parsed->context.words, error);
+    }
+    return parsed;
+}
+
+// Stops what a context does when its call is stopped: verbs poll the context's own source.
+class StopWith {
+  public:
+    StopWith(const StopSource& from, StopSource& to)
+        : thread_([this, &from, &to] {
+              std::unique_lock lock(mutex_);
+              while (!over_) {
+                  if (from.stopRequested()) to.requestStop();
+                  wake_.wait_for(lock, std::chrono::milliseconds(100));
+              }
+          }) {}
+    ~StopWith() {
+        {
+            const std::lock_guard lock(mutex_);
+            over_ = true;
+        }
+        wake_.notify_all();
+        thread_.join();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    bool over_ = false;
+    std::thread thread_;
+};
+
+std::vector<std::string> wordsOf(nb::handle list) {
+    std::vector<std::string> words;
+    for (nb::handle word : list)
+        words.push_back(fromText(word));
+    return words;
+}
+
+// ------------------------------------------------------------------ values of objects
+
+// Plain data as Python's own; what is no plain data is never made: `opaque` gets how it would be printed.
+class Plain {
+  public:
+    Plain(const ValueGraph& graph, nb::handle opaque) : g_(graph), opaque_(opaque) {}
+
+    nb::object operator()(NodeId node, int depth = 0) {
+        if (depth > kMostDepth || ++nodes_ > kMostNodes) return opaque(node);
+        switch (g_.kind(node)) {
+            case ValueKind::none:
+                return nb::none();
+            case ValueKind::boolean:
+                return nb::bool_(g_.boolean(node));
+            case ValueKind::integer:
+                return nb::int_(g_.integer(node));
+            case ValueKind::bigInteger: {
+                const std::string_view bytes = g_.text(node);
+                const nb::object type = nb::module_::import_("builtins").attr("int");
+                return type.attr("from_bytes")(nb::bytes(bytes.data(), bytes.size()), "little",
+                                               nb::arg("signed") = true);
+            }
+            case ValueKind::real:
+                return nb::float_(g_.real(node));
+            case ValueKind::text: {
+                const std::string_view text = g_.text(node);
+                PyObject* object =
+                    PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogatepass");
+                if (!object) {
+                    PyErr_Clear();
+                    return opaque(node);
+                }
+                return nb::steal(object);
+            }
+            case ValueKind::bytes:
+                return nb::bytes(g_.text(node).data(), g_.text(node).size());
+            case ValueKind::byteArray:
+                return nb::steal(PyByteArray_FromStringAndSize(
+                    g_.text(node).data(), static_cast<Py_ssize_t>(g_.text(node).size())));
+            case ValueKind::list: {
+                nb::list list;
+                for (const NodeId item : itemsOf(node))
+                    list.append((*this)(item, depth + 1));
+                return list;
+            }
+            case ValueKind::tuple: {
+                nb::list list;
+                for (const NodeId item : itemsOf(node))
+                    list.append((*this)(item, depth + 1));
+                return nb::steal(PyList_AsTuple(list.ptr()));
+            }
+            case ValueKind::set:
+            case ValueKind::frozenSet: {
+                nb::list list;
+                for (const NodeId item : itemsOf(node))
+                    list.append((*this)(item, depth + 1));
+                PyObject* made =
+                    g_.kind(node) == ValueKind::set ? PySet_New(list.ptr()) : PyFrozenSet_New(list.ptr());
+                if (!made) {
+                    PyErr_Clear();
+                    return opaque(node);
+                }
+                return nb::steal(made);
+            }
+            default:
+                break;
+        }
+        if (!g_.isMapping(node)) return opaque(node);
+        nb::dict dict;
+        const std::span<const NodeId> pairs = g_.pairs(node);
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+            const nb::object key = (*this)(pairs[i], depth + 1);
+            const nb::object value = (*this)(pairs[i + 1], depth + 1);
+            if (PyDict_SetItem(dict.ptr(), key.ptr(), value.ptr()) != 0) {
+                PyErr_Clear();
+                return opaque(node);
+            }
+        }
+        return dict;
+    }
+
+  private:
+    static constexpr int kMostDepth = 200;
+    static constexpr size_t kMostNodes = 1'000'000;
+
+    std::vector<NodeId> itemsOf(NodeId node) const {
+        const auto items = g_.items(node);
+        return {items.begin(), items.end()};
+    }
+    nb::object opaque(NodeId node) {
+        // The graph outlives this call; the value does not own it.
+        const Value value{std::shared_ptr<const ValueGraph>(std::shared_ptr<void>(), &g_), node};
+        return opaque_(toText(valueKindName(value)), toText(valueRepr(value)));
+    }
+
+    const ValueGraph& g_;
+    nb::handle opaque_;
+    size_t nodes_ = 0;
+};
+
+// ------------------------------------------------------------------ an open checkpoint
+
+constexpr uint64_t kReadMemory = uint64_t{256} << 20;  // of strided chunks that are held to be read in order
+
+nb::tuple dimsOf(DimSpan dims) {
+    nb::list list;
+    for (const int64_t d : dims)
+        list.append(d);
+    return nb::steal<nb::tuple>(PyList_AsTuple(list.ptr()));
+}
+
+class OpenCheckpoint {
+  public:
+    OpenCheckpoint(Checkpoint checkpoint, std::shared_ptr<RemoteHost> host, std::shared_ptr<Words> words)
+        : words_(std::move(words)),
+          host_(std::move(host)),
+          checkpoint_(std::move(checkpoint)),
+          process_(getpid()) {}
+
+    // Whoever was forked has the files, but not the threads that read them.
+    const Checkpoint& get() const {
+        if (getpid() != process_)
+            raise(makeError(ErrorCode::usage,
+                            "the checkpoint was opened by another process, from which this "
+                            "one was forked")
+                      .inFile(checkpoint_.path)
+                      .withHint("open it again in this process"));
+        return checkpoint_;
+    }
+    // What Python sees: the checkpoint's own, or what a recipe makes of it.
+    const Catalog& catalog() const { return mapped_ ? (get(), mapped_->target) : get().catalog(); }
+    void map(TargetSpec spec) { mapped_ = std::move(spec); }
+    TensorId tensor(uint32_t t) const {
+        if (t >= catalog().tensorCount()) throw nb::index_error("no tensor has this number");
+        return t;
+    }
+    const Reader& reader() const { return *checkpoint_.reader; }
+    Result<uint64_t> read(const std::vector<RegionRead>& reads, const Resources& resources) const {
+        SHARDSCOPE_TRY(needData(checkpoint_, "reading values"));
+        if (mapped_) return readPlannedRegions(reader(), *mapped_, reads, resources);
+        return readRegions(reader(), reads, FillGaps::refuse, resources);
+    }
+    // Those of a recipe have their values with them.
+    Result<Value> objectValue(ObjectId id) const {
+        return mapped_ ? Result<Value>(mapped_->target.objects()[id].value) : reader().objectValue(id);
+    }
+    // Without a look at the process: for work on other threads.
+    const Checkpoint& checkpoint() const { return checkpoint_; }
+
+  private:
+    std::shared_ptr<Words> words_;      // with the stop source that the reader polls
+    std::shared_ptr<RemoteHost> host_;  // before what reads through it
+    Checkpoint checkpoint_;
+    std::optional<TargetSpec> mapped_;
+    pid_t process_;
+};
+
+Result<std::unique_ptr<OpenCheckpoint>> openWith(std::shared_ptr<Words> words, const std::string& path,
+                                                 const std::string& program) {
+    CheckpointOptions options = words->context.openOptions();
+    std::shared_ptr<RemoteHost> host;
+    if (isSshPath(path)) {
+        SHARDSCOPE_ASSIGN(const SshPath there, parseSshPath(path));
+        CoordinatorOptions own;
+        own.version = SHARDSCOPE_VERSION;
+        own.program = program;
+        own.remoteProgram = words->context.remoteProgram;
+        SHARDSCOPE_ASSIGN(host, remoteHost(there.place, own));
+        SHARDSCOPE_TRY(host->connect());
+        options.fileSystem = remoteFileSystem(host);
+    }
+    SHARDSCOPE_ASSIGN(Checkpoint checkpoint, openCheckpoint(path, options));
+    return std::make_unique<OpenCheckpoint>(std::move(checkpoint), std::move(host), std::move(words));
+}
+
+OpenCheckpoint* openPath(nb::list words, nb::str path, nb::str program, nb::str map, nb::list set,
+                         nb::list rename) {
+    Call call;
+    const std::vector<std::string> all = wordsOf(words);
+    const std::string where = fromText(path), own = fromText(program);
+    Mapping mapping{fromText(map), wordsOf(set), {}};
+    for (const std::string& rule : wordsOf(rename))
+        mapping.rename.push_back(valueOf(parseRenameRule(rule)));
+    return valueOf(call.run([&](Call& c) -> Result<std::unique_ptr<OpenCheckpoint>> {
+               SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
+               // The context lives as long as the checkpoint.
+               const StopWith both(c.stop(), parsed->context.stop);
+               SHARDSCOPE_ASSIGN(auto opened, openWith(parsed, where, own));
+               if (!mapping.map.empty() || !mapping.set.empty() || !mapping.rename.empty()) {
+                   SHARDSCOPE_ASSIGN(TargetSpec spec, mappedBy(opened->checkpoint(), mapping, c.stop()));
+                   opened->map(std::move(spec));
+               }
+               return opened;
+           }))
+        .release();
+}
+
+nb::object infoOf(const OpenCheckpoint& open) {
+    const Checkpoint& checkpoint = open.get();
+    return toText(
+        cli::dump(cli::infoJson(checkpoint, checkpoint.path, cli::summaryOf(checkpoint.catalog()))));
+}
+
+nb::list namesOf(const OpenCheckpoint& open) {
+    nb::list names;
+    const Catalog& catalog = open.catalog();
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+        names.append(toText(catalog.name(t)));
+    return names;
+}
+
+int64_t find(const OpenCheckpoint& open, nb::str name) {
+    const TensorId t = open.catalog().find(fromText(name));
+    return t == kNone ? -1 : int64_t{t};
+}
+
+nb::tuple factsOf(const OpenCheckpoint& open, uint32_t t) {
+    const Catalog& catalog = open.catalog();
+    open.tensor(t);
+    return nb::make_tuple(
+        toText(catalog.name(t)), toText(dtypeName(catalog.dtype(t))), dimsOf(catalog.shape(t)),
+        toText(roleName(catalog.role(t))), catalog.bytes(t),
+        catalog.aliasOf(t) == kNone ? nb::object(nb::none()) : toText(catalog.name(catalog.aliasOf(t))));
+}
+
+nb::tuple partsOf(const Path& path) {
+    nb::list parts;
+    for (const PathPart& part : path) {
+        switch (part.kind) {
+            case PathPart::Kind::integerKey:
+            case PathPart::Kind::index:
+            case PathPart::Kind::tupleIndex:
+                parts.append(part.index);
+                break;
+            default:
+                parts.append(toText(part.text));
+        }
+    }
+    return nb::steal<nb::tuple>(PyList_AsTuple(parts.ptr()));
+}
+
+nb::object tensorDocument(const OpenCheckpoint& open, uint32_t t) {
+    return toText(cli::dump(cli::tensorJson(open.catalog(), open.tensor(t), true)));
+}
+
+nb::list objectNames(const OpenCheckpoint& open) {
+    nb::list names;
+    for (const ObjectInfo& object : open.catalog().objects())
+        names.append(toText(object.name));
+    return names;
+}
+
+const ObjectInfo& objectAt(const OpenCheckpoint& open, uint32_t id) {
+    const auto& objects = open.catalog().objects();
+    if (id >= objects.size()) throw nb::index_error("no object has this number");
+    return objects[id];
+}
+
+nb::object objectValue(const OpenCheckpoint& open, uint32_t id, nb::object opaque) {
+    objectAt(open, id);
+    Call call;
+    const Value value = valueOf(call.run([&](Call&) { return open.objectValue(id); }));
+    if (!value) return nb::none();
+    return Plain(*value.graph, opaque)(value.node);
+}
+
+// One reading as Python gives it: tensor, starts, counts, steps, address, strides (elements).
+RegionRead regionOf(const OpenCheckpoint& open, nb::handle tuple) {
+    RegionRead read;
+    const auto dims = [](nb::handle list) { return nb::cast<std::vector<int64_t>>(list); };
+    read.tensor = open.tensor(nb::cast<uint32_t>(tuple[0]));
+    read.starts = dims(tuple[1]);
+    read.counts = dims(tuple[2]);
+    read.steps = dims(tuple[3]);
+    read.to = reinterpret_cast<std::byte*>(nb::cast<uintptr_t>(tuple[4]));
+    read.toStrides = dims(tuple[5]);
+    return read;
+}
+
+uint64_t readInto(const OpenCheckpoint& open, nb::list list, unsigned threads, nb::object progress) {
+    open.get();
+    std::vector<RegionRead> reads;
+    uint64_t elements = 0;
+    for (nb::handle item : list) {
+        reads.push_back(regionOf(open, item));
+        uint64_t count = 1;
+        for (const int64_t n : reads.back().counts)
+            count *= static_cast<uint64_t>(std::max<int64_t>(n, 0));
+        elements += count;
+    }
+    const auto work = [&](const StopSource& stop, Progress& counted) -> Result<uint64_t> {
+        MemoryBudget memory(kReadMemory);
+        std::optional<ThreadPool> own;
+        if (threads > 0) own.emplace(threads);
+        Resources resources;
+        resources.pool = own ? &*own : &sharedPool();
+        resources.memory = &memory;
+        resources.stop = stop;
+        resources.progress = &counted;
+        return open.read(reads, resources);
+    };
+    Progress counted;
+    // A thread of its own is dearer than a small reading.
+    if (elements <= 65536 && progress.is_none()) {
+        const StopSource never;
+        std::optional<Result<uint64_t>> done;
+        {
+            nb::gil_scoped_release released;
+            done.emplace(work(never, counted));
+        }
+        return valueOf(std::move(*done));
+    }
+    Call call;
+    return valueOf(call.run(
+        [&](Call& c) {
+            auto done = work(c.stop(), counted);
+            c.sample(counted);
+            return done;
+        },
+        progress));
+}
+
+// ------------------------------------------------------------------ verbs
+
+ValidateLevel levelOf(const std::string& name) {
+    for (const ValidateLevel level : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values})
+        if (levelName(level) == name) return level;
+    raise(makeError(ErrorCode::usage, "'" + name + "' is no level").withHint("metadata, files or values"));
+}
+
+nb::object validate(const OpenCheckpoint& open, nb::list words, nb::str level, nb::str expect,
+                    size_t examples, nb::object progress) {
+    cli::ValidateWords what;
+    const Checkpoint& checkpoint = open.get();
+    what.path = checkpoint.path;
+    what.level = levelOf(fromText(level));
+    what.expect = fromText(expect);
+    what.examples = examples;
+    const std::vector<std::string> all = wordsOf(words);
+    Call call;
+    return toText(valueOf(call.run(
+        [&](Call& c) -> Result<std::string> {
+            SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
+            const StopWith both(c.stop(), parsed->context.stop);
+            SHARDSCOPE_ASSIGN(const auto report, cli::validateOpen(parsed->context, checkpoint, what));
+            return validationJson(report);
+        },
+        progress)));
+}
+
+nb::object reportHtml(const OpenCheckpoint& open, nb::str report) {
+    return toText(validationHtml(open.get(), valueOf(validationFromJson(fromText(report)))));
+}
+
+nb::object diff(const OpenCheckpoint& a, const OpenCheckpoint& b, nb::list words, nb::object progress) {
+    const std::vector<std::string> all = wordsOf(words);
+    const Checkpoint &first = a.get(), &second = b.get();
+    Call call;
+    return toText(valueOf(call.run(
+        [&](Call& c) -> Result<std::string> {
+            SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
+            const StopWith both(c.stop(), parsed->context.stop);
+            SHARDSCOPE_ASSIGN(const DiffReport report,
+                              cli::diffOpen(parsed->context, first, second, *parsed->context.difference));
+            return cli::dump(cli::diffJson(report));
+        },
+        progress)));
+}
+
+// plan, convert, reshard, average: the plan with `only_plan`, else the report.
+nb::object convert(nb::list words, nb::str program, nb::object progress) {
+    const std::vector<std::string> all = wordsOf(words);
+    const std::string own = fromText(program);
+    Call call;
+    return toText(valueOf(call.run(
+        [&](Call& c) -> Result<std::string> {
+            SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
+            cli::Context& context = parsed->context;
+            const StopWith both(c.stop(), context.stop);
+            const std::shared_ptr<const cli::ConvertCommand> command = context.conversion;
+            if (!command) return makeError(ErrorCode::internal, "no conversion was asked for");
+            SHARDSCOPE_ASSIGN(const Execution execution, cli::executionOf(context, *command, own));
+            SHARDSCOPE_ASSIGN(const auto conversion,
+                              Conversion::prepare(command->request, execution, context.stop));
+            if (command->dryRun) return cli::dump(cli::planJson(conversion->prepared().plan));
+            SHARDSCOPE_ASSIGN(const cli::Json report, cli::runToReport(context, *conversion, *command));
+            return cli::dump(report);
+        },
+        progress)));
+}
+
+}  // namespace
+}  // namespace shardscope::python
+
+NB_MODULE(_shardscope, m) {
+    using namespace shardscope::python;
+    using shardscope::Reader;
+    m.attr("__version__") = SHARDSCOPE_VERSION;
+    nb::class_<OpenCheckpoint>(m, "OpenCheckpoint")
+        .def("info", &infoOf)
+        .def_prop_ro("path", [](const OpenCheckpoint& open) { return toText(open.checkpoint().path); })
+        .def_prop_ro("chosen", [](const OpenCheckpoint& open) { return toText(open.checkpoint().chosen); })
+        .def_prop_ro("format",
+                     [](const OpenCheckpoint& open) { return toText(open.checkpoint().catalog().format()); })
+        .def("check", [](const OpenCheckpoint& open) { open.get(); })
+        .def("names", &namesOf)
+        .def("find", &find, nb::arg("name"))
+        .def("count", [](const OpenCheckpoint& open) { return open.catalog().tensorCount(); })
+        .def("facts", &factsOf, nb::arg("tensor"))
+        .def(
+            "path_of",
+            [](const OpenCheckpoint& open, uint32_t t) {
+                return partsOf(open.catalog().path(open.tensor(t)));
+            },
+            nb::arg("tensor"))
+        .def("document", &tensorDocument, nb::arg("tensor"))
+        .def(
+            "placement",
+            [](const OpenCheckpoint& open, uint32_t t) {
+                return shardscope::cli::placementCells(open.catalog(), open.tensor(t));
+            },
+            nb::arg("tensor"))
+        .def("object_names", &objectNames)
+        .def(
+            "object_path",
+            [](const OpenCheckpoint& open, uint32_t id) { return partsOf(objectAt(open, id).path); },
+            nb::arg("object"))
+        .def("object_value", &objectValue, nb::arg("object"), nb::arg("opaque"))
+        .def("read", &readInto, nb::arg("reads"), nb::arg("threads"), nb::arg("progress").none())
+        .def("validate", &validate, nb::arg("words"), nb::arg("level"), nb::arg("expect"),
+             nb::arg("examples"), nb::arg("progress").none())
+        .def("html", &reportHtml, nb::arg("report"));
+    m.def("open", &openPath, nb::arg("words"), nb::arg("path"), nb::arg("program"), nb::arg("map"),
+          nb::arg("set"), nb::arg("rename"), nb::rv_policy::take_ownership);
+    m.def("diff", &diff, nb::arg("a"), nb::arg("b"), nb::arg("words"), nb::arg("progress").none());
+    m.def("convert", &convert, nb::arg("words"), nb::arg("program"), nb::arg("progress").none());
+}

@@ -1,0 +1,91 @@
+"""Inspect, validate, convert and load distributed checkpoints of any framework, without the framework.
+
+    >>> import shardscope
+    >>> ckpt = shardscope.open("iter_0001000")
+    >>> ckpt["model.embed.weight"][:4, :4]
+
+Importing needs neither torch nor NumPy. ``shardscope.torch`` has what ``torch.distributed.checkpoint`` takes.
+"""
+from __future__ import annotations
+
+import os
+
+from . import _shardscope
+from ._checkpoint import Checkpoint, Finding, Objects, Opaque, Tensor, Validation, _parsed, open, words_of
+from ._errors import Error
+from ._program import program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional, Union
+
+    from . import torch
+    from ._checkpoint import Progress
+    from ._safetensors import safetensors_open
+
+    _Place = Union[str, os.PathLike]
+
+__version__: str = _shardscope.__version__
+__all__ = ["Checkpoint", "Error", "Finding", "Objects", "Opaque", "Tensor", "Validation", "average", "convert", "diff",
+           "open", "plan", "reshard", "safetensors_open", "torch", "validate"]
+
+
+def _opened(place: Union[_Place, Checkpoint]) -> Checkpoint:
+    return place if isinstance(place, Checkpoint) else open(place)
+
+
+def validate(path: Union[_Place, Checkpoint], level: str = "files", **options: Any) -> Validation:
+    """Opens and validates; see Checkpoint.validate."""
+    return _opened(path).validate(level=level, **options)
+
+
+def diff(a: Union[_Place, Checkpoint], b: Union[_Place, Checkpoint], values: bool = False,
+         progress: Optional[Progress] = None, **options: Any) -> dict:
+    """What differs between two checkpoints, whatever their formats and shardings (shardscope.diff/1).
+
+    values: compare every element. options: as of ``shardscope diff``: ``rename=["FROM=TO"]``, ``map=``, ``set=``.
+    """
+    first, second = _opened(a), _opened(b)
+    words = ["diff", *words_of({"values": values, **options}), "--", first.path, second.path]
+    return _parsed(_shardscope.diff(first._open, second._open, words, progress))
+
+
+def _convert(verb: str, places: list[_Place], options: dict, progress: Optional[Progress]) -> dict:
+    words = [verb, *words_of(options), "--", *(os.fspath(place) for place in places)]
+    return _parsed(_shardscope.convert(words, program(), progress))
+
+
+def plan(source: _Place, destination: _Place, **options: Any) -> dict:
+    """What a conversion would read, write and leave out (shardscope.plan/1). Options as of ``convert``."""
+    return _convert("plan", [source, destination], options, None)
+
+
+def convert(source: _Place, destination: _Place, progress: Optional[Progress] = None, **options: Any) -> dict:
+    """Converts; the destination appears whole or not at all. Returns the report (shardscope.report/1).
+
+    options: those of ``shardscope convert``, with ``_`` for ``-`` and lists for what is repeated:
+    ``to="safetensors"``, ``mesh="tp=4"``, ``shard=["*.weight:tp=0"]``, ``weights_only=True``, ``on="local:4"``.
+    progress(phase, bytes_done, bytes_total, tensor) is called some times a second; what it raises, and Ctrl-C, stop the
+    conversion, which ``resume=True`` continues. Raises Error.
+    """
+    return _convert("convert", [source, destination], options, progress)
+
+
+def reshard(source: _Place, destination: _Place, progress: Optional[Progress] = None, **options: Any) -> dict:
+    """As convert, in the format of the source."""
+    return _convert("reshard", [source, destination], options, progress)
+
+
+def average(sources: list[_Place], destination: _Place, progress: Optional[Progress] = None, **options: Any) -> dict:
+    """Averages the values of several checkpoints of one model, in the order of training; as ``shardscope average``."""
+    return _convert("average", [*sources, destination], options, progress)
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name == "torch":
+        return importlib.import_module(".torch", __name__)
+    if name == "safetensors_open":
+        return importlib.import_module("._safetensors", __name__).safetensors_open
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

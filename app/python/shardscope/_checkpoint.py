@@ -1,0 +1,439 @@
+"""Open checkpoints: a mapping from names to tensors that are read when asked for."""
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from . import _dtypes, _shardscope
+from ._errors import Error
+from ._program import program
+
+# Importing is quick: what few calls need is imported by them.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any, Optional, Union
+
+    Progress = Callable[[str, int, int, str], None]
+
+
+def _parsed(text: str) -> Any:
+    import json
+
+    return json.loads(text)
+
+
+class Opaque:
+    """A value that is no plain data, such as an object of a class: what it is and how it would be printed.
+
+    Nothing of it was imported or called.
+    """
+
+    __slots__ = ("kind", "repr")
+
+    def __init__(self, kind: str, repr: str) -> None:
+        self.kind, self.repr = kind, repr
+
+    def __repr__(self) -> str:
+        return f"<opaque {self.kind}: {self.repr}>"
+
+
+def words_of(options: Mapping[str, Any]) -> list[str]:
+    """Options of the command line: ``weights_only=True`` is ``--weights-only``, a list repeats its option."""
+    words = []
+    for key, value in options.items():
+        option = "--" + key.rstrip("_").replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            words.append(option)
+            continue
+        for item in [value] if isinstance(value, (str, int, float, os.PathLike)) else value:
+            words.append(f"{option}={os.fspath(item) if isinstance(item, os.PathLike) else item}")
+    return words
+
+
+class Tensor:
+    """A tensor of a checkpoint, of which nothing has been read yet.
+
+    ``name``, ``shape`` (a tuple of ints), ``dtype`` (torch's name for it, such as ``"bfloat16"``), ``role``
+    (``parameter``, ``buffer``, ``optimizer`` or ``other``), ``nbytes``, ``alias_of`` (the name of the same stored
+    tensor, or None). It stays usable for as long as you keep it; the checkpoint's files must not change meanwhile.
+    """
+
+    __slots__ = ("_checkpoint", "_id", "name", "dtype", "shape", "role", "nbytes", "alias_of")
+
+    def __init__(self, checkpoint: "Checkpoint", id: int) -> None:
+        self._checkpoint, self._id = checkpoint, id
+        self.name, self.dtype, self.shape, self.role, self.nbytes, self.alias_of = checkpoint._open.facts(id)
+
+    def __repr__(self) -> str:
+        return f"<shardscope.Tensor {self.name!r} {self.dtype} {list(self.shape)}>"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor without dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(len(self)):
+            yield self[i]
+
+    @property
+    def path(self) -> tuple:
+        """The keys and indices that lead to it in the nested state dict."""
+        return self._checkpoint._open.path_of(self._id)
+
+    @property
+    def chunks(self) -> list[dict]:
+        """Where it is stored: dicts with ``rank``, ``offsets`` and ``lengths`` (or ``flat``), ``file``, ``offset``
+        and ``length`` (bytes of the stored entry)."""
+        return _parsed(self._checkpoint._open.document(self._id))["chunks"]
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that hold some of it, in order."""
+        return sorted({chunk["rank"] for chunk in self.chunks if chunk["rank"] is not None})
+
+    # ---------------------------------------------------------------- reading
+
+    def _region(self, key: Any) -> tuple[list[int], list[int], list[int], list[bool], list[int]]:
+        """starts, counts and steps of what is read; which dimensions the result keeps (an int removes one); those of
+        the result that are reversed afterwards."""
+        if not isinstance(key, tuple):
+            key = (key,)
+        if sum(k is Ellipsis for k in key) > 1:
+            raise IndexError("an index has at most one ellipsis")
+        if any(k is None for k in key):
+            raise IndexError("a tensor of a checkpoint takes ints, slices and an ellipsis; add dimensions to the result")
+        missing = self.ndim - sum(k is not Ellipsis for k in key)
+        if missing < 0:
+            raise IndexError(f"too many indices: {self.name} has {self.ndim} dimensions")
+        if Ellipsis in key:
+            at = key.index(Ellipsis)
+            key = key[:at] + (slice(None),) * missing + key[at + 1:]
+        else:
+            key += (slice(None),) * missing
+        starts, counts, steps, kept, flipped = [], [], [], [], []
+        for d, (index, length) in enumerate(zip(key, self.shape)):
+            if isinstance(index, slice):
+                start, stop, step = index.indices(length)
+                count = len(range(start, stop, step))
+                if step < 0:
+                    start, step = start + (count - 1) * step, -step
+                    flipped.append(sum(kept))
+                if count == 0:
+                    start, step = 0, 1
+                elif count == 1:
+                    step = 1
+                kept.append(True)
+            else:
+                try:
+                    start = index.__index__()
+                except AttributeError:
+                    raise TypeError(
+                        "a tensor of a checkpoint takes ints, slices and an ellipsis, not "
+                        + type(index).__name__) from None
+                if not -length <= start < length:
+                    raise IndexError(f"index {start} is outside of dimension {d}, which has {length}")
+                start, count, step = start % length, 1, 1
+                kept.append(False)
+            starts.append(start)
+            counts.append(count)
+            steps.append(step)
+        return starts, counts, steps, kept, flipped
+
+    def _read_bytes(self, starts: list[int], counts: list[int], steps: list[int], address: int,
+                    strides: Optional[list[int]] = None, threads: int = 0) -> int:
+        if strides is None:
+            strides, stride = [], 1
+            for count in reversed(counts):
+                strides.insert(0, stride)
+                stride *= count
+        read = (self._id, starts, counts, steps, address, strides)
+        return self._checkpoint._open.read([read], threads, None)
+
+    def numpy(self, key: Any = Ellipsis, threads: int = 0) -> Any:
+        """The tensor, or the slice ``key`` of it, as a new array; only its bytes are read.
+
+        bfloat16 and float8 need the package ml_dtypes. Raises Error; IndexError for indices outside of the shape.
+        """
+        import numpy
+
+        starts, counts, steps, kept, flipped = self._region(key)
+        array = numpy.empty(tuple(counts), _dtypes.numpy_dtype(self.dtype))
+        self._read_bytes(starts, counts, steps, array.ctypes.data, threads=threads)
+        array = array.reshape([count for count, keep in zip(counts, kept) if keep])
+        for axis in flipped:
+            array = numpy.flip(array, axis)
+        return array
+
+    def __getitem__(self, key: Any) -> Any:
+        """``t[128:256, ::2]``: the slice as an array of NumPy; only its bytes are read."""
+        array = self.numpy(key)
+        return array[()] if array.ndim == 0 else array
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def raw(self) -> bytearray:
+        """All elements as bytes, row-major and little-endian, whatever the dtype."""
+        import ctypes
+
+        data = bytearray(self.nbytes)
+        if data:
+            address = ctypes.addressof(ctypes.c_char.from_buffer(data))
+            self._read_bytes([0] * self.ndim, list(self.shape), [1] * self.ndim, address)
+        return data
+
+    def torch(self, key: Any = Ellipsis, out: Any = None, threads: int = 0) -> Any:
+        """The tensor, or the slice ``key`` of it, as a tensor of torch on the processor.
+
+        out: is filled and returned: of the same shape and dtype, any strides, pinned or not; on another device it
+        is copied to. The bytes go straight into its memory.
+        """
+        import torch
+
+        starts, counts, steps, kept, flipped = self._region(key)
+        result = [count for count, keep in zip(counts, kept) if keep]
+        dtype = _dtypes.torch_dtype(self.dtype)
+        if out is None:
+            made = torch.empty(counts, dtype=dtype)
+            self._read_bytes(starts, counts, steps, made.data_ptr(), threads=threads)
+            made = made.reshape(result)
+            return torch.flip(made, flipped) if flipped else made
+        if list(out.shape) != result or out.dtype != dtype:
+            raise Error("usage", f"out has {out.dtype} {list(out.shape)}, the tensor {dtype} {result}",
+                        tensor=self.name)
+        into = out.detach()
+        if flipped or into.device.type != "cpu" or into.layout != torch.strided:
+            into.copy_(self.torch(key, threads=threads))
+            return out
+        own = iter(into.stride())
+        strides = [next(own) if keep else 0 for keep in kept]
+        self._read_bytes(starts, counts, steps, into.data_ptr(), strides, threads)
+        return out
+
+
+class Objects(Mapping):
+    """The values of a checkpoint that are no tensors, by name: plain data as Python's own, all else as Opaque."""
+
+    def __init__(self, checkpoint: "Checkpoint") -> None:
+        self._open = checkpoint._open
+        self._ids = {name: id for id, name in enumerate(self._open.object_names())}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._open.object_value(self._ids[name], Opaque)
+
+    def path_of(self, name: str) -> tuple:
+        return self._open.object_path(self._ids[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
+class Finding:
+    """What a rule of validation found: ``rule``, ``severity`` (info, warning, error), ``message``, ``cause``,
+    ``count`` and ``examples`` (dicts)."""
+
+    def __init__(self, fields: dict) -> None:
+        self.__dict__.update(fields)
+
+    def __repr__(self) -> str:
+        return f"<{self.severity} {self.rule}: {self.message}>"
+
+
+class Validation:
+    """The outcome of ``validate``: ``verdict`` (``safe``, ``care`` or ``unsafe``), ``findings``, ``checked``,
+    ``not_checked``; ``document`` is all of it as shardscope.validate/1. True where the verdict is not unsafe."""
+
+    def __init__(self, checkpoint: "Checkpoint", text: str) -> None:
+        self._checkpoint, self._text = checkpoint, text
+        self.document = _parsed(text)
+        self.verdict: str = self.document["verdict"]
+        self.findings = [Finding(fields) for fields in self.document["findings"]]
+        self.checked = self.document.get("checked", [])
+        self.not_checked = self.document.get("not_checked", [])
+
+    def __bool__(self) -> bool:
+        return self.verdict != "unsafe"
+
+    def to_html(self) -> str:
+        """One page that needs nothing else; every text of the checkpoint is escaped."""
+        return self._checkpoint._open.html(self._text)
+
+    def _repr_html_(self) -> str:
+        import html
+
+        rows = "".join(
+            f"<tr><td>{html.escape(f.severity)}</td><td>{html.escape(f.rule)}</td><td>{html.escape(f.message)}</td></tr>"
+            for f in self.findings)
+        return f"<b>{html.escape(self.verdict)}</b><table>{rows}</table>"
+
+    def __repr__(self) -> str:
+        return f"<shardscope.Validation {self.verdict}, {len(self.findings)} findings>"
+
+
+class Checkpoint(Mapping):
+    """An open checkpoint: a mapping from names to ``Tensor``; made by ``shardscope.open``.
+
+    Opening has read its metadata only. It may be used by several threads. In a process that was forked from the one
+    that opened it, every use raises Error.
+    """
+
+    def __init__(self, opened: Any, words: list[str]) -> None:
+        self._open, self._words = opened, words
+        self._names: Optional[list[str]] = None
+
+    @property
+    def path(self) -> str:
+        return self._open.path
+
+    @property
+    def format(self) -> str:
+        """``"dcp"``, ``"safetensors"``, ... as in ``--format``."""
+        return self._open.format
+
+    @property
+    def mesh(self) -> Optional[dict]:
+        """The ranks as a grid: ``{"axes": [{"name", "size"}], "source", "evidence"}``, or None."""
+        return self.info()["mesh"]
+
+    def info(self) -> dict:
+        """What ``shardscope info --json`` says (shardscope.info/1)."""
+        return _parsed(self._open.info())
+
+    @property
+    def objects(self) -> Objects:
+        """The values that are no tensors."""
+        return Objects(self)
+
+    def __len__(self) -> int:
+        self._open.check()
+        return self._open.count()
+
+    def __iter__(self) -> Iterator[str]:
+        self._open.check()
+        if self._names is None:
+            self._names = self._open.names()
+        return iter(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        self._open.check()
+        return isinstance(name, str) and self._open.find(name) >= 0
+
+    def __getitem__(self, name: str) -> Tensor:
+        id = self._open.find(name)
+        if id < 0:
+            raise KeyError(name)
+        return Tensor(self, id)
+
+    def select(self, patterns: Union[str, Iterable[str], None] = None) -> list[str]:
+        """Names that match any of the patterns (``*`` and ``?``), in the checkpoint's order; None: all.
+
+        A pattern without a match is an Error."""
+        if patterns is None:
+            return list(self)
+        import fnmatch
+
+        patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+        chosen = set()
+        for pattern in patterns:
+            found = [pattern] if pattern in self else fnmatch.filter(self, pattern)
+            if not found:
+                raise Error("not-found", f"no tensor matches '{pattern}'", file=self.path)
+            chosen.update(found)
+        return [name for name in self if name in chosen]
+
+    def torch(self, patterns: Union[str, Iterable[str], None] = None, out: Optional[Mapping[str, Any]] = None,
+              pin_memory: bool = False, threads: int = 0, progress: Optional[Progress] = None) -> dict[str, Any]:
+        """Tensors of torch by name, read at the same time.
+
+        patterns: names, or patterns with ``*`` and ``?``; None: all. out: tensors to fill, by name (the others are
+        made). Names of one stored tensor share their memory, as they did when they were saved.
+        progress(phase, bytes_done, bytes_total, tensor) is called some times a second.
+        """
+        import torch
+
+        result: dict[str, Any] = {}
+        reads, later = [], []
+        for name in self.select(patterns):
+            tensor = self[name]
+            given = None if out is None else out.get(name)
+            if given is None and tensor.alias_of in result and tensor.alias_of != name:
+                result[name] = result[tensor.alias_of]
+                continue
+            dtype = _dtypes.torch_dtype(tensor.dtype)
+            if given is None:
+                given = torch.empty(tensor.shape, dtype=dtype, pin_memory=pin_memory)
+            elif tuple(given.shape) != tensor.shape or given.dtype != dtype:
+                raise Error("usage", f"out has {given.dtype} {list(given.shape)}, the tensor {dtype} "
+                                     f"{list(tensor.shape)}", tensor=name)
+            result[name] = given
+            into = given.detach()
+            if into.device.type != "cpu":
+                into = torch.empty(tensor.shape, dtype=dtype)
+                later.append((given, into))
+            zeros, ones = [0] * tensor.ndim, [1] * tensor.ndim
+            reads.append((tensor._id, zeros, list(tensor.shape), ones, into.data_ptr(), list(into.stride())))
+        self._open.read(reads, threads, progress)
+        for given, read in later:
+            given.detach().copy_(read)
+        return result
+
+    def validate(self, level: str = "files", expect: Union[str, os.PathLike, None] = None, examples: int = 100,
+                 progress: Optional[Progress] = None, **options: Any) -> Validation:
+        """Is it whole and sane? level: ``metadata``, ``files`` or ``values`` (reads every byte).
+
+        expect: another checkpoint whose names, shapes and dtypes this one must have. options: as of
+        ``shardscope validate``, such as ``memory="2GiB"``, ``threads=4``.
+        """
+        words = ["validate", *words_of(options), "--", self.path]
+        return Validation(self, self._open.validate(words, level, "" if expect is None else os.fspath(expect), examples,
+                                                    progress))
+
+    def __repr__(self) -> str:
+        return f"<shardscope.Checkpoint {self.path!r} {self.format}, {len(self)} tensors>"
+
+    def _repr_html_(self) -> str:
+        from ._notebook import checkpoint_html
+
+        return checkpoint_html(self)
+
+
+def open(path: Union[str, os.PathLike], format: Optional[str] = None, *, map: Optional[str] = None,
+         set: Union[str, Iterable[str]] = (), rename: Union[str, Iterable[str]] = (), **options: Any) -> Checkpoint:
+    """Opens a checkpoint of any format: a directory, a file, or ``ssh://host/path``. Reads its metadata only.
+
+    format: take it as this format instead of detecting it. map: a recipe, a file or one of ``shardscope recipes``, whose
+    tensors are made of those that are stored when they are read; set: ``NAME=VALUE`` for its parameters; rename:
+    ``FROM=TO``, regular expressions for names. options: as of ``shardscope info``, such as ``variant="id=3"`` or
+    ``tp_dim=["*.wq=0"]``. Raises Error; nothing that a pickle names is imported or called.
+    """
+    def listed(value: Union[str, Iterable[str]]) -> list[str]:
+        return [value] if isinstance(value, str) else list(value)
+
+    place = os.fspath(path)
+    words = ["info", *words_of({"format": format, **options})]
+    opened = _shardscope.open([*words, "--", place], place, program(), "" if map is None else os.fspath(map), listed(set),
+                              listed(rename))
+    if opened.chosen:
+        print(f"shardscope: opens {opened.path}: {opened.chosen}", file=sys.stderr)
+    return Checkpoint(opened, words)

@@ -1,0 +1,202 @@
+"""What ``torch.distributed.checkpoint`` takes: load any checkpoint in any sharding, without converting it first.
+
+    >>> import torch.distributed.checkpoint as dcp
+    >>> import shardscope.torch
+    >>> dcp.load(model.state_dict(), storage_reader=shardscope.torch.StorageReader("global_step100"))
+
+For torch 2.3 and later.
+"""
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Iterable, Optional, Union
+
+import torch
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.storage import StorageReader as _StorageReader
+from torch.futures import Future
+
+from . import _dtypes
+from ._checkpoint import Opaque
+from ._checkpoint import open as _open
+from ._errors import Error
+
+if TYPE_CHECKING:
+    from ._checkpoint import Progress
+
+__all__ = ["StorageReader"]
+
+# What is read before it is copied to another device or dtype; bounds the memory that this takes.
+_STAGED_BYTES = 64 << 20
+
+
+class StorageReader(_StorageReader):
+    """Reads a checkpoint of any format for ``torch.distributed.checkpoint.load``.
+
+    Each rank reads only the bytes of its own shards, straight into the memory of the tensors that it loads. Names are
+    those of the checkpoint (``shardscope ls``), or of what ``map`` makes of it: a recipe, such as
+    ``map="llama-hf-from-megatron"``, with values for its parameters in ``set``. ``prefix`` is put before them, where the state dict nests the model
+    deeper, and ``strip`` taken from their beginning; names that ``strip`` does not begin are left out then.
+    options: as of ``shardscope.open``, ``map``, ``set`` and ``rename`` among them.
+
+    Raises Error: what opening and reading raise; ``unsupported`` for a value that is no plain data. torch raises its
+    own errors for names that the checkpoint lacks.
+    """
+
+    def __init__(self, path: Union[str, os.PathLike], *, prefix: str = "", strip: str = "",
+                 format: Optional[str] = None, threads: int = 0, progress: Optional[Progress] = None,
+                 **options: Any) -> None:
+        super().__init__()
+        self.path = os.fspath(path)
+        self._prefix, self._strip = prefix, strip
+        self._format, self._options = format, options
+        self._threads, self._progress = threads, progress
+        self._checkpoint: Any = None
+
+    @property
+    def checkpoint(self) -> Any:
+        """The open checkpoint; opened when first asked for."""
+        if self._checkpoint is None:
+            self._checkpoint = _open(self.path, self._format, **self._options)
+        return self._checkpoint
+
+    @property
+    def checkpoint_id(self) -> str:
+        return self.path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike]) -> bool:
+        return True
+
+    def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
+        if checkpoint_id is not None and os.fspath(checkpoint_id) != self.path:
+            self.path, self._checkpoint = os.fspath(checkpoint_id), None
+
+    def _outer(self, name: str) -> Optional[str]:
+        """The name that the state dict has for a name of the checkpoint; None: none."""
+        if not name.startswith(self._strip):
+            return None
+        return self._prefix + name[len(self._strip):]
+
+    def _inner(self, name: str) -> str:
+        return self._strip + name[len(self._prefix):]
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """The catalog as torch's metadata: each tensor as one chunk, however it is stored, so that a rank asks for
+        each of its shards once."""
+        entries: dict[str, Any] = {}
+        paths: dict[str, tuple] = {}
+        checkpoint = self.checkpoint
+        for name in checkpoint:
+            outer = self._outer(name)
+            if outer is None:
+                continue
+            tensor = checkpoint[name]
+            try:
+                dtype = _dtypes.torch_dtype(tensor.dtype)
+            except Error:
+                continue  # this torch has no place for it
+            size = torch.Size(tensor.shape)
+            whole = ChunkStorageMetadata(offsets=torch.Size([0] * len(size)), sizes=size)
+            entries[outer] = TensorStorageMetadata(TensorProperties(dtype=dtype), size, [whole])
+            paths[outer] = self._path(outer, name, tensor.path)
+        objects = checkpoint.objects
+        for name in objects:
+            outer = self._outer(name)
+            if outer is not None and outer not in entries:
+                entries[outer] = BytesStorageMetadata()
+                paths[outer] = self._path(outer, name, objects.path_of(name))
+        return Metadata(state_dict_metadata=entries, planner_data=paths)
+
+    def _path(self, outer: str, name: str, path: tuple) -> tuple:
+        return path if outer == name else (outer,)
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list) -> list:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> "Future[None]":
+        checkpoint = self.checkpoint
+        objects: Optional[Mapping] = None
+        batch = _Batch(self)
+        for item in plan.items:
+            name = self._inner(item.storage_index.fqn)
+            if item.type == LoadItemType.BYTE_IO:
+                objects = checkpoint.objects if objects is None else objects
+                value = objects[name]
+                _check_plain(value, name, self.path)
+                data = io.BytesIO()
+                torch.save(value, data)
+                data.seek(0)
+                planner.load_bytes(item, data)
+                continue
+            target = planner.resolve_tensor(item).detach()
+            if target.size() != torch.Size(item.lengths):
+                raise Error("usage", f"the tensor to fill has {list(target.size())}, the plan {list(item.lengths)}",
+                            tensor=name)
+            batch.add(checkpoint[name], list(item.storage_offsets), list(item.lengths), target,
+                      lambda item=item, target=target: planner.commit_tensor(item, target))
+        batch.flush()
+        done: Future = Future()
+        done.set_result(None)
+        return done
+
+
+class _Batch:
+    """Readings that are done together."""
+
+    def __init__(self, reader: StorageReader) -> None:
+        self._reader = reader
+        self._reads: list = []
+        self._after: list = []
+        self._staged = 0
+
+    def add(self, tensor: Any, offsets: list, lengths: list, target: torch.Tensor, commit: Any) -> None:
+        dtype = _dtypes.torch_dtype(tensor.dtype)
+        direct = target.dtype == dtype and target.device.type == "cpu" and target.layout == torch.strided
+        into = target if direct and not target.is_conj() and not target.is_neg() else torch.empty(lengths, dtype=dtype)
+        self._reads.append((tensor._id, offsets, lengths, [1] * len(lengths), into.data_ptr(), list(into.stride())))
+
+        def finish() -> None:
+            if into is not target:
+                target.copy_(into)
+            commit()
+
+        self._after.append(finish)
+        if into is not target:
+            self._staged += into.numel() * into.element_size()
+        if self._staged >= _STAGED_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        self._reader.checkpoint._open.read(self._reads, self._reader._threads, self._reader._progress)
+        for finish in self._after:
+            finish()
+        self._reads, self._after, self._staged = [], [], 0
+
+
+def _check_plain(value: Any, name: str, path: str) -> None:
+    ahead: list = [value]
+    while ahead:
+        at = ahead.pop()
+        if isinstance(at, Opaque):
+            raise Error("unsupported", f"'{name}' holds an object of {at.kind}, which is not made: {at.repr}", file=path,
+                        hint="leave it out of the state dict that is loaded")
+        if isinstance(at, Mapping):
+            ahead.extend(at.values())
+        elif isinstance(at, Iterable) and not isinstance(at, (str, bytes, bytearray)):
+            ahead.extend(at)

@@ -1,0 +1,28 @@
+#include "engine/mapped.h"
+
+#include "engine/recipe.h"
+#include "plan/steps.h"
+
+namespace shardscope {
+
+Result<TargetSpec> mappedBy(const Checkpoint& checkpoint, const Mapping& mapping, const StopToken& stop) {
+    TargetRequest request;
+    if (!mapping.map.empty())
+        SHARDSCOPE_TRY(applyRecipe(mapping.map, mapping.set, checkpoint, request));
+    else if (!mapping.set.empty())
+        return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
+    request.rename.insert(request.rename.end(), mapping.rename.begin(), mapping.rename.end());
+    TargetInput input;
+    input.source = &checkpoint.catalog();
+    input.objectValue = [&](ObjectId o) -> Result<Value> {
+        SHARDSCOPE_TRY(stop.poll());
+        return checkpoint.reader->objectValue(o);
+    };
+    SHARDSCOPE_ASSIGN(TargetSpec spec, resolveTarget(input, request));
+    if (!spec.impossible.empty())
+        return makeError(ErrorCode::impossible, spec.impossible.front().why)
+            .ofTensor(spec.impossible.front().name);
+    return spec;
+}
+
+}  // namespace shardscope

@@ -1,0 +1,213 @@
+"""What torch.distributed.checkpoint loads through the reader, alone and on several ranks."""
+import os
+import socket
+
+import pytest
+from conftest import cases, genuine
+
+import shardscope
+
+torch = pytest.importorskip("torch")
+dcp = pytest.importorskip("torch.distributed.checkpoint")
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+
+import shardscope.torch  # noqa: E402
+
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
+FAMILIES = ("dcp", "deepspeed", "megatron", "safetensors", "torch_save", "torch_checkpointing", "colossalai", "olmo",
+            "torch_ranks")
+WHOLE = [c for c in cases(FAMILIES) if "findings" not in c[2]]
+
+
+def same(a, b):
+    a, b = a.contiguous(), b.contiguous()
+    return a.shape == b.shape and a.dtype == b.dtype and (
+        a.numel() == 0 or torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)))
+
+
+def load(state, reader):
+    dcp.load(state, storage_reader=reader)
+
+
+@pytest.mark.parametrize("name, path, expected", WHOLE, ids=[c[0] for c in WHOLE])
+def test_load_whole(name, path, expected):
+    """Every tensor into plain tensors, which held other values before, without a process group."""
+    checkpoint = shardscope.open(path)
+    wanted = {}
+    for key in checkpoint:
+        try:
+            wanted[key] = checkpoint[key].torch()
+        except shardscope.Error:
+            continue
+    supported = {key: value for key, value in wanted.items() if not value.is_quantized}
+    state = {key: torch.empty_like(value) for key, value in supported.items()}
+    for value in state.values():
+        if value.numel() and value.is_contiguous():
+            value.reshape(-1).view(torch.uint8).fill_(1)
+    load(state, shardscope.torch.StorageReader(path))
+    for key, value in supported.items():
+        assert same(state[key], value), key
+
+
+def test_objects_are_loaded():
+    path = genuine("dcp/t2.15.0-standard")
+    state = {"step": 0, "lr": 0.0, "history": None}
+    load(state, shardscope.torch.StorageReader(path))
+    assert state == {"step": 1234, "lr": 0.0003, "history": [1, 2.5, "x"]}
+    if TORCH >= (2, 6):  # before, torch kept lists of plain values whole
+        nested = {"optim": {"param_groups": [{"betas": None}]}}
+        load(nested, shardscope.torch.StorageReader(path))
+        assert nested["optim"]["param_groups"][0]["betas"] == (0.9, 0.999)
+
+
+def test_opaque_objects_are_refused():
+    path = genuine("dcp/t2.15.0-objects")
+    checkpoint = shardscope.open(path)
+    opaque = [name for name, value in checkpoint.objects.items() if isinstance(value, shardscope.Opaque)]
+    assert opaque
+    with pytest.raises(BaseException) as raised:
+        load({opaque[0]: None}, shardscope.torch.StorageReader(path))
+    assert "which is not made" in str(raised.value) or opaque[0] in str(raised.value)
+
+
+def test_as_torch_reads():
+    """The same state dict through torch's own reader and through ours."""
+    path = genuine("dcp/t2.15.0-standard" if TORCH >= (2, 6) else "dcp/t2.3.1-standard")
+    checkpoint = shardscope.open(path)
+    ours, theirs = ({key: torch.zeros_like(checkpoint[key].torch()) for key in checkpoint} for _ in range(2))
+    load(ours, shardscope.torch.StorageReader(path))
+    load(theirs, dcp.FileSystemReader(path))
+    assert all(same(ours[key], theirs[key]) for key in ours)
+
+
+def test_prefix_and_strip():
+    path = genuine("dcp/t2.15.0-standard")
+    value = shardscope.open(path)["model.embed.weight"].torch()
+    state = {"net": {"embed": {"weight": torch.zeros_like(value)}}}
+    load(state, shardscope.torch.StorageReader(path, strip="model.", prefix="net."))
+    assert same(state["net"]["embed"]["weight"], value)
+
+
+def test_other_dtype_and_strides():
+    path = genuine("dcp/t2.15.0-standard")
+    value = shardscope.open(path)["model.embed.weight"].torch()
+    other = {"model.embed.weight": torch.zeros(value.shape, dtype=torch.float64)}
+    load(other, shardscope.torch.StorageReader(path))
+    assert torch.equal(other["model.embed.weight"], value.double())
+    strided = {"model.embed.weight": torch.zeros(value.shape[::-1]).t()}
+    load(strided, shardscope.torch.StorageReader(path))
+    assert torch.equal(strided["model.embed.weight"], value)
+
+
+# torch wraps what a rank raises in a CheckpointException, which is no Exception.
+def test_missing_name_and_wrong_shape():
+    reader = shardscope.torch.StorageReader(genuine("dcp/t2.15.0-standard"))
+    with pytest.raises(BaseException):
+        load({"no.such": torch.zeros(2)}, reader)
+    if TORCH >= (2, 6):  # before, torch did not compare shapes
+        with pytest.raises(BaseException):
+            load({"model.embed.weight": torch.zeros(2, 2)}, reader)
+
+
+def test_checkpoint_torch():
+    checkpoint = shardscope.open(genuine("dcp/t2.15.0-standard"))
+    calls = []
+    state = checkpoint.torch(["model.*", "optim.*"], progress=lambda *call: calls.append(call))
+    assert all(same(value, checkpoint[name].torch()) for name, value in state.items())
+    given = torch.zeros(6, 7).t()
+    assert checkpoint.torch("model.embed.weight", out={"model.embed.weight": given})["model.embed.weight"] is given
+    assert torch.equal(given, checkpoint["model.embed.weight"].torch())
+    out = torch.zeros(7)
+    assert checkpoint["model.embed.weight"].torch((slice(None), 2), out=out) is out
+    assert torch.equal(out, given[:, 2])
+    assert torch.equal(checkpoint["model.embed.weight"].torch((3, slice(None, None, -2))), given[3].flip(0)[::2])
+    with pytest.raises(shardscope.Error):
+        checkpoint["model.embed.weight"].torch(out=torch.zeros(3))
+
+
+# ------------------------------------------------------------------ several ranks
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def on_ranks(work, world, *arguments):
+    mp.spawn(rank_main, args=(work, world, free_port(), arguments), nprocs=world, join=True)
+
+
+def rank_main(rank, work, world, port, arguments):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world),
+                      GLOO_SOCKET_IFNAME="lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    work(rank, world, *arguments)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def placements_of():
+    try:
+        from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+    except ImportError:
+        from torch.distributed._tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+    return Replicate, Shard, distribute_tensor, init_device_mesh
+
+
+def load_dtensors(rank, world, path):
+    Replicate, Shard, distribute_tensor, init_device_mesh = placements_of()
+    mesh = init_device_mesh("cpu", (world,))
+    checkpoint = shardscope.open(path)
+    state, wanted = {}, {}
+    for i, name in enumerate(checkpoint):
+        try:
+            value = checkpoint[name].torch()
+        except shardscope.Error:
+            continue
+        if value.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            continue
+        placement = Replicate() if value.dim() == 0 else Shard(i % value.dim())
+        state[name] = distribute_tensor(torch.zeros_like(value), mesh, [placement])
+        wanted[name] = distribute_tensor(value, mesh, [placement])
+    assert state
+    dcp.load(state, storage_reader=shardscope.torch.StorageReader(path))
+    for name, value in wanted.items():
+        assert same(state[name].to_local(), value.to_local()), (rank, name)
+
+
+@pytest.mark.parametrize("name", ["dcp/t2.15.0-fsdp2-tp", "deepspeed/z3_bf16_w2", "megatron/m0.16.1-gpt-tp2-llama",
+                                  "safetensors/hf-sharded", "torch_checkpointing/dp2tp2-torch"])
+def test_dtensors_on_two_ranks(name):
+    on_ranks(load_dtensors, 2, next(path for case, path, _ in WHOLE if case == name))
+
+
+def load_fsdp2(rank, world, path, names):
+    from torch.distributed._composable.fsdp import fully_shard
+    from torch.distributed.device_mesh import init_device_mesh
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            for i, name in enumerate(names):
+                self.register_parameter(f"p{i}", torch.nn.Parameter(torch.zeros(shardscope.open(path)[name].shape)))
+
+    model = Model()
+    fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
+    state = {name: model.state_dict()[f"p{i}"] for i, name in enumerate(names)}
+    dcp.load(state, storage_reader=shardscope.torch.StorageReader(path))
+    checkpoint = shardscope.open(path)
+    for i, name in enumerate(names):
+        assert torch.equal(model.state_dict()[f"p{i}"].full_tensor(), checkpoint[name].torch()), name
+
+
+def test_fsdp2_resumes_from_deepspeed():
+    pytest.importorskip("torch.distributed._composable.fsdp")
+    if TORCH < (2, 6):
+        pytest.skip("FSDP2 of this torch needs a GPU")
+    path = next(path for case, path, _ in WHOLE if case == "deepspeed/z3_bf16_w2")
+    checkpoint = shardscope.open(path)
+    names = [n for n in checkpoint if checkpoint[n].dtype == "float32" and checkpoint[n].ndim == 2][:4]
+    assert names
+    on_ranks(load_fsdp2, 2, path, names)
