@@ -1,5 +1,5 @@
-// Orbax checkpoints as one catalog: names, dtypes, boxes on devices and bytes, objects and items, and what is said of
-// missing, truncated and changed files.
+// Orbax checkpoints as one catalog: names, dtypes, boxes on devices and bytes, objects and items, and what is
+// said of missing, truncated and changed files.
 #include <QDir>
 #include <QTemporaryDir>
 #include <QTest>
@@ -76,9 +76,10 @@ class OrbaxCliTest : public QObject {
             const json& want = c.expected["tensors"][tensor["name"].get<std::string>()];
             COMPARE_JSON(tensor["dtype"], json(shownDtype(want["dtype"])));
             COMPARE_JSON(tensor["shape"], want["shape"]);
-            if (c.expected["format"] != "orbax" || !want.contains("chunks") || name.startsWith("o0.2.7")) continue;
-            // What a rank shows is in the shard of its device. A rank is the place of the device in the mesh, which
-            // in these cases is that in the order of their ids.
+            if (c.expected["format"] != "orbax" || !want.contains("chunks") || name.startsWith("o0.2.7"))
+                continue;
+            // What a rank shows is in the shard of its device. A rank is the place of the device in the mesh,
+            // which in these cases is that in the order of their ids.
             std::map<int, json> shards;
             for (const json& shard : want["chunks"])
                 shards[shard["device"].get<int>()] = shard;
@@ -93,7 +94,8 @@ class OrbaxCliTest : public QObject {
                 QVERIFY2(rank < static_cast<int>(ranks.size()), tensor.dump().c_str());
                 for (size_t d = 0; d < chunk["offsets"].size(); ++d) {
                     const int64_t begin = chunk["offsets"][d], length = chunk["lengths"][d];
-                    const int64_t shardBegin = ranks[rank]["offsets"][d], shardLength = ranks[rank]["lengths"][d];
+                    const int64_t shardBegin = ranks[rank]["offsets"][d],
+                                  shardLength = ranks[rank]["lengths"][d];
                     QVERIFY2(shardBegin <= begin && begin + length <= shardBegin + shardLength,
                              tensor.dump().c_str());
                 }
@@ -135,13 +137,15 @@ class OrbaxCliTest : public QObject {
             QVERIFY(report.json()["file"].get<std::string>().ends_with(file.toStdString()));
             return;
         }
-        QVERIFY2(!findingOf(report.json(), rule.toStdString(), file.toStdString()).is_null(), report.out.c_str());
+        QVERIFY2(!findingOf(report.json(), rule.toStdString(), file.toStdString()).is_null(),
+                 report.out.c_str());
         QCOMPARE(report.exitCode, rule == "file.stale" ? 0 : 1);
     }
     void whatIsLeftIsRead() {
         for (const char* name : {"o0.12.8-bad-missing-manifest", "o0.12.8-bad-missing-metadata"}) {
-            const json digests = digestsOf(pathOf(QString(name)));
-            for (const auto& [tensor, want] : caseOf(name).expected["tensors"].items())
+            const GenuineCase c = caseOf(name);
+            const json digests = digestsOf(pathOf(c));
+            for (const auto& [tensor, want] : c.expected["tensors"].items())
                 QVERIFY2(digests[tensor] == want["sha256"], tensor.c_str());
         }
     }
@@ -150,7 +154,8 @@ class OrbaxCliTest : public QObject {
         const json info = runShardscope({"info", pathOf("o0.12.8-procs2"), "--json"}).json();
         COMPARE_JSON(info["format"], json("orbax"));
         COMPARE_JSON(info["mesh"]["source"], json("declared"));
-        COMPARE_JSON(info["mesh"]["axes"], json::parse(R"([{"name":"fsdp","size":2},{"name":"tp","size":2}])"));
+        COMPARE_JSON(info["mesh"]["axes"],
+                     json::parse(R"([{"name":"fsdp","size":2},{"name":"tp","size":2}])"));
         // A file of metadata stands for its directory.
         const Outcome named = runShardscope({"info", pathOf("o0.12.8-procs2") + "/manifest.ocdbt", "--json"});
         COMPARE_JSON(named.json()["format"], json("orbax"));
@@ -161,14 +166,17 @@ class OrbaxCliTest : public QObject {
         std::map<std::string, json> objects;
         for (const json& object : all["objects"])
             objects[object["name"]] = object["value"];
-        for (const auto& [name, want] : caseOf("o0.12.8-tree-kinds").expected["objects"].items())
-            QVERIFY2(objects.contains(name) && objects[name] == want, (name + ": " + objects[name].dump()).c_str());
+        const GenuineCase c = caseOf("o0.12.8-tree-kinds");
+        for (const auto& [name, want] : c.expected["objects"].items())
+            QVERIFY2(objects.contains(name) && objects[name] == want,
+                     (name + ": " + objects[name].dump()).c_str());
     }
 
     void itemsOfAStepAreOneCheckpoint() {
-        const json all = runShardscope({"ls", pathOf("o0.12.8-manager-items"), "--objects", "--json"}).json();
+        const GenuineCase c = caseOf("o0.12.8-manager-items");
+        const json all = runShardscope({"ls", pathOf(c), "--objects", "--json"}).json();
         for (const json& object : all["objects"]) {
-            const json& item = caseOf("o0.12.8-manager-items").expected["items"][object["name"].get<std::string>()];
+            const json& item = c.expected["items"][object["name"].get<std::string>()];
             COMPARE_JSON(object["value"], item["value"]);
         }
         QCOMPARE(all["objects"].size(), size_t{2});
@@ -191,11 +199,12 @@ class OrbaxCliTest : public QObject {
 
     void convertsToSafetensors() {
         const QString out = place_.filePath("converted");
-        const Outcome convert = runShardscope(
-            {"convert", pathOf("o0.12.8-ocdbt-zarr3-mesh4x2"), out, "--to", "safetensors", "--verify", "full"});
+        const GenuineCase c = caseOf("o0.12.8-ocdbt-zarr3-mesh4x2");
+        const Outcome convert =
+            runShardscope({"convert", pathOf(c), out, "--to", "safetensors", "--verify", "full"});
         QVERIFY2(convert.exitCode == 0, convert.err.c_str());
         const json digests = digestsOf(out);
-        for (const auto& [name, want] : caseOf("o0.12.8-ocdbt-zarr3-mesh4x2").expected["tensors"].items())
+        for (const auto& [name, want] : c.expected["tensors"].items())
             QVERIFY2(digests[name] == want["sha256"], name.c_str());
     }
 
@@ -232,7 +241,8 @@ class OrbaxCliTest : public QObject {
         cutFile(path + "/" + file, 5);
         const Outcome report = validate(path, "files");
         QCOMPARE(report.exitCode, 1);
-        QVERIFY2(!findingOf(report.json(), rule.toStdString(), file.toStdString()).is_null(), report.out.c_str());
+        QVERIFY2(!findingOf(report.json(), rule.toStdString(), file.toStdString()).is_null(),
+                 report.out.c_str());
     }
 
     void missingProcessDatabaseIsNamed() {
