@@ -256,10 +256,11 @@ class OrbaxOpener : private CatalogOpener {
                 SHARDSCOPE_ASSIGN(known, readFlaxTree(item, id, flaxPath, tree));
             }
         }
+        // A database says which arrays there are; of files nothing does.
         if (!hasTree && !hasFlax)
             note(rule::fileMissing, Severity::error,
                  "it is missing, so the tree is that of the arrays that are here", treePath, {},
-                 Note::Lacks::anything);
+                 has(item.entries, kOcdbtManifest) ? Note::Lacks::nothing : Note::Lacks::anything);
 
         Store store;
         SHARDSCOPE_TRY(fillStore(item, tree, store));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "encoding/strict_json.h"
 
 namespace shardscope::orbax {
 
@@ -64,6 +66,37 @@ bool addIds(const json& mesh, size_t depth, std::vector<int64_t>& ids) {
                                           [&](const json& part) { return addIds(part, depth - 1, ids); });
 }
 
+// The members of the file, one after the other: of a mesh of many devices each is some kilobytes, and most
+// are the same.
+class ShardingEvents final : public safetensors::JsonEvents {
+  public:
+    using Take = std::function<Status(std::string name, const std::string& sharding)>;
+    explicit ShardingEvents(Take take) : take_(std::move(take)) {}
+
+  private:
+    bool onKey(std::string& key) override {
+        auto name = fromBase64(key);
+        if (!name)
+            return fail(
+                wrongSharding(fmt::format("the name '{}' is not base64", printable(key, kNameInMessage))));
+        name_ = *std::move(name);
+        return true;
+    }
+    bool onText(std::string& text) override {
+        if (depth() == 0) return wrongKind();
+        Status taken = take_(name_, text);
+        return taken.ok() || fail(std::move(taken).error());
+    }
+    bool onCount(uint64_t) override { return wrongKind(); }
+    bool onOther(std::string_view) override { return wrongKind(); }
+    bool onOpen(bool object) override { return (object && depth() == 0) || wrongKind(); }
+    bool onClose(bool) override { return true; }
+    bool wrongKind() { return fail(wrongSharding("it is not a JSON object of shardings as texts")); }
+
+    const Take take_;
+    std::string name_;
+};
+
 }  // namespace
 
 Mesh DeviceMesh::asMesh() const {
@@ -97,17 +130,10 @@ const std::vector<uint32_t>* ShardHolders::of(DimSpan shape, DimSpan offsets, Di
 }
 
 Result<Placement> Placement::parse(std::string_view text) {
-    const json document = json::parse(text, nullptr, false);
-    if (!document.is_object()) return wrongSharding("it is not a JSON object of shardings");
     Placement placement;
-    std::unordered_map<std::string_view, uint32_t> known;  // a few shardings are those of all arrays
+    std::unordered_map<std::string, uint32_t> known;  // a few shardings are those of all arrays
     std::vector<size_t> arrays;
-    for (const auto& [key, value] : document.items()) {
-        auto name = fromBase64(key);
-        if (!name || !value.is_string())
-            return wrongSharding(fmt::format("the sharding of '{}' is not a text under a name in base64",
-                                             printable(key, kNameInMessage)));
-        const auto& spelled = value.get_ref<const std::string&>();
+    ShardingEvents events([&](std::string name, const std::string& spelled) -> Status {
         const auto [at, added] =
             known.try_emplace(spelled, static_cast<uint32_t>(placement.shardings_.size()));
         if (added) {
@@ -116,8 +142,11 @@ Result<Placement> Placement::parse(std::string_view text) {
             arrays.push_back(0);
         }
         ++arrays[at->second];
-        placement.byName_[*std::move(name)] = at->second;
-    }
+        placement.byName_[std::move(name)] = at->second;
+        return {};
+    });
+    if (Status status = events.parse(text, 0, "the shardings"); !status.ok())
+        return wrongSharding(std::move(status).error().message);
     std::pair<size_t, size_t> most;
     for (size_t i = 0; i < placement.shardings_.size(); ++i) {
         const auto& mesh = placement.shardings_[i].mesh;
