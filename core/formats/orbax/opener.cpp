@@ -26,7 +26,7 @@ constexpr uint64_t kMostStepMetadata = 16 << 20;
 constexpr size_t kMostItems = 256;
 constexpr int64_t kMostMissing = 1 << 20;  // chunks that are looked for, in all arrays
 constexpr size_t kMostHolders = 4096;      // entries of one tensor
-constexpr size_t kMostShown = 4 << 20;     // entries in all that are copies of others for more ranks
+constexpr size_t kMostShown = 1 << 20;     // entries in all that are copies of others for more ranks
 
 bool has(const std::vector<DirectoryEntry>& entries, std::string_view name,
          DirectoryEntry::Kind kind = DirectoryEntry::Kind::file) {
@@ -273,6 +273,10 @@ class OrbaxOpener : private CatalogOpener {
         for (const Note& one : store.notes)
             unreadable.insert(one.tensor);
         SHARDSCOPE_TRY(addStrings(item, tree));
+        for (const auto& [name, stored] : store.arrays) {
+            if (const ShardHolders* holders = holdersOf(item, stored); holders)
+                shown_ += std::min(entriesFor(stored, *holders), kMostHolders);
+        }
         std::set<std::string, std::less<>> names;
         for (const Leaf& leaf : tree.leaves) {
             if (!names.insert(leaf.name).second) {
@@ -531,8 +535,7 @@ class OrbaxOpener : private CatalogOpener {
                  fmt::format("its elements are {}, one byte each, which are shown as {}",
                              printable(array.shownAs), dtypeName(array.dtype)),
                  builder_.file(stored.about).path, info.name);
-        const ShardHolders* holders =
-            item.placement && mesh_ ? item.placement->holders(stored.name, array.shape, *mesh_) : nullptr;
+        const ShardHolders* holders = holdersOf(item, stored);
         const Dims grid = array.grid();
         int64_t all = 0;
         if (!checkedProduct(grid, all)) return makeError(ErrorCode::internal, "a grid was not checked");
@@ -560,15 +563,23 @@ class OrbaxOpener : private CatalogOpener {
         return {};
     }
 
-    // Whether each chunk is listed for all ranks that hold it; else for one of them, in turn.
-    bool showsAll(const StoredArray& stored, const ShardHolders& holders) {
+    const ShardHolders* holdersOf(Item& item, const StoredArray& stored) const {
+        if (!item.placement || !mesh_) return nullptr;
+        return item.placement->holders(stored.name, stored.array.shape, *mesh_);
+    }
+
+    static size_t entriesFor(const StoredArray& stored, const ShardHolders& holders) {
         size_t most = 1;
         for (const auto& ranks : holders.ranks)
             most = std::max(most, ranks.size());
-        const size_t entries = most * stored.chunks.size();
-        if (entries > kMostHolders || entries > kMostShown - shown_) return most == 1;
-        shown_ += entries;
-        return true;
+        return most * stored.chunks.size();
+    }
+
+    // Whether each chunk of an array is listed for all ranks that hold it; else for one of them, in turn.
+    // Where there would be too many entries in all, this holds for every array.
+    bool showsAll(const StoredArray& stored, const ShardHolders& holders) const {
+        const size_t entries = entriesFor(stored, holders);
+        return entries == stored.chunks.size() || (entries <= kMostHolders && shown_ <= kMostShown);
     }
 
     Status addChunk(const StoredArray& stored, const StoredChunk& chunk, const Dims& grid,
