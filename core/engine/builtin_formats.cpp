@@ -8,6 +8,7 @@
 #include "formats/index/index.h"
 #include "formats/megatron/megatron.h"
 #include "formats/olmo/olmo.h"
+#include "formats/orbax/orbax.h"
 #include "formats/paddle_dist/paddle_dist.h"
 #include "formats/paddle_nlp/paddle_nlp.h"
 #include "formats/safetensors/safetensors.h"
@@ -21,6 +22,7 @@ const std::vector<const Format*>& builtinFormats() {
     static const std::vector<const Format*> formats = {
         &megatronFormat(),  // before DCP, which its torch_dist is underneath
         &dcpFormat(),
+        &orbaxFormat(),
         &deepspeedFormat(),  // before formats of files that trainers write next to `latest`
         &paddleFormat(),     // before safetensors, which its data files may be
         &paddleNlpFormat(),  // before ColossalAI, whose optimizer files have names like those of the unified

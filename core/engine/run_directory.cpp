@@ -108,9 +108,10 @@ std::optional<RunDirectory> findRun(const Source& source) {
     if (!source.entry.empty()) return std::nullopt;
     RunDirectory run;
     for (const DirectoryEntry& entry : source.entries) {
-        // torch_checkpointing saves into tmp_<name> and renames it when all is there.
+        // torch_checkpointing saves into tmp_<name>, Orbax into <name>.orbax-checkpoint-tmp, and they rename
+        // it when all is there.
         if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.') ||
-            entry.name.starts_with("tmp_"))
+            entry.name.starts_with("tmp_") || entry.name.find(".orbax-checkpoint-tmp") != std::string::npos)
             continue;
         if (const auto step = stepOf(entry.name)) run.steps.push_back({entry.name, *step});
     }

@@ -9,6 +9,7 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "encoding/json_value.h"
 #include "formats/catalog_reader.h"
 #include "formats/companions.h"
 
@@ -18,7 +19,6 @@ namespace {
 
 constexpr size_t kMostLooks = 64;  // files that are looked into for one format
 constexpr uint64_t kMostJson = uint64_t{64} << 20;
-constexpr int kMaxJsonDepth = 200;
 constexpr size_t kMostDirectories = 256;  // that are looked at for zarr arrays
 
 using NameSet = std::set<std::string, std::less<>>;
@@ -82,7 +82,7 @@ Zarr findZarr(const Source& source, const NameSet& own = {}) {
     size_t looks = 0;
     for (const DirectoryEntry& entry : source.entries) {
         if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.') ||
-            own.contains(entry.name + "/.zarray"))
+            own.contains(entry.name + "/.zarray") || own.contains(entry.name + "/zarr.json"))
             continue;
         if (++looks > kMostDirectories) break;
         if (!source.directory->stat(entry.name + "/.zarray").ok() &&
@@ -113,38 +113,6 @@ Note noteOf(Severity severity, std::string message, const std::string& file) {
     note.message = std::move(message);
     note.file = file;
     return note;
-}
-
-// Lists and objects of JSON, to a depth that no file of state has.
-NodeId addJson(const nlohmann::json& json, ValueGraph& graph, int depth = 0) {
-    using Kind = nlohmann::json::value_t;
-    if (depth > kMaxJsonDepth) return graph.addText(ValueKind::text, "...");
-    std::vector<NodeId> items;
-    switch (json.type()) {
-        case Kind::boolean:
-            return graph.addBoolean(json.get<bool>());
-        case Kind::number_integer:
-            return graph.addInteger(json.get<int64_t>());
-        case Kind::number_unsigned:
-            if (json.get<uint64_t>() <= INT64_MAX) return graph.addInteger(json.get<int64_t>());
-            [[fallthrough]];
-        case Kind::number_float:
-            return graph.addReal(json.get<double>());
-        case Kind::string:
-            return graph.addText(ValueKind::text, json.get_ref<const std::string&>());
-        case Kind::array:
-            for (const auto& item : json)
-                items.push_back(addJson(item, graph, depth + 1));
-            return graph.addContainer(ValueKind::list, items);
-        case Kind::object:
-            for (const auto& [key, value] : json.items()) {
-                items.push_back(graph.addText(ValueKind::text, key));
-                items.push_back(addJson(value, graph, depth + 1));
-            }
-            return graph.addContainer(ValueKind::dict, items);
-        default:
-            return graph.addNone();
-    }
 }
 
 // A file of JSON as one object of that name.

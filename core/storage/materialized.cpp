@@ -32,7 +32,11 @@ class Reservation {
     }
     Reservation() = default;
     Reservation(Reservation&&) noexcept = default;
-    Reservation& operator=(Reservation&&) = delete;
+    Reservation& operator=(Reservation&& other) noexcept {
+        std::swap(used_, other.used_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
     ~Reservation() {
         if (used_) *used_ -= bytes_;
     }
@@ -108,6 +112,15 @@ void Materialized::keep(std::shared_ptr<const ReadFile> file) const {
     }
 }
 
+bool Materialized::dropOldest() const {
+    std::shared_ptr<const ReadFile> dropped;
+    std::lock_guard lock(mutex_);
+    if (recent_.empty()) return false;
+    dropped = std::move(recent_.back());
+    recent_.pop_back();
+    return true;
+}
+
 Result<std::shared_ptr<const ReadFile>> Materialized::get(const Entry& entry, const Produce& produce) const {
     const std::shared_ptr<Slot> slot = slotOf(entry.key);
     std::lock_guard lock(slot->mutex);
@@ -122,6 +135,9 @@ Result<std::shared_ptr<const ReadFile>> Materialized::get(const Entry& entry, co
 
 Result<std::shared_ptr<const ReadFile>> Materialized::make(const Entry& entry, const Produce& produce) const {
     Reservation reservation = Reservation::take(inMemory_, entry.bytes);
+    // Memory is for what is read now, before what was read last.
+    while (!reservation && entry.bytes <= kMemoryEntry && dropOldest())
+        reservation = Reservation::take(inMemory_, entry.bytes);
     std::vector<std::byte> memory;
     std::shared_ptr<WriteFile> scratch;
     if (!reservation) {

@@ -51,6 +51,7 @@ class Materialized {
     };
     std::shared_ptr<Slot> slotOf(const std::string& key) const;
     void keep(std::shared_ptr<const ReadFile> file) const;
+    bool dropOldest() const;
     Result<std::shared_ptr<const ReadFile>> make(const Entry& entry, const Produce& produce) const;
 
     std::shared_ptr<FileSystem> fileSystem_;

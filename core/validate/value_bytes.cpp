@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "base/checked.h"
@@ -15,6 +16,12 @@ namespace {
 // One read from a device; a multiple of every element size.
 constexpr uint64_t kBlock = uint64_t{4} << 20;
 
+// Whether two chunks of one tensor are one stored chunk that several ranks hold.
+bool storedOnce(const ChunkInfo& a, const ChunkInfo& b) {
+    return a.file == b.file && a.offset == b.offset && a.length == b.length && a.flat == b.flat &&
+           std::ranges::equal(a.offsets, b.offsets) && std::ranges::equal(a.lengths, b.lengths);
+}
+
 }  // namespace
 
 std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog) {
@@ -22,14 +29,17 @@ std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog) {
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         if (catalog.endChunk(t) - catalog.firstChunk(t) < 2) continue;
         const auto found = checkCoverage(catalog, t, 0, 1).replicas;
-        pairs.insert(pairs.end(), found.begin(), found.end());
+        std::ranges::copy_if(found, std::back_inserter(pairs), [&](const auto& pair) {
+            return !storedOnce(catalog.chunk(t, pair.first), catalog.chunk(t, pair.second));
+        });
     }
     return pairs;
 }
 
 bool holdsValues(const Catalog& catalog, ChunkId c) {
     const ChunkInfo chunk = catalog.chunk(c);
-    return chunk.file != kNone && chunk.elements() != 0 && catalog.aliasOf(chunk.tensor) == kNone;
+    return chunk.file != kNone && chunk.elements() != 0 && catalog.aliasOf(chunk.tensor) == kNone &&
+           (c == catalog.firstChunk(chunk.tensor) || !storedOnce(catalog.chunk(chunk.tensor, c - 1), chunk));
 }
 
 bool ChunkBytes::storageFits() const {

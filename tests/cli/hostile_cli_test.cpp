@@ -284,6 +284,9 @@ class HostileCliTest : public QObject {
         add("states of DeepSpeed's optimizer", "deepspeed/z3_fp32_w4_tiny",
             "global_step3/zero_pp_rank_1_mp_rank_00_optim_states.pt", "global_step3", some);
         add("metadata of torch_checkpointing", "torch_checkpointing/world1-mixed", "metadata.pkl", "", some);
+        add("manifest of OCDBT", "orbax/o0.12.8-key-dots-slashes", "manifest.ocdbt", "");
+        add("tree of OCDBT", "orbax/o0.12.8-key-dots-slashes", "d/f99b71a645b9a960e884a085799ca3e0", "");
+        add("tree of Flax", "orbax/o0.2.7-flax-legacy-msgpack", "checkpoint_7", "checkpoint_7");
     }
     void damagedFile() {
         QFETCH(QString, directory);

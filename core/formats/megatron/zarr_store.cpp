@@ -55,14 +55,9 @@ class ZarrStoreReader final : public CatalogReader {
                 .byRule(rule::metaInconsistent);
         }
         // At the edge of the array a part of the chunk is in it.
-        const Dims strides = rowMajorStrides(array.chunk);
-        int64_t last = 0;
-        for (size_t d = 0; d < chunk.lengths.size(); ++d)
-            last += (chunk.lengths[d] - 1) * strides[d];
-        extent.length = static_cast<uint64_t>(last + 1) * dtypeBytes(array.dtype);
-        if (!std::ranges::equal(chunk.lengths, array.chunk) &&
-            strides != rowMajorStrides(Dims(chunk.lengths.begin(), chunk.lengths.end())))
-            extent.strides = strides;
+        const ZarrArray::Cut cut = array.cut(chunk.lengths);
+        extent.length = cut.bytes;
+        extent.strides = cut.strides;
         extent.swapBytes = array.bigEndian && dtypeSwapUnit(array.dtype) > 1;
         return extent;
     }
@@ -261,7 +256,14 @@ class ZarrStoreOpener : private StoreOpener {
                 .byRule(rule::metaInconsistent);
         std::string text(static_cast<size_t>(file->size()), '\0');
         SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(text))));
-        return parseZarray(text);
+        SHARDSCOPE_ASSIGN(ZarrArray array, parseZarray(text));
+        if (!array.raw())
+            return unsupported("the chunks of the zarr array are compressed, which is not read")
+                .withHint("Megatron-Core writes its arrays without a compressor");
+        if (array.separator != '.')
+            return unsupported(
+                "the chunks of the zarr array are in directories of their own, which is not read");
+        return array;
     }
 
     std::vector<std::string> objects_;

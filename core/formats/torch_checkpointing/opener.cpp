@@ -9,6 +9,7 @@
 
 #include "base/rule.h"
 #include "base/text.h"
+#include "encoding/json_value.h"
 #include "formats/rank_parts.h"
 #include "formats/roles.h"
 #include "formats/torch_checkpointing/item_files.h"
@@ -20,7 +21,6 @@ namespace {
 
 constexpr uint64_t kMostText = uint64_t{4} << 20;     // bytes of a JSON or raw file that are read
 constexpr uint64_t kMostTexts = uint64_t{256} << 20;  // of all of them
-constexpr int kJsonDepth = 200;
 
 // "model" and `path`: "model.path"; with a rank "model@0.path".
 Path itemPath(std::string_view item, const Path& path, std::optional<uint32_t> rank = std::nullopt) {
@@ -36,30 +36,6 @@ std::string leafKey(Path path) {
             part.kind = PathPart::Kind::integerKey;
     }
     return encodePath(path);
-}
-
-NodeId nodeOf(const nlohmann::json& json, ValueGraph& graph, int depth = 0) {
-    if (depth > kJsonDepth) return graph.addText(ValueKind::text, "...");
-    if (json.is_boolean()) return graph.addBoolean(json.get<bool>());
-    if (json.is_number_float()) return graph.addReal(json.get<double>());
-    if (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-        return graph.addReal(json.get<double>());
-    if (json.is_number()) return graph.addInteger(json.get<int64_t>());
-    if (json.is_string()) return graph.addText(ValueKind::text, json.get_ref<const std::string&>());
-    std::vector<NodeId> items;
-    if (json.is_array()) {
-        for (const auto& item : json)
-            items.push_back(nodeOf(item, graph, depth + 1));
-        return graph.addContainer(ValueKind::list, items);
-    }
-    if (json.is_object()) {
-        for (const auto& [key, value] : json.items()) {
-            items.push_back(graph.addText(ValueKind::text, key));
-            items.push_back(nodeOf(value, graph, depth + 1));
-        }
-        return graph.addContainer(ValueKind::dict, items);
-    }
-    return graph.addNone();
 }
 
 class ItemsOpener {
@@ -580,11 +556,11 @@ class ItemsOpener {
         } else if (json.is_object() && !json.empty()) {
             for (const auto& [key, value] : json.items()) {
                 ValueGraph one;
-                const NodeId node = nodeOf(value, one);
+                const NodeId node = addJson(value, one);
                 add({keyPart(key)}, makeValue(std::move(one), node));
             }
         } else {
-            const NodeId node = nodeOf(json, graph);
+            const NodeId node = addJson(json, graph);
             add({}, makeValue(std::move(graph), node));
         }
     }

@@ -1,0 +1,20 @@
+// Fills the catalog of an item, of a step with several, or of a file of Flax.
+#pragma once
+
+#include <memory>
+
+#include "formats/format.h"
+
+namespace shardscope::orbax {
+
+// Whether names and first bytes say that the directory at `prefix` (empty, or with a slash at its end) is an
+// item that holds arrays.
+bool isArrayItem(const Directory& directory, const std::string& prefix,
+                 const std::vector<DirectoryEntry>& entries);
+// The name of the file of an item that is one JSON document; empty if it is none.
+std::string jsonOfItem(const std::string& item, const std::vector<DirectoryEntry>& entries);
+
+Result<std::unique_ptr<Reader>> openDirectory(const Source& source, const OpenOptions& options);
+Result<std::unique_ptr<Reader>> openFlaxFile(const Source& source, const OpenOptions& options);
+
+}  // namespace shardscope::orbax

@@ -1,0 +1,91 @@
+#include "formats/orbax/orbax.h"
+
+#include <algorithm>
+
+#include "formats/open_files.h"
+#include "formats/orbax/flax.h"
+#include "formats/orbax/metadata.h"
+#include "formats/orbax/opener.h"
+
+namespace shardscope {
+
+namespace {
+
+constexpr size_t kMostProbed = 32;  // sub-directories that are looked into
+
+// Files that are parts of an item and stand for it.
+bool standsForDirectory(std::string_view name) {
+    return name == orbax::kTreeMetadata || name == orbax::kStepMetadata || name == orbax::kSharding ||
+           name == "manifest.ocdbt" || name == orbax::kVersion1Mark;
+}
+
+class OrbaxFormat final : public Format {
+  public:
+    OrbaxFormat() {
+        info_.name = "orbax";
+        info_.title = "Orbax (JAX: Flax, MaxText)";
+        info_.synonyms = {"ocdbt", "flax", "maxtext"};
+        info_.reads = true;
+        info_.generations = {
+            "Orbax 0.2.7 to 0.12: items, steps and run directories, zarr v2 and v3, OCDBT or files",
+            "Flax's files of MessagePack"};
+    }
+
+    Probe probe(const Source& source) const override {
+        if (!source.entry.empty() && !standsForDirectory(source.entry)) return probeFile(source);
+        if (orbax::isArrayItem(*source.directory, {}, source.entries))
+            return {Probe::Match::certain, "has the metadata of an Orbax item"};
+        if (!source.hasFile(orbax::kStepMetadata) && !source.hasFile(orbax::kVersion1Mark))
+            return probeItems(source);
+        if (startOf(*source.directory, orbax::kStepMetadata).starts_with('{') ||
+            source.hasFile(orbax::kVersion1Mark))
+            return {Probe::Match::certain, "has _CHECKPOINT_METADATA"};
+        return {};
+    }
+
+    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
+        if (!source.entry.empty() && !standsForDirectory(source.entry))
+            return orbax::openFlaxFile(source, options);
+        return orbax::openDirectory(source, options);
+    }
+
+  private:
+    // "checkpoint_7", "flax_model.msgpack".
+    static Probe probeFile(const Source& source) {
+        const std::string& name = source.entry;
+        if (name.find("checkpoint") == name.npos && !name.ends_with(".msgpack")) return {};
+        if (!orbax::isFlaxStart(startOf(*source.directory, name))) return {};
+        return {name.ends_with(".msgpack") ? Probe::Match::certain : Probe::Match::possible,
+                "begins as a tree of Flax in MessagePack does"};
+    }
+
+    // A step of a manager before Orbax 0.5: nothing but directories of items. Those of a run have names with
+    // numbers.
+    static Probe probeItems(const Source& source) {
+        size_t looks = 0, items = 0;
+        for (const DirectoryEntry& entry : source.entries) {
+            if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.')) continue;
+            const char last = entry.name.back();
+            if ((last >= '0' && last <= '9') || entry.name.find(orbax::kUnfinished) != std::string::npos ||
+                ++looks > kMostProbed)
+                return {};
+            const auto listed = source.directory->list(entry.name);
+            if (!listed.ok()) return {};
+            if (orbax::isArrayItem(*source.directory, entry.name + '/', *listed))
+                ++items;
+            else if (orbax::jsonOfItem(entry.name, *listed).empty())
+                return {};
+        }
+        if (items == 0) return {};
+        return {Probe::Match::possible, "has directories of Orbax items"};
+    }
+};
+
+}  // namespace
+
+const Format& orbaxFormat() {
+    static const OrbaxFormat format;
+    return format;
+}
+
+}  // namespace shardscope

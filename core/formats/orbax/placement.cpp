@@ -1,0 +1,282 @@
+#include "formats/orbax/placement.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/checked.h"
+#include "base/rule.h"
+#include "base/text.h"
+#include "encoding/strict_json.h"
+
+namespace shardscope::orbax {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kMostDevices = 1 << 20;
+
+Error wrongSharding(std::string message) {
+    return damaged(std::move(message)).byRule(rule::metaInconsistent);
+}
+
+// Standard alphabet, with or without padding; nothing for anything else.
+std::optional<std::string> fromBase64(std::string_view text) {
+    std::string out;
+    uint32_t bits = 0;
+    int have = 0;
+    while (text.ends_with('='))
+        text.remove_suffix(1);
+    for (const char c : text) {
+        uint32_t six = 0;
+        if (c >= 'A' && c <= 'Z')
+            six = static_cast<uint32_t>(c - 'A');
+        else if (c >= 'a' && c <= 'z')
+            six = static_cast<uint32_t>(c - 'a') + 26;
+        else if (c >= '0' && c <= '9')
+            six = static_cast<uint32_t>(c - '0') + 52;
+        else if (c == '+' || c == '-')
+            six = 62;
+        else if (c == '/' || c == '_')
+            six = 63;
+        else
+            return std::nullopt;
+        bits = bits << 6 | six;
+        have += 6;
+        if (have < 8) continue;
+        have -= 8;
+        out += static_cast<char>(bits >> have & 0xff);
+    }
+    return out;
+}
+
+// Nested lists of {"id": N}, in row-major order; false for anything else.
+bool addIds(const json& mesh, size_t depth, std::vector<int64_t>& ids) {
+    if (depth == 0) {
+        const auto id = mesh.is_object() ? mesh.find("id") : mesh.end();
+        if (!mesh.is_object() || id == mesh.end() || !id->is_number_integer()) return false;
+        ids.push_back(id->get<int64_t>());
+        return ids.size() <= kMostDevices;
+    }
+    return mesh.is_array() && std::all_of(mesh.begin(), mesh.end(),
+                                          [&](const json& part) { return addIds(part, depth - 1, ids); });
+}
+
+// The members of the file, one after the other: of a mesh of many devices each is some kilobytes, and most
+// are the same.
+class ShardingEvents final : public safetensors::JsonEvents {
+  public:
+    using Take = std::function<Status(std::string name, const std::string& sharding)>;
+    explicit ShardingEvents(Take take) : take_(std::move(take)) {}
+
+  private:
+    bool onKey(std::string& key) override {
+        auto name = fromBase64(key);
+        if (!name)
+            return fail(
+                wrongSharding(fmt::format("the name '{}' is not base64", printable(key, kNameInMessage))));
+        name_ = *std::move(name);
+        return true;
+    }
+    bool onText(std::string& text) override {
+        if (depth() == 0) return wrongKind();
+        Status taken = take_(name_, text);
+        return taken.ok() || fail(std::move(taken).error());
+    }
+    bool onCount(uint64_t) override { return wrongKind(); }
+    bool onOther(std::string_view) override { return wrongKind(); }
+    bool onOpen(bool object) override { return (object && depth() == 0) || wrongKind(); }
+    bool onClose(bool) override { return true; }
+    bool wrongKind() { return fail(wrongSharding("it is not a JSON object of shardings as texts")); }
+
+    const Take take_;
+    std::string name_;
+};
+
+}  // namespace
+
+Mesh DeviceMesh::asMesh() const {
+    Mesh mesh;
+    mesh.axes = axes;
+    mesh.source = Mesh::Source::declared;
+    mesh.evidence.push_back("_sharding; ranks are devices");
+    std::string numbers;
+    bool other = false;
+    for (size_t i = 0; i < ids.size(); ++i) {
+        other = other || ids[i] != static_cast<int64_t>(i);
+        if (i < 16) numbers += (i ? ", " : "") + std::to_string(ids[i]);
+    }
+    if (other)
+        mesh.evidence.push_back(
+            fmt::format("the ranks from 0 on are the devices {}{}", numbers, ids.size() > 16 ? ", ..." : ""));
+    return mesh;
+}
+
+const std::vector<uint32_t>* ShardHolders::of(DimSpan shape, DimSpan offsets, DimSpan lengths) const {
+    size_t shard = 0;
+    for (size_t d = 0; d < shape.size(); ++d) {
+        // JAX cuts evenly or not at all.
+        if (shape[d] == 0 || shape[d] % parts[d] != 0) return nullptr;
+        const int64_t each = shape[d] / parts[d];
+        const int64_t index = offsets[d] / each;
+        if ((offsets[d] + lengths[d] - 1) / each != index) return nullptr;
+        shard = shard * static_cast<size_t>(parts[d]) + static_cast<size_t>(index);
+    }
+    return shard < ranks.size() && !ranks[shard].empty() ? &ranks[shard] : nullptr;
+}
+
+Result<Placement> Placement::parse(std::string_view text) {
+    Placement placement;
+    std::unordered_map<std::string, uint32_t> known;  // a few shardings are those of all arrays
+    std::vector<size_t> arrays;
+    ShardingEvents events([&](std::string name, const std::string& spelled) -> Status {
+        const auto [at, added] =
+            known.try_emplace(spelled, static_cast<uint32_t>(placement.shardings_.size()));
+        if (added) {
+            SHARDSCOPE_ASSIGN(Sharding sharding, parseOne(spelled));
+            placement.shardings_.push_back(std::move(sharding));
+            arrays.push_back(0);
+        }
+        ++arrays[at->second];
+        placement.byName_[std::move(name)] = at->second;
+        return {};
+    });
+    if (Status status = events.parse(text, 0, "the shardings"); !status.ok())
+        return wrongSharding(std::move(status).error().message);
+    std::pair<size_t, size_t> most;
+    for (size_t i = 0; i < placement.shardings_.size(); ++i) {
+        const auto& mesh = placement.shardings_[i].mesh;
+        if (!mesh) continue;
+        size_t used = 0;
+        for (size_t j = 0; j < arrays.size() && arrays.size() < 1000; ++j)
+            used += placement.shardings_[j].mesh == mesh ? arrays[j] : 0;
+        const std::pair<size_t, size_t> here{mesh->asMesh().ranks(), used};
+        if (placement.mesh_ && here <= most) continue;
+        most = here;
+        placement.mesh_ = mesh;
+    }
+    return placement;
+}
+
+Result<Placement::Sharding> Placement::parseOne(const std::string& text) {
+    const json document = json::parse(text, nullptr, false);
+    if (!document.is_object()) return wrongSharding("a sharding is not a JSON object");
+    Sharding sharding;
+    const auto type = document.value("sharding_type", json());
+    if (type == "SingleDeviceSharding") {
+        // "cpu:0", "TFRT_CPU_0": the digits at the end.
+        const json device = document.value("device_str", json());
+        const std::string name = device.is_string() ? device.get<std::string>() : std::string();
+        const size_t digits = name.find_last_not_of("0123456789") + 1;
+        int64_t id = -1;
+        if (std::from_chars(name.data() + digits, name.data() + name.size(), id).ec == std::errc{})
+            sharding.device = id;
+        return sharding;
+    }
+    // PositionalSharding and what else there may be says nothing that is understood here.
+    if (type != "NamedSharding") return sharding;
+    const json shape = document.value("shape", json()), names = document.value("axis_names", json()),
+               spec = document.value("partition_spec", json());
+    if (!shape.is_array() || !names.is_array() || !spec.is_array() || shape.size() != names.size() ||
+        shape.size() > static_cast<size_t>(kMaxRank))
+        return wrongSharding("a NamedSharding has no mesh, no names of axes or no partition");
+    DeviceMesh mesh;
+    uint64_t devices = 1;
+    for (size_t a = 0; a < shape.size(); ++a) {
+        if (!shape[a].is_number_unsigned() || !names[a].is_string() || shape[a].get<uint64_t>() == 0 ||
+            !checkedMul(devices, shape[a].get<uint64_t>(), devices) || devices > kMostDevices)
+            return wrongSharding("the mesh of a NamedSharding has an axis without a size or a name");
+        mesh.axes.push_back({names[a].get<std::string>(), shape[a].get<uint32_t>()});
+    }
+    if (const json grid = document.value("device_mesh", json()); grid.is_object()) {
+        if (!addIds(grid.value("mesh", json()), mesh.axes.size(), mesh.ids) || mesh.ids.size() != devices)
+            return wrongSharding(fmt::format(
+                "the device mesh of a NamedSharding has not {} devices as its shape says", devices));
+    }
+    const auto axisOf = [&](const json& name) -> std::optional<uint32_t> {
+        for (uint32_t a = 0; a < mesh.axes.size(); ++a) {
+            if (name.is_string() && mesh.axes[a].name == name.get_ref<const std::string&>()) return a;
+        }
+        return std::nullopt;
+    };
+    if (spec.size() > static_cast<size_t>(kMaxRank))
+        return wrongSharding("a partition has too many dimensions");
+    std::vector<bool> used(mesh.axes.size(), false);
+    for (const json& entry : spec) {
+        std::vector<uint32_t> axes;
+        const json list = entry.is_array() ? entry : entry.is_null() ? json::array() : json::array({entry});
+        for (const json& name : list) {
+            const auto axis = axisOf(name);
+            if (!axis || used[*axis])
+                return wrongSharding("a partition names an axis that its mesh does not have once");
+            used[*axis] = true;
+            axes.push_back(*axis);
+        }
+        sharding.spec.push_back(std::move(axes));
+    }
+    sharding.mesh = std::move(mesh);
+    return sharding;
+}
+
+std::unique_ptr<ShardHolders> Placement::holdersOf(const Sharding& sharding, size_t rank,
+                                                   const DeviceMesh& shown) {
+    // Device to rank. Without numbers of devices two meshes of one size are taken to be in the same order.
+    std::unordered_map<int64_t, uint32_t> rankOf;
+    for (size_t i = 0; i < shown.ids.size(); ++i)
+        rankOf[shown.ids[i]] = static_cast<uint32_t>(i);
+    const uint32_t world = shown.asMesh().ranks();
+    const auto find = [&](int64_t device) -> std::optional<uint32_t> {
+        if (const auto at = rankOf.find(device); at != rankOf.end()) return at->second;
+        if (shown.ids.empty() && device >= 0 && device < int64_t{world}) return static_cast<uint32_t>(device);
+        return std::nullopt;
+    };
+    auto holders = std::make_unique<ShardHolders>();
+    holders->parts.assign(rank, 1);
+    if (!sharding.mesh) {
+        const auto one = find(sharding.device);
+        if (!one) return nullptr;
+        holders->ranks = {{*one}};
+        return holders;
+    }
+    const Mesh mesh = sharding.mesh->asMesh();
+    if (sharding.spec.size() > rank) return nullptr;
+    size_t shards = 1;
+    for (size_t d = 0; d < sharding.spec.size(); ++d) {
+        for (const uint32_t axis : sharding.spec[d])
+            holders->parts[d] *= mesh.axes[axis].size;
+        shards *= static_cast<size_t>(holders->parts[d]);
+    }
+    holders->ranks.resize(shards);
+    const uint32_t devices = mesh.ranks();
+    for (uint32_t i = 0; i < devices; ++i) {
+        const auto at = find(sharding.mesh->ids.empty() ? int64_t{i} : sharding.mesh->ids[i]);
+        if (!at) return nullptr;
+        const std::vector<uint32_t> coordinates = mesh.coordinates(i);
+        size_t shard = 0;
+        for (size_t d = 0; d < rank; ++d) {
+            size_t index = 0;
+            for (const uint32_t axis : d < sharding.spec.size() ? sharding.spec[d] : std::vector<uint32_t>{})
+                index = index * mesh.axes[axis].size + coordinates[axis];
+            shard = shard * static_cast<size_t>(holders->parts[d]) + index;
+        }
+        holders->ranks[shard].push_back(*at);
+    }
+    for (auto& ranks : holders->ranks)
+        std::ranges::sort(ranks);
+    return holders;
+}
+
+const ShardHolders* Placement::holders(std::string_view name, DimSpan shape, const DeviceMesh& shown) {
+    const auto at = byName_.find(std::string(name));
+    if (at == byName_.end()) return nullptr;
+    Sharding& sharding = shardings_[at->second];
+    const auto [known, added] = sharding.byRank.try_emplace(shape.size());
+    if (added) known->second = holdersOf(sharding, shape.size(), shown);
+    return known->second.get();
+}
+
+}  // namespace shardscope::orbax
