@@ -23,8 +23,7 @@ class MsgpackParser {
 
     Result<MsgpackTree> read() {
         SHARDSCOPE_ASSIGN(tree_.root_, value(0));
-        if (at_ != end_)
-            return damaged("more bytes follow the value", at_).byRule(rule::metaInconsistent);
+        if (at_ != end_) return damaged("more bytes follow the value", at_).byRule(rule::metaInconsistent);
         return std::move(tree_);
     }
 
@@ -47,8 +46,8 @@ class MsgpackParser {
         if (at_ < windowAt_ || at_ + out.size() > windowAt_ + window_.size()) {
             SHARDSCOPE_TRY(stop_.poll());
             windowAt_ = at_;
-            window_.resize(static_cast<size_t>(
-                std::max<uint64_t>(out.size(), std::min(kMsgpackWindow, end_ - at_))));
+            window_.resize(
+                static_cast<size_t>(std::max<uint64_t>(out.size(), std::min(kMsgpackWindow, end_ - at_))));
             SHARDSCOPE_TRY(file_.readAt(at_, window_));
         }
         std::copy_n(window_.begin() + static_cast<ptrdiff_t>(at_ - windowAt_), out.size(), out.begin());
@@ -149,9 +148,9 @@ class MsgpackParser {
 
     Result<uint32_t> payload(Node node, MsgpackKind kind, uint64_t length) {
         if (length > end_ - at_)
-            return damaged(fmt::format("its {} bytes end at byte {}, the file at {}", length, at_ + length,
-                                       end_),
-                           at_)
+            return damaged(
+                       fmt::format("its {} bytes end at byte {}, the file at {}", length, at_ + length, end_),
+                       at_)
                 .byRule(rule::fileTruncated);
         node.kind = kind;
         node.offset = at_;

@@ -22,18 +22,29 @@ struct MsgpackLimits {
     int depth = 128;
 };
 
-enum class MsgpackKind : uint8_t { nil, boolean, integer, unsignedInteger, real, text, bytes, list, map, extension };
+enum class MsgpackKind : uint8_t {
+    nil,
+    boolean,
+    integer,
+    unsignedInteger,
+    real,
+    text,
+    bytes,
+    list,
+    map,
+    extension
+};
 
 class MsgpackTree {
   public:
     struct Node {
         MsgpackKind kind = MsgpackKind::nil;
-        int8_t extension = 0;   // type of an extension
-        int64_t integer = 0;    // boolean: 0 or 1; unsignedInteger: past int64, as its bits
+        int8_t extension = 0;  // type of an extension
+        int64_t integer = 0;   // boolean: 0 or 1; unsignedInteger: past int64, as its bits
         double real = 0;
-        uint64_t offset = 0;    // in the file: of a payload, for others of the node itself
-        uint64_t length = 0;    // bytes of text or payload; items of a list; keys and values of a map
-        uint64_t first = 0;     // of a list or map: index in items(); of a text: in the blob
+        uint64_t offset = 0;  // in the file: of a payload, for others of the node itself
+        uint64_t length = 0;  // bytes of text or payload; items of a list; keys and values of a map
+        uint64_t first = 0;   // of a list or map: index in items(); of a text: in the blob
     };
     uint32_t root() const { return root_; }
     const Node& operator[](uint32_t node) const { return nodes_[node]; }

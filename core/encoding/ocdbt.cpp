@@ -18,11 +18,11 @@ namespace {
 
 constexpr uint32_t kManifestMagic = 0x0cdb3a2a;
 constexpr uint32_t kNodeMagic = 0x0cdb20de;
-constexpr uint64_t kEnvelopeHead = 12;          // magic and length
-constexpr uint64_t kMostManifest = 64 << 20;    // as stored
+constexpr uint64_t kEnvelopeHead = 12;        // magic and length
+constexpr uint64_t kMostManifest = 64 << 20;  // as stored
 constexpr uint64_t kMostNodeKeys = 8 << 20;
 constexpr uint64_t kMostPathBytes = 65535;
-constexpr uint64_t kNowhere = UINT64_MAX;       // offset and length of the root of an empty database
+constexpr uint64_t kNowhere = UINT64_MAX;        // offset and length of the root of an empty database
 constexpr uint32_t kInTree = uint32_t{1} << 31;  // of a value's file: it is a node
 
 // The smallest number of bytes that n rows of a table can take, for counts that come before them.
@@ -68,7 +68,8 @@ class OcdbtTreeReader {
                                      place.length, place.offset, file.size()),
                          rule::fileTruncated);
         if (place.length > maxPlain + (maxPlain >> 7) + 4096)
-            return makeError(ErrorCode::limit, fmt::format("a node has {} bytes, more than are read", place.length))
+            return makeError(ErrorCode::limit,
+                             fmt::format("a node has {} bytes, more than are read", place.length))
                 .inFile(place.path)
                 .at(place.offset);
         bytes.resize(static_cast<size_t>(place.length));
@@ -77,8 +78,8 @@ class OcdbtTreeReader {
         if (in.bigEndian<4>() != magic)
             return wrong(place, "it does not begin as a manifest or a node of an OCDBT database does");
         if (const uint64_t length = in.littleEndian<8>(); length != place.length)
-            return wrong(place, fmt::format("its header says that it has {} bytes, it has {}", length,
-                                            place.length));
+            return wrong(
+                place, fmt::format("its header says that it has {} bytes, it has {}", length, place.length));
         const std::span<const std::byte> summed = std::span<const std::byte>(bytes).first(bytes.size() - 4);
         ByteParser tail(std::span<const std::byte>(bytes).last(4));
         const auto stored = static_cast<uint32_t>(tail.littleEndian<4>());
@@ -110,8 +111,8 @@ class OcdbtTreeReader {
     }
 
     static Error tooLarge(const Place& place, uint64_t maxPlain) {
-        return makeError(ErrorCode::limit, fmt::format("it unpacks to more than the {} bytes that are read",
-                                                       maxPlain))
+        return makeError(ErrorCode::limit,
+                         fmt::format("it unpacks to more than the {} bytes that are read", maxPlain))
             .inFile(place.path)
             .at(place.offset);
     }
@@ -139,7 +140,7 @@ class OcdbtTreeReader {
         const uint64_t kind = in.varint();
         in.varint();  // max_inline_value_bytes
         nodeBytes_ = std::min(in.varint(), limits_.nodeBytes);
-        in.byte();  // version_tree_arity_log2
+        in.byte();                          // version_tree_arity_log2
         if (in.varint() == 1) in.bytes(4);  // the level of zstd
         if (!in.ok() || kind > 1) return wrong(place, "its configuration is not one of an OCDBT database");
         if (kind == 1) {
@@ -204,7 +205,7 @@ class OcdbtTreeReader {
         offset = last(n);
         length = last(n);
         for (int column = 0; column < 3; ++column)
-            last(n);  // keys, bytes of nodes, bytes of values
+            last(n);      // keys, bytes of nodes, bytes of values
         in.bytes(8 * n);  // times
         const uint64_t older = in.varint();
         if (!countFits(in, older, 14)) return wrong(place, "its list of older versions is not whole");
@@ -243,7 +244,11 @@ class OcdbtTreeReader {
             if (total > limits_.nodeBytes) return tooLarge(place, limits_.nodeBytes);
             std::string full = base + path;
             if (Status inside = checkRelativeName(full); !inside.ok())
-                return std::move(inside).error().inFile(place.path).at(place.offset).byRule(rule::securityPath);
+                return std::move(inside)
+                    .error()
+                    .inFile(place.path)
+                    .at(place.offset)
+                    .byRule(rule::securityPath);
             files.push_back({std::move(full), base + path.substr(0, static_cast<size_t>(bases[i]))});
         }
         return files;
@@ -254,14 +259,16 @@ class OcdbtTreeReader {
     Status readNode(const Place& place, uint64_t height, const std::string& inherited) {
         SHARDSCOPE_TRY(stop_.poll());
         if (index_.nodes_.size() >= limits_.nodes)
-            return makeError(ErrorCode::limit, fmt::format("the database has more than {} nodes", limits_.nodes))
+            return makeError(ErrorCode::limit,
+                             fmt::format("the database has more than {} nodes", limits_.nodes))
                 .inFile(place.path);
         SHARDSCOPE_ASSIGN(const auto file, open(place.path));
         SHARDSCOPE_ASSIGN(const auto bytes, body(place, kNodeMagic, nodeBytes_, *file));
         addNode(place);
         ByteParser in(bytes);
         if (const uint64_t stated = in.byte(); stated != height)
-            return wrong(place, fmt::format("the node has the height {}, its parent says {}", stated, height));
+            return wrong(place,
+                         fmt::format("the node has the height {}, its parent says {}", stated, height));
         SHARDSCOPE_ASSIGN(const std::vector<DataFile> files, readFiles(place, place.base, in));
         const uint64_t n = in.varint();
         if (n == 0 || !countFits(in, n, 3)) return wrong(place, "its list of keys is not whole");
@@ -317,16 +324,15 @@ class OcdbtTreeReader {
             if (fileOf[i] >= files.size() || common[i] > end[i] - begin - inherited.size())
                 return wrong(place, "a child is in a file that its table does not have");
             const DataFile& child = files[fileOf[i]];
-            SHARDSCOPE_TRY(
-                readNode({child.path, child.base, offset[i], length[i]}, height - 1,
-                         keys.substr(static_cast<size_t>(begin),
-                                     static_cast<size_t>(inherited.size() + common[i]))));
+            SHARDSCOPE_TRY(readNode(
+                {child.path, child.base, offset[i], length[i]}, height - 1,
+                keys.substr(static_cast<size_t>(begin), static_cast<size_t>(inherited.size() + common[i]))));
         }
         return {};
     }
 
-    Status addLeaf(const Place& place, const std::vector<DataFile>& files, uint64_t n, const std::string& keys,
-                   const std::vector<uint64_t>& end, ByteParser& in) {
+    Status addLeaf(const Place& place, const std::vector<DataFile>& files, uint64_t n,
+                   const std::string& keys, const std::vector<uint64_t>& end, ByteParser& in) {
         const size_t first = index_.size();
         std::vector<bool> inTree(static_cast<size_t>(n));
         index_.length_.resize(first + static_cast<size_t>(n));
@@ -336,7 +342,8 @@ class OcdbtTreeReader {
             index_.length_[first + i] = in.varint();
         for (uint64_t i = 0; i < n; ++i) {
             const uint64_t kind = in.varint();
-            if (kind > 1) return wrong(place, fmt::format("a value of the kind {}, which is not known", kind));
+            if (kind > 1)
+                return wrong(place, fmt::format("a value of the kind {}, which is not known", kind));
             inTree[i] = kind == 0;
         }
         const auto node = static_cast<uint32_t>(index_.nodes_.size() - 1);
@@ -361,9 +368,9 @@ class OcdbtTreeReader {
             const auto value = in.bytes(index_.length_[first + i]);
             if (!in.ok()) return wrong(place, "its values are not whole");
             if (value.size() > limits_.inlineBytes - index_.inline_.size())
-                return makeError(ErrorCode::limit,
-                                 fmt::format("the values in the tree have more than {} bytes",
-                                             limits_.inlineBytes))
+                return makeError(
+                           ErrorCode::limit,
+                           fmt::format("the values in the tree have more than {} bytes", limits_.inlineBytes))
                     .inFile(place.path);
             index_.file_[first + i] = node | kInTree;
             index_.offset_[first + i] = index_.inline_.size();
@@ -413,16 +420,16 @@ class OcdbtTreeReader {
 OcdbtIndex::Entry OcdbtIndex::operator[](size_t i) const {
     const uint64_t begin = i == 0 ? 0 : keyEnd_[i - 1];
     Entry entry;
-    entry.key = std::string_view(keys_).substr(static_cast<size_t>(begin),
-                                               static_cast<size_t>(keyEnd_[i] - begin));
+    entry.key =
+        std::string_view(keys_).substr(static_cast<size_t>(begin), static_cast<size_t>(keyEnd_[i] - begin));
     entry.length = length_[i];
     entry.inTree = (file_[i] & kInTree) != 0;
     if (entry.inTree) {
         const Node& node = nodes_[file_[i] & ~kInTree];
         entry.file = node.file;
         entry.offset = node.offset;
-        entry.value = std::span(inline_).subspan(static_cast<size_t>(offset_[i]),
-                                                 static_cast<size_t>(length_[i]));
+        entry.value =
+            std::span(inline_).subspan(static_cast<size_t>(offset_[i]), static_cast<size_t>(length_[i]));
     } else {
         entry.file = file_[i];
         entry.offset = offset_[i];

@@ -22,9 +22,10 @@ inline constexpr std::string_view kOcdbtManifest = "manifest.ocdbt";
 
 // What is believed of untrusted databases.
 struct OcdbtLimits {
-    uint64_t nodeBytes = uint64_t{256} << 20;    // of one decoded manifest or node; the file's own limit if lower
-    uint64_t keyBytes = uint64_t{1} << 30;       // of all keys
-    uint64_t inlineBytes = uint64_t{1} << 30;    // of all values that the tree itself holds
+    uint64_t nodeBytes = uint64_t{256}
+                         << 20;             // of one decoded manifest or node; the file's own limit if lower
+    uint64_t keyBytes = uint64_t{1} << 30;  // of all keys
+    uint64_t inlineBytes = uint64_t{1} << 30;  // of all values that the tree itself holds
     uint64_t nodes = 1'000'000;
 };
 
@@ -57,7 +58,7 @@ class OcdbtIndex {
     std::vector<Node> nodes_;
     std::string keys_;
     std::vector<uint64_t> keyEnd_;
-    std::vector<uint32_t> file_;  // kInTree set: index into nodes_
+    std::vector<uint32_t> file_;             // kInTree set: index into nodes_
     std::vector<uint64_t> offset_, length_;  // in a file, or in inline_
     std::vector<std::byte> inline_;
 };

@@ -31,7 +31,8 @@ Error wrongSize(uint64_t found, uint64_t wanted, uint64_t at) {
 
 Result<std::vector<std::byte>> readStored(const ReadFile& file, uint64_t offset, uint64_t length) {
     if (length > kMostChunkInMemory)
-        return makeError(ErrorCode::limit, fmt::format("the chunk has {} bytes, more than are unpacked at once", length));
+        return makeError(ErrorCode::limit,
+                         fmt::format("the chunk has {} bytes, more than are unpacked at once", length));
     std::vector<std::byte> bytes(static_cast<size_t>(length));
     SHARDSCOPE_TRY(file.readAt(offset, bytes));
     return bytes;
@@ -53,7 +54,8 @@ Result<std::vector<std::byte>> unpackGzip(std::span<const std::byte> packed, uin
         state = inflate(&stream, Z_NO_FLUSH);
         const size_t made = piece.size() - stream.avail_out;
         if (state != Z_OK && state != Z_STREAM_END)
-            return wrongChunk("the gzip stream is damaged or truncated", at + (packed.size() - stream.avail_in),
+            return wrongChunk("the gzip stream is damaged or truncated",
+                              at + (packed.size() - stream.avail_in),
                               state == Z_BUF_ERROR ? rule::fileTruncated : rule::metaInconsistent);
         if (made > maxPlain - plain.size())
             return wrongChunk(fmt::format("the gzip stream unpacks to more than {} bytes", maxPlain), at);
@@ -67,8 +69,7 @@ Result<std::vector<std::byte>> unpackGzip(std::span<const std::byte> packed, uin
 Error ofZstd(Error error, uint64_t at) {
     if (error.code != ErrorCode::damaged && error.code != ErrorCode::limit) return error;
     const bool truncated = error.message.ends_with("in the middle of a frame");
-    return wrongChunk(std::move(error.message), at,
-                      truncated ? rule::fileTruncated : rule::metaInconsistent);
+    return wrongChunk(std::move(error.message), at, truncated ? rule::fileTruncated : rule::metaInconsistent);
 }
 
 // Undoes the codecs of a chunk, or of one of the smaller ones.
@@ -84,10 +85,11 @@ Result<std::vector<std::byte>> undoCodecs(const ZarrArray& array, std::vector<st
                 const auto stored = static_cast<uint32_t>(ByteParser(all.last(4)).littleEndian<4>());
                 const uint32_t computed = crc32cOf(all.first(all.size() - 4));
                 if (stored != computed)
-                    return wrongChunk(fmt::format("the checksum of the chunk (CRC-32C) is stored as {:08x}, its "
-                                                  "bytes have {:08x}",
-                                                  stored, computed),
-                                      at, rule::integrityCrc);
+                    return wrongChunk(
+                        fmt::format("the checksum of the chunk (CRC-32C) is stored as {:08x}, its "
+                                    "bytes have {:08x}",
+                                    stored, computed),
+                        at, rule::integrityCrc);
                 bytes.resize(bytes.size() - 4);
                 break;
             }
@@ -116,10 +118,11 @@ struct InnerChunk {
 Result<std::vector<InnerChunk>> readIndex(const ZarrArray& array, const ZarrStoredChunk& stored) {
     const ZarrArray::Sharding& sharding = *array.sharding;
     if (stored.length < sharding.indexBytes)
-        return wrongChunk(fmt::format("the chunk has {} bytes, its index alone {}", stored.length,
-                                      sharding.indexBytes),
-                          stored.offset, rule::fileTruncated);
-    const uint64_t at = sharding.indexAtStart ? stored.offset : stored.offset + stored.length - sharding.indexBytes;
+        return wrongChunk(
+            fmt::format("the chunk has {} bytes, its index alone {}", stored.length, sharding.indexBytes),
+            stored.offset, rule::fileTruncated);
+    const uint64_t at =
+        sharding.indexAtStart ? stored.offset : stored.offset + stored.length - sharding.indexBytes;
     SHARDSCOPE_ASSIGN(const auto bytes, readStored(stored.file, at, sharding.indexBytes));
     std::span<const std::byte> rows(bytes);
     if (sharding.indexHasChecksum) {
@@ -127,10 +130,11 @@ Result<std::vector<InnerChunk>> readIndex(const ZarrArray& array, const ZarrStor
         rows = rows.first(rows.size() - 4);
         if (const uint32_t computed = crc32cOf(rows); computed != sum)
             // Of a truncated chunk other bytes stand where the index is looked for.
-            return wrongChunk(fmt::format("the checksum of the index of the chunk (CRC-32C) is stored as {:08x}, its "
-                                          "bytes have {:08x}: the chunk is truncated or damaged",
-                                          sum, computed),
-                              at, sharding.indexAtStart ? rule::integrityCrc : rule::metaInconsistent);
+            return wrongChunk(
+                fmt::format("the checksum of the index of the chunk (CRC-32C) is stored as {:08x}, its "
+                            "bytes have {:08x}: the chunk is truncated or damaged",
+                            sum, computed),
+                at, sharding.indexAtStart ? rule::integrityCrc : rule::metaInconsistent);
     }
     std::vector<InnerChunk> index;
     ByteParser in(rows);
@@ -140,9 +144,10 @@ Result<std::vector<InnerChunk>> readIndex(const ZarrArray& array, const ZarrStor
         inner.length = in.littleEndian<8>();
         if (!inner.absent()) {
             if (!rangeFits(inner.offset, inner.length, stored.length))
-                return wrongChunk(fmt::format("an inner chunk takes {} bytes from byte {} of a chunk that has {}",
-                                              inner.length, inner.offset, stored.length),
-                                  at, rule::fileTruncated);
+                return wrongChunk(
+                    fmt::format("an inner chunk takes {} bytes from byte {} of a chunk that has {}",
+                                inner.length, inner.offset, stored.length),
+                    at, rule::fileTruncated);
             inner.offset += stored.offset;
         } else if (!array.fill) {
             return wrongChunk("an inner chunk is missing", at, rule::coverageGap);
@@ -156,7 +161,8 @@ Result<std::vector<InnerChunk>> readIndex(const ZarrArray& array, const ZarrStor
 Status checkZstdHeader(const ReadFile& file, uint64_t offset, uint64_t length, uint64_t plainBytes) {
     constexpr uint64_t kLongestHeader = 18;
     std::byte head[kLongestHeader];
-    const std::span<std::byte> start = std::span(head).first(static_cast<size_t>(std::min(length, kLongestHeader)));
+    const std::span<std::byte> start =
+        std::span(head).first(static_cast<size_t>(std::min(length, kLongestHeader)));
     SHARDSCOPE_TRY(file.readAt(offset, start));
     const unsigned long long size = ZSTD_getFrameContentSize(start.data(), start.size());
     if (size == ZSTD_CONTENTSIZE_ERROR)
@@ -167,7 +173,8 @@ Status checkZstdHeader(const ReadFile& file, uint64_t offset, uint64_t length, u
     return {};
 }
 
-Status checkPiece(const ZarrArray& array, const ReadFile& file, const InnerChunk& piece, uint64_t plainBytes) {
+Status checkPiece(const ZarrArray& array, const ReadFile& file, const InnerChunk& piece,
+                  uint64_t plainBytes) {
     if (array.codecs.empty() && piece.length != plainBytes)
         return wrongSize(piece.length, plainBytes, piece.offset);
     if (array.codecs.size() == 1 && array.codecs[0] == ZarrArray::Codec::zstd)
@@ -197,8 +204,9 @@ Status unpackSharded(const ZarrArray& array, const ZarrStoredChunk& stored, cons
     if (!slab.empty()) slab[0] = inner[0];
     const uint64_t slabBytes = static_cast<uint64_t>(elementCount(slab)) * element;
     if (slabBytes > kMostChunkInMemory)
-        return makeError(ErrorCode::limit,
-                         fmt::format("a row of inner chunks has {} bytes, more than are unpacked at once", slabBytes));
+        return makeError(
+            ErrorCode::limit,
+            fmt::format("a row of inner chunks has {} bytes, more than are unpacked at once", slabBytes));
     const size_t rows = slab.empty() ? 1 : static_cast<size_t>(array.chunk[0] / inner[0]);
     const size_t perRow = index.size() / rows;
     std::vector<std::byte> row(static_cast<size_t>(slabBytes));

@@ -20,8 +20,8 @@ constexpr uint64_t kPiece = uint64_t{512} << 10;
 // Chunks of one tensor that hold the same elements, each stored by itself.
 std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog);
 
-// Whether a chunk has elements of its own that the catalog says can be read: a stored chunk that is listed once
-// for each rank that holds it is read once.
+// Whether a chunk has elements of its own that the catalog says can be read: a stored chunk that is listed
+// once for each rank that holds it is read once.
 bool holdsValues(const Catalog& catalog, ChunkId chunk);
 
 // How the bytes of one chunk are looked at.

@@ -99,6 +99,23 @@ Result<std::map<std::string, std::string, std::less<>>> parseStrings(std::string
     return strings;
 }
 
+Result<std::map<std::string, Dims, std::less<>>> parseArrayMetadatas(std::string_view text) {
+    const json document = json::parse(text, nullptr, false);
+    const json* list = find(document, "array_metadatas");
+    if (!list || !list->is_array()) return wrongTree("it is not the JSON of a list of arrays");
+    std::map<std::string, Dims, std::less<>> chunks;
+    for (const json& entry : *list) {
+        const json* array = find(entry, "array_metadata");
+        const json* sizes = array ? find(*array, "chunk_shape") : nullptr;
+        if (!sizes || !sizes->is_array()) continue;
+        Dims shape;
+        for (const json& size : *sizes)
+            shape.push_back(size.is_number_integer() ? size.get<int64_t>() : -1);
+        chunks[textAt(*array, "param_name")] = std::move(shape);
+    }
+    return chunks;
+}
+
 StepMetadata parseStepMetadata(std::string_view text) {
     StepMetadata step;
     const json document = json::parse(text, nullptr, false);

@@ -1,6 +1,7 @@
 // The JSON files of an item: the tree of its leaves and the texts among them.
 //
-// Source: google/orbax 3ff7b24a, orbax/checkpoint/_src/metadata/tree.py and empty_values.py.
+// Source: google/orbax 3ff7b24a, orbax/checkpoint/_src/metadata/tree.py, array_metadata.py and
+// empty_values.py.
 #pragma once
 
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "base/result.h"
 #include "model/path.h"
+#include "model/region.h"
 
 namespace shardscope::orbax {
 
@@ -43,6 +45,9 @@ struct Tree {
 Result<Tree> parseTree(std::string_view json);
 // `_strings.json`: text by name. Errors: as above.
 Result<std::map<std::string, std::string, std::less<>>> parseStrings(std::string_view json);
+
+// A file of `array_metadatas`: the shape of an array's chunks, by name. Errors: as above.
+Result<std::map<std::string, Dims, std::less<>>> parseArrayMetadatas(std::string_view json);
 
 // `_CHECKPOINT_METADATA`, as far as it is understood; never an error.
 struct StepMetadata {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -134,6 +135,12 @@ class OrbaxOpener : private CatalogOpener {
         for (const DirectoryEntry& entry : source_.entries) {
             if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.')) continue;
             SHARDSCOPE_TRY(options_.stop.poll());
+            if (entry.name.find(kUnfinished) != std::string::npos) {
+                note(rule::fileStale, Severity::warning,
+                     "an item whose save was not finished; it is left out, and can be opened by itself",
+                     entry.name);
+                continue;
+            }
             Item item{entry.name + '/', entry.name, {}, {}, {}};
             SHARDSCOPE_ASSIGN(item.entries, source_.directory->list(entry.name));
             if (isArrayItem(*source_.directory, item.prefix, item.entries)) {
@@ -274,6 +281,7 @@ class OrbaxOpener : private CatalogOpener {
             unreadable.insert(one.tensor);
         SHARDSCOPE_TRY(addStrings(item, tree));
         for (const auto& [name, stored] : store.arrays) {
+            store.grids[name] = stored.array.chunk;
             if (const ShardHolders* holders = holdersOf(item, stored); holders)
                 shown_ += std::min(entriesFor(stored, *holders), kMostHolders);
         }
@@ -312,10 +320,37 @@ class OrbaxOpener : private CatalogOpener {
             note(rule::fileStale, Severity::warning,
                  "it is missing; Orbax since 0.12 writes it when a save is complete",
                  pathIn(item, kCommitMark));
-        if (arrayMetadatas) {
-            const auto listed = source_.directory->list(pathIn(item, kArrayMetadatas));
-            for (const DirectoryEntry& entry : listed.ok() ? *listed : std::vector<DirectoryEntry>())
-                files_.addListed(pathIn(item, kArrayMetadatas) + '/' + entry.name, entry.size, true);
+        if (arrayMetadatas) SHARDSCOPE_TRY(addArrayMetadatas(item, store));
+        return {};
+    }
+
+    // What each process says of the arrays; all of them say the same.
+    Status addArrayMetadatas(const Item& item, const Store& store) {
+        const std::string directory = pathIn(item, kArrayMetadatas);
+        const auto listed = source_.directory->list(directory);
+        if (!listed.ok()) return {};
+        bool first = true;
+        for (const DirectoryEntry& entry : *listed) {
+            if (entry.kind != DirectoryEntry::Kind::file) continue;
+            const std::string path = directory + '/' + entry.name;
+            files_.addListed(path, entry.size, true);
+            if (!std::exchange(first, false)) continue;
+            const auto text = wholeFile(*source_.directory, path, options_.limits.indexJson);
+            const auto chunks =
+                text.ok() ? parseArrayMetadatas(*text) : decltype(parseArrayMetadatas(""))(text.error());
+            if (!chunks.ok()) {
+                if (chunks.error().code == ErrorCode::cancelled) return chunks.error();
+                noteError(chunks.error(), path, {}, Note::Lacks::nothing);
+                continue;
+            }
+            for (const auto& [name, chunk] : *chunks) {
+                const auto stored = store.grids.find(name);
+                if (stored != store.grids.end() && stored->second != chunk)
+                    note(rule::metaInconsistent, Severity::error,
+                         fmt::format("the array has chunks of {}, this file says {}",
+                                     formatDims(stored->second), formatDims(chunk)),
+                         path, item.namePrefix + name);
+            }
         }
         return {};
     }

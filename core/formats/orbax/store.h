@@ -55,7 +55,8 @@ class FileTable {
 struct Store {
     bool ocdbt = false;
     std::map<std::string, StoredArray, std::less<>> arrays;
-    std::vector<Note> notes;  // arrays that cannot be read, strange keys
+    std::map<std::string, Dims, std::less<>> grids;  // shapes of chunks; arrays are moved on into the catalog
+    std::vector<Note> notes;                         // arrays that cannot be read, strange keys
 };
 
 // The arrays of a database. `values` takes those that are in its tree; paths of files begin with `prefix`.
