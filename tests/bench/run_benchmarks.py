@@ -803,11 +803,50 @@ def write_document():
         f.write(before + BEGIN + table + END + rest.split(END)[1])
 
 
+# ------------------------------------------------------------------ the Python module
+def bench_python(work):
+    environment = dict(os.environ, PYTHONPATH=os.path.join(TOP, "build/release/python"), SHARDSCOPE=BIN + "/shardscope")
+
+    def part(name, times=1):
+        words = [sys.executable, os.path.join(HERE, "python_bench.py"), name, work]
+        answers = [json.loads(child(words, env=environment)[2]) for _ in range(times)]
+        return min(answers, key=lambda answer: answer.get("seconds", 0))
+
+    done = part("dcp")
+    row("dcp.load of 1 GiB on 4 gloo ranks", "%.2f s" % done["ours"], "torch's FileSystemReader %.2f s" % done["theirs"],
+        "%.1fx" % (done["theirs"] / done["ours"]), ">= 1.5x")
+    row("  memory of a rank beside its tensors", mib(done["memory"]), "", "", "<= 256 MiB")
+    path = part("make-safetensors")["path"]
+    for state in ("warm", "cold"):
+        times = {}
+        for who in ("ours", "theirs"):
+            def once():
+                (warm if state == "warm" else cold)(path)
+                return part(who)["seconds"]
+            times[who] = min(once() for _ in range(3))
+        row("1 GiB of a Hugging Face set into torch, summed, " + state, "%.2f s" % times["ours"],
+            "safetensors.torch.load_file %.2f s" % times["theirs"], "%.2fx" % (times["theirs"] / times["ours"]), ">= 1.0x")
+    done = part("slice", 3)
+    row("[128, 128] of a tensor of 1 GiB: read beyond the slice", "%d KiB" % ((done["read"] - done["needed"]) >> 10), "", "",
+        "<= 1 MiB")
+    row("  until it is there, after open", "%.1f ms" % (done["seconds"] * 1e3), "", "", "<= 50 ms")
+    row("import shardscope", "%.0f ms" % (part("import", 5)["seconds"] * 1e3), "", "", "<= 30 ms, without torch")
+    metadata = os.path.join(work, "metadata")
+    if not os.path.exists(os.path.join(metadata, ".metadata")):
+        os.makedirs(metadata, exist_ok=True)
+        subprocess.run([sys.executable, os.path.join(HERE, "make_metadata.py"), os.path.join(metadata, ".metadata")], check=True)
+    warm(os.path.join(metadata, ".metadata"))
+    program = best(5, lambda: child([BIN + "/shardscope", "info", metadata, "--json"]))[0]
+    opened = part("open", 5)["seconds"]
+    row("open of a DCP of 1M chunks from Python", "%.2f s" % opened, "shardscope info %.2f s" % program,
+        "%.2f of its time" % (opened / program), "<= 1.2")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,megatron,ranks,parts,average,gpu")
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,megatron,ranks,parts,average,gpu,python")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -844,7 +883,9 @@ def main():
         bench_average(options.work, 1)
     if "gpu" in only:
         bench_gpu()
-    if len(only) == 16:
+    if "python" in only:
+        bench_python(options.work)
+    if len(only) == 17:
         write_document()
     if not options.keep:
         shutil.rmtree(options.work)

@@ -52,13 +52,14 @@ def test_load_whole(name, path, expected):
 
 def test_objects_are_loaded():
     path = genuine("dcp/t2.15.0-standard")
+    if TORCH < (2, 6):
+        pytest.skip("this torch keeps what dcp.load has read of plain values in a copy of the state dict")
     state = {"step": 0, "lr": 0.0, "history": None}
     load(state, shardscope.torch.StorageReader(path))
     assert state == {"step": 1234, "lr": 0.0003, "history": [1, 2.5, "x"]}
-    if TORCH >= (2, 6):  # before, torch kept lists of plain values whole
-        nested = {"optim": {"param_groups": [{"betas": None}]}}
-        load(nested, shardscope.torch.StorageReader(path))
-        assert nested["optim"]["param_groups"][0]["betas"] == (0.9, 0.999)
+    nested = {"optim": {"param_groups": [{"betas": None}]}}
+    load(nested, shardscope.torch.StorageReader(path))
+    assert nested["optim"]["param_groups"][0]["betas"] == (0.9, 0.999)
 
 
 def test_opaque_objects_are_refused():
