@@ -82,8 +82,8 @@ ThreadPool::~ThreadPool() {
 }
 
 ThreadPool& sharedPool() {
-    // Never ended: in a process that was forked its threads are gone, and nobody could wait for them. Loops are then
-    // done by those who call.
+    // Never ended: in a process that was forked its threads are gone, and nobody could wait for them. Loops
+    // are then done by those who call.
     static auto& pool = *new ThreadPool(std::max(2U, availableCores()) - 1);
     return pool;
 }

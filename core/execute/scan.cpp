@@ -252,8 +252,9 @@ Result<std::vector<std::byte>> readRegion(const Reader& reader, TensorId tensor,
             .ofTensor(catalog.name(tensor));
     }
     std::vector<std::byte> out(*bytes);
-    const RegionRead read{tensor, region.offsets, region.lengths, Dims(shape.size(), 1), out.data(),
-                          rowMajorStrides(region.lengths)};
+    const RegionRead read{tensor,         region.offsets,
+                          region.lengths, Dims(shape.size(), 1),
+                          out.data(),     rowMajorStrides(region.lengths)};
     auto done = readRegions(reader, {read}, FillGaps::zero, resources);
     if (!done.ok()) return std::move(done).error();
     return out;
