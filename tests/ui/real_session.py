@@ -150,9 +150,12 @@ try:
     wizard = window("Convert sample")
     jobs = home / "state/shardscope/jobs"
 
-    def started():
+    # Only the last page, the plan, has Start.
+    for _ in range(6):
         keys("alt+n")
-        time.sleep(0.4)
+        time.sleep(0.2)
+
+    def started():
         keys("alt+s")
         time.sleep(0.4)
         return any(jobs.glob("*/job.json"))

@@ -26,6 +26,7 @@
 #include "ui/models/model_config.h"
 #include "ui/models/place_report.h"
 #include "ui/models/plan_model.h"
+#include "ui/models/suppressions.h"
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/wizard_parts.h"
 #include "ui/pages/wizard_state.h"
@@ -504,7 +505,7 @@ class WizardTest : public QObject {
         QVERIFY(!wizard.spec().arguments().contains(QStringLiteral("--on")));
         waitUntilReady(wizard);
 
-        // The check says whether shardscope-worker is there; without it the start says so, too.
+        // The check says whether shardscope-worker is there; without a check the start says so.
         const QTemporaryDir programs;
         const auto put = [&](const char* name, const QByteArray& text) {
             QFile file(programs.filePath(QString::fromLatin1(name)));
@@ -521,15 +522,22 @@ class WizardTest : public QObject {
                 text += (*it)->text(0) + ' ' + (*it)->text(1) + '\n';
             return text;
         };
+        QPushButton* start = named<QPushButton>(wizard, "start");
+        QVERIFY(!start->isVisible());
+        wizard.showPage(plan);
+        QTest::mouseClick(start, Qt::LeftButton);
+        QVERIFY(wizard.findChild<Banner*>()->text().contains(QStringLiteral("shardscope-worker")));
+        QVERIFY(store->jobs().empty());
+        wizard.showPage(workers);
         QTest::mouseClick(named<QPushButton>(wizard, "checkPlaces"), Qt::LeftButton);
         QTRY_VERIFY2_WITH_TIMEOUT(found().contains("rank mode requires shardscope-worker"),
                                   qPrintable(found()), kPatience);
         QVERIFY2(found().contains("packaging/libtorch"), qPrintable(found()));
         shoot(wizard, QStringLiteral("wizard-ranks-no-worker"));
-        QPushButton* start = named<QPushButton>(wizard, "start");
-        QTest::mouseClick(start, Qt::LeftButton);
-        QVERIFY(wizard.findChild<Banner*>()->text().contains(QStringLiteral("shardscope-worker")));
-        QVERIFY(store->jobs().empty());
+        // A failed check is in the way of the start.
+        QVERIFY(status(wizard).startsWith(QStringLiteral("✕")));
+        QVERIFY2(status(wizard).contains(QStringLiteral("shardscope-worker")), qPrintable(status(wizard)));
+        QVERIFY(!start->isEnabled());
 
         // With it: the job is that program with these words.
         put("shardscope-worker",
@@ -541,6 +549,8 @@ class WizardTest : public QObject {
         QVERIFY2(found().contains("✓ shardscope-worker, which does it, is"), qPrintable(found()));
         shoot(wizard, QStringLiteral("wizard-ranks"));
         ConversionSpec gpus = wizard.spec();
+        wizard.showPage(plan);
+        QVERIFY(start->isEnabled());
         QTest::mouseClick(start, Qt::LeftButton);
         QTRY_VERIFY_WITH_TIMEOUT(store->jobs().size() == 1 && !store->jobs().front()->active(), kPatience);
         QCOMPARE(store->jobs().front()->program, programs.filePath("shardscope-worker"));
@@ -551,6 +561,7 @@ class WizardTest : public QObject {
         // One on each GPU.
         gpus.where = QStringLiteral("local-gpus,exchange");
         wizard.setSpec(gpus);
+        wizard.showPage(workers);
         wizard.show();
         QVERIFY(!ranks->isVisible() && mode->isVisible());
         QCOMPARE(mode->currentData().toString(), QStringLiteral("exchange"));
@@ -615,9 +626,65 @@ class WizardTest : public QObject {
         wizard.setSpec(spec);
         waitUntilReady(wizard);
         store->setProgram(QStringLiteral("/nowhere/shardscope"));
+        wizard.showPage(plan);
         QTest::mouseClick(start, Qt::LeftButton);
         QVERIFY(wizard.isVisible());
         shoot(wizard, QStringLiteral("wizard-no-program"));
+    }
+
+    // Text that is no size keeps the job from starting; the value of before does not run in its place.
+    void malformedSizes() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        wizard.setSpec(spec);
+        wizard.show();
+        waitUntilReady(wizard);
+        QPushButton* start = named<QPushButton>(wizard, "start");
+        for (const char* name : {"memory", "largestFile"}) {
+            auto* field = named<QLineEdit>(wizard, name);
+            wizard.showPage(name == QStringLiteral("memory") ? run : target);
+            const QString before = field->text();
+            type(field, QStringLiteral("5 bananas"));
+            QVERIFY(!start->isEnabled());
+            QVERIFY2(status(wizard).contains(QStringLiteral("“5 bananas”")), qPrintable(status(wizard)));
+            // A change elsewhere does not hide it.
+            spec = wizard.spec();
+            named<QCheckBox>(wizard, "strict")->toggle();
+            QCOMPARE(field->text(), QStringLiteral("5 bananas"));
+            QVERIFY(status(wizard).contains(QStringLiteral("bananas")));
+            named<QCheckBox>(wizard, "strict")->toggle();
+            type(field, QStringLiteral("1GiB"));
+            waitUntilReady(wizard);
+            QVERIFY(start->isEnabled());
+            type(field, QStringLiteral("x"));
+            QVERIFY(!start->isEnabled());
+            // A recipe brings values of its own.
+            wizard.setSpec(spec);
+            QCOMPARE(field->text(), before);
+            waitUntilReady(wizard);
+        }
+    }
+
+    // A finding that the user has accepted does not count: the wizard says what the other views say.
+    void acceptedFindings() {
+        auto session = openSession(genuineCheckpoint(QStringLiteral("dcp/t2.15.0-damaged-gap")));
+        const QTemporaryDir directory;
+        Suppressions suppressions(directory.filePath("suppressions.json"));
+        session->setSuppressions(&suppressions);
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        session->validate(ValidateLevel::metadata);
+        QTRY_VERIFY_WITH_TIMEOUT(session->report() && !session->validating(), kPatience);
+        auto* validation = named<QLabel>(wizard, "sourceValidation");
+        QVERIFY2(validation->text().startsWith(QStringLiteral("✕")), qPrintable(validation->text()));
+        for (const Finding& finding : session->report()->findings)
+            suppressions.add(session->path(), finding, QStringLiteral("known"));
+        QCOMPARE(session->verdict(), Verdict::safe);
+        QVERIFY2(validation->text().startsWith(QStringLiteral("✓")), qPrintable(validation->text()));
+        QVERIFY(!validation->text().contains(QStringLiteral("•")));
     }
 
     // A proposed destination goes with the format, also after a spec without one was set; a written one

@@ -10,6 +10,7 @@
 #include "execute/executor.h"
 #include "ui/models/filter.h"
 #include "ui/models/scan_store.h"
+#include "ui/models/suppressions.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -356,6 +357,21 @@ void Session::validate(ValidateLevel level, const QString& expectPath) {
     }
     expectPath_ = expectPath;
     startValidation(level, expectPath);
+}
+
+void Session::setSuppressions(const Suppressions* suppressions) {
+    suppressions_ = suppressions;
+    if (suppressions_) connect(suppressions_, &Suppressions::changed, this, &Session::verdictChanged);
+    emit verdictChanged();
+}
+
+std::vector<Suppression> Session::suppressions() const {
+    return suppressions_ ? suppressions_->of(path_) : std::vector<Suppression>();
+}
+
+std::optional<Verdict> Session::verdict() const {
+    if (!report_) return std::nullopt;
+    return verdictWithout(*report_, suppressions());
 }
 
 void Session::startValidation(ValidateLevel level, const QString& expectPath) {

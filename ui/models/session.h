@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/report.h"
 #include "ui/bridge/engine_service.h"
 #include "ui/bridge/selection.h"
 #include "ui/bridge/source_options.h"
@@ -18,6 +19,8 @@
 #include "ui/models/facts.h"
 
 namespace shardscope::ui {
+
+class Suppressions;
 
 class Session : public QObject {
     Q_OBJECT
@@ -72,6 +75,11 @@ class Session : public QObject {
     // The user knows that nobody writes there any more; holds until it is opened anew.
     void takeAsFinished();
 
+    // Findings accepted there do not count against verdict(). Must outlive the session; may be null.
+    void setSuppressions(const Suppressions* suppressions);
+    // Those that hold for this checkpoint.
+    std::vector<Suppression> suppressions() const;
+
     // Validation. Findings that the user has suppressed stay in the report; see suppressions.h.
     void validate(ValidateLevel level, const QString& expectPath = {});
     // Reading every value can be stopped with cancel() and continued, also after the program was ended
@@ -83,6 +91,8 @@ class Session : public QObject {
     TaskStatus validationStatus() const { return validateTicket_.status(); }
     const std::shared_ptr<const ValidationReport>& report() const { return report_; }
     const std::optional<Error>& validationError() const { return validationError_; }
+    // Of the report, without the findings that were accepted; none without a report. What every view shows.
+    std::optional<Verdict> verdict() const;
 
     // How deep the knowledge goes: "metadata only", "files checked", "every value read".
     QString depth() const;
@@ -112,9 +122,10 @@ class Session : public QObject {
     void stateChanged();
     void factsChanged();  // worked out, or changed by findings
     void visibleChanged();
-    void reportChanged();  // a validation began, ended or failed
-    void progressed();     // ten times a second while something runs
-    void filesChanged();   // changedFiles() or beingWritten() is new
+    void reportChanged();   // a validation began, ended or failed
+    void verdictChanged();  // findings were accepted, or are accepted no longer
+    void progressed();      // ten times a second while something runs
+    void filesChanged();    // changedFiles() or beingWritten() is new
     void otherFormatsFound();
     void openingRefused(const shardscope::Error& error);
     void connectionChanged();                          // lost, found again, or an attempt began or ended
@@ -151,6 +162,7 @@ class Session : public QObject {
     std::shared_ptr<EngineService> engine_;
     Tasks tasks_;
     Selection selection_;
+    const Suppressions* suppressions_ = nullptr;
     State state_ = State::empty;
     QString path_, directory_;
     SourceOptions options_;

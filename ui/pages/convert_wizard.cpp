@@ -142,7 +142,9 @@ void ConvertWizard::sync() {
         steps_->item(i)->setToolTip(attention ? tr("Something on this page needs a look.") : QString());
     }
     back_->setEnabled(page > 0);
-    next_->setEnabled(page < last);
+    // Only what is in view is started: the plan.
+    next_->setVisible(page < last);
+    start_->setVisible(page == last);
     start_->setEnabled(obstacle.isEmpty() && starting_.isEmpty());
     start_->setToolTip(obstacle.toHtmlEscaped());
     // Enter does what comes next.

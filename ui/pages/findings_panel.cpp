@@ -287,7 +287,7 @@ void FindingsPanel::update() {
 
     verdict_->setVisible(session_.report() && !busy);
     if (session_.report()) {
-        const Verdict verdict = verdictWithout(*session_.report(), suppressions_.of(session_.path()));
+        const Verdict verdict = *session_.verdict();
         const bool sofar = session_.report()->stopped;
         QString text =
             sofar && verdict == Verdict::safe ? tr("Nothing found so far") : verdictHeadline(verdict);

@@ -132,10 +132,6 @@ OverviewPage::~OverviewPage() {
     stepTicket_.drop();
 }
 
-void OverviewPage::setSuppressions(const Suppressions* suppressions) {
-    verdict_->setSuppressions(suppressions);
-}
-
 // ------------------------------------------------------------------ making
 
 void OverviewPage::makeCards() {

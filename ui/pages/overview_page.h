@@ -21,7 +21,6 @@ class LayerLadder;
 class Panel;
 class RankChart;
 class ShareBar;
-class Suppressions;
 class VerdictStrip;
 
 class OverviewPage : public QWidget {
@@ -29,9 +28,6 @@ class OverviewPage : public QWidget {
   public:
     explicit OverviewPage(Session& session, QWidget* parent = nullptr);
     ~OverviewPage() override;
-
-    // Findings accepted there do not count against the verdict. Must outlive the page.
-    void setSuppressions(const Suppressions* suppressions);
 
   signals:
     void validateRequested();

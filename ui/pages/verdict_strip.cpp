@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 
-#include "ui/models/suppressions.h"
 #include "ui/models/texts.h"
 #include "ui/pages/overview_rows.h"
 #include "ui/widgets/painting.h"
@@ -109,16 +108,11 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     connect(&session_, &Session::stateChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::factsChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::reportChanged, this, &VerdictStrip::refresh);
+    connect(&session_, &Session::verdictChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::filesChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::progressed, this, [this] {
         if (session_.validating()) showProgress();
     });
-    refresh();
-}
-
-void VerdictStrip::setSuppressions(const Suppressions* suppressions) {
-    suppressions_ = suppressions;
-    if (suppressions_) connect(suppressions_, &Suppressions::changed, this, &VerdictStrip::refresh);
     refresh();
 }
 
@@ -191,7 +185,7 @@ void VerdictStrip::showProgress() {
 
 void VerdictStrip::showReport() {
     const ValidationReport& report = *session_.report();
-    const auto suppressed = suppressions_ ? suppressions_->of(session_.path()) : std::vector<Suppression>();
+    const std::vector<Suppression> suppressed = session_.suppressions();
     size_t errors = 0, warnings = 0, accepted = 0;
     for (const Finding& finding : report.findings) {
         if (suppressionOf(finding, suppressed))
@@ -215,7 +209,7 @@ void VerdictStrip::showReport() {
             items += withoutOptions(item);
         details += tr("\nNot checked: %1.").arg(items.join(QStringLiteral("; ")));
     }
-    switch (verdictWithout(report, suppressed)) {
+    switch (*session_.verdict()) {
         case Verdict::safe:
             // What was read in part says nothing about the rest.
             if (report.stopped)

@@ -11,15 +11,11 @@ class QPushButton;
 
 namespace shardscope::ui {
 
-class Suppressions;
-
 class VerdictStrip : public QFrame {
     Q_OBJECT
   public:
     explicit VerdictStrip(Session& session, QWidget* parent = nullptr);
 
-    // Findings accepted there do not count against the verdict. Must outlive the strip; may be null.
-    void setSuppressions(const Suppressions* suppressions);
     QString headline() const;
     QString details() const;
 
@@ -41,7 +37,6 @@ class VerdictStrip : public QFrame {
     QColor toneColor() const;
 
     Session& session_;
-    const Suppressions* suppressions_ = nullptr;
     QLabel *glyph_, *headline_, *details_;
     QProgressBar* progress_;
     QPushButton *damaged_, *validate_, *convert_, *cancel_;

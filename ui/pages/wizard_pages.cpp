@@ -163,6 +163,7 @@ SourceStep::SourceStep(WizardState& state)
     });
     connect(&state_.session(), &Session::factsChanged, this, &SourceStep::showSpec);
     connect(&state_.session(), &Session::reportChanged, this, &SourceStep::showSpec);
+    connect(&state_.session(), &Session::verdictChanged, this, &SourceStep::showSpec);
     connect(&state_.session(), &Session::filesChanged, this, &SourceStep::showSpec);
     follow();
 }
@@ -170,8 +171,7 @@ SourceStep::SourceStep(WizardState& state)
 bool SourceStep::attention() const {
     const Session& session = state_.session();
     const bool damaged = session.hasFacts() && session.facts()->worst() > Health::unread;
-    const bool unsafe = session.report() && session.report()->verdict != Verdict::safe;
-    return damaged || unsafe || !session.report();
+    return damaged || session.verdict() != Verdict::safe;
 }
 
 void SourceStep::showSpec() {
@@ -241,12 +241,13 @@ void SourceStep::showSpec() {
                "stops at damaged files, but not at wrong values."));
     } else {
         const ValidationReport& report = *session.report();
-        QString verdict = report.verdict == Verdict::safe   ? tr("✓ Validated: safe.")
-                          : report.verdict == Verdict::care ? tr("⚠ Validated: care is needed.")
-                                                            : tr("✕ Validated: unsafe.");
+        const std::vector<Suppression> accepted = session.suppressions();
+        QString verdict = session.verdict() == Verdict::safe   ? tr("✓ Validated: safe.")
+                          : session.verdict() == Verdict::care ? tr("⚠ Validated: care is needed.")
+                                                               : tr("✕ Validated: unsafe.");
         size_t shown = 0;
         for (const Finding& finding : report.findings) {
-            if (finding.severity == Severity::info) continue;
+            if (finding.severity == Severity::info || suppressionOf(finding, accepted)) continue;
             if (++shown > 4) break;
             verdict += '\n' + tr("• %1").arg(toQString(finding.message));
             if (!finding.cause.empty()) verdict += tr(" (%1)").arg(toQString(finding.cause));
@@ -283,6 +284,7 @@ TargetStep::TargetStep(WizardState& state)
     space_->setObjectName(QStringLiteral("space"));
     form->add({}, space_);
     size_ = new QLineEdit(this);
+    size_->setObjectName(QStringLiteral("largestFile"));
     size_->setAccessibleName(tr("Largest file"));
     size_->setPlaceholderText(tr("as the format does it; or a size such as 5GB"));
     form->add(tr("&Largest file:"), size_);
@@ -313,6 +315,9 @@ TargetStep::TargetStep(WizardState& state)
         QPalette palette = this->palette();
         if (!fine) palette.setColor(QPalette::Text, palette.color(QPalette::BrightText));
         size_->setPalette(palette);
+        state_.setProblem(size_, fine ? QString()
+                                      : tr("“%1” on the page Target is not a size such as 5GB.")
+                                            .arg(toQString(text.toStdString())));
         if (fine) state_.edit([&](ConversionSpec& spec) { spec.maxFileSize = bytes.value_or(0); });
     });
     if (state_.spec().destination.isEmpty() && !state_.spec().source.isEmpty()) {
@@ -347,7 +352,9 @@ void TargetStep::showSpec() {
     destination_->setPath(state_.spec().destination);
     if (state_.spec().destination == state_.proposedDestination()) proposed_ = state_.spec().destination;
     const auto typed = parseBytes(size_->text().trimmed().toStdString());
-    if (typed.value_or(0) != state_.spec().maxFileSize)
+    const bool malformed = !typed && !size_->text().trimmed().isEmpty();
+    // Malformed text stays until the user mends it.
+    if (state_.problem(size_).isEmpty() && (malformed || typed.value_or(0) != state_.spec().maxFileSize))
         size_->setText(state_.spec().maxFileSize ? exactSizeText(state_.spec().maxFileSize) : QString());
 }
 

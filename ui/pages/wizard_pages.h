@@ -181,7 +181,6 @@ class WhereStep : public WizardPage {
     QTreeWidget* places_;
     std::vector<Ticket> tickets_;
     QStringList asked_;  // what the spec said when the places were asked
-    bool bad_ = false;
 };
 
 class RunStep : public WizardPage {

@@ -84,6 +84,9 @@ RunStep::RunStep(WizardState& state)
     connect(memory_, &QLineEdit::textEdited, this, [this](const QString& text) {
         const auto bytes = parseBytes(text.trimmed().toStdString());
         memoryNote_->setText(bytes ? QString() : tr("⚠ Not a size such as 512MiB."));
+        state_.setProblem(memory_, bytes ? QString()
+                                         : tr("“%1” on the page Run options is not a size such as 512MiB.")
+                                               .arg(toQString(text.toStdString())));
         if (bytes) state_.edit([&](ConversionSpec& spec) { spec.memory = *bytes; });
     });
     connect(threads_, &QSpinBox::valueChanged, this, [this](int value) {
@@ -114,7 +117,8 @@ void RunStep::showSpec() {
     const ConversionSpec& spec = state_.spec();
     verify_->setCurrentIndex(verify_->findData(static_cast<int>(spec.verify)));
     io_->setCurrentIndex(io_->findData(static_cast<int>(spec.io)));
-    if (parseBytes(memory_->text().trimmed().toStdString()) != spec.memory)
+    if (state_.problem(memory_).isEmpty() &&
+        parseBytes(memory_->text().trimmed().toStdString()) != spec.memory)
         memory_->setText(exactSizeText(spec.memory));
     threads_->setValue(static_cast<int>(spec.threads));
     overwrite_->setChecked(spec.overwrite);

@@ -94,6 +94,7 @@ void WizardState::setSpec(ConversionSpec spec) {
     const bool readAnew = !(options == session_.options());
     spec.host = spec.where.isEmpty() ? spec_.host : QString();
     spec_ = std::move(spec);
+    problems_.clear();
     takeSource();
     emit specReplaced();
     schedule();
@@ -213,6 +214,15 @@ QString WizardState::proposedDestination() const {
                                                : path;
 }
 
+void WizardState::setProblem(const QWidget* field, const QString& problem) {
+    if (problems_.value(field) == problem) return;
+    if (problem.isEmpty())
+        problems_.remove(field);
+    else
+        problems_[field] = problem;
+    emit outlookChanged();
+}
+
 QString WizardState::obstacle() const {
     if (!session_.checkpoint()) return tr("No checkpoint is open.");
     if (const QString elsewhere = session_.dataElsewhere(); !elsewhere.isEmpty())
@@ -221,6 +231,7 @@ QString WizardState::obstacle() const {
             .arg(elsewhere);
     const QString host = hostOf(session_.path());
     if (spec_.destination.isEmpty()) return tr("Say on the page Target where the result goes.");
+    if (!problems_.isEmpty()) return problems_.first();
     if (working() || !outlook_) return tr("The plan is being worked out.");
     if (outlook_->error) {
         const QString hint = errorHint(*outlook_->error);

@@ -2,6 +2,7 @@
 // worked out off the GUI thread a moment after each change.
 #pragma once
 
+#include <QMap>
 #include <QObject>
 #include <QTimer>
 #include <functional>
@@ -12,6 +13,8 @@
 #include "ui/models/name_change_model.h"
 #include "ui/models/placement_effect.h"
 #include "ui/models/session.h"
+
+class QWidget;
 
 namespace shardscope::ui {
 
@@ -48,6 +51,10 @@ class WizardState : public QObject {
     bool working() const { return timer_.isActive() || ticket_.running(); }
     // Why the conversion cannot be started, as a sentence; empty when it can.
     QString obstacle() const;
+    // What is wrong with what a field of a page holds, as a sentence; empty = nothing. While something is,
+    // the conversion cannot be started.
+    void setProblem(const QWidget* field, const QString& problem);
+    QString problem(const QWidget* field) const { return problems_.value(field); }
 
     // The target's format; null when it is not known.
     const Format* target() const;
@@ -69,6 +76,7 @@ class WizardState : public QObject {
     Session& session_;
     ConversionSpec spec_;
     std::shared_ptr<const Outlook> outlook_;
+    QMap<const QWidget*, QString> problems_;
     QTimer timer_;
     Ticket ticket_;
 };

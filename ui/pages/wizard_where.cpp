@@ -186,7 +186,7 @@ void WhereStep::take() {
 }
 
 bool WhereStep::attention() const {
-    return bad_;
+    return !state_.problem(this).isEmpty();
 }
 
 void WhereStep::showSpec() {
@@ -232,7 +232,7 @@ void WhereStep::forget() {
     tickets_.clear();
     asked_.clear();
     places_->clear();
-    bad_ = false;
+    state_.setProblem(this, {});
 }
 
 void WhereStep::sync() {
@@ -334,7 +334,11 @@ void WhereStep::show(const PlaceReport& report) {
         }
         row->setExpanded(true);
     }
-    bad_ = bad_ || report.worst() == PlaceLine::Kind::bad;
+    const auto bad = std::ranges::find(report.lines, PlaceLine::Kind::bad, &PlaceLine::kind);
+    if (bad != report.lines.end() && state_.problem(this).isEmpty())
+        state_.setProblem(
+            this, tr("%1: %2 Mend that and check again, or choose another place on the page Where to run.")
+                      .arg(report.place, bad->text));
     sync();
     emit state_.outlookChanged();  // the list of steps shows what needs attention
 }

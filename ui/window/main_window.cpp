@@ -74,6 +74,7 @@ MainWindow::MainWindow(Windows& windows)
     setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
     setCorner(Qt::BottomRightCorner, Qt::BottomDockWidgetArea);
     resize(1440, 900);
+    session_->setSuppressions(&windows_.suppressions());
     makePages();
     makeDocks();
     locator_ = new Locator(
@@ -114,7 +115,6 @@ void MainWindow::makePages() {
     tabs_->setDocumentMode(true);
     tabs_->setAccessibleName(tr("Pages"));
     auto* overview = new OverviewPage(*session_, tabs_);
-    overview->setSuppressions(&windows_.suppressions());
     tabs_->addTab(overview, tr("Overview"));
     tabs_->addTab(new PlacementPage(*session_, tabs_), tr("Placement"));
     tabs_->addTab(new TensorPage(*session_, tabs_), tr("Tensor"));
@@ -403,6 +403,7 @@ void MainWindow::follow() {
     connect(session_.get(), &Session::factsChanged, this, &MainWindow::showStatus);
     connect(session_.get(), &Session::visibleChanged, this, &MainWindow::showStatus);
     connect(session_.get(), &Session::reportChanged, this, &MainWindow::reportChanged);
+    connect(session_.get(), &Session::verdictChanged, this, &MainWindow::keepVerdict);
     connect(session_.get(), &Session::progressed, this, &MainWindow::showTasks);
     connect(&session_->tasks(), &Tasks::changed, this, &MainWindow::showTasks);
     connect(session_.get(), &Session::progressed, this, [this] {
@@ -555,13 +556,17 @@ void MainWindow::connectionChanged() {
                   {{tr("Reconnect"), [this] { session_->reconnect(); }}}, key);
 }
 
+void MainWindow::keepVerdict() {
+    const auto verdict = session_->verdict();
+    // What was read in part says nothing about the rest.
+    if (verdict && (!session_->report()->stopped || *verdict == Verdict::unsafe))
+        windows_.recents().validated(session_->path(), toQString(verdictName(*verdict)));
+}
+
 void MainWindow::reportChanged() {
     if (!session_->validating() && session_->report() && session_->checkpoint()) {
-        const Verdict verdict =
-            verdictWithout(*session_->report(), windows_.suppressions().of(session_->path()));
-        // What was read in part says nothing about the rest.
-        if (!session_->report()->stopped || verdict == Verdict::unsafe)
-            windows_.recents().validated(session_->path(), toQString(verdictName(verdict)));
+        const Verdict verdict = *session_->verdict();
+        keepVerdict();
         log(verdict == Verdict::safe   ? Severity::info
             : verdict == Verdict::care ? Severity::warning
                                        : Severity::error,

@@ -80,6 +80,7 @@ class MainWindow : public QMainWindow {
     OpenDialog* showOpenDialog(bool onHost);
     void offerOtherFormats();
     void reportChanged();
+    void keepVerdict();  // in the list of recent checkpoints
     void showStatus();
     void showTasks();
     void showDocks(bool show);
