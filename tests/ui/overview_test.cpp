@@ -3,6 +3,7 @@
 #include <QCheckBox>
 #include <QComboBox>
 #include <QLabel>
+#include <QMenu>
 #include <QPushButton>
 #include <QScrollArea>
 #include <QSignalSpy>
@@ -81,10 +82,17 @@ void OverviewTest::saysWhatThereIs() {
     QSignalSpy validate(page.get(), &OverviewPage::validateRequested);
     QSignalSpy convert(page.get(), &OverviewPage::convertRequested);
     for (QPushButton* button : verdict->findChildren<QPushButton*>()) {
-        if (button->text().startsWith("Validate") || button->text().startsWith("Convert"))
-            QTest::mouseClick(button, Qt::LeftButton);
+        if (button->text().startsWith("Convert")) QTest::mouseClick(button, Qt::LeftButton);
+        if (!button->text().startsWith("Validate")) continue;
+        // Each level with what it costs.
+        const QList<QAction*> levels = button->menu()->actions();
+        QCOMPARE(levels.size(), 3);
+        QCOMPARE(levels[0]->text(), QStringLiteral("Metadata only: opens no data file"));
+        QVERIFY2(levels[2]->text().startsWith("Every value: reads "), qPrintable(levels[2]->text()));
+        levels[1]->trigger();
     }
     QCOMPARE(validate.count(), 1);
+    QCOMPARE(validate[0][0].value<ValidateLevel>(), ValidateLevel::files);
     QCOMPARE(convert.count(), 1);
 }
 

@@ -34,7 +34,6 @@ using namespace shardscope::ui;
 namespace {
 
 constexpr int kPatience = 30'000;  // milliseconds
-constexpr int kWizardPageWhere = 4;
 
 QAction* actionOf(const QWidget& window, const QString& text) {
     for (QAction* action : window.findChildren<QAction*>()) {
@@ -382,6 +381,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
 
         // The work is done there, and what it says of itself comes here.
         QTRY_VERIFY2_WITH_TIMEOUT(status().startsWith("✓"), qPrintable(status()), kPatience);
+        wizard->showPage(kWizardPagePlan);
         click(*wizard, "Start");
         QTRY_VERIFY_WITH_TIMEOUT(
             !windows_->jobs().jobs().empty() && windows_->jobs().jobs().front()->state == JobState::done,
@@ -408,6 +408,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         QCOMPARE(places->topLevelItemCount(), 0);
         QTRY_VERIFY2_WITH_TIMEOUT(status().startsWith("✓"), qPrintable(status()), kPatience);
         QVERIFY(wizard->spec().commandLine().startsWith("shardscope jobs run --on ssh:node1 convert /"));
+        wizard->showPage(kWizardPagePlan);
         click(*wizard, "Start");
         QTRY_VERIFY_WITH_TIMEOUT(
             windows_->jobs().jobs().size() == 2 && windows_->jobs().jobs().front()->state == JobState::done,

@@ -356,7 +356,7 @@ class StatesTest : public QObject, protected WindowFixture {
         QVERIFY(validate && !validate->isEnabled());
         QVERIFY(shownText(window_->findings()).contains("Still being written"));
         QVERIFY(shownText(*window_->tabs().currentWidget()).contains("Still being written: not validated"));
-        auto* strip = shownButton(*window_->tabs().currentWidget(), "Validate…");
+        auto* strip = shownButton(*window_->tabs().currentWidget(), "Validate");
         QVERIFY(strip && !strip->isEnabled());
         window_->findings().validate();
         QVERIFY(!session().validating());
@@ -454,6 +454,7 @@ class StatesTest : public QObject, protected WindowFixture {
         QTRY_VERIFY2_WITH_TIMEOUT(
             said().contains("The result needs 1.00 EiB, but only") && said().contains("are free there"),
             qPrintable(said()), kPatience);
+        wizard->showPage(kWizardPagePlan);
         QVERIFY(shownButton(*wizard, "Start") && !shownButton(*wizard, "Start")->isEnabled());
         picture(*wizard, "state-no-space");
         wizard->close();

@@ -23,6 +23,8 @@ constexpr int kStampThere = 30'000;    // the same on another host, where a look
 constexpr int kConnectionLook = 500;   // milliseconds from one look at the connection to the next
 constexpr int kKeepInterval = 30'000;  // milliseconds between two writings of how far values were read
 constexpr size_t kMostStamps = 10'000;
+// What reading from a good disk gives; only for telling minutes from hours before anything is known.
+constexpr double kAssumedRate = 1e9;
 
 std::string asText(const SourceOptions& options) {
     return options.words().join('\n').toStdString();
@@ -357,6 +359,32 @@ void Session::validate(ValidateLevel level, const QString& expectPath) {
     }
     expectPath_ = expectPath;
     startValidation(level, expectPath);
+}
+
+QString Session::validationCost(ValidateLevel level) const {
+    if (!checkpoint_) return {};
+    const Catalog& catalog = this->catalog();
+    switch (level) {
+        case ValidateLevel::metadata:
+            return tr("opens no data file");
+        case ValidateLevel::files:
+            return tr("reads the headers of %1 files").arg(numberText(catalog.files().size()));
+        case ValidateLevel::values: {
+            const double seconds = static_cast<double>(catalog.totalBytes()) / kAssumedRate;
+            return seconds < 1 ? tr("reads %1").arg(sizeText(catalog.totalBytes()))
+                               : tr("reads %1, about %2 at 1 GB/s")
+                                     .arg(sizeText(catalog.totalBytes()), timeText(seconds));
+        }
+    }
+    return {};
+}
+
+QString Session::validationObstacle(ValidateLevel level) const {
+    if (!checkpoint_) return tr("No checkpoint is open.");
+    if (!beingWritten().isEmpty()) return tr("It is still being written.");
+    if (level != ValidateLevel::metadata && !dataElsewhere().isEmpty())
+        return tr("It needs the data; this is %1.").arg(dataElsewhere());
+    return {};
 }
 
 void Session::setSuppressions(const Suppressions* suppressions) {

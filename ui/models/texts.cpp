@@ -22,6 +22,18 @@ QString ratioText(double share) {
     return QStringLiteral("%1 %").arg(percent, 0, 'f', fine ? 1 : 0);
 }
 
+QString levelText(ValidateLevel level) {
+    switch (level) {
+        case ValidateLevel::metadata:
+            return QCoreApplication::translate("Texts", "Metadata only");
+        case ValidateLevel::files:
+            return QCoreApplication::translate("Texts", "Files and headers");
+        case ValidateLevel::values:
+            return QCoreApplication::translate("Texts", "Every value");
+    }
+    return {};
+}
+
 QString verdictText(Verdict verdict) {
     switch (verdict) {
         case Verdict::safe:

@@ -25,7 +25,8 @@ QString ratioText(double share);  // "12.5 %"
 // `one` for 1, else `many` with %1 as the number: "1 tensor", "2,304 tensors".
 QString countedText(uint64_t count, const QString& one, const QString& many);
 
-QString verdictText(Verdict verdict);  // "✔ safe to resume"
+QString levelText(ValidateLevel level);  // "Files and headers"
+QString verdictText(Verdict verdict);    // "✔ safe to resume"
 
 // Python that loads one tensor of this checkpoint with its own framework, on the host that it is on;
 // `directory` holds its files.

@@ -28,9 +28,6 @@ namespace shardscope::ui {
 
 namespace {
 
-// What reading from a good disk gives; only for telling minutes from hours before anything is known.
-constexpr double kAssumedRate = 1e9;
-
 QString verdictHeadline(Verdict verdict) {
     QString text = verdictText(verdict);
     text[2] = text[2].toUpper();  // behind the mark
@@ -51,9 +48,8 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     auto* levelLabel = new QLabel(tr("Check:"), this);
     level_ = new QComboBox(this);
     level_->setAccessibleName(tr("How deep to check"));
-    level_->addItem(tr("Metadata only"), static_cast<int>(ValidateLevel::metadata));
-    level_->addItem(tr("Files and headers"), static_cast<int>(ValidateLevel::files));
-    level_->addItem(tr("Every value"), static_cast<int>(ValidateLevel::values));
+    for (const ValidateLevel level : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values})
+        level_->addItem(levelText(level), static_cast<int>(level));
     level_->setCurrentIndex(1);
     levelLabel->setBuddy(level_);
     cost_ = new QLabel(this);
@@ -214,24 +210,6 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     update();
 }
 
-QString FindingsPanel::costText(ValidateLevel level) const {
-    if (!session_.checkpoint()) return {};
-    const Catalog& catalog = session_.catalog();
-    switch (level) {
-        case ValidateLevel::metadata:
-            return tr("opens no data file");
-        case ValidateLevel::files:
-            return tr("reads the headers of %1 files").arg(numberText(catalog.files().size()));
-        case ValidateLevel::values: {
-            const double seconds = static_cast<double>(catalog.totalBytes()) / kAssumedRate;
-            return seconds < 1 ? tr("reads %1").arg(sizeText(catalog.totalBytes()))
-                               : tr("reads %1, about %2 at 1 GB/s")
-                                     .arg(sizeText(catalog.totalBytes()), timeText(seconds));
-        }
-    }
-    return {};
-}
-
 void FindingsPanel::validate() {
     if (!session_.checkpoint() || session_.validating()) return;
     session_.validate(static_cast<ValidateLevel>(level_->currentData().toInt()), expect_);
@@ -256,10 +234,10 @@ void FindingsPanel::update() {
     const bool open = session_.checkpoint() != nullptr;
     const bool busy = session_.validating();
     const auto level = static_cast<ValidateLevel>(level_->currentData().toInt());
-    const bool reachable = level == ValidateLevel::metadata || session_.dataElsewhere().isEmpty();
+    const QString obstacle = session_.validationObstacle(level);
     const QString writing = session_.beingWritten();
-    run_->setEnabled(open && !busy && reachable && writing.isEmpty());
-    run_->setToolTip(writing.isEmpty() ? QString() : tr("It is still being written."));
+    run_->setEnabled(open && !busy && obstacle.isEmpty());
+    run_->setToolTip(obstacle.toHtmlEscaped());
     run_->setVisible(!busy);
     goOn_->setVisible(session_.canGoOn() && writing.isEmpty());
     finished_->setVisible(!busy && !writing.isEmpty());
@@ -269,9 +247,7 @@ void FindingsPanel::update() {
     progress_->setVisible(busy);
     progressText_->setVisible(busy);
     cost_->setVisible(!busy);
-    cost_->setText(!writing.isEmpty() ? tr("not while it is being written")
-                   : reachable        ? costText(level)
-                                      : tr("needs the data; this is %1").arg(session_.dataElsewhere()));
+    cost_->setText(obstacle.isEmpty() ? session_.validationCost(level) : obstacle);
     if (busy) {
         const TaskStatus status = session_.validationStatus();
         progress_->setRange(0, status.total ? 1000 : 0);

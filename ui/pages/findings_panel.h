@@ -39,7 +39,6 @@ class FindingsPanel : public QWidget {
     void suppress();
     void showMenu(const QPoint& at);
     void exportAs(const QString& form);
-    QString costText(ValidateLevel level) const;
 
     Session& session_;
     Suppressions& suppressions_;

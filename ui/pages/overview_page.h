@@ -30,7 +30,7 @@ class OverviewPage : public QWidget {
     ~OverviewPage() override;
 
   signals:
-    void validateRequested();
+    void validateRequested(shardscope::ValidateLevel level);
     void convertRequested();
 
   protected:

@@ -1,7 +1,9 @@
 #include "ui/pages/verdict_strip.h"
 
+#include <QAction>
 #include <QHBoxLayout>
 #include <QLabel>
+#include <QMenu>
 #include <QPainter>
 #include <QProgressBar>
 #include <QPushButton>
@@ -92,7 +94,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     buttons->setSpacing(6);
     damaged_ = new QPushButton(tr("Show damaged"), this);
     damaged_->setToolTip(tr("Filter the tree to tensors that something is wrong with"));
-    validate_ = new QPushButton(tr("Validate…"), this);
+    validate_ = new QPushButton(tr("Validate"), this);
     convert_ = new QPushButton(tr("Convert…"), this);
     cancel_ = new QPushButton(tr("Cancel"), this);
     for (QPushButton* button : {damaged_, convert_, validate_, cancel_}) {
@@ -100,7 +102,11 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
         buttons->addWidget(button, 0, Qt::AlignTop);
     }
     layout->addLayout(buttons);
-    connect(validate_, &QPushButton::clicked, this, &VerdictStrip::validateRequested);
+    auto* menu = new QMenu(validate_);
+    menu->setToolTipsVisible(true);
+    for (const ValidateLevel level : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values})
+        levels_ += menu->addAction(QString(), this, [this, level] { emit validateRequested(level); });
+    validate_->setMenu(menu);
     connect(convert_, &QPushButton::clicked, this, &VerdictStrip::convertRequested);
     connect(cancel_, &QPushButton::clicked, &session_, &Session::cancel);
     connect(damaged_, &QPushButton::clicked, this,
@@ -154,11 +160,19 @@ void VerdictStrip::refresh() {
     progress_->setVisible(validating);
     cancel_->setVisible(validating);
     validate_->setVisible(!validating);
-    validate_->setEnabled(open && session_.beingWritten().isEmpty());
-    validate_->setToolTip(session_.beingWritten().isEmpty() ? QString() : tr("It is still being written."));
+    const QString obstacle = session_.validationObstacle(ValidateLevel::metadata);
+    validate_->setEnabled(obstacle.isEmpty());
+    validate_->setToolTip(obstacle);
+    for (int i = 0; i < levels_.size(); ++i) {
+        const auto level = static_cast<ValidateLevel>(i);
+        const QString why = session_.validationObstacle(level);
+        levels_[i]->setText(tr("%1: %2").arg(levelText(level), session_.validationCost(level)));
+        levels_[i]->setEnabled(why.isEmpty());
+        levels_[i]->setToolTip(why);
+    }
     convert_->setEnabled(open);
     damaged_->setVisible(session_.hasFacts() && session_.facts()->worst() > Health::unread && !validating);
-    validate_->setText(session_.report() ? tr("Validate again…") : tr("Validate…"));
+    validate_->setText(session_.report() ? tr("Validate again") : tr("Validate"));
     if (validating)
         showProgress();
     else if (session_.report())

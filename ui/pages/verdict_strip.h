@@ -5,6 +5,7 @@
 
 #include "ui/models/session.h"
 
+class QAction;
 class QLabel;
 class QProgressBar;
 class QPushButton;
@@ -20,7 +21,7 @@ class VerdictStrip : public QFrame {
     QString details() const;
 
   signals:
-    void validateRequested();
+    void validateRequested(shardscope::ValidateLevel level);
     void convertRequested();
 
   protected:
@@ -40,6 +41,7 @@ class VerdictStrip : public QFrame {
     QLabel *glyph_, *headline_, *details_;
     QProgressBar* progress_;
     QPushButton *damaged_, *validate_, *convert_, *cancel_;
+    QList<QAction*> levels_;  // of the menu of validate_, by level
     Tone tone_ = Tone::unknown;
 };
 

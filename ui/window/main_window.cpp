@@ -125,11 +125,7 @@ void MainWindow::makePages() {
     start_->setMinimumSize(400, 200);
     tabs_->setMinimumSize(400, 200);
     setCentralWidget(centre);
-    connect(overview, &OverviewPage::validateRequested, this, [this] {
-        findingsDock_->show();
-        findingsDock_->raise();
-        findings_->validate();
-    });
+    connect(overview, &OverviewPage::validateRequested, this, &MainWindow::validate);
     connect(overview, &OverviewPage::convertRequested, this, &MainWindow::convert);
     connect(tabs_, &QTabWidget::currentChanged, this,
             [this](int index) { session_->selection().setPage(static_cast<Page>(index)); });
@@ -291,20 +287,14 @@ void MainWindow::makeActions() {
         true);
 
     QMenu* checkpoint = menuBar()->addMenu(tr("&Checkpoint"));
-    const auto validate = [this](ValidateLevel level) {
-        findingsDock_->show();
-        findingsDock_->raise();
-        findings_->setLevel(level);
-        findings_->validate();
-    };
     add(
-        checkpoint, tr("Validate &metadata"), {}, [validate] { validate(ValidateLevel::metadata); }, true);
+        checkpoint, tr("Validate &metadata"), {}, [this] { validate(ValidateLevel::metadata); }, true);
     add(
         checkpoint, tr("&Validate files and headers"), {QKeySequence("Ctrl+Shift+V")},
-        [validate] { validate(ValidateLevel::files); }, true);
+        [this] { validate(ValidateLevel::files); }, true);
     add(
         checkpoint, tr("Validate &every value"), {QKeySequence("Ctrl+Alt+V")},
-        [validate] { validate(ValidateLevel::values); }, true);
+        [this] { validate(ValidateLevel::values); }, true);
     checkpoint->addSeparator();
     add(
         checkpoint, tr("&Convert or reshard…"), {QKeySequence("Ctrl+Shift+C")}, [this] { convert(); }, true);
@@ -554,6 +544,13 @@ void MainWindow::connectionChanged() {
     log(error ? Severity::error : Severity::warning, text.trimmed());
     banner_->show(error ? BannerKind::error : BannerKind::warning, text.trimmed(),
                   {{tr("Reconnect"), [this] { session_->reconnect(); }}}, key);
+}
+
+void MainWindow::validate(ValidateLevel level) {
+    findingsDock_->show();
+    findingsDock_->raise();
+    findings_->setLevel(level);
+    findings_->validate();
 }
 
 void MainWindow::keepVerdict() {

@@ -79,6 +79,7 @@ class MainWindow : public QMainWindow {
     void connectionChanged();
     OpenDialog* showOpenDialog(bool onHost);
     void offerOtherFormats();
+    void validate(ValidateLevel level);
     void reportChanged();
     void keepVerdict();  // in the list of recent checkpoints
     void showStatus();

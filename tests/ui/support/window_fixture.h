@@ -16,6 +16,9 @@ QString shownText(const QWidget& widget);
 // The visible button with this text, mnemonic aside; null when there is none.
 QPushButton* shownButton(const QWidget& widget, const QString& text);
 
+// Pages of the wizard.
+inline constexpr int kWizardPageWhere = 4, kWizardPagePlan = 6;
+
 class WindowFixture {
   protected:
     // In init(): settings of a first start, no jobs, and no window yet.
