@@ -45,24 +45,37 @@ Result<std::span<const std::byte>> readInput(const ElementReader& input, int64_t
     return std::span<const std::byte>(buffer.subspan(phase, bytes));
 }
 
+// Sums are in the tile, which may begin at any address.
+template <class Sum>
+Sum sumAt(const std::byte* sums, size_t i) {
+    Sum sum;
+    std::memcpy(&sum, sums + i * sizeof sum, sizeof sum);
+    return sum;
+}
+
+template <class Sum>
+void setSum(std::byte* sums, size_t i, Sum sum) {
+    std::memcpy(sums + i * sizeof sum, &sum, sizeof sum);
+}
+
 // The first input sets the sums, so that a negative zero of all stays one.
 template <class Sum, class Load>
-__attribute__((always_inline)) inline void addEach(Sum* sums, Sum weight, bool first, size_t count,
+__attribute__((always_inline)) inline void addEach(std::byte* sums, Sum weight, bool first, size_t count,
                                                    const Load& load) {
     if (first) {
         for (size_t i = 0; i < count; ++i)
-            sums[i] = weight * static_cast<Sum>(load(i));
+            setSum<Sum>(sums, i, weight * static_cast<Sum>(load(i)));
     } else {
         for (size_t i = 0; i < count; ++i)
-            sums[i] += weight * static_cast<Sum>(load(i));
+            setSum<Sum>(sums, i, sumAt<Sum>(sums, i) + weight * static_cast<Sum>(load(i)));
     }
 }
 
 // Values of `Stored` at any address, bfloat16 as its 16 bits.
 template <class Sum, class Stored>
-__attribute__((always_inline)) inline void addPlain(Sum* sums, const std::byte* from, Sum weight, bool first,
-                                                    size_t count) {
-    addEach(sums, weight, first, count, [from](size_t i) {
+__attribute__((always_inline)) inline void addPlain(std::byte* sums, const std::byte* from, Sum weight,
+                                                    bool first, size_t count) {
+    addEach<Sum>(sums, weight, first, count, [from](size_t i) {
         Stored value;
         std::memcpy(&value, from + i * sizeof value, sizeof value);
         if constexpr (std::is_same_v<Stored, uint16_t>)
@@ -74,14 +87,14 @@ __attribute__((always_inline)) inline void addPlain(Sum* sums, const std::byte* 
 
 #if defined(__x86_64__)
 template <class Sum, class Stored>
-__attribute__((target("avx2"))) void addAvx2(Sum* sums, const std::byte* from, Sum weight, bool first,
+__attribute__((target("avx2"))) void addAvx2(std::byte* sums, const std::byte* from, Sum weight, bool first,
                                              size_t count) {
     addPlain<Sum, Stored>(sums, from, weight, first, count);
 }
 #endif
 
 template <class Sum, class Stored>
-void add(Sum* sums, const std::byte* from, Sum weight, bool first, size_t count) {
+void add(std::byte* sums, const std::byte* from, Sum weight, bool first, size_t count) {
 #if defined(__x86_64__)
     static const bool avx2 = __builtin_cpu_supports("avx2");
     if (avx2) return addAvx2<Sum, Stored>(sums, from, weight, first, count);
@@ -90,7 +103,7 @@ void add(Sum* sums, const std::byte* from, Sum weight, bool first, size_t count)
 }
 
 template <class Sum>
-void addValues(Sum* sums, DType dtype, std::span<const std::byte> bytes, Sum weight, bool first) {
+void addValues(std::byte* sums, DType dtype, std::span<const std::byte> bytes, Sum weight, bool first) {
     const size_t size = dtypeBytes(dtype), count = bytes.size() / size;
     if (dtype == DType::bfloat16) return add<Sum, uint16_t>(sums, bytes.data(), weight, first, count);
     if (dtype == DType::float32) return add<Sum, float>(sums, bytes.data(), weight, first, count);
@@ -99,16 +112,17 @@ void addValues(Sum* sums, DType dtype, std::span<const std::byte> bytes, Sum wei
     for (size_t at = 0; at < count; at += kAtOnce) {
         const size_t n = std::min(kAtOnce, count - at);
         castElements(dtype, bytes.data() + at * size, DType::float32, values.data(), n);
-        add<Sum, float>(sums + at, values.data(), weight, first, n);
+        add<Sum, float>(sums + at * sizeof(Sum), values.data(), weight, first, n);
     }
 }
 
 // What a NaN says besides depends on which instructions the sums were made with.
 template <class Sum>
 void settleNan(std::span<std::byte> tile) {
-    auto* const sums = reinterpret_cast<Sum*>(tile.data());
-    for (size_t i = 0; i < tile.size() / sizeof(Sum); ++i)
-        sums[i] = std::isnan(sums[i]) ? std::numeric_limits<Sum>::quiet_NaN() : sums[i];
+    for (size_t i = 0; i < tile.size() / sizeof(Sum); ++i) {
+        const auto sum = sumAt<Sum>(tile.data(), i);
+        setSum<Sum>(tile.data(), i, std::isnan(sum) ? std::numeric_limits<Sum>::quiet_NaN() : sum);
+    }
 }
 
 }  // namespace
@@ -134,10 +148,9 @@ Status AverageReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile,
         SHARDSCOPE_ASSIGN(const std::span<const std::byte> bytes, readInput(*inputs_[i], a, b, buffer));
         const BusyTime busy(Progress::Work::compute);
         if (dtype_ == DType::float32)
-            addValues(reinterpret_cast<float*>(tile.data()), dtype, bytes, static_cast<float>(weights_[i]),
-                      i == 0);
+            addValues<float>(tile.data(), dtype, bytes, static_cast<float>(weights_[i]), i == 0);
         else
-            addValues(reinterpret_cast<double*>(tile.data()), dtype, bytes, weights_[i], i == 0);
+            addValues<double>(tile.data(), dtype, bytes, weights_[i], i == 0);
     }
     const BusyTime busy(Progress::Work::compute);
     if (dtype_ == DType::float32)

@@ -104,7 +104,8 @@ class TorchCheckpointingCliTest : public QObject {
         const Outcome convert = runShardscope({"convert", pathOf("dp2tp2-torch"), out, "--to", "dcp"});
         QVERIFY2(convert.exitCode == 0, convert.err.c_str());
         const json digests = digestsOf(out);
-        for (const auto& [name, want] : caseOf("dp2tp2-torch").expected["tensors"].items())
+        const json expected = caseOf("dp2tp2-torch").expected;
+        for (const auto& [name, want] : expected["tensors"].items())
             QVERIFY2(digests[name] == want["sha256"], name.c_str());
     }
 
