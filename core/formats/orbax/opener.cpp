@@ -428,8 +428,10 @@ class OrbaxOpener : private CatalogOpener {
             if (known.array.shape != stored.array.shape || known.array.chunk != stored.array.chunk) continue;
             known.chunks.insert(known.chunks.end(), stored.chunks.begin(), stored.chunks.end());
             std::ranges::stable_sort(known.chunks, {}, &StoredChunk::place);
-            const auto twice = std::ranges::unique(known.chunks, {}, &StoredChunk::place);
-            known.chunks.erase(twice.begin(), twice.end());
+            // Not std::ranges::unique: clang 14, with which the fuzz targets are built, does not take it.
+            const auto same = [](const StoredChunk& a, const StoredChunk& b) { return a.place == b.place; };
+            known.chunks.erase(std::unique(known.chunks.begin(), known.chunks.end(), same),
+                               known.chunks.end());
         }
     }
 
