@@ -4,13 +4,13 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
 #include <fmt/format.h>
 
 #include "execute/executor.h"
+#include "execute/unaligned.h"
 
 namespace shardscope {
 namespace {
@@ -45,29 +45,16 @@ Result<std::span<const std::byte>> readInput(const ElementReader& input, int64_t
     return std::span<const std::byte>(buffer.subspan(phase, bytes));
 }
 
-// Sums are in the tile, which may begin at any address.
-template <class Sum>
-Sum sumAt(const std::byte* sums, size_t i) {
-    Sum sum;
-    std::memcpy(&sum, sums + i * sizeof sum, sizeof sum);
-    return sum;
-}
-
-template <class Sum>
-void setSum(std::byte* sums, size_t i, Sum sum) {
-    std::memcpy(sums + i * sizeof sum, &sum, sizeof sum);
-}
-
 // The first input sets the sums, so that a negative zero of all stays one.
 template <class Sum, class Load>
 __attribute__((always_inline)) inline void addEach(std::byte* sums, Sum weight, bool first, size_t count,
                                                    const Load& load) {
     if (first) {
         for (size_t i = 0; i < count; ++i)
-            setSum<Sum>(sums, i, weight * static_cast<Sum>(load(i)));
+            storeAt<Sum>(sums, i, weight * static_cast<Sum>(load(i)));
     } else {
         for (size_t i = 0; i < count; ++i)
-            setSum<Sum>(sums, i, sumAt<Sum>(sums, i) + weight * static_cast<Sum>(load(i)));
+            storeAt<Sum>(sums, i, loadAt<Sum>(sums, i) + weight * static_cast<Sum>(load(i)));
     }
 }
 
@@ -76,8 +63,7 @@ template <class Sum, class Stored>
 __attribute__((always_inline)) inline void addPlain(std::byte* sums, const std::byte* from, Sum weight,
                                                     bool first, size_t count) {
     addEach<Sum>(sums, weight, first, count, [from](size_t i) {
-        Stored value;
-        std::memcpy(&value, from + i * sizeof value, sizeof value);
+        const auto value = loadAt<Stored>(from, i);
         if constexpr (std::is_same_v<Stored, uint16_t>)
             return std::bit_cast<float>(uint32_t{value} << 16);
         else
@@ -120,8 +106,8 @@ void addValues(std::byte* sums, DType dtype, std::span<const std::byte> bytes, S
 template <class Sum>
 void settleNan(std::span<std::byte> tile) {
     for (size_t i = 0; i < tile.size() / sizeof(Sum); ++i) {
-        const auto sum = sumAt<Sum>(tile.data(), i);
-        setSum<Sum>(tile.data(), i, std::isnan(sum) ? std::numeric_limits<Sum>::quiet_NaN() : sum);
+        const auto sum = loadAt<Sum>(tile.data(), i);
+        storeAt<Sum>(tile.data(), i, std::isnan(sum) ? std::numeric_limits<Sum>::quiet_NaN() : sum);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "execute/executor.h"
 #include "execute/float_bits.h"
+#include "execute/unaligned.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -57,18 +58,6 @@ uint64_t decodeAs(DType dtype, uint64_t bits) {
 
 uint64_t encodeAs(DType dtype, uint64_t value) {
     return dtype == DType::float8E8M0FNU ? encodeE8M0(value) : narrowFloat<AsFloat64>(shapeOf(dtype), value);
-}
-
-template <class T>
-T loadAt(const std::byte* from, size_t index) {
-    T value;
-    std::memcpy(&value, from + index * sizeof(T), sizeof(T));
-    return value;
-}
-
-template <class T>
-void storeAt(std::byte* to, size_t index, T value) {
-    std::memcpy(to + index * sizeof(T), &value, sizeof(T));
 }
 
 void storeBits(std::byte* to, size_t index, unsigned bytes, uint64_t bits) {

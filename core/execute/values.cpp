@@ -6,6 +6,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "execute/unaligned.h"
+
 namespace shardscope {
 namespace {
 
@@ -25,8 +27,7 @@ template <class T, T kMagnitude, T kExponent>
         T special = 0;
         T zero = 0;
         for (size_t k = 0; k < kBlock; ++k) {
-            T value;
-            std::memcpy(&value, bytes + (i + k) * sizeof(T), sizeof(T));
+            const auto value = loadAt<T>(bytes, i + k);
             if constexpr (kExponent != 0)
                 special = static_cast<T>(special + ((value & kExponent) == kExponent ? 1 : 0));
             zero = static_cast<T>(zero + ((value & kMagnitude) == 0 ? 1 : 0));
@@ -35,8 +36,7 @@ template <class T, T kMagnitude, T kExponent>
         total.zero += zero;
     }
     for (; i < count; ++i) {
-        T value;
-        std::memcpy(&value, bytes + i * sizeof(T), sizeof(T));
+        const auto value = loadAt<T>(bytes, i);
         if constexpr (kExponent != 0) total.special += (value & kExponent) == kExponent;
         total.zero += (value & kMagnitude) == 0;
     }
@@ -144,9 +144,7 @@ void countIeee(std::span<const std::byte> bytes, ValueCounts& counts) {
     if (raw.special == 0) return;
     uint64_t infinite = 0;
     for (size_t i = 0; i < count; ++i) {
-        T value;
-        std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-        infinite += (value & kMagnitude) == kExponent;
+        infinite += (loadAt<T>(bytes.data(), i) & kMagnitude) == kExponent;
     }
     counts.inf += infinite;
     counts.nan += raw.special - infinite;
@@ -180,10 +178,7 @@ template <class T, class Change>
 void changeEach(std::span<std::byte> bytes, size_t first, size_t step, Change change) {
     const size_t count = bytes.size() / sizeof(T);
     for (size_t i = first; i < count; i += step) {
-        T value;
-        std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-        value = change(value);
-        std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+        storeAt<T>(bytes.data(), i, change(loadAt<T>(bytes.data(), i)));
     }
 }
 

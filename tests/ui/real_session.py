@@ -150,12 +150,10 @@ try:
     wizard = window("Convert sample")
     jobs = home / "state/shardscope/jobs"
 
-    # Only the last page, the plan, has Start.
-    for _ in range(6):
-        keys("alt+n")
-        time.sleep(0.2)
-
+    # Only the last page, the plan, has Start; there, Next has no effect.
     def started():
+        for _ in range(6):
+            keys("alt+n")
         keys("alt+s")
         time.sleep(0.4)
         return any(jobs.glob("*/job.json"))

@@ -115,6 +115,15 @@ class WizardTest : public QObject {
         QDir().mkpath(path);
         return path;
     }
+    // Shown at this page, with nothing chosen but where the result goes, and ready to start.
+    void showReady(ConvertWizard& wizard, int page) {
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        wizard.setSpec(spec);
+        wizard.show();
+        wizard.showPage(page);
+        waitUntilReady(wizard);
+    }
     std::unique_ptr<JobStore> jobs() {
         auto store = std::make_unique<JobStore>(nullptr, fresh());
         store->setProgram(QStringLiteral(SHARDSCOPE_PROGRAM));
@@ -637,17 +646,13 @@ class WizardTest : public QObject {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();
         ConvertWizard wizard(*session, *store);
-        ConversionSpec spec;
-        spec.destination = fresh() + "/out";
-        wizard.setSpec(spec);
-        wizard.show();
-        waitUntilReady(wizard);
+        showReady(wizard, source);
         QPushButton* start = named<QPushButton>(wizard, "start");
         for (const char* name : {"memory", "largestFile"}) {
             auto* field = named<QLineEdit>(wizard, name);
             wizard.showPage(name == QStringLiteral("memory") ? run : target);
             const QString before = field->text();
-            spec = wizard.spec();
+            const ConversionSpec spec = wizard.spec();
             type(field, QStringLiteral("5 bananas"));
             QVERIFY(!start->isEnabled());
             QVERIFY2(status(wizard).contains(QStringLiteral("“5 bananas”")), qPrintable(status(wizard)));
@@ -719,12 +724,7 @@ class WizardTest : public QObject {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();
         ConvertWizard wizard(*session, *store);
-        ConversionSpec spec;
-        spec.destination = fresh() + "/out";
-        wizard.setSpec(spec);
-        wizard.show();
-        wizard.showPage(placement);
-        waitUntilReady(wizard);
+        showReady(wizard, placement);
         QVERIFY(named<QLabel>(wizard, "legality")->text().contains(QStringLiteral("keeps its chunks")));
         for (QRadioButton* mode : wizard.findChildren<QRadioButton*>()) {
             if (mode->text().startsWith(QStringLiteral("Over a mesh")))
@@ -805,12 +805,7 @@ class WizardTest : public QObject {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();
         ConvertWizard wizard(*session, *store);
-        ConversionSpec spec;
-        spec.destination = fresh() + "/out";
-        wizard.setSpec(spec);
-        wizard.show();
-        wizard.showPage(placement);
-        waitUntilReady(wizard);
+        showReady(wizard, placement);
         const auto choose = [&](const QString& text) {
             for (QRadioButton* mode : wizard.findChildren<QRadioButton*>()) {
                 if (mode->text().startsWith(text))
@@ -838,6 +833,7 @@ class WizardTest : public QObject {
         QVERIFY(wizard.spec().like.isEmpty());
         QTRY_VERIFY_WITH_TIMEOUT(legality->text().contains(QStringLiteral("keeps its chunks")), kPatience);
         // A target that holds whole tensors only leaves no choice.
+        ConversionSpec spec;
         spec.format = QStringLiteral("torch");
         spec.destination = fresh() + "/out.pt";
         wizard.setSpec(spec);
@@ -850,12 +846,7 @@ class WizardTest : public QObject {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();
         ConvertWizard wizard(*session, *store);
-        ConversionSpec spec;
-        spec.destination = fresh() + "/out";
-        wizard.setSpec(spec);
-        wizard.show();
-        wizard.showPage(names);
-        waitUntilReady(wizard);
+        showReady(wizard, names);
         auto* table = named<QTreeView>(wizard, "nameTable");
         const QAbstractItemModelTester tester(table->model(),
                                               QAbstractItemModelTester::FailureReportingMode::QtTest);

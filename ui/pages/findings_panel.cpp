@@ -236,7 +236,7 @@ void FindingsPanel::update() {
     const auto level = static_cast<ValidateLevel>(level_->currentData().toInt());
     const QString obstacle = session_.validationObstacle(level);
     const QString writing = session_.beingWritten();
-    run_->setEnabled(open && !busy && obstacle.isEmpty());
+    run_->setEnabled(!busy && obstacle.isEmpty());
     run_->setToolTip(obstacle.toHtmlEscaped());
     run_->setVisible(!busy);
     goOn_->setVisible(session_.canGoOn() && writing.isEmpty());

@@ -73,6 +73,39 @@ void WizardPage::follow() {
     showOutlook();
 }
 
+namespace {
+
+std::optional<uint64_t> typedSize(const QLineEdit& edit, bool optional) {
+    const std::string text = edit.text().trimmed().toStdString();
+    if (optional && text.empty()) return 0;
+    const auto bytes = parseBytes(text);
+    return optional && bytes == uint64_t{0} ? std::nullopt : bytes;
+}
+
+}  // namespace
+
+void WizardPage::followSize(QLineEdit* edit, uint64_t ConversionSpec::*size, bool optional) {
+    connect(edit, &QLineEdit::textEdited, this, [this, edit, size, optional](const QString& text) {
+        const auto bytes = typedSize(*edit, optional);
+        state_.setProblem(edit, bytes ? QString()
+                                      : tr("“%1” on the page %2 is not a size such as 5GB or 512MiB.")
+                                            .arg(toQString(text.toStdString()), title_));
+        if (bytes) state_.edit([&](ConversionSpec& spec) { spec.*size = *bytes; });
+        showSize(edit, size, optional);
+    });
+}
+
+void WizardPage::showSize(QLineEdit* edit, uint64_t ConversionSpec::*size, bool optional) {
+    const uint64_t bytes = state_.spec().*size;
+    const QString problem = state_.problem(edit);
+    if (problem.isEmpty() && typedSize(*edit, optional) != bytes)
+        edit->setText(bytes || !optional ? exactSizeText(bytes) : QString());
+    edit->setToolTip(problem.toHtmlEscaped());
+    QPalette palette = this->palette();
+    if (!problem.isEmpty()) palette.setColor(QPalette::Text, palette.color(QPalette::BrightText));
+    edit->setPalette(palette);
+}
+
 // ------------------------------------------------------------------ source
 
 SourceStep::SourceStep(WizardState& state)
@@ -242,9 +275,10 @@ void SourceStep::showSpec() {
     } else {
         const ValidationReport& report = *session.report();
         const std::vector<Suppression> accepted = session.suppressions();
-        QString verdict = session.verdict() == Verdict::safe   ? tr("✓ Validated: safe.")
-                          : session.verdict() == Verdict::care ? tr("⚠ Validated: care is needed.")
-                                                               : tr("✕ Validated: unsafe.");
+        const Verdict judged = *session.verdict();
+        QString verdict = judged == Verdict::safe   ? tr("✓ Validated: safe.")
+                          : judged == Verdict::care ? tr("⚠ Validated: care is needed.")
+                                                    : tr("✕ Validated: unsafe.");
         size_t shown = 0;
         for (const Finding& finding : report.findings) {
             if (finding.severity == Severity::info || suppressionOf(finding, accepted)) continue;
@@ -308,18 +342,7 @@ TargetStep::TargetStep(WizardState& state)
     connect(destination_, &PathEdit::edited, this, [this](const QString& path) {
         state_.edit([&](ConversionSpec& spec) { spec.destination = path; });
     });
-    connect(size_, &QLineEdit::textEdited, this, [this](const QString& text) {
-        const auto bytes = parseBytes(text.trimmed().toStdString());
-        const bool fine = text.trimmed().isEmpty() || (bytes && *bytes > 0);
-        size_->setToolTip(fine ? QString() : tr("Not a size such as 5GB."));
-        QPalette palette = this->palette();
-        if (!fine) palette.setColor(QPalette::Text, palette.color(QPalette::BrightText));
-        size_->setPalette(palette);
-        state_.setProblem(size_, fine ? QString()
-                                      : tr("“%1” on the page Target is not a size such as 5GB.")
-                                            .arg(toQString(text.toStdString())));
-        if (fine) state_.edit([&](ConversionSpec& spec) { spec.maxFileSize = bytes.value_or(0); });
-    });
+    followSize(size_, &ConversionSpec::maxFileSize, true);
     if (state_.spec().destination.isEmpty() && !state_.spec().source.isEmpty()) {
         proposed_ = state_.proposedDestination();
         state_.edit([this](ConversionSpec& spec) { spec.destination = proposed_; });
@@ -351,11 +374,7 @@ void TargetStep::showSpec() {
     showFormat();
     destination_->setPath(state_.spec().destination);
     if (state_.spec().destination == state_.proposedDestination()) proposed_ = state_.spec().destination;
-    const auto typed = parseBytes(size_->text().trimmed().toStdString());
-    const bool malformed = !typed && !size_->text().trimmed().isEmpty();
-    // Malformed text stays until the user mends it.
-    if (state_.problem(size_).isEmpty() && (malformed || typed.value_or(0) != state_.spec().maxFileSize))
-        size_->setText(state_.spec().maxFileSize ? exactSizeText(state_.spec().maxFileSize) : QString());
+    showSize(size_, &ConversionSpec::maxFileSize, true);
 }
 
 void TargetStep::showOutlook() {

@@ -81,14 +81,7 @@ RunStep::RunStep(WizardState& state)
     };
     combo(verify_, [](ConversionSpec& spec, int value) { spec.verify = static_cast<Verify>(value); });
     combo(io_, [](ConversionSpec& spec, int value) { spec.io = static_cast<IoMode>(value); });
-    connect(memory_, &QLineEdit::textEdited, this, [this](const QString& text) {
-        const auto bytes = parseBytes(text.trimmed().toStdString());
-        memoryNote_->setText(bytes ? QString() : tr("⚠ Not a size such as 512MiB."));
-        state_.setProblem(memory_, bytes ? QString()
-                                         : tr("“%1” on the page Run options is not a size such as 512MiB.")
-                                               .arg(toQString(text.toStdString())));
-        if (bytes) state_.edit([&](ConversionSpec& spec) { spec.memory = *bytes; });
-    });
+    followSize(memory_, &ConversionSpec::memory, false);
     connect(threads_, &QSpinBox::valueChanged, this, [this](int value) {
         state_.edit([value](ConversionSpec& spec) { spec.threads = static_cast<unsigned>(value); });
     });
@@ -117,9 +110,7 @@ void RunStep::showSpec() {
     const ConversionSpec& spec = state_.spec();
     verify_->setCurrentIndex(verify_->findData(static_cast<int>(spec.verify)));
     io_->setCurrentIndex(io_->findData(static_cast<int>(spec.io)));
-    if (state_.problem(memory_).isEmpty() &&
-        parseBytes(memory_->text().trimmed().toStdString()) != spec.memory)
-        memory_->setText(exactSizeText(spec.memory));
+    showSize(memory_, &ConversionSpec::memory, false);
     threads_->setValue(static_cast<int>(spec.threads));
     overwrite_->setChecked(spec.overwrite);
     resume_->setChecked(spec.resume);
@@ -129,6 +120,7 @@ void RunStep::showSpec() {
 }
 
 void RunStep::showOutlook() {
+    memoryNote_->setText(state_.problem(memory_).isEmpty() ? QString() : tr("⚠ Not a size such as 512MiB."));
     const auto& outlook = state_.outlook();
     QStringList lines;
     if (outlook && outlook->destinationExists && !state_.spec().overwrite)

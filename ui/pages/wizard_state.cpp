@@ -215,12 +215,15 @@ QString WizardState::proposedDestination() const {
 }
 
 void WizardState::setProblem(const QWidget* field, const QString& problem) {
-    if (problems_.value(field) == problem) return;
-    if (problem.isEmpty())
-        problems_.remove(field);
-    else
-        problems_[field] = problem;
+    if (this->problem(field) == problem) return;
+    std::erase_if(problems_, [field](const auto& known) { return known.first == field; });
+    if (!problem.isEmpty()) problems_.emplace_back(field, problem);
     emit outlookChanged();
+}
+
+QString WizardState::problem(const QWidget* field) const {
+    const auto found = std::ranges::find(problems_, field, &decltype(problems_)::value_type::first);
+    return found == problems_.end() ? QString() : found->second;
 }
 
 QString WizardState::obstacle() const {
@@ -231,7 +234,7 @@ QString WizardState::obstacle() const {
             .arg(elsewhere);
     const QString host = hostOf(session_.path());
     if (spec_.destination.isEmpty()) return tr("Say on the page Target where the result goes.");
-    if (!problems_.isEmpty()) return problems_.first();
+    if (!problems_.empty()) return problems_.front().second;
     if (working() || !outlook_) return tr("The plan is being worked out.");
     if (outlook_->error) {
         const QString hint = errorHint(*outlook_->error);

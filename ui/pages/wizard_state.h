@@ -2,12 +2,13 @@
 // worked out off the GUI thread a moment after each change.
 #pragma once
 
-#include <QMap>
 #include <QObject>
 #include <QTimer>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "ui/models/conversion_spec.h"
 #include "ui/models/name_change_model.h"
@@ -54,7 +55,7 @@ class WizardState : public QObject {
     // What is wrong with what a field of a page holds, as a sentence; empty = nothing. While something is,
     // the conversion cannot be started.
     void setProblem(const QWidget* field, const QString& problem);
-    QString problem(const QWidget* field) const { return problems_.value(field); }
+    QString problem(const QWidget* field) const;
 
     // The target's format; null when it is not known.
     const Format* target() const;
@@ -76,7 +77,7 @@ class WizardState : public QObject {
     Session& session_;
     ConversionSpec spec_;
     std::shared_ptr<const Outlook> outlook_;
-    QMap<const QWidget*, QString> problems_;
+    std::vector<std::pair<const QWidget*, QString>> problems_;  // the oldest first
     QTimer timer_;
     Ticket ticket_;
 };

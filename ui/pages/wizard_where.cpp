@@ -112,6 +112,8 @@ WhereStep::WhereStep(WizardState& state, const JobStore& jobs)
     connect(mode_, &QComboBox::activated, this, &WhereStep::take);
     connect(hosts_, &QLineEdit::textEdited, this, &WhereStep::take);
     connect(slurm_, &QLineEdit::textEdited, this, &WhereStep::take);
+    // Another conversion: what was found is not about it, and no longer in the way of it.
+    connect(&state_, &WizardState::specReplaced, this, &WhereStep::forget);
     follow();
 }
 
@@ -337,8 +339,7 @@ void WhereStep::show(const PlaceReport& report) {
     const auto bad = std::ranges::find(report.lines, PlaceLine::Kind::bad, &PlaceLine::kind);
     if (bad != report.lines.end() && state_.problem(this).isEmpty())
         state_.setProblem(
-            this, tr("%1: %2 Mend that and check again, or choose another place on the page Where to run.")
-                      .arg(report.place, bad->text));
+            this, tr("The check on the page Where to run failed. %1: %2").arg(report.place, bad->text));
     sync();
     emit state_.outlookChanged();  // the list of steps shows what needs attention
 }
