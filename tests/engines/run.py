@@ -98,8 +98,11 @@ def ray(words):
     import ray as module
     from ray.cluster_utils import Cluster
 
-    os.environ.update(KILL_PARENT="1", RAY_USAGE_STATS_ENABLED="0")
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": os.path.join(os.environ["VICTIM_DIRECTORY"], "ray")})
+    # Ray writes the address of a cluster below RAY_TMPDIR, wherever temp_dir is, and does not make the directory.
+    temporary = os.path.join(os.environ["VICTIM_DIRECTORY"], "ray")
+    os.mkdir(temporary)
+    os.environ.update(KILL_PARENT="1", RAY_USAGE_STATS_ENABLED="0", RAY_TMPDIR=os.environ["VICTIM_DIRECTORY"])
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": temporary})
     try:
         for _ in range(2):
             cluster.add_node(num_cpus=1)

@@ -76,7 +76,7 @@ class ThreadGroups {
         std::condition_variable changed;
         size_t size = 0, here = 0, round = 0;
         bool broken = false;
-        std::vector<std::span<const std::byte>> sends;
+        std::vector<std::vector<std::byte>> sends;  // copies: a rank that leaves takes its memory with it
         std::vector<std::vector<uint64_t>> sizes;
     };
     class Rank final : public ProcessGroup {
@@ -88,9 +88,10 @@ class ThreadGroups {
         int size() const override { return static_cast<int>(shared_->size); }
         Status broadcast(std::span<std::byte> bytes) override {
             if (rank_ == 0) sent_ += bytes.size() * (shared_->size - 1);
-            return step(bytes, {}, [&] {
-                if (rank_ != 0) std::ranges::copy(shared_->sends[0], bytes.begin());
-            });
+            return step(rank_ == 0 ? std::span<const std::byte>(bytes) : std::span<const std::byte>(), {},
+                        [&] {
+                            if (rank_ != 0) std::ranges::copy(shared_->sends[0], bytes.begin());
+                        });
         }
         Status allToAll(std::span<const std::byte> send, const std::vector<uint64_t>& sendBytes,
                         std::span<std::byte> receive, const std::vector<uint64_t>&) override {
@@ -102,7 +103,8 @@ class ThreadGroups {
                     size_t begin = 0;
                     for (int to = 0; to < rank_; ++to)
                         begin += sizes[static_cast<size_t>(to)];
-                    const auto part = shared_->sends[from].subspan(begin, sizes[static_cast<size_t>(rank_)]);
+                    const auto part =
+                        std::span(shared_->sends[from]).subspan(begin, sizes[static_cast<size_t>(rank_)]);
                     std::ranges::copy(part, receive.begin() + static_cast<ptrdiff_t>(at));
                     at += part.size();
                 }
@@ -131,12 +133,11 @@ class ThreadGroups {
             ++all_.steps;
             if (all_.onStep) all_.onStep(rank_);
             std::unique_lock lock(shared_->mutex);
-            shared_->sends[static_cast<size_t>(rank_)] = send;
+            if (shared_->broken) return gone();
+            shared_->sends[static_cast<size_t>(rank_)].assign(send.begin(), send.end());
             shared_->sizes[static_cast<size_t>(rank_)] = sizes;
-            if (shared_->broken || !meet(lock)) return gone();
-            lock.unlock();
+            if (!meet(lock)) return gone();
             take();
-            lock.lock();
             return meet(lock) ? Status() : gone();
         }
         static Error gone() { return makeError(ErrorCode::remote, "a rank of the process group is gone"); }
