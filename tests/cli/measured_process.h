@@ -29,7 +29,7 @@ struct MeasuredOptions {
     std::string program;             // empty = shardscope
     std::string workingDirectory;    // empty = as it is
     std::string temporaryDirectory;  // TMPDIR of the child; empty = as it is
-    double timeoutSeconds = 120;     // ten times that under a sanitizer
+    double timeoutSeconds = 60;      // ten times that under a sanitizer
     // Called with the child's process id every millisecond or so, until it returns false.
     std::function<bool(pid_t, double elapsedSeconds)> watch;
 };
