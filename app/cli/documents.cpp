@@ -70,9 +70,14 @@ Json infoJson(const Checkpoint& checkpoint, const std::string& path, const Summa
     json["variant"] = catalog.variant();
     json["writer"] = catalog.writer();
     if (!elsewhere.empty()) json["data_elsewhere"] = elsewhere;
-    json["totals"] = {{"tensors", catalog.tensorCount()},    {"parameters", catalog.totalParameters()},
-                      {"bytes", catalog.totalBytes()},       {"chunks", catalog.chunkCount()},
-                      {"objects", catalog.objects().size()}, {"files", catalog.files().size()},
+    json["totals"] = {{"tensors", catalog.tensorCount()},
+                      {"parameters", catalog.elementsOf(Role::parameter)},
+                      {"optimizer_elements", catalog.elementsOf(Role::optimizer)},
+                      {"elements", catalog.totalElements()},
+                      {"bytes", catalog.totalBytes()},
+                      {"chunks", catalog.chunkCount()},
+                      {"objects", catalog.objects().size()},
+                      {"files", catalog.files().size()},
                       {"ranks", catalog.rankCount()}};
     json["dtypes"] = Json::object();
     for (const auto& [name, share] : summary.dtypes)

@@ -43,7 +43,11 @@ Result<int> info(const Context& context, const InfoOptions& options) {
     if (!catalog.writer().empty()) fmt::print("  written by  {}\n", printable(catalog.writer()));
     fmt::print("  tensors     {} in {} chunks, {} objects\n", countText(catalog.tensorCount()),
                countText(catalog.chunkCount()), countText(catalog.objects().size()));
-    fmt::print("  elements    {}\n", countText(catalog.totalParameters()));
+    const uint64_t optimizerElements = catalog.elementsOf(Role::optimizer);
+    fmt::print("  parameters  {}{}\n", countText(catalog.elementsOf(Role::parameter)),
+               optimizerElements
+                   ? fmt::format("; optimizer state has {} elements more", countText(optimizerElements))
+                   : "");
     fmt::print("  data        {}{}\n", bytesText(catalog.totalBytes()),
                summary.optimizerBytes
                    ? fmt::format(" ({} of it optimizer state)", bytesText(summary.optimizerBytes))

@@ -273,13 +273,15 @@ std::string validationHtml(const Checkpoint& checkpoint, const ValidationReport&
                        [&](const Finding& f) { return suppressionOf(f, suppressions) != nullptr; })},
         {"not_checked", notChecked},
         {"findings", findingsOf(report, suppressions)}};
-    const std::pair<const char*, std::string> cards[] = {{"Tensors", countText(catalog.tensorCount())},
-                                                         {"Parameters", countText(catalog.totalParameters())},
-                                                         {"Bytes", bytesText(catalog.totalBytes())},
-                                                         {"Chunks", countText(catalog.chunkCount())},
-                                                         {"Objects", countText(catalog.objects().size())},
-                                                         {"Files", countText(catalog.files().size())},
-                                                         {"Ranks", countText(catalog.rankCount())}};
+    const std::pair<const char*, std::string> cards[] = {
+        {"Tensors", countText(catalog.tensorCount())},
+        {"Parameters", countText(catalog.elementsOf(Role::parameter))},
+        {"Optimizer elements", countText(catalog.elementsOf(Role::optimizer))},
+        {"Bytes", bytesText(catalog.totalBytes())},
+        {"Chunks", countText(catalog.chunkCount())},
+        {"Objects", countText(catalog.objects().size())},
+        {"Files", countText(catalog.files().size())},
+        {"Ranks", countText(catalog.rankCount())}};
     for (const auto& [name, value] : cards)
         page["cards"].push_back({{"name", name}, {"value", value}});
 

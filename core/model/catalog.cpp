@@ -148,6 +148,10 @@ uint64_t heldBy(const std::vector<T>& v) {
 }
 }  // namespace
 
+uint64_t Catalog::totalElements() const {
+    return std::accumulate(elementsOf_.begin(), elementsOf_.end(), uint64_t{0});
+}
+
 uint64_t Catalog::memoryBytes() const {
     uint64_t bytes = names_.capacity() + paths_.capacity() + heldBy(nameEnd_) + heldBy(pathEnd_) +
                      heldBy(dtypes_) + heldBy(roles_) + heldBy(aliasOf_) + heldBy(special_) +
@@ -180,7 +184,8 @@ CatalogBuilder::CatalogBuilder(std::string format, std::string variant, std::str
 }
 
 CatalogBuilder::CatalogBuilder(Catalog catalog) : catalog_(std::move(catalog)) {
-    catalog_.totalBytes_ = catalog_.totalElements_ = 0;
+    catalog_.totalBytes_ = 0;
+    catalog_.elementsOf_ = {};
 }
 
 FileId CatalogBuilder::addFile(FileInfo file) {
@@ -500,7 +505,7 @@ Catalog CatalogBuilder::finish() && {
     for (TensorId t = 0; t < c.dtypes_.size(); ++t) {
         if (c.aliasOf(t) == kNone) {
             c.totalBytes_ += c.bytes(t);
-            c.totalElements_ += static_cast<uint64_t>(c.elements(t));
+            c.elementsOf_[static_cast<size_t>(c.role(t))] += static_cast<uint64_t>(c.elements(t));
         }
     }
     for (const TensorId t : outside_) {

@@ -6,6 +6,7 @@
 // is a Catalog that was read, a Catalog that is wanted, and the bytes between them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -155,8 +156,10 @@ class Catalog {
     // --- totals
     uint32_t rankCount() const { return rankCount_; }    // world size as declared, or highest rank seen + 1
     uint64_t totalBytes() const { return totalBytes_; }  // of all tensors, aliases counted once
-    uint64_t totalParameters() const { return totalElements_; }  // elements of those
-    uint64_t memoryBytes() const;                                // held by this catalog
+    // Elements of the tensors with a role, aliases counted once.
+    uint64_t elementsOf(Role role) const { return elementsOf_[static_cast<size_t>(role)]; }
+    uint64_t totalElements() const;
+    uint64_t memoryBytes() const;  // held by this catalog
 
   private:
     friend class CatalogBuilder;
@@ -188,7 +191,8 @@ class Catalog {
     std::optional<Mesh> mesh_;
     std::vector<Note> notes_;
     uint32_t rankCount_ = 0;
-    uint64_t totalBytes_ = 0, totalElements_ = 0;
+    uint64_t totalBytes_ = 0;
+    std::array<uint64_t, 4> elementsOf_{};  // by Role
 };
 
 // Fills a Catalog. Chunks are added to the tensor that was added last. Metadata is checked here once for all

@@ -133,7 +133,13 @@ class DeepspeedCliTest : public QObject {
         QVERIFY(digests["lm_head.weight"] == digests["encoder.embed.weight"]);
         const json info = runShardscope({"info", pathOf(caseOf("z3_bf16_w2_tied16")), "--json"}).json();
         // 9 x 4 once in bf16: aliases add nothing.
-        COMPARE_JSON(info["totals"]["parameters"], json(36 + 20 + 5 + 9 + 3 * (36 + 20 + 5 + 9) + 4));
+        const int parameters = 36 + 20 + 5 + 9, optimizer = 3 * parameters + 4;
+        COMPARE_JSON(info["totals"]["parameters"], json(parameters));
+        COMPARE_JSON(info["totals"]["optimizer_elements"], json(optimizer));
+        COMPARE_JSON(info["totals"]["elements"], json(parameters + optimizer));
+        const auto text = runShardscope({"info", pathOf(caseOf("z3_bf16_w2_tied16"))});
+        QVERIFY2(text.out.find("parameters  70; optimizer state has 214 elements more") != std::string::npos,
+                 text.out.c_str());
     }
 
     void otherEntriesAreObjects() {

@@ -205,7 +205,9 @@ void DetailsPanel::showCheckpoint() {
     line(tr("Variant"), toQString(catalog.variant()));
     line(tr("Written by"), toQString(catalog.writer()));
     line(tr("Tensors"), numberText(catalog.tensorCount()));
-    line(tr("Parameters"), numberText(catalog.totalParameters()));
+    line(tr("Parameters"), numberText(catalog.elementsOf(Role::parameter)));
+    if (const uint64_t elements = catalog.elementsOf(Role::optimizer))
+        line(tr("Optimizer elements"), numberText(elements));
     line(tr("Bytes"), sizeText(catalog.totalBytes()));
     line(tr("Chunks"), numberText(catalog.chunkCount()));
     line(tr("Objects"), numberText(catalog.objects().size()));

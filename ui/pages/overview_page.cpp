@@ -338,9 +338,13 @@ void OverviewPage::refreshCards() {
                       (catalog.variant().empty() ? QString() : ", " + toQString(catalog.variant())));
     format_->setNote(toQString(catalog.writer()));
     bytes_->setValue(sizeText(catalog.totalBytes()));
-    parameters_->setValue(bigCount(catalog.totalParameters()));
-    parameters_->setNote(catalog.totalParameters() >= 1'000'000 ? numberText(catalog.totalParameters())
-                                                                : QString());
+    const uint64_t parameters = catalog.elementsOf(Role::parameter),
+                   optimizerElements = catalog.elementsOf(Role::optimizer);
+    parameters_->setValue(bigCount(parameters));
+    if (optimizerElements > 0)
+        parameters_->setNote(tr("%1 optimizer elements more").arg(bigCount(optimizerElements)));
+    else
+        parameters_->setNote(parameters >= 1'000'000 ? numberText(parameters) : QString());
     size_t optimizer = 0, aliases = 0;
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         optimizer += catalog.role(t) == Role::optimizer;

@@ -48,6 +48,8 @@ def checkpoint_html(checkpoint: Any) -> str:
     axes = " × ".join(f'{axis["name"]}={axis["size"]}' for axis in (info["mesh"] or {"axes": []})["axes"])
     rows = [("format", info["format"] + (f', {info["variant"]}' if info["variant"] else "")),
             ("tensors", f'{totals["tensors"]:,} in {totals["chunks"]:,} chunks, {totals["objects"]:,} objects'),
+            ("parameters", f'{totals["parameters"]:,}' +
+             (f'; optimizer state has {totals["optimizer_elements"]:,} elements more' if totals["optimizer_elements"] else "")),
             ("data", f'{_bytes(totals["bytes"])} in {totals["files"]:,} files of {totals["ranks"]:,} ranks'),
             ("mesh", axes or "none"),
             ("dtypes", ", ".join(f'{name} {_bytes(share["bytes"])}' for name, share in info["dtypes"].items()))]

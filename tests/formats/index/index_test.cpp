@@ -89,7 +89,8 @@ std::string difference(const Catalog& a, const Catalog& b) {
             return "note " + x.message;
     }
     if (a.rankCount() != b.rankCount() || a.totalBytes() != b.totalBytes() ||
-        a.totalParameters() != b.totalParameters())
+        a.totalElements() != b.totalElements() ||
+        a.elementsOf(Role::parameter) != b.elementsOf(Role::parameter))
         return "totals";
     return {};
 }
