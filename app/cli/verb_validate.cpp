@@ -36,7 +36,10 @@ void printReport(const Context& context, const ValidationReport& report) {
         fmt::print("{}: {}\n", title, line);
     };
     list("checked", report.checked);
-    list("not checked", report.notChecked);
+    std::vector<std::string> notChecked;
+    for (const NotChecked& each : report.notChecked)
+        notChecked.push_back(each.text());
+    list("not checked", notChecked);
 }
 
 Result<int> validate(const Context& context, const ValidateOptions& options) {

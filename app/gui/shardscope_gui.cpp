@@ -6,6 +6,7 @@
 #include <QIcon>
 #include <QSettings>
 #include <csignal>
+#include <cstdlib>
 
 #include "ui/bridge/tasks.h"
 #include "ui/widgets/theme.h"
@@ -105,6 +106,8 @@ int main(int argc, char** argv) {
             windows.open(path, nullptr, options);
         code = QApplication::exec();
     }
-    Tasks::waitForAll();
+    // A thread that waits for a file system that does not answer must not keep the program.
+    constexpr int kLongestEnd = 10'000;  // milliseconds
+    if (!Tasks::waitForAll(kLongestEnd)) std::_Exit(code);
     return code;
 }

@@ -350,7 +350,7 @@ Result<Header> readHeader(const ReadFile& file, uint64_t maxHeader) {
         return damaged(fmt::format("the header ends at byte {}, the file has {}", length + 8, file.size()), 0)
             .inFile(file.path())
             .byRule(rule::fileTruncated)
-            .withHint("the file is cut off; fetch it again");
+            .withHint("the file is truncated; fetch it again");
     }
     std::string json(length, '\0');
     SHARDSCOPE_TRY(file.readAt(8, std::as_writable_bytes(std::span(json))));

@@ -91,7 +91,7 @@ class Opener {
         }
         if (!found) {
             return bad(a_.length - std::min(a_.length, kEndRecordSize),
-                       "the archive has no end-of-directory record at its end: it is cut off, or something "
+                       "the archive has no end-of-directory record at its end: it is truncated, or something "
                        "was added to it")
                 .withHint("the file was probably not written or copied completely");
         }

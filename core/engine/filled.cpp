@@ -202,7 +202,7 @@ Result<ValidationReport> validateCheckpoint(const Checkpoint& checkpoint, const 
         all.filled = &filled;
     }
     SHARDSCOPE_ASSIGN(ValidationReport report, validateCheckpoint(*checkpoint.reader, all, resources));
-    if (!unread.empty()) report.notChecked.push_back(std::move(unread));
+    if (!unread.empty()) report.notChecked.push_back({std::move(unread)});
     return report;
 }
 

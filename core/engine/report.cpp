@@ -85,7 +85,12 @@ std::string validationJson(const ValidationReport& report) {
     json["verdict"] = verdictName(report.verdict);
     json["level"] = levelName(report.level);
     json["checked"] = report.checked;
-    json["not_checked"] = report.notChecked;
+    json["not_checked"] = OrderedJson::array();
+    json["not_checked_options"] = OrderedJson::array();
+    for (const NotChecked& each : report.notChecked) {
+        json["not_checked"].push_back(each.text());
+        json["not_checked_options"].push_back(each.option.empty() ? OrderedJson() : OrderedJson(each.option));
+    }
     json["findings"] = OrderedJson::array();
     for (const Finding& finding : report.findings) {
         OrderedJson entry;
@@ -112,6 +117,14 @@ std::string validationJson(const ValidationReport& report) {
     return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
+// Of the text that a report has, with the option that it ends with.
+static NotChecked notCheckedOf(std::string text, std::string option) {
+    NotChecked each{std::move(text), std::move(option)};
+    const size_t end = each.option.empty() ? 0 : each.option.size() + 3;
+    if (end && each.what.size() > end) each.what.resize(each.what.size() - end);
+    return each;
+}
+
 Result<ValidationReport> validationFromJson(std::string_view text) {
     try {
         const nlohmann::json json = nlohmann::json::parse(text);
@@ -125,7 +138,11 @@ Result<ValidationReport> validationFromJson(std::string_view text) {
         report.level = *level;
         report.verdict = *verdict;
         report.checked = json.at("checked").get<std::vector<std::string>>();
-        report.notChecked = json.at("not_checked").get<std::vector<std::string>>();
+        const auto notChecked = json.at("not_checked").get<std::vector<std::string>>();
+        const auto options = json.value("not_checked_options", nlohmann::json::array());
+        for (size_t i = 0; i < notChecked.size(); ++i)
+            report.notChecked.push_back(
+                notCheckedOf(notChecked[i], i < options.size() ? textOr(options[i]) : std::string()));
         for (const auto& entry : json.at("findings")) {
             Finding finding;
             finding.rule = entry.at("rule").get<std::string>();
@@ -255,8 +272,8 @@ std::string validationHtml(const Checkpoint& checkpoint, const ValidationReport&
     const Catalog& catalog = checkpoint.catalog();
     const Verdict verdict = verdictWithout(report, suppressions);
     std::string notChecked;
-    for (const std::string& each : report.notChecked)
-        notChecked += (notChecked.empty() ? "" : "; ") + each;
+    for (const NotChecked& each : report.notChecked)
+        notChecked += (notChecked.empty() ? "" : "; ") + each.text();
     nlohmann::json page{
         {"path", checkpoint.path},
         {"format", checkpoint.format ? checkpoint.format->info().title : ""},

@@ -26,7 +26,7 @@ Status checkInside(const Extent& extent) {
                    extent.offset)
         .inFile(extent.file->path())
         .byRule(rule::fileTruncated)
-        .withHint("the file is cut off; fetch it again or take it from another copy");
+        .withHint("the file is truncated; fetch it again or take it from another copy");
 }
 
 class PartReader final : public CatalogReader {

@@ -106,6 +106,8 @@ struct Note {
     std::string file;
     std::string tensor;
     std::optional<uint64_t> offset;
+    // Bytes of all tensors as a file states them, where they have others.
+    std::optional<uint64_t> claimedBytes;
     // What the catalog lacks because of it: a file that cannot be read may have held tensors that nothing
     // else names. What is lacking is not converted as if it had never been there.
     enum class Lacks : uint8_t { nothing, optimizerState, anything };

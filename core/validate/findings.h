@@ -45,7 +45,7 @@ struct ValueScope {
     const std::vector<bool>& readable;  // chunks that the files level could locate
     const Resources& resources;
     Findings& findings;
-    std::vector<std::string>& notChecked;
+    std::vector<NotChecked>& notChecked;
     const Catalog* expect = nullptr;  // see ValidateOptions
     const FilledElements* filled = nullptr;
     ValueScan* scan = nullptr;

@@ -32,7 +32,7 @@ constexpr RuleInfo kRules[] = {
      "Every chunk in that file is lost to this checkpoint.",
      "Copy the file from where it was saved; a partial upload or a failed rank is the usual cause."},
     {rule::fileTruncated, files, "A file ends before its data does",
-     "The bytes of some chunks are cut off: the write or the copy did not finish.",
+     "The file ends before the bytes of some chunks do: the write or the copy did not finish.",
      "Copy the file again and compare sizes; if the source is as short, use an earlier checkpoint."},
     {rule::fileUnreferenced, files, "A file that nothing refers to",
      "It belongs to no tensor of this checkpoint. Harmless, but it costs space and may mean that metadata is "

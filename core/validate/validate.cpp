@@ -84,7 +84,7 @@ class Validation {
             report.checked.emplace_back("what surrounds the data in the files against the metadata");
             report.checked.emplace_back("objects, and what their pickles name");
         } else {
-            report.notChecked.emplace_back("what surrounds the data in the files (--level files)");
+            report.notChecked.push_back({"what surrounds the data in the files", "--level files"});
         }
         if (options_.level >= ValidateLevel::values) {
             ValueScope scope{reader_,         readable_,           resources_,
@@ -96,7 +96,7 @@ class Validation {
                 scope.stopped ? "values, stored checksums and replicas, as far as they were read"
                               : "values, stored checksums and replicas");
         } else {
-            report.notChecked.emplace_back("values, stored checksums and replicas (--level values)");
+            report.notChecked.push_back({"values, stored checksums and replicas", "--level values"});
         }
         // Of these there is nothing to check: the catalog has them not.
         std::set<std::string_view> left;
@@ -104,10 +104,11 @@ class Validation {
             if (!note.tensor.empty() && catalog_.find(note.tensor) == kNone) left.insert(note.tensor);
         }
         if (!left.empty())
-            report.notChecked.push_back(fmt::format("{} tensor{} that could not be taken over, such as {}",
-                                                    left.size(), left.size() == 1 ? "" : "s", *left.begin()));
+            report.notChecked.push_back(
+                {fmt::format("{} tensor{} that could not be taken over, such as {}", left.size(),
+                             left.size() == 1 ? "" : "s", *left.begin())});
         if (!options_.expect)
-            report.notChecked.emplace_back("names, shapes and dtypes against another checkpoint (--expect)");
+            report.notChecked.push_back({"names, shapes and dtypes against another checkpoint", "--expect"});
 
         report.findings = std::move(findings_).take();
         checkEmpty(report.findings);
@@ -122,7 +123,7 @@ class Validation {
   private:
     // What is broken in one file has that file as its cause.
     static std::string missingCause(std::string_view file) { return fmt::format("{} is missing", file); }
-    static std::string truncatedCause(std::string_view file) { return fmt::format("{} is cut off", file); }
+    static std::string truncatedCause(std::string_view file) { return fmt::format("{} is truncated", file); }
 
     void takeNotes(const std::vector<Note>& notes) {
         for (const Note& note : notes) {
@@ -315,7 +316,7 @@ class Validation {
             FindingExample example;
             example.tensor = catalog_.name(t);
             findings_.add(rule::coverageOverlap, Severity::error, "too many crossing chunks",
-                          "so many chunks cross each other that the search was cut off", std::move(example));
+                          "so many chunks cross each other that the search was ended", std::move(example));
         }
     }
 

@@ -40,12 +40,20 @@ struct Finding {
     std::vector<FindingExample> examples;  // gaps: every missing box, up to `maxExamples`
 };
 
+// What a validation left out.
+struct NotChecked {
+    std::string what;
+    std::string option;  // of the command line, that would have it checked; may be empty
+    std::string text() const { return option.empty() ? what : what + " (" + option + ')'; }
+    bool operator==(const NotChecked&) const = default;
+};
+
 struct ValidationReport {
     Verdict verdict = Verdict::safe;
     ValidateLevel level = ValidateLevel::metadata;
     bool stopped = false;  // while values were read: they were looked at in part (ValidateOptions::scan)
     std::vector<std::string> checked;
-    std::vector<std::string> notChecked;
+    std::vector<NotChecked> notChecked;
     std::vector<Finding> findings;
 };
 

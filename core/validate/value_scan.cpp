@@ -235,7 +235,7 @@ std::string ValueScan::save() const {
 
 Result<std::shared_ptr<ValueScan>> ValueScan::restore(std::string_view bytes, const Catalog& catalog) {
     if (!bytes.starts_with(kMagic)) return unusable("it is of another version");
-    if (bytes.size() < kMagic.size() + kDigestBytes) return unusable("it is cut short");
+    if (bytes.size() < kMagic.size() + kDigestBytes) return unusable("it is truncated");
     const std::string_view body = bytes.substr(0, bytes.size() - kDigestBytes);
     if (Parser(bytes.substr(body.size())).digest() != digestOf(body)) return unusable("it was altered");
     Parser in(body.substr(kMagic.size()));

@@ -55,9 +55,9 @@ class ValueCheck {
         if (!read.ok()) {
             if (!s_.scan || read.error().code != ErrorCode::cancelled) return read;
             s_.stopped = true;
-            s_.notChecked.push_back(fmt::format("values of {} of {} chunks: the reading was stopped",
-                                                catalog_.chunkCount() - state_.doneCount.load(),
-                                                catalog_.chunkCount()));
+            s_.notChecked.push_back(
+                {fmt::format("values of {} of {} chunks: the reading was stopped",
+                             catalog_.chunkCount() - state_.doneCount.load(), catalog_.chunkCount())});
         }
         takeRecorded();
         SHARDSCOPE_TRY(findFills());
@@ -68,7 +68,8 @@ class ValueCheck {
         const auto noChecksum = std::count_if(state_.seen.begin(), state_.seen.end(),
                                               [](const ValuePattern& seen) { return seen.noChecksum; });
         if (noChecksum > 0)
-            s_.notChecked.push_back(fmt::format("stored checksums of {} chunks: there are none", noChecksum));
+            s_.notChecked.push_back(
+                {fmt::format("stored checksums of {} chunks: there are none", noChecksum)});
         return {};
     }
 
@@ -288,7 +289,7 @@ class ValueCheck {
             });
         if (!status.ok() && status.error().code == ErrorCode::cancelled) return status.error();
         if (!status.ok())
-            s_.notChecked.push_back("values of tensors with unusual strides: " + status.error().message);
+            s_.notChecked.push_back({"values of tensors with unusual strides: " + status.error().message});
         return {};
     }
 
@@ -376,9 +377,9 @@ class ValueCheck {
             const auto found = s_.filled->tensors.find(name);
             if (found != s_.filled->tensors.end() && sameShape(found->second.shape)) {
                 if (!found->second.boxes) {
-                    s_.notChecked.push_back(fmt::format(
+                    s_.notChecked.push_back({fmt::format(
                         "which elements of {} a conversion filled in: it only recorded that some were",
-                        name));
+                        name)});
                     return fill;
                 }
                 fill.boxes = *found->second.boxes;

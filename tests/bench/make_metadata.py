@@ -129,6 +129,37 @@ class _StorageInfo:
     length: int
 
 
+FLOAT32, BFLOAT16 = DType("float32"), DType("bfloat16")
+LAYOUT = Layout()
+
+
+def register(generation="new"):
+    """Gives the classes the qualified names of this generation of torch."""
+    properties_module = META if generation == "new" else "torch.distributed._shard.sharded_tensor.metadata"
+    for cls in (ChunkStorageMetadata, TensorStorageMetadata, BytesStorageMetadata, Metadata, MetadataIndex, StorageMeta):
+        place(cls, META)
+    place(TensorProperties, properties_module)
+    place(_MEM_FORMAT_ENCODING, properties_module, "_MEM_FORMAT_ENCODING" if generation == "new" else "MEM_FORMAT_ENCODING")
+    place(_StorageInfo, FILES)
+    place(Size, "torch")
+    place(_get_layout, "torch.serialization")
+    for dtype in (FLOAT32, BFLOAT16):
+        dtype.__module__ = "torch"
+        setattr(module("torch"), dtype.name, dtype)
+
+
+def tensor(dtype, shape, chunks):
+    """`chunks`: (offsets, lengths) of each."""
+    return TensorStorageMetadata(
+        TensorProperties((dtype, LAYOUT, False, _MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT, False)), Size(shape),
+        [ChunkStorageMetadata(Size(offsets), Size(lengths)) for offsets, lengths in chunks])
+
+
+def write(path, state, planner, storage, protocol=4):
+    with open(path, "wb") as out:
+        pickle.dump(Metadata(state, planner, storage, StorageMeta("/data/step-1000", "save", None, [])), out, protocol=protocol)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
@@ -138,29 +169,13 @@ def main():
     parser.add_argument("--share", action="store_true")
     parser.add_argument("--generation", choices=["new", "old"], default="new")
     args = parser.parse_args()
+    register(args.generation)
 
-    properties_module = META if args.generation == "new" else "torch.distributed._shard.sharded_tensor.metadata"
-    for cls in (ChunkStorageMetadata, TensorStorageMetadata, BytesStorageMetadata, Metadata, MetadataIndex, StorageMeta):
-        place(cls, META)
-    place(TensorProperties, properties_module)
-    place(_MEM_FORMAT_ENCODING, properties_module, "_MEM_FORMAT_ENCODING" if args.generation == "new" else "MEM_FORMAT_ENCODING")
-    place(_StorageInfo, FILES)
-    place(Size, "torch")
-    place(_get_layout, "torch.serialization")
-    float32 = DType("float32")
-    float32.__module__ = "torch"
-    module("torch").float32 = float32
-
-    layout = Layout()
     rows, columns, bytes_per_chunk = 8, 4096, 8 * 4096 * 4 + 1577
     state, planner, storage = {}, {}, {}
     for t in range(args.tensors):
         name = f"model.layers.{t}.mlp.down_proj.weight"
-        state[name] = TensorStorageMetadata(
-            TensorProperties((float32, layout, False, _MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT, False)),
-            Size((rows * args.chunks, columns)),
-            [ChunkStorageMetadata(Size((rows * c, 0)), Size((rows, columns))) for c in range(args.chunks)],
-        )
+        state[name] = tensor(FLOAT32, (rows * args.chunks, columns), [((rows * c, 0), (rows, columns)) for c in range(args.chunks)])
         planner[name] = tuple(name.split("."))
     names = list(state)
     for c in range(args.chunks):
@@ -168,8 +183,7 @@ def main():
         for t, name in enumerate(names):
             offsets = state[name].chunks[c].offsets if args.share else Size((rows * c, 0))
             storage[MetadataIndex(name, offsets, c)] = _StorageInfo(path, t * bytes_per_chunk, bytes_per_chunk)
-    with open(args.out, "wb") as out:
-        pickle.dump(Metadata(state, planner, storage, StorageMeta("/data/step-1000", "save", None, [])), out, protocol=args.protocol)
+    write(args.out, state, planner, storage, args.protocol)
 
 
 if __name__ == "__main__":

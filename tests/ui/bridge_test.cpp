@@ -16,7 +16,7 @@ class BridgeTest : public QObject {
         QThread* worked = nullptr;
         QThread* answered = nullptr;
         const Ticket ticket = tasks.run<int>(
-            "count",
+            Work::query, "count",
             [&](const TaskContext&) -> Result<int> {
                 worked = QThread::currentThread();
                 return 42;
@@ -38,7 +38,7 @@ class BridgeTest : public QObject {
         {
             Tasks tasks;
             Ticket ticket = tasks.run<int>(
-                "wait",
+                Work::query, "wait",
                 [&](const TaskContext& context) -> Result<int> {
                     SHARDSCOPE_TRY(gate.wait(context));
                     return 1;
@@ -48,7 +48,7 @@ class BridgeTest : public QObject {
             QVERIFY(!ticket.running());
             // So do those of a destroyed owner.
             tasks.run<int>(
-                "wait",
+                Work::query, "wait",
                 [&](const TaskContext& context) -> Result<int> {
                     SHARDSCOPE_TRY(gate.wait(context));
                     return 1;
@@ -66,7 +66,7 @@ class BridgeTest : public QObject {
         Tasks tasks;
         std::optional<ErrorCode> code;
         Ticket ticket = tasks.run<int>(
-            "wait",
+            Work::query, "wait",
             [&](const TaskContext& context) -> Result<int> {
                 SHARDSCOPE_TRY(gate.wait(context));
                 return 1;
@@ -82,10 +82,11 @@ class BridgeTest : public QObject {
         std::vector<ErrorCode> codes;
         const auto done = [&](Result<int> result) { codes.push_back(result.error().code); };
         tasks.run<int>(
-            "throw", [](const TaskContext&) -> Result<int> { throw std::runtime_error("no"); }, done);
+            Work::query, "throw", [](const TaskContext&) -> Result<int> { throw std::runtime_error("no"); },
+            done);
         QTRY_COMPARE(codes.size(), size_t{1});
         tasks.run<int>(
-            "throw", [](const TaskContext&) -> Result<int> { throw std::bad_alloc(); }, done);
+            Work::query, "throw", [](const TaskContext&) -> Result<int> { throw std::bad_alloc(); }, done);
         QTRY_COMPARE(codes.size(), size_t{2});
         QCOMPARE(codes, (std::vector<ErrorCode>{ErrorCode::internal, ErrorCode::limit}));
     }
@@ -96,7 +97,7 @@ class BridgeTest : public QObject {
         QSignalSpy spy(&tasks, &Tasks::progressed);
         bool done = false;
         const Ticket ticket = tasks.run<int>(
-            "read",
+            Work::query, "read",
             [&](const TaskContext& context) -> Result<int> {
                 context.progress->begin(Progress::Phase::read, 1000);
                 context.progress->add(250);

@@ -248,7 +248,7 @@ void FilesTest::truncatedAndMissingFiles() {
     auto page = pageOf<FilesPage>(*session);
     FileTableModel files(*session);
     const FileId cut = fileNamed(*session, "__2_0.distcp"), gone = fileNamed(*session, "__1_0.distcp");
-    QVERIFY2(files.stateText(cut).startsWith("cut short by "), qPrintable(files.stateText(cut)));
+    QVERIFY2(files.stateText(cut).startsWith("truncated by "), qPrintable(files.stateText(cut)));
     QCOMPARE(files.stateText(gone), QStringLiteral("missing"));
     QVERIFY(files.health(gone) == Health::missing);
     // The worst first.

@@ -26,7 +26,8 @@ QString wholePath(const QString& path) {
         return QString::fromStdString(placeText(there->place)) +
                withoutSlashes(QString::fromStdString(there->path));
     const QFileInfo info(path);
-    return info.exists() ? info.absoluteFilePath() : path;
+    // The file system is asked about relative paths only: this is the GUI thread.
+    return info.isAbsolute() || info.exists() ? info.absoluteFilePath() : path;
 }
 
 QString hostOf(const QString& path) {

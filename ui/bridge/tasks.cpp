@@ -1,12 +1,14 @@
 #include "ui/bridge/tasks.h"
 
 #include <QCoreApplication>
+#include <QDeadlineTimer>
 #include <QPointer>
 #include <QThreadPool>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <optional>
 
@@ -19,9 +21,9 @@ struct Ticket::State {
     StopSource stop;
     Progress progress;
     Clock::time_point start = Clock::now();
+    std::atomic<bool> begun{false}, dropped{false};
     // Touched by the GUI thread only.
     bool running = true;
-    bool dropped = false;
     // The phase of the last look at it; none before the first.
     std::optional<Progress::Phase> phase;
     Clock::time_point phaseStart = start;
@@ -29,16 +31,20 @@ struct Ticket::State {
 
 namespace {
 
-// Not the global pool: whatever else uses that one must not starve a click. Engine calls bring pools of their
-// own for heavy work, so a few threads do.
-QThreadPool& pool() {
-    static QThreadPool instance;
-    static const bool sized = [] {
-        instance.setMaxThreadCount(4);
-        return true;
-    }();
-    (void)sized;
-    return instance;
+// Not the global pool: whatever else uses that one must not starve a click. Engine calls bring threads of
+// their own for heavy work. Of metadata many: each look at a file system that hangs keeps its thread.
+constexpr int kThreads[] = {4, 32, 6};
+
+QThreadPool& pool(Work kind) {
+    struct Pools {
+        QThreadPool of[std::size(kThreads)];
+        Pools() {
+            for (size_t i = 0; i < std::size(kThreads); ++i)
+                of[i].setMaxThreadCount(kThreads[i]);
+        }
+    };
+    static Pools instance;
+    return instance.of[static_cast<size_t>(kind)];
 }
 
 constexpr int kProgressMilliseconds = 100;
@@ -76,6 +82,7 @@ TaskStatus Ticket::status() const {
     State& state = *state_;
     const auto now = Clock::now();
     status.title = state.title;
+    status.waiting = state.running && !state.begun;
     status.phase = state.progress.phase();
     status.done = state.progress.bytesDone();
     status.total = state.progress.bytesTotal();
@@ -117,7 +124,7 @@ Error Tasks::errorOfException() {
     }
 }
 
-Ticket Tasks::start(const QString& title, std::function<Answer(const TaskContext&)> work) {
+Ticket Tasks::start(Work kind, const QString& title, std::function<Answer(const TaskContext&)> work) {
     auto state = std::make_shared<Ticket::State>();
     state->title = title;
     running_.push_back(state);
@@ -126,10 +133,12 @@ Ticket Tasks::start(const QString& title, std::function<Answer(const TaskContext
 
     QPointer<Tasks> self(this);
     handOver();
-    pool().start([self, state, work = std::move(work)]() mutable {
+    pool(kind).start([self, state, work = std::move(work)]() mutable {
         takeOver();
+        state->begun = true;
         TaskContext context{state->stop, &state->progress};
-        auto answer = std::make_shared<Answer>(work(context));
+        auto answer = std::make_shared<Answer>();
+        if (!state->dropped) *answer = work(context);
         work = nullptr;  // what it owns is released here, not on the GUI thread
         handOver();
         QMetaObject::invokeMethod(
@@ -155,24 +164,25 @@ void Tasks::finish(const std::shared_ptr<Ticket::State>& state) {
     emit changed();
 }
 
-std::vector<TaskStatus> Tasks::running() const {
-    std::vector<TaskStatus> list;
+std::vector<Ticket> Tasks::running() const {
+    std::vector<Ticket> list;
     for (const auto& state : running_) {
         if (state->dropped) continue;
         Ticket ticket;
         ticket.state_ = state;
-        list.push_back(ticket.status());
+        list.push_back(ticket);
     }
     return list;
 }
 
-void Tasks::cancelAll() {
-    for (const auto& state : running_)
-        state->stop.requestStop();
-}
-
-void Tasks::waitForAll() {
-    pool().waitForDone();
+bool Tasks::waitForAll(int milliseconds) {
+    const QDeadlineTimer deadline(milliseconds);
+    bool idle = true;
+    for (const Work kind : {Work::query, Work::metadata, Work::bulk}) {
+        const qint64 left = milliseconds < 0 ? -1 : deadline.remainingTime();
+        idle = pool(kind).waitForDone(static_cast<int>(left)) && idle;
+    }
+    return idle;
 }
 
 }  // namespace shardscope::ui

@@ -15,6 +15,14 @@
 
 namespace shardscope::ui {
 
+// What a task does most. Each kind has threads of its own, so that a filter answers while values are read,
+// and while a look at a file system that does not answer is waited for.
+enum class Work {
+    query,     // computes on what is in memory: filter, map, search
+    metadata,  // reads little: opening, listings, headers, a slice of values; may hang with its file system
+    bulk,      // reads data for long: every value of a checkpoint
+};
+
 // What a piece of work may use; it runs on another thread.
 struct TaskContext {
     StopToken stop;
@@ -24,6 +32,7 @@ struct TaskContext {
 // How far a piece of work is, as a person wants to know it.
 struct TaskStatus {
     QString title;
+    bool waiting = false;  // for a thread: others of its kind have them all
     Progress::Phase phase = Progress::Phase::open;
     uint64_t done = 0, total = 0;  // bytes; total 0 = not known
     double seconds = 0;            // since it began
@@ -56,22 +65,24 @@ class Tasks : public QObject {
     explicit Tasks(QObject* parent = nullptr);
     ~Tasks() override;
 
-    // `work` runs on a thread of a small pool and must own what it uses; `done` runs on the GUI thread. An
+    // `work` runs on a thread for its kind and must own what it uses; `done` runs on the GUI thread. An
     // exception out of `work` becomes an Error.
     template <class T>
-    Ticket run(const QString& title, std::function<Result<T>(const TaskContext&)> work,
+    Ticket run(Work kind, const QString& title, std::function<Result<T>(const TaskContext&)> work,
                std::function<void(Result<T>)> done) {
-        return start(title, [work = std::move(work), done = std::move(done)](const TaskContext& context) {
-            auto answer = std::make_shared<Result<T>>(guarded<T>(work, context));
-            return std::function<void()>([answer, done] { done(std::move(*answer)); });
-        });
+        return start(kind, title,
+                     [work = std::move(work), done = std::move(done)](const TaskContext& context) {
+                         auto answer = std::make_shared<Result<T>>(guarded<T>(work, context));
+                         return std::function<void()>([answer, done] { done(std::move(*answer)); });
+                     });
     }
 
-    std::vector<TaskStatus> running() const;
-    void cancelAll();
+    // Of work that was not dropped, oldest first.
+    std::vector<Ticket> running() const;
 
-    // Waits until no work of the whole program runs any more; at its end, and in tests.
-    static void waitForAll();
+    // Waits until no work of the whole program runs any more, at its end and in tests, or so many
+    // milliseconds (negative: without end); false when some still runs.
+    static bool waitForAll(int milliseconds = -1);
 
   signals:
     void changed();     // work began or ended
@@ -79,7 +90,7 @@ class Tasks : public QObject {
 
   private:
     using Answer = std::function<void()>;
-    Ticket start(const QString& title, std::function<Answer(const TaskContext&)> work);
+    Ticket start(Work kind, const QString& title, std::function<Answer(const TaskContext&)> work);
     static Error errorOfException();
     template <class T>
     static Result<T> guarded(const std::function<Result<T>(const TaskContext&)>& work,

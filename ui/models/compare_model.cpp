@@ -214,7 +214,7 @@ void CompareModel::startArranging() {
     if (!comparison_ || comparison_->rows.size() <= kSortedAtOnce)
         return take(comparison_ ? arrange(*comparison_, order, {}) : std::vector<uint32_t>());
     ticket_ = tasks_.run<std::vector<uint32_t>>(
-        tr("Sorting differences"),
+        Work::query, tr("Sorting differences"),
         [comparison = comparison_, order](const TaskContext& context) -> Result<std::vector<uint32_t>> {
             std::vector<uint32_t> rows = arrange(*comparison, order, context.stop);
             SHARDSCOPE_TRY(context.stop.poll());

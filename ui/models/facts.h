@@ -25,7 +25,7 @@ enum class Health : uint8_t {
     nonFinite,  // holds NaN or infinities
     differs,    // copies of one chunk that hold different bytes
     overlap,    // elements that two different chunks claim
-    missing,    // bytes that are not there: file missing, cut short, or of another kind
+    missing,    // bytes that are not there: file missing, truncated, or of another kind
     gap,        // elements that no chunk holds
 };
 const char* healthName(Health health);  // "ok", "unread", "nan/inf", "differs", "overlap", ...

@@ -73,7 +73,7 @@ QString FileTableModel::stateText(FileId file) const {
     if (i.state == FileInfo::State::missing) return tr("missing");
     if (i.state == FileInfo::State::unreadable) return tr("unreadable");
     if (i.state == FileInfo::State::wrongKind) return tr("not a regular file");
-    if (const uint64_t tail = missingTail(file)) return tr("cut short by %1").arg(sizeText(tail));
+    if (const uint64_t tail = missingTail(file)) return tr("truncated by %1").arg(sizeText(tail));
     if (i.metadata) return tr("metadata");
     if (!i.referenced) return i.size == 0 ? tr("empty, not referenced") : tr("not referenced");
     const FileFacts* known = facts(file);

@@ -26,7 +26,7 @@ class FileTableModel : public QAbstractTableModel {
     int rowOf(FileId file) const;  // -1 when absent
     Totals totals() const;
     QString text(FileId file, int column) const;
-    // What is said about a file: "ok", "missing", "not a regular file", "cut short by 12 B", "not
+    // What is said about a file: "ok", "missing", "not a regular file", "truncated by 12 B", "not
     // referenced", "metadata", …
     QString stateText(FileId file) const;
     // ok also for files that nothing refers to.

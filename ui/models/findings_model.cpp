@@ -148,9 +148,9 @@ QVariant FindingsModel::data(const QModelIndex& index, int role) const {
             }
             switch (index.column()) {
                 case severity:
-                    return f->severity == Severity::error     ? tr("✖ error")
+                    return f->severity == Severity::error     ? tr("✕ error")
                            : f->severity == Severity::warning ? tr("▲ warning")
-                                                              : tr("ℹ info");
+                                                              : tr("• info");
                 case rule:
                     return toQString(f->rule);
                 case what:

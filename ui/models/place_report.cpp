@@ -17,7 +17,7 @@ using Kind = PlaceLine::Kind;
 constexpr int kAnswerMilliseconds = 20'000;  // of Slurm's controller
 constexpr int kStopLook = 100;
 
-QString tr(const char* text) {
+QString said(const char* text) {
     return QCoreApplication::translate("PlaceReport", text);
 }
 
@@ -35,55 +35,56 @@ void sayError(const QString& what, const Error& error, std::vector<PlaceLine>& l
         lines.push_back({i == 0 ? Kind::bad : Kind::unknown, text});
     }
     if (const QString hint = errorHint(error); !hint.isEmpty())
-        lines.push_back({Kind::unknown, tr("What helps: %1").arg(hint)});
+        lines.push_back({Kind::unknown, said("What helps: %1").arg(hint)});
 }
 
 void sayPaths(const PlaceFacts& facts, const PlaceNeeds& needs, std::vector<PlaceLine>& lines) {
     if (!facts.source.ok()) {
-        sayError(tr("The source '%1' is not seen there").arg(needs.source), facts.source.error(), lines);
+        sayError(said("The source '%1' is not seen there").arg(needs.source), facts.source.error(), lines);
     } else {
         const PlaceFacts::Source& source = *facts.source;
-        const auto count = [](size_t files) { return countedText(files, tr("1 file"), tr("%1 files")); };
+        const auto count = [](size_t files) { return countedText(files, said("1 file"), said("%1 files")); };
         if (source.missing || source.different)
             lines.push_back(
                 {Kind::bad,
-                 tr("The source '%1' is another one there: of %2, %3 are missing and %4 have another "
-                    "size.")
+                 said("The source '%1' is another one there: of %2, %3 are missing and %4 have another "
+                      "size.")
                      .arg(needs.source, count(source.files), numberText(source.missing),
                           numberText(source.different))});
         else
-            lines.push_back({Kind::good, tr("The source '%1' is seen there, with the same %2.")
+            lines.push_back({Kind::good, said("The source '%1' is seen there, with the same %2.")
                                              .arg(needs.source, count(source.files))});
     }
     const QString parent = toQString(facts.parent);
     if (!facts.destination.ok()) {
-        sayError(tr("The directory '%1', in which the destination would lie, is not seen there").arg(parent),
-                 facts.destination.error(), lines);
+        sayError(
+            said("The directory '%1', in which the destination would lie, is not seen there").arg(parent),
+            facts.destination.error(), lines);
         return;
     }
     const PlaceFacts::Parent& room = *facts.destination;
     lines.push_back(
         room.writable
-            ? PlaceLine{Kind::good, tr("The destination's directory '%1' can be written.").arg(parent)}
-            : PlaceLine{Kind::bad, tr("The destination's directory '%1' cannot be written. Choose "
-                                      "another one, or ask for the right to write there.")
+            ? PlaceLine{Kind::good, said("The destination's directory '%1' can be written.").arg(parent)}
+            : PlaceLine{Kind::bad, said("The destination's directory '%1' cannot be written. Choose "
+                                        "another one, or ask for the right to write there.")
                                        .arg(parent)});
     if (room.destinationExists)
         lines.push_back(
             needs.overwrite
-                ? PlaceLine{Kind::good, tr("The destination exists and will be replaced.")}
-                : PlaceLine{Kind::bad, tr("The destination '%1' exists already.").arg(needs.destination)});
+                ? PlaceLine{Kind::good, said("The destination exists and will be replaced.")}
+                : PlaceLine{Kind::bad, said("The destination '%1' exists already.").arg(needs.destination)});
     const QString free = sizeText(room.freeBytes);
     if (!needs.bytes)
         lines.push_back(
-            {Kind::unknown, tr("%1 are free there; the plan does not say yet what is needed.").arg(free)});
+            {Kind::unknown, said("%1 are free there; the plan does not say yet what is needed.").arg(free)});
     else if (needs.bytes > room.freeBytes)
         lines.push_back(
             {Kind::bad,
-             tr("The result takes %1, but only %2 are free there.").arg(sizeText(needs.bytes), free)});
+             said("The result takes %1, but only %2 are free there.").arg(sizeText(needs.bytes), free)});
     else
         lines.push_back(
-            {Kind::good, tr("%1 are free there; the result takes %2.").arg(free, sizeText(needs.bytes))});
+            {Kind::good, said("%1 are free there; the result takes %2.").arg(free, sizeText(needs.bytes))});
 }
 
 // Runs one of Slurm's programs; what it prints. Errors: notFound, cancelled, remote with what it said.
@@ -121,10 +122,10 @@ PlaceLine::Kind PlaceReport::worst() const {
 QString PlaceReport::summary() const {
     const Kind kind = worst();
     const auto is = [&](const PlaceLine& line) { return line.kind == kind; };
-    if (kind == Kind::good) return tr("Ready.");
+    if (kind == Kind::good) return said("Ready.");
     if (kind == Kind::bad)
         return countedText(static_cast<uint64_t>(std::count_if(lines.begin(), lines.end(), is)),
-                           tr("1 thing is in the way."), tr("%1 things are in the way."));
+                           said("1 thing is in the way."), said("%1 things are in the way."));
     return std::find_if(lines.begin(), lines.end(), is)->text;
 }
 
@@ -135,7 +136,7 @@ QString markOf(PlaceLine::Kind kind) {
         case Kind::unknown:
             return QStringLiteral("–");
         case Kind::warning:
-            return QStringLiteral("⚠");
+            return QStringLiteral("▲");
         case Kind::bad:
             return QStringLiteral("✕");
     }
@@ -155,9 +156,9 @@ PlaceReport placeReport(const QString& place, const Result<PlaceFacts>& facts, c
     const QString version = toQString(facts->version);
     report.lines.push_back(
         {Kind::good, facts->seconds > 0.01
-                         ? tr("It answered after %1, and runs shardscope %2 as this machine does.")
+                         ? said("It answered after %1, and runs shardscope %2 as this machine does.")
                                .arg(timeText(facts->seconds), version)
-                         : tr("It runs shardscope %1.").arg(version)});
+                         : said("It runs shardscope %1.").arg(version)});
     sayPaths(*facts, needs, report.lines);
     return report;
 }
@@ -168,18 +169,18 @@ PlaceReport rankReport(const QString& place, const RankNeeds& ranks, const Resul
     std::vector<PlaceLine> lines;
     if (ranks.worker.ok())
         lines.push_back(
-            {Kind::good, tr("shardscope-worker, which does it, is '%1'.").arg(toQString(*ranks.worker))});
+            {Kind::good, said("shardscope-worker, which does it, is '%1'.").arg(toQString(*ranks.worker))});
     else
         sayError({}, ranks.worker.error(), lines);
     if (ranks.gpus && ranks.gpusHere == 0)
-        lines.push_back({Kind::bad, tr("This machine shows no GPU (/dev/nvidia0 and so on). Choose ranks, "
-                                       "which need none.")});
+        lines.push_back({Kind::bad, said("This machine shows no GPU (/dev/nvidia0 and so on). Choose ranks, "
+                                         "which need none.")});
     else if (ranks.gpus)
-        lines.push_back({Kind::good, countedText(ranks.gpusHere, tr("It has 1 GPU, so 1 rank does it all."),
-                                                 tr("It has %1 GPUs, so there are as many ranks."))});
+        lines.push_back({Kind::good, countedText(ranks.gpusHere, said("It has 1 GPU, so 1 rank does it all."),
+                                                 said("It has %1 GPUs, so there are as many ranks."))});
     if (ranks.gpus && ranks.gpusHere > 0 && ranks.worker.ok())
         lines.push_back(
-            {Kind::unknown, tr("Whether NCCL and the driver work together shows when the job begins.")});
+            {Kind::unknown, said("Whether NCCL and the driver work together shows when the job begins.")});
     report.lines.insert(report.lines.begin(), lines.begin(), lines.end());
     return report;
 }
@@ -196,8 +197,8 @@ PlaceReport slurmReport(const QString& options, const Result<PlaceFacts>& here, 
     for (const char* program : {"salloc", "srun"}) {
         if (!QStandardPaths::findExecutable(QString::fromLatin1(program)).isEmpty()) continue;
         report.lines.push_back(
-            {Kind::bad, tr("Slurm's program '%1' was not found on this machine. Install slurm-client "
-                           "here, or start the job on a machine that has it.")
+            {Kind::bad, said("Slurm's program '%1' was not found on this machine. Install slurm-client "
+                             "here, or start the job on a machine that has it.")
                             .arg(QString::fromLatin1(program))});
         return report;
     }
@@ -206,8 +207,8 @@ PlaceReport slurmReport(const QString& options, const Result<PlaceFacts>& here, 
         sayError({}, answer.error(), report.lines);
     } else if (answer->isEmpty()) {
         report.lines.push_back({Kind::bad, partition.isEmpty()
-                                               ? tr("Slurm has no partition.")
-                                               : tr("Slurm has no partition '%1'.").arg(partition)});
+                                               ? said("Slurm has no partition.")
+                                               : said("Slurm has no partition '%1'.").arg(partition)});
     } else {
         for (const QString& line : answer->split('\n')) {
             const QStringList part = line.split(' ', Qt::SkipEmptyParts);
@@ -215,15 +216,15 @@ PlaceReport slurmReport(const QString& options, const Result<PlaceFacts>& here, 
             const uint64_t nodes = part[2].toULongLong();
             report.lines.push_back(
                 {part[1] == QLatin1String("up") ? Kind::good : Kind::warning,
-                 tr("Partition %1 is %2: %3 in state '%4'.")
-                     .arg(part[0], part[1], countedText(nodes, tr("1 node"), tr("%1 nodes")), part[3])});
+                 said("Partition %1 is %2: %3 in state '%4'.")
+                     .arg(part[0], part[1], countedText(nodes, said("1 node"), said("%1 nodes")), part[3])});
         }
     }
     if (here.ok()) {
         // This machine plans the work, so it needs the paths as well.
         sayPaths(*here, needs, report.lines);
         report.lines.push_back(
-            {Kind::unknown, tr("Whether its nodes see the same paths shows when the job begins there.")});
+            {Kind::unknown, said("Whether its nodes see the same paths shows when the job begins there.")});
     } else {
         sayError({}, here.error(), report.lines);
     }

@@ -42,6 +42,6 @@ struct RankNeeds {
 PlaceReport rankReport(const QString& place, const RankNeeds& ranks, const Result<PlaceFacts>& here,
                        const PlaceNeeds& needs);
 
-QString markOf(PlaceLine::Kind kind);  // "✓", "–", "⚠", "✕"
+QString markOf(PlaceLine::Kind kind);  // "✓", "–", "▲", "✕"
 
 }  // namespace shardscope::ui

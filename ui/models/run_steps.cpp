@@ -42,7 +42,7 @@ void RunSteps::follow() {
 void RunSteps::refresh() {
     if (!run_ || listTicket_.running()) return;
     listTicket_ = session_.tasks().run<RunListingPtr>(
-        tr("Listing the run"),
+        Work::metadata, tr("Listing the run"),
         [engine = session_.enginePtr(), path = session_.path().toStdString(), options = session_.options(),
          how = session_.openedHow(), level = level_](const TaskContext& context) -> Result<RunListingPtr> {
             SHARDSCOPE_ASSIGN(const CheckpointOptions opened, options.toEngine());
@@ -85,7 +85,7 @@ void RunSteps::next() {
     if (row == rows_.size()) return;
     current_ = row;
     judgeTicket_ = session_.tasks().run<StepVerdict>(
-        tr("Checking %1").arg(toQString(rows_[row].step.name)),
+        Work::metadata, tr("Checking %1").arg(toQString(rows_[row].step.name)),
         [engine = session_.enginePtr(), listing = listing_, row, options = session_.options(),
          how = session_.openedHow(), level = level_](const TaskContext& context) -> Result<StepVerdict> {
             SHARDSCOPE_ASSIGN(const CheckpointOptions opened, options.toEngine());
@@ -164,7 +164,7 @@ QString RunSteps::stateText(size_t row) const {
             break;
     }
     const StepVerdict& verdict = *rows_[row].verdict;
-    if (verdict.error) return tr("✖ does not open");
+    if (verdict.error) return tr("✕ does not open");
     return verdictText(verdict.verdict());
 }
 

@@ -20,7 +20,7 @@ class RunSteps : public QObject {
     const std::vector<RunRow>& rows() const { return rows_; }
     State state(size_t row) const;
     QString path(size_t row) const;
-    // "not checked", "being saved", "✔ safe to resume", "✖ does not open"
+    // "not checked", "being saved", "✓ safe to resume", "✕ does not open"
     QString stateText(size_t row) const;
     // What was found, a line each; empty where nothing was.
     QString details(size_t row) const;

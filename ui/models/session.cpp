@@ -77,32 +77,37 @@ void Session::open(const QString& path, const SourceOptions& options) {
     openProgress_ = std::make_shared<OpenProgress>();
     connected_ = std::make_shared<std::atomic<bool>>(hostOf(path_).isEmpty());
     const bool otherOptions = checkpoint_ && path_ == pathBefore && !(options_ == optionsBefore);
+    auto place = std::make_shared<FailedPlace>();
+    const auto load = [engine = engine_, path = path_.toStdString(), options, progress = openProgress_,
+                       connected = connected_](const TaskContext& context) -> Result<Opened> {
+        Opened opened;
+        SHARDSCOPE_ASSIGN(CheckpointOptions how, options.toEngine());
+        how.progress = progress;
+        SHARDSCOPE_TRY(engine->connect(path, false, context));
+        *connected = true;
+        SHARDSCOPE_ASSIGN(auto found, engine->openAny(path, how, context));
+        if (RunPtr* run = std::get_if<RunPtr>(&found)) {
+            opened.run = std::move(*run);
+            return opened;
+        }
+        opened.checkpoint = std::get<CheckpointPtr>(std::move(found));
+        opened.directory = QString::fromStdString(directoryOf(*opened.checkpoint));
+        // Once the metadata is read, what is left is short: a cancel that comes now loses nothing.
+        opened.tree = std::make_shared<ModuleTree>(ModuleTree::buildAll(opened.checkpoint->catalog(), {}));
+        opened.stamps = stampFiles(*opened.checkpoint, {});
+        auto kept = ScanStore::load(*opened.checkpoint, asText(options), context.stop);
+        opened.scan = std::move(kept.scan);
+        opened.scanKey = std::move(kept.key);
+        return opened;
+    };
     openTicket_ = tasks_.run<Opened>(
-        tr("Opening %1").arg(path_),
-        [engine = engine_, path = path_.toStdString(), options, progress = openProgress_,
-         connected = connected_](const TaskContext& context) -> Result<Opened> {
-            Opened opened;
-            SHARDSCOPE_ASSIGN(CheckpointOptions how, options.toEngine());
-            how.progress = progress;
-            SHARDSCOPE_TRY(engine->connect(path, false, context));
-            *connected = true;
-            SHARDSCOPE_ASSIGN(auto found, engine->openAny(path, how, context));
-            if (RunPtr* run = std::get_if<RunPtr>(&found)) {
-                opened.run = std::move(*run);
-                return opened;
-            }
-            opened.checkpoint = std::get<CheckpointPtr>(std::move(found));
-            opened.directory = QString::fromStdString(directoryOf(*opened.checkpoint));
-            // Once the metadata is read, what is left is short: a cancel that comes now loses nothing.
-            opened.tree =
-                std::make_shared<ModuleTree>(ModuleTree::buildAll(opened.checkpoint->catalog(), {}));
-            opened.stamps = stampFiles(*opened.checkpoint, {});
-            auto kept = ScanStore::load(*opened.checkpoint, asText(options), context.stop);
-            opened.scan = std::move(kept.scan);
-            opened.scanKey = std::move(kept.key);
+        Work::metadata, tr("Opening %1").arg(path_),
+        [load, place, path = path_](const TaskContext& context) {
+            Result<Opened> opened = load(context);
+            if (!opened.ok()) *place = lookAtFailedPlace(path);
             return opened;
         },
-        [this, otherOptions, optionsBefore](Result<Opened> answer) {
+        [this, place, otherOptions, optionsBefore](Result<Opened> answer) {
             if (answer.ok() && answer->run) {
                 const QString asked = path_;
                 close();
@@ -135,6 +140,7 @@ void Session::open(const QString& path, const SourceOptions& options) {
                 close();
                 path_ = tried;
                 error_ = std::move(answer).error();
+                failedPlace_ = std::move(*place);
                 state_ = State::failed;
             }
             emit stateChanged();
@@ -200,7 +206,7 @@ void Session::opened(Opened opened) {
 
 void Session::startFacts() {
     factsTicket_ = tasks_.run<std::shared_ptr<const Facts>>(
-        tr("Checking coverage"),
+        Work::query, tr("Checking coverage"),
         [checkpoint = checkpoint_](const TaskContext& context) -> Result<std::shared_ptr<const Facts>> {
             auto facts = computeFacts(checkpoint->catalog(), context.stop);
             if (!facts) return makeError(ErrorCode::cancelled, "cancelled");
@@ -241,7 +247,7 @@ void Session::startFilter() {
         return;
     }
     filterTicket_ = tasks_.run<Filtered>(
-        tr("Filtering"),
+        Work::query, tr("Filtering"),
         [checkpoint = checkpoint_, facts = facts_,
          filter = std::move(parsed).value()](const TaskContext& context) -> Result<Filtered> {
             Filtered filtered;
@@ -409,7 +415,7 @@ void Session::startValidation(ValidateLevel level, const QString& expectPath) {
     if (values && !scanKey_) scanKey_ = std::make_shared<std::string>();
     if (values) keepTimer_.start();
     validateTicket_ = tasks_.run<ValidationReport>(
-        tr("Validating"),
+        Work::bulk, tr("Validating"),
         [engine = engine_, checkpoint = checkpoint_, level, values, scan = values ? scan_ : nullptr,
          key = scanKey_, how = asText(options_),
          expectPath = expectPath.toStdString()](const TaskContext& context) -> Result<ValidationReport> {
@@ -429,7 +435,7 @@ void Session::startValidation(ValidateLevel level, const QString& expectPath) {
             if (values && report.ok() && !report->stopped) ScanStore::remove(*checkpoint, how);
             if (values && (!report.ok() || report->stopped)) {
                 if (Status kept = ScanStore::save(*checkpoint, how, *key, *scan); !kept.ok() && report.ok())
-                    report->notChecked.push_back(kept.error().message);
+                    report->notChecked.push_back({kept.error().message});
             }
             return report;
         },
@@ -454,7 +460,7 @@ void Session::startValidation(ValidateLevel level, const QString& expectPath) {
 void Session::keepScan() {
     if (!validating() || !scan_ || !scanKey_ || scan_->chunksRead() == 0 || keepTicket_.running()) return;
     keepTicket_ = tasks_.run<bool>(
-        tr("Keeping how far values were read"),
+        Work::metadata, tr("Keeping how far values were read"),
         [checkpoint = checkpoint_, how = asText(options_), key = scanKey_,
          scan = scan_](const TaskContext&) -> Result<bool> {
             SHARDSCOPE_TRY(ScanStore::save(*checkpoint, how, *key, *scan));
@@ -528,7 +534,7 @@ void Session::reconnect() {
     if (!checkpoint_ || reconnecting()) return;
     connectionError_.reset();
     reconnectTicket_ = tasks_.run<bool>(
-        tr("Connecting to %1").arg(hostOf(path_)),
+        Work::metadata, tr("Connecting to %1").arg(hostOf(path_)),
         [engine = engine_, path = checkpoint_->path](const TaskContext& context) -> Result<bool> {
             SHARDSCOPE_TRY(engine->connect(path, true, context));
             return true;
@@ -550,7 +556,7 @@ void Session::checkForChanges() {
     if (connectionTimer_.isActive()) lookAtConnection();
     if (lost_) return;
     stampTicket_ = tasks_.run<std::vector<Stamp>>(
-        tr("Looking at the files"),
+        Work::metadata, tr("Looking at the files"),
         [checkpoint = checkpoint_](const TaskContext& context) -> Result<std::vector<Stamp>> {
             return stampFiles(*checkpoint, context.stop);
         },

@@ -17,6 +17,7 @@
 #include "ui/bridge/source_options.h"
 #include "ui/bridge/tasks.h"
 #include "ui/models/facts.h"
+#include "ui/models/failed_place.h"
 
 namespace shardscope::ui {
 
@@ -52,6 +53,7 @@ class Session : public QObject {
     // Empty, or where the data is when only an index is open: "an index of gpu07:/ckpt, made ...".
     QString dataElsewhere() const;
     const std::optional<Error>& error() const { return error_; }  // in state failed
+    const FailedPlace& failedPlace() const { return failedPlace_; }
     // In state run: the path names the directory of a run, whose steps are checkpoints of their own.
     const RunPtr& run() const { return run_; }
     std::string openedHow() const;  // the options, as one text
@@ -174,6 +176,7 @@ class Session : public QObject {
     bool lost_ = false;
     std::optional<Error> connectionError_;
     std::optional<Error> error_, validationError_;
+    FailedPlace failedPlace_;
     CheckpointPtr checkpoint_;
     RunPtr run_;
     std::shared_ptr<const Facts> facts_;

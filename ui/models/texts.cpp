@@ -34,16 +34,29 @@ QString levelText(ValidateLevel level) {
     return {};
 }
 
+QString notCheckedText(const ValidationReport& report) {
+    QStringList list;
+    for (const NotChecked& each : report.notChecked)
+        list += toQString(each.what);
+    return list.join(QStringLiteral("; "));
+}
+
 QString verdictText(Verdict verdict) {
     switch (verdict) {
         case Verdict::safe:
-            return QCoreApplication::translate("Verdict", "✔ safe to resume");
+            return QCoreApplication::translate("Verdict", "✓ safe to resume");
         case Verdict::care:
             return QCoreApplication::translate("Verdict", "▲ resume with care");
         case Verdict::unsafe:
-            return QCoreApplication::translate("Verdict", "✖ do not resume");
+            return QCoreApplication::translate("Verdict", "✕ do not resume");
     }
     return {};
+}
+
+QString verdictHeadline(Verdict verdict) {
+    QString text = verdictText(verdict);
+    text[2] = text[2].toUpper();  // behind the mark
+    return text;
 }
 
 QString countedText(uint64_t count, const QString& one, const QString& many) {

@@ -25,8 +25,13 @@ QString ratioText(double share);  // "12.5 %"
 // `one` for 1, else `many` with %1 as the number: "1 tensor", "2,304 tensors".
 QString countedText(uint64_t count, const QString& one, const QString& many);
 
-QString levelText(ValidateLevel level);  // "Files and headers"
-QString verdictText(Verdict verdict);    // "✔ safe to resume"
+QString notCheckedText(const ValidationReport& report);  // "values; names"; empty where all was checked
+QString levelText(ValidateLevel level);                  // "Files and headers"
+
+// Glyphs of verdicts and messages, the same everywhere and not in any emoji font: ✓ good, ▲ care, ✕ bad, •
+// information.
+QString verdictText(Verdict verdict);      // "✓ safe to resume"
+QString verdictHeadline(Verdict verdict);  // "✓ Safe to resume"
 
 // Python that loads one tensor of this checkpoint with its own framework, on the host that it is on;
 // `directory` holds its files.

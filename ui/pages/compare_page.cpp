@@ -236,6 +236,7 @@ void ComparePage::start(CheckpointPtr other, const QString& path, bool values) {
     }
     options.values = values;
     ticket_ = session_.tasks().run<ComparisonPtr>(
+        values ? Work::bulk : Work::metadata,
         values ? tr("Comparing values with %1").arg(path) : tr("Comparing with %1").arg(path),
         [engine = session_.enginePtr(), a = session_.checkpoint(), other, options,
          path = path.toStdString()](const TaskContext& context) -> Result<ComparisonPtr> {

@@ -175,7 +175,7 @@ void CompareSetup::refresh() {
     if (problem.startsWith(QLatin1String("--rename "))) problem.remove(0, 9);
     rulesProblem_->setText(problem);
     rulesProblem_->setVisible(!read.ok());
-    const QString rules = !read.ok()      ? tr("rename rules ⚠")
+    const QString rules = !read.ok()      ? tr("rename rules ▲")
                           : read->empty() ? tr("rename rules")
                                           : tr("rename rules (%1)").arg(read->size());
     rulesButton_->setText((recipe_->map().isEmpty() ? tr("Recipe, %1") : tr("Recipe ✓, %1")).arg(rules));

@@ -138,7 +138,7 @@ void ConvertWizard::sync() {
         const bool attention = p->attention();
         steps_->item(i)->setText(
             tr("   %1   %2%3")
-                .arg(QString::number(i + 1), p->title(), attention ? QStringLiteral("  ⚠") : QString()));
+                .arg(QString::number(i + 1), p->title(), attention ? QStringLiteral("  ▲") : QString()));
         steps_->item(i)->setToolTip(attention ? tr("Something on this page needs a look.") : QString());
     }
     back_->setEnabled(page > 0);

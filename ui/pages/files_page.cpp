@@ -308,17 +308,13 @@ void FilesPage::refreshTreemap() {
     treemap_->setSelected(file_);
 }
 
-uint32_t FilesPage::dtypeIndex(DType dtype) const {
-    return static_cast<uint32_t>(std::lower_bound(dtypes_.begin(), dtypes_.end(), dtype) - dtypes_.begin());
-}
-
 QColor FilesPage::colorOf(TensorId tensor) const {
     const Catalog& catalog = session_.catalog();
     const bool byDtype = colouring_->currentData().toInt() == static_cast<int>(Colouring::dtype);
-    const uint32_t index =
-        byDtype ? dtypeIndex(catalog.dtype(tensor)) : static_cast<uint32_t>(catalog.role(tensor));
-    // Neighbours of one colour are told apart by lightness.
-    return softened(categoryColor(index), tensor % 2 ? 0.55 : 0.75);
+    const QColor color = byDtype ? dtypeColor(catalog.dtype(tensor))
+                                 : categoryColor(static_cast<uint32_t>(catalog.role(tensor)));
+    // Neighbors of one color are told apart by lightness.
+    return softened(color, tensor % 2 ? 0.55 : 0.75);
 }
 
 // Chunks, objects and what is between them; what stands behind the end of the file is missing.
@@ -426,8 +422,8 @@ void FilesPage::refreshStrip() {
             return [color](QPainter& painter, const QRectF& rect) { paintTile(painter, rect, color); };
         };
         if (colouring_->currentData().toInt() == static_cast<int>(Colouring::dtype)) {
-            for (uint32_t i = 0; i < dtypes_.size(); ++i)
-                entries.push_back({toQString(dtypeName(dtypes_[i])), tile(softened(categoryColor(i), 0.75))});
+            for (const DType dtype : dtypes_)
+                entries.push_back({toQString(dtypeName(dtype)), tile(softened(dtypeColor(dtype), 0.75))});
         } else {
             for (const Role role : kRoles)
                 entries.push_back({toQString(roleName(role)),

@@ -46,7 +46,6 @@ class FilesPage : public QWidget {
     void selectPiece(int piece);
     std::vector<BytePiece> piecesOf(FileId file) const;
     QColor colorOf(TensorId tensor) const;
-    uint32_t dtypeIndex(DType dtype) const;
     QString fileText(FileId file) const;
     QString pieceText(int piece) const;
     QString pieceLabel(int piece) const;

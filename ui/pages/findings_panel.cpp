@@ -26,16 +26,6 @@
 
 namespace shardscope::ui {
 
-namespace {
-
-QString verdictHeadline(Verdict verdict) {
-    QString text = verdictText(verdict);
-    text[2] = text[2].toUpper();  // behind the mark
-    return text;
-}
-
-}  // namespace
-
 FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidget* parent)
     : QWidget(parent), session_(session), suppressions_(suppressions) {
     model_ = new FindingsModel(session, suppressions, this);
@@ -157,7 +147,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
         explanation_->parentWidget()->show();
         explanation_->setFocus();
     });
-    suppress_ = new QAction(tr("Suppress…"), this);
+    suppress_ = new QAction(tr("Accept…"), this);
     connect(suppress_, &QAction::triggered, this, &FindingsPanel::suppress);
     copy_ = new QAction(tr("Copy"), this);
     copy_->setToolTip(tr("Copy the finding with all that is listed under it"));
@@ -202,7 +192,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     });
     connect(&session_, &Session::factsChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::progressed, this, [this] {
-        if (session_.validating()) update();
+        if (session_.validating()) showProgress();
     });
     connect(&suppressions_, &Suppressions::changed, this, [this] {
         if (!suppressions_.problem().isEmpty()) showBanner(this, BannerKind::error, suppressions_.problem());
@@ -248,18 +238,7 @@ void FindingsPanel::update() {
     progressText_->setVisible(busy);
     cost_->setVisible(!busy);
     cost_->setText(obstacle.isEmpty() ? session_.validationCost(level) : obstacle);
-    if (busy) {
-        const TaskStatus status = session_.validationStatus();
-        progress_->setRange(0, status.total ? 1000 : 0);
-        if (status.total)
-            progress_->setValue(static_cast<int>(1000.0 * static_cast<double>(status.done) /
-                                                 static_cast<double>(status.total)));
-        QString text =
-            status.total ? tr("%1 of %2").arg(sizeText(status.done), sizeText(status.total)) : tr("working…");
-        if (status.rate > 0) text += tr(", %1/s").arg(sizeText(static_cast<uint64_t>(status.rate)));
-        if (status.secondsLeft >= 0) text += tr(", %1 left").arg(timeText(status.secondsLeft));
-        progressText_->setText(text);
-    }
+    if (busy) showProgress();
 
     verdict_->setVisible(session_.report() && !busy);
     if (session_.report()) {
@@ -270,11 +249,11 @@ void FindingsPanel::update() {
         if (sofar) text += tr(" (%1)").arg(session_.depth());
         if (model_->suppressed()) text += tr(" (%1 accepted)").arg(model_->suppressed());
         verdict_->setText(text);
-        QStringList notChecked;
-        for (const std::string& item : session_.report()->notChecked)
-            notChecked += toQString(item);
-        verdict_->setToolTip(notChecked.isEmpty() ? QString()
-                                                  : tr("Not checked: %1").arg(notChecked.join("; ")));
+        verdict_->setStyleSheet(
+            QStringLiteral("font-weight: bold; padding: 2px 8px; border-left: 4px solid %1")
+                .arg(verdictColor(verdict).name()));
+        const QString notChecked = notCheckedText(*session_.report());
+        verdict_->setToolTip(notChecked.isEmpty() ? QString() : tr("Not checked: %1").arg(notChecked));
     }
     const bool rows = model_->rowCount() > 0;
     // The first one is explained without being asked for.
@@ -306,13 +285,10 @@ void FindingsPanel::update() {
         empty_->setText(tr("Opening noticed nothing wrong. Nothing beyond the metadata was looked at yet."));
     else if (model_->suppressed())
         empty_->setText(tr("All findings are accepted. “More” shows them."));
+    else if (const QString notChecked = notCheckedText(*session_.report()); notChecked.isEmpty())
+        empty_->setText(tr("No problems found. All checks ran."));
     else
-        empty_->setText(tr("Nothing was found. Not checked: %1.").arg([&] {
-            QStringList list;
-            for (const std::string& item : session_.report()->notChecked)
-                list += toQString(item);
-            return list.isEmpty() ? tr("nothing was left out") : list.join("; ");
-        }()));
+        empty_->setText(tr("No problems found. Not checked: %1.").arg(notChecked));
     updateExplanation();
     QString title = tr("Findings");
     if (model_->errors()) title += ' ' + tr("%1 err").arg(model_->errors());
@@ -320,13 +296,28 @@ void FindingsPanel::update() {
     emit titleChanged(title);
 }
 
+void FindingsPanel::showProgress() {
+    const TaskStatus status = session_.validationStatus();
+    progress_->setRange(0, status.total ? 1000 : 0);
+    if (status.total)
+        progress_->setValue(
+            static_cast<int>(1000.0 * static_cast<double>(status.done) / static_cast<double>(status.total)));
+    QString text = status.waiting ? tr("waiting for other validations")
+                   : status.total ? tr("%1 of %2").arg(sizeText(status.done), sizeText(status.total))
+                                  : tr("working…");
+    if (status.rate > 0) text += tr(", %1/s").arg(sizeText(static_cast<uint64_t>(status.rate)));
+    if (status.secondsLeft >= 0) text += tr(", %1 left").arg(timeText(status.secondsLeft));
+    progressText_->setText(text);
+}
+
 void FindingsPanel::updateExplanation() {
     const Finding* finding = model_->finding(view_->currentIndex());
     for (QAction* action : {go_, copy_, suppress_})
         action->setEnabled(finding != nullptr);
     suppress_->setText(finding && !model_->reason(view_->currentIndex()).isNull() ? tr("No longer accept")
-                                                                                  : tr("Suppress…"));
+                                                                                  : tr("Accept…"));
     if (!finding) {
+        shownExplanation_.clear();
         explanation_->setPlainText(tr("Select a finding to see what it means."));
         return;
     }
@@ -341,6 +332,9 @@ void FindingsPanel::updateExplanation() {
     const QString reason = model_->reason(view_->currentIndex());
     if (!reason.isNull())
         text += QStringLiteral("<p>%1</p>").arg(tr("Accepted: %1").arg(reason.toHtmlEscaped()));
+    // Anew only when it is another one: it keeps its place and what is selected in it.
+    if (text == shownExplanation_) return;
+    shownExplanation_ = text;
     explanation_->setHtml(text);
 }
 

@@ -35,6 +35,7 @@ class FindingsPanel : public QWidget {
   private:
     void update();
     void updateExplanation();
+    void showProgress();
     void go(const QModelIndex& index);
     void suppress();
     void showMenu(const QPoint& at);
@@ -55,6 +56,7 @@ class FindingsPanel : public QWidget {
     QTreeView* view_;
     QLabel* empty_;
     QTextBrowser* explanation_;
+    QString shownExplanation_;
     QAction *go_, *copy_, *suppress_, *explain_;
     QString expect_;
 };

@@ -486,10 +486,10 @@ void JobsPanel::showJob() {
         if (!job->error->file.isEmpty()) problem += '\n' + tr("File: %1").arg(job->error->file);
         if (!job->error->hint.isEmpty()) problem += '\n' + tr("What helps: %1").arg(job->error->hint);
     } else if (job->state == JobState::cancelled) {
-        problem = tr("⚠ Cancelled.");
+        problem = tr("▲ Cancelled.");
         if (job->error && !job->error->hint.isEmpty()) problem += ' ' + job->error->hint;
     } else if (job->state == JobState::lost) {
-        problem = tr("⚠ The process is gone without a result. Resume continues what it has done so far.");
+        problem = tr("▲ The process is gone without a result. Resume continues what it has done so far.");
     } else if (cancelling) {
         problem = tr("Stopping: finishing writes in flight so that the job can be resumed.");
     }
@@ -524,7 +524,7 @@ void JobsPanel::showLog(const Job& job) {
             continue;
         }
         text += (message.kind == JobMessage::Kind::error     ? QStringLiteral("✕ ")
-                 : message.kind == JobMessage::Kind::warning ? QStringLiteral("⚠ ")
+                 : message.kind == JobMessage::Kind::warning ? QStringLiteral("▲ ")
                                                              : QStringLiteral("• ")) +
                 message.text + '\n';
     }
@@ -549,7 +549,7 @@ void JobsPanel::showOutcome(const Job& job) {
                                             : tr("read back, all digests match (%1)"))
                                            .arg(timeText(report.verifySeconds))
                                      : tr("values were not verified, as asked");
-    group(outcome_, report.verified ? tr("✓ Verified") : tr("⚠ Not verified"), verification);
+    group(outcome_, report.verified ? tr("✓ Verified") : tr("▲ Not verified"), verification);
     row(outcome_->invisibleRootItem(), tr("Tensors"), numberText(report.tensors));
     row(outcome_->invisibleRootItem(), tr("Read"), sizeText(report.bytesRead));
     row(outcome_->invisibleRootItem(), tr("Written"), sizeText(report.bytesWritten));
@@ -558,7 +558,7 @@ void JobsPanel::showOutcome(const Job& job) {
             sizeText(report.bytesReused));
     row(outcome_->invisibleRootItem(), tr("Time"), timeText(report.seconds + report.verifySeconds));
     row(outcome_->invisibleRootItem(), tr("Peak memory"), sizeText(report.peakMemory));
-    list(outcome_, tr("⚠ Tensors with NaN or Inf"), report.findings);
+    list(outcome_, tr("▲ Tensors with NaN or Inf"), report.findings);
     list(outcome_, tr("Left out"), report.leftOut);
     list(outcome_, tr("Carried in another form"), report.changed);
     outcome_->expandAll();

@@ -46,7 +46,7 @@ QVariant LogModel::data(const QModelIndex& index, int role) const {
             return line.time.toString(QStringLiteral("HH:mm:ss"));
         case level:
             return line.severity == Severity::error     ? tr("✕ Error")
-                   : line.severity == Severity::warning ? tr("⚠ Warning")
+                   : line.severity == Severity::warning ? tr("▲ Warning")
                                                         : tr("• Info");
         case message:
             return line.text;

@@ -228,7 +228,7 @@ void ObjectsPage::read() {
     if (info.value) return showValue(info.value);
     say(tr("Reading…"));
     readTicket_ = session_.tasks().run<Value>(
-        tr("Reading %1").arg(toQString(info.name)),
+        Work::metadata, tr("Reading %1").arg(toQString(info.name)),
         [engine = session_.enginePtr(), checkpoint = session_.checkpoint(), object = object_](
             const TaskContext& context) { return engine->object(checkpoint, object, context); },
         [this, object = object_](Result<Value> answer) {
@@ -276,7 +276,7 @@ void ObjectsPage::findNext(bool forward) {
     findTicket_.drop();
     found_->setText(tr("searching…"));
     findTicket_ = session_.tasks().run<std::vector<ValueTreeModel::Place>>(
-        tr("Searching the value"),
+        Work::query, tr("Searching the value"),
         [value = model_->shown(), text](const TaskContext& context) {
             return ValueTreeModel::find(value, text, kMostFound, context.stop);
         },

@@ -4,7 +4,6 @@
 #include <QHeaderView>
 #include <QLabel>
 #include <QMenu>
-#include <QRegularExpression>
 #include <QResizeEvent>
 #include <QScrollArea>
 #include <QTableView>
@@ -54,13 +53,10 @@ ObjectId stepObject(const Catalog& catalog) {
     return best;
 }
 
-// The size of all tensors as an index claims it, where it is not what they have: only the reader's note
-// knows.
+// The size of all tensors as an index claims it, where it is not what they have.
 std::optional<uint64_t> claimedSize(const Catalog& catalog) {
-    static const QRegularExpression claim(QStringLiteral("total_size of (\\d+) bytes"));
     for (const Note& note : catalog.notes()) {
-        const QRegularExpressionMatch match = claim.match(QString::fromStdString(note.message));
-        if (match.hasMatch()) return match.captured(1).toULongLong();
+        if (note.claimedBytes) return note.claimedBytes;
     }
     return std::nullopt;
 }
@@ -416,7 +412,7 @@ void OverviewPage::readStep() {
     };
     if (info.value) return show(info.value);
     stepTicket_ = session_.tasks().run<Value>(
-        tr("Reading the step"),
+        Work::metadata, tr("Reading the step"),
         [engine = session_.enginePtr(), checkpoint = shown_, object](const TaskContext& context) {
             return engine->object(checkpoint, object, context);
         },
@@ -430,7 +426,7 @@ void OverviewPage::refreshDtypes() {
     for (const DtypeShare& share : order) {
         dtypeOf_.push_back(share.dtype);
         shares.push_back({toQString(dtypeName(share.dtype)), static_cast<double>(share.bytes),
-                          sizeText(share.bytes), categoryColor(static_cast<uint32_t>(shares.size()))});
+                          sizeText(share.bytes), dtypeColor(share.dtype)});
     }
     dtypes_->setShares(std::move(shares));
     dtypePanel_->setVisible(!order.empty());

@@ -23,9 +23,9 @@ QVariant number(uint64_t value) {
 QString severityText(Severity severity) {
     switch (severity) {
         case Severity::info:
-            return tr("ℹ note");
+            return tr("• note");
         case Severity::warning:
-            return tr("⚠ warning");
+            return tr("▲ warning");
         case Severity::error:
             return tr("✕ error");
     }

@@ -189,7 +189,7 @@ QWidget* PlacementPage::makeToolbar() {
     auto* previous =
         toolButton(QStringLiteral("◂"), tr("Previous finding"), tr("Previous finding (Shift+N)"), bar);
     auto* next = toolButton(QStringLiteral("▸"), tr("Next finding"), tr("Next finding (N)"), bar);
-    auto* overview = toolButton(tr("Overview"), tr("Overview in the corner"),
+    auto* overview = toolButton(tr("Minimap"), tr("Minimap in the corner"),
                                 tr("Show the whole map in the corner while zoomed in"), bar);
     overview->setCheckable(true);
     overview->setChecked(true);
@@ -394,7 +394,7 @@ void PlacementPage::build() {
     options.pinned = pinned_;
     using Answer = std::shared_ptr<const PlacementMatrix>;
     buildTicket_ = session_.tasks().run<Answer>(
-        tr("Working out the placement"),
+        Work::query, tr("Working out the placement"),
         [checkpoint = session_.checkpoint(), tree = session_.visibleTree(), facts = session_.facts(),
          options](const TaskContext& context) -> Result<Answer> {
             Answer matrix = PlacementMatrix::build(checkpoint, tree, facts, options, context.stop);
@@ -572,7 +572,7 @@ void PlacementPage::fillTable() {
         cells = QRect(0, 0, static_cast<int>(matrix->columnCount()), static_cast<int>(matrix->rowCount()));
     tableLabel_->setText(tr("Listing chunks…"));
     tableTicket_ = session_.tasks().run<std::vector<ChunkId>>(
-        tr("Listing chunks"),
+        Work::query, tr("Listing chunks"),
         [matrix, cells](const TaskContext& context) -> Result<std::vector<ChunkId>> {
             auto chunks = matrix->chunksIn(
                 static_cast<uint32_t>(cells.top()), static_cast<uint32_t>(cells.bottom()) + 1,

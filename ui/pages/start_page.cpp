@@ -1,7 +1,5 @@
 #include "ui/pages/start_page.h"
 
-#include <QDir>
-#include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QListWidget>
@@ -11,11 +9,9 @@
 #include <QPushButton>
 #include <QStackedWidget>
 #include <QVBoxLayout>
-#include <map>
 
 #include <unistd.h>
 
-#include "engine/engine.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 #include "ui/pages/run_page.h"
@@ -66,37 +62,6 @@ void makeTitle(QLabel* label) {
 }
 
 }  // namespace
-
-QString lookedForAndFound(const QString& directory, QStringList* files) {
-    const QDir dir(directory);
-    if (!dir.exists()) return {};
-    std::map<QString, int> suffixes;
-    int directories = 0;
-    const QFileInfoList entries = dir.entryInfoList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
-    for (const QFileInfo& entry : entries) {
-        if (entry.isDir()) {
-            ++directories;
-            continue;
-        }
-        ++suffixes[entry.suffix().isEmpty() ? QString() : '.' + entry.suffix()];
-        if (files && isCheckpointSuffix(entry.suffix().toStdString())) files->append(entry.fileName());
-    }
-    QStringList found;
-    for (const auto& [suffix, count] : suffixes) {
-        const auto fileCount = static_cast<uint64_t>(count);
-        found += suffix.isEmpty()
-                     ? countedText(fileCount, StartPage::tr("1 file without a suffix"),
-                                   StartPage::tr("%1 files without a suffix"))
-                     : countedText(fileCount, StartPage::tr("1 %1 file").arg(suffix),
-                                   StartPage::tr("%1 %2 files").arg(QStringLiteral("%1"), suffix));
-    }
-    if (directories)
-        found += countedText(static_cast<uint64_t>(directories), StartPage::tr("1 directory"),
-                             StartPage::tr("%1 directories"));
-    if (found.isEmpty()) found += StartPage::tr("nothing");
-    return StartPage::tr("Looked for .metadata, *.index.json, *.safetensors, *.pt; found %1.")
-        .arg(found.join(", "));
-}
 
 StartPage::StartPage(Session& session, Recents& recents, QWidget* parent)
     : QWidget(parent), session_(session), recents_(recents) {
@@ -293,7 +258,7 @@ void StartPage::update() {
 void StartPage::showFailure() {
     const Error& error = *session_.error();
     const QString path = session_.path();
-    const QFileInfo info(path);
+    const FailedPlace& place = session_.failedPlace();
     const QString host = hostOf(path);
     while (QLayoutItem* item = choices_->takeAt(0)) {
         delete item->widget();
@@ -307,8 +272,8 @@ void StartPage::showFailure() {
     switch (error.code) {
         case ErrorCode::notFound:
             title =
-                info.exists() ? tr("This checkpoint is not finished") : tr("There is nothing at this path");
-            unfinished = info.exists();
+                place.exists ? tr("This checkpoint is not finished") : tr("There is nothing at this path");
+            unfinished = place.exists;
             break;
         case ErrorCode::permission:
             title = tr("Access was refused");
@@ -318,17 +283,16 @@ void StartPage::showFailure() {
                        "“chmod -R a+rX %4”.")
                         .arg(::getuid())
                         .arg(::getgid())
-                        .arg(info.owner(), shellQuoted(path));
+                        .arg(place.owner, shellQuoted(path));
             break;
         case ErrorCode::unsupported: {
-            title = info.isDir() || !host.isEmpty() ? tr("Unrecognized checkpoint")
-                                                    : tr("Unrecognized file type");
-            QStringList files;
-            if (info.isDir()) found = lookedForAndFound(path, &files);
-            for (qsizetype i = 0; i < files.size() && i < 8; ++i) {
-                const QString file = path + '/' + files[i];
+            title = place.directory || !host.isEmpty() ? tr("Unrecognized checkpoint")
+                                                       : tr("Unrecognized file type");
+            found = place.found;
+            for (qsizetype i = 0; i < place.files.size() && i < 8; ++i) {
+                const QString file = path + '/' + place.files[i];
                 auto* button =
-                    new QPushButton(tr("Open “%1” alone").arg(toQString(files[i].toStdString())), this);
+                    new QPushButton(tr("Open “%1” alone").arg(toQString(place.files[i].toStdString())), this);
                 connect(button, &QPushButton::clicked, this, [this, file] { emit openRequested(file); });
                 choices_->addWidget(button, 0, Qt::AlignLeft);
             }

@@ -61,8 +61,4 @@ class StartPage : public QWidget {
     QVBoxLayout* choices_;
 };
 
-// What is in a directory that is not a checkpoint, in one sentence: "no .metadata, no *.index.json; 12 .pt
-// files". `files` gets names that may be opened alone. Looks at names only.
-QString lookedForAndFound(const QString& directory, QStringList* files);
-
 }  // namespace shardscope::ui

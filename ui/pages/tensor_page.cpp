@@ -457,7 +457,7 @@ void TensorPage::viewChanged() {
     boxNote_->setText(tr("Drawing…"));
     boxNote_->show();
     sceneTicket_ = session_.tasks().run<Answer>(
-        tr("Drawing a tensor"),
+        Work::query, tr("Drawing a tensor"),
         [checkpoint = session_.checkpoint(), facts = session_.facts(), tensor = tensor_,
          view = view_](const TaskContext& context) -> Result<Answer> {
             Answer scene = makeBoxScene(checkpoint, facts, tensor, view, context.stop);

@@ -142,7 +142,7 @@ void ValuesPane::read() {
     statistics_->setAccessibleDescription({});
     cost_->clear();
     statisticsTicket_ = session_.tasks().run<TensorStatistics>(
-        tr("Reading values of %1").arg(toQString(session_.catalog().name(tensor_))),
+        Work::bulk, tr("Reading values of %1").arg(toQString(session_.catalog().name(tensor_))),
         [engine = session_.enginePtr(), checkpoint = session_.checkpoint(), tensor = tensor_](
             const TaskContext& context) { return engine->statistics(checkpoint, tensor, kBins, context); },
         [this](Result<TensorStatistics> answer) {
@@ -172,7 +172,7 @@ void ValuesPane::readSlice() {
     }
     sliceLabel_->setText(tr("Reading the slice…"));
     sliceTicket_ = session_.tasks().run<SliceValues>(
-        tr("Reading a slice"),
+        Work::metadata, tr("Reading a slice"),
         [engine = session_.enginePtr(), checkpoint = session_.checkpoint(),
          request](const TaskContext& context) { return engine->slice(checkpoint, request, context); },
         [this, request, fixed](Result<SliceValues> answer) {

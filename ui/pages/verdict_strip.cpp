@@ -7,7 +7,6 @@
 #include <QPainter>
 #include <QProgressBar>
 #include <QPushButton>
-#include <QRegularExpression>
 #include <algorithm>
 #include <array>
 
@@ -52,12 +51,6 @@ QString damageText(const Facts& facts) {
     return parts.join(QStringLiteral(", "));
 }
 
-// The engine names options of the command line where it says what was not checked; here they mean nothing.
-QString withoutOptions(const std::string& text) {
-    static const QRegularExpression option(QStringLiteral(" \\(--[^)]*\\)"));
-    return toQString(text).remove(option);
-}
-
 }  // namespace
 
 VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), session_(session) {
@@ -69,7 +62,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     QFont large = font();
     large.setPointSizeF(large.pointSizeF() * 1.8);
     glyph_->setFont(large);
-    glyph_->setFixedWidth(glyph_->fontMetrics().horizontalAdvance(QStringLiteral("⚠")) + 6);
+    glyph_->setFixedWidth(glyph_->fontMetrics().horizontalAdvance(QStringLiteral("▲")) + 6);
     glyph_->setAlignment(Qt::AlignHCenter | Qt::AlignTop);
     layout->addWidget(glyph_, 0, Qt::AlignTop);
 
@@ -132,11 +125,11 @@ QString VerdictStrip::details() const {
 QColor VerdictStrip::toneColor() const {
     switch (tone_) {
         case Tone::good:
-            return categoryColor(2);
+            return verdictColor(Verdict::safe);
         case Tone::care:
-            return healthColor(Health::overlap);
+            return verdictColor(Verdict::care);
         case Tone::bad:
-            return healthColor(Health::missing);
+            return verdictColor(Verdict::unsafe);
         case Tone::unknown:
             return faintTextColor();
     }
@@ -145,7 +138,7 @@ QColor VerdictStrip::toneColor() const {
 
 void VerdictStrip::say(Tone tone, const QString& headline, const QString& details) {
     tone_ = tone;
-    constexpr const char* glyphs[] = {"?", "✓", "⚠", "✕"};
+    constexpr const char* glyphs[] = {"?", "✓", "▲", "✕"};
     glyph_->setText(QString::fromUtf8(glyphs[static_cast<int>(tone)]));
     headline_->setText(headline);
     details_->setText(details);
@@ -214,15 +207,11 @@ void VerdictStrip::showReport() {
     if (warnings > 0) counts += countedText(warnings, tr("1 warning"), tr("%1 warnings"));
     if (accepted > 0) counts += countedText(accepted, tr("1 finding accepted"), tr("%1 findings accepted"));
     const QString found = counts.isEmpty() ? tr("nothing found") : counts.join(QStringLiteral(", "));
-    QString details = tr("Knowledge: %1.").arg(session_.depth());
+    QString details = tr("Checked so far: %1.").arg(session_.depth());
     const QString damage = session_.facts() ? damageText(*session_.facts()) : QString();
     if (!damage.isEmpty()) details += QLatin1Char(' ') + damage + QLatin1Char('.');
-    if (!report.notChecked.empty()) {
-        QStringList items;
-        for (const std::string& item : report.notChecked)
-            items += withoutOptions(item);
-        details += tr("\nNot checked: %1.").arg(items.join(QStringLiteral("; ")));
-    }
+    if (const QString notChecked = notCheckedText(report); !notChecked.isEmpty())
+        details += tr("\nNot checked: %1.").arg(notChecked);
     switch (*session_.verdict()) {
         case Verdict::safe:
             // What was read in part says nothing about the rest.
@@ -253,7 +242,7 @@ void VerdictStrip::showUnvalidated() {
         const QString damage = damageText(*session_.facts());
         if (session_.facts()->worst() > Health::unread) {
             tone = Tone::bad;
-            details += damage.isEmpty() ? tr("Damage shows already: a file is missing or cut short.")
+            details += damage.isEmpty() ? tr("Damage shows already: a file is missing or truncated.")
                                         : tr("Damage shows already: %1.").arg(damage);
             details += tr("\nNot checked: what the files hold, values, checksums.");
         } else {

@@ -244,7 +244,7 @@ void NamesStep::showOutlook() {
     const auto& outlook = state_.outlook();
     if (state_.working() || !outlook) return;
     if (outlook->error) {
-        counts_->setText(tr("⚠ %1").arg(errorSentence(*outlook->error)));
+        counts_->setText(tr("▲ %1").arg(errorSentence(*outlook->error)));
         changes_.setChanges(nullptr);
         return;
     }

@@ -15,13 +15,6 @@ namespace shardscope::ui {
 
 namespace {
 
-QString joined(const std::vector<std::string>& list) {
-    QStringList texts;
-    for (const std::string& text : list)
-        texts += toQString(text);
-    return texts.join(QStringLiteral(", "));
-}
-
 // What a format can hold, in sentences.
 QString holdsText(const FormatInfo& info) {
     QStringList can, cannot;
@@ -171,7 +164,7 @@ SourceStep::SourceStep(WizardState& state)
         compare();
     });
     connect(&state_.session(), &Session::openingRefused, this, [this](const Error& error) {
-        readingProblem_->setText(tr("⚠ %1 %2").arg(errorSentence(error), errorHint(error)));
+        readingProblem_->setText(tr("▲ %1 %2").arg(errorSentence(error), errorHint(error)));
     });
     formatOptions_->setOptions(state_.session().options());
     readAgain_->setEnabled(false);
@@ -254,31 +247,29 @@ void SourceStep::showSpec() {
             part(Health::nonFinite, tr("with NaN or infinities"));
             health_->setText(
                 parts.isEmpty()
-                    ? tr("⚠ Some of its files are damaged.")
-                    : tr("⚠ Tensors that need a look: %1.").arg(parts.join(QStringLiteral(", "))));
+                    ? tr("▲ Some of its files are damaged.")
+                    : tr("▲ Tensors that need a look: %1.").arg(parts.join(QStringLiteral(", "))));
         }
     }
     const QString writing = session.beingWritten();
     validate_->setEnabled(!session.validating() && writing.isEmpty());
     if (!writing.isEmpty()) {
         validation_->setText(
-            tr("⚠ Still being written: %1 A conversion now would take what is there at the moment.")
+            tr("▲ Still being written: %1 A conversion now would take what is there at the moment.")
                 .arg(writing));
     } else if (session.validating()) {
         validation_->setText(tr("Validation runs…"));
     } else if (session.validationError()) {
-        validation_->setText(tr("⚠ Validation failed: %1").arg(errorSentence(*session.validationError())));
+        validation_->setText(tr("▲ Validation failed: %1").arg(errorSentence(*session.validationError())));
     } else if (!session.report()) {
-        validation_->setText(
-            tr("⚠ Not validated: nobody has checked that files hold what the metadata says. A conversion "
-               "stops at damaged files, but not at wrong values."));
+        validation_->setText(tr(
+            "▲ Not validated: only metadata was read. A conversion stops at damaged files, but not at wrong "
+            "values."));
     } else {
         const ValidationReport& report = *session.report();
         const std::vector<Suppression> accepted = session.suppressions();
         const Verdict judged = *session.verdict();
-        QString verdict = judged == Verdict::safe   ? tr("✓ Validated: safe.")
-                          : judged == Verdict::care ? tr("⚠ Validated: care is needed.")
-                                                    : tr("✕ Validated: unsafe.");
+        QString verdict = verdictHeadline(judged) + '.';
         size_t shown = 0;
         for (const Finding& finding : report.findings) {
             if (finding.severity == Severity::info || suppressionOf(finding, accepted)) continue;
@@ -286,8 +277,8 @@ void SourceStep::showSpec() {
             verdict += '\n' + tr("• %1").arg(toQString(finding.message));
             if (!finding.cause.empty()) verdict += tr(" (%1)").arg(toQString(finding.cause));
         }
-        if (!report.notChecked.empty())
-            verdict += '\n' + tr("Not checked: %1.").arg(joined(report.notChecked));
+        if (const QString notChecked = notCheckedText(report); !notChecked.isEmpty())
+            verdict += '\n' + tr("Not checked: %1.").arg(notChecked);
         validation_->setText(verdict);
     }
 }
@@ -379,14 +370,14 @@ void TargetStep::showSpec() {
 
 void TargetStep::showOutlook() {
     const auto& outlook = state_.outlook();
-    if (state_.spec().destination.isEmpty()) return space_->setText(tr("⚠ Say where the result goes."));
+    if (state_.spec().destination.isEmpty()) return space_->setText(tr("▲ Say where the result goes."));
     if (state_.working() || !outlook) return space_->setText(tr("Looking at the place…"));
     QStringList lines;
-    if (outlook->parentMissing) lines += tr("⚠ The directory in which it should lie does not exist.");
+    if (outlook->parentMissing) lines += tr("▲ The directory in which it should lie does not exist.");
     if (outlook->destinationExists)
         lines += state_.spec().overwrite
                      ? tr("It exists, and is replaced once the new one is whole.")
-                     : tr("⚠ It exists already. Choose another place, or Overwrite on the page Run options.");
+                     : tr("▲ It exists already. Choose another place, or Overwrite on the page Run options.");
     if (outlook->freeBytes) {
         const uint64_t need = outlook->plan ? outlook->plan->bytesWritten : 0;
         QString line = tr("%1 free there").arg(sizeText(outlook->freeBytes));

@@ -261,7 +261,7 @@ void PlacementStep::showSpec() {
     if (mesh_->text().trimmed() != spec.mesh) mesh_->setText(spec.mesh);
     const auto mesh = parseMesh(spec.mesh.toStdString());
     ranks_->setText(mesh.ok() ? countedText(mesh->ranks(), tr("= 1 rank"), tr("= %1 ranks"))
-                              : tr("⚠ not a mesh"));
+                              : tr("▲ not a mesh"));
     ranks_->setToolTip(mesh.ok() ? QString() : toQString(mesh.error().message).toHtmlEscaped());
     split_->setCurrentIndex(split_->findData(static_cast<int>(spec.split)));
     shard_->setRules(splitRules(spec.shard));
@@ -276,7 +276,7 @@ void PlacementStep::showOutlook() {
         return;
     }
     if (outlook->error) {
-        legality_->setText(tr("⚠ %1").arg(errorSentence(*outlook->error)));
+        legality_->setText(tr("▲ %1").arg(errorSentence(*outlook->error)));
         bars_->setBytes({}, {});
         rankTable_->clear();
         return;
@@ -290,11 +290,11 @@ void PlacementStep::showOutlook() {
             lines += tr("%1 decides about %2.")
                          .arg(rule.rule, countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
             for (const QString& note : rule.notes)
-                lines += tr("   ⚠ %1").arg(note);
+                lines += tr("   ▲ %1").arg(note);
         }
     };
     for (const QString& note : outlook->headNotes)
-        lines += tr("⚠ %1").arg(note);
+        lines += tr("▲ %1").arg(note);
     rules(effect.shards, shard_);
     rules(effect.stages, stage_);
     const Mode now = mode();
@@ -312,7 +312,7 @@ void PlacementStep::showOutlook() {
     } else if (now == Mode::whole) {
         lines += tr("Every tensor is written whole, by one rank.");
     } else if (state_.spec().like.isEmpty()) {
-        lines += tr("⚠ Choose the checkpoint to take names and placement from.");
+        lines += tr("▲ Choose the checkpoint to take names and placement from.");
     } else {
         lines += tr("Every tensor lies as the other checkpoint has it; names that it lacks are left out.");
     }

@@ -120,13 +120,13 @@ void RunStep::showSpec() {
 }
 
 void RunStep::showOutlook() {
-    memoryNote_->setText(state_.problem(memory_).isEmpty() ? QString() : tr("⚠ Not a size such as 512MiB."));
+    memoryNote_->setText(state_.problem(memory_).isEmpty() ? QString() : tr("▲ Not a size such as 512MiB."));
     const auto& outlook = state_.outlook();
     QStringList lines;
     if (outlook && outlook->destinationExists && !state_.spec().overwrite)
-        lines += tr("⚠ The destination exists already.");
+        lines += tr("▲ The destination exists already.");
     if (outlook && outlook->unfinished && !state_.spec().resume)
-        lines += tr("⚠ An interrupted job has left its work beside the destination.");
+        lines += tr("▲ An interrupted job has left its work beside the destination.");
     existing_->setText(lines.join('\n'));
     existing_->setVisible(!lines.isEmpty());
 }

@@ -141,7 +141,7 @@ void WizardState::look() {
         (spec_.destination.isEmpty() ? proposedDestination() : spec_.destination).toStdString();
     using Answer = std::shared_ptr<const Outlook>;
     ticket_ = session_.tasks().run<Answer>(
-        tr("Planning the conversion"),
+        Work::metadata, tr("Planning the conversion"),
         [engine = session_.enginePtr(), checkpoint, destination, there = !spec_.host.isEmpty(),
          request = std::move(request).value()](const TaskContext& context) -> Result<Answer> {
             auto outlook = std::make_shared<Outlook>();

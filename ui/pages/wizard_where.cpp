@@ -219,9 +219,9 @@ void WhereStep::showSpec() {
     if (places.ok())
         note_->setText(kind.note);
     else if (kind.field == hosts_)
-        note_->setText(tr("⚠ Names of hosts as ssh takes them, with commas between them."));
+        note_->setText(tr("▲ Names of hosts as ssh takes them, with commas between them."));
     else
-        note_->setText(tr("⚠ %1 %2").arg(errorSentence(places.error()), errorHint(places.error())).trimmed());
+        note_->setText(tr("▲ %1 %2").arg(errorSentence(places.error()), errorHint(places.error())).trimmed());
     // What was found says nothing about other places.
     const QStringList now{spec.where, spec.host, spec.source, spec.destination};
     if (now != asked_ && !asked_.isEmpty()) forget();
@@ -305,7 +305,7 @@ void WhereStep::ask(const QString& name, const WorkerSpec& place) {
             ranks->worker = worker.error();
     }
     tickets_.push_back(state_.session().tasks().run<PlaceReport>(
-        tr("Looking at %1").arg(name),
+        Work::metadata, tr("Looking at %1").arg(name),
         [engine = state_.session().enginePtr(), checkpoint = state_.session().checkpoint(), name, place,
          needs, slurm, ranks,
          options = spec.where.mid(kSlurm.size() + 1)](const TaskContext& context) -> Result<PlaceReport> {

@@ -98,7 +98,7 @@ void Banner::restyle() {
         QStringLiteral("#banner { background: %1; border: none; border-left: 4px solid %2; }")
             .arg(back.name(), mark.name());
     if (sheet != styleSheet()) setStyleSheet(sheet);
-    icon_->setText(kind_ == BannerKind::info ? QStringLiteral("ℹ") : QStringLiteral("⚠"));
+    icon_->setText(kind_ == BannerKind::info ? QStringLiteral("•") : QStringLiteral("▲"));
 }
 
 void Banner::changeEvent(QEvent* event) {

@@ -99,7 +99,7 @@ void Card::setMarked(bool marked) {
 
 void Card::update_() {
     const int width = std::max(40, this->width() - 2 * kCardPadding);
-    const QString shown = marked_ ? QStringLiteral("⚠ ") + value_ : value_;
+    const QString shown = marked_ ? QStringLiteral("▲ ") + value_ : value_;
     valueLabel_->setText(valueLabel_->fontMetrics().elidedText(shown, Qt::ElideRight, width));
     noteLabel_->setText(noteLabel_->fontMetrics().elidedText(note(), Qt::ElideRight, width));
     const QString whole = note().isEmpty() ? value_ : value_ + "\n" + note();
@@ -110,7 +110,7 @@ void Card::update_() {
 }
 
 QSize Card::sizeHint() const {
-    const QString shown = marked_ ? QStringLiteral("⚠ ") + value_ : value_;
+    const QString shown = marked_ ? QStringLiteral("▲ ") + value_ : value_;
     const int text = std::max({valueLabel_->fontMetrics().horizontalAdvance(shown),
                                noteLabel_->fontMetrics().horizontalAdvance(note()),
                                titleLabel_->fontMetrics().horizontalAdvance(titleLabel_->text())});

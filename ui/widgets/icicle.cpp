@@ -211,7 +211,7 @@ void Icicle::paintEvent(QPaintEvent*) {
         QRectF label = rect;
         paintHealthOf(painter, tile, label);
         QString text = tile.node == ModuleTree::kRoot ? tr("All tensors") : toQString(tree.label(tile.node));
-        if (tile.node == top_ && top_ != ModuleTree::kRoot) text = "▲ " + toQString(tree.fullName(tile.node));
+        if (tile.node == top_ && top_ != ModuleTree::kRoot) text = "↑ " + toQString(tree.fullName(tile.node));
         const QString wide = text + "   " + sizeText(tree.bytes(tile.node));
         if (painter.fontMetrics().horizontalAdvance(wide) + 10 < label.width()) text = wide;
         paintTileLabel(painter, label, text, color);

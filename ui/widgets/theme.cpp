@@ -129,17 +129,36 @@ bool darkTheme() {
 }
 
 QColor categoryColor(uint32_t index) {
-    // Black, which is almost the background of the dark theme, comes last and is white there.
-    constexpr std::array<QRgb, 8> hues = {0x0072B2, 0xE69F00, 0x009E73, 0xCC79A7,
-                                          0x56B4E9, 0xD55E00, 0xF0E442, 0x000000};
+    // Neighbors differ in lightness too, for those who see few hues; none is as warm as a state's color. The
+    // darkest hue is lighter on the dark theme's background.
+    constexpr std::array<QRgb, 8> hues = {0x4B5BA6, 0xDDCC77, 0x2A9D8F, 0x88CCEE,
+                                          0x8A8B2F, 0xA9B4C2, 0x3B7EA1, 0xBFDDA0};
     const uint32_t hue = index % hues.size();
     QColor color = QColor::fromRgb(hues[hue] | 0xff000000U);
-    if (hue == 7 && dark) color = Qt::white;
+    if (hue == 0 && dark) color = color.lighter(140);
     const uint32_t round = index / hues.size() % 4;
     if (round == 0) return color;
-    return round == 1   ? color.lighter(hue == 7 ? 400 : 135)
-           : round == 2 ? color.darker(hue == 7 && !dark ? 60 : 135)
-                        : color.lighter(165);
+    return round == 1 ? color.lighter(125) : round == 2 ? color.darker(135) : color.darker(165);
+}
+
+QColor dtypeColor(DType dtype) {
+    // Those of weights and optimizer states first, so that a usual checkpoint has the clearest hues.
+    constexpr DType first[] = {DType::float32, DType::bfloat16, DType::float16, DType::int64};
+    const auto* const found = std::find(std::begin(first), std::end(first), dtype);
+    if (found != std::end(first)) return categoryColor(static_cast<uint32_t>(found - first));
+    return categoryColor(static_cast<uint32_t>(std::size(first)) + static_cast<uint32_t>(dtype));
+}
+
+QColor verdictColor(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::safe:
+            return QColor(0x00, 0x8A, 0x5A);
+        case Verdict::care:
+            return healthColor(Health::overlap);
+        case Verdict::unsafe:
+            return healthColor(Health::missing);
+    }
+    return {};
 }
 
 QColor rankColor(uint32_t rank) {
@@ -176,7 +195,7 @@ QColor healthColor(Health health) {
         case Health::nonFinite:
             return QColor(0xCC, 0x79, 0xA7);
         case Health::differs:
-            return QColor(0x00, 0x72, 0xB2);
+            return QColor(0x7B, 0x4F, 0xA8);
         case Health::overlap:
             return QColor(0xE6, 0x9F, 0x00);
         case Health::missing:

@@ -1,5 +1,6 @@
-// Colours, hatches and marks, one place for all views; light and dark. Categories are Okabe and Ito's
-// palette; states never rely on colour alone. Figures behind the choice: docs/user-guide.md.
+// Colors, hatches and marks, one place for all views; light and dark. Hues say what a color is about: blue,
+// green and earth tell categories apart (ranks, dtypes, roles), orange, red and violet are trouble, and never
+// the other way round. States never rely on color alone.
 #pragma once
 
 #include <QBrush>
@@ -8,6 +9,7 @@
 #include <QString>
 
 #include "ui/models/facts.h"
+#include "validate/validate.h"
 
 class QPainter;
 class QRectF;
@@ -23,6 +25,8 @@ bool darkTheme();
 // Categories: eight hues, repeated with another lightness above that.
 QColor categoryColor(uint32_t index);
 QColor rankColor(uint32_t rank);  // as categoryColor
+QColor dtypeColor(DType dtype);   // the same in every view
+QColor verdictColor(Verdict verdict);
 // A share 0..1 on a lightness scale (cividis).
 QColor sequentialColor(double share);
 

@@ -143,7 +143,7 @@ void Locator::search() {
         return;
     }
     ticket_ = session_.tasks().run<std::vector<Hit>>(
-        tr("Looking for names"),
+        Work::query, tr("Looking for names"),
         [checkpoint = session_.checkpoint(), facts = session_.facts(), tree = session_.visibleTree(), pattern,
          direct, kinds](const TaskContext& context) -> Result<std::vector<Hit>> {
             const Catalog& catalog = checkpoint->catalog();

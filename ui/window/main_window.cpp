@@ -38,6 +38,7 @@
 #include "ui/pages/tree_panel.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/symbols.h"
 #include "ui/widgets/theme.h"
 #include "ui/window/breadcrumb.h"
 #include "ui/window/locator.h"
@@ -67,7 +68,9 @@ QDockWidget* dock(QMainWindow* window, const QString& name, const QString& title
 }  // namespace
 
 MainWindow::MainWindow(Windows& windows)
-    : windows_(windows), session_(std::make_unique<Session>(windows.engine())) {
+    : windows_(windows), session_(std::make_shared<Session>(windows.engine())) {
+    // The slot, and with it the session, goes when all children are gone, which refer to it.
+    connect(this, &QObject::destroyed, [session = session_] {});
     setAttribute(Qt::WA_DeleteOnClose);
     setAcceptDrops(true);
     setDockOptions(AnimatedDocks | AllowTabbedDocks | AllowNestedDocks);
@@ -88,14 +91,8 @@ MainWindow::MainWindow(Windows& windows)
 }
 
 MainWindow::~MainWindow() {
-    // Children that listen to the session go first.
-    delete wizard_;
-    delete locator_;
     disconnect(session_.get(), nullptr, this, nullptr);
-    delete takeCentralWidget();
-    for (QDockWidget* d : {treeDock_, detailsDock_, findingsDock_, jobsDock_, logDock_})
-        delete d;
-    delete breadcrumb_;
+    disconnect(&session_->tasks(), nullptr, this, nullptr);
 }
 
 // ------------------------------------------------------------------ parts
@@ -188,7 +185,8 @@ QAction* MainWindow::add(QMenu* menu, const QString& text, const QList<QKeySeque
 
 void MainWindow::makeActions() {
     QMenu* file = menuBar()->addMenu(tr("&File"));
-    add(file, tr("&Open directory…"), {QKeySequence::Open}, [this] { chooseDirectory(); });
+    QAction* const open =
+        add(file, tr("&Open directory…"), {QKeySequence::Open}, [this] { chooseDirectory(); });
     add(file, tr("Open &file…"), {QKeySequence("Ctrl+Shift+O")}, [this] { chooseFile(); });
     add(file, tr("Open &with options…"), {QKeySequence("Ctrl+Alt+O")}, [this] { openWithOptions(); });
     add(file, tr("Open on &host…"), {QKeySequence("Ctrl+Shift+H")}, [this] { openOnHost(); });
@@ -287,16 +285,16 @@ void MainWindow::makeActions() {
         true);
 
     QMenu* checkpoint = menuBar()->addMenu(tr("&Checkpoint"));
-    add(
+    QAction* const validateMetadata = add(
         checkpoint, tr("Validate &metadata"), {}, [this] { validate(ValidateLevel::metadata); }, true);
-    add(
+    QAction* const validateFiles = add(
         checkpoint, tr("&Validate files and headers"), {QKeySequence("Ctrl+Shift+V")},
         [this] { validate(ValidateLevel::files); }, true);
-    add(
+    QAction* const validateValues = add(
         checkpoint, tr("Validate &every value"), {QKeySequence("Ctrl+Alt+V")},
         [this] { validate(ValidateLevel::values); }, true);
     checkpoint->addSeparator();
-    add(
+    QAction* const convertAction = add(
         checkpoint, tr("&Convert or reshard…"), {QKeySequence("Ctrl+Shift+C")}, [this] { convert(); }, true);
     add(
         checkpoint, tr("Com&pare with another…"), {QKeySequence("Ctrl+Shift+D")},
@@ -332,14 +330,31 @@ void MainWindow::makeActions() {
     auto* bar = new QToolBar(tr("Navigation"), this);
     bar->setObjectName(QStringLiteral("navigation"));
     bar->setMovable(false);
-    back_->setIcon(style()->standardIcon(QStyle::SP_ArrowBack));
-    forward_->setIcon(style()->standardIcon(QStyle::SP_ArrowForward));
-    bar->addAction(back_);
-    bar->addAction(forward_);
+    bar->setIconSize(QSize(18, 18));
+    bar->setToolButtonStyle(Qt::ToolButtonTextBesideIcon);
+    const auto button = [&](QAction* action, Symbol symbol, const QString& text) {
+        action->setIcon(symbolIcon(symbol));
+        action->setIconText(text);
+        // In menus text alone lines up better.
+        action->setIconVisibleInMenu(false);
+        bar->addAction(action);
+        return qobject_cast<QToolButton*>(bar->widgetForAction(action));
+    };
+    for (QToolButton* arrow :
+         {button(back_, Symbol::back, tr("Back")), button(forward_, Symbol::forward, tr("Forward"))})
+        arrow->setToolButtonStyle(Qt::ToolButtonIconOnly);
+    button(open, Symbol::open, tr("Open"));
+    QToolButton* levels = button(validateFiles, Symbol::validate, tr("Validate"));
+    levels->setPopupMode(QToolButton::MenuButtonPopup);
+    auto* levelMenu = new QMenu(levels);
+    levelMenu->addActions({validateMetadata, validateFiles, validateValues});
+    levels->setMenu(levelMenu);
+    button(convertAction, Symbol::convert, tr("Convert"));
+    bar->addSeparator();
     breadcrumb_ = new Breadcrumb(*session_, bar);
     breadcrumb_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
     bar->addWidget(breadcrumb_);
-    auto* locate = new QPushButton(tr("Ctrl+K  tensors, ranks, files, actions"), bar);
+    auto* locate = new QPushButton(symbolIcon(Symbol::search), tr("Find anything  Ctrl+K"), bar);
     locate->setAccessibleName(tr("Locate a tensor, rank, file or action"));
     locate->setFocusPolicy(Qt::TabFocus);
     connect(locate, &QPushButton::clicked, this, [this] { locator_->open(); });
@@ -379,7 +394,7 @@ void MainWindow::makeStatusBar() {
     taskCancel_ = new QToolButton(this);
     taskCancel_->setText(tr("Cancel"));
     taskCancel_->setAccessibleName(tr("Cancel the work under way"));
-    connect(taskCancel_, &QToolButton::clicked, this, [this] { session_->tasks().cancelAll(); });
+    connect(taskCancel_, &QToolButton::clicked, this, [this] { shownTask_.cancel(); });
     statusBar()->addWidget(depth_);
     statusBar()->addWidget(totals_, 1);
     for (QWidget* part : std::initializer_list<QWidget*>{task_, taskBar_, taskCancel_}) {
@@ -599,23 +614,25 @@ void MainWindow::showStatus() {
 }
 
 void MainWindow::showTasks() {
-    const std::vector<TaskStatus> running = session_->tasks().running();
-    const auto longest =
-        std::max_element(running.begin(), running.end(),
-                         [](const TaskStatus& a, const TaskStatus& b) { return a.seconds < b.seconds; });
-    const bool show = longest != running.end() && longest->seconds >= kShowTaskAfter;
+    const std::vector<Ticket> running = session_->tasks().running();  // oldest first
+    shownTask_ = running.empty() ? Ticket() : running.front();
+    const TaskStatus status = shownTask_.status();
+    const bool show = status.seconds >= kShowTaskAfter;
     task_->setVisible(show);
     taskBar_->setVisible(show);
     taskCancel_->setVisible(show);
     if (!show) return;
-    QString text = longest->title;
-    if (longest->rate > 0) text += tr(" %1/s").arg(sizeText(static_cast<uint64_t>(longest->rate)));
-    if (longest->secondsLeft >= 0) text += tr(", %1 left").arg(timeText(longest->secondsLeft));
+    QString text = status.title;
+    if (status.waiting) text += tr(" (waiting for other work)");
+    if (status.rate > 0) text += tr(" %1/s").arg(sizeText(static_cast<uint64_t>(status.rate)));
+    if (status.secondsLeft >= 0) text += tr(", %1 left").arg(timeText(status.secondsLeft));
+    if (running.size() > 1) text += tr(" (+%1 more)").arg(running.size() - 1);
     task_->setText(text);
-    taskBar_->setRange(0, longest->total ? 1000 : 0);
-    if (longest->total)
-        taskBar_->setValue(static_cast<int>(1000.0 * static_cast<double>(longest->done) /
-                                            static_cast<double>(longest->total)));
+    taskCancel_->setToolTip(tr("Cancel: %1").arg(status.title));
+    taskBar_->setRange(0, status.total ? 1000 : 0);
+    if (status.total)
+        taskBar_->setValue(
+            static_cast<int>(1000.0 * static_cast<double>(status.done) / static_cast<double>(status.total)));
 }
 
 void MainWindow::log(Severity severity, const QString& text) {

@@ -93,7 +93,7 @@ class MainWindow : public QMainWindow {
     void restoreLayout();
 
     Windows& windows_;
-    std::unique_ptr<Session> session_;
+    std::shared_ptr<Session> session_;
     Banner* banner_;
     Breadcrumb* breadcrumb_;
     QStackedWidget* central_;
@@ -115,6 +115,7 @@ class MainWindow : public QMainWindow {
     QLabel *depth_, *totals_, *task_;
     QProgressBar* taskBar_;
     QToolButton* taskCancel_;
+    Ticket shownTask_;  // which these three are about
     QByteArray defaultState_, hiddenState_;
     Ticket indexTicket_;
     bool docksShown_ = true;

@@ -89,7 +89,7 @@ void MainWindow::saveIndex() {
 void MainWindow::saveIndexAs(const QString& file) {
     if (!session_->checkpoint()) return;
     indexTicket_ = session_->tasks().run<uint64_t>(
-        tr("Saving the index"),
+        Work::metadata, tr("Saving the index"),
         [engine = session_->enginePtr(), checkpoint = session_->checkpoint(), path = file.toStdString()](
             const TaskContext& context) { return engine->saveIndex(checkpoint, path, true, context); },
         [this, file](Result<uint64_t> answer) {
@@ -149,7 +149,7 @@ void MainWindow::dropEvent(QDropEvent* event) {
     }
     if (paths.isEmpty() && event->mimeData()->hasText()) {
         const QString text = event->mimeData()->text().trimmed();
-        if (QFileInfo::exists(text) || !hostOf(text).isEmpty()) paths += text;
+        if (QDir::isAbsolutePath(text) || !hostOf(text).isEmpty()) paths += text;
     }
     if (paths.isEmpty()) {
         banner_->show(BannerKind::warning,

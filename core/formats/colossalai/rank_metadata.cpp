@@ -136,12 +136,12 @@ Result<RankMetadata> parseRankMetadata(std::string_view json) {
     const Status parsed = events.parse(json, 0, "the metadata of this rank");
     if (!parsed.ok()) {
         Error error = parsed.error();
-        // What ends in the middle was cut off.
+        // What ends in the middle was truncated.
         const bool atEnd = error.location.offset && *error.location.offset >= json.size();
         if (error.code == ErrorCode::damaged && atEnd && error.location.rule.empty())
             return std::move(error)
                 .byRule(rule::fileTruncated)
-                .withHint("the file is cut off; take it from another copy");
+                .withHint("the file is truncated; take it from another copy");
         return error;
     }
     if (!events.complete()) return damaged("the file has no 'metadata': it describes no rank", 0);

@@ -106,7 +106,7 @@ class IndexReader final : public CatalogReader {
 Result<Header> readHeader(const ReadFile& file) {
     std::byte bytes[kHeaderBytes];
     if (file.size() < kHeaderBytes)
-        return damaged(fmt::format("the index is cut off after {} bytes", file.size()));
+        return damaged(fmt::format("the index is truncated after {} bytes", file.size()));
     SHARDSCOPE_TRY(file.readAt(0, bytes));
     if (std::memcmp(bytes, kMagic.data(), kMagic.size()) != 0)
         return damaged("does not start as an index file does", 0);
@@ -137,7 +137,7 @@ Result<IndexContents> readIndex(const ReadFile& file, const OpenOptions& options
     const auto payload = std::make_unique_for_overwrite<std::byte[]>(header.size);
     const size_t unpacked = ZSTD_decompress(payload.get(), header.size, input.get(), packed);
     if (ZSTD_isError(unpacked))
-        return damaged(fmt::format("the index is cut off or damaged: {}", ZSTD_getErrorName(unpacked)),
+        return damaged(fmt::format("the index is truncated or damaged: {}", ZSTD_getErrorName(unpacked)),
                        kHeaderBytes);
     const std::span<const std::byte> bytes(payload.get(), unpacked);
     if (unpacked != header.size || cellDigest(bytes) != header.digest)

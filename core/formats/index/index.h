@@ -15,7 +15,7 @@
 namespace shardscope {
 
 // Reads. The catalog says what the checkpoint's own format is; Reader::dataElsewhere() where the index comes
-// from. Errors of opening: damaged (cut off, another digest, impossible contents), unsupported (a newer
+// from. Errors of opening: damaged (truncated, another digest, impossible contents), unsupported (a newer
 // version), limit.
 const Format& indexFormat();
 

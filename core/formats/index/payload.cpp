@@ -366,6 +366,9 @@ void readMesh(Input& in, CatalogBuilder& builder) {
     builder.setMesh(std::move(mesh));
 }
 
+// Which numbers a note has. An index without claims is one of version 0.1.
+constexpr uint64_t kOffsetMark = 1, kClaimMark = 2;
+
 void readNotes(Input& in, CatalogBuilder& builder) {
     const uint64_t count = in.count("notes", 6);
     for (uint64_t n = 0; n < count && in.ok(); ++n) {
@@ -376,7 +379,9 @@ void readNotes(Input& in, CatalogBuilder& builder) {
         note.message = in.text();
         note.file = in.text();
         note.tensor = in.text();
-        if (in.below(2, "mark of an offset") == 1) note.offset = in.number();
+        const uint64_t marks = in.below((kOffsetMark | kClaimMark) + 1, "marks of a note");
+        if (marks & kOffsetMark) note.offset = in.number();
+        if (marks & kClaimMark) note.claimedBytes = in.number();
         builder.addNote(std::move(note));
     }
 }
@@ -441,8 +446,9 @@ Result<std::string> encodeIndexPayload(const Reader& reader, const IndexOrigin& 
         out.text(note->message);
         out.text(note->file);
         out.text(note->tensor);
-        out.number(note->offset ? 1 : 0);
+        out.number((note->offset ? kOffsetMark : 0) | (note->claimedBytes ? kClaimMark : 0));
         if (note->offset) out.number(*note->offset);
+        if (note->claimedBytes) out.number(*note->claimedBytes);
     }
     return out.take();
 }

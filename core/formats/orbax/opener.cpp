@@ -503,6 +503,7 @@ class OrbaxOpener : private CatalogOpener {
                                  path,
                                  name,
                                  {},
+                                 {},
                                  Note::Lacks::anything});
     }
 

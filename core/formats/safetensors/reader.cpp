@@ -444,10 +444,12 @@ class Opener : private CatalogOpener {
         }
         if (index_->totalSize && !missing && variant_ == "sharded" && *index_->totalSize != totalSize_ &&
             totalSize_ != 0) {
-            note(rule::metaInconsistent, Severity::warning,
-                 fmt::format("the index gives a total_size of {} bytes, the tensors have {}",
-                             *index_->totalSize, totalSize_),
-                 indexFile_);
+            Note claim{rule::metaInconsistent, Severity::warning,
+                       fmt::format("the index gives a total_size of {} bytes, the tensors have {}",
+                                   *index_->totalSize, totalSize_),
+                       indexFile_};
+            claim.claimedBytes = index_->totalSize;
+            builder_.addNote(std::move(claim));
         }
         for (const auto& [alias, kept] : index_->texts) {
             if (found.find(kept) != SIZE_MAX && found.find(alias) == SIZE_MAX)

@@ -584,7 +584,7 @@ class ItemsOpener {
         assembly_.note(
             rule::fileStale, Severity::warning,
             "the name of the directory begins with 'tmp_': the save was not finished, and files may be "
-            "missing or cut off");
+            "missing or truncated");
     }
 
     const OpenOptions& options_;

@@ -149,7 +149,7 @@ class ValidateTest : public QObject {
             QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
             if (!report->stopped) {
                 QCOMPARE(text(*report), text(whole));
-                QCOMPARE(report->notChecked, whole.notChecked);
+                QVERIFY(report->notChecked == whole.notChecked);
                 return;
             }
             QVERIFY(!report->notChecked.empty());

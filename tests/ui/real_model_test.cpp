@@ -1,0 +1,83 @@
+// A checkpoint of real size in the window: Llama-3-8B with AdamW on FSDP 8 x TP 4 from its index
+// (tests/data/scripts/make_llama_save.py), where the file of rank 17 is truncated. Also what README and guide
+// show.
+#include <QSettings>
+#include <QTabWidget>
+
+#include "support/window_fixture.h"
+#include "ui/pages/findings_panel.h"
+#include "ui/pages/overview_page.h"
+#include "ui/pages/placement_page.h"
+#include "ui/widgets/placement_map.h"
+
+using namespace shardscope;
+using namespace shardscope::ui;
+
+class RealModelTest : public QObject, WindowFixture {
+    Q_OBJECT
+  private slots:
+    void init() {
+        start();
+        open(QStringLiteral(SHARDSCOPE_TEST_DATA "/index/llama3-8b.ssidx"), {1600, 1000});
+        QVERIFY(window_);
+    }
+    void cleanup() {
+        applyTheme(ThemeChoice::light);
+        end();
+    }
+
+    void parametersAreNotOptimizerState() {
+        const Catalog& catalog = session().catalog();
+        QCOMPARE(catalog.elementsOf(Role::parameter), uint64_t{8'030'261'248});
+        QCOMPARE(catalog.elementsOf(Role::optimizer), uint64_t{2} * 8'030'261'248);
+        QVERIFY2(shownText(*window_).contains("8.03 B"), qPrintable(shownText(*window_)));
+        QCOMPARE(catalog.rankCount(), uint32_t{32});
+        QCOMPARE(catalog.chunkCount(), size_t{23'256});
+    }
+
+    // From opening to the byte that is missing: a look at the map, one click on Validate, one finding.
+    void truncatedRankIsFound() {
+        const Facts& facts = *session().facts();
+        for (uint32_t rank = 0; rank < 32; ++rank)
+            QCOMPARE(facts.ranks[rank].health >= Health::missing, rank == 17);
+        session().validate(ValidateLevel::metadata);
+        QTRY_VERIFY(session().report() && !session().validating());
+        QCOMPARE(*session().verdict(), Verdict::unsafe);
+        QCOMPARE(session().report()->findings.size(), size_t{1});
+        QCOMPARE(QString::fromStdString(session().report()->findings[0].rule),
+                 QStringLiteral("file.truncated"));
+        QCOMPARE(session().report()->findings[0].count, uint64_t{183});
+        QTest::keyClick(window_, Qt::Key_F8);
+        const TensorId found = session().selection().current().tensor;
+        QVERIFY(found != kNone);
+        QVERIFY(facts.tensorHealth[found] >= Health::missing);
+    }
+
+    void pictures_data() {
+        QTest::addColumn<bool>("dark");
+        QTest::newRow("light") << false;
+        QTest::newRow("dark") << true;
+    }
+    void pictures() {
+        QFETCH(bool, dark);
+        applyTheme(dark ? ThemeChoice::dark : ThemeChoice::light);
+        const QString end = dark ? QStringLiteral("-dark") : QStringLiteral("-light");
+        session().validate(ValidateLevel::metadata);
+        QTRY_VERIFY(session().report() && !session().validating());
+        session().selection().setPage(Page::overview);
+        QVERIFY(!picture(*window_, "real-overview" + end).isNull());
+        session().selection().setPage(Page::placement);
+        QVERIFY(!picture(*window_, "real-placement" + end).isNull());
+        session().selection().setFilter(QStringLiteral("model.layers.0."));
+        QVERIFY(!picture(*window_, "real-placement-layer" + end).isNull());
+        session().selection().setFilter({});
+        session().selection().selectTensor(session().catalog().find("model.layers.0.attention.wo.weight"));
+        session().selection().setPage(Page::tensor);
+        QVERIFY(!picture(*window_, "real-tensor" + end).isNull());
+        session().selection().setPage(Page::files);
+        QVERIFY(!picture(*window_, "real-files" + end).isNull());
+    }
+};
+
+SHARDSCOPE_GUI_TEST_MAIN(RealModelTest)
+#include "real_model_test.moc"

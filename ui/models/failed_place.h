@@ -1,0 +1,21 @@
+// What is at a path that could not be opened, for the page that says so.
+#pragma once
+
+#include <QString>
+#include <QStringList>
+
+namespace shardscope::ui {
+
+struct FailedPlace {
+    bool exists = false, directory = false;
+    QString owner;
+    // Of a directory, one sentence: "Looked for .metadata, ...; found 12 .pt files." Empty otherwise.
+    QString found;
+    QStringList files;  // names in the directory that may be opened alone
+};
+
+// Looks at names only. It waits for the file system, so it is not for the GUI thread. Of a path on another
+// host nothing is known.
+FailedPlace lookAtFailedPlace(const QString& path);
+
+}  // namespace shardscope::ui
