@@ -165,7 +165,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
            "MESH", where)
         ->check(malformed(parseMesh));
     repeated("--shard", request.shard,
-             "Cut matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)", "RULE", where)
+             "Shard matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)", "RULE", where)
         ->check(malformed(parseShardRule));
     repeated("--stage", request.stage,
              "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)", "RULE", where)

@@ -107,7 +107,7 @@ Result<int> show(const Context& context, const ShowOptions& options) {
         if (cut.parts[d] > 1)
             pieces += fmt::format("{}{} along dim {}", pieces.empty() ? "" : ", ", cut.parts[d], d);
     }
-    fmt::print("  placement: {}{}\n", pieces.empty() ? "whole" : "cut in " + pieces,
+    fmt::print("  placement: {}{}\n", pieces.empty() ? "whole" : "sharded in " + pieces,
                mesh ? fmt::format(" over mesh {}", formatMesh(*mesh)) : "");
     if (!coverage.whole()) {
         for (const Box& gap : coverage.gaps)

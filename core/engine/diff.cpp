@@ -65,7 +65,7 @@ std::string placementText(const Catalog& catalog, TensorId t) {
         std::sort(starts.begin(), starts.end());
         parts[d] = std::unique(starts.begin(), starts.end()) - starts.begin();
     }
-    return fmt::format("{} chunks, cut {}", chunks.size(), formatDims(parts));
+    return fmt::format("{} chunks, sharded {}", chunks.size(), formatDims(parts));
 }
 
 bool samePlacement(const Catalog& a, TensorId ta, const Catalog& b, TensorId tb) {

@@ -397,15 +397,15 @@ class Inference {
         const auto sentences = [](const std::map<size_t, size_t>& dims, uint32_t size) {
             std::string text;
             for (const auto& [dim, count] : dims) {
-                text += fmt::format("{}{} tensor{} cut in {} along dim {}", text.empty() ? "" : ", ", count,
-                                    count == 1 ? "" : "s", size, dim);
+                text += fmt::format("{}{} tensor{} sharded in {} along dim {}", text.empty() ? "" : ", ",
+                                    count, count == 1 ? "" : "s", size, dim);
             }
             return text;
         };
         const uint32_t copies = ranks_ / (best.outer * best.inner);
         if (copies > 1) {
             mesh.axes.push_back({"dp", copies});
-            mesh.evidence.push_back(fmt::format("dp={}: every piece is on one of {} ranks, {} apart", copies,
+            mesh.evidence.push_back(fmt::format("dp={}: every shard is on one of {} ranks, {} apart", copies,
                                                 copies, best.outer * best.inner));
         }
         // An axis that cuts along other dimensions than the first is tensor parallel; one that cuts all along
@@ -419,13 +419,13 @@ class Inference {
             fmt::format("{}={}: {}", outerName, best.outer, sentences(outerDims, best.outer));
         if (best.inner > 1) {
             if (flat > 0)
-                evidence += fmt::format("{}{} cut in {} over both axes", outerDims.empty() ? "" : ", ", flat,
-                                        best.outer * best.inner);
+                evidence += fmt::format("{}{} sharded in {} over both axes", outerDims.empty() ? "" : ", ",
+                                        flat, best.outer * best.inner);
             mesh.evidence.push_back(std::move(evidence));
             mesh.axes.push_back({"tp", best.inner});
             std::string inner = sentences(innerDims, best.inner);
             if (interleaved > 0) {
-                inner += fmt::format("{}{} tensor{} cut in {} with the pieces interleaved over the ranks",
+                inner += fmt::format("{}{} tensor{} sharded in {} with the shards interleaved over the ranks",
                                      inner.empty() ? "" : ", ", interleaved, interleaved == 1 ? "" : "s",
                                      best.outer * best.inner);
             }

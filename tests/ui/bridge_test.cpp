@@ -119,6 +119,64 @@ class BridgeTest : public QObject {
         QCOMPARE(tasks.running().size(), size_t{0});
     }
 
+    // Whatever reads for long, and however many looks hang with their file system.
+    void queriesAnswerWhileOthersWait() {
+        Gate gate;
+        Tasks tasks;
+        int ended = 0;
+        const auto wait = [&](const TaskContext&) -> Result<int> {
+            SHARDSCOPE_TRY(gate.wait({}));  // deaf to being stopped
+            return 1;
+        };
+        const auto count = [&](const Result<int>&) { ++ended; };
+        std::vector<Ticket> bulk;
+        for (int i = 0; i < 20; ++i)
+            bulk.push_back(tasks.run<int>(Work::bulk, "read", wait, count));
+        for (int i = 0; i < 20; ++i)
+            tasks.run<int>(Work::metadata, "look", wait, count);
+        QVERIFY(bulk.back().status().waiting);
+        QTRY_VERIFY(!bulk.front().status().waiting);
+        int answer = 0, opened = 0;
+        tasks.run<int>(
+            Work::query, "filter", [](const TaskContext&) -> Result<int> { return 42; },
+            [&](Result<int> result) { answer = *result; });
+        tasks.run<int>(
+            Work::metadata, "open", [](const TaskContext&) -> Result<int> { return 43; },
+            [&](Result<int> result) { opened = *result; });
+        QTRY_COMPARE(answer, 42);
+        QTRY_COMPARE(opened, 43);
+        QCOMPARE(ended, 0);
+        // One that is dropped before it began is not begun any more.
+        bulk.back().drop();
+        QCOMPARE(tasks.running().size(), size_t{39});
+        gate.open();
+        QTRY_COMPARE(ended, 39);
+    }
+
+    void cancelStopsOneTask() {
+        Gate gate;
+        Tasks tasks;
+        std::vector<QString> stopped;
+        for (const char* title : {"first", "second"}) {
+            tasks.run<int>(
+                Work::bulk, title,
+                [&](const TaskContext& context) -> Result<int> {
+                    SHARDSCOPE_TRY(gate.wait(context));
+                    return 1;
+                },
+                [&stopped, title](const Result<int>& result) {
+                    if (!result.ok()) stopped.push_back(title);
+                });
+        }
+        tasks.running().front().cancel();
+        QTRY_COMPARE(stopped.size(), size_t{1});
+        QCOMPARE(stopped[0], QStringLiteral("first"));
+        QCOMPARE(tasks.running().size(), size_t{1});
+        gate.open();
+        QTRY_VERIFY(tasks.running().empty());
+        QCOMPARE(stopped.size(), size_t{1});
+    }
+
     void historyOfSelection() {
         Selection selection;
         QVERIFY(!selection.canGoBack());

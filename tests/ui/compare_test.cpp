@@ -159,18 +159,17 @@ void CompareTest::summaries() {
     report.valuesCompared = true;
     QVERIFY(reported(report)->summary().endsWith("placement and values."));
     report.placement = {{"model.a", "one chunk", "2 chunks"}};
-    QCOMPARE(
-        reported(report)->summary(),
-        QStringLiteral(
-            "Equal but for placement, values included: 1 tensor is elsewhere or is cut in another way."));
+    QCOMPARE(reported(report)->summary(),
+             QStringLiteral(
+                 "Equal but for placement, values included: 1 tensor is sharded or placed differently."));
     report.valuesCompared = false;
     QVERIFY(reported(report)->summary().startsWith("Equal but for placement: 1 tensor"));
     QVERIFY(reported(report)->summary().endsWith("Values were not compared."));
     QCOMPARE(reported(mixedReport())->summary(),
              QStringLiteral(
                  "They differ: 2 tensors are only in A, 1 tensor is only in B, 1 tensor has another shape, "
-                 "1 tensor has another dtype, 2 tensors have other values, 1 tensor is elsewhere or is "
-                 "cut in another way."));
+                 "1 tensor has another dtype, 2 tensors have other values, 1 tensor is sharded or placed "
+                 "differently."));
 }
 
 void CompareTest::aMillionRows() {

@@ -67,8 +67,12 @@ class RealModelTest : public QObject, WindowFixture {
         session().selection().setPage(Page::overview);
         QVERIFY(!picture(*window_, "real-overview" + end).isNull());
         session().selection().setPage(Page::placement);
+        const PlacementMap& map = window_->findChild<PlacementPage*>()->map();
+        QTRY_VERIFY(map.matrix() && map.matrix()->facts() == session().facts());
         QVERIFY(!picture(*window_, "real-placement" + end).isNull());
+        const auto whole = map.matrix();
         session().selection().setFilter(QStringLiteral("model.layers.0."));
+        QTRY_VERIFY(map.matrix() && map.matrix() != whole);
         QVERIFY(!picture(*window_, "real-placement-layer" + end).isNull());
         session().selection().setFilter({});
         session().selection().selectTensor(session().catalog().find("model.layers.0.attention.wo.weight"));

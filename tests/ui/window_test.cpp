@@ -239,7 +239,7 @@ class WindowTest : public QObject, protected WindowFixture {
         window_->session().selection().selectTensor(0);
         const auto* details = window_->findChild<DetailsPanel*>();
         QVERIFY(details->lines().contains("Along cp: copies"));
-        QVERIFY(details->lines().contains("Along tp: cuts dim 0"));
+        QVERIFY(details->lines().contains("Along tp: shards dim 0"));
     }
 
     void filterWithoutHit() {

@@ -960,14 +960,14 @@ class WizardTest : public QObject {
                      QStringLiteral("(5 rows) is smaller than tp=8: some ranks get nothing")),
                  qPrintable(effect->shards[0].notes[0]));
         QVERIFY2(effect->shards[1].notes[0].contains(
-                     QStringLiteral("1,003 does not divide by tp=8: pieces of 126, the last one 121.")),
+                     QStringLiteral("1,003 does not divide by tp=8: shards of 126, the last one 121.")),
                  qPrintable(effect->shards[1].notes[0]));
         QVERIFY(effect->shards[2].notes[0].contains(QStringLiteral("No dim 0 in 1 tensor")));
         QVERIFY(effect->shards[3].notes[0].contains(QStringLiteral("No tensor")));
         QCOMPARE(effect->whole, uint64_t{0});
         request.split = SplitRule::even;
         const auto even = placementEffect(catalog, catalog, request, {});
-        QVERIFY2(even->shards[1].notes[0].contains(QStringLiteral("3 pieces of 126, the others of 125.")),
+        QVERIFY2(even->shards[1].notes[0].contains(QStringLiteral("3 shards of 126, the others of 125.")),
                  qPrintable(even->shards[1].notes[0]));
         request.stage = {*parseStageRule("odd.*:tp=1")};
         const auto staged = placementEffect(catalog, catalog, request, {});

@@ -151,7 +151,7 @@ QString Comparison::summary() const {
                    .arg(tensors) +
                values;
     }
-    const QString elsewhere = countedText(moved, tr("1 tensor is elsewhere or is cut in another way"),
+    const QString elsewhere = countedText(moved, tr("1 tensor is sharded or placed differently"),
                                           tr("%1 tensors are sharded or placed differently"));
     if (report.equal())
         return (report.valuesCompared ? tr("Equal but for placement, values included: %1.")

@@ -59,11 +59,11 @@ QString cutNote(const Cut& cut, uint64_t tensors, SplitRule split) {
     }
     QString note = QObject::tr("%1: %2 does not divide by %3=%4: ").arg(dim, length, axis, size);
     if (split == SplitRule::even)
-        note += QObject::tr("%1 pieces of %2, the others of %3.").arg(full).arg(first).arg(odd);
+        note += QObject::tr("%1 shards of %2, the others of %3.").arg(full).arg(first).arg(odd);
     else if (odd == first)
-        note += QObject::tr("pieces of %1").arg(first);
+        note += QObject::tr("shards of %1").arg(first);
     else
-        note += QObject::tr("pieces of %1, the last one %2").arg(first).arg(odd);
+        note += QObject::tr("shards of %1, the last one %2").arg(first).arg(odd);
     if (split != SplitRule::even)
         note += empty ? countedText(empty, QObject::tr(", 1 rank gets nothing."),
                                     QObject::tr(", %1 ranks get nothing."))
@@ -78,8 +78,8 @@ void addNotes(RuleEffect& effect, const std::map<Cut, uint64_t>& uneven, SplitRu
                      [](const auto& a, const auto& b) { return a.second > b.second; });
     for (size_t i = 0; i < sorted.size(); ++i) {
         if (i == kMostNotes) {
-            effect.notes += countedText(sorted.size() - i, QObject::tr("And 1 more uneven cut."),
-                                        QObject::tr("And %1 more uneven cuts."));
+            effect.notes += countedText(sorted.size() - i, QObject::tr("And 1 more uneven sharding."),
+                                        QObject::tr("And %1 more uneven shardings."));
             break;
         }
         effect.notes += cutNote(sorted[i].first, sorted[i].second, split);
@@ -171,7 +171,7 @@ Result<PlacementEffect> placementEffect(const Catalog& source, const Catalog& wa
                               .arg(QString::number(what.second), tensors(n), toQString(what.first));
         }
         for (const auto& [axis, n] : held[r]) {
-            rule.notes += QObject::tr("A stage rule puts %1 on one place of %2, so %2 does not cut there.")
+            rule.notes += QObject::tr("A stage rule puts %1 on one place of %2, so %2 does not shard there.")
                               .arg(tensors(n), toQString(axis));
         }
     }

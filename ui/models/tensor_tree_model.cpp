@@ -284,7 +284,7 @@ QVariant TensorTreeModel::headerData(int section, Qt::Orientation orientation, i
         case bytes:
             return tr("Size");
         case cut:
-            return tr("Cut");
+            return tr("Sharding");
         case health:
             return tr("State");
     }

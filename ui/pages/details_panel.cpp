@@ -63,11 +63,11 @@ QString alongAxis(const Catalog& catalog, TensorId t, const Mesh& mesh, size_t a
         const ChunkInfo one = catalog.chunk(t, known->second);
         if (mesh.coordinates(one.rank)[axis] == place) continue;
         if (chunk.flat && one.flat) {
-            if (chunk.flat->start != one.flat->start) found = DetailsPanel::tr("cuts a flat range");
+            if (chunk.flat->start != one.flat->start) found = DetailsPanel::tr("shards a flat range");
             continue;
         }
         for (size_t d = 0; d < chunk.offsets.size() && found.isEmpty(); ++d) {
-            if (chunk.offsets[d] != one.offsets[d]) found = DetailsPanel::tr("cuts dim %1").arg(d);
+            if (chunk.offsets[d] != one.offsets[d]) found = DetailsPanel::tr("shards dim %1").arg(d);
         }
         if (found.isEmpty()) found = DetailsPanel::tr("copies");
     }
@@ -236,7 +236,7 @@ void DetailsPanel::showTensor(TensorId t) {
     line(tr("Elements"), numberText(static_cast<uint64_t>(catalog.elements(t))));
     line(tr("Bytes"), sizeText(catalog.bytes(t)));
     line(tr("Role"), toQString(roleName(catalog.role(t))));
-    line(tr("Cut"), toQString(cutText(catalog, t)));
+    line(tr("Sharding"), toQString(cutText(catalog, t)));
     line(tr("Chunks"), numberText(catalog.endChunk(t) - catalog.firstChunk(t)));
     if (catalog.aliasOf(t) != kNone) line(tr("Same tensor as"), toQString(catalog.name(catalog.aliasOf(t))));
     if (catalog.special(t) != kNone) {

@@ -145,9 +145,9 @@ void FilesPage::makeStrip() {
     strip_ = new ByteStrip(stripPanel_);
     strip_->setToolTip(tr("The wheel zooms, dragging moves, 0 shows all"));
     colouring_ = new QComboBox(stripPanel_);
-    colouring_->addItem(tr("Colour by role"), static_cast<int>(Colouring::role));
-    colouring_->addItem(tr("Colour by dtype"), static_cast<int>(Colouring::dtype));
-    colouring_->setAccessibleName(tr("What colours of chunks mean"));
+    colouring_->addItem(tr("Color by role"), static_cast<int>(Colouring::role));
+    colouring_->addItem(tr("Color by dtype"), static_cast<int>(Colouring::dtype));
+    colouring_->setAccessibleName(tr("What colors of chunks mean"));
     stripTitle_ = new QLabel(stripPanel_);
     stripTitle_->setTextFormat(Qt::PlainText);
     stripPanel_->addToTitle(stripTitle_);
@@ -298,9 +298,9 @@ void FilesPage::refreshTreemap() {
                          : !file.referenced ? softened(faintTextColor(), 0.2)
                                             : softened(categoryColor(hue), 0.5);
         }
-        mapCaption_->setText(byGroup  ? tr("Area is size; colours tell directories apart, grey is metadata.")
-                             : byRank ? tr("Area is size; colours tell ranks apart, grey is metadata.")
-                                      : tr("Area is size; grey is metadata and what nothing refers to."));
+        mapCaption_->setText(byGroup  ? tr("Area is size; colors tell directories apart, gray is metadata.")
+                             : byRank ? tr("Area is size; colors tell ranks apart, gray is metadata.")
+                                      : tr("Area is size; gray is metadata and what nothing refers to."));
     } else {
         mapCaption_->clear();
     }

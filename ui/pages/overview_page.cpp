@@ -137,7 +137,7 @@ void OverviewPage::makeCards() {
     step_ = cards_->add(tr("Step"));
     bytes_ = cards_->add(tr("Tensor bytes"));
     claimed_ = cards_->add(tr("Claimed bytes"));
-    parameters_ = cards_->add(tr("Elements"));
+    parameters_ = cards_->add(tr("Parameters"));
     tensors_ = cards_->add(tr("Tensors"));
     chunks_ = cards_->add(tr("Chunks"));
     files_ = cards_->add(tr("Files"));
@@ -487,7 +487,7 @@ void OverviewPage::refreshMesh() {
     const std::optional<Mesh>& mesh = session_.facts()->mesh;
     if (!mesh) {
         mesh_->setText(session_.catalog().rankCount() > 1
-                           ? tr("No mesh is declared, and the way tensors are cut suggests none.")
+                           ? tr("No mesh is declared, and how tensors are sharded suggests none.")
                            : tr("One rank wrote all of it; there is no mesh."));
         return;
     }
@@ -496,7 +496,7 @@ void OverviewPage::refreshMesh() {
         axes += QStringLiteral("%1 = %2").arg(toQString(axis.name)).arg(axis.size);
     QString text = axes.join(QStringLiteral(" × ")) + "\n" +
                    (mesh->source == Mesh::Source::declared ? tr("Declared by the checkpoint.")
-                                                           : tr("Inferred from how tensors are cut:"));
+                                                           : tr("Inferred from how tensors are sharded:"));
     for (const std::string& sentence : mesh->evidence)
         text += QStringLiteral("\n• ") + toQString(sentence);
     if (const QString context = contextParallelText(mesh); !context.isEmpty())

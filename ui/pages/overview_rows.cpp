@@ -44,7 +44,7 @@ QString contextParallelText(const std::optional<Mesh>& mesh) {
     for (const char* name : {"cp", "context", "context_parallel", "sep"}) {
         const int axis = mesh->axisIndex(name);
         if (axis < 0 || mesh->axes[static_cast<size_t>(axis)].size < 2) continue;
-        return tr("%1 = %2 cuts sequences, not weights: ranks along it hold copies of the same weights, "
+        return tr("%1 = %2 shards sequences, not weights: ranks along it hold copies of the same weights, "
                   "unless "
                   "they are sharded over it as well.")
             .arg(QString::fromLatin1(name))

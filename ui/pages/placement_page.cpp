@@ -13,6 +13,7 @@
 #include <QTableView>
 #include <QToolButton>
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "ui/models/chunk_table_model.h"
@@ -138,6 +139,7 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
     connect(&session, &Session::visibleChanged, this, &PlacementPage::invalidate);
     connect(&session, &Session::factsChanged, this, [this] {
         fillAxisOrders();
+        fillLegend();
         invalidate();
     });
     connect(&session.selection(), &Selection::changed, this,
@@ -322,11 +324,20 @@ void PlacementPage::fillLegend() {
                                painter.fillRect(QRectF(rect.left() + x, rect.top(), 1, rect.height()),
                                                 holdColor(x / rect.width()));
                        }});
-    entries.push_back(Legend::state(Health::missing, tr("bytes missing")));
-    entries.push_back(Legend::state(Health::gap, tr("no owner")));
-    entries.push_back(Legend::state(Health::overlap, tr("claimed twice")));
-    entries.push_back(Legend::state(Health::differs, tr("copies differ")));
-    entries.push_back(Legend::state(Health::nonFinite, tr("NaN or infinite")));
+    // Of the states those that this checkpoint has.
+    std::array<bool, 7> present{};
+    if (const auto facts = session_.facts()) {
+        for (const Health health : facts->tensorHealth)
+            present[static_cast<size_t>(health)] = true;
+    }
+    const auto state = [&](Health health, const QString& text) {
+        if (present[static_cast<size_t>(health)]) entries.push_back(Legend::state(health, text));
+    };
+    state(Health::missing, tr("bytes missing"));
+    state(Health::gap, tr("no owner"));
+    state(Health::overlap, tr("claimed twice"));
+    state(Health::differs, tr("copies differ"));
+    state(Health::nonFinite, tr("NaN or infinite"));
     legend_->setEntries(std::move(entries));
 }
 

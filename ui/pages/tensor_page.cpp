@@ -96,7 +96,7 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     layout->addWidget(stack_);
 
     std::vector<Legend::Entry> entries;
-    entries.push_back({tr("chunk, in its rank's colour"), [](QPainter& painter, const QRectF& rect) {
+    entries.push_back({tr("chunk, in its rank's color"), [](QPainter& painter, const QRectF& rect) {
                            painter.fillRect(rect, rankColor(0));
                            painter.setPen(outlineColor());
                            painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
@@ -216,8 +216,8 @@ QWidget* TensorPage::makeControls() {
     ghostRule_->setMaximumWidth(110);
     add(tr("&Target"), ghostMesh_, tr("Target mesh"),
         tr("Mesh of a target sharding to draw over the box, such as dp=2,tp=4"));
-    add(tr("c&ut"), ghostRule_, tr("Target cut"),
-        tr("Axis of the target mesh and the dimension that it cuts, such as tp=0; several with commas"));
+    add(tr("s&hard"), ghostRule_, tr("Target sharding"),
+        tr("Axis of the target mesh and the dimension that it shards, such as tp=0; several with commas"));
     ghostNote_ = new QLabel(bar);
     ghostNote_->setTextFormat(Qt::PlainText);
     ghostNote_->setWordWrap(true);
@@ -529,7 +529,7 @@ void TensorPage::showGhosts() {
     for (const BoxShape& ghost : ghosts)
         labels.push_back(toQString(rankLabel(*mesh, ghost.rank)));
     note(ruleText.isEmpty()
-             ? tr("Target: whole on one rank. Name an axis and the dimension that it cuts, such as tp=0.")
+             ? tr("Target: whole on one rank. Name an axis and the dimension that it shards, such as tp=0.")
              : tr("Target: %1 parts").arg(boxes.size()));
     box_->setGhosts(std::move(ghosts), std::move(labels));
 }

@@ -61,7 +61,7 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     header->setMinimumSectionSize(48);
     header->resizeSection(TensorTreeModel::dtype, 70);
     header->resizeSection(TensorTreeModel::shape, 100);
-    header->resizeSection(TensorTreeModel::bytes, 70);
+    header->resizeSection(TensorTreeModel::bytes, 84);
     header->resizeSection(TensorTreeModel::cut, 110);
     header->resizeSection(TensorTreeModel::health, 88);
     header->setContextMenuPolicy(Qt::ActionsContextMenu);

@@ -19,7 +19,7 @@ namespace {
 QString holdsText(const FormatInfo& info) {
     QStringList can, cannot;
     const auto sort = [&](bool able, const QString& what) { (able ? can : cannot) += what; };
-    sort(info.shards, WizardPage::tr("tensors in pieces on several ranks"));
+    sort(info.shards, WizardPage::tr("tensors sharded over ranks"));
     sort(info.objects, WizardPage::tr("values that are not tensors (step, learning rate, random state)"));
     sort(info.aliases, WizardPage::tr("two names of one tensor (tied weights)"));
     sort(info.nesting, WizardPage::tr("nested names"));

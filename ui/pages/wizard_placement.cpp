@@ -59,7 +59,8 @@ PlacementStep::PlacementStep(WizardState& state)
     choice(Mode::keep, tr("As in the source"),
            tr("Every chunk as the source has it; only within one format that holds shards."));
     choice(Mode::whole, tr("Every tensor whole"), tr("One rank stores everything."));
-    choice(Mode::mesh, tr("Over a mesh of ranks"), tr("Rules say which dimension is cut over which axis."));
+    choice(Mode::mesh, tr("Over a mesh of ranks"),
+           tr("Rules say which dimension is sharded over which axis."));
     choice(Mode::like, tr("Like another checkpoint"),
            tr("The same names and the same placement as that one."));
     choices->addStretch();
@@ -134,7 +135,7 @@ void PlacementStep::buildMesh(QVBoxLayout* into) {
     split_->addItem(tr("Uneven sizes: even"), static_cast<int>(SplitRule::even));
     split_->addItem(tr("Uneven sizes: as Paddle"), static_cast<int>(SplitRule::paddle));
     split_->setToolTip(
-        tr("torch and Paddle give every piece the rounded-up size, even makes the first ones one longer."));
+        tr("torch and Paddle give every shard the rounded-up size, even makes the first ones one longer."));
     row->addWidget(meshLabel);
     row->addWidget(mesh_, 1);
     row->addWidget(ranks_);
@@ -155,7 +156,7 @@ void PlacementStep::buildMesh(QVBoxLayout* into) {
     presets->addStretch();
     into->addLayout(presets);
 
-    shard_ = new RuleTable(tr("Shard rules"), {tr("Names"), tr("Cut (axis=dim,…)"), tr("Tensors")},
+    shard_ = new RuleTable(tr("Shard rules"), {tr("Names"), tr("Shard (axis=dim,…)"), tr("Tensors")},
                            {QStringLiteral("*.weight"), QStringLiteral("tp=0,dp=0")}, true, meshPart_);
     shard_->table()->setObjectName(QStringLiteral("shardRules"));
     stage_ = new RuleTable(tr("Stage rules"), {tr("Names"), tr("Place (axis=place)"), tr("Tensors")},

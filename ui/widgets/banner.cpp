@@ -101,9 +101,10 @@ void Banner::restyle() {
     icon_->setText(kind_ == BannerKind::info ? QStringLiteral("•") : QStringLiteral("▲"));
 }
 
-void Banner::changeEvent(QEvent* event) {
-    if (event->type() == QEvent::PaletteChange && !isHidden()) restyle();
-    QFrame::changeEvent(event);
+bool Banner::event(QEvent* event) {
+    // A widget with a style sheet hears of another theme through the application only.
+    if (event->type() == QEvent::ApplicationPaletteChange && !isHidden()) restyle();
+    return QFrame::event(event);
 }
 
 void showBanner(QWidget* inside, BannerKind kind, const QString& text, std::vector<Banner::Action> actions,

@@ -31,7 +31,7 @@ class Banner : public QFrame {
     BannerKind kind() const { return kind_; }
 
   protected:
-    void changeEvent(QEvent* event) override;
+    bool event(QEvent* event) override;
 
   private:
     void restyle();

@@ -74,7 +74,7 @@ class InferMeshTest : public QObject {
         const Catalog catalog = std::move(builder).finish();
         QCOMPARE(meshText(catalog), QString("tp=2"));
         QCOMPARE(inferMesh(catalog)->evidence[0],
-                 std::string("tp=2: 1 tensor cut in 2 along dim 0, 1 tensor cut in 2 along dim 1"));
+                 std::string("tp=2: 1 tensor sharded in 2 along dim 0, 1 tensor sharded in 2 along dim 1"));
         const TensorCut cut = tensorCut(catalog, 1);
         QCOMPARE(cut.parts, (Dims{1, 2}));
         QVERIFY(cut.regular);
