@@ -223,7 +223,8 @@ class OrbaxCliTest : public QObject {
         const QString path = pathOf("o0.12.8-ocdbt-zarr2-mesh4x2");
         uint64_t stored = 0, plain = 0;
         std::set<std::string> seen;
-        for (const json& tensor : runShardscope({"ls", path, "--chunks", "--json"}).json()["tensors"]) {
+        const json listing = runShardscope({"ls", path, "--chunks", "--json"}).json();
+        for (const json& tensor : listing["tensors"]) {
             plain += tensor["bytes"].get<uint64_t>();
             for (const json& chunk : tensor["chunks"]) {
                 const std::string place = chunk["file"].get<std::string>() + ' ' + chunk["offset"].dump() +
@@ -261,7 +262,7 @@ class OrbaxCliTest : public QObject {
         out.write(file.data(), static_cast<qint64>(file.size()));
         out.close();
         const json shown = runShardscope({"show", path, "w", "--values", "--json"}).json();
-        COMPARE_JSON(shown["shape"], json::parse("[2, 3]"));
+        COMPARE_JSON(shown["tensor"]["shape"], json::parse("[2, 3]"));
         const QString converted = place_.filePath("from-flax");
         QCOMPARE(runShardscope({"convert", path, converted, "--to", "safetensors"}).exitCode, 0);
         const State state = readState(converted.toStdString());
