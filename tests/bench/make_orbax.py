@@ -1,5 +1,5 @@
 """Writes Orbax checkpoints of bfloat16 in OCDBT with zarr 2: make_orbax.py DIRECTORY GIB for 64 large arrays on 4 x 2 simulated devices, as Orbax saves them, or
-make_orbax.py DIRECTORY many for 10,000 small ones, each cut in 16 x 16 for as many devices. Orbax needs an hour for these: their database is written by tensorstore at
+make_orbax.py DIRECTORY many for 10,000 small ones, each cut in 16 x 16 for as many devices. Orbax takes long for these: their database is written by tensorstore at
 once, with the files of metadata that Orbax writes beside it. Needs jax and orbax-checkpoint."""
 import base64
 import json
