@@ -215,7 +215,8 @@ class OcdbtTreeReader {
         in.bytes(older);
         if (!in.ok() || !in.atEnd()) return wrong(place, "its list of versions is not whole");
         if (n == 0 || (offset == kNowhere && length == kNowhere)) return {};
-        if (file >= files.size()) return wrong(place, "its root is in a file that its table does not have");
+        if (file >= files.size() || files[file].path.empty())
+            return wrong(place, "its root is in a file that its table does not have");
         return readNode({files[file].path, files[file].base, offset, length}, height, {});
     }
 
@@ -243,6 +244,11 @@ class OcdbtTreeReader {
                 return wrong(place, "its table of files is not whole");
             if (total > limits_.nodeBytes) return tooLarge(place, limits_.nodeBytes);
             std::string full = base + path;
+            // The file of an empty version, or of none: it has no path, and nothing is in it.
+            if (path.empty()) {
+                files.emplace_back();
+                continue;
+            }
             if (Status inside = checkRelativeName(full); !inside.ok())
                 return std::move(inside)
                     .error()
@@ -321,7 +327,8 @@ class OcdbtTreeReader {
         if (!in.ok() || !in.atEnd()) return wrong(place, "its list of children is not whole");
         for (uint64_t i = 0; i < n; ++i) {
             const uint64_t begin = i == 0 ? 0 : end[i - 1];
-            if (fileOf[i] >= files.size() || common[i] > end[i] - begin - inherited.size())
+            if (fileOf[i] >= files.size() || files[fileOf[i]].path.empty() ||
+                common[i] > end[i] - begin - inherited.size())
                 return wrong(place, "a child is in a file that its table does not have");
             const DataFile& child = files[fileOf[i]];
             SHARDSCOPE_TRY(readNode(
@@ -351,7 +358,7 @@ class OcdbtTreeReader {
         for (uint64_t i = 0; i < n; ++i) {
             if (inTree[i]) continue;
             const uint64_t f = in.varint();
-            if (!in.ok() || f >= files.size())
+            if (!in.ok() || f >= files.size() || files[f].path.empty())
                 return wrong(place, "a value is in a file that its table does not have");
             if (known[f] == UINT32_MAX) known[f] = fileIndex(files[f].path);
             index_.file_[first + i] = known[f];

@@ -313,8 +313,12 @@ ZarrArray::Cut ZarrArray::cut(DimSpan lengths) const {
 Dims ZarrArray::grid() const {
     Dims out;
     for (size_t d = 0; d < shape.size(); ++d)
-        out.push_back(shape[d] / chunk[d] + (shape[d] % chunk[d] != 0));
+        out.push_back(gridAlong(d));
     return out;
+}
+
+int64_t ZarrArray::gridAlong(size_t d) const {
+    return shape[d] / chunk[d] + (shape[d] % chunk[d] != 0);
 }
 
 std::string ZarrArray::chunkName(DimSpan place) const {
@@ -329,7 +333,7 @@ std::string ZarrArray::chunkName(DimSpan place) const {
 std::optional<Dims> ZarrArray::chunkPlace(std::string_view name) const {
     if (shape.empty()) return name == chunkName({}) ? std::optional<Dims>(Dims{}) : std::nullopt;
     Dims place;
-    const Dims counts = grid();
+    place.reserve(shape.size());
     if (prefixedKeys) {
         if (name.empty() || name[0] != 'c') return std::nullopt;
         name.remove_prefix(1);
@@ -341,7 +345,7 @@ std::optional<Dims> ZarrArray::chunkPlace(std::string_view name) const {
         }
         int64_t number = 0;
         const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-        if (error != std::errc{} || name[0] == '-' || number >= counts[d]) return std::nullopt;
+        if (error != std::errc{} || name[0] == '-' || number >= gridAlong(d)) return std::nullopt;
         // "00" would name the same chunk as "0".
         if (name[0] == '0' && end != name.data() + 1) return std::nullopt;
         name.remove_prefix(static_cast<size_t>(end - name.data()));

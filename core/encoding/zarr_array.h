@@ -63,6 +63,7 @@ struct ZarrArray {
     Cut cut(DimSpan lengths) const;
     // How many chunks there are along each dimension.
     Dims grid() const;
+    int64_t gridAlong(size_t d) const;
     // "1.0.3" or "c/1/0/3" of a chunk's place in the grid, "0" or "c" of a scalar.
     std::string chunkName(DimSpan place) const;
     // The place in the grid that the name of a chunk says; nullopt for any other name.

@@ -11,9 +11,9 @@ namespace {
 using Json = nlohmann::json;
 using Kind = RecipeStep::Kind;
 
-constexpr Kind kKinds[] = {Kind::rename,      Kind::transpose, Kind::reshape, Kind::split,
-                           Kind::concatenate, Kind::unstack,   Kind::stack,   Kind::select,
-                           Kind::slice,       Kind::pad,       Kind::rope,    Kind::fusedQkv};
+constexpr Kind kKinds[] = {Kind::rename,  Kind::transpose, Kind::reshape, Kind::split, Kind::concatenate,
+                           Kind::unstack, Kind::stack,     Kind::select,  Kind::slice, Kind::pad,
+                           Kind::rope,    Kind::fusedQkv,  Kind::compute};
 constexpr size_t kMostNames = 1024;
 
 // One step: fields are taken out of it, and what is left over is an error.
@@ -38,7 +38,7 @@ class StepParser {
         if (!known) {
             return wrong(
                 fmt::format("'{}' is not a kind of step (rename, transpose, reshape, split, concatenate, "
-                            "unstack, stack, select, slice, pad, rope, fused-qkv, include)",
+                            "unstack, stack, select, slice, pad, rope, fused-qkv, compute, include)",
                             kind));
         }
         kind_ = kind;
@@ -207,6 +207,8 @@ class StepParser {
                 return rope();
             case Kind::fusedQkv:
                 return fusedQkv();
+            case Kind::compute:
+                return compute();
         }
         return {};
     }
@@ -218,6 +220,7 @@ class StepParser {
         out_.from = {std::move(from)};
         out_.to = {std::move(to)};
         SHARDSCOPE_TRY(integer("dim", out_.dim));
+        SHARDSCOPE_TRY(number("stride", out_.stride));
         return number("start", out_.start);
     }
 
@@ -232,6 +235,7 @@ class StepParser {
         out_.indexGroup = static_cast<size_t>(group);
         SHARDSCOPE_TRY(integer("dim", out_.dim));
         SHARDSCOPE_TRY(number("start", out_.start));
+        SHARDSCOPE_TRY(number("stride", out_.stride));
         return number("count", out_.length);
     }
 
@@ -301,6 +305,27 @@ class StepParser {
         SHARDSCOPE_TRY(has("into") ? apart() : together());
         if (out_.from.size() != 3 && out_.to.size() != 3)
             return wrong("it needs three names, of q, k and v, in 'from' or 'into'");
+        return {};
+    }
+
+    Status compute() {
+        SHARDSCOPE_TRY(inPlace());
+        using Change = ValueChange::Kind;
+        for (const auto& [key, change] :
+             {std::pair("multiply", Change::multiply), std::pair("divide", Change::divide),
+              std::pair("add", Change::add)}) {
+            if (!has(key)) continue;
+            if (out_.operand) return wrong("it has more than one of 'multiply', 'divide' and 'add'");
+            out_.change = change;
+            SHARDSCOPE_TRY(number(key, out_.operand));
+        }
+        if (!out_.operand) return wrong("it needs 'multiply', 'divide' or 'add'");
+        SHARDSCOPE_TRY(flag("root", out_.root));
+        SHARDSCOPE_TRY(flag("inverse", out_.inverse));
+        if (!has("rounded")) return {};
+        SHARDSCOPE_ASSIGN(const std::string rounded, text("rounded"));
+        if (rounded != "bfloat16") return wrong("'rounded' is not \"bfloat16\"");
+        out_.rounded = DType::bfloat16;
         return {};
     }
 

@@ -44,6 +44,10 @@ class Hasher {
             dims(piece.box.lengths);
             dims(piece.strides);
         }
+        for (const ValueChange& change : from.view->changes()) {
+            number(static_cast<uint64_t>(change.kind));
+            number(std::bit_cast<uint64_t>(change.operand));
+        }
     }
     Digest128 result() const {
         const XXH128_hash_t hash = XXH3_128bits_digest(state_);

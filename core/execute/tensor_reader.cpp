@@ -188,6 +188,7 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
         auto extent = context.reader.locate(found[i].id);
         if (!extent.ok()) return source->named(std::move(extent).error());
         chunk.extent = std::move(extent).value();
+        chunk.packed = dynamic_cast<const StoredBytes*>(chunk.extent.file.get());
         chunk.stored = chunk.extent.storedAs.value_or(source->dtype_);
         if (chunk.stored != source->dtype_ &&
             (!castSupported(chunk.stored, source->dtype_) || !dtypeIsWholeBytes(chunk.stored))) {
@@ -263,6 +264,10 @@ Status TensorReader::straighten(Chunk& chunk, uint64_t& heldBytes, WorkerMemory*
     return toScratch(chunk, kept);
 }
 
+void TensorReader::count(const Chunk& chunk, uint64_t bytes) const {
+    context_.bytesRead += chunk.packed ? chunk.packed->countStored(bytes) : bytes;
+}
+
 Status TensorReader::holdSpan(Chunk& chunk, uint64_t bytes) {
     try {
         chunk.span->resize(bytes);
@@ -270,7 +275,7 @@ Status TensorReader::holdSpan(Chunk& chunk, uint64_t bytes) {
         return makeError(ErrorCode::limit,
                          fmt::format("no memory for the {} bytes of a strided chunk", bytes));
     }
-    context_.bytesRead += bytes;
+    count(chunk, bytes);
     return chunk.extent.file->readBulk(chunk.extent.offset, *chunk.span);
 }
 
@@ -291,9 +296,10 @@ Status TensorReader::toScratch(Chunk& chunk, WorkerMemory* kept) {
     const BusyTime busy(Progress::Work::compute);
     Status status = restrideToFile(stored, chunk.shape.lengths, chunk.extent.strides, size, share, *scratch,
                                    context_.resources.stop);
-    context_.bytesRead += read;
+    count(chunk, read);
     SHARDSCOPE_TRY(std::move(status));
     SHARDSCOPE_ASSIGN(chunk.extent.file, context_.scratchSystem->reopen(scratch));
+    chunk.packed = nullptr;
     chunk.extent.offset = 0;
     chunk.extent.strides.clear();
     return {};
@@ -346,7 +352,7 @@ Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
         restrideRange(lo, hi, chunk.shape.lengths, extent.strides, dtypeBytes(chunk.stored),
                       chunk.span->data(), bytes.data());
     } else {
-        context_.bytesRead += bytes.size();
+        count(chunk, bytes.size());
         status = extent.file->readBulk(extent.offset + bytesOfElements(chunk.stored, lo - chunk.shape.start),
                                        bytes);
     }

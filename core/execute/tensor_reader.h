@@ -9,6 +9,7 @@
 #include "execute/executor.h"
 #include "execute/tile_work.h"
 #include "execute/values.h"
+#include "storage/stored_bytes.h"
 
 namespace shardscope {
 
@@ -159,7 +160,8 @@ class TensorReader final : public ElementReader {
     struct Chunk {
         ChunkShape shape;
         Extent extent;
-        DType stored = DType::float32;  // as the elements lie in the file
+        const StoredBytes* packed = nullptr;  // the file, where it is kept in fewer bytes
+        DType stored = DType::float32;        // as the elements lie in the file
         std::shared_ptr<std::vector<std::byte>>
             span;  // the stored bytes, when they are re-strided from memory
     };
@@ -168,6 +170,7 @@ class TensorReader final : public ElementReader {
     Status checkExtent(const Chunk& chunk) const;
     Status straighten(Chunk& chunk, uint64_t& heldBytes, WorkerMemory* kept);
     Status holdSpan(Chunk& chunk, uint64_t spanBytes);
+    void count(const Chunk& chunk, uint64_t bytes) const;
     Status toScratch(Chunk& chunk, WorkerMemory* kept);
     uint64_t spanBytes(const Chunk& chunk) const;
     Status readStored(const Chunk& chunk, int64_t lo, int64_t hi, std::span<std::byte> bytes) const;

@@ -170,6 +170,9 @@ Result<std::unique_ptr<ViewReader>> ViewReader::prepare(SourceContext& context, 
         return unsupported(fmt::format("{} elements share bytes, so they cannot be put in another order",
                                        dtypeName(reader->dtype_)));
     }
+    const bool isDouble = reader->dtype_ == DType::float64;
+    if (!view.changes().empty() && !castSupported(reader->dtype_, isDouble ? DType::float64 : DType::float32))
+        return unsupported(fmt::format("{} elements cannot be computed with", dtypeName(reader->dtype_)));
     // Nothing is held in memory while the sources are prepared: one lease is taken at the end.
     for (const TensorId source : sources) {
         if (catalog.dtype(source) != reader->dtype_)
@@ -338,6 +341,47 @@ size_t ViewReader::readBufferBytes(int64_t a, int64_t b) const {
 
 Status ViewReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile,
                             std::span<std::byte> buffer) const {
+    SHARDSCOPE_TRY(fetchTile(a, b, tile, buffer));
+    if (view_.changes().empty()) return {};
+    const BusyTime busy(Progress::Work::compute);
+    const auto values = tile.first(static_cast<size_t>(b - a) * dtypeBytes(dtype_));
+    dtype_ == DType::float64 ? changeValues<double>(values) : changeValues<float>(values);
+    return {};
+}
+
+// In stretches that stay in the processor's first cache.
+template <class Number>
+void ViewReader::changeValues(std::span<std::byte> tile) const {
+    constexpr DType kWide = std::is_same_v<Number, double> ? DType::float64 : DType::float32;
+    const size_t size = dtypeBytes(dtype_);
+    std::array<Number, 1024> wide;
+    const auto each = [](std::span<Number> numbers, auto apply) {
+        for (Number& number : numbers)
+            number = apply(number);
+    };
+    for (size_t at = 0; at < tile.size();) {
+        const size_t count = std::min(wide.size(), (tile.size() - at) / size);
+        const std::span<Number> numbers(wide.data(), count);
+        // Rounded after each change, as the frameworks do whose changes these are.
+        for (const ValueChange& change : view_.changes()) {
+            castElements(dtype_, tile.data() + at, kWide, reinterpret_cast<std::byte*>(wide.data()), count);
+            const auto operand = static_cast<Number>(change.operand);
+            if (change.kind == ValueChange::Kind::multiply) {
+                each(numbers, [=](Number x) { return x * operand; });
+            } else if (change.kind == ValueChange::Kind::divide) {
+                each(numbers, [=](Number x) { return x / operand; });
+            } else {
+                each(numbers, [=](Number x) { return x + operand; });
+            }
+            castElements(kWide, reinterpret_cast<const std::byte*>(wide.data()), dtype_, tile.data() + at,
+                         count);
+        }
+        at += count * size;
+    }
+}
+
+Status ViewReader::fetchTile(int64_t a, int64_t b, std::span<std::byte> tile,
+                             std::span<std::byte> buffer) const {
     const auto [first, last] = index_.touching(a, b);
     for (size_t i = first; i < last; ++i) {
         const Piece& piece = pieces_[i];

@@ -60,6 +60,9 @@ class ViewReader final : public ElementReader {
     };
 
     explicit ViewReader(const TensorView& view) : view_(view) {}
+    Status fetchTile(int64_t a, int64_t b, std::span<std::byte> tile, std::span<std::byte> buffer) const;
+    template <class Number>
+    void changeValues(std::span<std::byte> tile) const;
     Status setConstant(Piece& piece) const;
     Status toScratch(SourceContext& context, Piece& piece, WorkerMemory& kept);
     Status hold(SourceContext& context, const ViewReading& reading, WorkerMemory& kept);

@@ -1,6 +1,8 @@
 #include "plan/step_views.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -347,6 +349,25 @@ Result<TensorView> padded(const RecipeStep& step, const TensorView& view) {
     return TensorView::concatenated(std::vector{view, std::move(rows)}, static_cast<int>(d));
 }
 
+Result<TensorView> computed(const RecipeStep& step, const TensorView& view) {
+    SHARDSCOPE_ASSIGN(const int64_t number, valueOf(*step.operand));
+    double operand = static_cast<double>(number);
+    if (step.root && number < 0)
+        return makeError(ErrorCode::usage, fmt::format("{} has no square root", number));
+    if (step.root) operand = std::sqrt(operand);
+    if (step.change == ValueChange::Kind::divide || step.inverse) {
+        if (operand == 0) return makeError(ErrorCode::usage, "nothing can be divided by 0");
+    }
+    if (step.inverse) operand = 1 / operand;
+    auto rounded = static_cast<float>(operand);
+    if (step.rounded == DType::bfloat16) {
+        // The upper half of a float32, to nearest, ties to even.
+        const auto bits = std::bit_cast<uint32_t>(rounded);
+        rounded = std::bit_cast<float>((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000);
+    }
+    return view.changed({step.change, static_cast<double>(rounded)});
+}
+
 }  // namespace
 
 Result<std::vector<TensorView>> stepViews(const RecipeStep& step, std::span<const TensorView> parts) {
@@ -381,6 +402,8 @@ Result<std::vector<TensorView>> stepViews(const RecipeStep& step, std::span<cons
         case Kind::fusedQkv:
             if (step.layout == RecipeStep::Layout::ranks) return one(ranksJoined(step, parts[0]));
             return step.from.size() > 1 ? one(fused(step, parts)) : unfused(step, parts[0]);
+        case Kind::compute:
+            return one(computed(step, parts[0]));
         case Kind::rename:
             break;
     }

@@ -100,6 +100,15 @@ std::string withIndex(std::string text, int64_t index) {
     return text;
 }
 
+std::string changeText(const ValueChange& change) {
+    const std::string_view verb = change.kind == ValueChange::Kind::multiply ? "multiplied by"
+                                  : change.kind == ValueChange::Kind::divide ? "divided by"
+                                                                             : "increased by";
+    return fmt::format(
+        "every element is {} {:.9g}{}", verb, change.operand,
+        change.exact() ? ", which changes its exponent alone" : " and rounded: the values change");
+}
+
 // Whether every bit of the number is kept in the dtype, or it is a float that rounds.
 bool fits(double fill, DType dtype) {
     if (fill == 0 || dtypeIsFloat(dtype)) return true;
@@ -206,18 +215,31 @@ class StepRun {
     static constexpr size_t kMostTensors = size_t{1} << 22;
     static constexpr size_t kMissing = std::numeric_limits<size_t>::max();
 
-    // The place of a name in its group: the number of the pattern, or what stack counts.
+    // The place of a name in its group: the number of the pattern, or what stack counts; kMissing where a
+    // stride passes it over.
     Result<size_t> placeOf(const Match& match, size_t pattern, const std::string& name) const {
         if (step_.kind != RecipeStep::Kind::stack) return pattern;
         SHARDSCOPE_ASSIGN(const int64_t first, valueOf(step_.start, 0));
+        SHARDSCOPE_ASSIGN(const int64_t stride, strideOf());
         int64_t index = 0;
         const auto [end, error] =
             std::from_chars(match.index.data(), match.index.data() + match.index.size(), index);
+        if (error == std::errc() && step_.stride) {
+            SHARDSCOPE_ASSIGN(const int64_t count, valueOf(step_.length, kMostIndices));
+            if (index < first || (index - first) % stride != 0 || (index - first) / stride >= count)
+                return kMissing;
+        }
         if (error != std::errc() || end != match.index.data() + match.index.size() || index < first ||
-            index - first > kMostIndices) {
+            (index - first) / stride > kMostIndices) {
             return fail(fmt::format("'{}' of '{}' is not an index from {} on", match.index, name, first));
         }
-        return static_cast<size_t>(index - first);
+        return static_cast<size_t>((index - first) / stride);
+    }
+
+    Result<int64_t> strideOf() const {
+        SHARDSCOPE_ASSIGN(const int64_t stride, valueOf(step_.stride, 1));
+        if (stride < 1 || stride > kMostIndices) return fail(fmt::format("{} is not a stride", stride));
+        return stride;
     }
 
     Result<int64_t> valueOf(const std::optional<StepNumber>& number, int64_t standard) const {
@@ -239,6 +261,7 @@ class StepRun {
                 if (!match) continue;
                 if (++matches > 1) return fail(fmt::format("'{}' would be used twice", name));
                 SHARDSCOPE_ASSIGN(const size_t place, placeOf(*match, p, name));
+                if (place == kMissing) continue;
                 const auto [it, fresh] = byKey.emplace(match->key(), groups.size());
                 if (fresh) groups.push_back({std::vector<size_t>(patterns_.size(), kMissing), *match});
                 Group& found = groups[it->second];
@@ -302,9 +325,10 @@ class StepRun {
                 const StepTensor& other = state_.tensors[*present];
                 if (step_.kind == RecipeStep::Kind::stack) {
                     SHARDSCOPE_ASSIGN(const int64_t first, valueOf(step_.start, 0));
+                    SHARDSCOPE_ASSIGN(const int64_t stride, strideOf());
                     std::string missing = other.name;
                     missing.replace(found.match.indexAt, found.match.index.size(),
-                                    std::to_string(first + static_cast<int64_t>(p)));
+                                    std::to_string(first + static_cast<int64_t>(p) * stride));
                     return fail(other, fmt::format("'{}' is missing beside it", missing));
                 }
                 return fail(other, fmt::format("nothing beside it matches '{}'", step_.from[p]));
@@ -343,8 +367,11 @@ class StepRun {
         std::vector<std::string> names;
         if (step_.kind == RecipeStep::Kind::unstack) {
             SHARDSCOPE_ASSIGN(const int64_t first, valueOf(step_.start, 0));
-            for (size_t i = 0; i < count; ++i)
-                names.push_back(found.match.expand(withIndex(step_.to[0], first + static_cast<int64_t>(i))));
+            SHARDSCOPE_ASSIGN(const int64_t stride, strideOf());
+            for (size_t i = 0; i < count; ++i) {
+                names.push_back(
+                    found.match.expand(withIndex(step_.to[0], first + static_cast<int64_t>(i) * stride)));
+            }
             return names;
         }
         for (const std::string& text : step_.to)
@@ -390,6 +417,8 @@ class StepRun {
         std::vector<bool> used(state_.tensors.size(), false);
         const std::string said = fmt::format("{} (step {}{})", stepName(step_.kind), step_.number,
                                              step_.recipe.empty() ? std::string() : " of " + step_.recipe);
+        size_t changed = 0;
+        ValueChange change;
         for (const Group& found : groups_) {
             const size_t first = found.members[0];
             for (const size_t member : found.members)
@@ -429,8 +458,16 @@ class StepRun {
                 }
                 parts.push_back(viewOf(part));
             }
+            if (step_.kind == RecipeStep::Kind::compute && !dtypeIsFloat(source_.dtype(base.origin)))
+                return fail(base,
+                            fmt::format("it is {}, not a float", dtypeName(source_.dtype(base.origin))));
             auto views = stepViews(step_, parts);
             if (!views.ok()) return fail(base, views.error().message);
+            if (const auto& changes = views->front().changes();
+                step_.kind == RecipeStep::Kind::compute && !changes.empty()) {
+                change = changes.back();
+                ++changed;
+            }
             if (step_.kind == RecipeStep::Kind::pad && !step_.row &&
                 !fits(step_.fill, source_.dtype(base.origin))) {
                 return fail(base, fmt::format("{} is not a number of dtype {}", step_.fill,
@@ -453,6 +490,9 @@ class StepRun {
                 out.push_back(std::move(tensor));
             }
         }
+        if (changed > 0)
+            state_.notes.emplace_back(stepTitle(step_),
+                                      fmt::format("{} tensors: {}", changed, changeText(change)));
         std::vector<StepTensor> next;
         for (size_t i = 0; i < state_.tensors.size(); ++i) {
             if (const auto it = results.find(i); it != results.end()) {
@@ -552,6 +592,8 @@ std::string_view stepName(RecipeStep::Kind kind) {
             return "rope";
         case RecipeStep::Kind::fusedQkv:
             return "fused-qkv";
+        case RecipeStep::Kind::compute:
+            return "compute";
     }
     return "";
 }

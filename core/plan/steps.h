@@ -35,7 +35,8 @@ struct RecipeStep {
         slice,
         pad,
         rope,
-        fusedQkv
+        fusedQkv,
+        compute
     };
     // How q, k and v lie in a fused projection:
     //   grouped  for each key-value head its query heads, its key head and its value head (Megatron)
@@ -63,6 +64,7 @@ struct RecipeStep {
     std::vector<StepNumber> sizes;  // of reshape (the shape; -1 = what is left), split and layout `ranks`
     size_t indexGroup = 0;  // of stack: the group that is the index; those of one name belong together
     std::optional<StepNumber> start;   // first index of unstack and stack (0), first element of slice (0)
+    std::optional<StepNumber> stride;  // from one index of unstack and stack to the next (1)
     std::optional<StepNumber> length;  // of slice and pad: what the dimension is to have; of stack: how many
     std::optional<StepNumber> index;   // of select
     std::optional<StepNumber> row;     // of pad: the element along `dim` that is repeated, instead of `fill`
@@ -71,6 +73,11 @@ struct RecipeStep {
     bool toHalf = false;   // of rope: from interleaved pairs to halves; else back
     Layout layout = Layout::grouped;
     std::optional<StepNumber> heads, kvHeads, headDim, ranks;
+    // Of compute: the operand is a number, its square root, or 1 through it, rounded to `rounded`.
+    ValueChange::Kind change = ValueChange::Kind::multiply;
+    std::optional<StepNumber> operand;
+    bool root = false, inverse = false;
+    DType rounded = DType::float32;
 };
 std::string_view stepName(RecipeStep::Kind kind);
 // "step 3 (split)", "step 3 of megatron-layers (split)".

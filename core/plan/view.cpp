@@ -1,6 +1,7 @@
 #include "plan/view.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -60,7 +61,7 @@ TensorView TensorView::constant(DimSpan shape, double value) {
 }
 
 TensorId TensorView::sameOrderAs(const Catalog& source) const {
-    if (pieces_.size() != 1) return kNone;
+    if (pieces_.size() != 1 || !changes_.empty()) return kNone;
     const ViewPiece& piece = pieces_.front();
     if (piece.start != 0 || piece.source >= source.tensorCount() ||
         source.elements(piece.source) != elementCount(dims_))
@@ -276,6 +277,7 @@ Result<TensorView> TensorView::permuted(std::span<const int> order) const {
                                      fmt::join(order, ", "), shape_.size(), formatDims(shape_)));
     }
     TensorView view;
+    view.changes_ = changes_;
     std::vector<size_t> from;
     for (const int group : order) {
         const auto g = static_cast<size_t>(group);
@@ -407,7 +409,10 @@ Result<TensorView> TensorView::concatenated(std::span<const TensorView> parts, i
                                          formatDims(parts[0].shape_), formatDims(parts[i].shape_), dim));
         }
         if (i > 0) shape[along] += length;
-        if (elementCount(parts[i].shape_) > 0) views.push_back(parts[i]);
+        if (elementCount(parts[i].shape_) == 0) continue;
+        views.push_back(parts[i]);
+        if (views.back().changes_ != views.front().changes_)
+            return makeError(ErrorCode::usage, "the values of its parts are changed in different ways");
     }
     if (!countable(shape))
         return makeError(ErrorCode::limit, fmt::format("{} has too many elements", formatDims(shape)));
@@ -428,6 +433,18 @@ Result<TensorView> TensorView::concatenated(std::span<const TensorView> parts, i
     view.dims_[d] = at;
     view.shape_ = std::move(shape);
     return view;
+}
+
+TensorView TensorView::changed(ValueChange change) const {
+    TensorView view = *this;
+    if (!pieces_.empty()) view.changes_.push_back(change);
+    return view;
+}
+
+bool ValueChange::exact() const {
+    if (kind == Kind::add) return operand == 0;
+    int exponent = 0;
+    return std::frexp(std::abs(operand), &exponent) == 0.5;
 }
 
 }  // namespace shardscope

@@ -1,6 +1,6 @@
 // A tensor that is put together from parts of other tensors: their rows and columns split, joined, reordered.
 //
-// Everything that a recipe does to a tensor is one of five operations (reshape, permute, narrow,
+// Everything that a recipe does to the order of a tensor is one of five operations (reshape, permute, narrow,
 // concatenate, repeat), and every result of them is a list of pieces: a box of the new tensor whose elements
 // lie at constant strides in a source tensor's row-major order, or are all one number. The boxes stand in a
 // finer index space than the tensor's own shape (one dimension may be factored into several), which has the
@@ -29,6 +29,17 @@ struct ViewPiece {
     bool operator==(const ViewPiece&) const = default;
 };
 
+// What is done to every element of a view after it was fetched: with the operand, in float32 (float64 for a
+// tensor of float64), and rounded to the dtype of the tensor, to nearest, ties to even. Floats only.
+struct ValueChange {
+    enum class Kind : uint8_t { multiply, divide, add };
+    Kind kind = Kind::multiply;
+    double operand = 1;  // a number of float32
+    // Whether every element keeps its bits, or its significant ones: powers of two change exponents only.
+    bool exact() const;
+    bool operator==(const ValueChange&) const = default;
+};
+
 class TensorView {
   public:
     // All of a tensor of the source catalog, as it is.
@@ -41,6 +52,8 @@ class TensorView {
     const Dims& dims() const { return dims_; }
     // Together they cover every element once. None when the tensor is empty.
     const std::vector<ViewPiece>& pieces() const { return pieces_; }
+    // In order. All elements of a view have the same ones.
+    const std::vector<ValueChange>& changes() const { return changes_; }
     // The one source tensor when this is it, element for element in its own order (the shape may be another);
     // else kNone.
     TensorId sameOrderAs(const Catalog& source) const;
@@ -54,7 +67,9 @@ class TensorView {
     Result<TensorView> narrowed(int dim, int64_t start, int64_t length) const;
     // Dimension `dim`, of length 1, `count` times.
     Result<TensorView> repeated(int dim, int64_t count) const;
+    // Parts whose values change in different ways do not fit together.
     static Result<TensorView> concatenated(std::span<const TensorView> parts, int dim);
+    TensorView changed(ValueChange change) const;
 
     static constexpr size_t kMaxPieces = 1 << 20;
 
@@ -71,6 +86,7 @@ class TensorView {
     std::vector<size_t> groups_;  // how many of dims_ make up each dimension of shape_; at least 1
     Dims dims_;
     std::vector<ViewPiece> pieces_;
+    std::vector<ValueChange> changes_;
 };
 
 }  // namespace shardscope

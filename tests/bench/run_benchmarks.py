@@ -502,6 +502,58 @@ os._exit(0)
     shutil.rmtree(source)
 
 
+# ------------------------------------------------------------------ Orbax
+def bench_orbax(work, size):
+    python_there = os.path.join(os.environ.get("SHARDSCOPE_PEERS", os.path.join(TOP, "build/peers")), "orbax/bin/python")
+    source, out = os.path.join(work, "orbax"), os.path.join(work, "out")
+
+    def made(what):
+        shutil.rmtree(source, ignore_errors=True)
+        subprocess.run([python_there, "-W", "ignore", os.path.join(HERE, "make_orbax.py"), source, what], check=True, stderr=subprocess.DEVNULL)
+
+    code = """
+import os, sys
+os.environ['JAX_PLATFORMS'] = 'cpu'
+import jax, numpy as np, orbax.checkpoint as ocp, torch
+from etils import epath
+from safetensors.torch import save_file
+handler = ocp.PyTreeCheckpointHandler()
+tree = handler.metadata(epath.Path(sys.argv[1]))
+tree = getattr(tree, 'tree', tree)
+arguments = jax.tree_util.tree_map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+restored = handler.restore(epath.Path(sys.argv[1]), args=ocp.args.PyTreeRestore(restore_args=arguments))
+flat = {'.'.join(k.key for k in path): torch.from_numpy(np.ascontiguousarray(value).view(np.int16)).view(torch.bfloat16)
+        for path, value in jax.tree_util.tree_flatten_with_path(restored)[0]}
+os.makedirs(sys.argv[2])
+save_file(flat, os.path.join(sys.argv[2], 'model.safetensors'))
+os.sync()
+"""
+
+    def peer():
+        shutil.rmtree(out, ignore_errors=True)
+        warm(source)
+        return child([python_there, "-W", "ignore", "-c", code, source, out], stderr=subprocess.DEVNULL)
+
+    def ours(*words):
+        warm(source)
+        return convert(source, out, "--to", "safetensors", *words)
+
+    made(str(size))
+    title = "Orbax, OCDBT with zarr 2, 64 arrays, %g GiB of bfloat16" % size
+    theirs = best(2, peer)
+    for verify, target in (("none", ">= 5x"), ("digest", "")):
+        mine = best(3, lambda: ours("--verify", verify))
+        row("%s: to safetensors%s" % (title, "" if verify == "none" else ", verified"), "%.2f s" % mine[0], "restore + save_file %.2f s" % theirs[0],
+            "%.1fx" % (theirs[0] / mine[0]), target)
+    row("  memory of the process", mib(mine[1]), mib(theirs[1]), "%.1fx" % (theirs[1] / mine[1]), "<= 512 MiB")
+    shutil.rmtree(out, ignore_errors=True)
+    made("many")
+    warm(source)
+    seconds, rss, _ = best(3, lambda: child([BIN + "/shardscope", "info", source, "--json"]))
+    row("open of 10,000 arrays on 256 devices; memory", "%.2f s; %s" % (seconds, mib(rss)), "", "", "<= 1 s")
+    shutil.rmtree(source)
+
+
 # ------------------------------------------------------------------ files of ranks
 def bench_ranks(work, size):
     world, source, out = 4, os.path.join(work, "ranks"), os.path.join(work, "out")
@@ -846,7 +898,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,megatron,ranks,parts,average,gpu,python")
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,megatron,orbax,ranks,parts,average,gpu,python")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -875,6 +927,8 @@ def main():
         bench_deepspeed(options.work, options.size)
     if "megatron" in only:
         bench_megatron(options.work, options.size)
+    if "orbax" in only:
+        bench_orbax(options.work, 1)
     if "ranks" in only:
         bench_ranks(options.work, options.size)
     if "parts" in only:
@@ -885,7 +939,7 @@ def main():
         bench_gpu()
     if "python" in only:
         bench_python(options.work)
-    if len(only) == 17:
+    if len(only) == 18:
         write_document()
     if not options.keep:
         shutil.rmtree(options.work)

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "cli/genuine_checks.h"
+#include "cli/state_file.h"
 
 using namespace shardscope::test;
 using nlohmann::json;
@@ -215,6 +216,64 @@ class OrbaxCliTest : public QObject {
         COMPARE_JSON(report.json()["verdict"], json("safe"));
         std::string unchecked = report.json()["not_checked"].dump();
         QVERIFY2(unchecked.find("stored checksums") != std::string::npos, unchecked.c_str());
+    }
+
+    // What is unpacked counts as what was read for it, whatever reads it, and how often.
+    void bytesThatAreReadAreThoseStored() {
+        const QString path = pathOf("o0.12.8-ocdbt-zarr2-mesh4x2");
+        uint64_t stored = 0, plain = 0;
+        std::set<std::string> seen;
+        const json listing = runShardscope({"ls", path, "--chunks", "--json"}).json();
+        for (const json& tensor : listing["tensors"]) {
+            plain += tensor["bytes"].get<uint64_t>();
+            for (const json& chunk : tensor["chunks"]) {
+                const std::string place = chunk["file"].get<std::string>() + ' ' + chunk["offset"].dump() +
+                                          tensor["name"].dump() + chunk["offsets"].dump();
+                if (seen.insert(place).second) stored += chunk["length"].get<uint64_t>();
+            }
+        }
+        const Outcome convert =
+            runShardscope({"convert", path, place_.filePath("counted"), "--to", "safetensors", "--json"});
+        QVERIFY2(convert.exitCode == 0, convert.err.c_str());
+        const uint64_t read = convert.json()["bytes_read"];
+        QVERIFY2(read <= stored && read + 64 >= stored,
+                 std::to_string(read).append(" of ").append(std::to_string(stored)).c_str());
+        QVERIFY(plain != stored);
+    }
+
+    // Flax cuts arrays of 2^30 bytes and more into several.
+    void chunkedArraysOfFlax() {
+        const auto text = [](const std::string& value) {
+            return static_cast<char>(0xa0 + value.size()) + value;
+        };
+        const auto array = [&](int rows, const std::vector<float>& values) {
+            const std::string data(reinterpret_cast<const char*>(values.data()), values.size() * 4);
+            std::string inner = std::string("\x93\x91") + static_cast<char>(rows) + text("float32") + '\xc4' +
+                                static_cast<char>(data.size()) + data;
+            return std::string("\xc7") + static_cast<char>(inner.size()) + '\x01' + inner;
+        };
+        const std::string chunks = '\x82' + text("0") + array(4, {1, 2, 3, 4}) + text("1") + array(2, {5, 6});
+        const std::string shape = '\x82' + text("0") + '\x02' + text("1") + '\x03';
+        const std::string file = '\x81' + text("w") + '\x83' + text("__msgpack_chunked_array__") + '\xc3' +
+                                 text("shape") + shape + text("chunks") + chunks;
+        const QString path = place_.filePath("checkpoint_5");
+        QFile out(path);
+        QVERIFY(out.open(QFile::WriteOnly));
+        out.write(file.data(), static_cast<qint64>(file.size()));
+        out.close();
+        const json shown = runShardscope({"show", path, "w", "--values", "--json"}).json();
+        COMPARE_JSON(shown["tensor"]["shape"], json::parse("[2, 3]"));
+        const QString converted = place_.filePath("from-flax");
+        QCOMPARE(runShardscope({"convert", path, converted, "--to", "safetensors"}).exitCode, 0);
+        const State state = readState(converted.toStdString());
+        QVERIFY((state.at("w") == Array{{2, 3}, {1, 2, 3, 4, 5, 6}}));
+        // Fewer elements than the shape has.
+        QFile shorter(path);
+        QVERIFY(shorter.open(QFile::ReadWrite));
+        QVERIFY(shorter.seek(static_cast<qint64>(file.find(shape) + shape.size() - 1)));
+        shorter.write("\x04");
+        shorter.close();
+        QCOMPARE(runShardscope({"info", path}).exitCode, 3);
     }
 
     // ------------------------------------------------------------------ damage that we make

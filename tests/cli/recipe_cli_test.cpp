@@ -3,6 +3,7 @@
 #include <QFile>
 #include <QTemporaryDir>
 #include <QtTest>
+#include <cmath>
 #include <functional>
 
 #include "cli/run_shardscope.h"
@@ -315,6 +316,56 @@ class RecipeCliTest : public QObject {
                 state);
     }
 
+    // Every second layer in one tensor, and back.
+    void strides() {
+        State state;
+        for (int i = 0; i < 5; ++i)
+            state["l." + std::to_string(i)] = numbers({2}, static_cast<float>(10 * i));
+        const char* together =
+            R"json({"step": "stack", "from": "l[.]([0-9])", "index": 1, "to": "even", "stride": 2, "count": 2},
+            {"step": "stack", "from": "l[.]([0-9])", "index": 1, "to": "odd", "start": 1, "stride": 2})json";
+        const State out = mapped(state, recipe(together));
+        QVERIFY((out.at("even") == Array{{2, 2}, {0, 1, 20, 21}}));
+        QVERIFY((out.at("odd") == Array{{2, 2}, {10, 11, 30, 31}}));
+        QVERIFY(out.contains("l.4"));
+        QVERIFY(mapped(out, recipe(R"json({"step": "unstack", "from": "even", "to": "l.{i}", "stride": 2},
+            {"step": "unstack", "from": "odd", "to": "l.{i}", "start": 1, "stride": "two"})json",
+                                   R"json(, "parameters": {"two": 2})json")) == state);
+    }
+
+    // In float32, rounded after each step, also where the tensor is cut, turned and joined afterwards.
+    void computes() {
+        const State state{{"a", numbers({3, 2}, 1)}, {"b", numbers({2, 3}, 7)}, {"c", numbers({2}, 1)}};
+        const QString map =
+            recipe(R"json({"step": "compute", "tensors": "[ab]", "multiply": "n", "root": true},
+            {"step": "compute", "tensors": "[ab]", "add": -1},
+            {"step": "transpose", "tensors": "b"},
+            {"step": "concatenate", "from": ["a", "b"], "to": "ab"},
+            {"step": "compute", "tensors": "c", "divide": 5, "root": true, "rounded": "bfloat16"})json",
+                   R"json(, "parameters": {"n": 3})json");
+        const State out = mapped(state, map);
+        const auto root = static_cast<float>(std::sqrt(3.0));
+        Array wanted{{6, 2}, {}};
+        for (const float value : {1.F, 2.F, 3.F, 4.F, 5.F, 6.F, 7.F, 10.F, 8.F, 11.F, 9.F, 12.F})
+            wanted.values.push_back(value * root - 1);
+        QVERIFY(out.at("ab") == wanted);
+        QVERIFY((out.at("c") == Array{{2}, {1 / 2.234375F, 2 / 2.234375F}}));  // the bfloat16 next to 2.236
+        // The plan says what is no mere reordering.
+        const QString from = fresh();
+        writeState(from.toStdString() + "/model.safetensors", state);
+        const std::string notes =
+            runShardscope({"plan", from, fresh(), "--to", "safetensors", "--json", "--map", map})
+                .json()["notes"]
+                .dump();
+        QVERIFY2(notes.find("2 tensors: every element is multiplied by 1.73205078 and rounded") !=
+                     std::string::npos,
+                 notes.c_str());
+        // Powers of two and back: the same bits.
+        QVERIFY(mapped(state, recipe(R"json({"step": "compute", "tensors": ".", "multiply": 16, "root": true},
+            {"step": "compute", "tensors": ".", "multiply": 16, "root": true, "inverse": true})json")) ==
+                state);
+    }
+
     // Rows that are cut or added; what has the wanted size stays as it is, under another name if so.
     void sliceSelectPad() {
         const State state{{"v", numbers({5, 3}, 0)}, {"u", numbers({4, 3}, 100)}};
@@ -470,6 +521,20 @@ class RecipeCliTest : public QObject {
             "dimension 0 has 4, there is no row 4");
         row("pad with both", R"({"step": "pad", "tensors": "a", "length": 5, "row": 1, "fill": 0})",
             "it has both 'fill' and 'row'");
+        row("stride of nothing",
+            R"json({"step": "stack", "from": "m([0-9]+)", "index": 1, "to": "x", "stride": 0})json",
+            "0 is not a stride");
+        row("compute nothing", R"({"step": "compute", "tensors": "a"})",
+            "it needs 'multiply', 'divide' or 'add'");
+        row("compute twice", R"({"step": "compute", "tensors": "a", "add": 1, "divide": 2})",
+            "it has more than one of");
+        row("divide by nothing", R"({"step": "compute", "tensors": "a", "divide": 0})",
+            "nothing can be divided by 0");
+        row("root of less than nothing", R"({"step": "compute", "tensors": "a", "add": -1, "root": true})",
+            "-1 has no square root");
+        row("joined with others",
+            R"json({"step": "compute", "tensors": "m0", "add": 1}, {"step": "stack", "from": "m([0-9]+)", "index": 1, "to": "x"})json",
+            "the values of its parts are changed in different ways");
         row("include of a file", R"({"step": "include", "recipe": "/etc/passwd"})",
             "step 1 (include): '/etc/passwd' is not a recipe that is built in");
         row("include with more", R"({"step": "include", "recipe": "fused-qkv", "set": 1})",

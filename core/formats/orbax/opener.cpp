@@ -285,6 +285,7 @@ class OrbaxOpener : private CatalogOpener {
             if (const ShardHolders* holders = holdersOf(item, stored); holders)
                 shown_ += std::min(entriesFor(stored, *holders), kMostHolders);
         }
+        reserveFor(item, store);
         std::set<std::string, std::less<>> names;
         for (const Leaf& leaf : tree.leaves) {
             if (!names.insert(leaf.name).second) {
@@ -599,6 +600,20 @@ class OrbaxOpener : private CatalogOpener {
         }
         contents_.arrays.emplace_back(std::move(array));
         return {};
+    }
+
+    void reserveFor(Item& item, const Store& store) {
+        size_t tensors = contents_.arrays.size() + store.arrays.size(), chunks = contents_.inTree.size(),
+               dims = 0;
+        for (const auto& [name, stored] : store.arrays) {
+            const ShardHolders* holders = holdersOf(item, stored);
+            const bool several = holders && showsAll(stored, *holders);
+            const size_t entries = several ? entriesFor(stored, *holders) : stored.chunks.size();
+            chunks += entries;
+            dims += stored.array.shape.size() * (2 * entries + 1);
+        }
+        builder_.reserve(tensors, chunks, dims);
+        contents_.inTree.reserve(chunks);
     }
 
     const ShardHolders* holdersOf(Item& item, const StoredArray& stored) const {

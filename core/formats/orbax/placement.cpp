@@ -97,6 +97,50 @@ class ShardingEvents final : public safetensors::JsonEvents {
     std::string name_;
 };
 
+// The members of the file when it is as Orbax writes it: an object of texts, keys without escapes. Of a text
+// that was there before, escapes and all, nothing is unpacked, because those of a large mesh are most of the
+// file. False: it is something else, or may be.
+class PlainMembers {
+  public:
+    explicit PlainMembers(std::string_view text) : text_(text) {}
+
+    bool read(const std::function<bool(std::string_view key, std::string_view spelled)>& take) {
+        if (!skip('{')) return false;
+        for (bool first = true; !skip('}'); first = false) {
+            std::string_view key, spelled;
+            if (!first && !skip(',')) return false;
+            if (!quoted(key) || key.find('\\') != key.npos || !skip(':') || !quoted(spelled) ||
+                !take(key, spelled))
+                return false;
+        }
+        return text_.find_first_not_of(" \t\r\n") == text_.npos;
+    }
+
+  private:
+    bool skip(char wanted) {
+        const size_t at = text_.find_first_not_of(" \t\r\n");
+        if (at == text_.npos || text_[at] != wanted) return false;
+        text_.remove_prefix(at + 1);
+        return true;
+    }
+    // What stands between two quotes.
+    bool quoted(std::string_view& out) {
+        if (!skip('"')) return false;
+        for (size_t end = text_.find('"'); end != text_.npos; end = text_.find('"', end + 1)) {
+            size_t escapes = 0;
+            while (escapes < end && text_[end - 1 - escapes] == '\\')
+                ++escapes;
+            if (escapes % 2 != 0) continue;
+            out = text_.substr(0, end);
+            text_.remove_prefix(end + 1);
+            return true;
+        }
+        return false;
+    }
+
+    std::string_view text_;
+};
+
 }  // namespace
 
 Mesh DeviceMesh::asMesh() const {
@@ -133,7 +177,7 @@ Result<Placement> Placement::parse(std::string_view text) {
     Placement placement;
     std::unordered_map<std::string, uint32_t> known;  // a few shardings are those of all arrays
     std::vector<size_t> arrays;
-    ShardingEvents events([&](std::string name, const std::string& spelled) -> Status {
+    const auto add = [&](std::string name, const std::string& spelled) -> Status {
         const auto [at, added] =
             known.try_emplace(spelled, static_cast<uint32_t>(placement.shardings_.size()));
         if (added) {
@@ -144,9 +188,28 @@ Result<Placement> Placement::parse(std::string_view text) {
         ++arrays[at->second];
         placement.byName_[std::move(name)] = at->second;
         return {};
+    };
+    std::unordered_map<std::string_view, std::string> unpacked;
+    const bool plain = PlainMembers(text).read([&](std::string_view key, std::string_view spelled) {
+        auto name = fromBase64(key);
+        if (!name || placement.byName_.contains(*name)) return false;
+        const auto [at, added] = unpacked.try_emplace(spelled);
+        if (added) {
+            const json parsed = json::parse(fmt::format("\"{}\"", spelled), nullptr, false);
+            if (!parsed.is_string()) return false;
+            at->second = parsed.get<std::string>();
+        }
+        return add(*std::move(name), at->second).ok();
     });
-    if (Status status = events.parse(text, 0, "the shardings"); !status.ok())
-        return wrongSharding(std::move(status).error().message);
+    if (!plain) {
+        // Whatever is wrong with it, the strict reader says.
+        placement = Placement();
+        known.clear();
+        arrays.clear();
+        ShardingEvents events(add);
+        if (Status status = events.parse(text, 0, "the shardings"); !status.ok())
+            return wrongSharding(std::move(status).error().message);
+    }
     std::pair<size_t, size_t> most;
     for (size_t i = 0; i < placement.shardings_.size(); ++i) {
         const auto& mesh = placement.shardings_[i].mesh;

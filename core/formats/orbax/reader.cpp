@@ -12,13 +12,14 @@
 #include "formats/catalog_reader.h"
 #include "formats/open_files.h"
 #include "storage/materialized.h"
+#include "storage/stored_bytes.h"
 
 namespace shardscope::orbax {
 
 namespace {
 
 // The elements of a chunk that is not stored, each the fill value.
-class FilledFile final : public ReadFile {
+class FilledFile final : public ReadFile, public StoredBytes {
   public:
     FilledFile(std::shared_ptr<const ReadFile> origin, uint64_t size, std::vector<std::byte> element)
         : origin_(std::move(origin)), size_(size), element_(std::move(element)) {}
@@ -31,6 +32,7 @@ class FilledFile final : public ReadFile {
             buffer[i] = element_[(offset + i) % element_.size()];
         return {};
     }
+    uint64_t countStored(uint64_t) const override { return 0; }
     Result<Fingerprint> fingerprint() const override { return origin_->fingerprint(); }
 
   private:
@@ -41,11 +43,11 @@ class FilledFile final : public ReadFile {
 
 // The elements of a chunk that is stored in another form: unpacked when they are first read, and given up
 // when as many bytes were read as there are.
-class UnpackedFile final : public ReadFile {
+class UnpackedFile final : public ReadFile, public StoredBytes {
   public:
     using Unpack = std::function<Result<std::shared_ptr<const ReadFile>>()>;
-    UnpackedFile(std::shared_ptr<const ReadFile> origin, uint64_t size, Unpack unpack)
-        : origin_(std::move(origin)), size_(size), unpack_(std::move(unpack)) {}
+    UnpackedFile(std::shared_ptr<const ReadFile> origin, uint64_t size, uint64_t stored, Unpack unpack)
+        : origin_(std::move(origin)), size_(size), stored_(stored), unpack_(std::move(unpack)) {}
     const std::string& path() const override { return origin_->path(); }
     uint64_t size() const override { return size_; }
     Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
@@ -68,12 +70,23 @@ class UnpackedFile final : public ReadFile {
         }
         return {};
     }
+    // In proportion: the difference of what all reads took before and after this one.
+    uint64_t countStored(uint64_t bytes) const override {
+        if (size_ == 0) return 0;
+        const uint64_t before = counted_.fetch_add(bytes);
+        const double ratio = static_cast<double>(stored_) / static_cast<double>(size_);
+        const auto taken = [&](uint64_t read) {
+            return read / size_ * stored_ + static_cast<uint64_t>(static_cast<double>(read % size_) * ratio);
+        };
+        return taken(before + bytes) - taken(before);
+    }
     Result<Fingerprint> fingerprint() const override { return origin_->fingerprint(); }
 
   private:
     const std::shared_ptr<const ReadFile> origin_;
-    const uint64_t size_;
+    const uint64_t size_, stored_;
     const Unpack unpack_;
+    mutable std::atomic<uint64_t> counted_ = 0;
     mutable std::mutex mutex_;
     mutable std::shared_ptr<const ReadFile> plain_;
     mutable uint64_t read_ = 0;
@@ -139,7 +152,7 @@ class OrbaxReader final : public CatalogReader {
         // One stored chunk may be several in the catalog, one for each rank that holds it.
         std::string key = fmt::format("{} {} {}", chunk.file, chunk.offset, contents_.inTree[chunk.id]);
         return std::make_shared<UnpackedFile>(
-            file, bytes,
+            file, bytes, length,
             [cache = unpacked_, stop = stop_, key = std::move(key), file, bytes, length, offset, &array,
              path = catalog().files()[chunk.file].path] {
                 // Of a chunk that claims to unpack to very much more than it has, nothing is set aside before

@@ -120,8 +120,10 @@ Status addDatabase(const Source& source, const OcdbtIndex& index, FileTable& fil
         return id;
     };
     // Descriptions first: in the order of keys that of version 3 comes after its chunks.
+    size_t inTree = 0;
     for (size_t i = 0; i < index.size(); ++i) {
         const OcdbtIndex::Entry entry = index[i];
+        inTree += entry.inTree ? entry.value.size() : 0;
         const auto name = describedBy(entry.key);
         if (!name) continue;
         SHARDSCOPE_TRY(stop.poll());
@@ -162,24 +164,29 @@ Status addDatabase(const Source& source, const OcdbtIndex& index, FileTable& fil
         stored.array = std::move(array).value();
         store.arrays.try_emplace(stored.name, std::move(stored));
     }
+    values.reserve(values.size() + inTree);
     // Names may be nested ("a" and "a/b"), so keys may be looked at more than once, though not often.
     uint64_t looks = 0;
-    const auto keyBefore = [&](size_t i, std::string_view key) { return index[i].key < key; };
-    for (auto& [name, stored] : store.arrays) {
-        SHARDSCOPE_TRY(stop.poll());
-        const std::string begin = name + '/';
+    const auto firstFrom = [&](std::string_view key) {
         size_t low = 0, high = index.size();
         while (low < high) {
             const size_t middle = (low + high) / 2;
-            if (keyBefore(middle, begin))
+            if (index[middle].key < key)
                 low = middle + 1;
             else
                 high = middle;
         }
+        return low;
+    };
+    for (auto& [name, stored] : store.arrays) {
+        SHARDSCOPE_TRY(stop.poll());
+        const std::string begin = name + '/';
+        // The character after the slash.
+        const size_t first = firstFrom(begin), end = firstFrom(name + static_cast<char>('/' + 1));
         const Dims grid = stored.array.grid();
-        for (; low < index.size(); ++low) {
-            const OcdbtIndex::Entry entry = index[low];
-            if (!entry.key.starts_with(begin)) break;
+        stored.chunks.reserve(std::min(end - first, static_cast<size_t>(elementCount(grid))));
+        for (size_t i = first; i < end; ++i) {
+            const OcdbtIndex::Entry entry = index[i];
             if (++looks > 20 * index.size() + 1000)
                 return makeError(ErrorCode::limit, "the names of the arrays are nested too often");
             const auto place = stored.array.chunkPlace(entry.key.substr(begin.size()));

@@ -134,6 +134,32 @@ class OcdbtTest : public QObject {
         QVERIFY(value.offset == 3 && value.length == 12);
     }
 
+    // A version from before the first key has its root nowhere, in a file without a name.
+    void passesOverEmptyVersions() {
+        Database database;
+        const std::string root = node(leaf(files({{"d/values", 0}})));
+        database.put("d/nodes", root);
+        database.put(
+            "manifest.ocdbt",
+            envelope(0x0cdb3a2a,
+                     std::string(16, 'u') + varints({0, 1024, 100'000'000}) + '\x04' + varint(1) +
+                         number(0, 4) + files({{"", 0}, {"d/nodes", 0}}) + varints({2, 6, 7}) +
+                         std::string(2, '\0') +
+                         varints({0, 1, UINT64_MAX, 0, UINT64_MAX, root.size(), 0, 1, 0, 10, 0, 10}) +
+                         number(5, 8) + number(6, 8) + varint(0),
+                     false));
+        const auto index = database.read();
+        QVERIFY2(index.ok(), index.ok() ? "" : describe(index.error()).c_str());
+        QCOMPARE(index->size(), size_t{2});
+        // Nothing can be in it.
+        database.put("manifest.ocdbt", manifest(files({{"", 0}}), 0, 0, root.size()));
+        QVERIFY(!database.read().ok());
+        database.put("d/nodes", node(leaf(files({{"", 0}}))));
+        database.put("manifest.ocdbt",
+                     manifest(files({{"d/nodes", 0}}), 0, 0, node(leaf(files({{"", 0}}))).size()));
+        QVERIFY(!database.read().ok());
+    }
+
     // The base path of a child leads its own files into the database of another process.
     void followsBasePaths() {
         Database database;
