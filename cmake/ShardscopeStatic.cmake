@@ -1,6 +1,6 @@
 # shardscope-static: `shardscope` without any library of the system, which core/cluster copies to other hosts. It is linked from the
 # same objects; only the server of the browser page is left out. Where a static library is missing, or under a sanitizer, there is
-# none, and hosts get a copy of `shardscope` itself.
+# none, and hosts get a copy of `shardscope` itself. The Python module of a wheel is linked alike (app/python).
 
 # shardscope_archives(<output> <target>...): our static libraries among these and among what they link, each once.
 function(shardscope_archives output)
@@ -43,19 +43,26 @@ foreach(name re2 xxhash deflate zstd z crypto c stdc++)
     endif()
 endforeach()
 
-add_executable(shardscope-static shardscope.cpp static/no_page_server.cpp static/fmt.cpp)
+# shardscope_link_static(<target> <re2>): links the command line's library, and all that it needs but the C library, as .a files.
+function(shardscope_link_static target re2)
+    target_sources(${target} PRIVATE "${CMAKE_SOURCE_DIR}/app/static/no_page_server.cpp" "${CMAKE_SOURCE_DIR}/app/static/fmt.cpp")
+    target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}/app")
+    shardscope_archives(archives shardscope_cli)
+    set(files)
+    foreach(archive ${archives})
+        target_include_directories(${target} PRIVATE "$<TARGET_PROPERTY:${archive},INTERFACE_INCLUDE_DIRECTORIES>")
+        list(APPEND files "$<TARGET_FILE:${archive}>")
+    endforeach()
+    # By file and not as targets, which would bring the shared libraries.
+    target_link_libraries(${target} PRIVATE shardscope_options -Wl,--start-group ${files} -Wl,--end-group
+                          ${re2} -l:libxxhash.a -l:libdeflate.a -l:libzstd.a -l:libz.a -l:libcrypto.a)
+    add_dependencies(${target} ${archives})
+    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${files}")
+endfunction()
+
+add_executable(shardscope-static shardscope.cpp)
 set_target_properties(shardscope-static PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/libexec/shardscope")
-target_include_directories(shardscope-static PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
-shardscope_archives(archives shardscope_cli)
-set(files)
-foreach(archive ${archives})
-    target_include_directories(shardscope-static PRIVATE "$<TARGET_PROPERTY:${archive},INTERFACE_INCLUDE_DIRECTORIES>")
-    list(APPEND files "$<TARGET_FILE:${archive}>")
-endforeach()
-# By file and not as targets, which would bring the shared libraries.
-target_link_libraries(shardscope-static PRIVATE shardscope_options -static-pie -Wl,--start-group ${files} -Wl,--end-group
-                      -l:libre2.a -l:libxxhash.a -l:libdeflate.a -l:libzstd.a -l:libz.a -l:libcrypto.a)
-add_dependencies(shardscope-static ${archives})
-set_target_properties(shardscope-static PROPERTIES LINK_DEPENDS "${files}")
+target_link_options(shardscope-static PRIVATE -static-pie)
+shardscope_link_static(shardscope-static -l:libre2.a)
 # Hosts get what was built last.
 add_dependencies(shardscope shardscope-static)

@@ -4,6 +4,7 @@
 // Threads: every call that works lets go of the interpreter's lock, so calls of several Python threads run at
 // the same time; a Checkpoint may be used by all of them. Ctrl-C in Python's main thread stops the call.
 // Errors: each Error becomes a shardscope.Error with its fields.
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -15,11 +16,15 @@
 #include <variant>
 #include <vector>
 
+#include <fcntl.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/documents.h"
@@ -377,6 +382,29 @@ class OpenCheckpoint {
         if (mapped_) return readPlannedRegions(reader(), *mapped_, reads, resources);
         return readRegions(reader(), reads, FillGaps::refuse, resources);
     }
+    // The chunk whose stored bytes are the tensor's own, all of them in order; nothing where there is none.
+    Result<std::optional<Extent>> storedWhole(TensorId t) const {
+        if (mapped_) {
+            const TensorId from = mapped_->sources[t].source;
+            if (from == kNone || checkpoint_.catalog().dtype(from) != mapped_->target.dtype(t))
+                return std::optional<Extent>();
+            t = from;
+        }
+        const Catalog& c = checkpoint_.catalog();
+        SHARDSCOPE_TRY(needData(checkpoint_, "reading values"));
+        if (host_) return std::optional<Extent>();
+        const ChunkId chunk = c.firstChunk(t);
+        const DimSpan shape = c.shape(t);
+        if (c.endChunk(t) != chunk + 1 || c.special(t) != kNone || !dtypeIsWholeBytes(c.dtype(t)))
+            return std::optional<Extent>();
+        const ChunkInfo info = c.chunk(t, chunk);
+        if (info.flat || !std::ranges::equal(info.lengths, shape)) return std::optional<Extent>();
+        SHARDSCOPE_ASSIGN(Extent extent, reader().locate(chunk));
+        const bool plain = (extent.strides.empty() || extent.strides == rowMajorStrides(shape)) &&
+                           !extent.swapBytes && !extent.conjugate && !extent.negate && !extent.storedAs &&
+                           rangeFits(extent.offset, c.bytes(t), extent.file->size());
+        return plain ? std::optional<Extent>(std::move(extent)) : std::optional<Extent>();
+    }
     // Those of a recipe have their values with them.
     Result<Value> objectValue(ObjectId id) const {
         return mapped_ ? Result<Value>(mapped_->target.objects()[id].value) : reader().objectValue(id);
@@ -557,6 +585,32 @@ uint64_t readInto(const OpenCheckpoint& open, nb::list list, unsigned threads, n
         progress));
 }
 
+// Where the bytes of a whole tensor lie in one file, to be mapped into memory: a descriptor of the file,
+// which the caller closes, its path, its size and the offset there. None where they have to be read.
+nb::object storedWhole(const OpenCheckpoint& open, uint32_t t) {
+    open.tensor(t);
+    const std::optional<Extent> extent = valueOf(open.storedWhole(t));
+    if (!extent) return nb::none();
+    // The checkpoint has opened it with all care that names in metadata need: this must be that file.
+    const Fingerprint print = valueOf(extent->file->fingerprint());
+    const int fd = ::open(extent->file->path().c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat info {};
+    if (fd < 0 || fstat(fd, &info) != 0 || info.st_dev != print.device || info.st_ino != print.inode ||
+        static_cast<uint64_t>(info.st_size) != extent->file->size()) {
+        if (fd >= 0) close(fd);
+        return nb::none();
+    }
+    return nb::make_tuple(fd, toText(extent->file->path()), extent->file->size(), extent->offset);
+}
+
+// Memory that nothing was written to yet: where the kernel gives large pages to whoever asks for them
+// (transparent_hugepage is "madvise"), the first writes to it come much cheaper.
+void useLargePages(uintptr_t address, size_t bytes) {
+    const auto page = static_cast<uintptr_t>(getpagesize());
+    const uintptr_t begin = (address + page - 1) / page * page, end = (address + bytes) / page * page;
+    if (begin < end) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
 // ------------------------------------------------------------------ verbs
 
 ValidateLevel levelOf(const std::string& name) {
@@ -663,12 +717,14 @@ NB_MODULE(_shardscope, m) {
             [](const OpenCheckpoint& open, uint32_t id) { return partsOf(objectAt(open, id).path); },
             nb::arg("object"))
         .def("object_value", &objectValue, nb::arg("object"), nb::arg("opaque"))
+        .def("stored_whole", &storedWhole, nb::arg("tensor"))
         .def("read", &readInto, nb::arg("reads"), nb::arg("threads"), nb::arg("progress").none())
         .def("validate", &validate, nb::arg("words"), nb::arg("level"), nb::arg("expect"),
              nb::arg("examples"), nb::arg("progress").none())
         .def("html", &reportHtml, nb::arg("report"));
     m.def("open", &openPath, nb::arg("words"), nb::arg("path"), nb::arg("program"), nb::arg("map"),
           nb::arg("set"), nb::arg("rename"), nb::rv_policy::take_ownership);
+    m.def("use_large_pages", &useLargePages, nb::arg("address"), nb::arg("bytes"));
     m.def("diff", &diff, nb::arg("a"), nb::arg("b"), nb::arg("words"), nb::arg("progress").none());
     m.def("convert", &convert, nb::arg("words"), nb::arg("program"), nb::arg("progress").none());
 }

@@ -110,16 +110,20 @@ def summed(state):
     return sum(value.view(-1).to(dtype=value.dtype).sum().item() for value in state.values())
 
 
-def part_ours(work):
+def part_ours(work, **options):
     import torch
 
     import shardscope
 
     torch.set_num_threads(os.cpu_count())
     start = time.monotonic()
-    state = shardscope.open(os.path.join(work, "python-hf")).torch()
+    state = shardscope.open(os.path.join(work, "python-hf")).torch(**options)
     total = summed(state)
     return {"seconds": time.monotonic() - start, "sum": total}
+
+
+def part_mapped(work):
+    return part_ours(work, mmap=True)
 
 
 def part_theirs(work):

@@ -1,5 +1,6 @@
 """What torch.distributed.checkpoint loads through the reader, alone and on several ranks."""
 import os
+import shutil
 import socket
 
 import pytest
@@ -125,6 +126,47 @@ def test_checkpoint_torch():
     assert torch.equal(checkpoint["model.embed.weight"].torch((3, slice(None, None, -2))), given[3].flip(0)[::2])
     with pytest.raises(shardscope.Error):
         checkpoint["model.embed.weight"].torch(out=torch.zeros(3))
+
+
+@pytest.mark.parametrize("name, path, expected", WHOLE, ids=[c[0] for c in WHOLE])
+def test_mapped_is_as_read(name, path, expected):
+    checkpoint = shardscope.open(path)
+    wanted = {}
+    for key in checkpoint:
+        try:
+            wanted[key] = checkpoint[key].torch()
+        except shardscope.Error:
+            continue
+    if wanted:
+        mapped = checkpoint.torch(list(wanted), mmap=True)
+        assert all(same(mapped[key], value) for key, value in wanted.items())
+
+
+def test_mapped_tensors_are_private(tmp_path):
+    source = genuine("safetensors/hf-sharded")
+    copy = tmp_path / "copy"
+    shutil.copytree(source, copy, copy_function=shutil.copyfile)
+    before = {file: file.read_bytes() for file in copy.iterdir()}
+    state = shardscope.open(copy).torch(mmap=True)
+    read = shardscope.open(source).torch()
+    with open("/proc/self/maps", encoding="utf-8") as f:
+        assert str(copy) in f.read()
+    for value in state.values():
+        value.add_(1)
+    assert all(file.read_bytes() == data for file, data in before.items())
+    assert all(torch.equal(state[key], value + 1) for key, value in read.items())
+    state = shardscope.open(copy).torch(mmap=True)
+    shutil.rmtree(copy)
+    assert all(same(state[key], value) for key, value in read.items())
+
+
+def test_pinned():
+    if not torch.cuda.is_available():
+        pytest.skip("memory is pinned for a GPU, and there is none")
+    checkpoint = shardscope.open(genuine("dcp/t2.15.0-standard"))
+    value = checkpoint["model.embed.weight"].torch(pin_memory=True)
+    assert value.is_pinned() and same(value, checkpoint["model.embed.weight"].torch())
+    assert all(v.is_pinned() for v in checkpoint.torch("model.*", pin_memory=True).values())
 
 
 # ------------------------------------------------------------------ several ranks

@@ -12,10 +12,13 @@ from ._program import program
 # Importing is quick: what few calls need is imported by them.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, Optional, Union
 
     Progress = Callable[[str, int, int, str], None]
+
+
+_LARGE = 4 << 20  # bytes from which on memory in large pages is worth asking for
 
 
 def _parsed(text: str) -> Any:
@@ -52,6 +55,16 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
         for item in [value] if isinstance(value, (str, int, float, os.PathLike)) else value:
             words.append(f"{option}={os.fspath(item) if isinstance(item, os.PathLike) else item}")
     return words
+
+
+def _torch_empty(shape: Sequence[int], dtype: Any, pin_memory: bool = False) -> Any:
+    import torch
+
+    made = torch.empty(shape, dtype=dtype, pin_memory=pin_memory)
+    size = made.numel() * made.element_size()
+    if size >= _LARGE and not pin_memory:
+        _shardscope.use_large_pages(made.data_ptr(), size)
+    return made
 
 
 class Tensor:
@@ -200,8 +213,8 @@ class Tensor:
             self._read_bytes([0] * self.ndim, list(self.shape), [1] * self.ndim, address)
         return data
 
-    def torch(self, key: Any = Ellipsis, out: Any = None, threads: int = 0) -> Any:
-        """The tensor, or the slice ``key`` of it, as a tensor of torch on the processor.
+    def torch(self, key: Any = Ellipsis, out: Any = None, pin_memory: bool = False, threads: int = 0) -> Any:
+        """The tensor, or the slice ``key`` of it, as a tensor of torch on the processor, in pinned memory if asked for.
 
         out: is filled and returned: of the same shape and dtype, any strides, pinned or not; on another device it
         is copied to. The bytes go straight into its memory.
@@ -212,7 +225,7 @@ class Tensor:
         result = [count for count, keep in zip(counts, kept) if keep]
         dtype = _dtypes.torch_dtype(self.dtype)
         if out is None:
-            made = torch.empty(counts, dtype=dtype)
+            made = _torch_empty(counts, dtype, pin_memory)
             self._read_bytes(starts, counts, steps, made.data_ptr(), threads=threads)
             made = made.reshape(result)
             return torch.flip(made, flipped) if flipped else made
@@ -363,16 +376,19 @@ class Checkpoint(Mapping):
         return [name for name in self if name in chosen]
 
     def torch(self, patterns: Union[str, Iterable[str], None] = None, out: Optional[Mapping[str, Any]] = None,
-              pin_memory: bool = False, threads: int = 0, progress: Optional[Progress] = None) -> dict[str, Any]:
+              pin_memory: bool = False, mmap: bool = False, threads: int = 0,
+              progress: Optional[Progress] = None) -> dict[str, Any]:
         """Tensors of torch by name, read at the same time.
 
         patterns: names, or patterns with ``*`` and ``?``; None: all. out: tensors to fill, by name (the others are
         made). Names of one stored tensor share their memory, as they did when they were saved.
         progress(phase, bytes_done, bytes_total, tensor) is called some times a second.
+        mmap: tensors that lie whole in one file are that file's pages, as ``safetensors.torch.load_file`` and
+        ``torch.load(mmap=True)`` make them, and are read when they are used; writing to them does not change the
+        file. For files that nobody changes meanwhile: to use a tensor of a file that was truncated ends the process.
         """
-        import torch
-
         result: dict[str, Any] = {}
+        maps: dict[str, Any] = {}
         reads, later = [], []
         for name in self.select(patterns):
             tensor = self[name]
@@ -381,15 +397,20 @@ class Checkpoint(Mapping):
                 result[name] = result[tensor.alias_of]
                 continue
             dtype = _dtypes.torch_dtype(tensor.dtype)
+            if given is None and mmap and tensor.size:
+                mapped = self._mapped(tensor, dtype, maps)
+                if mapped is not None:
+                    result[name] = mapped
+                    continue
             if given is None:
-                given = torch.empty(tensor.shape, dtype=dtype, pin_memory=pin_memory)
+                given = _torch_empty(tensor.shape, dtype, pin_memory)
             elif tuple(given.shape) != tensor.shape or given.dtype != dtype:
                 raise Error("usage", f"out has {given.dtype} {list(given.shape)}, the tensor {dtype} "
                                      f"{list(tensor.shape)}", tensor=name)
             result[name] = given
             into = given.detach()
             if into.device.type != "cpu":
-                into = torch.empty(tensor.shape, dtype=dtype)
+                into = _torch_empty(tensor.shape, dtype)
                 later.append((given, into))
             zeros, ones = [0] * tensor.ndim, [1] * tensor.ndim
             reads.append((tensor._id, zeros, list(tensor.shape), ones, into.data_ptr(), list(into.stride())))
@@ -397,6 +418,29 @@ class Checkpoint(Mapping):
         for given, read in later:
             given.detach().copy_(read)
         return result
+
+    def _mapped(self, tensor: Tensor, dtype: Any, maps: dict[str, Any]) -> Any:
+        """The tensor in the mapping of its file; None where it has to be read. maps: those there are, by path."""
+        import mmap
+
+        import torch
+
+        found = self._open.stored_whole(tensor._id)
+        if found is None:
+            return None
+        file, path, size, offset = found
+        try:
+            if path not in maps:
+                maps[path] = mmap.mmap(file, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        except (OSError, ValueError) as error:
+            raise Error("changed" if isinstance(error, ValueError) else "io", f"cannot be mapped: {error}", file=path) from None
+        finally:
+            os.close(file)
+        begin = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        maps[path].madvise(mmap.MADV_WILLNEED, begin, offset + tensor.nbytes - begin)
+        if offset % dtype.itemsize:
+            return None
+        return torch.frombuffer(maps[path], dtype=dtype, count=tensor.size, offset=offset).view(tensor.shape)
 
     def validate(self, level: str = "files", expect: Union[str, os.PathLike, None] = None, examples: int = 100,
                  progress: Optional[Progress] = None, **options: Any) -> Validation:
