@@ -7,7 +7,7 @@
 #include <QPalette>
 #include <QString>
 
-#include "ui/models/facts.h"
+#include "survey/facts.h"
 
 class QPainter;
 class QRectF;
