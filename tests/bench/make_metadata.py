@@ -60,6 +60,9 @@ class Layout:
         return (_get_layout, ("torch.strided",))
 
 
+LAYOUT = Layout()  # one, as torch has
+
+
 class _MEM_FORMAT_ENCODING(enum.Enum):
     TORCH_CONTIGUOUS_FORMAT = 0
     TORCH_CHANNELS_LAST = 1
@@ -129,6 +132,35 @@ class _StorageInfo:
     length: int
 
 
+def prepare(generation="new"):
+    """Puts the stand-ins where a save of this generation has the classes; returns what dtypes are made with."""
+    properties_module = META if generation == "new" else "torch.distributed._shard.sharded_tensor.metadata"
+    for cls in (ChunkStorageMetadata, TensorStorageMetadata, BytesStorageMetadata, Metadata, MetadataIndex, StorageMeta):
+        place(cls, META)
+    place(TensorProperties, properties_module)
+    place(_MEM_FORMAT_ENCODING, properties_module, "_MEM_FORMAT_ENCODING" if generation == "new" else "MEM_FORMAT_ENCODING")
+    place(_StorageInfo, FILES)
+    place(Size, "torch")
+    place(_get_layout, "torch.serialization")
+
+    def dtype(name):
+        made = DType(name)
+        made.__module__ = "torch"
+        setattr(module("torch"), name, made)
+        return made
+
+    return dtype
+
+
+def tensor(dtype, shape, boxes):
+    """Metadata of one tensor that is stored as these boxes: (offsets, lengths)."""
+    return TensorStorageMetadata(
+        TensorProperties((dtype, LAYOUT, False, _MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT, False)),
+        Size(shape),
+        [ChunkStorageMetadata(Size(offsets), Size(lengths)) for offsets, lengths in boxes],
+    )
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
@@ -139,28 +171,13 @@ def main():
     parser.add_argument("--generation", choices=["new", "old"], default="new")
     args = parser.parse_args()
 
-    properties_module = META if args.generation == "new" else "torch.distributed._shard.sharded_tensor.metadata"
-    for cls in (ChunkStorageMetadata, TensorStorageMetadata, BytesStorageMetadata, Metadata, MetadataIndex, StorageMeta):
-        place(cls, META)
-    place(TensorProperties, properties_module)
-    place(_MEM_FORMAT_ENCODING, properties_module, "_MEM_FORMAT_ENCODING" if args.generation == "new" else "MEM_FORMAT_ENCODING")
-    place(_StorageInfo, FILES)
-    place(Size, "torch")
-    place(_get_layout, "torch.serialization")
-    float32 = DType("float32")
-    float32.__module__ = "torch"
-    module("torch").float32 = float32
-
-    layout = Layout()
+    float32 = prepare(args.generation)("float32")
     rows, columns, bytes_per_chunk = 8, 4096, 8 * 4096 * 4 + 1577
     state, planner, storage = {}, {}, {}
     for t in range(args.tensors):
         name = f"model.layers.{t}.mlp.down_proj.weight"
-        state[name] = TensorStorageMetadata(
-            TensorProperties((float32, layout, False, _MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT, False)),
-            Size((rows * args.chunks, columns)),
-            [ChunkStorageMetadata(Size((rows * c, 0)), Size((rows, columns))) for c in range(args.chunks)],
-        )
+        boxes = [((rows * c, 0), (rows, columns)) for c in range(args.chunks)]
+        state[name] = tensor(float32, (rows * args.chunks, columns), boxes)
         planner[name] = tuple(name.split("."))
     names = list(state)
     for c in range(args.chunks):
