@@ -1,0 +1,121 @@
+// The page of `shardscope serve`: its tabs, and what it follows of the server.
+import { byId, change, element, follow, get, shown, step, tell } from "./common.js";
+import { showCompare } from "./compare.js";
+import { showConvert } from "./convert.js";
+import { showFindings } from "./findings.js";
+import { activeJobs, showJobs } from "./jobs.js";
+import { layout, recolor, showMap } from "./map.js";
+import { showOverview } from "./overview.js";
+import { showRun } from "./run.js";
+import { showTensor, showTensors } from "./tensors.js";
+
+const pages = [
+  { name: "run", title: "Run", show: showRun, when: () => shown.run && !step },
+  { name: "overview", title: "Overview", show: showOverview, when: () => shown.info },
+  { name: "placement", title: "Placement", show: showMap, when: () => shown.info },
+  { name: "tensors", title: "Tensors", show: showTensors, when: () => shown.info },
+  { name: "findings", title: "Findings", show: showFindings, when: () => shown.info },
+  { name: "compare", title: "Compare", show: showCompare, when: () => shown.info },
+  { name: "convert", title: "Convert", show: showConvert, when: () => shown.info && shown.page.allow_jobs },
+  { name: "jobs", title: "Jobs", show: showJobs, when: () => shown.jobs },
+];
+let current = "";
+
+function open(name, keepAddress) {
+  const page = pages.find((one) => one.name === name && one.when()) || pages.find((one) => one.when());
+  if (!page || page.name === current) return;
+  current = page.name;
+  document.body.dataset.page = current;
+  for (const one of pages.filter((each) => each.when())) {
+    byId(one.name).hidden = one !== page;
+    byId("tab-" + one.name).setAttribute("aria-selected", one === page);
+    byId("tab-" + one.name).tabIndex = one === page ? 0 : -1;
+  }
+  if (!keepAddress) history.replaceState(null, "", location.search + "#" + page.name);
+  if (page.name === "tensors" && byId("tensors").childElementCount) return;
+  page.show(byId(page.name));
+}
+
+function makeTabs() {
+  const there = pages.filter((page) => page.when());
+  byId("tabs").replaceChildren(...there.map((page) => element("button", { type: "button", role: "tab", id: "tab-" + page.name, "aria-controls": page.name, onclick: () => open(page.name) }, page.title)));
+  byId("pages").replaceChildren(...there.map((page) => element("section", { id: page.name, role: "tabpanel", "aria-labelledby": "tab-" + page.name, hidden: true })));
+  byId("tabs").hidden = there.length < 2;
+}
+
+byId("tabs").addEventListener("keydown", (event) => {
+  const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!way) return;
+  const there = pages.filter((page) => page.when()).map((page) => page.name);
+  const next = there[(there.indexOf(current) + way + there.length) % there.length];
+  open(next);
+  byId("tab-" + next).focus();
+});
+
+function count(name, text) {
+  const tab = byId("tab-" + name), title = pages.find((page) => page.name === name).title;
+  if (tab) tab.textContent = text ? title + " (" + text + ")" : title;
+}
+
+// Other modules ask for a page, a tensor, or the tensors of a module.
+follow("open", (name) => open(name));
+follow("tensor", (name) => { open("tensors"); showTensor(name); });
+follow("filter", (pattern) => { open("placement"); showMap(byId("placement"), pattern); });
+
+follow("findings", (report) => {
+  count("findings", report.findings ? String(report.findings.length) : report.schema === "shardscope.validating/1" ? "…" : "!");
+  if (current === "findings") showFindings(byId("findings"));
+});
+follow("accepted", () => { if (current === "findings") showFindings(byId("findings")); });
+follow("run", () => { if (current === "run") showRun(byId("run")); });
+follow("jobs", () => { const active = activeJobs(); count("jobs", active ? String(active) : ""); if (current === "jobs") showJobs(byId("jobs")); });
+
+// ------------------------------------------------------------------ theme
+
+// A choice is kept for this address only; a browser that keeps nothing has the system's.
+const kept = { get: () => { try { return localStorage.getItem("theme") || ""; } catch { return ""; } }, set: (value) => { try { localStorage.setItem("theme", value); } catch { /* not kept */ } } };
+function setTheme(name) {
+  if (name) document.documentElement.dataset.theme = name;
+  else delete document.documentElement.dataset.theme;
+  recolor();
+}
+byId("theme").value = kept.get();
+setTheme(kept.get());
+byId("theme").addEventListener("change", (event) => { kept.set(event.target.value); setTheme(event.target.value); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolor);
+
+// ------------------------------------------------------------------ start
+
+function showNames() {
+  const path = shown.info ? shown.info.path : shown.page.path;
+  byId("title").textContent = path || "Jobs";
+  document.title = (path ? path + " – " : "") + "Shardscope";
+  if (shown.run && step) byId("subtitle").replaceChildren(element("a", { href: "/" }, "← All steps of the run"));
+  else byId("subtitle").textContent = shown.page.shows === "run" ? "Directory of a run" : "";
+}
+
+async function start() {
+  shown.page = await get("page");
+  const checkpoint = shown.page.shows === "checkpoint" || (shown.page.shows === "run" && step);
+  const [info, run, jobs] = await Promise.all([checkpoint ? get("info") : null, shown.page.shows === "run" ? get("run") : null, shown.page.jobs ? get("jobs") : null]);
+  Object.assign(shown, { info, run, jobs });
+  showNames();
+  makeTabs();
+  open(location.hash.slice(1), true);
+  if (checkpoint) {
+    const [rules, accepted, findings] = await Promise.all([get("rules"), get("accepted"), get("findings")]);
+    shown.rules = rules.rules;
+    change("accepted", accepted);
+    change("findings", findings);
+  }
+  if (jobs) tell("jobs");
+  const events = new EventSource("api/events" + (step ? "?step=" + encodeURIComponent(step) : ""));
+  const live = shown.page.allow_jobs ? "Live; validating, accepting and converting are allowed." : "Live; this page only shows.";
+  events.addEventListener("open", () => { byId("state").textContent = live; });
+  events.addEventListener("error", () => { byId("state").textContent = "The server does not answer; what is shown is the last that it said."; });
+  for (const name of ["findings", "accepted", "run", "jobs"])
+    events.addEventListener(name, (event) => change(name, JSON.parse(event.data)));
+}
+addEventListener("hashchange", () => open(location.hash.slice(1), true));
+addEventListener("resize", layout);
+start().catch((error) => { byId("state").textContent = error.message; byId("title").textContent = "Shardscope"; });
