@@ -282,7 +282,7 @@ function measureLabels(rows) {
   const pen = canvas.getContext("2d");
   pen.font = "12.5px system-ui, sans-serif";
   let widest = 60;
-  for (const row of rows) widest = Math.max(widest, pen.measureText(row.name).width + (row.tensors > 1 ? pen.measureText("×" + row.tensors).width + 8 : 0) + (row.health !== "ok" ? 16 : 0));
+  for (const row of rows) widest = Math.max(widest, pen.measureText(row.name).width + (row.tensors > 1 ? pen.measureText("×" + row.tensors).width + 8 : 0) + (head.states.length > 1 ? 17 : 0));
   labelWidth = Math.round(Math.max(90, Math.min(widest + 22, scroll.clientWidth * 0.38, 460)));
 }
 

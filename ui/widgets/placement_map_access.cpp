@@ -4,6 +4,7 @@
 #include <QAccessibleWidget>
 #include <map>
 
+#include "ui/models/texts.h"
 #include "ui/widgets/placement_map.h"
 
 namespace shardscope::ui {

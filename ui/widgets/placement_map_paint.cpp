@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ui/models/texts.h"
 #include "ui/widgets/placement_map.h"
 #include "ui/widgets/theme.h"
 
