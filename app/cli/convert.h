@@ -7,6 +7,7 @@
 #include "cli/json.h"
 #include "cli/part_option.h"
 #include "engine/run_conversion.h"
+#include "jobs/jobs.h"
 
 namespace shardscope::cli {
 
@@ -29,6 +30,10 @@ Result<Execution> executionOf(const Context& context, const ConvertCommand& comm
                               const std::string& program);
 // Carries it out without a word; the report, or what this part has done.
 Result<Json> runToReport(const Context& context, Conversion& conversion, const ConvertCommand& command);
+
+// Starts it as a job of this program, or of shardscope-worker where ranks do it; its id. Errors: usage, those
+// of JobDirectory::start().
+Result<std::string> startAsJob(JobOrder order);
 
 // What is shown before, and after (convert_report.cpp). Paths are shown as the user gave them.
 int showPlan(const Context& context, const Conversion& conversion);

@@ -1,6 +1,13 @@
 #include "cli/documents.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "engine/recipe.h"
+#include "model/coverage.h"
+#include "model/infer_mesh.h"
 
 namespace shardscope::cli {
 namespace {
@@ -41,6 +48,21 @@ int cellOf(double share) {
     if (share <= 0.125) return 1;
     if (share <= 0.25) return 2;
     return share <= 0.5 ? 3 : 4;
+}
+
+Json statisticsJson(const TensorStatistics& s) {
+    const auto number = [](double v) {
+        return std::isfinite(v) ? Json(v) : Json(std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
+    };
+    Json json{{"elements", s.elements}, {"nan", s.nan}, {"inf", s.inf}, {"zero", s.zero}};
+    json["min"] = s.finite ? number(s.min) : Json();
+    json["max"] = s.finite ? number(s.max) : Json();
+    json["mean"] = s.finite ? number(s.mean) : Json();
+    json["std"] = s.finite ? number(s.deviation) : Json();
+    json["histogram"] = {{"low", s.finite ? number(s.min) : Json()},
+                         {"high", s.finite ? number(s.max) : Json()},
+                         {"counts", s.histogram}};
+    return json;
 }
 
 }  // namespace
@@ -139,6 +161,178 @@ Json jobJson(const JobRecord& job) {
                            {"text", at.text()}};
     json["workers"] = job.workers;
     json["result"] = job.result;
+    return json;
+}
+
+Result<TensorId> findTensor(const Catalog& catalog, const std::string& name, const std::string& path) {
+    const TensorId t = catalog.find(name);
+    if (t != kNone) return t;
+    std::string hint = "'shardscope ls' lists the names";
+    for (TensorId other = 0; other < catalog.tensorCount(); ++other) {
+        if (catalog.name(other).ends_with(name)) {
+            hint = fmt::format("did you mean '{}'?", catalog.name(other));
+            break;
+        }
+    }
+    return makeError(ErrorCode::notFound, fmt::format("has no tensor '{}'", name))
+        .inFile(path)
+        .withHint(hint);
+}
+
+Json showJson(const Catalog& catalog, TensorId t, const ChunkRange& chunks, const TensorStatistics* values) {
+    const CoverageResult coverage = checkCoverage(catalog, t);
+    Json json{{"schema", "shardscope.show/1"}};
+    json["tensor"] = tensorJson(catalog, t, false);
+    const uint64_t all = catalog.endChunk(t) - catalog.firstChunk(t);
+    const uint64_t first = std::min(chunks.first, all), end = first + std::min(chunks.count, all - first);
+    json["tensor"]["chunks"] = Json::array();
+    for (uint64_t i = first; i < end; ++i) {
+        const ChunkId c = catalog.firstChunk(t) + static_cast<ChunkId>(i);
+        json["tensor"]["chunks"].push_back(chunkJson(catalog, catalog.chunk(t, c)));
+    }
+    json["chunk_count"] = all;
+    json["first_chunk"] = first;
+    json["mesh"] = meshJson(meshOf(catalog));
+    json["parts"] = dimsJson(tensorCut(catalog, t).parts);
+    json["replicas"] = coverage.replicas.size();
+    json["gaps"] = Json::array();
+    for (const Box& gap : coverage.gaps)
+        json["gaps"].push_back({{"offsets", dimsJson(gap.offsets)}, {"lengths", dimsJson(gap.lengths)}});
+    if (values) json["values"] = statisticsJson(*values);
+    return json;
+}
+
+std::shared_ptr<const PlacementMatrix> matrixOf(const std::shared_ptr<const Checkpoint>& checkpoint,
+                                                const std::shared_ptr<const Facts>& facts,
+                                                const NamePattern& pattern, const MatrixOptions& options,
+                                                const StopToken& stop) {
+    const Catalog& catalog = checkpoint->catalog();
+    std::vector<TensorId> chosen;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (pattern.matches(catalog.name(t))) chosen.push_back(t);
+    }
+    // The facts' own tree holds all of them.
+    const auto tree = chosen.size() == catalog.tensorCount()
+                          ? std::shared_ptr<const ModuleTree>(facts, &facts->tree)
+                          : std::make_shared<const ModuleTree>(ModuleTree::build(catalog, chosen, stop));
+    if (stop.stopRequested()) return nullptr;
+    return PlacementMatrix::build(checkpoint, tree, facts, options, stop);
+}
+
+// A million cells are sent: each is a list of numbers, as docs/cli.md says.
+Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part) {
+    const Catalog& catalog = matrix.catalog();
+    Json json{{"schema", "shardscope.placement/1"},
+              {"row_count", matrix.rowCount()},
+              {"column_count", matrix.columnCount()},
+              {"gaps", matrix.hasGaps()}};
+    json["axes"] = Json::array();
+    for (const MeshAxis& axis : matrix.axes())
+        json["axes"].push_back({{"name", axis.name}, {"size", axis.size}});
+    if (part.columns) {
+        Json columns = Json::array();
+        for (uint32_t c = 0; c < matrix.columnCount(); ++c) {
+            const MatrixColumn& column = matrix.column(c);
+            Json one{column.rank, column.ranks.size(), column.fileMissing ? 1 : 0};
+            for (const auto& [least, greatest] : column.places) {
+                one.push_back(least);
+                one.push_back(greatest);
+            }
+            columns.push_back(std::move(one));
+        }
+        json["columns"] = std::move(columns);
+        Json experts = Json::array();
+        for (const MatrixLane& lane : matrix.lanes())
+            experts.push_back({lane.expert, lane.rowBegin, lane.rowEnd});
+        json["experts"] = std::move(experts);
+        // What a legend has to explain.
+        uint32_t seen = matrix.hasGaps() ? 1U << static_cast<int>(Health::gap) : 0;
+        if (matrix.facts()) {
+            for (const Health health : matrix.facts()->chunkHealth)
+                seen |= 1U << static_cast<int>(health);
+        }
+        json["states"] = Json::array();
+        for (const Health health : {Health::ok, Health::unread, Health::nonFinite, Health::differs,
+                                    Health::overlap, Health::missing, Health::gap}) {
+            if (seen >> static_cast<int>(health) & 1) json["states"].push_back(healthName(health));
+        }
+    }
+    const uint64_t first = std::min<uint64_t>(part.first, matrix.rowCount());
+    const uint64_t end = first + std::min<uint64_t>(part.count, matrix.rowCount() - first);
+    json["first"] = first;
+    json["rows"] = Json::array();
+    for (uint64_t r = first; r < end; ++r) {
+        const auto index = static_cast<uint32_t>(r);
+        const MatrixRow& row = matrix.row(index);
+        Json one{{"name", matrix.rowLabel(index)},
+                 {"tensor", catalog.name(row.tensor)},
+                 {"tensors", row.count},
+                 {"dtype", dtypeName(catalog.dtype(row.tensor))},
+                 {"shape", dimsJson(catalog.shape(row.tensor))},
+                 {"bytes", catalog.bytes(row.tensor)},
+                 {"health", healthName(row.health)}};
+        if (part.slices) {
+            const RowDetail detail = matrix.detail(index);
+            one["across"] = detail.across;
+            one["down"] = detail.down;
+            Json cells = Json::array();
+            for (const MatrixCell& cell : detail.cells) {
+                if (cell.column < part.columnBegin || cell.column >= part.columnEnd) continue;
+                Json slices = Json::array();
+                for (uint32_t i = 0; i < cell.slices; ++i) {
+                    const RowDetail::Slice& s = detail.slices[cell.firstSlice + i];
+                    // Four digits are a quarter of a pixel of the largest cell.
+                    for (const float edge : {s.left, s.top, s.right, s.bottom})
+                        slices.push_back(std::round(static_cast<double>(edge) * 1e4) / 1e4);
+                }
+                cells.push_back({cell.column, static_cast<int>(cell.health),
+                                 cell.copyOf == kNone ? Json(-1) : Json(cell.copyOf), cell.chunks, cell.bytes,
+                                 std::move(slices)});
+            }
+            one["cells"] = std::move(cells);
+        }
+        json["rows"].push_back(std::move(one));
+    }
+    return json;
+}
+
+Json formatsJson() {
+    Json json{{"schema", "shardscope.formats/1"}, {"formats", Json::array()}};
+    for (const Format* format : builtinFormats()) {
+        const FormatInfo& info = format->info();
+        Json options = Json::array();
+        for (const FormatOption& option : format->options())
+            options.push_back(option.name);
+        json["formats"].push_back({{"name", info.name},
+                                   {"title", info.title},
+                                   {"reads", info.reads},
+                                   {"writes", info.writes},
+                                   {"generations", info.generations},
+                                   {"variants", info.variants},
+                                   {"options", options},
+                                   {"holds",
+                                    {{"shards", info.shards},
+                                     {"objects", info.objects},
+                                     {"aliases", info.aliases},
+                                     {"nesting", info.nesting}}}});
+    }
+    return json;
+}
+
+Json recipesJson() {
+    Json json{{"schema", "shardscope.recipes/1"}, {"recipes", Json::array()}};
+    for (const BuiltinRecipe& recipe : builtinRecipes()) {
+        json["recipes"].push_back({{"name", recipe.name},
+                                   {"description", recipeDescription(recipe)},
+                                   {"recipe", Json::parse(recipe.text)}});
+    }
+    return json;
+}
+
+Json jobsJson(const std::vector<JobRecord>& jobs) {
+    Json json{{"schema", "shardscope.jobs/1"}, {"jobs", Json::array()}};
+    for (const JobRecord& job : jobs)
+        json["jobs"].push_back(jobJson(job));
     return json;
 }
 

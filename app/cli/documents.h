@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "cli/json.h"
+#include "engine/statistics.h"
 #include "jobs/jobs.h"
+#include "model/name_pattern.h"
+#include "survey/placement_matrix.h"
 
 namespace shardscope::cli {
 
@@ -31,6 +34,32 @@ Json infoJson(const Checkpoint& checkpoint, const std::string& path,
 // quarter, '3' a half, '4' nearly all, '5' all.
 std::string placementCells(const Catalog& catalog, TensorId tensor);
 
-Json jobJson(const JobRecord& job);  // shardscope.job/1, without its "schema"
+// shardscope.placement/1: rows as the window folds them, by ranks in the order of the mesh's axes; with
+// `columns` what heads them, with `slices` what the columns [columnBegin, columnEnd) of these rows hold.
+struct PlacementPart {
+    uint64_t first = 0, count = UINT64_MAX;  // rows
+    bool columns = true, slices = true;
+    uint32_t columnBegin = 0, columnEnd = kNone;
+};
+// The rows of the tensors whose names match. Null when stopped.
+std::shared_ptr<const PlacementMatrix> matrixOf(const std::shared_ptr<const Checkpoint>& checkpoint,
+                                                const std::shared_ptr<const Facts>& facts,
+                                                const NamePattern& pattern, const MatrixOptions& options,
+                                                const StopToken& stop);
+Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part);
+
+// One tensor with its chunks [firstChunk, firstChunk + chunkCount): shardscope.show/1. `values` may be null.
+struct ChunkRange {
+    uint64_t first = 0, count = UINT64_MAX;
+};
+Json showJson(const Catalog& catalog, TensorId tensor, const ChunkRange& chunks,
+              const TensorStatistics* values);
+// Errors: notFound, with the name that may be meant.
+Result<TensorId> findTensor(const Catalog& catalog, const std::string& name, const std::string& path);
+
+Json formatsJson();                                 // shardscope.formats/1
+Json recipesJson();                                 // shardscope.recipes/1
+Json jobJson(const JobRecord& job);                 // shardscope.job/1, without its "schema"
+Json jobsJson(const std::vector<JobRecord>& jobs);  // shardscope.jobs/1
 
 }  // namespace shardscope::cli

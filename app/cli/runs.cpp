@@ -87,10 +87,41 @@ Json stepJson(const Context& context, const Run& run, const RunStep& step, const
     return json;
 }
 
-Result<int> showRun(const Context& context, const Run& run, std::optional<ValidateLevel> level) {
+Result<std::vector<StepLine>> stepsOf(const Context& context, const Run& run,
+                                      std::optional<ValidateLevel> level) {
     ValidateWords words;
     words.level = level.value_or(ValidateLevel::metadata);
     RunJudge judge(context, run, words);
+    std::vector<StepLine> lines;
+    for (const RunStep& step : run.directory.steps) {
+        SHARDSCOPE_TRY(StopToken(context.stop).poll());
+        StepLine line;
+        SHARDSCOPE_ASSIGN(line.files, listStep(run, step));
+        line.verdict = judge.known(step, line.files, words.level);
+        if (!line.verdict && level) {
+            SHARDSCOPE_ASSIGN(line.verdict, judge.judge(step, line.files));
+        }
+        line.format = line.verdict && !line.verdict->error ? line.verdict->format : formatOfStep(run, step);
+        lines.push_back(std::move(line));
+    }
+    return lines;
+}
+
+Json runJson(const Context& context, const Run& run, const std::vector<StepLine>& lines) {
+    Json json = runJson(context, run);
+    json["steps"] = Json::array();
+    for (size_t i = 0; i < lines.size(); ++i)
+        json["steps"].push_back(stepJson(context, run, run.directory.steps[i], lines[i].files,
+                                         lines[i].verdict, lines[i].format));
+    return json;
+}
+
+Result<int> showRun(const Context& context, const Run& run, std::optional<ValidateLevel> level) {
+    SHARDSCOPE_ASSIGN(const std::vector<StepLine> lines, stepsOf(context, run, level));
+    if (context.json) {
+        printJson(runJson(context, run, lines));
+        return 0;
+    }
     const Style style{context.colored()};
     Table table({{"step", Table::Align::left},
                  {"saved", Table::Align::left},
@@ -98,19 +129,9 @@ Result<int> showRun(const Context& context, const Run& run, std::optional<Valida
                  {"files", Table::Align::right},
                  {"format", Table::Align::left},
                  {"verdict", Table::Align::left}});
-    Json steps = Json::array();
-    for (const RunStep& step : run.directory.steps) {
-        SHARDSCOPE_TRY(StopToken(context.stop).poll());
-        SHARDSCOPE_ASSIGN(const StepFiles files, listStep(run, step));
-        std::optional<StepVerdict> verdict = judge.known(step, files, words.level);
-        if (!verdict && level) {
-            SHARDSCOPE_ASSIGN(verdict, judge.judge(step, files));
-        }
-        const std::string format = verdict && !verdict->error ? verdict->format : formatOfStep(run, step);
-        if (context.json) {
-            steps.push_back(stepJson(context, run, step, files, verdict, format));
-            continue;
-        }
+    for (size_t i = 0; i < lines.size(); ++i) {
+        const RunStep& step = run.directory.steps[i];
+        const auto& [files, verdict, format] = lines[i];
         std::string word = "not checked";
         if (verdict && verdict->error) {
             word = style.red("does not open");
@@ -123,12 +144,6 @@ Result<int> showRun(const Context& context, const Run& run, std::optional<Valida
         table.add({printable(step.name) + (run.directory.tracks(step) ? " *" : ""), saved,
                    bytesText(files.bytes), countText(files.files), format.empty() ? "unknown" : format,
                    word});
-    }
-    if (context.json) {
-        Json json = runJson(context, run);
-        json["steps"] = std::move(steps);
-        printJson(json);
-        return 0;
     }
     fmt::print("{}: a run with {} step{}\n\n", style.bold(printable(context.shown(run.source.display))),
                run.directory.steps.size(), run.directory.steps.size() == 1 ? "" : "s");

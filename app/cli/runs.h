@@ -28,6 +28,16 @@ class RunJudge {
 Json stepJson(const Context& context, const Run& run, const RunStep& step, const StepFiles& files,
               const std::optional<StepVerdict>& verdict, const std::string& format);
 
+// The steps of a run as they are listed, in its order; with a level each is judged that is not known at it.
+struct StepLine {
+    StepFiles files;
+    std::optional<StepVerdict> verdict;
+    std::string format;  // title; empty = not recognized
+};
+Result<std::vector<StepLine>> stepsOf(const Context& context, const Run& run,
+                                      std::optional<ValidateLevel> level);
+Json runJson(const Context& context, const Run& run, const std::vector<StepLine>& lines);  // shardscope.run/1
+
 // What `info` says of a run; with a level each step is judged.
 Result<int> showRun(const Context& context, const Run& run, std::optional<ValidateLevel> level);
 // What `validate` says of a run: 1 when a step has a finding of this severity or does not open.

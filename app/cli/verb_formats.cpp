@@ -2,7 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
+#include "cli/documents.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
@@ -10,26 +10,7 @@ namespace {
 
 Result<int> formats(const Context& context) {
     if (context.json) {
-        Json json{{"schema", "shardscope.formats/1"}, {"formats", Json::array()}};
-        for (const Format* format : builtinFormats()) {
-            const FormatInfo& info = format->info();
-            Json options = Json::array();
-            for (const FormatOption& option : format->options())
-                options.push_back(option.name);
-            json["formats"].push_back({{"name", info.name},
-                                       {"title", info.title},
-                                       {"reads", info.reads},
-                                       {"writes", info.writes},
-                                       {"generations", info.generations},
-                                       {"variants", info.variants},
-                                       {"options", options},
-                                       {"holds",
-                                        {{"shards", info.shards},
-                                         {"objects", info.objects},
-                                         {"aliases", info.aliases},
-                                         {"nesting", info.nesting}}}});
-        }
-        printJson(json);
+        printJson(formatsJson());
         return 0;
     }
     const Style style{context.colored()};

@@ -114,8 +114,7 @@ Result<JobOrder> parseWords(std::vector<std::string> words) {
 
 Result<int> startJob(const Context& context, const JobsOptions& options,
                      const std::vector<std::string>& rest) {
-    JobRecord job;
-    JobOrder& order = job.order.emplace();
+    JobOrder order;
     // One word that is not a verb: a recipe in place of the words.
     std::error_code none;
     if (rest.size() == 1 && (rest[0].ends_with(".json") || std::filesystem::is_regular_file(rest[0], none))) {
@@ -124,22 +123,10 @@ Result<int> startJob(const Context& context, const JobsOptions& options,
     } else {
         SHARDSCOPE_ASSIGN(order, parseWords(rest));
     }
-    ConversionRequest& request = order.request;
-    if (!options.on.empty()) request.on = options.on;
-    if (request.on.empty()) request.on = "local:1";
-    job.program = ownProgram();
-    SHARDSCOPE_ASSIGN(const Places places, parsePlaces(request.on));
-    if (places.ranks) {
-        SHARDSCOPE_ASSIGN(job.program, workerBeside(job.program));
-    } else {
-        if (!options.remoteProgram.empty()) order.remoteProgram = options.remoteProgram;
-    }
-    job.title = request.average.empty() ? fmt::format("{} to {}", request.source, request.destination)
-                                        : fmt::format("average of {} checkpoints to {}",
-                                                      request.average.size() + 1, request.destination);
+    if (!options.on.empty()) order.request.on = options.on;
+    if (!options.remoteProgram.empty()) order.remoteProgram = options.remoteProgram;
     const JobDirectory jobs;
-    const std::string id = job.id = JobDirectory::newId();
-    SHARDSCOPE_TRY(jobs.start(std::move(job)));
+    SHARDSCOPE_ASSIGN(const std::string id, startAsJob(std::move(order)));
     if (options.wait) return attach(context, jobs, id);
     if (context.json)
         printJson(Json{{"schema", "shardscope.job/1"}, {"id", id}, {"state", "starting"}});
@@ -151,10 +138,7 @@ Result<int> startJob(const Context& context, const JobsOptions& options,
 Result<int> list(const Context& context) {
     SHARDSCOPE_ASSIGN(const std::vector<JobRecord> found, JobDirectory().list());
     if (context.json) {
-        Json json{{"schema", "shardscope.jobs/1"}, {"jobs", Json::array()}};
-        for (const JobRecord& job : found)
-            json["jobs"].push_back(jobJson(job));
-        printJson(json);
+        printJson(jobsJson(found));
         return 0;
     }
     for (const JobRecord& job : found)
@@ -236,6 +220,26 @@ Result<int> log(const Context& context, const std::string& id, bool follow) {
 }
 
 }  // namespace
+
+Result<std::string> startAsJob(JobOrder order) {
+    ConversionRequest& request = order.request;
+    if (request.on.empty()) request.on = "local:1";
+    JobRecord job;
+    job.program = ownProgram();
+    SHARDSCOPE_ASSIGN(const Places places, parsePlaces(request.on));
+    if (places.ranks) {
+        SHARDSCOPE_ASSIGN(job.program, workerBeside(job.program));
+        // A program for other hosts, of which there are none.
+        order.remoteProgram.clear();
+    }
+    job.title = request.average.empty() ? fmt::format("{} to {}", request.source, request.destination)
+                                        : fmt::format("average of {} checkpoints to {}",
+                                                      request.average.size() + 1, request.destination);
+    job.order = std::move(order);
+    const std::string id = job.id = JobDirectory::newId();
+    SHARDSCOPE_TRY(JobDirectory().start(std::move(job)));
+    return id;
+}
 
 void addJobs(CLI::App& app, Context& context) {
     CLI::App* jobs =

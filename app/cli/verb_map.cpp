@@ -6,6 +6,7 @@
 #include "cli/application.h"
 #include "cli/documents.h"
 #include "cli/text.h"
+#include "model/name_pattern.h"
 
 namespace shardscope::cli {
 namespace {
@@ -14,6 +15,7 @@ struct MapOptions {
     std::string path;
     std::string pattern = "*";
     bool ascii = false;
+    bool slices = false;
 };
 
 // The digits of placementCells() as one character each.
@@ -42,10 +44,22 @@ struct Row {
     std::string cells;  // one digit per rank
 };
 
+// As window and page have it: what is folded is alike in every slice, not only in how much each rank holds.
+Result<int> mapSlices(const Context& context, Checkpoint opened, const NamePattern& pattern) {
+    if (!context.json) return makeError(ErrorCode::usage, "--slices is for --json");
+    const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));
+    const auto facts = computeFacts(checkpoint->catalog(), context.stop);
+    const auto matrix = facts ? matrixOf(checkpoint, facts, pattern, {}, context.stop) : nullptr;
+    if (!matrix) return makeError(ErrorCode::cancelled, "cancelled");
+    printJson(placementJson(*matrix, {}));
+    return 0;
+}
+
 Result<int> map(const Context& context, const MapOptions& options) {
-    SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
+    SHARDSCOPE_ASSIGN(Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
+    if (options.slices) return mapSlices(context, std::move(checkpoint), pattern);
     const uint32_t ranks = catalog.rankCount();
 
     std::vector<Row> rows;
@@ -143,6 +157,8 @@ void addMap(CLI::App& app, Context& context) {
         ->type_name("PATH");
     verb->add_option("glob", options->pattern, "Only names that match")->type_name("GLOB");
     verb->add_flag("--ascii", options->ascii, "Plain characters instead of Unicode blocks");
+    verb->add_flag("--slices", options->slices,
+                   "With --json: rows as the window folds them, with the slices that each rank holds");
     addCommon(*verb, context, false);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return map(context, *options); }; });

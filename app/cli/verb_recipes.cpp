@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
+#include "cli/documents.h"
 #include "cli/text.h"
 #include "engine/recipe.h"
 
@@ -14,18 +14,13 @@ Result<int> recipes(const Context& context, const std::string& name) {
         fmt::print("{}", text);
         return 0;
     }
-    Json json{{"schema", "shardscope.recipes/1"}, {"recipes", Json::array()}};
-    const Style style{context.colored()};
-    for (const BuiltinRecipe& recipe : builtinRecipes()) {
-        if (context.json) {
-            json["recipes"].push_back({{"name", recipe.name},
-                                       {"description", recipeDescription(recipe)},
-                                       {"recipe", Json::parse(recipe.text)}});
-        } else {
-            fmt::print("{}\n  {}\n", style.bold(std::string(recipe.name)), recipeDescription(recipe));
-        }
+    if (context.json) {
+        printJson(recipesJson());
+        return 0;
     }
-    if (context.json) printJson(json);
+    const Style style{context.colored()};
+    for (const BuiltinRecipe& recipe : builtinRecipes())
+        fmt::print("{}\n  {}\n", style.bold(std::string(recipe.name)), recipeDescription(recipe));
     return 0;
 }
 

@@ -6,9 +6,8 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
+#include "cli/documents.h"
 #include "cli/text.h"
-#include "engine/statistics.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 
@@ -19,36 +18,6 @@ struct ShowOptions {
     std::string path, tensor;
     bool values = false;
 };
-
-Result<TensorId> findTensor(const Catalog& catalog, const std::string& name, const std::string& path) {
-    const TensorId t = catalog.find(name);
-    if (t != kNone) return t;
-    std::string hint = "'shardscope ls' lists the names";
-    for (TensorId other = 0; other < catalog.tensorCount(); ++other) {
-        if (catalog.name(other).ends_with(name)) {
-            hint = fmt::format("did you mean '{}'?", catalog.name(other));
-            break;
-        }
-    }
-    return makeError(ErrorCode::notFound, fmt::format("has no tensor '{}'", name))
-        .inFile(path)
-        .withHint(hint);
-}
-
-Json statisticsJson(const TensorStatistics& s) {
-    const auto number = [](double v) {
-        return std::isfinite(v) ? Json(v) : Json(std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
-    };
-    Json json{{"elements", s.elements}, {"nan", s.nan}, {"inf", s.inf}, {"zero", s.zero}};
-    json["min"] = s.finite ? number(s.min) : Json();
-    json["max"] = s.finite ? number(s.max) : Json();
-    json["mean"] = s.finite ? number(s.mean) : Json();
-    json["std"] = s.finite ? number(s.deviation) : Json();
-    json["histogram"] = {{"low", s.finite ? number(s.min) : Json()},
-                         {"high", s.finite ? number(s.max) : Json()},
-                         {"counts", s.histogram}};
-    return json;
-}
 
 void printStatistics(const TensorStatistics& s, const Style& style) {
     fmt::print("\n{}\n", style.bold("values"));
@@ -85,16 +54,7 @@ Result<int> show(const Context& context, const ShowOptions& options) {
         SHARDSCOPE_ASSIGN(statistics, tensorStatistics(*checkpoint.reader, t, 64, work.resources()));
     }
     if (context.json) {
-        Json json{{"schema", "shardscope.show/1"}};
-        json["tensor"] = tensorJson(catalog, t, true);
-        json["mesh"] = meshJson(mesh);
-        json["parts"] = dimsJson(cut.parts);
-        json["replicas"] = coverage.replicas.size();
-        json["gaps"] = Json::array();
-        for (const Box& gap : coverage.gaps)
-            json["gaps"].push_back({{"offsets", dimsJson(gap.offsets)}, {"lengths", dimsJson(gap.lengths)}});
-        if (statistics) json["values"] = statisticsJson(*statistics);
-        printJson(json);
+        printJson(showJson(catalog, t, {}, statistics ? &*statistics : nullptr));
         return 0;
     }
     const Style style{context.colored()};

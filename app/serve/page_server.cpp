@@ -3,7 +3,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <mutex>
 #include <thread>
 
@@ -68,13 +67,11 @@ void refuse(httplib::Response& response, int status, const std::string& why) {
     response.set_content(why + "\n", "text/plain; charset=utf-8");
 }
 
-std::optional<uint64_t> numberOf(const httplib::Request& request, const char* key, uint64_t otherwise) {
-    if (!request.has_param(key)) return otherwise;
-    const std::string text = request.get_param_value(key);
-    uint64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-    return number;
+PageRequest requestOf(const httplib::Request& request) {
+    PageRequest made;
+    made.parameters.insert(request.params.begin(), request.params.end());
+    made.body = request.body;
+    return made;
 }
 
 }  // namespace
@@ -92,8 +89,8 @@ bool isLoopbackHost(std::string_view host) {
 
 class PageServer::Impl {
   public:
-    Impl(PageDocuments documents, std::string token)
-        : documents_(std::move(documents)), token_(std::move(token)), lastAsked_(Clock::now()) {}
+    Impl(PageContent content, std::string token)
+        : content_(std::move(content)), token_(std::move(token)), lastAsked_(Clock::now()) {}
 
     Status listen(int port) {
         server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
@@ -102,7 +99,7 @@ class PageServer::Impl {
             const int yes = 1;
             (void)::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         });
-        server_.set_payload_max_length(1024);
+        server_.set_payload_max_length(kMaxPageBody);
         server_.set_read_timeout(5);
         server_.set_write_timeout(5);
         server_.set_keep_alive_timeout(5);
@@ -145,6 +142,7 @@ class PageServer::Impl {
             if (Clock::now() - lastAsked_.load() > idle) break;
         }
         ending_ = true;
+        if (content_.ending) content_.ending();
         server_.stop();
         answers.join();
     }
@@ -162,7 +160,16 @@ class PageServer::Impl {
             return no(403, "This server answers to localhost and 127.0.0.1 only.");
         if (request.has_header("Origin") && request.get_header_value("Origin") != "http://" + host)
             return no(403, "Another site's page may not ask here.");
-        if (request.method != "GET" && request.method != "HEAD") return no(405, "This server only shows.");
+        const bool post = request.method == "POST";
+        if (post && !content_.allowChanges)
+            return no(405, "This server only shows; 'shardscope serve --allow-jobs' does more.");
+        if (!post && request.method != "GET" && request.method != "HEAD")
+            return no(405, "There is no such method here.");
+        // A form of another site can send neither of the two.
+        if (post && !request.has_header("Origin"))
+            return no(403, "Only the page itself may change something.");
+        if (post && request.get_header_value("Content-Type") != "application/json")
+            return no(415, "JSON is expected.");
         if (request.path == "/" && request.has_param("token")) {
             if (!sameToken(request.get_param_value("token"), token_))
                 return no(403, "The token is not this server's; use the address that it printed.");
@@ -185,54 +192,43 @@ class PageServer::Impl {
                 response.set_content(file.text.data(), file.text.size(), contentType(file.name));
             });
         }
-        const auto document = [this](const char* path, std::function<std::string()> text) {
-            server_.Get(path, [text](const httplib::Request&, httplib::Response& response) {
-                response.set_content(text ? text() : "null", "application/json");
-            });
-        };
-        document("/api/overview", documents_.overview);
-        document("/api/findings", documents_.findings);
-        document("/api/jobs", documents_.jobs);
-        server_.Get("/api/map", [this](const httplib::Request& request, httplib::Response& response) {
-            const auto first = numberOf(request, "first", 0), count = numberOf(request, "count", kMaxMapRows);
-            if (!documents_.map) return response.set_content("null", "application/json");
-            if (!first || !count) return refuse(response, 400, "first and count are numbers.");
-            MapQuery query{*first, std::min(*count, kMaxMapRows), "*"};
-            if (request.has_param("pattern")) query.pattern = request.get_param_value("pattern");
-            const auto text = documents_.map(query);
-            if (!text.ok()) return refuse(response, 400, text.error().message);
-            response.set_content(*text, "application/json");
-        });
-        server_.Get("/api/events", [this](const httplib::Request&, httplib::Response& response) {
+        for (const PageRoute& route : content_.routes) {
+            const auto answer = [&route](const httplib::Request& request, httplib::Response& response) {
+                PageAnswer said = route.answer(requestOf(request));
+                response.status = said.status;
+                response.set_content(std::move(said.body), said.type);
+            };
+            if (route.changes)
+                server_.Post(route.path, answer);
+            else
+                server_.Get(route.path, answer);
+        }
+        server_.Get("/api/events", [this](const httplib::Request& request, httplib::Response& response) {
             if (++streams_ > kMaxStreams) {
                 --streams_;
                 return refuse(response, 503, "Too many pages are open.");
             }
-            follow(response);
+            follow(requestOf(request), response);
         });
     }
 
     // Server-sent events: each document anew when it has changed.
-    void follow(httplib::Response& response) {
+    void follow(const PageRequest& request, httplib::Response& response) {
         struct Seen {
-            std::string findings, jobs;
+            std::map<std::string, std::string> documents;
             Clock::time_point said = Clock::now();
         };
         const auto seen = std::make_shared<Seen>();
         response.set_chunked_content_provider(
             "text/event-stream",
-            [this, seen](size_t, httplib::DataSink& sink) {
+            [this, seen, request](size_t, httplib::DataSink& sink) {
                 std::string events;
-                const auto add = [&](const char* name, const std::function<std::string()>& text,
-                                     std::string& last) {
-                    if (!text) return;
-                    std::string now = text();
-                    if (now == last) return;
+                for (auto& [name, now] : content_.events(request)) {
+                    std::string& last = seen->documents[name];
+                    if (now == last) continue;
                     last = std::move(now);
                     events += fmt::format("event: {}\ndata: {}\n\n", name, last);
-                };
-                add("findings", documents_.findings, seen->findings);
-                add("jobs", documents_.jobs, seen->jobs);
+                }
                 if (events.empty() && Clock::now() - seen->said > kKeepAlive) events = ": still here\n\n";
                 if (!events.empty()) {
                     seen->said = Clock::now();
@@ -249,7 +245,7 @@ class PageServer::Impl {
             });
     }
 
-    const PageDocuments documents_;
+    const PageContent content_;
     const std::string token_;
     httplib::Server server_;
     int port_ = -1;
@@ -265,9 +261,9 @@ Status PageServer::available() {
     return {};
 }
 
-Result<std::unique_ptr<PageServer>> PageServer::listen(PageDocuments documents, int port) {
+Result<std::unique_ptr<PageServer>> PageServer::listen(PageContent content, int port) {
     SHARDSCOPE_ASSIGN(std::string token, randomToken());
-    auto impl = std::make_unique<Impl>(std::move(documents), std::move(token));
+    auto impl = std::make_unique<Impl>(std::move(content), std::move(token));
     SHARDSCOPE_TRY(impl->listen(port));
     return std::unique_ptr<PageServer>(new PageServer(std::move(impl)));
 }

@@ -1,35 +1,55 @@
-// The server of the browser page: HTTP on the loopback, for whoever has the token, reading only.
+// The server of the browser page: HTTP on the loopback, for whoever has the token.
 //
 // A request counts when its Host is this machine's own name for itself (a page of another site that resolves
 // to 127.0.0.1 has another), its Origin, if any, is that Host, and it brings the token: in the URL the first
 // time, then in a cookie that scripts cannot read. Everything else is refused with 403. GET and HEAD are all
-// there is.
+// there is, unless changes are allowed: then a POST counts that names its Origin and brings JSON, and it
+// reaches only the routes that change something.
 #pragma once
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "base/stop.h"
 
 namespace shardscope::cli {
 
-struct MapQuery {
-    uint64_t first = 0;  // row
-    uint64_t count = 0;  // at most kMaxMapRows
-    std::string pattern = "*";
+struct PageRequest {
+    std::multimap<std::string, std::string> parameters;
+    std::string body;  // at most kMaxPageBody bytes; empty but for POST
+    std::string text(const std::string& name, std::string otherwise = {}) const;
+    bool flag(const std::string& name) const { return text(name) == "1"; }
+    // Errors: usage when it is not a whole number of at most `most`.
+    Result<uint64_t> number(const std::string& name, uint64_t otherwise, uint64_t most) const;
 };
-constexpr uint64_t kMaxMapRows = 256;
+constexpr size_t kMaxPageBody = 64 << 10;
 
-// What the page shows, as JSON texts. Called from several threads. A document that does not exist is empty.
-struct PageDocuments {
-    std::function<std::string()> overview;                    // shardscope.info/1
-    std::function<Result<std::string>(const MapQuery&)> map;  // shardscope.map/1
-    std::function<std::string()> findings;  // shardscope.validate/1, or that it is under way
-    std::function<std::string()> jobs;      // {"jobs": [...]}
+struct PageAnswer {
+    std::string body;
+    int status = 200;
+    const char* type = "application/json";
+};
+
+struct PageRoute {
+    const char* path;
+    std::function<PageAnswer(const PageRequest&)> answer;
+    bool changes = false;  // reached by POST, and only when changes are allowed
+};
+
+// What the page shows. Called from several threads.
+struct PageContent {
+    std::vector<PageRoute> routes;
+    // Documents that change, by name; looked at twice a second while a page follows them.
+    std::function<std::vector<std::pair<std::string, std::string>>(const PageRequest&)> events;
+    std::function<void()> ending;  // told when the server ends, so that long answers end too
+    bool allowChanges = false;
 };
 
 class PageServer {
@@ -37,7 +57,7 @@ class PageServer {
     // Whether this program has it at all. Errors: unsupported.
     static Status available();
     // Port 0 = a free one. Errors: io (the port is taken).
-    static Result<std::unique_ptr<PageServer>> listen(PageDocuments documents, int port);
+    static Result<std::unique_ptr<PageServer>> listen(PageContent content, int port);
     ~PageServer();
 
     int port() const;

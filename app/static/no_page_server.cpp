@@ -11,7 +11,7 @@ Status PageServer::available() {
         .withHint("run 'shardscope serve' of an installed shardscope");
 }
 
-Result<std::unique_ptr<PageServer>> PageServer::listen(PageDocuments, int) {
+Result<std::unique_ptr<PageServer>> PageServer::listen(PageContent, int) {
     return available().error();
 }
 

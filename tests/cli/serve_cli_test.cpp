@@ -1,4 +1,5 @@
 // The browser page: who gets an answer, what the answers are, and the page itself in a real browser.
+#include <QDir>
 #include <QElapsedTimer>
 #include <QFile>
 #include <QProcess>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "cli/run_shardscope.h"
+#include "engine/suppressions.h"
 #include "serve/page_server.h"
 #include "support/recorded_job.h"
 
@@ -56,6 +58,24 @@ class Served {
         httplib::Client client("127.0.0.1", port);
         client.set_read_timeout(20);
         return client.Get(path.c_str(), headers);
+    }
+    // As the page itself asks: from its own address.
+    httplib::Headers own() const {
+        httplib::Headers headers = cookie();
+        headers.emplace("Origin", "http://127.0.0.1:" + std::to_string(port));
+        headers.emplace("Host", "127.0.0.1:" + std::to_string(port));
+        return headers;
+    }
+    httplib::Result post(const std::string& path, const httplib::Headers& headers, const std::string& body,
+                         const char* type = "application/json") const {
+        httplib::Client client("127.0.0.1", port);
+        client.set_read_timeout(60);
+        return client.Post(path.c_str(), headers, body, type);
+    }
+    std::pair<int, json> change(const std::string& path, const json& body) const {
+        const auto answer = post(path, own(), body.dump());
+        return answer ? std::pair(answer->status, json::parse(answer->body, nullptr, false))
+                      : std::pair(0, json());
     }
     json document(const std::string& path) const {
         const auto answer = get(path, cookie());
@@ -174,11 +194,11 @@ class ServeCliTest : public QObject {
             return answer ? answer->status : 0;
         };
         QCOMPARE(status("/", {}), 403);
-        QCOMPARE(status("/api/overview", {}), 403);
+        QCOMPARE(status("/api/info", {}), 403);
         QCOMPARE(status("/?token=" + std::string(48, '0'), {}), 403);
         QCOMPARE(status("/?token=", {}), 403);
         QCOMPARE(status("/", {{"Cookie", "shardscope-" + std::to_string(server.port) + "=x"}}), 403);
-        QCOMPARE(status("/api/overview?token=" + server.token, {}), 403);  // only the first page takes it so
+        QCOMPARE(status("/api/info?token=" + server.token, {}), 403);  // only the first page takes it so
         const auto first = server.get("/?token=" + server.token, {});
         QVERIFY(first);
         QCOMPARE(first->status, 303);
@@ -197,27 +217,28 @@ class ServeCliTest : public QObject {
                 page->body.find("https://") == std::string::npos);
         QVERIFY(page->body.find("style=") == std::string::npos &&
                 page->body.find("onclick") == std::string::npos);
-        for (const char* file : {"/page.js", "/page.css"})
+        for (const char* file : {"/page.js", "/map.js", "/common.js", "/page.css"})
             QCOMPARE(status(file, server.cookie()), 200);
+        QCOMPARE(status("/map.js", {}), 403);
         QCOMPARE(status("/../etc/passwd", server.cookie()), 404);
 
         // A page of another site, by a name that resolves here or from its own origin.
         httplib::Headers foreign = server.cookie();
         foreign.emplace("Host", "evil.example:" + std::to_string(server.port));
-        QCOMPARE(status("/api/overview", foreign), 403);
+        QCOMPARE(status("/api/info", foreign), 403);
         httplib::Headers origin = server.cookie();
         origin.emplace("Origin", "http://evil.example");
-        QCOMPARE(status("/api/overview", origin), 403);
+        QCOMPARE(status("/api/info", origin), 403);
         httplib::Headers own = server.cookie();
         own.emplace("Origin", "http://127.0.0.1:" + std::to_string(server.port));
         own.emplace("Host", "127.0.0.1:" + std::to_string(server.port));
-        QCOMPARE(status("/api/overview", own), 200);
+        QCOMPARE(status("/api/info", own), 200);
         // Through a tunnel the port is another one.
         httplib::Headers tunnel = server.cookie();
         tunnel.emplace("Host", "localhost:4711");
-        QCOMPARE(status("/api/overview", tunnel), 200);
+        QCOMPARE(status("/api/info", tunnel), 200);
         httplib::Client client("127.0.0.1", server.port);
-        const auto posted = client.Post("/api/overview", server.cookie(), "x", "text/plain");
+        const auto posted = client.Post("/api/info", server.cookie(), "x", "text/plain");
         QVERIFY(posted);
         QCOMPARE(posted->status, 405);
         const auto deleted = client.Delete("/api/jobs", server.cookie());
@@ -228,25 +249,228 @@ class ServeCliTest : public QObject {
     void answersAreThoseOfTheVerbs() {
         const QString source = genuine("t2.15.0-damaged-gap");
         Served server({source});
-        json overview = server.document("/api/overview");
+        json overview = server.document("/api/info");
         COMPARE_JSON(overview, runShardscope({"info", source, "--json"}).json());
-        const json rows = server.document("/api/map?first=0&count=256");
         const json ls = runShardscope({"ls", source, "--json"}).json()["tensors"];
-        COMPARE_JSON(rows["total"], json(ls.size()));
-        QCOMPARE(rows["rows"].size(), std::min<size_t>(256, ls.size()));
-        for (size_t i = 0; i < rows["rows"].size(); ++i) {
-            COMPARE_JSON(rows["rows"][i]["name"], ls[i]["name"]);
-            QCOMPARE(rows["rows"][i]["cells"].get<std::string>().size(),
-                     overview["totals"]["ranks"].get<size_t>());
+        const json page = server.document("/api/tensors?first=0&count=100");
+        COMPARE_JSON(page["total"], json(ls.size()));
+        COMPARE_JSON(page["tensors"], ls);
+        const std::string name = ls[0]["name"];
+        const json shown = runShardscope({"show", source, QString::fromStdString(name), "--json"}).json();
+        COMPARE_JSON(server.document("/api/tensor?count=1000&name=" + name), shown);
+        // What cannot be read is the same error.
+        for (const json& tensor : ls) {
+            const std::string of = tensor["name"];
+            const json valued =
+                runShardscope({"show", source, QString::fromStdString(of), "--values", "--json"}).json();
+            const auto answer = server.get("/api/tensor?count=1000&values=1&name=" + of, server.cookie());
+            COMPARE_JSON(json::parse(answer->body, nullptr, false), valued);
         }
-        const json some = server.document("/api/map?first=1&count=1&pattern=*weight*");
-        QVERIFY(some["rows"].size() <= 1);
-        for (const char* bad : {"first=x", "count=-1", "first=99999999999999999999", "pattern=re:%28"})
-            QCOMPARE(server.get("/api/map?" + std::string(bad), server.cookie())->status, 400);
+        json placement = server.document("/api/placement?columns=1&slices=1");
+        placement.erase("generation");
+        COMPARE_JSON(placement, runShardscope({"map", source, "--json", "--slices"}).json());
+        QCOMPARE(placement["columns"].size(), overview["totals"]["ranks"].get<size_t>());
+        COMPARE_JSON(server.document("/api/placement?first=1&count=1&pattern=*weight*")["rows"].size() <= 1,
+                     json(true));
+        const auto tile = server.get("/api/placement/tile?down=0&across=0&row=0&column=0", server.cookie());
+        QCOMPARE(tile->status, 200);
+        QCOMPARE(tile->body.size(), size_t{256 * 256});
+        QVERIFY(tile->body[0] != 0);  // the first rank holds a part of the first row
+        // Whatever stands outside of the map is empty.
+        const auto outside = server.get(
+            "/api/placement/tile?down=31&across=31&row=4294967295&column=4294967295", server.cookie());
+        QCOMPARE(outside->body, std::string(256 * 256, '\0'));
+        for (const char* bad :
+             {"placement?first=x", "placement?count=-1", "placement?first=99999999999999999999",
+              "placement?pattern=re:%28", "placement/tile?down=32", "placement/tile?row=-1",
+              "placement/cell?row=100000", "tensors?first=1e3", "tensors?count=9999999",
+              "tensor?first=x&name=a"})
+            QCOMPARE(server.get("/api/" + std::string(bad), server.cookie())->status,
+                     std::string(bad) == "tensor?first=x&name=a" ? 404 : 400);
+        const json missing = server.document("/api/placement/cell?row=0&column=0");
+        QVERIFY(missing["text"].get<std::string>().find("rank 0") != std::string::npos);
+        COMPARE_JSON(server.document("/api/diff?with=" + source.toStdString())["equal"], json(true));
+        QCOMPARE(server.get("/api/diff?with=/nowhere", server.cookie())->status, 404);
+        // Reading every byte of two checkpoints is a job.
+        QCOMPARE(server.get("/api/diff?values=1&with=" + source.toStdString(), server.cookie())->status, 403);
+        COMPARE_JSON(server.document("/api/formats"), runShardscope({"formats", "--json"}).json());
+        COMPARE_JSON(server.document("/api/recipes"), runShardscope({"recipes", "--json"}).json());
+        QVERIFY(server.document("/api/rules")["rules"].contains("coverage.gap"));
+        COMPARE_JSON(server.document("/api/run"), json());
+        COMPARE_JSON(server.document("/api/page")["shows"], json("checkpoint"));
         QTRY_VERIFY_WITH_TIMEOUT(server.document("/api/findings").contains("verdict"), 20'000);
         COMPARE_JSON(server.document("/api/findings"), runShardscope({"validate", source, "--json"}).json());
         COMPARE_JSON(server.document("/api/jobs"), json());
         QCOMPARE(server.end(), 0);
+    }
+
+    // Without --allow-jobs nothing changes anything, whoever asks.
+    void onlyShows() {
+        const Served server({genuine("t2.15.0-no-dist"), "--jobs"});
+        for (const char* path :
+             {"validate", "validate/cancel", "accept", "plan", "convert", "jobs/cancel", "jobs/resume"}) {
+            QCOMPARE(server.change(std::string("/api/") + path, json::object()).first, 405);
+            QCOMPARE(server.get(std::string("/api/") + path, server.cookie())->status, 404);
+        }
+    }
+
+    void whoMayChangeSomething() {
+        QTemporaryDir state;
+        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+        environment.insert("XDG_STATE_HOME", state.path());
+        const Served server({genuine("t2.15.0-no-dist"), "--allow-jobs"}, environment);
+        const std::string path = "/api/validate", body = R"({"level":"metadata"})";
+        const auto status = [&](const httplib::Headers& headers, const char* type = "application/json") {
+            const auto answer = server.post(path, headers, body, type);
+            return answer ? answer->status : 0;
+        };
+        httplib::Headers headers = server.own();
+        headers.erase("Cookie");
+        QCOMPARE(status(headers), 403);          // no token
+        QCOMPARE(status(server.cookie()), 403);  // no origin
+        headers = server.cookie();
+        headers.emplace("Origin", "http://evil.example");
+        QCOMPARE(status(headers), 403);
+        headers = server.cookie();
+        headers.emplace("Origin", "null");
+        QCOMPARE(status(headers), 403);
+        headers = server.own();
+        headers.erase("Host");
+        headers.emplace("Host", "evil.example:" + std::to_string(server.port));
+        QCOMPARE(status(headers), 403);
+        // What a form can send.
+        QCOMPARE(status(server.own(), "text/plain"), 415);
+        QCOMPARE(status(server.own(), "application/x-www-form-urlencoded"), 415);
+        QTRY_VERIFY_WITH_TIMEOUT(server.document("/api/findings").contains("verdict"), 20'000);
+        QCOMPARE(status(server.own()), 200);
+        QTRY_COMPARE_WITH_TIMEOUT(server.document("/api/findings").value("level", ""),
+                                  std::string("metadata"), 20'000);
+        for (const char* bad :
+             {"", "x", "[]", "{}", R"({"level":1})", R"({"level":"all"})", R"({"level":null})"})
+            QCOMPARE(server.post(path, server.own(), bad)->status, 400);
+        QVERIFY(server.post(path, server.own(), std::string(100'000, ' '))->status >= 400);
+        QCOMPARE(server.post("/api/info", server.own(), "{}")->status, 404);
+        QCOMPARE(server.change("/api/jobs/cancel", {{"id", "../../etc"}}).first, 404);
+        QCOMPARE(server.change("/api/jobs/resume", {{"id", "20"}}).first, 404);
+    }
+
+    // What is accepted here is accepted in the window, and the other way round.
+    void accepting() {
+        QTemporaryDir config;
+        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+        environment.insert("XDG_CONFIG_HOME", config.path());
+        environment.insert("XDG_STATE_HOME", config.path());
+        const QString source = genuine("t2.15.0-damaged-gap");
+        const Served server({source, "--allow-jobs"}, environment);
+        QTRY_VERIFY_WITH_TIMEOUT(server.document("/api/findings").contains("verdict"), 20'000);
+        COMPARE_JSON(server.document("/api/accepted")["verdict"], json("unsafe"));
+        json entry{{"rule", "no.such"}, {"cause", ""}, {"reason", "x"}};
+        QCOMPARE(server.change("/api/accept", entry).first, 400);
+        const json report = server.document("/api/findings");
+        QVERIFY(!report["findings"].empty());
+        for (const json& finding : report["findings"]) {
+            entry = {{"rule", finding["rule"]}, {"cause", finding["cause"]}, {"reason", ""}};
+            QCOMPARE(server.change("/api/accept", entry).first, 400);  // without a reason
+            entry["reason"] = "known <b>gap</b>";
+            QCOMPARE(server.change("/api/accept", entry).first, 200);
+        }
+        const json accepted = server.document("/api/accepted");
+        COMPARE_JSON(accepted["verdict"], json("safe"));
+        const std::string file = config.filePath("shardscope/shardscope/suppressions.json").toStdString();
+        const SuppressionStore store(file);
+        QCOMPARE(store.of(source.toStdString()).size(), accepted["accepted"].size());
+        QCOMPARE(store.of(source.toStdString())[0].reason, std::string("known <b>gap</b>"));
+        entry.erase("reason");
+        entry["withdraw"] = true;
+        QCOMPARE(server.change("/api/accept", entry).first, 200);
+        QCOMPARE(SuppressionStore(file).of(source.toStdString()).size(), accepted["accepted"].size() - 1);
+    }
+
+    // A plan first; what is started is exactly what was planned, once, and only without obstacles.
+    void planThenConvert() {
+        QTemporaryDir state;
+        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+        environment.insert("XDG_STATE_HOME", state.path());
+        const QString source = genuine("t2.15.0-no-dist");
+        const Served server({source, "--allow-jobs"}, environment);
+        QCOMPARE(server.change("/api/convert", {{"plan", "1"}}).first, 404);
+        const std::string destination = state.filePath("out").toStdString();
+        json request{
+            {"schema", "shardscope.recipe/1"},
+            {"job", {{"destination", destination}, {"format", "safetensors"}, {"weights_only", true}}}};
+        auto [status, plan] = server.change("/api/plan", request);
+        QCOMPARE(status, 200);
+        COMPARE_JSON(plan["obstacles"], json::array());
+        COMPARE_JSON(plan["request"]["job"]["source"], json(source.toStdString()));
+        QVERIFY(!QFile::exists(state.filePath("out")));  // nothing is written before it is started
+        const json command = runShardscope({"plan", source, state.filePath("out"), "--to", "safetensors",
+                                            "--weights-only", "--json"})
+                                 .json();
+        for (const auto& [key, value] : command.items())
+            COMPARE_JSON(plan[key], value);
+        auto [started, job] = server.change("/api/convert", {{"plan", plan["id"]}});
+        QCOMPARE(started, 200);
+        QCOMPARE(server.change("/api/convert", {{"plan", plan["id"]}}).first, 404);  // once
+        const auto state0 = [&] {
+            return server.document("/api/jobs")["jobs"][0]["state"].get<std::string>();
+        };
+        QTRY_COMPARE_WITH_TIMEOUT(state0(), std::string("done"), 60'000);
+        COMPARE_JSON(server.document("/api/jobs")["jobs"][0]["id"], job["id"]);
+        COMPARE_JSON(runShardscope({"diff", source, state.filePath("out"), "--json"}).json()["shape"],
+                     json::array());
+        QCOMPARE(server.change("/api/jobs/resume", {{"id", job["id"]}}).first, 409);  // it is done
+
+        // The destination is there now: the same plan has an obstacle, and cannot be started.
+        plan = server.change("/api/plan", request).second;
+        QCOMPARE(plan["obstacles"].size(), size_t{1});
+        QCOMPARE(server.change("/api/convert", {{"plan", plan["id"]}}).first, 409);
+        request["job"]["overwrite"] = true;
+        plan = server.change("/api/plan", request).second;
+        COMPARE_JSON(plan["obstacles"], json::array());
+        // Whatever the request says: the source is the checkpoint that is shown, and never written into.
+        request["job"]["source"] = "/etc";
+        COMPARE_JSON(server.change("/api/plan", request).second["source"]["path"],
+                     json(source.toStdString()));
+        for (const std::string& bad :
+             {std::string(), std::string("relative"), source.toStdString() + "/inside"}) {
+            request["job"]["destination"] = bad;
+            QCOMPARE(server.change("/api/plan", request).first, 400);
+        }
+        for (const char* bad : {"", "{", "[1]", R"({"job":{"no such":1}})", R"({"job":[]})"})
+            QCOMPARE(server.post("/api/plan", server.own(), bad)->status, 400);
+    }
+
+    // The directory of a run: its steps as `info` has them; one is opened by its name, and by nothing else.
+    void aRun() {
+        QTemporaryDir run;
+        for (const char* step : {"step-100", "step-200"})
+            QCOMPARE(
+                QProcess::execute("cp", {"-r",
+                                         genuine(step == std::string("step-100") ? "t2.15.0-no-dist"
+                                                                                 : "t2.15.0-damaged-gap"),
+                                         run.filePath(step)}),
+                0);
+        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+        environment.insert("XDG_STATE_HOME", run.filePath("state"));
+        QVERIFY(QDir(run.path()).mkdir("state"));
+        const Served server({run.path()}, environment);
+        COMPARE_JSON(server.document("/api/page")["shows"], json("run"));
+        QCOMPARE(server.document("/api/run")["steps"].size(), size_t{2});
+        QCOMPARE(server.get("/api/info", server.cookie())->status, 404);
+        for (const char* bad : {"..", "step-300", "/etc", "step-100/..", "state"})
+            QCOMPARE(server.get("/api/info?step=" + std::string(bad), server.cookie())->status, 404);
+        QVERIFY(server.document("/api/info?step=step-100")["path"].get<std::string>().ends_with("step-100"));
+        QTRY_VERIFY_WITH_TIMEOUT(server.document("/api/findings?step=step-200").contains("verdict"), 20'000);
+        COMPARE_JSON(server.document("/api/findings?step=step-200")["verdict"], json("unsafe"));
+        // The run remembers what was found.
+        const auto known = [&] {
+            const json listed = server.document("/api/run");
+            for (const json& step : listed["steps"]) {
+                if (step["name"] == "step-200") return step["verdict"];
+            }
+            return json();
+        };
+        QTRY_COMPARE_WITH_TIMEOUT(known().dump(), std::string("\"unsafe\""), 20'000);
     }
 
     void jobsAsTheyGoOn() {
@@ -254,7 +478,7 @@ class ServeCliTest : public QObject {
         QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
         environment.insert("XDG_STATE_HOME", state.path());
         const Served server({"--jobs"}, environment);
-        COMPARE_JSON(server.document("/api/overview"), json());
+        COMPARE_JSON(server.document("/api/info"), json());
         COMPARE_JSON(server.document("/api/jobs")["jobs"], json::array());
         // The stream says it as soon as it happens.
         std::string streamed;
@@ -328,9 +552,55 @@ class ServeCliTest : public QObject {
             QCOMPARE(::connect(raw, reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
             (void)::send(raw, bytes.data(), bytes.size(), MSG_NOSIGNAL);
             ::close(raw);
-            QVERIFY(server.document("/api/overview").is_object());
+            QVERIFY(server.document("/api/info").is_object());
         }
         QCOMPARE(server.end(), 0);
+    }
+
+    // Names that want to be markup, scripts, addresses or another direction of writing stay text.
+    void hostileNames() {
+        if (QStandardPaths::findExecutable("chromium").isEmpty())
+            QSKIP("chromium is not installed (package chromium)");
+        QTemporaryDir directory;
+        json header;
+        int64_t at = 0;
+        for (const char* name :
+             {"<img src=x onerror=document.title=1>.weight", "</script><script>document.title=1</script>",
+              "a&amp;b\"'`${document.title=1}.0.w", "javascript:document.title=1", "\u202Egnp.weight",
+              "__proto__", "constructor.0.w"}) {
+            header[name] = {{"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {at, at + 4}}};
+            at += 4;
+        }
+        const std::string text = header.dump();
+        QFile file(directory.filePath("<b>model.safetensors"));
+        QVERIFY(file.open(QIODevice::WriteOnly));
+        QByteArray bytes;
+        for (int i = 0; i < 8; ++i)
+            bytes.append(static_cast<char>(text.size() >> (8 * i)));
+        file.write(bytes + QByteArray::fromStdString(text) + QByteArray(at, '\0'));
+        file.close();
+        const Served server({file.fileName()});
+        QVERIFY(server.port > 0);
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto said = [&] { return browser.evaluate("document.body.innerText"); };
+        QTRY_VERIFY_WITH_TIMEOUT(said().contains("Live"), 60'000);
+        for (const char* tab : {"findings", "placement", "tensors"}) {
+            browser.evaluate(std::string("document.getElementById('tab-") + tab + "').click()");
+            QTRY_VERIFY_WITH_TIMEOUT(
+                browser.evaluate(std::string("document.getElementById('") + tab + "').innerText").size() > 20,
+                30'000);
+        }
+        QTRY_VERIFY_WITH_TIMEOUT(said().contains("<img src=x onerror=document.title=1>.weight"), 30'000);
+        browser.evaluate(
+            "[...document.querySelectorAll('#tensors button.link')].find((one) => "
+            "one.textContent.startsWith('<img')).click()");
+        QTRY_VERIFY_WITH_TIMEOUT(said().contains("All tensors"), 30'000);
+        QVERIFY(browser.evaluate("document.title").contains("<b>model.safetensors"));
+        QCOMPARE(browser.evaluate(
+                     "String(document.querySelectorAll('main img, main script, main b b, h1 b').length)"),
+                 QString("0"));
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
     }
 
     void usage() {
@@ -346,39 +616,99 @@ class ServeCliTest : public QObject {
     void inABrowser() {
         if (QStandardPaths::findExecutable("chromium").isEmpty())
             QSKIP("chromium is not installed (package chromium)");
+        QTemporaryDir state;
+        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+        environment.insert("XDG_STATE_HOME", state.path());
+        environment.insert("XDG_CONFIG_HOME", state.path());
         const QString source = genuine("t2.15.0-damaged-gap");
-        const Served server({source, "--jobs"});
+        const Served server({source, "--allow-jobs"}, environment);
         Browser browser;
         QVERIFY(browser.open(server.url));
-        QTRY_VERIFY_WITH_TIMEOUT(
-            browser.evaluate("document.body.innerText").contains("Live; this page only shows."), 60'000);
+        const auto text = [&](const char* id) {
+            return browser.evaluate(std::string("document.getElementById('") + id + "')?.innerText ?? ''");
+        };
+        const auto click = [&](const char* what) {
+            browser.evaluate(std::string("document.querySelector(\"") + what + "\").click()");
+        };
+        QTRY_VERIFY_WITH_TIMEOUT(text("state").contains("Live; validating"), 60'000);
         QVERIFY(browser.evaluate("document.title").startsWith(source));
         QCOMPARE(browser.evaluate("location.href").contains("token"), false);
-        browser.evaluate("document.getElementById('tab-findings').click()");
-        QTRY_VERIFY_WITH_TIMEOUT(browser.evaluate("document.body.innerText").contains("Verdict: unsafe"),
-                                 30'000);
-        QVERIFY(browser.evaluate("document.body.innerText").contains("coverage.gap"));
-        browser.shoot("serve-findings");
-        browser.evaluate("document.getElementById('tab-placement').click()");
-        QTRY_VERIFY_WITH_TIMEOUT(
-            browser.evaluate("document.getElementById('map-cell').innerText").contains("tensors on"), 30'000);
-        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
-        // The browser itself notes that such a pattern is refused.
-        browser.evaluate(
-            "document.getElementById('map-scroll').dispatchEvent(new KeyboardEvent('keydown', {key: "
-            "'ArrowDown'}))");
-        QVERIFY(browser.evaluate("document.getElementById('map-cell').innerText").contains("rank 0 holds"));
-        browser.shoot("serve-placement");
-        browser.evaluate(
-            "document.getElementById('filter').value = 're:('; "
-            "document.getElementById('filter').dispatchEvent(new Event('change'))");
-        QTRY_VERIFY_WITH_TIMEOUT(
-            browser.evaluate("document.getElementById('map-cell').innerText").contains("regular expression"),
-            30'000);
-        browser.evaluate("document.getElementById('tab-overview').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("verdict").contains("Do not resume"), 30'000);
         browser.shoot("serve-overview");
-        browser.evaluate("document.getElementById('tab-jobs').click()");
+        click("#tab-findings");
+        QTRY_VERIFY_WITH_TIMEOUT(text("findings").contains("coverage.gap"), 30'000);
+        browser.shoot("serve-findings");
+
+        click("#tab-placement");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("point at a cell"), 30'000);
+        const auto key = [&](const char* name) {
+            browser.evaluate(std::string("document.getElementById('map-scroll').dispatchEvent(new "
+                                         "KeyboardEvent('keydown', {key: '") +
+                             name + "'}))");
+        };
+        key("ArrowDown");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("rank 0"), 30'000);
+        key("f");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("no rank holds"), 30'000);
+        for (const char* name : {"+", "-", "0", "PageDown", "Home", "End"})
+            key(name);
+        browser.shoot("serve-placement");
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+        key("Enter");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("Chunks"), 30'000);
+        QVERIFY(text("tensors").contains("no rank holds"));
+        // One that is whole.
+        click("#tensors .list p button");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("model.v"), 30'000);
+        browser.evaluate(
+            "[...document.querySelectorAll('#tensors button.link')].find((one) => "
+            "one.textContent === 'model.v').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("Chunks"), 30'000);
+        click("#tensors .list > button");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("standard deviation"), 30'000);
+        browser.shoot("serve-tensor");
+
+        // Accepted with a reason, which is text and nothing else.
+        click("#tab-findings");
+        click("#findings .finding .head button");
+        browser.evaluate("document.querySelector('.accepting input').value = '<img src=x onerror=alert(1)>'");
+        click(".accepting button.main");
+        QTRY_VERIFY_WITH_TIMEOUT(text("verdict").contains("accepted"), 30'000);
+        QCOMPARE(browser.evaluate("String(document.querySelectorAll('#pages img').length)"), QString("0"));
+
+        // Start belongs to the plan of exactly this request.
+        click("#tab-convert");
+        QTRY_VERIFY_WITH_TIMEOUT(text("convert").contains("Destination"), 30'000);
+        const auto fill = [&](const std::string& field, const std::string& value) {
+            browser.evaluate("{ const field = document.getElementById('convert-" + field +
+                             "'); field.value = '" + value +
+                             "'; field.dispatchEvent(new Event('input', {bubbles: true})); }");
+        };
+        fill("destination", state.filePath("out").toStdString());
+        fill("format", "safetensors");
+        click("#convert button.main");
+        QTRY_VERIFY_WITH_TIMEOUT(text("convert-plan").contains("This cannot be started"), 30'000);  // gaps
+        fill("fill_gaps", "zero");
+        click("#convert form button.main");
+        QTRY_VERIFY_WITH_TIMEOUT(text("convert-plan").contains("This can run"), 30'000);
+        browser.shoot("serve-convert");
+        fill("destination", state.filePath("other").toStdString());
+        QCOMPARE(browser.evaluate("String(document.getElementById('convert-start').disabled)"),
+                 QString("true"));
+        fill("destination", state.filePath("out").toStdString());
+        click("#convert form button.main");
+        QTRY_VERIFY_WITH_TIMEOUT(text("convert-plan").contains("This can run"), 30'000);
+        click("#convert-start");
+        QTRY_VERIFY_WITH_TIMEOUT(text("jobs").contains("done"), 60'000);
         browser.shoot("serve-jobs");
+        QVERIFY(QFile::exists(state.filePath("out")));
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+
+        // The browser itself notes that such a pattern is refused.
+        click("#tab-placement");
+        browser.evaluate("document.getElementById('map-filter').value = 're:('");
+        click("#placement form button");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("regular expression"), 30'000);
         QVERIFY(!browser.complaints.contains("exception"));
     }
 };

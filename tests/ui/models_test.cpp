@@ -1,10 +1,10 @@
 #include <QAbstractItemModelTester>
 
 #include "support/gui_test.h"
+#include "survey/placement_matrix.h"
 #include "ui/models/chunk_table_model.h"
 #include "ui/models/filter.h"
 #include "ui/models/findings_model.h"
-#include "ui/models/placement_matrix.h"
 #include "ui/models/recents.h"
 #include "ui/models/tensor_tree_model.h"
 #include "ui/models/texts.h"

@@ -14,9 +14,10 @@
 #include <ctime>
 
 #include "support/gui_test.h"
+#include "survey/layer_name.h"
+#include "survey/placement_matrix.h"
 #include "ui/models/box_scene.h"
-#include "ui/models/layer_name.h"
-#include "ui/models/placement_matrix.h"
+#include "ui/models/texts.h"
 #include "ui/pages/placement_page.h"
 #include "ui/widgets/minimap.h"
 #include "ui/widgets/placement_map.h"
@@ -202,8 +203,8 @@ class PlacementTest : public QObject {
         const uint32_t run = folded->rowOf(tensorNamed(*session, "model.layers.4.mlp.w0.weight"));
         QCOMPARE(odd, run + 1);
         QCOMPARE(folded->row(run).count, 3U);
-        QCOMPARE(folded->rowLabel(run), QStringLiteral("model.layers.4,6–7.mlp.w0.weight"));
-        QCOMPARE(folded->rowLabel(odd), QStringLiteral("model.layers.5.mlp.w0.weight"));
+        QCOMPARE(toQString(folded->rowLabel(run)), QStringLiteral("model.layers.4,6–7.mlp.w0.weight"));
+        QCOMPARE(toQString(folded->rowLabel(odd)), QStringLiteral("model.layers.5.mlp.w0.weight"));
         QCOMPARE(folded->members(run).size(), size_t{3});
         // Every tensor is in exactly one row.
         size_t members = 0;
@@ -225,7 +226,7 @@ class PlacementTest : public QObject {
             QString all;
             for (uint32_t r = 0; r < matrix->rowCount(); ++r) {
                 for (uint32_t column = 0; column < matrix->columnCount(); ++column)
-                    all += matrix->cellText(r, column) + '\n';
+                    all += toQString(matrix->cellText(r, column)) + '\n';
             }
             return all;
         };
@@ -264,7 +265,7 @@ class PlacementTest : public QObject {
         const MatrixCell* cell = detail.at(3);
         QVERIFY(cell);
         QCOMPARE(cell->health, Health::missing);
-        QVERIFY(matrix->cellText(0, 3).contains("not there"));
+        QVERIFY(toQString(matrix->cellText(0, 3)).contains("not there"));
         QCOMPARE(PlacementMatrix::healthOfByte(matrix->pyramid().worst(0, 1, 3, 4)), Health::missing);
         QVERIFY(!matrix->hasGaps());
     }
@@ -284,12 +285,12 @@ class PlacementTest : public QObject {
         QCOMPARE(slice.left, 0.75F);
         QCOMPARE(slice.right, 1.F);
         QCOMPARE(slice.top, 0.5F);
-        QCOMPARE(matrix->cellText(row, 7),
+        QCOMPARE(toQString(matrix->cellText(row, 7)),
                  QStringLiteral(
                      "model.layers.0.mlp.w0.weight on rank 7 (pp0 dp1 tp3): rows 2048–4095 of 4096, columns "
                      "3072–4095 of 4096, 4.00 MiB, __7_0.distcp"));
         QVERIFY(!detail.at(8));
-        QVERIFY(matrix->cellText(row, 8).endsWith("nothing"));
+        QVERIFY(toQString(matrix->cellText(row, 8)).endsWith("nothing"));
     }
 
     void axesOrderColumns() {
@@ -298,8 +299,8 @@ class PlacementTest : public QObject {
         QCOMPARE(matrix->axes()[0].name, std::string("tp"));
         // tp1 pp0 dp0 is rank 1, after the eight ranks of tp0.
         QCOMPARE(matrix->columnOf(1), 8U);
-        QCOMPARE(matrix->placeText(0, 8), QStringLiteral("tp1"));
-        QCOMPARE(matrix->columnLabel(8), QStringLiteral("rank 1 (tp1 pp0 dp0)"));
+        QCOMPARE(toQString(matrix->placeText(0, 8)), QStringLiteral("tp1"));
+        QCOMPARE(toQString(matrix->columnLabel(8)), QStringLiteral("rank 1 (tp1 pp0 dp0)"));
         QCOMPARE(matrix->column(8).rank, 1U);
     }
 
@@ -329,9 +330,9 @@ class PlacementTest : public QObject {
         QCOMPARE(matrix->columnCount(), 2U);
         QCOMPARE(matrix->column(0).ranks, (std::vector<uint32_t>{0, 2, 4, 6}));
         QCOMPARE(matrix->columnOf(5), 1U);
-        QCOMPARE(matrix->placeText(0, 0), QStringLiteral("dp0–3"));
-        QCOMPARE(matrix->placeText(1, 1), QStringLiteral("tp1"));
-        QVERIFY(matrix->columnLabel(0).contains("3 alike"));
+        QCOMPARE(toQString(matrix->placeText(0, 0)), QStringLiteral("dp0–3"));
+        QCOMPARE(toQString(matrix->placeText(1, 1)), QStringLiteral("tp1"));
+        QVERIFY(toQString(matrix->columnLabel(0)).contains("3 alike"));
         // The chunks of a folded column are those of all its ranks.
         QCOMPARE(matrix->chunksIn(0, 1, 0, 1).size(), size_t{4});
         QCOMPARE(matrix->chunksIn(0, 1, 0, 2).size(), size_t{8});
@@ -342,7 +343,7 @@ class PlacementTest : public QObject {
         const auto matrix = matrixOf(*session);
         QCOMPARE(matrix->columnCount(), 5U);
         QCOMPARE(matrix->rowCount(), 12U);
-        QVERIFY(matrix->rowLabel(0).startsWith("model.layers.0.block.0"));
+        QVERIFY(toQString(matrix->rowLabel(0)).startsWith("model.layers.0.block.0"));
     }
 
     void findingsOneAfterTheOther() {
@@ -359,7 +360,7 @@ class PlacementTest : public QObject {
         QCOMPARE(row, found);
         QVERIFY(matrix->nextFinding(row, column, false));
         QCOMPARE(row, found);
-        QVERIFY(matrix->cellText(row, column).contains("no rank holds rows 2048–4095 of 4096"));
+        QVERIFY(toQString(matrix->cellText(row, column)).contains("no rank holds rows 2048–4095 of 4096"));
 
         const auto whole = openSynthetic(syntheticModel({}));
         QVERIFY(!matrixOf(*whole)->nextFinding(row, column, true));
@@ -566,7 +567,7 @@ class PlacementTest : public QObject {
             session->catalog().chunk(session->catalog().firstChunk(tensor) + 2).rank, kNone);
         QCOMPARE(map.current().column, map.matrix()->columnOf(session->selection().current().ranks.front()));
         session->selection().selectModule("model.layers.15");
-        QVERIFY(map.matrix()->rowLabel(map.current().row).contains("15"));
+        QVERIFY(toQString(map.matrix()->rowLabel(map.current().row)).contains("15"));
         session->selection().selectRanks({4, 5, 6, 7});
         shoot(*page, "placement-ranks");
         // A header names a rank; Ctrl adds to it.
@@ -637,7 +638,7 @@ class PlacementTest : public QObject {
             QCOMPARE(lane.rowEnd - lane.rowBegin, 3U);
             QCOMPARE(lane.groupBegin, i == 0);
         }
-        QCOMPARE(folded->laneText(2), QString("expert 2 of model.layers.0.mlp.experts"));
+        QCOMPARE(toQString(folded->laneText(2)), QString("expert 2 of model.layers.0.mlp.experts"));
         const auto all = matrixOf(*session, {{}, false, false});
         QCOMPARE(all->lanes().size(), size_t{4 * 8});
         QCOMPARE(std::count_if(all->lanes().begin(), all->lanes().end(),
@@ -661,8 +662,9 @@ class PlacementTest : public QObject {
         QCOMPARE(row.cells.size(), size_t{2});
         QCOMPARE(row.cells[0].copyOf, kNone);
         QCOMPARE(row.cells[1].copyOf, row.cells[0].column);
-        QVERIFY(matrix->cellText(expert, row.cells[1].column).contains("a copy of what rank 1 holds"));
-        QVERIFY(!matrix->cellText(expert, row.cells[0].column).contains("copy"));
+        QVERIFY(
+            toQString(matrix->cellText(expert, row.cells[1].column)).contains("a copy of what rank 1 holds"));
+        QVERIFY(!toQString(matrix->cellText(expert, row.cells[0].column)).contains("copy"));
         const uint32_t attention = matrix->rowOf(tensorNamed(*session, "model.layers.0.attn.qkv.weight"));
         for (const MatrixCell& cell : matrix->detail(attention).cells)
             QCOMPARE(cell.copyOf, cell.column < 4 ? kNone : cell.column - 4);

@@ -8,8 +8,8 @@
 
 #include "base/stop.h"
 #include "plan/placement.h"
+#include "survey/facts.h"
 #include "ui/bridge/engine_service.h"
-#include "ui/models/facts.h"
 
 namespace shardscope::ui {
 

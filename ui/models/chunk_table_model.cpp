@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "ui/models/facts.h"
+#include "survey/facts.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {

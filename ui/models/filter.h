@@ -20,7 +20,7 @@
 #include "base/result.h"
 #include "base/stop.h"
 #include "model/catalog.h"
-#include "ui/models/facts.h"
+#include "survey/facts.h"
 
 namespace shardscope::ui {
 

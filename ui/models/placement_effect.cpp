@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "plan/request_text.h"
-#include "ui/models/facts.h"
+#include "survey/facts.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {

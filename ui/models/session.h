@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "engine/report.h"
+#include "survey/facts.h"
 #include "ui/bridge/engine_service.h"
 #include "ui/bridge/selection.h"
 #include "ui/bridge/source_options.h"
 #include "ui/bridge/tasks.h"
-#include "ui/models/facts.h"
 #include "ui/models/failed_place.h"
 
 namespace shardscope::ui {

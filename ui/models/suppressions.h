@@ -1,20 +1,19 @@
-// Findings that the user has accepted, with the reason; kept beside the user's settings, never beside the
-// checkpoint.
+// Findings that the user has accepted, for views that follow them.
 #pragma once
 
 #include <QObject>
 #include <QString>
 #include <vector>
 
-#include "engine/report.h"
+#include "engine/suppressions.h"
 
 namespace shardscope::ui {
 
 class Suppressions : public QObject {
     Q_OBJECT
   public:
-    // `file` is made on the first change; the default is in the application's configuration directory. One
-    // that cannot be read counts as empty and is kept under another name before it is replaced.
+    // As SuppressionStore; the default is in the application's configuration directory, where the store's
+    // own default is.
     explicit Suppressions(QString file = {}, QObject* parent = nullptr);
 
     // Those that hold for one checkpoint: its own, and those for every checkpoint.
@@ -28,16 +27,9 @@ class Suppressions : public QObject {
     void changed();
 
   private:
-    struct Entry {
-        QString checkpoint;
-        Suppression suppression;
-    };
-    void load();
-    void save();
+    void changedWith(const Status& written);
 
-    QString file_;
-    std::vector<Entry> entries_;
-    bool unreadable_ = false;
+    SuppressionStore store_;
     QString problem_;
 };
 

@@ -1,8 +1,8 @@
 // The tables behind the overview's pictures: what is painted there, as rows.
 #pragma once
 
+#include "survey/facts.h"
 #include "ui/bridge/engine_service.h"
-#include "ui/models/facts.h"
 #include "ui/models/text_table_model.h"
 
 namespace shardscope::ui {

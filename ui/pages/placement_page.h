@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "ui/models/placement_matrix.h"
+#include "survey/placement_matrix.h"
 #include "ui/models/session.h"
 
 class QComboBox;

@@ -344,7 +344,7 @@ TargetStep::TargetStep(WizardState& state)
 bool TargetStep::attention() const {
     const auto& outlook = state_.outlook();
     return state_.spec().destination.isEmpty() ||
-           (outlook && (outlook->parentMissing || (outlook->destinationExists && !state_.spec().overwrite)));
+           (outlook && (outlook->place.parentMissing || (outlook->place.exists && !state_.spec().overwrite)));
 }
 
 void TargetStep::showFormat() {
@@ -373,17 +373,17 @@ void TargetStep::showOutlook() {
     if (state_.spec().destination.isEmpty()) return space_->setText(tr("▲ Say where the result goes."));
     if (state_.working() || !outlook) return space_->setText(tr("Looking at the place…"));
     QStringList lines;
-    if (outlook->parentMissing) lines += tr("▲ The directory in which it should lie does not exist.");
-    if (outlook->destinationExists)
+    if (outlook->place.parentMissing) lines += tr("▲ The directory in which it should lie does not exist.");
+    if (outlook->place.exists)
         lines += state_.spec().overwrite
                      ? tr("It exists, and is replaced once the new one is whole.")
                      : tr("▲ It exists already. Choose another place, or Overwrite on the page Run options.");
-    if (outlook->freeBytes) {
+    if (outlook->place.freeBytes) {
         const uint64_t need = outlook->plan ? outlook->plan->bytesWritten : 0;
-        QString line = tr("%1 free there").arg(sizeText(outlook->freeBytes));
+        QString line = tr("%1 free there").arg(sizeText(outlook->place.freeBytes));
         if (outlook->plan)
-            line = need > outlook->freeBytes ? tr("✕ %1, but %2 are needed.").arg(line, sizeText(need))
-                                             : tr("✓ %1, %2 needed.").arg(line, sizeText(need));
+            line = need > outlook->place.freeBytes ? tr("✕ %1, but %2 are needed.").arg(line, sizeText(need))
+                                                   : tr("✓ %1, %2 needed.").arg(line, sizeText(need));
         else
             line += '.';
         lines += line;

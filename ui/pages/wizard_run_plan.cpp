@@ -102,8 +102,8 @@ RunStep::RunStep(WizardState& state)
 
 bool RunStep::attention() const {
     const auto& outlook = state_.outlook();
-    return outlook && ((outlook->destinationExists && !state_.spec().overwrite) ||
-                       (outlook->unfinished && !state_.spec().resume));
+    return outlook && ((outlook->place.exists && !state_.spec().overwrite) ||
+                       (outlook->place.unfinished && !state_.spec().resume));
 }
 
 void RunStep::showSpec() {
@@ -123,9 +123,9 @@ void RunStep::showOutlook() {
     memoryNote_->setText(state_.problem(memory_).isEmpty() ? QString() : tr("▲ Not a size such as 512MiB."));
     const auto& outlook = state_.outlook();
     QStringList lines;
-    if (outlook && outlook->destinationExists && !state_.spec().overwrite)
+    if (outlook && outlook->place.exists && !state_.spec().overwrite)
         lines += tr("▲ The destination exists already.");
-    if (outlook && outlook->unfinished && !state_.spec().resume)
+    if (outlook && outlook->place.unfinished && !state_.spec().resume)
         lines += tr("▲ An interrupted job has left its work beside the destination.");
     existing_->setText(lines.join('\n'));
     existing_->setVisible(!lines.isEmpty());

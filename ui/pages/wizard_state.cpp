@@ -3,10 +3,8 @@
 #include <QDir>
 #include <QFileInfo>
 #include <algorithm>
-#include <filesystem>
 
 #include "engine/recipe.h"
-#include "execute/executor.h"
 #include "storage/file_system.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/model_config.h"
@@ -31,29 +29,6 @@ bool isHere(const Checkpoint& checkpoint, const StopToken& stop) {
             return false;
     }
     return true;
-}
-
-// What the file system of another host says about the place where the result goes.
-void lookThere(FileSystem& files, const std::string& destination, Outlook& outlook) {
-    outlook.destinationExists = files.stat(destination).ok();
-    outlook.unfinished = files.stat(stagingPath(destination)).ok();
-    const auto free = files.freeBytes(splitPath(destination).first);
-    outlook.parentMissing = !free.ok() && free.error().code == ErrorCode::notFound;
-    outlook.freeBytes = free.ok() ? *free : 0;
-}
-
-// What the file system says about the place where the result goes.
-void lookHere(const std::string& destination, Outlook& outlook) {
-    namespace fs = std::filesystem;
-    std::error_code error;
-    outlook.destinationExists = fs::exists(destination, error);
-    outlook.unfinished = fs::exists(stagingPath(destination), error);
-    fs::path place = fs::absolute(destination, error).parent_path();
-    outlook.parentMissing = !fs::is_directory(place, error);
-    while (!place.empty() && !fs::is_directory(place, error) && place != place.parent_path())
-        place = place.parent_path();
-    const fs::space_info space = fs::space(place, error);
-    if (!error) outlook.freeBytes = space.available;
 }
 
 // A file or checkpoint that the spec names as it is here; empty = none.
@@ -146,17 +121,17 @@ void WizardState::look() {
          request = std::move(request).value()](const TaskContext& context) -> Result<Answer> {
             auto outlook = std::make_shared<Outlook>();
             outlook->sourceHere = isHere(*checkpoint, context.stop);
-            const auto lookAtDestination = [&] {
-                if (there && checkpoint->fileSystem)
-                    lookThere(*checkpoint->fileSystem, destination, *outlook);
-                else
-                    lookHere(destination, *outlook);
+            const auto look = [&] {
+                // Of another host where the work is done there.
+                const auto files =
+                    there && checkpoint->fileSystem ? checkpoint->fileSystem : systemFileSystem();
+                outlook->place = lookAtDestination(*files, destination);
             };
             auto preview = engine->preview(checkpoint, destination, request, context);
             SHARDSCOPE_TRY(context.stop.poll());
             if (!preview.ok()) {
                 outlook->error = std::move(preview).error();
-                lookAtDestination();
+                look();
                 return Answer(outlook);
             }
             const std::shared_ptr<const Catalog> source(checkpoint, &checkpoint->catalog());
@@ -171,7 +146,7 @@ void WizardState::look() {
             }
             outlook->reads = std::move(preview->reads);
             outlook->plan = std::make_shared<const Plan>(std::move(preview->plan));
-            lookAtDestination();
+            look();
             return Answer(outlook);
         },
         [this](Result<Answer> answer) {
@@ -267,17 +242,17 @@ QString WizardState::obstacle() const {
                                 tr(" And %1 more; the page Plan lists them."));
         return text;
     }
-    if (outlook_->unfinished && !spec_.resume)
+    if (outlook_->place.unfinished && !spec_.resume)
         return tr(
             "An interrupted job has left its work beside the destination. Choose Resume on the page Run "
             "options to continue it.");
-    if (outlook_->destinationExists && !spec_.overwrite)
+    if (outlook_->place.exists && !spec_.overwrite)
         return tr("The destination exists. Choose another one, or Overwrite on the page Run options.");
-    if (outlook_->parentMissing)
+    if (outlook_->place.parentMissing)
         return tr("The directory in which the destination should lie does not exist.");
-    if (outlook_->freeBytes && plan.bytesWritten > outlook_->freeBytes) {
+    if (outlook_->place.freeBytes && plan.bytesWritten > outlook_->place.freeBytes) {
         return tr("The result needs %1, but only %2 are free there.")
-            .arg(sizeText(plan.bytesWritten), sizeText(outlook_->freeBytes));
+            .arg(sizeText(plan.bytesWritten), sizeText(outlook_->place.freeBytes));
     }
     return {};
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/start_check.h"
 #include "ui/models/conversion_spec.h"
 #include "ui/models/name_change_model.h"
 #include "ui/models/placement_effect.h"
@@ -27,10 +28,7 @@ struct Outlook {
     PlacementEffect effect;
     QStringList headNotes;  // why attention heads do not fit the mesh, see model_config.h
     std::shared_ptr<const NameChanges> names;
-    uint64_t freeBytes = 0;  // where the destination goes; 0 = not known
-    bool destinationExists = false;
-    bool unfinished = false;  // an interrupted job has left its work beside the destination
-    bool parentMissing = false;
+    DestinationPlace place;
     bool sourceHere = true;  // this machine sees the same files under the source's path
 };
 

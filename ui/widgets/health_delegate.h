@@ -3,7 +3,7 @@
 
 #include <QStyledItemDelegate>
 
-#include "ui/models/facts.h"
+#include "survey/facts.h"
 
 namespace shardscope::ui {
 

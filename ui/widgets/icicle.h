@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "survey/facts.h"
 #include "ui/bridge/engine_service.h"
-#include "ui/models/facts.h"
 
 namespace shardscope::ui {
 
@@ -34,8 +34,8 @@ class Icicle : public QWidget {
     QSize minimumSizeHint() const override;
 
   signals:
-    void selected(shardscope::ui::ModuleTree::Node node);
-    void zoomed(shardscope::ui::ModuleTree::Node top);
+    void selected(shardscope::ModuleTree::Node node);
+    void zoomed(shardscope::ModuleTree::Node top);
 
   protected:
     void paintEvent(QPaintEvent* event) override;

@@ -198,7 +198,7 @@ void PlacementMap::measureLabels() {
     int widest = metrics.horizontalAdvance(tr("rank"));
     const uint32_t step = std::max(1U, matrix_->rowCount() / kMeasuredLabels);
     for (uint32_t r = 0; r < matrix_->rowCount(); r += step) {
-        int width = metrics.horizontalAdvance(matrix_->rowLabel(r));
+        int width = metrics.horizontalAdvance(toQString(matrix_->rowLabel(r)));
         if (matrix_->row(r).count > 1)
             width += metrics.horizontalAdvance(QStringLiteral("  ×%1").arg(matrix_->row(r).count));
         widest = std::max(widest, width);
@@ -343,7 +343,8 @@ void PlacementMap::describe() {
 }
 
 QString PlacementMap::currentText() const {
-    return matrix_ && current_.valid() ? matrix_->cellText(current_.row, current_.column) : QString();
+    return matrix_ && current_.valid() ? toQString(matrix_->cellText(current_.row, current_.column))
+                                       : QString();
 }
 
 void PlacementMap::reveal(Cell cell) {

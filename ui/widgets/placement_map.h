@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ui/models/placement_matrix.h"
+#include "survey/placement_matrix.h"
 
 class QAccessibleInterface;
 

@@ -4,6 +4,7 @@
 #include <QAccessibleWidget>
 #include <map>
 
+#include "ui/models/texts.h"
 #include "ui/widgets/placement_map.h"
 
 namespace shardscope::ui {
@@ -27,7 +28,7 @@ class MapCell final : public QAccessibleInterface, public QAccessibleTableCellIn
     int indexOfChild(const QAccessibleInterface*) const override { return -1; }
     QString text(QAccessible::Text what) const override {
         if (!isValid() || (what != QAccessible::Name && what != QAccessible::Value)) return {};
-        return map_->matrix()->cellText(cell_.row, cell_.column);
+        return toQString(map_->matrix()->cellText(cell_.row, cell_.column));
     }
     void setText(QAccessible::Text, const QString&) override {}
     QRect rect() const override {
@@ -102,10 +103,10 @@ class MapTable final : public QAccessibleWidget, public QAccessibleTableInterfac
     QAccessibleInterface* caption() const override { return nullptr; }
     QAccessibleInterface* summary() const override { return nullptr; }
     QString columnDescription(int column) const override {
-        return map_->matrix()->columnLabel(static_cast<uint32_t>(column));
+        return toQString(map_->matrix()->columnLabel(static_cast<uint32_t>(column)));
     }
     QString rowDescription(int row) const override {
-        return map_->matrix()->rowLabel(static_cast<uint32_t>(row));
+        return toQString(map_->matrix()->rowLabel(static_cast<uint32_t>(row)));
     }
     int columnCount() const override {
         const auto& matrix = map_->matrix();

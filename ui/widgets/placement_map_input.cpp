@@ -20,14 +20,15 @@ namespace shardscope::ui {
 
 QString PlacementMap::tooltipAt(const QPoint& position) const {
     if (!matrix_) return {};
-    if (const Cell cell = cellAt(position); cell.valid()) return matrix_->cellText(cell.row, cell.column);
+    if (const Cell cell = cellAt(position); cell.valid())
+        return toQString(matrix_->cellText(cell.row, cell.column));
     const QRect grid = gridRect();
     if (position.y() < grid.top() && position.x() >= grid.left()) {
         if (position.x() > grid.right())
             return gapWidth() > 0 ? tr("Rows with elements that no rank holds") : QString();
         const int column = static_cast<int>((position.x() - columnLeft(0)) / cellWidth_);
         if (column < 0 || column >= static_cast<int>(matrix_->columnCount())) return {};
-        QString text = matrix_->columnLabel(static_cast<uint32_t>(column));
+        QString text = toQString(matrix_->columnLabel(static_cast<uint32_t>(column)));
         if (matrix_->column(static_cast<uint32_t>(column)).fileMissing)
             text += tr(", a file of it is missing");
         return text;
@@ -37,8 +38,8 @@ QString PlacementMap::tooltipAt(const QPoint& position) const {
         const MatrixRow& of = matrix_->row(static_cast<uint32_t>(row));
         if (const Span lanes = visibleLanes({row, row + 1});
             position.x() < laneWidth_ && lanes.begin < lanes.end)
-            return matrix_->laneText(static_cast<uint32_t>(lanes.begin));
-        QString text = matrix_->rowLabel(static_cast<uint32_t>(row));
+            return toQString(matrix_->laneText(static_cast<uint32_t>(lanes.begin)));
+        QString text = toQString(matrix_->rowLabel(static_cast<uint32_t>(row)));
         if (of.count > 1) text += tr(", %1 tensors placed alike").arg(of.count);
         text += QStringLiteral("\n") + toQString(dtypeName(matrix_->catalog().dtype(of.tensor))) +
                 QStringLiteral(" ") + toQString(formatDims(matrix_->catalog().shape(of.tensor))) +

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ui/models/texts.h"
 #include "ui/widgets/placement_map.h"
 #include "ui/widgets/theme.h"
 
@@ -428,9 +429,9 @@ void PlacementMap::paintLabels(QPainter& painter, Span rows, const QRect& clip) 
             right -= metrics.horizontalAdvance(badge) + 6;
         }
         painter.setPen(all ? palette().color(QPalette::Text) : faintTextColor());
-        const QString name = shortened(
-            (index < matrix_->pinnedCount() ? QStringLiteral("⚑ ") : QString()) + matrix_->rowLabel(index),
-            metrics, static_cast<int>(right - box.left()));
+        const QString name = shortened((index < matrix_->pinnedCount() ? QStringLiteral("⚑ ") : QString()) +
+                                           toQString(matrix_->rowLabel(index)),
+                                       metrics, static_cast<int>(right - box.left()));
         painter.drawText(QRectF(box.left(), box.top(), right - box.left(), line),
                          Qt::AlignLeft | Qt::AlignVCenter, name);
         if (!all) painter.drawLine(QPointF(grid.left() - 6, center), QPointF(grid.left() - 2, center));
@@ -536,7 +537,7 @@ void PlacementMap::paintHeader(QPainter& painter) {
             const QRectF plate =
                 whole.adjusted(whole.width() >= 4 ? 0.5 : 0, 1, whole.width() >= 4 ? -0.5 : 0, -1);
             painter.fillRect(plate, faded(outlineColor(), place % 2 ? 52 : 26));
-            const QString text = matrix_->placeText(axis, static_cast<uint32_t>(c));
+            const QString text = toQString(matrix_->placeText(axis, static_cast<uint32_t>(c)));
             if (fontMetrics().horizontalAdvance(text) + 4 <= seen.width()) {
                 painter.setPen(palette().color(QPalette::Text));
                 painter.drawText(seen, Qt::AlignCenter, text);

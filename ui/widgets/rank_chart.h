@@ -7,7 +7,7 @@
 #include <QWidget>
 #include <vector>
 
-#include "ui/models/facts.h"
+#include "survey/facts.h"
 
 namespace shardscope::ui {
 

@@ -8,7 +8,7 @@
 #include <QPalette>
 #include <QString>
 
-#include "ui/models/facts.h"
+#include "survey/facts.h"
 #include "validate/validate.h"
 
 class QPainter;

@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "ui/models/facts.h"
+#include "survey/facts.h"
 
 namespace shardscope::ui {
 

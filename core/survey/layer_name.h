@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace shardscope::ui {
+namespace shardscope {
 
 // A name around its first part that is a number: "model.layers.", 17, ".mlp.w1".
 struct LayerName {
@@ -20,4 +20,4 @@ struct ExpertName {
 };
 ExpertName splitExpert(std::string_view name);
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

@@ -1,4 +1,4 @@
-// What the window works out from a catalog once, off the GUI thread: the state of every chunk and tensor,
+// What window and page work out from a catalog once: the state of every chunk and tensor,
 // what each rank and file holds, how layers lie over ranks. Immutable; shared by all views of one checkpoint.
 #pragma once
 
@@ -13,10 +13,10 @@
 #include "base/stop.h"
 #include "model/catalog.h"
 #include "model/mesh.h"
-#include "ui/models/module_tree.h"
+#include "survey/module_tree.h"
 #include "validate/validate.h"
 
-namespace shardscope::ui {
+namespace shardscope {
 
 // In rising severity, so that the worst of many is their maximum.
 enum class Health : uint8_t {
@@ -108,4 +108,4 @@ std::string chunkText(const ChunkInfo& chunk);
 // Bytes of a chunk's elements; the stored entry (ChunkInfo::length) may be wrapped or compressed.
 uint64_t elementBytes(const Catalog& catalog, const ChunkInfo& chunk);
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

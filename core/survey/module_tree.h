@@ -9,7 +9,7 @@
 #include "base/stop.h"
 #include "model/catalog.h"
 
-namespace shardscope::ui {
+namespace shardscope {
 
 class ModuleTree {
   public:
@@ -59,4 +59,4 @@ class ModuleTree {
 // "a2" before "a10": runs of digits compare as numbers.
 bool naturalLess(std::string_view a, std::string_view b);
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

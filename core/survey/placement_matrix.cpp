@@ -1,4 +1,4 @@
-#include "ui/models/placement_matrix.h"
+#include "survey/placement_matrix.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,9 +9,9 @@
 #include <unordered_map>
 
 #include "model/coverage.h"
-#include "ui/models/layer_name.h"
+#include "survey/layer_name.h"
 
-namespace shardscope::ui {
+namespace shardscope {
 
 namespace {
 
@@ -62,7 +62,7 @@ double PlacementMatrix::shareOfByte(uint8_t value) {
 
 // ------------------------------------------------------------------ building
 
-std::shared_ptr<const PlacementMatrix> PlacementMatrix::build(CheckpointPtr checkpoint,
+std::shared_ptr<const PlacementMatrix> PlacementMatrix::build(std::shared_ptr<const Checkpoint> checkpoint,
                                                               std::shared_ptr<const ModuleTree> tree,
                                                               std::shared_ptr<const Facts> facts,
                                                               const MatrixOptions& options,
@@ -579,4 +579,4 @@ std::vector<ChunkId> PlacementMatrix::chunksIn(uint32_t rowBegin, uint32_t rowEn
     return found;
 }
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

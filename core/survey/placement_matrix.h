@@ -1,23 +1,23 @@
 // What is where: tensors (rows, in tree order) by ranks (columns, in a chosen order of the mesh's axes),
 // with rows and columns that are alike folded into one, so that the odd one out stands alone. Immutable,
-// built off the GUI thread; holds one byte a cell and nothing else by cell: what a tile shows is worked out
-// for the rows on screen.
+// built off the thread that draws it; holds one byte a cell and nothing else by cell: what a tile shows is
+// worked out for the rows on screen.
 #pragma once
 
-#include <QString>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/stop.h"
-#include "ui/bridge/engine_service.h"
-#include "ui/models/facts.h"
-#include "ui/models/max_pyramid.h"
-#include "ui/models/module_tree.h"
+#include "engine/engine.h"
+#include "survey/facts.h"
+#include "survey/max_pyramid.h"
+#include "survey/module_tree.h"
 
-namespace shardscope::ui {
+namespace shardscope {
 
 struct MatrixOptions {
     std::vector<int> axes;  // order of the mesh's axes, outermost first; empty = as the mesh has them
@@ -79,14 +79,14 @@ struct RowDetail {
 class PlacementMatrix {
   public:
     // `facts` may be null: then nothing is known to be wrong. Null when stopped.
-    static std::shared_ptr<const PlacementMatrix> build(CheckpointPtr checkpoint,
+    static std::shared_ptr<const PlacementMatrix> build(std::shared_ptr<const Checkpoint> checkpoint,
                                                         std::shared_ptr<const ModuleTree> tree,
                                                         std::shared_ptr<const Facts> facts,
                                                         const MatrixOptions& options,
                                                         const StopToken& stop = {});
 
     const Catalog& catalog() const { return checkpoint_->catalog(); }
-    const CheckpointPtr& checkpoint() const { return checkpoint_; }
+    const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
     const std::shared_ptr<const Facts>& facts() const { return facts_; }
 
     uint32_t rowCount() const { return static_cast<uint32_t>(rows_.size()); }
@@ -104,18 +104,18 @@ class PlacementMatrix {
 
     // In the order of rows; none without experts that are tensors of their own.
     const std::vector<MatrixLane>& lanes() const { return lanes_; }
-    QString laneText(uint32_t lane) const;  // "expert 3 of model.layers.0.mlp.experts"
+    std::string laneText(uint32_t lane) const;  // "expert 3 of model.layers.0.mlp.experts"
     // "model.layers.0–16,18–95.mlp.w1"
-    QString rowLabel(uint32_t r) const;
+    std::string rowLabel(uint32_t r) const;
     // Axes that head the columns, in the chosen order; none without a mesh that fits.
     const std::vector<MeshAxis>& axes() const { return axes_; }
-    QString placeText(size_t axis, uint32_t column) const;  // "dp1", "dp0–3"
-    QString columnLabel(uint32_t column) const;             // "rank 7 (pp0 dp1 tp3)"
+    std::string placeText(size_t axis, uint32_t column) const;  // "dp1", "dp0–3"
+    std::string columnLabel(uint32_t column) const;             // "rank 7 (pp0 dp1 tp3)"
 
     RowDetail detail(uint32_t r) const;
     void addTicks(uint32_t r, RowDetail& detail) const;
     // What a cell is, as a sentence.
-    QString cellText(uint32_t r, uint32_t column) const;
+    std::string cellText(uint32_t r, uint32_t column) const;
     // The next cell that is worse than ok, row by row, from the one after (or before) the given; wraps
     // around.
     bool nextFinding(uint32_t& row, uint32_t& column, bool forward) const;
@@ -146,7 +146,7 @@ class PlacementMatrix {
     template <class Visit>
     void forEachChunk(uint32_t r, Visit&& visit) const;
 
-    CheckpointPtr checkpoint_;
+    std::shared_ptr<const Checkpoint> checkpoint_;
     std::shared_ptr<const ModuleTree> tree_;
     std::shared_ptr<const Facts> facts_;
     std::vector<MatrixRow> rows_;
@@ -176,4 +176,4 @@ void PlacementMatrix::forEachChunk(uint32_t r, Visit&& visit) const {
     }
 }
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

@@ -1,10 +1,10 @@
-#include "ui/models/max_pyramid.h"
+#include "survey/max_pyramid.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-namespace shardscope::ui {
+namespace shardscope {
 
 namespace {
 constexpr uint32_t kNarrow = 2048;  // columns that need no halved copies
@@ -189,4 +189,4 @@ void spreadWorst(std::vector<uint8_t>& pixels, int width, int height, uint8_t le
     }
 }
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

@@ -1,9 +1,9 @@
-#include "ui/models/module_tree.h"
+#include "survey/module_tree.h"
 
 #include <algorithm>
 #include <numeric>
 
-namespace shardscope::ui {
+namespace shardscope {
 
 namespace {
 
@@ -179,4 +179,4 @@ std::vector<TensorId> ModuleTree::tensorsBelow(Node n) const {
     return {order_.begin() + orderBegin_[n], order_.begin() + orderEnd_[n]};
 }
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

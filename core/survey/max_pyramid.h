@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace shardscope::ui {
+namespace shardscope {
 
 // The largest of many bytes, quickly: a grid of bytes with halved copies of itself. Where the grid is larger
 // than `budget` bytes, several cells share one from the start.
@@ -42,4 +42,4 @@ class MaxPyramid {
 // is still seen; does little where they are many anyway.
 void spreadWorst(std::vector<uint8_t>& pixels, int width, int height, uint8_t least);
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

@@ -1,4 +1,4 @@
-#include "ui/models/facts.h"
+#include "survey/facts.h"
 
 #include <algorithm>
 #include <charconv>
@@ -13,7 +13,7 @@
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 
-namespace shardscope::ui {
+namespace shardscope {
 
 namespace {
 
@@ -338,4 +338,4 @@ uint64_t elementBytes(const Catalog& catalog, const ChunkInfo& chunk) {
     return (static_cast<uint64_t>(chunk.elements()) * dtypeBits(catalog.dtype(chunk.tensor)) + 7) / 8;
 }
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

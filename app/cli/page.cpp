@@ -1,0 +1,406 @@
+#include "cli/page.h"
+
+#include <algorithm>
+#include <chrono>
+#include <list>
+#include <map>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "cli/convert.h"
+#include "cli/runs.h"
+#include "engine/report.h"
+#include "engine/start_check.h"
+#include "engine/whole_file.h"
+#include "validate/rules.h"
+
+namespace shardscope::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr size_t kMostSteps = 3, kMostPlans = 8;
+constexpr std::chrono::seconds kListedFor{1};  // jobs and steps, however many pages ask
+
+PageAnswer refused(const Error& error) {
+    PageAnswer answer{dump(errorDocument(error)), 500};
+    switch (error.code) {
+        case ErrorCode::usage:
+            answer.status = 400;
+            break;
+        case ErrorCode::notFound:
+            answer.status = 404;
+            break;
+        case ErrorCode::exists:
+        case ErrorCode::impossible:
+        case ErrorCode::unsupported:
+            answer.status = 409;
+            break;
+        case ErrorCode::permission:
+        case ErrorCode::unsafe:
+            answer.status = 403;
+            break;
+        default:
+            break;
+    }
+    return answer;
+}
+
+PageAnswer answerOf(Result<std::string> text, const char* type = "application/json") {
+    return text.ok() ? PageAnswer{std::move(text).value(), 200, type} : refused(text.error());
+}
+PageAnswer answerOf(const Result<Json>& json, const char* = nullptr) {
+    return json.ok() ? PageAnswer{dump(*json)} : refused(json.error());
+}
+PageAnswer answerOf(const Status& status, const char* = nullptr) {
+    return status.ok() ? PageAnswer{R"({"schema":"shardscope.done/1"})"} : refused(status.error());
+}
+
+// What a POST brings: an object whose fields are texts.
+Result<Json> bodyOf(const PageRequest& request) {
+    Json body = Json::parse(request.body, nullptr, /*allow_exceptions=*/false);
+    if (!body.is_object()) return makeError(ErrorCode::usage, "a JSON object is expected");
+    return body;
+}
+Result<std::string> fieldOf(const Json& body, const char* name) {
+    const auto field = body.find(name);
+    if (field == body.end() || !field->is_string())
+        return makeError(ErrorCode::usage, fmt::format("'{}' is expected as text", name));
+    return field->get<std::string>();
+}
+
+Json rulesJson() {
+    Json json{{"schema", "shardscope.rules/1"}, {"rules", Json::object()}};
+    for (const RuleInfo& rule : validationRules())
+        json["rules"][std::string(rule.id)] = {
+            {"title", rule.title}, {"meaning", rule.meaning}, {"remedy", rule.remedy}};
+    return json;
+}
+
+}  // namespace
+
+// Read from the directories of jobs now and then.
+class PageJobs {
+  public:
+    std::string text() {
+        std::lock_guard lock(mutex_);
+        const auto now = Clock::now();
+        if (!text_.empty() && now - read_ < kListedFor) return text_;
+        auto list = directory_.list();
+        Json document = jobsJson(list.ok() ? *list : std::vector<JobRecord>());
+        for (Json& job : document["jobs"]) {
+            if (!job["result"].is_object()) continue;
+            // Plans and digests of every tensor are for the log, not for a line of a table.
+            Json shown;
+            for (const char* key :
+                 {"schema", "code", "message", "hint", "verified", "bytes_written", "seconds"}) {
+                if (job["result"].contains(key)) shown[key] = job["result"][key];
+            }
+            job["result"] = std::move(shown);
+        }
+        text_ = dump(document);
+        read_ = now;
+        return text_;
+    }
+    // After a change.
+    void forget() {
+        std::lock_guard lock(mutex_);
+        text_.clear();
+    }
+
+  private:
+    std::mutex mutex_;
+    JobDirectory directory_;
+    std::string text_;
+    Clock::time_point read_;
+};
+
+class Page::Impl {
+  public:
+    Impl(const Context& context, const PageOptions& options) : context_(context), options_(options) {}
+
+    Status open() {
+        if (options_.path.empty()) return {};
+        SHARDSCOPE_ASSIGN(auto opened, context_.openAny(options_.path));
+        if (auto* run = std::get_if<Run>(&opened))
+            run_ = std::make_unique<Run>(std::move(*run));
+        else
+            only_ = std::make_shared<PageCheckpoint>(context_, std::get<Checkpoint>(std::move(opened)),
+                                                     options_.level, nullptr);
+        return {};
+    }
+
+    PageContent content() {
+        PageContent content;
+        content.allowChanges = options_.allowJobs;
+        const auto get = [&](const char* path, std::function<PageAnswer(const PageRequest&)> answer) {
+            content.routes.push_back({path, std::move(answer), false});
+        };
+        const auto change = [&](const char* path, std::function<PageAnswer(const PageRequest&)> answer) {
+            if (options_.allowJobs) content.routes.push_back({path, std::move(answer), true});
+        };
+        // Of the checkpoint that the request means.
+        const auto of = [this](auto what, const char* type = "application/json") {
+            return [this, what, type](const PageRequest& request) {
+                const auto shown = shownBy(request);
+                return shown.ok() ? answerOf(what(**shown, request), type) : refused(shown.error());
+            };
+        };
+        using Shown = PageCheckpoint;
+        get("/api/page", [this](const PageRequest&) { return PageAnswer{dump(pageJson())}; });
+        get("/api/run", [this](const PageRequest&) { return answerOf(runText()); });
+        get("/api/info", of([](Shown& s, const PageRequest&) { return Result<std::string>(s.info()); }));
+        get("/api/findings",
+            of([](Shown& s, const PageRequest&) { return Result<std::string>(s.findings()); }));
+        get("/api/accepted",
+            of([](Shown& s, const PageRequest&) { return Result<std::string>(s.accepted()); }));
+        get("/api/placement", of([](Shown& s, const PageRequest& r) { return s.placement(r); }));
+        get("/api/placement/tile",
+            of([](Shown& s, const PageRequest& r) { return s.tile(r); }, "application/octet-stream"));
+        get("/api/placement/cell", of([](Shown& s, const PageRequest& r) { return s.cell(r); }));
+        get("/api/tensors", of([](Shown& s, const PageRequest& r) { return s.tensors(r); }));
+        get("/api/tensor", of([](Shown& s, const PageRequest& r) { return s.tensor(r); }));
+        get("/api/diff", of([this](Shown& s, const PageRequest& r) { return diff(s, r); }));
+        get("/api/rules", [](const PageRequest&) { return PageAnswer{dump(rulesJson())}; });
+        get("/api/formats", [](const PageRequest&) { return PageAnswer{dump(formatsJson())}; });
+        get("/api/recipes", [](const PageRequest&) { return PageAnswer{dump(recipesJson())}; });
+        get("/api/jobs", [this](const PageRequest&) {
+            return options_.jobs ? PageAnswer{jobs_.text()} : PageAnswer{"null"};
+        });
+        change("/api/validate", of([](Shown& s, const PageRequest& r) { return validate(s, r); }));
+        change("/api/validate/cancel", of([](Shown& s, const PageRequest&) {
+                   s.cancelValidation();
+                   return Status();
+               }));
+        change("/api/accept", of([](Shown& s, const PageRequest& r) { return accept(s, r); }));
+        change("/api/plan", of([this](Shown& s, const PageRequest& r) { return plan(s, r); }));
+        change("/api/convert", [this](const PageRequest& r) { return answerOf(convert(r)); });
+        change("/api/jobs/cancel", [this](const PageRequest& r) {
+            return answerOf(
+                changeJob(r, [](const JobDirectory& d, const JobRecord& j) { return d.cancel(j); }));
+        });
+        change("/api/jobs/resume", [this](const PageRequest& r) {
+            return answerOf(
+                changeJob(r, [](const JobDirectory& d, const JobRecord& j) { return d.resume(j); }));
+        });
+        content.events = [this](const PageRequest& request) { return events(request); };
+        content.ending = [this] { stop(); };
+        return content;
+    }
+
+  private:
+    using ShownPtr = std::shared_ptr<PageCheckpoint>;
+
+    Json pageJson() const {
+        return {{"schema", "shardscope.page/1"},
+                {"version", SHARDSCOPE_VERSION},
+                {"path", options_.path.empty() ? Json() : Json(options_.path)},
+                {"shows", run_    ? Json("run")
+                          : only_ ? Json("checkpoint")
+                                  : Json()},
+                {"jobs", options_.jobs},
+                {"allow_jobs", options_.allowJobs},
+                {"level", levelName(options_.level)}};
+    }
+
+    void stop() {
+        if (only_) only_->stop();
+        std::lock_guard lock(mutex_);
+        for (const auto& [name, shown] : steps_)
+            shown->stop();
+    }
+
+    // The only one; of a run the step that the request names, which is opened when it is asked for first.
+    Result<ShownPtr> shownBy(const PageRequest& request) {
+        if (only_) return only_;
+        const std::string name = request.text("step");
+        if (!run_ || name.empty())
+            return makeError(ErrorCode::notFound,
+                             run_ ? "the request names no step" : "no checkpoint is open");
+        std::lock_guard lock(mutex_);
+        const auto known =
+            std::ranges::find_if(steps_, [&](const auto& entry) { return entry.first == name; });
+        if (known != steps_.end()) {
+            steps_.splice(steps_.begin(), steps_, known);
+            return steps_.front().second;
+        }
+        SHARDSCOPE_TRY(listRun());
+        const auto& all = run_->directory.steps;
+        const auto step = std::ranges::find_if(all, [&](const RunStep& s) { return s.name == name; });
+        if (step == all.end()) return makeError(ErrorCode::notFound, "the run has no such step");
+        SHARDSCOPE_ASSIGN(const StepFiles files, listStep(*run_, *step));
+        SHARDSCOPE_ASSIGN(Checkpoint checkpoint, context_.open(run_->pathOf(*step)));
+        // As `validate` of the run remembers it.
+        const auto remember =
+            [this, run = *run_, step = *step, files,
+             format = std::string(checkpoint.format->info().title)](const ValidationReport& report) {
+                StepVerdict verdict;
+                verdict.format = format;
+                verdict.report = report;
+                RunVerdicts(run, fmt::format("{}", fmt::join(context_.sourceWords(), "\n")))
+                    .keep(run, step, files, verdict);
+            };
+        steps_.emplace_front(name, std::make_shared<PageCheckpoint>(context_, std::move(checkpoint),
+                                                                    options_.level, remember));
+        // An answer that is being made keeps its own.
+        if (steps_.size() > kMostSteps) steps_.pop_back();
+        return steps_.front().second;
+    }
+
+    // Steps come and go while a run continues. With mutex_ held.
+    Status listRun() {
+        SHARDSCOPE_ASSIGN(auto run, openRun(options_.path, context_.openOptions()));
+        if (run) *run_ = *std::move(run);
+        return {};
+    }
+
+    Result<std::string> runText() {
+        if (!run_) return std::string("null");
+        std::lock_guard lock(mutex_);
+        if (!runText_.empty() && Clock::now() - listed_ < kListedFor) return runText_;
+        SHARDSCOPE_TRY(listRun());
+        SHARDSCOPE_ASSIGN(const std::vector<StepLine> lines, stepsOf(context_, *run_, std::nullopt));
+        runText_ = dump(runJson(context_, *run_, lines));
+        listed_ = Clock::now();
+        return runText_;
+    }
+
+    std::vector<std::pair<std::string, std::string>> events(const PageRequest& request) {
+        std::vector<std::pair<std::string, std::string>> all;
+        if (only_ || !request.text("step").empty()) {
+            if (const auto shown = shownBy(request); shown.ok()) {
+                all.emplace_back("findings", (*shown)->findings());
+                all.emplace_back("accepted", (*shown)->accepted());
+            }
+        }
+        if (run_ && request.text("step").empty()) {
+            if (const auto text = runText(); text.ok()) all.emplace_back("run", *text);
+        }
+        if (options_.jobs) all.emplace_back("jobs", jobs_.text());
+        return all;
+    }
+
+    Result<std::string> diff(const PageCheckpoint& shown, const PageRequest& request) const {
+        if (request.flag("values") && !options_.allowJobs)
+            return makeError(ErrorCode::permission, "values are compared only where jobs are allowed")
+                .withHint("'shardscope serve --allow-jobs'");
+        SHARDSCOPE_ASSIGN(const Checkpoint other, context_.open(request.text("with")));
+        return shown.diff(other, request.flag("values"));
+    }
+
+    static Status validate(PageCheckpoint& shown, const PageRequest& request) {
+        SHARDSCOPE_ASSIGN(const Json body, bodyOf(request));
+        SHARDSCOPE_ASSIGN(const std::string name, fieldOf(body, "level"));
+        for (const auto level : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values}) {
+            if (levelName(level) == name) return shown.validate(level);
+        }
+        return makeError(ErrorCode::usage, "the level is metadata, files or values");
+    }
+
+    static Status accept(PageCheckpoint& shown, const PageRequest& request) {
+        SHARDSCOPE_ASSIGN(const Json body, bodyOf(request));
+        SHARDSCOPE_ASSIGN(const std::string rule, fieldOf(body, "rule"));
+        SHARDSCOPE_ASSIGN(const std::string cause, fieldOf(body, "cause"));
+        if (body.contains("withdraw")) return shown.withdraw(rule, cause);
+        SHARDSCOPE_ASSIGN(const std::string reason, fieldOf(body, "reason"));
+        return shown.accept(rule, cause, reason);
+    }
+
+    // ------------------------------------------------------------------ conversions
+
+    // What was planned, to be started as it is.
+    struct Planned {
+        ConversionRequest request;
+        Plan plan;
+    };
+
+    static std::vector<std::string> obstaclesOf(const Planned& planned) {
+        return startObstacles(planned.plan,
+                              lookAtDestination(*systemFileSystem(), planned.request.destination),
+                              planned.request);
+    }
+
+    Result<Json> plan(const PageCheckpoint& shown, const PageRequest& body) {
+        Planned planned;
+        SHARDSCOPE_ASSIGN(planned.request, requestFromJson(body.body));
+        ConversionRequest& request = planned.request;
+        const Checkpoint& source = *shown.checkpoint();
+        request.source = source.path;
+        request.sourceOptions = context_.sourceWords();
+        if (!request.destination.starts_with('/'))
+            return makeError(ErrorCode::usage, "the destination is an absolute path, such as /data/model");
+        SHARDSCOPE_TRY(checkOutside(request.destination, source.path));
+        SHARDSCOPE_TRY(needData(source, "a conversion"));
+        SHARDSCOPE_ASSIGN(const PreparedConversion prepared,
+                          prepareConversion(source, request.destination, request, context_.stop));
+        planned.plan = prepared.plan;
+        Json json = planJson(planned.plan);
+        json["obstacles"] = obstaclesOf(planned);
+        SHARDSCOPE_ASSIGN(const std::string text, requestJson(request));
+        json["request"] = Json::parse(text, nullptr, false);
+        std::lock_guard lock(mutex_);
+        json["id"] = std::to_string(++lastPlan_);
+        plans_.emplace_back(lastPlan_, std::move(planned));
+        if (plans_.size() > kMostPlans) plans_.pop_front();
+        return json;
+    }
+
+    // Exactly what was planned, and only without obstacles.
+    Result<Json> convert(const PageRequest& request) {
+        SHARDSCOPE_ASSIGN(const Json body, bodyOf(request));
+        SHARDSCOPE_ASSIGN(const std::string id, fieldOf(body, "plan"));
+        std::lock_guard lock(mutex_);
+        const auto planned = std::ranges::find_if(
+            plans_, [&](const auto& entry) { return std::to_string(entry.first) == id; });
+        if (planned == plans_.end())
+            return makeError(ErrorCode::notFound, "there is no such plan, or it was started already")
+                .withHint("plan the conversion again");
+        if (const auto obstacles = obstaclesOf(planned->second); !obstacles.empty())
+            return makeError(ErrorCode::impossible, obstacles.front());
+        SHARDSCOPE_ASSIGN(const std::string job, startAsJob(JobOrder{planned->second.request, {}, {}}));
+        plans_.erase(planned);
+        jobs_.forget();
+        return Json{{"schema", "shardscope.job/1"}, {"id", job}, {"state", "starting"}};
+    }
+
+    template <class Change>
+    Result<Json> changeJob(const PageRequest& request, Change change) {
+        SHARDSCOPE_ASSIGN(const Json body, bodyOf(request));
+        SHARDSCOPE_ASSIGN(const std::string id, fieldOf(body, "id"));
+        const JobDirectory directory;
+        SHARDSCOPE_ASSIGN(const JobRecord job, directory.find(id));
+        SHARDSCOPE_TRY(change(directory, job));
+        jobs_.forget();
+        SHARDSCOPE_ASSIGN(const JobRecord now, directory.find(job.id));
+        Json json = jobJson(now);
+        json["schema"] = "shardscope.job/1";
+        return json;
+    }
+
+    const Context& context_;
+    const PageOptions options_;
+    ShownPtr only_;
+    std::mutex mutex_;  // of everything below, but for the jobs
+    std::unique_ptr<Run> run_;
+    std::list<std::pair<std::string, ShownPtr>> steps_;  // the last used first
+    std::string runText_;
+    Clock::time_point listed_;
+    uint64_t lastPlan_ = 0;
+    std::list<std::pair<uint64_t, Planned>> plans_;
+    PageJobs jobs_;
+};
+
+Page::Page(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Page::~Page() = default;
+
+Result<std::unique_ptr<Page>> Page::open(const Context& context, const PageOptions& options) {
+    auto impl = std::make_unique<Impl>(context, options);
+    SHARDSCOPE_TRY(impl->open());
+    return std::unique_ptr<Page>(new Page(std::move(impl)));
+}
+
+PageContent Page::content() {
+    return impl_->content();
+}
+
+}  // namespace shardscope::cli

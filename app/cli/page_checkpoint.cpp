@@ -1,0 +1,301 @@
+#include "cli/page_checkpoint.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "cli/json.h"
+#include "engine/report.h"
+#include "engine/suppressions.h"
+
+namespace shardscope::cli {
+namespace {
+
+constexpr uint64_t kMostRows = 512, kMostColumns = 4096, kMostChunks = 1000, kMostNames = 100;
+constexpr size_t kMostMatrices = 3;
+constexpr uint64_t kAny = uint64_t{1} << 40;
+
+// As the window names a checkpoint whose findings somebody has accepted.
+std::string absoluteName(const std::string& path) {
+    if (path.find("://") != std::string::npos) return path;
+    std::error_code failed;
+    std::string name = std::filesystem::absolute(path, failed).lexically_normal().string();
+    while (name.size() > 1 && name.back() == '/')
+        name.pop_back();
+    return failed ? path : name;
+}
+
+Json suppressionsJson(const std::vector<Suppression>& list) {
+    Json json = Json::array();
+    for (const Suppression& s : list)
+        json.push_back({{"rule", s.rule}, {"cause", s.cause}, {"reason", s.reason}});
+    return json;
+}
+
+}  // namespace
+
+void PageCheckpoint::quiet(const Context& from, Context& to) const {
+    to.progress = ProgressMode::none;
+    to.memory = from.memory;
+    to.threads = from.threads;
+    to.io = from.io;
+}
+
+PageCheckpoint::PageCheckpoint(const Context& context, Checkpoint checkpoint, ValidateLevel level,
+                               OnReport onReport)
+    : checkpoint_(std::make_shared<const Checkpoint>(std::move(checkpoint))),
+      onReport_(std::move(onReport)),
+      info_(dump(infoJson(*checkpoint_, checkpoint_->path, summaryOf(catalog())))),
+      key_(absoluteName(checkpoint_->path)) {
+    quiet(context, context_);
+    computed_ =
+        std::async(std::launch::async, [this] { return computeFacts(catalog(), context_.stop); }).share();
+    // Of an index there is no more to look at.
+    (void)validate(checkpoint_->reader->dataElsewhere().empty() ? level : ValidateLevel::metadata);
+}
+
+PageCheckpoint::~PageCheckpoint() {
+    stop();
+    if (validation_) validation_->thread.join();
+}
+
+void PageCheckpoint::stop() {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    context_.stop.requestStop();
+    if (validation_) validation_->context.stop.requestStop();
+}
+
+// ------------------------------------------------------------------ findings
+
+Status PageCheckpoint::validate(ValidateLevel level) {
+    if (level != ValidateLevel::metadata) SHARDSCOPE_TRY(needData(*checkpoint_, "validating data"));
+    std::lock_guard lock(mutex_);
+    if (validating_) return makeError(ErrorCode::exists, "a validation is under way");
+    if (stopped_) return makeError(ErrorCode::cancelled, "cancelled");
+    if (validation_) validation_->thread.join();
+    validation_ = std::make_unique<Validation>();
+    Validation& next = *validation_;
+    quiet(context_, next.context);
+    next.level = level;
+    next.work = std::make_unique<Work>(next.context, catalog().memoryBytes());
+    validating_ = true;
+    next.thread = std::thread([this, &next] { run(next); });
+    return {};
+}
+
+void PageCheckpoint::run(Validation& validation) {
+    const auto done = [&]() -> Result<ValidationReport> {
+        shardscope::ValidateOptions how;
+        how.level = validation.level;
+        SHARDSCOPE_TRY(validation.work->start());
+        return validateCheckpoint(*checkpoint_, how, validation.work->resources());
+    }();
+    const FactsPtr plain = computed_.get();
+    FactsPtr found;
+    if (done.ok()) {
+        if (onReport_) onReport_(*done);
+        if (plain && !done->findings.empty()) found = withFindings(*plain, catalog(), *done);
+    }
+    std::lock_guard lock(mutex_);
+    validating_ = false;
+    findings_ = done.ok() ? validationJson(*done) : dump(errorDocument(done.error()));
+    if (!done.ok()) return;
+    report_ = *done;
+    // Where nothing is wrong the map is what it was.
+    if (found || found_) ++generation_;
+    found_ = std::move(found);
+}
+
+void PageCheckpoint::cancelValidation() {
+    std::lock_guard lock(mutex_);
+    if (validating_) validation_->context.stop.requestStop();
+}
+
+std::string PageCheckpoint::findings() const {
+    std::lock_guard lock(mutex_);
+    if (!validating_) return findings_;
+    const Progress& progress = validation_->work->progress();
+    return dump({{"schema", "shardscope.validating/1"},
+                 {"level", levelName(validation_->level)},
+                 {"bytes_done", progress.bytesDone()},
+                 {"bytes_total", progress.bytesTotal()}});
+}
+
+std::string PageCheckpoint::accepted() const {
+    const std::vector<Suppression> list = SuppressionStore().of(key_);
+    std::lock_guard lock(mutex_);
+    return dump({{"schema", "shardscope.accepted/1"},
+                 {"generation", generation_},
+                 {"verdict", report_ ? Json(verdictName(verdictWithout(*report_, list))) : Json()},
+                 {"accepted", suppressionsJson(list)}});
+}
+
+Status PageCheckpoint::accept(const std::string& rule, const std::string& cause, const std::string& reason) {
+    {
+        std::lock_guard lock(mutex_);
+        const auto meant = [&](const Finding& f) { return f.rule == rule && f.cause == cause; };
+        if (!report_ || std::ranges::none_of(report_->findings, meant))
+            return makeError(ErrorCode::usage, "no finding has this rule and cause");
+    }
+    if (reason.empty()) return makeError(ErrorCode::usage, "a finding is accepted with a reason");
+    return SuppressionStore().add(key_, {rule, cause, reason});
+}
+
+Status PageCheckpoint::withdraw(const std::string& rule, const std::string& cause) {
+    return SuppressionStore().remove(key_, rule, cause);
+}
+
+// ------------------------------------------------------------------ placement
+
+Result<PageCheckpoint::MatrixPtr> PageCheckpoint::matrix(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(request.text("pattern", "*")));
+    MatrixOptions options;
+    options.foldRows = request.text("fold", "1") == "1";
+    options.foldColumns = request.flag("alike");
+    // "2,0,1"; what is not an axis is not counted by the matrix.
+    const std::string axes = request.text("axes");
+    for (const char c : axes) {
+        if (c >= '0' && c <= '9') options.axes.push_back(c - '0');
+    }
+    if (!computed_.get()) return makeError(ErrorCode::cancelled, "cancelled");
+    FactsPtr facts;
+    std::promise<MatrixPtr> made;
+    std::shared_future<MatrixPtr> matrix;
+    bool build = false;
+    {
+        std::lock_guard lock(mutex_);
+        facts = found_ ? found_ : computed_.get();
+        const std::string key = fmt::format("{}\n{}\n{}{}\n{}", generation_, axes, options.foldRows,
+                                            options.foldColumns, request.text("pattern", "*"));
+        const auto known =
+            std::ranges::find_if(matrices_, [&](const auto& entry) { return entry.first == key; });
+        if (known != matrices_.end()) {
+            matrices_.splice(matrices_.begin(), matrices_, known);
+        } else {
+            matrices_.emplace_front(key, made.get_future().share());
+            if (matrices_.size() > kMostMatrices) matrices_.pop_back();
+            build = true;
+        }
+        matrix = matrices_.front().second;
+    }
+    if (build) made.set_value(matrixOf(checkpoint_, facts, pattern, options, context_.stop));
+    if (!matrix.get()) return makeError(ErrorCode::cancelled, "cancelled");
+    return matrix.get();
+}
+
+Result<std::string> PageCheckpoint::placement(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const MatrixPtr shown, matrix(request));
+    PlacementPart part;
+    SHARDSCOPE_ASSIGN(part.first, request.number("first", 0, kAny));
+    SHARDSCOPE_ASSIGN(part.count, request.number("count", kMostRows, kAny));
+    part.count = std::min(part.count, kMostRows);
+    part.columns = request.flag("columns");
+    part.slices = request.flag("slices");
+    if (part.slices) {
+        SHARDSCOPE_ASSIGN(const uint64_t from, request.number("from", 0, UINT32_MAX));
+        SHARDSCOPE_ASSIGN(const uint64_t to, request.number("to", from + kMostColumns, UINT32_MAX));
+        part.columnBegin = static_cast<uint32_t>(from);
+        part.columnEnd = static_cast<uint32_t>(std::min(to, from + kMostColumns));
+    }
+    Json json = placementJson(*shown, part);
+    if (part.columns) {
+        std::lock_guard lock(mutex_);
+        json["generation"] = generation_;
+    }
+    return dump(json);
+}
+
+Result<std::string> PageCheckpoint::tile(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const MatrixPtr shown, matrix(request));
+    constexpr uint64_t kMostHalvings = 31;
+    SHARDSCOPE_ASSIGN(const uint64_t down, request.number("down", 0, kMostHalvings));
+    SHARDSCOPE_ASSIGN(const uint64_t across, request.number("across", 0, kMostHalvings));
+    SHARDSCOPE_ASSIGN(const uint64_t row, request.number("row", 0, UINT32_MAX));
+    SHARDSCOPE_ASSIGN(const uint64_t column, request.number("column", 0, UINT32_MAX));
+    const double dx = std::ldexp(1.0, static_cast<int>(across));
+    const double dy = std::ldexp(1.0, static_cast<int>(down));
+    const double x = static_cast<double>(column * kTile) * dx, y = static_cast<double>(row * kTile) * dy;
+    const int width = request.flag("gaps") ? 1 : static_cast<int>(kTile);
+    std::string bytes(static_cast<size_t>(width) * kTile, '\0');
+    auto* out = reinterpret_cast<uint8_t*>(bytes.data());
+    if (request.flag("gaps"))
+        shown->gapPyramid().sample(0, 1, width, y, dy, static_cast<int>(kTile), out);
+    else
+        shown->pyramid().sample(x, dx, width, y, dy, static_cast<int>(kTile), out);
+    return bytes;
+}
+
+Result<std::string> PageCheckpoint::cell(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const MatrixPtr shown, matrix(request));
+    SHARDSCOPE_ASSIGN(const uint64_t askedRow, request.number("row", 0, UINT32_MAX));
+    SHARDSCOPE_ASSIGN(const uint64_t askedColumn, request.number("column", 0, UINT32_MAX));
+    auto row = static_cast<uint32_t>(askedRow), column = static_cast<uint32_t>(askedColumn);
+    if (row >= shown->rowCount() || column > shown->columnCount())
+        return makeError(ErrorCode::usage, "there is no such cell");
+    const std::string step = request.text("step");
+    const bool found = step.empty() || shown->nextFinding(row, column, step == "next");
+    Json names = Json::array();
+    const std::vector<TensorId> members = shown->members(row);
+    for (size_t i = 0; i < std::min<size_t>(members.size(), kMostNames); ++i)
+        names.push_back(catalog().name(members[i]));
+    return dump({{"schema", "shardscope.cell/1"},
+                 {"row", row},
+                 {"column", column},
+                 {"found", found},
+                 {"text", printable(shown->cellText(row, column))},
+                 {"tensors", std::move(names)},
+                 {"tensor_count", members.size()}});
+}
+
+// ------------------------------------------------------------------ tensors
+
+Result<std::string> PageCheckpoint::tensors(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(request.text("pattern", "*")));
+    SHARDSCOPE_ASSIGN(const uint64_t first, request.number("first", 0, kAny));
+    SHARDSCOPE_ASSIGN(const uint64_t count, request.number("count", kMostNames, kMostRows));
+    Json list = Json::array();
+    uint64_t matches = 0;
+    for (TensorId t = 0; t < catalog().tensorCount(); ++t) {
+        if (!pattern.matches(catalog().name(t))) continue;
+        const uint64_t at = matches++;
+        if (at >= first && at - first < count) list.push_back(tensorJson(catalog(), t, false));
+    }
+    return dump(
+        {{"schema", "shardscope.ls/1"}, {"total", matches}, {"first", first}, {"tensors", std::move(list)}});
+}
+
+Result<std::string> PageCheckpoint::tensor(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const TensorId t, findTensor(catalog(), request.text("name"), checkpoint_->path));
+    ChunkRange chunks;
+    SHARDSCOPE_ASSIGN(chunks.first, request.number("first", 0, kAny));
+    SHARDSCOPE_ASSIGN(chunks.count, request.number("count", kMostNames, kMostChunks));
+    std::optional<TensorStatistics> statistics;
+    if (request.flag("values")) {
+        SHARDSCOPE_TRY(needData(*checkpoint_, "reading values"));
+        const std::unique_lock lock(reading_, std::try_to_lock);
+        if (!lock.owns_lock())
+            return makeError(ErrorCode::exists,
+                             "values are being read already; ask again when they are there");
+        constexpr size_t kBins = 64;
+        Work work(context_, catalog().memoryBytes());
+        SHARDSCOPE_TRY(work.start());
+        SHARDSCOPE_ASSIGN(statistics, tensorStatistics(*checkpoint_->reader, t, kBins, work.resources()));
+    }
+    return dump(showJson(catalog(), t, chunks, statistics ? &*statistics : nullptr));
+}
+
+Result<std::string> PageCheckpoint::diff(const Checkpoint& other, bool values) const {
+    DiffOptions options;
+    options.values = values;
+    std::unique_lock lock(reading_, std::defer_lock);
+    if (values && !lock.try_lock())
+        return makeError(ErrorCode::exists, "values are being read already; ask again when they are there");
+    SHARDSCOPE_ASSIGN(const DiffReport report, diffOpen(context_, *checkpoint_, other, options));
+    return dump(diffJson(report));
+}
+
+}  // namespace shardscope::cli

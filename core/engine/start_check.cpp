@@ -1,0 +1,43 @@
+#include "engine/start_check.h"
+
+#include <fmt/format.h>
+
+#include "base/units.h"
+#include "execute/executor.h"
+
+namespace shardscope {
+
+DestinationPlace lookAtDestination(FileSystem& files, const std::string& destination) {
+    DestinationPlace place;
+    place.exists = files.stat(destination).ok();
+    place.unfinished = files.stat(stagingPath(destination)).ok();
+    const std::string above = splitPath(destination).first;
+    const auto parent = files.stat(above);
+    place.parentMissing = parent.ok() ? parent->kind != DirectoryEntry::Kind::directory
+                                      : parent.error().code == ErrorCode::notFound;
+    const auto free = files.freeBytes(above);
+    place.freeBytes = free.ok() ? *free : 0;
+    return place;
+}
+
+std::vector<std::string> startObstacles(const Plan& plan, const DestinationPlace& place,
+                                        const ConversionRequest& request) {
+    std::vector<std::string> list;
+    for (const PlanLeftOut& entry : plan.impossible)
+        list.push_back(entry.name.empty() ? entry.why : fmt::format("{}: {}", entry.name, entry.why));
+    if (request.strict && !plan.leftOut.empty())
+        list.push_back(fmt::format("{} entries would be left out, which 'strict' refuses.",
+                                   countText(plan.leftOut.size())));
+    if (place.unfinished && !request.resume)
+        list.emplace_back("An interrupted job has left its work beside the destination: resume it.");
+    if (place.exists && !request.overwrite)
+        list.emplace_back("The destination exists: choose another one, or overwrite it.");
+    if (place.parentMissing)
+        list.emplace_back("The directory in which the destination should lie does not exist.");
+    if (place.freeBytes && plan.bytesWritten > place.freeBytes)
+        list.push_back(fmt::format("The result needs {}, but only {} are free there.",
+                                   bytesText(plan.bytesWritten), bytesText(place.freeBytes)));
+    return list;
+}
+
+}  // namespace shardscope

@@ -1,0 +1,44 @@
+// Findings that the user has accepted, with the reason, for window and page alike; kept beside the user's
+// settings, never beside the checkpoint.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/report.h"
+
+namespace shardscope {
+
+// Not thread-safe. A change reads the file anew first, so that what another program has accepted meanwhile
+// stays. Of two that write in the same instant the later one wins.
+class SuppressionStore {
+  public:
+    // `file` is made on the first change; empty = suppressions.json in
+    // $XDG_CONFIG_HOME/shardscope/shardscope. One that cannot be read counts as empty and is kept under
+    // another name before it is replaced.
+    explicit SuppressionStore(std::string file = {});
+    const std::string& file() const { return file_; }
+
+    // Those that hold for one checkpoint: its own, and those for every checkpoint.
+    std::vector<Suppression> of(std::string_view checkpoint) const;
+    // Errors: those of writing; it holds for this store all the same.
+    Status add(const std::string& checkpoint, Suppression suppression);
+    Status remove(const std::string& checkpoint, std::string_view rule, std::string_view cause);
+
+  private:
+    struct Entry {
+        std::string checkpoint;  // empty = every one
+        Suppression suppression;
+    };
+    void load();
+    Status save();
+    bool drop(std::string_view checkpoint, std::string_view rule, std::string_view cause);
+
+    std::string file_;
+    std::vector<Entry> entries_;
+    bool unreadable_ = false;
+};
+
+}  // namespace shardscope

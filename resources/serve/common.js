@@ -1,0 +1,109 @@
+// What the modules of the page share. Every text of a checkpoint goes in through textContent, never as markup.
+
+export const byId = (id) => document.getElementById(id);
+
+// Which step of a run the page shows; empty otherwise.
+export const step = new URLSearchParams(location.search).get("step") || "";
+
+export function element(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value === true) made.setAttribute(key, "");
+    else if (value !== false && value != null) made.setAttribute(key, value);
+  }
+  made.append(...there(children));
+  return made;
+}
+// What is false, null or empty is left out.
+const there = (children) => children.filter((child) => child || child === 0);
+export const fill = (node, ...children) => node.replaceChildren(...there(children));
+
+export function address(path, parameters) {
+  const query = new URLSearchParams(parameters || {});
+  if (step) query.set("step", step);
+  const text = query.toString();
+  return "api/" + path + (text ? "?" + text : "");
+}
+
+// Errors of the server as their message and hint.
+async function checked(answer) {
+  if (answer.ok) return answer;
+  const text = await answer.text();
+  let said = null;
+  try { said = JSON.parse(text); } catch { /* plain words */ }
+  const error = new Error(said && said.message ? said.message + (said.hint ? " (" + said.hint + ")" : "") : text.trim() || "error " + answer.status);
+  error.status = answer.status;
+  throw error;
+}
+export const get = async (path, parameters) => (await checked(await fetch(address(path, parameters)))).json();
+export const getBytes = async (path, parameters) => new Uint8Array(await (await checked(await fetch(address(path, parameters)))).arrayBuffer());
+export async function post(path, body) {
+  const answer = await fetch(address(path), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  return (await checked(answer)).json();
+}
+
+export function bytesText(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let unit = 0;
+  while (bytes >= 1024 && unit + 1 < units.length) { bytes /= 1024; ++unit; }
+  return (unit === 0 || bytes >= 100 ? bytes.toFixed(0) : bytes.toPrecision(3)) + " " + units[unit];
+}
+export const countText = (n) => n.toLocaleString("en");
+export const counted = (n, one, many) => countText(n) + " " + (n === 1 ? one : many);
+export function timeText(seconds) {
+  if (!(seconds >= 0)) return "";
+  if (seconds < 1) return "less than a second";
+  if (seconds < 60) return Math.round(seconds) + " s";
+  if (seconds < 3600) return Math.round(seconds / 60) + " min";
+  return (seconds / 3600).toFixed(1) + " h";
+}
+export const shapeText = (shape) => "[" + shape.join(", ") + "]";
+export function boxText(part) {
+  const box = part.flat || part;
+  const text = "[" + box.offsets.map((from, d) => from + ":" + (from + box.lengths[d])).join(", ") + "]";
+  return part.flat ? text + " elements " + part.flat.start + ".." + part.flat.stop : text;
+}
+
+// Columns are names, or {text, number, keep}.
+export function table(columns, rows) {
+  const kinds = columns.map((column) => (typeof column === "string" ? { text: column } : column));
+  const style = (kind) => (kind.number ? "number" : kind.keep ? "keep" : null);
+  const head = element("tr", {}, ...kinds.map((kind) => element("th", { class: kind.number ? "number" : null, scope: "col" }, kind.text)));
+  const body = element("tbody", {}, ...rows.map((cells) => element("tr", {}, ...cells.map((cell, i) => element("td", { class: style(kinds[i]) }, cell ?? "")))));
+  return element("div", { class: "wide" }, element("table", {}, element("thead", {}, head), body));
+}
+
+export const button = (text, onclick, attributes) => element("button", { type: "button", onclick, ...attributes }, text);
+
+// One page of a long list; `go(first)` shows another.
+export function pager(first, count, total, what, go) {
+  if (total <= count && first === 0) return null;
+  const last = Math.min(total, first + count);
+  return element("div", { class: "pager" },
+    button("Earlier", () => go(Math.max(0, first - count)), { disabled: first === 0 }),
+    button("Later", () => go(first + count), { disabled: last >= total }),
+    element("span", { class: "quiet" }, countText(first + 1) + "–" + countText(last) + " of " + countText(total) + " " + what));
+}
+
+// The value of a color variable of page.css, as numbers, in the present theme.
+const probe = element("span", { hidden: true });
+export function color(name) {
+  if (!probe.isConnected) document.body.append(probe);
+  probe.style.color = "var(--" + name + ")";
+  return getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+}
+export const css = ([r, g, b], alpha = 1) => "rgba(" + r + "," + g + "," + b + "," + alpha + ")";
+
+// What all modules know of the server and of what it shows.
+export const shown = { page: null, info: null, findings: null, accepted: null, rules: {}, run: null };
+export const allowed = () => shown.page.allow_jobs;
+
+// Who is told when one of them changes.
+const followers = {};
+export const follow = (name, told) => (followers[name] ||= []).push(told);
+export function change(name, value) {
+  shown[name] = value;
+  for (const told of followers[name] || []) told(value);
+}
+export const tell = (name, value) => { for (const told of followers[name] || []) told(value); };

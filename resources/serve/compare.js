@@ -1,0 +1,45 @@
+// What differs from another checkpoint, whatever its format and sharding.
+import { allowed, button, countText, element, fill, get, shown, step, table, tell } from "./common.js";
+
+const kMost = 200;
+
+function section(title, columns, rows) {
+  if (!rows.length) return null;
+  return element("section", {}, element("h3", {}, title + " (" + countText(rows.length) + ")"), table(columns, rows.slice(0, kMost)),
+    rows.length > kMost ? element("p", { class: "quiet" }, countText(rows.length - kMost) + " more; shardscope diff --json lists all.") : null);
+}
+
+function showResult(said, other, into) {
+  const name = (text) => button(text, () => tell("tensor", text), { class: "link mono" });
+  const same = said.equal ? element("p", {}, element("b", { class: "safe" }, "✓ Equal: "), "same names, shapes" + (said.values_compared ? ", dtypes and values." : " and dtypes; values were not compared."))
+    : element("p", {}, element("b", { class: "care" }, "≠ They differ."), said.values_compared ? "" : " Values were not compared.");
+  const pairs = (list) => list.map((entry) => [name(entry.name), entry.a, entry.b]);
+  fill(into, same,
+    section("Only here", ["tensor"], said.only_a.map((text) => [name(text)])),
+    section("Only in " + other, ["tensor"], said.only_b.map((text) => [element("span", { class: "mono" }, text)])),
+    section("Other shape", ["tensor", "here", "there"], pairs(said.shape)),
+    section("Other dtype", ["tensor", "here", "there"], pairs(said.dtype)),
+    section("Other values", ["tensor", { text: "elements", number: true }, { text: "most, absolute", number: true }, { text: "most, relative", number: true }, { text: "ulp", number: true }, { text: "cosine", number: true }],
+      said.values.map((entry) => [name(entry.name), countText(entry.different), String(entry.max_abs), String(entry.max_rel), countText(entry.max_ulp), String(entry.cosine)])),
+    section("Other placement (not a difference)", ["tensor", "here", "there"], pairs(said.placement)));
+}
+
+export function showCompare(page) {
+  if (page.childElementCount) return;
+  const field = element("input", { type: "text", id: "compare-with", spellcheck: "false", autocomplete: "off", placeholder: "/checkpoints/step-2000", list: "compare-steps" });
+  const values = element("input", { type: "checkbox", disabled: !allowed() });
+  const start = element("button", { class: "main" }, "Compare");
+  const result = element("div", {}, element("p", { class: "empty" }, "Name a checkpoint on the server's machine: names, shapes, dtypes and placement are compared from metadata alone."));
+  const steps = shown.run ? element("datalist", { id: "compare-steps" }, ...shown.run.steps.filter((other) => other.name !== step).map((other) => element("option", { value: other.path }))) : null;
+  page.append(element("form", { class: "bar", onsubmit: async (event) => {
+    event.preventDefault();
+    const other = field.value.trim();
+    if (!other) return field.focus();
+    start.disabled = true;
+    result.replaceChildren(element("p", { class: "empty" }, values.checked ? "Comparing every value …" : "Comparing …"));
+    try { showResult(await get("diff", values.checked ? { with: other, values: 1 } : { with: other }), other, result); }
+    catch (error) { result.replaceChildren(element("p", { class: "error" }, error.message)); }
+    start.disabled = false;
+  } }, element("label", { for: "compare-with" }, "With"), field, steps ?? "",
+  element("label", { title: allowed() ? "" : "only when the server was started with --allow-jobs" }, values, "Values too"), start), result);
+}

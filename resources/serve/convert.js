@@ -1,0 +1,118 @@
+// The guided conversion. As in the window, a plan comes first, and only a plan without obstacles that was made of exactly
+// what the form says can be started.
+import { bytesText, counted, countText, element, get, post, shown, table, tell, timeText } from "./common.js";
+
+const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+const pairs = (text, first, second) => lines(text).map((line) => { const at = line.lastIndexOf("="); return { [first]: line.slice(0, Math.max(0, at)), [second]: line.slice(at + 1) }; });
+
+let fields, result, planned = null;  // planned: { key, id, obstacles }
+
+// What the form says, as a recipe (docs/cli.md, "Recipes").
+function request() {
+  const value = (name) => fields[name].value.trim();
+  const job = { destination: value("destination") };
+  if (value("format")) job.format = value("format");
+  if (value("map")) job.map = value("map");
+  for (const name of ["mesh", "on", "max_file_size"]) if (value(name)) job[name] = value(name);
+  for (const name of ["set", "shard", "stage"]) if (lines(fields[name].value).length) job[name] = lines(fields[name].value);
+  for (const name of ["weights_only", "strict", "overwrite", "resume"]) if (fields[name].checked) job[name] = true;
+  if (value("verify") !== "digest") job.verify = value("verify");
+  if (value("fill_gaps") !== "refuse") job.fill_gaps = value("fill_gaps");
+  const recipe = { schema: "shardscope.recipe/1", job };
+  if (lines(fields.select.value).length) recipe.select = lines(fields.select.value);
+  if (lines(fields.drop.value).length) recipe.drop = lines(fields.drop.value);
+  if (lines(fields.rename.value).length) recipe.rename = pairs(fields.rename.value, "from", "to");
+  if (lines(fields.cast.value).length) recipe.cast = pairs(fields.cast.value, "tensors", "dtype");
+  return recipe;
+}
+
+function group(title, list, second, open) {
+  if (!list || !list.length) return null;
+  const kMost = 200;
+  return element("details", { open }, element("summary", {}, title + " (" + countText(list.length) + ")"),
+    table(["what", ""], list.slice(0, kMost).map((entry) => [element("span", { class: "mono" }, entry.name), entry[second]])),
+    list.length > kMost ? element("p", { class: "quiet" }, countText(list.length - kMost) + " more; shardscope plan lists all.") : null);
+}
+
+function showPlan(plan) {
+  const tone = plan.obstacles.length ? "unsafe" : plan.left_out.length ? "care" : "safe";
+  const start = element("button", { type: "button", class: "main", id: "convert-start", disabled: plan.obstacles.length > 0, onclick: async () => {
+    start.disabled = true;
+    try {
+      await post("convert", { plan: planned.id });
+      planned = null;
+      result.replaceChildren(element("p", { class: "safe" }, "✓ The job was started; the page Jobs shows it."));
+      tell("open", "jobs");
+    } catch (error) { start.after(element("span", { class: "error" }, " " + error.message)); }
+  } }, "Start the job");
+  result.replaceChildren(element("section", { class: "plan tone-" + tone, id: "convert-plan" },
+    element("h3", {}, plan.obstacles.length ? "✕ This cannot be started" : "✓ This can run"),
+    plan.obstacles.length ? element("ul", { class: "error" }, ...plan.obstacles.slice(0, 20).map((why) => element("li", {}, why))) : null,
+    element("dl", {}, ...[
+      ["reads", bytesText(plan.bytes_read) + " from " + plan.source.path + " (" + plan.source.format + ")"],
+      ["writes", bytesText(plan.bytes_written) + " in " + counted(plan.files.length, "file", "files") + " to " + plan.target.path + " (" + plan.target.format + ")"],
+      ["holds", counted(plan.tensors, "tensor", "tensors") + ", " + counted(plan.chunks, "chunk", "chunks") + ", " + counted(plan.objects, "object", "objects")],
+      ["takes", (plan.estimate_s < 1 ? "less than a second" : "about " + timeText(plan.estimate_s)) + " on a plain NVMe disk, below " + bytesText(plan.peak_memory) + " of memory"]]
+      .flatMap(([name, words]) => [element("dt", {}, name), element("dd", {}, words)])),
+    group("Left out", plan.left_out, "why", true), group("Changed", plan.changed, "why", false), group("Put together by the recipe", plan.made, "from", false),
+    group("Notes", plan.notes, "why", false), group("Renamed", plan.renamed, "to", false), group("Excluded", plan.excluded, "why", false),
+    element("details", {}, element("summary", {}, "Files (" + countText(plan.files.length) + ")"),
+      table(["file", { text: "size", number: true }], plan.files.slice(0, 500).map((file) => [element("span", { class: "mono" }, file.path), bytesText(file.size)]))),
+    element("p", {}, start)));
+}
+
+// Another request than the plan's cannot be started.
+function edited() {
+  if (!planned || planned.key === JSON.stringify(request())) return;
+  planned = null;
+  const plan = document.getElementById("convert-plan");
+  if (!plan) return;
+  plan.classList.add("stale");
+  plan.querySelector("h3").textContent = "The form was changed: plan again";
+  document.getElementById("convert-start").disabled = true;
+}
+
+async function plan(event) {
+  event.preventDefault();
+  const wanted = request(), key = JSON.stringify(wanted);
+  planned = null;
+  result.replaceChildren(element("p", { class: "empty" }, "The plan is being worked out …"));
+  try {
+    const said = await post("plan", wanted);
+    // The form may say something else by now.
+    if (key !== JSON.stringify(request())) return result.replaceChildren(element("p", { class: "empty" }, "The form was changed: plan again."));
+    planned = { key, id: said.id };
+    showPlan(said);
+  } catch (error) {
+    result.replaceChildren(element("section", { class: "plan tone-unsafe" }, element("h3", {}, "✕ There is no plan"), element("p", { class: "error" }, error.message)));
+  }
+}
+
+export async function showConvert(page) {
+  if (page.childElementCount) return;
+  fields = {};
+  const text = (name, placeholder) => (fields[name] = element("input", { type: "text", id: "convert-" + name, placeholder, spellcheck: "false", autocomplete: "off" }));
+  const area = (name, placeholder) => (fields[name] = element("textarea", { id: "convert-" + name, placeholder, spellcheck: "false", rows: 2 }));
+  const choice = (name, list) => (fields[name] = element("select", { id: "convert-" + name }, ...list.map(([value, words]) => element("option", { value }, words))));
+  const check = (name, words) => element("label", {}, (fields[name] = element("input", { type: "checkbox", id: "convert-" + name })), words);
+  const line = (name, words, field, note) => [element("label", { for: "convert-" + name }, words), field, note ? element("p", { class: "note" }, note) : null];
+  const [formats, recipes] = await Promise.all([get("formats"), get("recipes")]);
+  const parent = shown.info.path.replace(/\/+$/, "").replace(/\.[a-z]+$/, "");
+  const form = element("form", { class: "sheet", onsubmit: plan, oninput: edited, onchange: edited }, ...[
+    line("destination", "Destination", text("destination", parent + "-converted"), "An absolute path on the server's machine. It appears whole or not at all."),
+    line("format", "Format", choice("format", [["", "as the source"], ...formats.formats.filter((format) => format.writes).map((format) => [format.name, format.title])])),
+    line("map", "Names", choice("map", [["", "as they are"], ...recipes.recipes.map((recipe) => [recipe.name, recipe.name])]), "A recipe that turns the names of one framework into those of another."),
+    [element("span", {}), element("div", { class: "checks" }, check("weights_only", "Weights only"), check("overwrite", "Overwrite"), check("resume", "Resume"), check("strict", "Leave nothing out"))],
+    line("mesh", "Mesh", text("mesh", "dp=2,tp=4"), "The ranks of the result; empty = as the target needs."),
+    line("shard", "Sharding", area("shard", "*.weight:tp=0,dp=0"), "One rule a line: pattern, then which axis cuts which dimension."),
+    line("verify", "Verify", choice("verify", [["digest", "read the destination again and compare digests"], ["full", "read source and destination again"], ["none", "only look whether it opens"]])),
+    [element("details", {}, element("summary", {}, "More"), element("div", { class: "sheet" }, ...[
+      line("select", "Only tensors", area("select", "model.*")), line("drop", "Without tensors", area("drop", "*._extra_state")),
+      line("rename", "Rename", area("rename", "^model[.]=")), line("cast", "Cast", area("cast", "*.weight=bf16")),
+      line("set", "Recipe parameters", area("set", "heads=32")), line("stage", "Stages", area("stage", "model.layers.0.*:pp=0")),
+      line("fill_gaps", "Gaps", choice("fill_gaps", [["refuse", "refuse"], ["nan", "fill with NaN"], ["zero", "fill with zeros"]])),
+      line("max_file_size", "Largest file", text("max_file_size", "5GB")), line("on", "Who works", text("on", "local:4"))].flat().filter(Boolean)))],
+    [element("span", {}), element("div", {}, element("button", { class: "main" }, "Plan"))]].flat().filter(Boolean));
+  result = element("div", { "aria-live": "polite" });
+  page.append(element("p", { class: "quiet" }, "Nothing is written before a plan was made and started. The source is never touched."), form, result);
+}

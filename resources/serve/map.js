@@ -1,0 +1,733 @@
+// The placement map: tensors by ranks, folded as in the window. What is drawn comes in tiles, one byte a cell (the
+// worst of several where cells are smaller than pixels), and from 14 pixels on as the slices that each rank holds.
+// Everything on screen is copied from small pictures, so that a frame costs the same however many chunks there are.
+import { byId, button, color, counted, countText, css, element, follow, get, getBytes, tell } from "./common.js";
+
+const kTile = 256;          // cells a tile has each way; PageCheckpoint::kTile
+const kReadable = 14;       // pixels from which a cell shows slices
+const kRowBlock = 64, kColumnBlock = 128;  // cells whose slices are asked for at once
+const kLine = 17, kLargest = 96, kTallest = 30e6;
+const kMostPixels = 60e6;    // of all pictures of slices
+const kSettle = 120;        // milliseconds without another step of zoom
+const kBudget = 3;          // milliseconds of a frame for new pictures
+const kStates = ["ok", "unread", "nan/inf", "differs", "overlap", "missing", "gap"];
+const kStateColors = ["ok", "unread", "nan", "differs", "overlap", "missing", "gap"];
+const kStateWords = ["", "not checked", "NaN or infinities", "copies that differ", "overlap", "bytes missing", "no owner"];
+const kGlyphs = ["", "", "N", "≠", "2", "/", "✕"];
+const healthOfByte = (value) => (value < 165 ? 0 : value < 175 ? 1 : value < 185 ? 2 : value < 195 ? 3 : value < 210 ? 4 : value < 230 ? 5 : 6);
+
+// What the script of each frame took, in milliseconds; read when it is measured.
+export const frames = [];
+globalThis.shardscopeFrames = frames;
+
+let scroll, space, canvas, paint, cellLine, legend, page;
+const options = { pattern: "*", fold: "1", alike: "0", axes: "" };
+let head = null, generation = 0, failed = "";
+let cellWidth = 10, cellHeight = 18, fitted = true;
+let cursor = null, hover = null, waiting = false;
+let labels, labelWidth = 240, theme;
+let laid = "", copies = false, zoomed = -1e9, settling = 0;
+let partRows = 8, partColumns = 16;  // cells of one painted picture: some 500 x 250 pixels
+let tiles, rowBlocks, sliceBlocks, parts, partPixels = 0, asked, bands;
+
+const parameters = (more) => ({ pattern: options.pattern, fold: options.fold, alike: options.alike, axes: options.axes, ...more });
+const headHeight = () => (head ? (head.axes.length + 1) * kLine + 4 : kLine);
+const gapWidth = () => (head && head.gaps ? 74 : 0);
+const gridWidth = () => Math.max(1, scroll.clientWidth - labelWidth - gapWidth());
+const gridHeight = () => Math.max(1, scroll.clientHeight - headHeight());
+const ratio = () => window.devicePixelRatio || 1;
+const readable = () => Math.min(cellWidth, cellHeight) >= kReadable;
+
+// ------------------------------------------------------------------ what is asked for
+
+const forgetParts = () => { parts.clear(); partPixels = 0; };
+function forget() {
+  copies = false;
+  tiles = new Map(); rowBlocks = new Map(); sliceBlocks = new Map(); parts = new Map(); partPixels = 0; asked = new Set(); labels = new Map();
+}
+
+async function open() {
+  const now = ++generation;
+  forget();
+  head = null;
+  failed = "";
+  try {
+    const said = await get("placement", parameters({ columns: 1, count: kRowBlock }));
+    if (now !== generation) return;
+    head = said;
+    rowBlocks.set(0, said.rows);
+    laid = "";
+    makeBands();
+    fitted = true;
+    fit();
+    explain();
+    showAxes();
+    cursor = null;
+    cellLine.textContent = head.row_count ? counted(head.row_count, "row", "rows") + " on " + counted(head.column_count, "rank", "ranks") + "; point at a cell, or use the arrow keys" : "No tensor has such a name.";
+  } catch (error) {
+    if (now !== generation) return;
+    failed = error.message;
+    cellLine.textContent = failed;
+  }
+  layout();
+}
+
+// The latest wish is answered first: what has scrolled by can wait.
+const queue = [];
+let running = 0;
+function ask(key, work) {
+  if (asked.has(key)) return;
+  asked.add(key);
+  queue.push([generation, key, work]);
+  pump();
+}
+function pump() {
+  while (running < 4 && queue.length) {
+    const [of, key, work] = queue.pop();
+    if (of !== generation) continue;
+    ++running;
+    work().then(() => redraw(), () => asked.delete(key)).finally(() => { --running; pump(); });
+  }
+}
+
+function rowAt(row) {
+  const block = Math.floor(row / kRowBlock), known = rowBlocks.get(block);
+  if (known) return known[row - block * kRowBlock];
+  ask("r" + block, async () => {
+    const of = generation, said = await get("placement", parameters({ first: block * kRowBlock, count: kRowBlock }));
+    if (of === generation) rowBlocks.set(block, said.rows);
+  });
+  return null;
+}
+
+// Cells of a block of rows and columns, by row.
+function slicesAt(rowBlock, columnBlock) {
+  const key = rowBlock + "," + columnBlock, known = sliceBlocks.get(key);
+  if (known) return known;
+  ask("s" + key, async () => {
+    const of = generation;
+    const said = await get("placement", parameters({ first: rowBlock * kRowBlock, count: kRowBlock, slices: 1, from: columnBlock * kColumnBlock, to: (columnBlock + 1) * kColumnBlock }));
+    if (of !== generation) return;
+    if (sliceBlocks.size > 200) sliceBlocks.clear();
+    sliceBlocks.set(key, said.rows.map((row) => new Map(row.cells.map((cell) => [cell[0], cell]))));
+    rowBlocks.set(rowBlock, said.rows.map(({ cells, ...row }) => row));
+  });
+  return null;
+}
+
+// ------------------------------------------------------------------ colors
+
+function readTheme() {
+  const from = color("hold-from"), to = color("hold-to");
+  const states = kStateColors.map(color), surface = color("surface");
+  const words = new Uint32Array(256);
+  const pack = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
+  for (let value = 0; value < 256; ++value) {
+    const state = healthOfByte(value), share = value <= 1 ? 0 : Math.min(1, (value - 1) / 158);
+    words[value] = pack(value === 0 ? surface : state ? states[state] : from.map((part, i) => Math.round(part + (to[i] - part) * share)));
+  }
+  const mixed = (a, b, part) => a.map((value, i) => Math.round(value + (b[i] - value) * part));
+  theme = { words, states, surface, text: color("text"), quiet: color("quiet"), line: color("line"), panel: color("panel"), outline: color("outline"), accent: color("accent"),
+    held: mixed(from, to, 0.8), empty: mixed(surface, states[0], 0.47) };
+  theme.hatches = kStates.map((_, state) => hatch(state));
+}
+
+// As the window hatches them: nothing is told by color alone.
+function hatch(state) {
+  if (state < 3) return null;
+  const made = document.createElement("canvas");
+  made.width = made.height = 6;
+  const pen = made.getContext("2d");
+  pen.fillStyle = css(state === 6 ? theme.surface : theme.states[state]);
+  pen.fillRect(0, 0, 6, 6);
+  pen.strokeStyle = state === 6 ? css(theme.states[6]) : "rgba(0,0,0,.6)";
+  pen.lineWidth = 1.2;
+  pen.beginPath();
+  if (state === 3) { pen.moveTo(0, 3); pen.lineTo(6, 3); }
+  if (state === 4 || state === 6) for (const at of [-6, 0, 6]) { pen.moveTo(at - 1, 7); pen.lineTo(at + 7, -1); }
+  if (state === 5 || state === 6) for (const at of [-6, 0, 6]) { pen.moveTo(at - 1, -1); pen.lineTo(at + 7, 7); }
+  pen.stroke();
+  return made;
+}
+
+function paintState(pen, state, x, y, width, height) {
+  pen.fillStyle = theme.hatches[state] && Math.min(width, height) >= 6 ? pen.createPattern(theme.hatches[state], "repeat") : css(theme.states[state]);
+  pen.fillRect(x, y, width, height);
+  if (Math.min(width, height) < 14 || !kGlyphs[state]) return;
+  pen.font = "bold 11px system-ui, sans-serif";
+  pen.textAlign = "center";
+  pen.fillStyle = css(theme.surface);
+  pen.fillRect(x + width / 2 - 5, y + height / 2 - 5.5, 10, 11);
+  pen.fillStyle = css(theme.text);
+  pen.fillText(kGlyphs[state], x + width / 2, y + height / 2 + 0.5);
+  pen.textAlign = "start";
+}
+
+// ------------------------------------------------------------------ pictures
+
+function tileAt(down, across, row, column, mayPaint) {
+  const key = [down, across, row, column].join();
+  const known = tiles.get(key);
+  if (known) {
+    if (known.theme !== theme) {
+      if (!mayPaint) return null;
+      paintTile(known);
+    }
+    return known.picture;
+  }
+  ask("t" + key, async () => {
+    const of = generation, bytes = await getBytes("placement/tile", parameters({ down, across, row, column }));
+    if (of !== generation) return;
+    if (tiles.size > 400) tiles.clear();
+    // Here, and not in the frame that shows it.
+    const tile = { bytes, picture: document.createElement("canvas") };
+    tile.picture.width = tile.picture.height = kTile;
+    paintTile(tile);
+    tiles.set(key, tile);
+  });
+  return null;
+}
+
+const image = new ImageData(kTile, kTile), words = new Uint32Array(image.data.buffer);
+function paintTile(tile) {
+  if (!theme) readTheme();
+  for (let i = 0; i < words.length; ++i) words[i] = theme.words[tile.bytes[i]];
+  tile.picture.getContext("2d").putImageData(image, 0, 0);
+  tile.theme = theme;
+}
+
+function gapsAt(down, row) {
+  const key = "g" + down + "," + row, known = tiles.get(key);
+  if (known) return known.bytes;
+  ask(key, async () => {
+    const of = generation, bytes = await getBytes("placement/tile", parameters({ down, row, gaps: 1 }));
+    if (of === generation) tiles.set(key, { bytes });
+  });
+  return null;
+}
+
+// Some cells with their slices; null until they are known. One of another size serves until the zoom has settled.
+function partAt(row, column, mayPaint) {
+  const key = row + "," + column, known = parts.get(key);
+  if (known && known.width === cellWidth && known.height === cellHeight) return known;
+  const rowBlock = Math.floor((row * partRows) / kRowBlock), columnBlock = Math.floor((column * partColumns) / kColumnBlock);
+  const rows = slicesAt(rowBlock, columnBlock);
+  if (!rows || !mayPaint || performance.now() - zoomed < kSettle) return known || null;
+  const scale = ratio();
+  const left = column * partColumns, top = row * partRows;
+  const picture = document.createElement("canvas");
+  picture.width = Math.ceil(partColumns * cellWidth * scale);
+  picture.height = Math.ceil(partRows * cellHeight * scale);
+  const pen = picture.getContext("2d");
+  pen.scale(scale, scale);
+  pen.textBaseline = "middle";
+  const whole = css(theme.empty), held = css(theme.held), none = css(theme.quiet);
+  const own = new Path2D(), copied = new Path2D();
+  for (let r = 0; r < partRows; ++r) {
+    const cells = rows[top + r - rowBlock * kRowBlock];
+    if (!cells) break;
+    for (let c = 0; c < partColumns; ++c) {
+      const cell = cells.get(left + c);
+      if (!cell) continue;
+      const x = Math.floor(c * cellWidth) + 1, y = Math.floor(r * cellHeight) + 1;
+      const width = Math.floor((c + 1) * cellWidth) - x - 1, height = Math.floor((r + 1) * cellHeight) - y - 1;
+      const [, state, copyOf, chunks, , slices] = cell;
+      const damaged = state > 1;
+      if (damaged) paintState(pen, state, x, y, width, height);
+      else { pen.fillStyle = whole; pen.fillRect(x, y, width, height); }
+      for (let i = 0; i + 3 < slices.length; i += 4) {
+        const a = Math.round(x + 1 + (width - 2) * slices[i]), b = Math.round(y + 1 + (height - 2) * slices[i + 1]);
+        const w = Math.max(1, Math.round(x + 1 + (width - 2) * slices[i + 2]) - a), h = Math.max(1, Math.round(y + 1 + (height - 2) * slices[i + 3]) - b);
+        if (damaged) {
+          if (w >= width - 2 && h >= height - 2) continue;
+          pen.strokeStyle = css(theme.text);
+          pen.lineWidth = 1;
+          pen.strokeRect(a + 0.5, b + 0.5, w - 1, h - 1);
+        } else {
+          pen.fillStyle = slices[i] === slices[i + 2] || slices[i + 1] === slices[i + 3] ? none : held;
+          pen.fillRect(a, b, w, h);
+        }
+      }
+      if (copyOf >= 0) copied.some = true;
+      (copyOf >= 0 ? copied : own).rect(x + 0.5, y + 0.5, width - 1, height - 1);
+      if (chunks > 1 && Math.min(width, height) >= 28) {
+        pen.font = "11px system-ui, sans-serif";
+        const text = String(chunks), room = pen.measureText(text).width + 6;
+        pen.fillStyle = css(theme.surface);
+        pen.fillRect(x + width - room - 1, y + height - 15, room, 14);
+        pen.fillStyle = css(theme.text);
+        pen.fillText(text, x + width - room + 2, y + height - 7.5);
+      }
+    }
+  }
+  pen.lineWidth = 1;
+  pen.strokeStyle = css(theme.outline, 0.6);
+  pen.stroke(own);
+  pen.strokeStyle = css(theme.text);
+  pen.setLineDash([1, 2]);
+  pen.stroke(copied);
+  if (!copies && copied.some) { copies = true; explain(); }
+  const pixels = picture.width * picture.height;
+  if (known) partPixels -= known.pixels;
+  if (partPixels + pixels > kMostPixels) forgetParts();
+  partPixels += pixels;
+  const made = { picture, width: cellWidth, height: cellHeight, pixels };
+  parts.set(key, made);
+  return made;
+}
+
+// ------------------------------------------------------------------ sizes
+
+function measureLabels(rows) {
+  const pen = canvas.getContext("2d");
+  pen.font = "12.5px system-ui, sans-serif";
+  let widest = 60;
+  for (const row of rows) widest = Math.max(widest, pen.measureText(row.name).width + (row.tensors > 1 ? pen.measureText("×" + row.tensors).width + 8 : 0) + (head.states.length > 1 ? 17 : 0));
+  labelWidth = Math.round(Math.max(90, Math.min(widest + 22, scroll.clientWidth * 0.38, 460)));
+}
+
+// All columns, and all rows where they stay readable.
+function fit() {
+  if (!head) return;
+  cellWidth = Math.max(0.02, Math.min(48, gridWidth() / Math.max(1, head.column_count)));
+  cellHeight = Math.max(Math.min(18, kTallest / Math.max(1, head.row_count)), Math.min(26, gridHeight() / Math.max(1, head.row_count)));
+}
+function fitAll() {
+  if (!head) return;
+  fitted = false;
+  cellWidth = Math.max(0.02, Math.min(48, gridWidth() / Math.max(1, head.column_count)));
+  cellHeight = Math.max(0.002, Math.min(26, gridHeight() / Math.max(1, head.row_count)));
+  layout();
+}
+
+// `x` and `y`: what stays where it is, in pixels of the grid.
+function zoom(factor, x = gridWidth() / 2, y = gridHeight() / 2) {
+  if (!head) return;
+  const column = (scroll.scrollLeft + x) / cellWidth, row = (scroll.scrollTop + y) / cellHeight;
+  const leastWidth = Math.min(4, gridWidth() / Math.max(1, head.column_count)), leastHeight = Math.min(4, gridHeight() / Math.max(1, head.row_count));
+  cellWidth = Math.min(kLargest, kTallest / head.column_count, Math.max(leastWidth, cellWidth * factor));
+  cellHeight = Math.min(kLargest, kTallest / head.row_count, Math.max(leastHeight, cellHeight * factor));
+  fitted = false;
+  zoomed = performance.now();
+  layout();
+  scroll.scrollLeft = column * cellWidth - x;
+  scroll.scrollTop = row * cellHeight - y;
+}
+
+export function layout() {
+  if (!scroll || page.hidden) return;
+  // Another width or another screen: names have other room, pictures other pixels.
+  const kind = scroll.clientWidth + "," + ratio();
+  if (head && laid !== kind) { laid = kind; measureLabels(rowBlocks.get(0) || []); labels.clear(); forgetParts(); }
+  if (fitted) fit();
+  const width = scroll.clientWidth, height = scroll.clientHeight;
+  if (head) {
+    space.style.width = Math.max(width, labelWidth + head.column_count * cellWidth + gapWidth()) + "px";
+    space.style.height = Math.max(height, headHeight() + head.row_count * cellHeight) + "px";
+  }
+  // The scroll bars take their room first.
+  const inner = [scroll.clientWidth, scroll.clientHeight];
+  const [wide, high] = inner.map((length) => Math.round(length * ratio()));
+  if (canvas.width !== wide || canvas.height !== high) { canvas.width = wide; canvas.height = high; }
+  const cells = (pixels, size, least, most) => Math.max(least, Math.min(most, 2 ** Math.floor(Math.log2(pixels / size))));
+  const [rows, columns] = [cells(256, cellHeight, 2, 16), cells(512, cellWidth, 4, 32)];
+  if (rows !== partRows || columns !== partColumns) { partRows = rows; partColumns = columns; forgetParts(); }
+  canvas.style.width = inner[0] + "px";
+  canvas.style.height = inner[1] + "px";
+  redraw();
+}
+
+function makeBands() {
+  // Neighbors with one place on an axis and on those outside of it are one band.
+  bands = head.axes.map((axis, a) => {
+    const list = [];
+    let last = null;
+    head.columns.forEach((column, c) => {
+      const places = column.slice(3, 3 + 2 * (a + 1)).join();
+      if (last !== places) list.push({ begin: c, end: c, low: column[3 + 2 * a], high: column[4 + 2 * a] });
+      list[list.length - 1].end = c + 1;
+      last = places;
+    });
+    return list;
+  });
+}
+
+// ------------------------------------------------------------------ drawing
+
+export function redraw() {
+  if (waiting || !scroll || page.hidden) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    const began = performance.now();
+    const more = draw(began);
+    frames.push(performance.now() - began);
+    if (frames.length > 5000) frames.shift();
+    if (more) redraw();
+    // What was stretched meanwhile is painted anew.
+    if (performance.now() - zoomed < kSettle) { clearTimeout(settling); settling = setTimeout(redraw, kSettle + 10); }
+  });
+}
+
+// Whether there is more to paint.
+function draw(began) {
+  if (!theme) readTheme();
+  const scale = ratio(), width = canvas.width / scale, height = canvas.height / scale;
+  paint.setTransform(scale, 0, 0, scale, 0, 0);
+  paint.textBaseline = "middle";
+  paint.fillStyle = css(theme.surface);
+  paint.fillRect(0, 0, width, height);
+  if (!head || !head.row_count) return false;
+  const left = scroll.scrollLeft, top = scroll.scrollTop, x0 = labelWidth, y0 = headHeight();
+  const right = width - gapWidth();
+  const firstRow = Math.floor(top / cellHeight), endRow = Math.min(head.row_count, Math.ceil((top + height - y0) / cellHeight));
+  const firstColumn = Math.floor(left / cellWidth), endColumn = Math.min(head.column_count, Math.ceil((left + right - x0) / cellWidth));
+  let more = false;
+
+  paint.save();
+  paint.beginPath();
+  paint.rect(x0, y0, right - x0, height - y0);
+  paint.clip();
+  paint.imageSmoothingEnabled = false;
+  // Pictures of slices lie over the tiles below, which are there sooner.
+  const missing = [];
+  if (readable()) {
+    for (let r = Math.floor(firstRow / partRows); r * partRows < endRow; ++r) {
+      for (let c = Math.floor(firstColumn / partColumns); c * partColumns < endColumn; ++c) {
+        if (!parts.has(r + "," + c)) missing.push([r, c]);
+      }
+    }
+  }
+  if (!readable() || missing.length) {
+    // A value of a tile is at least a pixel of the screen wide.
+    const across = Math.max(0, Math.ceil(Math.log2(1 / (cellWidth * scale)))), down = Math.max(0, Math.ceil(Math.log2(1 / (cellHeight * scale))));
+    const tileWidth = kTile * 2 ** across, tileHeight = kTile * 2 ** down;
+    for (let r = Math.floor(firstRow / tileHeight); r * tileHeight < endRow; ++r) {
+      for (let c = Math.floor(firstColumn / tileWidth); c * tileWidth < endColumn; ++c) {
+        const may = performance.now() - began < kBudget;
+        const picture = tileAt(down, across, r, c, may);
+        more ||= !picture && !may;
+        if (picture) paint.drawImage(picture, x0 + c * tileWidth * cellWidth - left, y0 + r * tileHeight * cellHeight - top, tileWidth * cellWidth, tileHeight * cellHeight);
+      }
+    }
+    if (cellWidth >= 6 && cellHeight >= 6) {
+      paint.fillStyle = css(theme.surface);
+      for (let c = firstColumn; c <= endColumn; ++c) paint.fillRect(Math.floor(x0 + c * cellWidth - left), y0, 1, height);
+      for (let r = firstRow; r <= endRow; ++r) paint.fillRect(x0, Math.floor(y0 + r * cellHeight - top), width, 1);
+    }
+  }
+  if (readable()) {
+    const stepX = partColumns * cellWidth, stepY = partRows * cellHeight;
+    for (let r = Math.floor(firstRow / partRows); r * partRows < endRow; ++r) {
+      for (let c = Math.floor(firstColumn / partColumns); c * partColumns < endColumn; ++c) {
+        const may = performance.now() - began < kBudget;
+        const part = partAt(r, c, may);
+        const fits = part && part.width === cellWidth && part.height === cellHeight;
+        more ||= !may && !fits;
+        if (!part) continue;
+        const x = x0 + c * stepX - left, y = y0 + r * stepY - top;
+        paint.fillStyle = css(theme.surface);
+        paint.fillRect(x, y, stepX, stepY);
+        if (fits) paint.drawImage(part.picture, Math.round(x * scale) / scale, Math.round(y * scale) / scale, part.picture.width / scale, part.picture.height / scale);
+        else paint.drawImage(part.picture, x, y, part.picture.width / scale * cellWidth / part.width, part.picture.height / scale * cellHeight / part.height);
+      }
+    }
+  }
+  const frame = (at, alpha) => {
+    const x = x0 + at.column * cellWidth - left, y = y0 + at.row * cellHeight - top;
+    paint.strokeStyle = css(theme.accent, alpha);
+    paint.lineWidth = 1;
+    paint.beginPath();
+    paint.moveTo(x0, y + cellHeight / 2); paint.lineTo(right, y + cellHeight / 2);
+    if (at.column < head.column_count) { paint.moveTo(x + cellWidth / 2, y0); paint.lineTo(x + cellWidth / 2, height); }
+    paint.stroke();
+  };
+  if (hover) frame(hover, 0.35);
+  if (cursor && cursor.column < head.column_count) {
+    frame(cursor, 0.5);
+    const w = Math.max(9, cellWidth), h = Math.max(9, cellHeight);
+    const x = x0 + (cursor.column + 0.5) * cellWidth - left - w / 2, y = y0 + (cursor.row + 0.5) * cellHeight - top - h / 2;
+    paint.lineWidth = 4; paint.strokeStyle = css(theme.surface); paint.strokeRect(x, y, w, h);
+    paint.lineWidth = 2; paint.strokeStyle = css(theme.accent); paint.strokeRect(x, y, w, h);
+  }
+  paint.restore();
+  drawGaps(right, y0, height, top);
+  drawLabels(firstRow, endRow, y0, height, top);
+  drawHead(firstColumn, endColumn, x0, right, left, width);
+  return more;
+}
+
+function drawGaps(x, y0, height, top) {
+  if (!gapWidth()) return;
+  paint.fillStyle = css(theme.panel);
+  paint.fillRect(x, y0, gapWidth(), height - y0);
+  const down = Math.max(0, Math.ceil(Math.log2(1 / cellHeight))), each = 2 ** down;
+  const first = Math.floor(top / cellHeight / each), end = Math.ceil(Math.min(head.row_count, (top + height - y0) / cellHeight) / each);
+  for (let at = first; at < end; ++at) {
+    const bytes = gapsAt(down, Math.floor(at / kTile));
+    if (!bytes || !bytes[at % kTile]) continue;
+    const tall = Math.max(7, each * cellHeight - 2), y = y0 + (at + 0.5) * each * cellHeight - top - tall / 2;
+    paintState(paint, 6, x + 6, y, gapWidth() - 12, tall);
+    if (cursor && cursor.column >= head.column_count && Math.floor(cursor.row / each) === at) {
+      paint.lineWidth = 2; paint.strokeStyle = css(theme.accent); paint.strokeRect(x + 4, y - 2, gapWidth() - 8, tall + 4);
+    }
+  }
+  paint.fillStyle = css(theme.line);
+  paint.fillRect(x, 0, 1, height);
+}
+
+// Parts of a name give way from the front, as in the window: the end tells layers and projections apart.
+function shortened(name, room) {
+  const key = name + "\n" + Math.floor(room);
+  const known = labels.get(key);
+  if (known !== undefined) return known;
+  let text = name;
+  if (paint.measureText(text).width > room) {
+    const pieces = name.split(".");
+    for (let i = 0; i + 1 < pieces.length && paint.measureText(text).width > room; ++i) {
+      if (pieces[i].length < 2 || /^\d/.test(pieces[i])) continue;
+      pieces[i] = pieces[i][0];
+      text = pieces.join(".");
+    }
+    let keep = text.length;
+    const whole = text;
+    while (keep > 1 && paint.measureText(text).width > room) { keep = Math.floor(keep * 0.9); text = "…" + whole.slice(-keep); }
+  }
+  if (labels.size > 5000) labels.clear();
+  labels.set(key, text);
+  return text;
+}
+
+function drawLabels(first, end, y0, height, top) {
+  paint.save();
+  paint.fillStyle = css(theme.panel);
+  paint.fillRect(0, y0, labelWidth - 1, height - y0);
+  paint.beginPath();
+  paint.rect(0, y0, labelWidth - 1, height - y0);
+  paint.clip();
+  const every = Math.max(1, Math.ceil(kLine / cellHeight));
+  for (let row = first - (first % every); row < end; row += every) {
+    const known = rowAt(row);
+    if (!known) continue;
+    const y = y0 + (row + 0.5) * cellHeight - top;
+    if (y < y0 - kLine / 2) continue;
+    if (cursor && cursor.row === row) { paint.fillStyle = css(theme.accent, 0.18); paint.fillRect(0, y - kLine / 2, labelWidth, kLine); }
+    let right = labelWidth - 10;
+    const state = kStates.indexOf(known.health);
+    if (state > 0) { paintState(paint, state, right - 12, y - 6, 12, 12); right -= 17; }
+    paint.font = "12.5px system-ui, sans-serif";
+    if (known.tensors > 1) {
+      const badge = "×" + known.tensors, room = paint.measureText(badge).width;
+      paint.fillStyle = css(theme.quiet);
+      paint.fillText(badge, right - room, y);
+      right -= room + 7;
+    }
+    paint.fillStyle = css(every === 1 ? theme.text : theme.quiet);
+    paint.fillText(shortened(known.name, right - 10), 8, y);
+  }
+  paint.restore();
+  paint.fillStyle = css(theme.line);
+  paint.fillRect(labelWidth - 1, 0, 1, height);
+}
+
+function drawHead(first, end, x0, right, left, width) {
+  paint.fillStyle = css(theme.panel);
+  paint.fillRect(0, 0, width, headHeight() - 1);
+  paint.font = "12px system-ui, sans-serif";
+  const named = (text, line) => { paint.fillStyle = css(theme.quiet); paint.textAlign = "right"; paint.fillText(text, labelWidth - 10, line * kLine + kLine / 2 + 2); paint.textAlign = "start"; };
+  head.axes.forEach((axis, a) => named(axis.name, a));
+  named("rank", head.axes.length);
+  paint.save();
+  paint.beginPath();
+  paint.rect(x0, 0, right - x0, headHeight());
+  paint.clip();
+  bands.forEach((list, a) => {
+    const y = a * kLine + 2;
+    // Too thin to be told apart, they are one.
+    if (cellWidth * (list[0].end - list[0].begin) < 2) { paint.fillStyle = css(theme.outline, 0.15); paint.fillRect(x0, y + 1, Math.min(right, x0 + head.column_count * cellWidth - left) - x0, kLine - 2); return; }
+    let low = 0, high = list.length;
+    while (low < high) { const middle = (low + high) >> 1; if (list[middle].end <= first) low = middle + 1; else high = middle; }
+    paint.textAlign = "center";
+    for (let i = low; i < list.length && list[i].begin < end; ++i) {
+      const band = list[i], from = x0 + band.begin * cellWidth - left, to = x0 + band.end * cellWidth - left;
+      paint.fillStyle = css(theme.outline, band.low % 2 ? 0.2 : 0.1);
+      paint.fillRect(from + (to - from >= 4 ? 0.5 : 0), y + 1, to - from - (to - from >= 4 ? 1 : 0), kLine - 2);
+      // The label stays in view while a part of its band is.
+      const a0 = Math.max(from, x0), a1 = Math.min(to, right);
+      const text = head.axes[a].name + band.low + (band.high !== band.low ? "–" + band.high : "");
+      if (a1 - a0 < 3 + 6 * text.length) continue;
+      paint.fillStyle = css(theme.text);
+      paint.fillText(text, (a0 + a1) / 2, y + kLine / 2);
+    }
+    paint.textAlign = "start";
+  });
+  const y = head.axes.length * kLine + 2, last = head.columns[head.column_count - 1];
+  const textOf = (column) => column[0] + (column[1] > 1 ? " ×" + column[1] : "");
+  const room = paint.measureText(textOf(last)).width + 8, every = Math.max(1, Math.ceil(room / cellWidth));
+  for (let c = first; c < end; ++c) {
+    if (!head.columns[c][2]) continue;
+    const from = x0 + c * cellWidth - left;
+    paint.fillStyle = css(theme.states[5]);
+    paint.fillRect(cellWidth >= 3 ? from : from + cellWidth / 2 - 1.5, y + kLine - 5, Math.max(3, cellWidth - 1), 4);
+  }
+  for (let c = first - (first % every); c < end; c += every) {
+    const from = x0 + c * cellWidth - left, text = textOf(head.columns[c]) + (head.columns[c][2] && every === 1 ? " /" : "");
+    paint.fillStyle = css(every === 1 ? theme.text : theme.quiet);
+    if (every === 1) { paint.textAlign = "center"; paint.fillText(text, from + cellWidth / 2, y + kLine / 2 - 1); paint.textAlign = "start"; }
+    else if (from + 3 + room - 8 <= right) { paint.fillText(text, from + 3, y + kLine / 2 - 1); paint.fillRect(from, y + kLine - 6, 1, 5); }
+  }
+  paint.restore();
+  if (gapWidth()) { paint.fillStyle = css(theme.text); paint.textAlign = "center"; paint.fillText("no owner", right + gapWidth() / 2, y + kLine / 2 - 1); paint.textAlign = "start"; }
+  paint.fillStyle = css(theme.line);
+  paint.fillRect(0, headHeight() - 1, width, 1);
+}
+
+// Only what is there to be explained.
+function explain() {
+  if (!theme) readTheme();
+  const items = [];
+  const sample = (draws, words) => {
+    const made = element("canvas", { width: 32, height: 28 });
+    made.style.width = "16px"; made.style.height = "14px";
+    const pen = made.getContext("2d");
+    pen.scale(2, 2);
+    pen.textBaseline = "middle";
+    draws(pen);
+    items.push(element("span", {}, made, words));
+  };
+  sample((pen) => { pen.fillStyle = css(theme.held); pen.fillRect(0, 0, 16, 14); }, "held: where in the tensor, or from afar the share of it (the stronger the color, the more)");
+  head.states.forEach((name) => {
+    const state = kStates.indexOf(name);
+    if (state > 0) sample((pen) => paintState(pen, state, 0, 0, 16, 14), kStateWords[state]);
+  });
+  if (copies) sample((pen) => { pen.fillStyle = css(theme.empty); pen.fillRect(0, 0, 16, 14); pen.setLineDash([1, 2]); pen.strokeStyle = css(theme.text); pen.strokeRect(0.5, 0.5, 15, 13); }, "dotted: a copy of what an earlier rank holds");
+  legend.replaceChildren(...items);
+}
+
+// ------------------------------------------------------------------ pointing
+
+let saying = 0;
+function say(at, now) {
+  clearTimeout(saying);
+  if (!at) return;
+  saying = setTimeout(async () => {
+    const of = generation;
+    try {
+      const said = await get("placement/cell", parameters({ row: at.row, column: at.column }));
+      if (of === generation) cellLine.textContent = said.text;
+    } catch (error) { cellLine.textContent = error.message; }
+  }, now ? 0 : 60);
+}
+
+function cellAt(event) {
+  if (!head) return null;
+  const box = scroll.getBoundingClientRect();
+  const x = event.clientX - box.left - labelWidth, y = event.clientY - box.top - headHeight();
+  const row = Math.floor((y + scroll.scrollTop) / cellHeight);
+  if (x < -labelWidth || y < 0 || row >= head.row_count) return null;
+  if (gapWidth() && x >= gridWidth()) return { row, column: head.column_count };
+  const column = Math.max(0, Math.floor((x + scroll.scrollLeft) / cellWidth));
+  return column < head.column_count ? { row, column, label: x < 0 } : null;
+}
+
+function select(at) {
+  cursor = at;
+  const reveal = (from, to, room, now) => (from < now ? from : to > now + room ? to - room : now);
+  scroll.scrollTop = reveal(at.row * cellHeight, (at.row + 1) * cellHeight, gridHeight(), scroll.scrollTop);
+  if (at.column < head.column_count) scroll.scrollLeft = reveal(at.column * cellWidth, (at.column + 1) * cellWidth, gridWidth(), scroll.scrollLeft);
+  say(at, true);
+  redraw();
+}
+
+async function nextFinding(step) {
+  const from = cursor || { row: 0, column: 0 };
+  try {
+    const said = await get("placement/cell", parameters({ row: from.row, column: from.column, step }));
+    if (said.found) select({ row: said.row, column: said.column });
+    else cellLine.textContent = "Nothing here is damaged.";
+  } catch (error) { cellLine.textContent = error.message; }
+}
+
+function openTensor() {
+  const row = cursor && rowAt(cursor.row);
+  if (row) tell("tensor", row.tensor);
+}
+
+function key(event) {
+  if (!head || !head.row_count || event.ctrlKey || event.metaKey || event.altKey) return;
+  const rows = Math.max(1, Math.floor(gridHeight() / cellHeight) - 1), most = head.row_count - 1, widest = head.column_count - 1 + (head.gaps ? 1 : 0);
+  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-rows, 0], PageDown: [rows, 0], Home: [0, -1e9], End: [0, 1e9] };
+  const other = { "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8), 0: fitAll, f: () => nextFinding("next"), F: () => nextFinding("previous"), Enter: openTensor };
+  if (steps[event.key]) {
+    event.preventDefault();
+    const from = cursor || { row: 0, column: 0 }, [down, across] = cursor ? steps[event.key] : [0, 0];
+    select({ row: Math.max(0, Math.min(most, from.row + down)), column: Math.max(0, Math.min(widest, from.column + across)) });
+  } else if (other[event.key]) {
+    event.preventDefault();
+    other[event.key]();
+  }
+}
+
+// ------------------------------------------------------------------ the page
+
+let axisChoice;
+function showAxes() {
+  axisChoice.hidden = head.axes.length < 2 && !options.axes;
+  if (options.axes || axisChoice.querySelector("select").options.length > 1) return;
+  const choice = axisChoice.querySelector("select");
+  choice.replaceChildren(...head.axes.map((axis, a) => element("option", { value: a }, axis.name)));
+}
+
+export function showMap(into, filter) {
+  page = into;
+  if (scroll) {
+    if (filter) { byId("map-filter").value = options.pattern = filter; open(); }
+    return layout();
+  }
+  if (filter) options.pattern = filter;
+  const field = element("input", { type: "text", id: "map-filter", value: options.pattern, spellcheck: "false", autocomplete: "off", "aria-describedby": "map-help" });
+  const check = (name, words) => element("label", {}, element("input", { type: "checkbox", checked: options[name] === "1", onchange: (event) => { options[name] = event.target.checked ? "1" : "0"; open(); } }), words);
+  axisChoice = element("label", { hidden: true }, "Outermost axis ", element("select", { onchange: (event) => { options.axes = event.target.value; open(); } }));
+  page.append(
+    element("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); options.pattern = field.value || "*"; open(); } },
+      element("label", { for: "map-filter" }, "Tensors"), field, element("button", {}, "Filter"),
+      check("fold", "Fold layers that are alike"), check("alike", "Fold ranks that are alike"), axisChoice,
+      button("−", () => zoom(0.8), { title: "Smaller (-)", "aria-label": "Smaller" }), button("+", () => zoom(1.25), { title: "Larger (+)", "aria-label": "Larger" }),
+      button("All", fitAll, { title: "The whole map (0)" }), button("Next finding", () => nextFinding("next"), { title: "The next cell that something is wrong with (F)" })),
+    scroll = element("div", { id: "map-scroll", tabindex: "0", role: "application", "aria-roledescription": "placement map", "aria-label": "Placement map: tensors by ranks", "aria-describedby": "map-cell map-help" },
+      space = element("div", { id: "map-space" }, canvas = element("canvas", { id: "map" }))),
+    cellLine = element("p", { id: "map-cell", role: "status" }, "Reading …"),
+    legend = element("div", { id: "legend" }),
+    element("p", { id: "map-help", class: "quiet small" }, "Arrow keys move, + and − or Ctrl with the wheel zoom, 0 shows all, F goes to the next finding, Enter opens the tensor."));
+  paint = canvas.getContext("2d", { alpha: false });
+  scroll.addEventListener("scroll", redraw, { passive: true });
+  scroll.addEventListener("keydown", key);
+  scroll.addEventListener("pointermove", (event) => { hover = cellAt(event); say(hover); redraw(); });
+  scroll.addEventListener("pointerleave", () => { hover = null; say(cursor); redraw(); });
+  scroll.addEventListener("click", (event) => { const at = cellAt(event); if (at) { cursor = { row: at.row, column: at.column }; say(cursor, true); redraw(); } });
+  scroll.addEventListener("dblclick", openTensor);
+  scroll.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    const box = scroll.getBoundingClientRect();
+    zoom(Math.exp(-event.deltaY / 300), Math.max(0, event.clientX - box.left - labelWidth), Math.max(0, event.clientY - box.top - headHeight()));
+  }, { passive: false });
+  new ResizeObserver(() => layout()).observe(scroll);
+  open();
+}
+
+export function recolor() {
+  theme = null;
+  if (!scroll) return;
+  forgetParts();
+  if (head) explain();
+  redraw();
+}
+
+// What a validation finds changes the map.
+let seen = null;
+follow("accepted", (said) => {
+  const before = seen;
+  seen = said.generation;
+  if (scroll && before != null && before !== seen) open();
+});

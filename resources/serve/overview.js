@@ -1,0 +1,101 @@
+// Figures, types, modules, mesh and notes; and the verdict above all pages.
+import { allowed, bytesText, button, byId, counted, countText, element, fill, follow, post, shown, table, tell } from "./common.js";
+
+export function showOverview(page) {
+  const info = shown.info, totals = info.totals;
+  const card = (value, name) => element("div", { class: "card" }, element("b", {}, value), element("span", {}, name));
+  fill(page,
+    element("div", { class: "cards" },
+      card(info.format + (info.variant ? ", " + info.variant : ""), "format"),
+      card(countText(totals.parameters), "parameters"),
+      totals.optimizer_elements > 0 && card(countText(totals.optimizer_elements), "optimizer elements"),
+      card(bytesText(totals.bytes), "data"),
+      card(countText(totals.tensors), "tensors"),
+      card(countText(totals.chunks), "chunks"),
+      card(countText(totals.ranks), "ranks"),
+      card(countText(totals.files), "files"),
+      totals.objects > 0 && card(countText(totals.objects), "objects")),
+    info.data_elsewhere && element("p", { class: "care" }, "Read from " + info.data_elsewhere + ": the data is not here."),
+    info.writer && element("p", { class: "quiet" }, "Written by " + info.writer));
+  const left = element("div"), right = element("div");
+  page.append(element("div", { class: "columns" }, left, right));
+
+  left.append(element("h2", {}, "Mesh"));
+  if (info.mesh) {
+    left.append(element("p", {}, info.mesh.axes.map((axis) => axis.name + " = " + axis.size).join(", ") + " (" + info.mesh.source + ")"),
+      element("ul", { class: "quiet small" }, ...info.mesh.evidence.map((line) => element("li", {}, line))));
+  } else {
+    left.append(element("p", { class: "quiet" }, "Not declared, and the chunks suggest none."));
+  }
+  const types = Object.entries(info.dtypes).sort((a, b) => b[1].bytes - a[1].bytes);
+  const swatch = (i) => { const made = element("span", { class: "swatch" }); made.style.background = "var(--c" + (i % 8) + ")"; return made; };
+  const bar = element("div", { class: "share", role: "img", "aria-label": "Shares of the types" },
+    ...types.map(([, share], i) => { const part = element("i"); part.style.flexGrow = share.bytes; part.style.background = "var(--c" + (i % 8) + ")"; return part; }));
+  left.append(element("h2", {}, "Types"), bar,
+    table(["dtype", { text: "tensors", number: true }, { text: "size", number: true }],
+      types.map(([name, share], i) => [element("span", {}, swatch(i), name), countText(share.tensors), bytesText(share.bytes)])));
+  right.append(element("h2", {}, "Biggest modules"),
+    table(["module", { text: "tensors", number: true }, { text: "size", number: true }],
+      info.modules.map((module) => [button(module.name, () => tell("filter", module.name + "*"), { class: "link", title: "Show it in the placement map" }),
+        countText(module.tensors), bytesText(module.bytes)])));
+  if (info.specials.length)
+    right.append(element("h2", {}, "Tensors that are not plain arrays"),
+      element("ul", {}, ...info.specials.map((special) => element("li", {}, special.name + ": " + special.kind + " " + special.dtype))));
+  const kMost = 100;
+  if (info.notes.length)
+    page.append(element("h2", {}, "Notes"), element("ul", {},
+      ...info.notes.slice(0, kMost).map((note) => element("li", {}, element("span", { class: note.severity }, note.severity), " ", element("code", {}, note.rule), ": " + note.message)),
+      info.notes.length > kMost && element("li", { class: "quiet" }, countText(info.notes.length - kMost) + " more")));
+}
+
+export const isAccepted = (finding) => shown.accepted && shown.accepted.accepted.find((entry) => entry.rule === finding.rule && entry.cause === finding.cause);
+
+// The words of the window's strip.
+function verdictWords() {
+  const report = shown.findings;
+  if (report.schema === "shardscope.validating/1")
+    return { tone: "unknown", mark: "…", head: "Validating (" + report.level + ")",
+      text: report.bytes_total > 0 ? bytesText(report.bytes_done) + " of " + bytesText(report.bytes_total) + " read" : "" };
+  if (report.schema === "shardscope.error/1")
+    return { tone: "care", mark: "?", head: report.code === "cancelled" ? "Not validated: it was cancelled" : "Not validated", text: report.code === "cancelled" ? "" : report.message };
+  const open = report.findings.filter((finding) => !isAccepted(finding));
+  const errors = open.filter((finding) => finding.severity === "error").length;
+  const warnings = open.filter((finding) => finding.severity === "warning").length;
+  const accepted = report.findings.length - open.length;
+  const found = [errors && counted(errors, "error", "errors"), warnings && counted(warnings, "warning", "warnings"),
+    accepted && counted(accepted, "finding accepted", "findings accepted")].filter(Boolean).join(", ") || "nothing found";
+  const verdict = (shown.accepted && shown.accepted.verdict) || report.verdict;
+  const words = { safe: ["✓", "Safe to resume: "], care: ["⚠", "Resume with care: "], unsafe: ["✕", "Do not resume: "] }[verdict];
+  return { tone: verdict, mark: words[0], head: words[1] + found,
+    text: "Checked: " + report.checked.join(", ") + "." +
+      (report.not_checked.length ? " Not checked: " + report.not_checked.map((item) => item.replace(/ \(--[^)]*\)/g, "")).join("; ") + "." : "") };
+}
+
+export function showVerdict() {
+  const strip = byId("verdict");
+  strip.hidden = !shown.info;
+  if (!shown.info || !shown.findings) return;
+  const { tone, mark, head, text } = verdictWords();
+  strip.className = "tone-" + tone;
+  const validating = shown.findings.schema === "shardscope.validating/1";
+  const actions = element("div", { class: "actions" });
+  const bad = shown.findings.findings && shown.findings.findings.length;
+  if (bad) actions.append(button("Show findings", () => tell("open", "findings")));
+  if (allowed() && validating) {
+    actions.append(button("Cancel", () => post("validate/cancel", {})));
+  } else if (allowed()) {
+    const level = element("select", { "aria-label": "How deep to validate" },
+      ...[["metadata", "metadata only"], ["files", "files and headers"], ["values", "every value"]].map(([value, words]) =>
+        element("option", { value, selected: value === (shown.findings.level || shown.page.level) }, words)));
+    const start = button("Validate", () => post("validate", { level: level.value }).catch((error) => { start.after(element("span", { class: "error" }, error.message)); }));
+    actions.append(level, start);
+  }
+  // What a person is about to choose stays.
+  const key = JSON.stringify([tone, head, text, validating, bad]);
+  if (strip.dataset.key === key) return;
+  strip.dataset.key = key;
+  strip.replaceChildren(element("span", { class: "mark", "aria-hidden": "true" }, mark),
+    element("div", { class: "words", role: "status" }, element("b", {}, head), text && element("p", {}, text)), actions);
+}
+follow("findings", showVerdict);
+follow("accepted", showVerdict);
