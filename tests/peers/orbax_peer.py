@@ -8,6 +8,8 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
+import shutil
 import sys
 import tempfile
 import traceback
@@ -196,6 +198,17 @@ def shape_of(key, shape, vocab, heads, sizes):
     return tuple(reversed(shape)) if len(shape) == 2 else tuple(shape)
 
 
+def nested(tree):
+    out = {}
+    for key, value in tree.items():
+        *path, last = key.split("-")
+        at = out
+        for part in path:
+            at = at.setdefault(part, {})
+        at[last] = value
+    return out
+
+
 class Family:
     def __init__(self, name, kind, model, config, dtype):
         torch.manual_seed(3)
@@ -277,21 +290,26 @@ class Family:
 
     def check(self, work, scanned):
         tree = self.to_maxtext(scanned)
-        nested = {}
-        for key, value in tree.items():
-            *path, last = key.split("-")
-            at = nested
-            for part in path:
-                at = at.setdefault(part, {})
-            at[last] = value
-        state = {"params": nested, "opt_state": {"mu": nested, "count": np.int32(4)}, "step": np.int32(4)}
-        source = store(os.path.join(work, "maxtext"), state, ocdbt=True, zarr3=scanned)
-        with open(os.path.join(source, "config.json"), "w", encoding="utf-8") as file:
-            json.dump(self.config, file)
         there, back = os.path.join(work, "hf"), os.path.join(work, "back")
-        shardscope("convert", source, there, "--to", "safetensors", "--map", self.name + "-hf-from-maxtext")
+
+        def to_hugging_face(state, *sets):
+            source = store(os.path.join(work, "maxtext"), {**state, "opt_state": {"mu": state, "count": np.int32(4)}, "step": np.int32(4)}, ocdbt=True, zarr3=scanned)
+            with open(os.path.join(source, "config.json"), "w", encoding="utf-8") as file:
+                json.dump(self.config, file)
+            shardscope("convert", source, there, "--to", "safetensors", "--map", self.name + "-hf-from-maxtext", *sets)
+            tensors = read(there)
+            shutil.rmtree(source)
+            return tensors
         wanted = self.from_maxtext(tree, scanned)
-        compare("to Hugging Face", read(there), wanted)
+        if next(iter(tree.values())).dtype == BF16:  # names and orders that have nothing to do with dtypes
+            names = {re.sub(r"^params-decoder-((?:dense_|moe_)?layers)_(\d+)-", r"params-decoder-\1-\2-", key) + "-value": value for key, value in tree.items()}
+            compare("from Flax NNX", to_hugging_face(nested(names)["params"]), wanted)
+            shutil.rmtree(there)
+            if scanned:
+                turned = {key: np.moveaxis(value, 1, 0) if re.search("-(dense_|moe_)?layers-", key) else value for key, value in tree.items()}
+                compare("from layers along axis 0", to_hugging_face({"params": nested(turned)}, "--set", "scan_axis=0"), wanted)
+                shutil.rmtree(there)
+        compare("to Hugging Face", to_hugging_face({"params": nested(tree)}), wanted)
         if set(wanted) != set(self.state):
             raise AssertionError(f"MaxText does not know {sorted(set(self.state) - set(wanted))}")
         # Scaled in one direction and back, a value of bfloat16 may be its neighbor; what is only reordered comes back as it was.
