@@ -36,7 +36,7 @@ function acceptForm(finding) {
 function card(finding) {
   const rule = shown.rules[finding.rule] || {};
   const accepted = isAccepted(finding), key = keyOf(finding);
-  const marks = { error: "✕ error", warning: "⚠ warning", info: "ℹ info" };
+  const marks = { error: "✕ error", warning: "▲ warning", info: "• info" };
   const box = element("article", { class: "finding is-" + finding.severity + (accepted ? " accepted" : "") },
     element("div", { class: "head" },
       element("b", { class: finding.severity }, marks[finding.severity]), element("b", {}, finding.message), element("code", {}, finding.rule),

@@ -2,7 +2,7 @@
 import { allowed, bytesText, button, countText, element, fill, post, shown, timeText } from "./common.js";
 
 const kinds = { done: "safe", failed: "error", lost: "error", cancelled: "warning" };
-const marks = { done: "✓ ", failed: "✕ ", lost: "✕ ", cancelled: "⚠ " };
+const marks = { done: "✓ ", failed: "✕ ", lost: "✕ ", cancelled: "▲ " };
 let wrong = "";
 
 function change(path, id) {

@@ -65,7 +65,7 @@ function verdictWords() {
   const found = [errors && counted(errors, "error", "errors"), warnings && counted(warnings, "warning", "warnings"),
     accepted && counted(accepted, "finding accepted", "findings accepted")].filter(Boolean).join(", ") || "nothing found";
   const verdict = (shown.accepted && shown.accepted.verdict) || report.verdict;
-  const words = { safe: ["✓", "Safe to resume: "], care: ["⚠", "Resume with care: "], unsafe: ["✕", "Do not resume: "] }[verdict];
+  const words = { safe: ["✓", "Safe to resume: "], care: ["▲", "Resume with care: "], unsafe: ["✕", "Do not resume: "] }[verdict];
   return { tone: verdict, mark: words[0], head: words[1] + found,
     text: "Checked: " + report.checked.join(", ") + "." +
       (report.not_checked.length ? " Not checked: " + report.not_checked.map((item) => item.replace(/ \(--[^)]*\)/g, "")).join("; ") + "." : "") };

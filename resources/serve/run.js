@@ -6,7 +6,7 @@ export function showRun(page) {
   const verdict = (step) => {
     if (step.error) return element("span", { class: "error" }, "✕ does not open: " + step.error.message);
     if (!step.verdict) return element("span", { class: "quiet" }, "not checked");
-    const marks = { safe: "✓ ", care: "⚠ ", unsafe: "✕ " };
+    const marks = { safe: "✓ ", care: "▲ ", unsafe: "✕ " };
     return element("span", {}, element("b", { class: step.verdict }, marks[step.verdict] + step.verdict), element("span", { class: "quiet" }, " (" + step.level + ")"));
   };
   const tracker = run.tracker;

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "plan/request_text.h"
+#include "plan/steps.h"
 #include "survey/facts.h"
 #include "ui/models/texts.h"
 
