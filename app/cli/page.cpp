@@ -34,6 +34,8 @@ PageAnswer refused(const Error& error) {
         case ErrorCode::exists:
         case ErrorCode::impossible:
         case ErrorCode::unsupported:
+        case ErrorCode::damaged:
+        case ErrorCode::limit:
             answer.status = 409;
             break;
         case ErrorCode::permission:
@@ -237,6 +239,8 @@ class Page::Impl {
                 StepVerdict verdict;
                 verdict.format = format;
                 verdict.report = report;
+                // Two steps may be done at once, and each writes the file anew.
+                std::lock_guard remembering(remembering_);
                 RunVerdicts(run, fmt::format("{}", fmt::join(context_.sourceWords(), "\n")))
                     .keep(run, step, files, verdict);
             };
@@ -379,6 +383,7 @@ class Page::Impl {
 
     const Context& context_;
     const PageOptions options_;
+    std::mutex remembering_;  // outlives the steps
     ShownPtr only_;
     std::mutex mutex_;  // of everything below, but for the jobs
     std::unique_ptr<Run> run_;

@@ -59,6 +59,7 @@ function showPlan(plan) {
     element("details", {}, element("summary", {}, "Files (" + countText(plan.files.length) + ")"),
       table(["file", { text: "size", number: true }], plan.files.slice(0, 500).map((file) => [element("span", { class: "mono" }, file.path), bytesText(file.size)]))),
     element("p", {}, start)));
+  result.scrollIntoView({ block: "nearest" });
 }
 
 // Another request than the plan's cannot be started.
