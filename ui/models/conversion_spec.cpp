@@ -5,6 +5,7 @@
 
 #include "cluster/coordinator.h"
 #include "cluster/places.h"
+#include "plan/steps.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 

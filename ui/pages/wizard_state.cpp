@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/recipe.h"
+#include "plan/steps.h"
 #include "storage/file_system.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/model_config.h"
