@@ -221,7 +221,7 @@ class TensorPageTest : public QObject {
         const auto page = showPage(*session);
         select(*session, *page, session->catalog().find("model.layers.0.mlp.w0.weight"));
         auto* mesh = named<QLineEdit>(*page, "Target mesh");
-        auto* rule = named<QLineEdit>(*page, "Target cut");
+        auto* rule = named<QLineEdit>(*page, "Target sharding");
         QTest::keyClicks(mesh, "tp=8");
         QTest::keyClicks(rule, "tp=0");
         QVERIFY(showsText(*page, "Target: 8 parts"));

@@ -203,7 +203,7 @@ class WindowTest : public QObject, protected WindowFixture {
 
     void contextParallelRanksHoldCopies() {
         Mesh mesh{{{"dp", 2}, {"cp", 4}, {"tp", 2}}, Mesh::Source::declared, {}};
-        QVERIFY(contextParallelText(mesh).startsWith("cp = 4 cuts sequences, not weights"));
+        QVERIFY(contextParallelText(mesh).startsWith("cp = 4 shards sequences, not weights"));
         mesh.axes[1].size = 1;
         QVERIFY(contextParallelText(mesh).isEmpty());
         QVERIFY(contextParallelText(std::nullopt).isEmpty());
@@ -230,10 +230,10 @@ class WindowTest : public QObject, protected WindowFixture {
         engine->catalog = std::make_shared<const Catalog>(std::move(builder).finish());
         windows_ = std::make_unique<Windows>(engine);
         open(QStringLiteral("context-parallel"));
-        QVERIFY(shownText(window_->tabs()).contains("cp = 2 cuts sequences"));
+        QVERIFY(shownText(window_->tabs()).contains("cp = 2 shards sequences"));
         picture(*window_, "context-overview");
         window_->session().selection().setPage(Page::placement);
-        QVERIFY(shownText(window_->tabs()).contains("cp = 2 cuts sequences"));
+        QVERIFY(shownText(window_->tabs()).contains("cp = 2 shards sequences"));
         settle();
         picture(*window_, "context-placement");
         window_->session().selection().selectTensor(0);

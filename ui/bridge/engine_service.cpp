@@ -17,9 +17,9 @@ constexpr uint64_t kMemory = uint64_t{512} << 20;
 constexpr uint64_t kWholeRowBytes = uint64_t{4} << 20;
 
 // Threads and buffers of one piece of work.
-class Work {
+class EngineWork {
   public:
-    Work(uint64_t bytes, const TaskContext& context) : memory_(bytes) {
+    EngineWork(uint64_t bytes, const TaskContext& context) : memory_(bytes) {
         resources_.pool = &pool_;
         resources_.memory = &memory_;
         resources_.progress = context.progress;
@@ -120,7 +120,7 @@ class LocalEngine final : public EngineService {
         SHARDSCOPE_ASSIGN(const CheckpointOptions all, optionsFor(run->run.source.display, options, context));
         RunVerdicts known(run->run, openedHow);
         const auto validate = [&](const Checkpoint& checkpoint) {
-            const Work work(buffers(checkpoint), context);
+            const EngineWork work(buffers(checkpoint), context);
             ValidateOptions how;
             how.level = level;
             return validateCheckpoint(checkpoint, how, work.resources());
@@ -136,7 +136,7 @@ class LocalEngine final : public EngineService {
 
     Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
                                       const CheckpointPtr& expect, const TaskContext& context) override {
-        const Work work(buffers(*checkpoint), context);
+        const EngineWork work(buffers(*checkpoint), context);
         ValidateOptions all = options;
         if (expect) all.expect = &expect->catalog();
         return validateCheckpoint(*checkpoint, all, work.resources());
@@ -144,7 +144,7 @@ class LocalEngine final : public EngineService {
 
     Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b, const DiffOptions& options,
                             const TaskContext& context) override {
-        const Work work(buffers(*a), context);
+        const EngineWork work(buffers(*a), context);
         return diffCheckpoints(*a, *b, options, work.resources());
     }
 
@@ -160,7 +160,7 @@ class LocalEngine final : public EngineService {
 
     Result<TensorStatistics> statistics(const CheckpointPtr& checkpoint, TensorId tensor, size_t bins,
                                         const TaskContext& context) override {
-        const Work work(buffers(*checkpoint), context);
+        const EngineWork work(buffers(*checkpoint), context);
         return tensorStatistics(*checkpoint->reader, tensor, bins, work.resources());
     }
 
@@ -231,7 +231,7 @@ Result<PlaceFacts> LocalEngine::lookAt(const WorkerSpec& place, const Checkpoint
 
 Result<SliceValues> LocalEngine::slice(const CheckpointPtr& checkpoint, const SliceRequest& request,
                                        const TaskContext& context) {
-    const Work work(buffers(*checkpoint), context);
+    const EngineWork work(buffers(*checkpoint), context);
     const Catalog& catalog = checkpoint->catalog();
     const DimSpan shape = catalog.shape(request.tensor);
     const DType dtype = catalog.dtype(request.tensor);

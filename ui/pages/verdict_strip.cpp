@@ -207,7 +207,8 @@ void VerdictStrip::showReport() {
     if (warnings > 0) counts += countedText(warnings, tr("1 warning"), tr("%1 warnings"));
     if (accepted > 0) counts += countedText(accepted, tr("1 finding accepted"), tr("%1 findings accepted"));
     const QString found = counts.isEmpty() ? tr("nothing found") : counts.join(QStringLiteral(", "));
-    QString details = tr("Looked at: %1.").arg(session_.depth());
+    QString details = session_.depth() + '.';
+    details[0] = details[0].toUpper();
     const QString damage = session_.facts() ? damageText(*session_.facts()) : QString();
     if (!damage.isEmpty()) details += QLatin1Char(' ') + damage + QLatin1Char('.');
     if (const QString notChecked = notCheckedText(report); !notChecked.isEmpty())
