@@ -28,12 +28,15 @@ export function showOverview(page) {
     left.append(element("p", { class: "quiet" }, "Not declared, and the chunks suggest none."));
   }
   const types = Object.entries(info.dtypes).sort((a, b) => b[1].bytes - a[1].bytes);
-  const swatch = (i) => { const made = element("span", { class: "swatch" }); made.style.background = "var(--c" + (i % 8) + ")"; return made; };
+  // A dtype has one color everywhere, as in the window.
+  const usual = ["float32", "bfloat16", "float16", "int64"];
+  const hue = (name) => "var(--c" + (usual.includes(name) ? usual.indexOf(name) : 4 + name.length % 4) + ")";
+  const swatch = (name) => { const made = element("span", { class: "swatch" }); made.style.background = hue(name); return made; };
   const bar = element("div", { class: "share", role: "img", "aria-label": "Shares of the types" },
-    ...types.map(([, share], i) => { const part = element("i"); part.style.flexGrow = share.bytes; part.style.background = "var(--c" + (i % 8) + ")"; return part; }));
+    ...types.map(([name, share]) => { const part = element("i"); part.style.flexGrow = share.bytes; part.style.background = hue(name); return part; }));
   left.append(element("h2", {}, "Types"), bar,
     table(["dtype", { text: "tensors", number: true }, { text: "size", number: true }],
-      types.map(([name, share], i) => [element("span", {}, swatch(i), name), countText(share.tensors), bytesText(share.bytes)])));
+      types.map(([name, share]) => [element("span", {}, swatch(name), name), countText(share.tensors), bytesText(share.bytes)])));
   right.append(element("h2", {}, "Biggest modules"),
     table(["module", { text: "tensors", number: true }, { text: "size", number: true }],
       info.modules.map((module) => [button(module.name, () => tell("filter", module.name + "*"), { class: "link", title: "Show it in the placement map" }),

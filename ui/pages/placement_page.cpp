@@ -147,6 +147,11 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
                 // Back and forward bring the view along; another filter makes another map first.
                 const bool other = now.mapView != before.mapView;
                 if (other) wantedView_ = now.mapView;
+                // A map that is still being made is one of the former filter: it must not take the view.
+                if (now.filter != before.filter) {
+                    buildTicket_.drop();
+                    later_.stop();
+                }
                 follow(now);
                 if (other && now.filter == before.filter) takeView();
             });
