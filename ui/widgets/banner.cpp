@@ -1,13 +1,14 @@
 #include "ui/widgets/banner.h"
 
 #include <QApplication>
-#include <QEvent>
 #include <QHBoxLayout>
 #include <QLabel>
+#include <QPainter>
 #include <QPushButton>
 #include <QTimer>
 #include <QToolButton>
 
+#include "ui/widgets/painting.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
@@ -66,7 +67,8 @@ void Banner::show(BannerKind kind, const QString& text, std::vector<Action> acti
         });
         buttons_->addWidget(button);
     }
-    restyle();
+    icon_->setText(kind == BannerKind::info ? QStringLiteral("•") : QStringLiteral("▲"));
+    update();
     setVisible(true);
     if (kind == BannerKind::info && actions.empty()) {
         QTimer::singleShot(kInfoMilliseconds, this, [this, generation = generation_] {
@@ -85,26 +87,14 @@ QString Banner::text() const {
     return isHidden() ? QString() : label_->text();
 }
 
-void Banner::restyle() {
-    const QColor mark = kind_ == BannerKind::error     ? QColor(0xD5, 0x5E, 0x00)
-                        : kind_ == BannerKind::warning ? QColor(0xE6, 0x9F, 0x00)
-                                                       : QColor(0x00, 0x72, 0xB2);
-    QColor back = panelColor();
-    const auto mix = [&](int a, int b) { return (a * 5 + b) / 6; };
-    back =
-        QColor(mix(back.red(), mark.red()), mix(back.green(), mark.green()), mix(back.blue(), mark.blue()));
-    // A style sheet changes the palette, which comes back here.
-    const QString sheet =
-        QStringLiteral("#banner { background: %1; border: none; border-left: 4px solid %2; }")
-            .arg(back.name(), mark.name());
-    if (sheet != styleSheet()) setStyleSheet(sheet);
-    icon_->setText(kind_ == BannerKind::info ? QStringLiteral("•") : QStringLiteral("▲"));
-}
-
-bool Banner::event(QEvent* event) {
-    // A widget with a style sheet hears of another theme through the application only.
-    if (event->type() == QEvent::ApplicationPaletteChange && !isHidden()) restyle();
-    return QFrame::event(event);
+// In the colors of the theme as it is then; a style sheet would keep those of when it was set.
+void Banner::paintEvent(QPaintEvent*) {
+    const QColor mark = kind_ == BannerKind::error     ? verdictColor(Verdict::unsafe)
+                        : kind_ == BannerKind::warning ? verdictColor(Verdict::care)
+                                                       : accentColor();
+    QPainter painter(this);
+    painter.fillRect(rect(), softened(mark, 0.16));
+    painter.fillRect(QRect(0, 0, 4, height()), mark);
 }
 
 void showBanner(QWidget* inside, BannerKind kind, const QString& text, std::vector<Banner::Action> actions,

@@ -31,11 +31,9 @@ class Banner : public QFrame {
     BannerKind kind() const { return kind_; }
 
   protected:
-    bool event(QEvent* event) override;
+    void paintEvent(QPaintEvent*) override;
 
   private:
-    void restyle();
-
     QLabel* icon_;
     QLabel* label_;
     QHBoxLayout* buttons_;
