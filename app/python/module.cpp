@@ -603,8 +603,8 @@ nb::object storedWhole(const OpenCheckpoint& open, uint32_t t) {
     return nb::make_tuple(fd, toText(extent->file->path()), extent->file->size(), extent->offset);
 }
 
-// Memory that nothing was written to yet: where the kernel gives large pages to whoever asks for them
-// (transparent_hugepage is "madvise"), the first writes to it come much cheaper.
+// Asks the kernel for large pages, for memory that has not been written to. Where it grants them on request
+// (transparent_hugepage is "madvise"), the first writes cause fewer page faults.
 void useLargePages(uintptr_t address, size_t bytes) {
     const auto page = static_cast<uintptr_t>(getpagesize());
     const uintptr_t begin = (address + page - 1) / page * page, end = (address + bytes) / page * page;

@@ -1,4 +1,5 @@
-// The server of the browser page: HTTP on the loopback, for whoever has the token.
+// The HTTP server of the browser page. It listens on the loopback interface and answers requests with the
+// token.
 //
 // A request counts when its Host is this machine's own name for itself (a page of another site that resolves
 // to 127.0.0.1 has another), its Origin, if any, is that Host, and it brings the token: in the URL the first

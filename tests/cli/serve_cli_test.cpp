@@ -304,7 +304,7 @@ class ServeCliTest : public QObject {
         QCOMPARE(server.end(), 0);
     }
 
-    // Without --allow-jobs nothing changes anything, whoever asks.
+    // Without --allow-jobs every request that would change something is refused.
     void onlyShows() {
         const Served server({genuine("t2.15.0-no-dist"), "--jobs"});
         for (const char* path :

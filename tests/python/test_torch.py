@@ -27,6 +27,17 @@ def same(a, b):
         a.numel() == 0 or torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)))
 
 
+def readable(checkpoint):
+    """The tensors that torch can hold, read, by name."""
+    wanted = {}
+    for key in checkpoint:
+        try:
+            wanted[key] = checkpoint[key].torch()
+        except shardscope.Error:
+            continue
+    return wanted
+
+
 def load(state, reader):
     dcp.load(state, storage_reader=reader)
 
@@ -35,12 +46,7 @@ def load(state, reader):
 def test_load_whole(name, path, expected):
     """Every tensor into plain tensors, which held other values before, without a process group."""
     checkpoint = shardscope.open(path)
-    wanted = {}
-    for key in checkpoint:
-        try:
-            wanted[key] = checkpoint[key].torch()
-        except shardscope.Error:
-            continue
+    wanted = readable(checkpoint)
     supported = {key: value for key, value in wanted.items() if not value.is_quantized}
     state = {key: torch.empty_like(value) for key, value in supported.items()}
     for value in state.values():
@@ -131,12 +137,7 @@ def test_checkpoint_torch():
 @pytest.mark.parametrize("name, path, expected", WHOLE, ids=[c[0] for c in WHOLE])
 def test_mapped_is_as_read(name, path, expected):
     checkpoint = shardscope.open(path)
-    wanted = {}
-    for key in checkpoint:
-        try:
-            wanted[key] = checkpoint[key].torch()
-        except shardscope.Error:
-            continue
+    wanted = readable(checkpoint)
     if wanted:
         mapped = checkpoint.torch(list(wanted), mmap=True)
         assert all(same(mapped[key], value) for key, value in wanted.items())
