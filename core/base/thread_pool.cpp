@@ -10,6 +10,8 @@
 
 #include <sched.h>
 
+#include "base/first_error.h"
+
 namespace shardscope {
 
 namespace {
@@ -110,7 +112,7 @@ Status ThreadPool::parallelFor(size_t count, const StopToken& stop,
         std::mutex mutex;
         std::condition_variable finished;
         size_t running = 0;
-        std::optional<Error> error;
+        FirstError error;
     };
     if (count == 0) return {};
     auto shared = std::make_shared<Shared>();
@@ -128,7 +130,7 @@ Status ThreadPool::parallelFor(size_t count, const StopToken& stop,
             if (status.ok()) status = (*bodyPointer)(index);
             if (!status.ok()) {
                 std::lock_guard lock(s.mutex);
-                if (!s.error) s.error = std::move(status).error();
+                s.error.add(index, std::move(status).error());
                 s.failed.store(true, std::memory_order_release);
                 return;
             }
@@ -157,8 +159,7 @@ Status ThreadPool::parallelFor(size_t count, const StopToken& stop,
     std::unique_lock lock(shared->mutex);
     shared->next.store(count);
     shared->finished.wait(lock, [&] { return shared->running == 0; });
-    if (shared->error) return std::move(*shared->error);
-    return {};
+    return shared->error.take();
 }
 
 }  // namespace shardscope

@@ -132,6 +132,7 @@ class CoordinatorRun {
         bool inGroup = false, toldToLeave = false;
         std::deque<size_t> under{};  // units under way, in order
         Clock::time_point heard{};
+        Silence silence{};
         size_t round = 0;        // whose bytes these are:
         uint64_t shown = 0;      // in the progress
         uint64_t confirmed = 0;  // of units that are done
@@ -444,8 +445,15 @@ class CoordinatorRun {
         }
         if (!launched.ok()) return refuse(mine, std::move(launched).error());
         mine.launched = std::move(launched).value();
-        SHARDSCOPE_ASSIGN(const Json hello, next(mine, Clock::now() + kLease, nullptr));
-        if (hello.is_null()) return makeError(ErrorCode::remote, "it did not introduce itself");
+        Json hello;
+        for (const auto until = Clock::now() + kStart; hello.is_null();) {
+            {
+                MutexLock lock(mutex_);
+                if (over()) return {};
+            }
+            if (Clock::now() >= until) return makeError(ErrorCode::remote, "it did not introduce itself");
+            SHARDSCOPE_ASSIGN(hello, next(mine, Clock::now() + kPollInterval, nullptr));
+        }
         if (Status status = checkHello(hello, options.version, true); !status.ok())
             return refuse(mine, std::move(status).error());
         mine.machine = textOf(hello, "host", 300);
@@ -492,7 +500,7 @@ class CoordinatorRun {
                 if (over()) return Json();
             }
             SHARDSCOPE_ASSIGN(const Json answer, next(mine, Clock::now() + kPollInterval, nullptr));
-            SHARDSCOPE_TRY(checkLease(mine));
+            SHARDSCOPE_TRY(mine.silence.check(mine.heard));
             if (answer.is_null()) continue;
             if (answer["say"] == "beat") {
                 answerBeat(mine);
@@ -515,7 +523,7 @@ class CoordinatorRun {
                 // One that serves files beats from now on.
                 SHARDSCOPE_ASSIGN(const Json said, next(mine, Clock::now() + kShortLook, nullptr));
                 if (!said.is_null() && said["say"] == "beat") answerBeat(mine);
-                if (options.peers) SHARDSCOPE_TRY(checkLease(mine));
+                if (options.peers) SHARDSCOPE_TRY(mine.silence.check(mine.heard));
                 lock.lock();
             }
             if (over()) return {};
@@ -566,12 +574,6 @@ class CoordinatorRun {
         return error;
     }
 
-    Status checkLease(const WorkerThread& mine) const {
-        if (Clock::now() - mine.heard <= kLease) return {};
-        return makeError(ErrorCode::remote, fmt::format("nothing was heard of it for {} seconds",
-                                                        std::chrono::duration<double>(kLease).count()));
-    }
-
     Status serve(WorkerThread& mine) {
         mine.heard = Clock::now();
         for (;;) {
@@ -604,7 +606,7 @@ class CoordinatorRun {
             std::string body;
             SHARDSCOPE_ASSIGN(const Json said,
                               next(mine, Clock::now() + (between ? kShortLook : kPollInterval), &body));
-            SHARDSCOPE_TRY(checkLease(mine));
+            SHARDSCOPE_TRY(mine.silence.check(mine.heard));
             if (said.is_null()) continue;
             const std::string& what = said["say"].get_ref<const std::string&>();
             if (what == "beat") {

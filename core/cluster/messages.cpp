@@ -34,8 +34,6 @@ std::optional<ErrorCode> errorCodeFrom(std::string_view name) {
     return std::nullopt;
 }
 
-// Long enough for a host that starts the program from a slow disk.
-constexpr std::chrono::seconds kStart{60};
 constexpr size_t kMostWhy = 300;  // of why a worker was lost
 
 }  // namespace
@@ -114,6 +112,19 @@ Result<Json> parseMessage(const Frame& frame) {
 
 Frame message(const Json& json, std::string body) {
     return {json.dump(-1, ' ', false, Json::error_handler_t::replace), std::move(body)};
+}
+
+Status Silence::check(Clock::time_point heard) {
+    const auto now = Clock::now();
+    if (heard > heard_) {
+        counted_ = {};
+        heard_ = asked_ = heard;
+    }
+    counted_ += std::min<Clock::duration>(now - asked_, kBeat);
+    asked_ = now;
+    if (counted_ < kLease) return {};
+    return makeError(ErrorCode::remote,
+                     fmt::format("it has been silent for {} seconds", kLease / std::chrono::seconds(1)));
 }
 
 Result<Frame> introduceAgent(Channel& channel, const std::string& version) {

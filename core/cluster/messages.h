@@ -45,6 +45,22 @@ namespace shardscope {
 constexpr int kProtocol = 8;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
+
+// How long the other end, which sends heartbeats, has been silent. check() is to be asked about once a beat
+// or more often; of the time since it was last asked no more than a beat counts, so a machine or process that
+// stood still does not take its own stop for the other's. One thread at a time.
+class Silence {
+  public:
+    using Clock = Channel::Clock;
+    // `heard`: when something last came. Errors: remote, after kLease without anything.
+    Status check(Clock::time_point heard);
+
+  private:
+    Clock::time_point heard_{}, asked_{};
+    Clock::duration counted_{0};
+};
+// Until it has said hello: long enough for a host that starts the program from a slow disk.
+constexpr std::chrono::seconds kStart{60};
 // A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
 constexpr std::chrono::seconds kOrphanTimeout{60};
 constexpr size_t kMostText = size_t{64} << 10;  // of a message's text, where nothing longer is expected

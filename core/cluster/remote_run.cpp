@@ -45,13 +45,12 @@ class Incoming {
 
   private:
     void listen() {
+        Silence silence;
         for (;;) {
-            auto frame = channel_.receive(channel_.heard() + kLease);
-            Status status = !frame.ok() ? Status(frame.error()) : *frame ? take(**frame) : Status();
-            if (frame.ok() && !*frame && Clock::now() - channel_.heard() >= kLease) {
-                status = makeError(ErrorCode::remote, fmt::format("it has been silent for {} seconds",
-                                                                  kLease / std::chrono::seconds(1)));
-            }
+            auto frame = channel_.receive(Clock::now() + kBeat / 2);
+            Status status = !frame.ok() ? Status(frame.error())
+                            : *frame    ? take(**frame)
+                                        : silence.check(channel_.heard());
             if (status.ok()) continue;
             MutexLock lock(mutex_);
             // What came before the stream's end counts; what came before nonsense may be nonsense too.

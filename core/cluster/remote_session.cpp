@@ -40,8 +40,9 @@ Status RemoteSession::begin(const std::string& version) {
 void RemoteSession::listen() {
     Channel& channel = *launched_.channel;
     auto whole = Clock::now();  // when a whole message last came
+    Silence silence;
     for (;;) {
-        auto frame = channel.receive(channel.heard() + kLease);
+        auto frame = channel.receive(Clock::now() + kBeat / 2);
         if (!frame.ok()) return end(std::move(frame).error(), true);
         if (*frame) {
             whole = Clock::now();
@@ -49,10 +50,11 @@ void RemoteSession::listen() {
                 return end(std::move(status).error(), false);
             continue;
         }
-        const auto now = Clock::now();
-        if (now - channel.heard() >= kLease || now - whole >= kWholeMessage) {
-            return end(makeError(ErrorCode::remote, fmt::format("it has been silent for {} seconds",
-                                                                kLease / std::chrono::seconds(1))),
+        if (Status status = silence.check(channel.heard()); !status.ok())
+            return end(std::move(status).error(), false);
+        if (Clock::now() - whole >= kWholeMessage) {
+            return end(makeError(ErrorCode::remote, fmt::format("no whole message has come for {} seconds",
+                                                                kWholeMessage.count())),
                        false);
         }
     }

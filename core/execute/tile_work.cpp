@@ -5,10 +5,11 @@
 #include <deque>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include "base/first_error.h"
 
 namespace shardscope {
 namespace {
@@ -73,12 +74,12 @@ class TileScheduler {
         work();
         for (std::thread& thread : threads)
             thread.join();
-        if (error_) return std::move(*error_);
-        return {};
+        return error_.take();
     }
 
   private:
     struct Open {
+        size_t index = 0;  // of the tensor
         std::unique_ptr<TensorTask> work;
         int64_t tiles = 0;
         int64_t next = 0;
@@ -91,7 +92,7 @@ class TileScheduler {
         for (;;) {
             if (error_) return;
             if (run_.stop.stopRequested()) {
-                error_ = makeError(ErrorCode::cancelled, "cancelled");
+                error_.add(run_.tensors, makeError(ErrorCode::cancelled, "cancelled"));
                 changed_.notify_all();
                 return;
             }
@@ -112,17 +113,18 @@ class TileScheduler {
                 --preparing_;
                 changed_.notify_all();
                 if (!prepared.ok()) {
-                    if (!error_) error_ = std::move(prepared).error();
+                    error_.add(index, std::move(prepared).error());
                     return;
                 }
                 auto open = std::make_shared<Open>();
+                open->index = index;
                 open->work = std::move(prepared).value();
                 open->tiles = open->work->tileCount();
                 if (open->tiles == 0) {
                     lock.unlock();
                     Status status = open->work->finish();
                     lock.lock();
-                    if (!status.ok() && !error_) error_ = std::move(status).error();
+                    if (!status.ok()) error_.add(index, std::move(status).error());
                 } else if (run_.ordered || open->tiles == 1) {
                     lock.unlock();
                     Status status;
@@ -134,7 +136,7 @@ class TileScheduler {
                     open.reset();
                     lock.lock();
                     if (!status.ok()) {
-                        if (!error_) error_ = std::move(status).error();
+                        error_.add(index, std::move(status).error());
                         changed_.notify_all();
                         return;
                     }
@@ -163,7 +165,7 @@ class TileScheduler {
             lock.lock();
         }
         if (status.ok()) return true;
-        if (!error_) error_ = std::move(status).error();
+        error_.add(open.index, std::move(status).error());
         changed_.notify_all();
         return false;
     }
@@ -174,7 +176,7 @@ class TileScheduler {
     std::deque<std::shared_ptr<Open>> open_;
     size_t nextTensor_ = 0;
     size_t preparing_ = 0;
-    std::optional<Error> error_;
+    FirstError error_;
 };
 
 }  // namespace

@@ -58,7 +58,7 @@ struct TileRun {
     // asked for.
     std::function<Result<std::unique_ptr<TensorTask>>(size_t index, WorkerMemory& kept)> prepare;
 };
-// Returns the first error; tiles that have begun are finished first.
+// Returns the error of the first tensor among those that failed; tiles that have begun are finished first.
 Status runTiles(const TileRun& run);
 
 // Threads for a job: more than cores, since most of the time they wait for the disk.

@@ -43,6 +43,34 @@ class ThreadPoolTest : public QObject {
         QVERIFY(ran < 100'000);
     }
 
+    // 3 fails after 4 has, and is reported all the same; what was cancelled meanwhile hides neither.
+    void lowestErrorIsReported() {
+        ThreadPool pool(4);
+        std::atomic<bool> begun{false}, failed{false};
+        const Status status = pool.parallelFor(5, {}, [&](size_t i) -> Status {
+            if (i == 2) {
+                while (!failed)
+                    std::this_thread::yield();
+                return makeError(ErrorCode::cancelled, "cancelled");
+            }
+            if (i == 3) {
+                begun = true;
+                while (!failed)
+                    std::this_thread::yield();
+                return unsupported("three");
+            }
+            if (i == 4) {
+                while (!begun)
+                    std::this_thread::yield();
+                failed = true;
+                return unsupported("four");
+            }
+            return {};
+        });
+        QVERIFY(!status.ok());
+        QCOMPARE(status.error().message, std::string("three"));
+    }
+
     void stopIsAnError() {
         ThreadPool pool(2);
         StopSource source;

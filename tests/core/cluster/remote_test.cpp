@@ -134,8 +134,7 @@ std::string everythingOf(const std::string& path, const CheckpointOptions& optio
         ids.push_back(t);
     const auto digests = digestTensors(*checkpoint->reader, ids, {}, resources);
     if (!digests.ok())
-        text +=
-            "\ndigests: " + std::string(errorCodeName(digests.error().code));  // whichever thread was first
+        text += "\ndigests: " + describe(digests.error());
     else
         for (const TensorDigest& d : *digests)
             text += "\n" + d.digest.hex();
@@ -267,12 +266,13 @@ class RemoteTest : public QObject {
         const auto host = agents.host();
         const std::string here = everythingOf(path, {});
         const std::string there = everythingOf(kHost + path, onHost(host));
-        if (here != there) {
-            qInfo("here:\n%s", here.c_str());
-            qInfo("there:\n%s", there.c_str());
-        }
         QVERIFY(!here.empty());
-        QVERIFY(here == there);
+        const auto [a, b] = std::mismatch(here.begin(), here.end(), there.begin(), there.end());
+        const auto from = [](const std::string& text, std::string::const_iterator at) {
+            const auto offset = static_cast<size_t>(at - text.begin());
+            return text.substr(offset - std::min<size_t>(offset, 100), 300);
+        };
+        QVERIFY2(here == there, ("here: " + from(here, a) + "\nthere: " + from(there, b)).c_str());
         host->close();
     }
 
